@@ -1,4 +1,4 @@
-"""The whole Transformer: blocks, residual stream, memories, positions, language-modelling head."""
+"""Transformer networks: blocks, the residual stream, key-value memories, positions and the language-modelling head."""
 
 from typing import TYPE_CHECKING
 

@@ -1,12 +1,13 @@
 """Multi-head attention with its own query, key, value and output matrices.
 
-Scaled dot-product attention (Vaswani et al., *Attention is all you need*, 1706.03762, Section 3.2), with learnt
-vectors of the distance j - i added to keys and values where wanted (Shaw et al., 1803.02155), or with queries and keys
-turned by their places (Su et al., *RoFormer*, 2104.09864). What each head passes from token to token, and how long it
-is, is as in Kobayashi et al., *Attention is not only a weight* (2004.10102).
+Scaled dot-product attention (Vaswani et al., *Attention is all you need*, 1706.03762, Section 3.2), optionally with
+learnt vectors of the distance j - i added to keys and values (Shaw et al., 1803.02155), or with queries and keys
+rotated by their positions (Su et al., *RoFormer*, 2104.09864). The vectors that each head passes from token to token,
+and their norms, follow Kobayashi et al., *Attention is not only a weight* (2004.10102).
 
-Invariants: rows of weights sum to 1; a token may always attend to itself, so no softmax is over nothing; weights of a
-wider dtype than the stream are rounded where they are used, and softmax is in float32 at least.
+Invariants: each row of attention weights sums to 1; a token may always attend to itself, so no softmax is over an empty
+set; parameters of a wider dtype than the stream are rounded where they are used, and the softmax is computed in float32
+at least.
 """
 
 import math
@@ -30,12 +31,12 @@ from ._positions import RelativePositions, RotaryPositions
 
 
 def contract(equation: str, *operands: Array) -> Array:
-    """`einsum` in full precision: accelerators would otherwise round float32 factors to ten bits."""
+    """`einsum` at full precision: by default, accelerators round float32 factors to ten bits."""
     return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)
 
 
 def check_relative(relative: Any) -> RelativePositions | RotaryPositions | None:
-    """`relative`, if it is None, or relative or rotary positions."""
+    """Return `relative` if it is None, `RelativePositions` or `RotaryPositions`; raise a `ValueError` otherwise."""
     return check_optional(
         relative, "relative", (RelativePositions, RotaryPositions), "RelativePositions, RotaryPositions",
         "make them with RelativePositions.random or RotaryPositions",
@@ -43,7 +44,7 @@ def check_relative(relative: Any) -> RelativePositions | RotaryPositions | None:
 
 
 def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention":
-    """`attention`, if it is that of a Transformer; raises a `ValueError` otherwise."""
+    """Return `attention` if it is a `MultiHeadAttention`; raise a `ValueError` otherwise."""
     return check_instance(
         attention, name, MultiHeadAttention, "a MultiHeadAttention", "make one with MultiHeadAttention.random"
     )
@@ -52,7 +53,7 @@ def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention"
 def _beta(value: Any, heads: int) -> Array:
     """The inverse temperature as an array, () or (heads,)."""
     array = check_array(value, "beta", remedy=f"pass () or ({heads},)")
-    # One for all heads.
+    # A scalar is the inverse temperature of all heads.
     if array.ndim == 0:
         return check_scalar(value, "beta")
     if array.shape != (heads,):
@@ -64,12 +65,12 @@ def _beta(value: Any, heads: int) -> Array:
 
 
 class Heads(eqx.Module):
-    """What the heads did to one text.
+    """The attention weights and the updates of all heads for one text.
 
     **Attributes:**
 
     - `weights`: (h, n, n), the attention weights; rows sum to 1.
-    - `updates`: (h, n, d), what each head adds to each token.
+    - `updates`: (h, n, d), the vector that each head adds to each token.
     """
 
     weights: Float[Array, "h n n"]
@@ -77,16 +78,16 @@ class Heads(eqx.Module):
 
 
 class Passed(eqx.Module):
-    r"""What head h adds to token i where it attends to token j alone: $g^h_j + b^h_{r(i, j)}$.
+    r"""The vector $g^h_j + b^h_{r(i, j)}$ that head h adds to token i if token i attends to token j alone.
 
-    The vectors are $g^h_j = W_{c,h}^\top W_{V,h}^\top x_j$ and $b^h_r = W_{c,h}^\top v_r$, with the vector $v_r$ that
-    is added to the values at the distance of number r = r(i, j) from i to j.
+    The vectors are $g^h_j = W_{c,h}^\top W_{V,h}^\top x_j$ and $b^h_r = W_{c,h}^\top v_r$, where $v_r$ is the vector
+    that relative positions add to the values, and r = r(i, j) is the row of the distance from i to j.
 
     **Attributes:**
 
     - `given`: $g$, (h, n, d).
-    - `by_distance`: $b$, (h, 2 m + 1, d); None if nothing is added to the values, and then b is zero.
-    - `rows`: r, (n, n), the row of `by_distance` of each i and j; None if `by_distance` is.
+    - `by_distance`: $b$, (h, 2 m + 1, d); None if nothing is added to the values, in which case b is zero.
+    - `rows`: r, (n, n), the row of `by_distance` for each pair of i and j; None if `by_distance` is None.
     """
 
     given: Float[Array, "h n d"]
@@ -94,31 +95,32 @@ class Passed(eqx.Module):
     rows: Int[Array, "n n"] | None
 
     def lengths(self) -> Float[Array, "h _ n"]:
-        """The length of what is passed, for each i and j.
+        """The norm of the vector passed from token j to token i, for each i and j.
 
         Source: 2004.10102, eq. (4).
         """
         square = lambda a: jnp.sum(a * a, axis=-1)
         if self.by_distance is None or self.rows is None:
             return jnp.sqrt(square(self.given))[:, None, :]
-        # |g_j + b_r|^2 = |g_j|^2 + |b_r|^2 + 2 <g_j, b_r>: no (h, n, n, d) array of all the sums is made.
+        # |g_j + b_r|^2 = |g_j|^2 + |b_r|^2 + 2 <g_j, b_r>: this form needs no (h, n, n, d) array of all sums.
         cross = contract("hjd,hrd->hjr", self.given, self.by_distance)
         total = square(self.given)[:, None, :] + square(self.by_distance)[:, self.rows]
-        # By rounding the square may fall below zero.
+        # Rounding errors may make the square negative.
         return jnp.sqrt(jnp.maximum(total + 2 * cross[:, jnp.arange(len(self.rows))[None, :], self.rows], 0))
 
     def along(self, directions: Float[Array, "n d"]) -> Float[Array, "h n n"]:
-        """The inner product of what is passed with a vector of i, for each i and j."""
+        """The inner product of the vector passed from token j to token i with `directions[i]`, for each i and j."""
         of_tokens = contract("id,hjd->hij", directions, self.given)
         if self.by_distance is None or self.rows is None:
             return of_tokens
-        # (h, n, distances): each direction against each vector of distances, gathered for the pairs below.
+        # (h, n, distances): the products of all directions with all vectors of distances; the gather below picks the
+        # pairs.
         of_distances = contract("id,hrd->hir", directions, self.by_distance)
         return of_tokens + jnp.take_along_axis(of_distances, jnp.broadcast_to(self.rows[None], of_tokens.shape), axis=2)
 
 
 def _words_first(x: Array, present: Array | None) -> tuple[Array, Array | None, Any]:
-    """The rows with those that are present first, which of them are, and the place of each row; None is its own."""
+    """`x` and `present` with the present rows first, and the indices that restore the order, or None."""
     order, back = words_first(present)
     return arranged(x, order, 0), arranged(present, order, 0), back
 
@@ -132,9 +134,9 @@ class MultiHeadAttention(eqx.Module):
     - `query`, `key`, `value`: $W_Q$, $W_K$, $W_V$, (h, d, k).
     - `output`: $W_c$, (h, k, d).
     - `beta`: The inverse temperature, () or (h,); None is $1/\sqrt{k}$.
-    - `mask`: Which tokens may attend to which.
-    - `relative`: `RelativePositions`, vectors of the distances, or `RotaryPositions`, by which queries and keys are
-        turned; None is neither.
+    - `mask`: The mask of the pairs of tokens that may attend.
+    - `relative`: `RelativePositions`, vectors of the distances, or `RotaryPositions`, which rotate queries and keys;
+        None uses neither.
 
     **Raises:**
 
@@ -180,9 +182,9 @@ class MultiHeadAttention(eqx.Module):
                 f"{', '.join(map(str, shapes.values()))}; stack the heads along the first axis."
             )
         heads, _, k = first
-        # An array also by default, so that the temperature can be changed without compiling anew.
+        # The default is an array as well, so that a new temperature does not recompile the program.
         self.beta = _beta(1 / math.sqrt(k) if beta is None else beta, heads).astype(self.query.dtype)
-        # Last, when the sizes of the heads are known.
+        # The checks of positions need the sizes of the heads, so they come last.
         self.mask, self.relative = check_mask(mask), check_relative(relative)
         if isinstance(relative, RotaryPositions) and relative.k != k:
             raise ValueError(
@@ -207,27 +209,27 @@ class MultiHeadAttention(eqx.Module):
         relative: RelativePositions | RotaryPositions | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
-        r"""Normal weights of standard deviation `scale` (None: $1/\sqrt{d}$), each head d / heads wide.
+        r"""Attention with normal weights of standard deviation `scale` (None: $1/\sqrt{d}$) and heads of dimension d /
+        heads.
 
         **Raises:**
 
-        - `ValueError` if the heads do not divide the width.
+        - `ValueError` if `heads` does not divide `d`.
 
         Source: 1706.03762, Section 3.2.2: k = d / h.
         """
         check_key(key)
-        # The matrices of all heads together have d times d entries: the product of the sizes is bounded.
+        # The matrices of all heads together have d times d entries, so the product d * d is checked.
         d, _ = check_sizes(d=d, width=d)
         (heads,) = check_sizes(heads=heads)
         if d % heads:
             raise ValueError(f"heads must divide d, but heads is {heads} and d is {d}; choose a divisor of {d}.")
         check_mask(mask)
         check_relative(relative)
-        # Each head is d / h wide, so that all heads together cost what one of width d would.
+        # Heads of dimension d / h together cost as much as one head of dimension d.
         k = d // heads
-        # 1 / sqrt(d) keeps the entries of the queries of the size of those of the tokens.
+        # The scale 1 / sqrt(d) keeps the entries of queries at the magnitude of the entries of tokens.
         deviation, dtype = check_draw(scale, dtype, 1 / math.sqrt(d))
-        # One draw for all three, (3, h, d, k).
         query, key_maps, value = deviation * draw_normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
         output = deviation * draw_normal(jr.fold_in(key, 1), (heads, k, d), dtype)
         return cls(query, key_maps, value, output, mask=mask, relative=relative)
@@ -243,13 +245,13 @@ class MultiHeadAttention(eqx.Module):
         return self.query.shape[1]
 
     def weights(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "h n n"]:
-        """The attention weights, (h, n, n): row i is what token i attends to. Rows sum to 1.
+        """The attention weights, (h, n, n); row i holds the weights with which token i attends, and sums to 1.
 
         **Arguments:**
 
-        - `x`: What the heads read, (n, d).
-        - `present`: Which tokens are present, (n,); padding is attended to by itself alone, and wherever it stands,
-            positions count from the first token that is present, and no padding. None is all of them.
+        - `x`: The tokens that the heads read, (n, d).
+        - `present`: The tokens that are present, (n,); None is all of them. No other token attends to a padding token.
+            Positions count the present tokens only, wherever the padding is.
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
@@ -263,10 +265,10 @@ class MultiHeadAttention(eqx.Module):
         scores = cast(self.beta).reshape(-1, 1, 1) * self._scores(x, cast)
         allowed = self.mask.matrix(n)
         if present is not None:
-            # Padding attends to itself, and no other token does: a row without columns would be NaN, and NaN
-            # would spread by the gradient.
+            # A padding token may attend to itself: a row without any permitted column would be NaN, and the gradient
+            # would spread the NaN to all parameters.
             allowed = (allowed & present[None, :]) | jnp.eye(n, dtype=bool)
-        # Sums over many tokens are made in single precision at least.
+        # Sums over many tokens need single precision at least.
         scores = jnp.where(allowed[None], scores.astype(at_least_single(x.dtype)), -jnp.inf)
         return jax.nn.softmax(scores, axis=-1).astype(x.dtype)
 
@@ -274,20 +276,19 @@ class MultiHeadAttention(eqx.Module):
         queries = contract("nd,hdk->hnk", x, cast(self.query))
         attention_keys = contract("nd,hdk->hnk", x, cast(self.key))
         if isinstance(self.relative, RotaryPositions):
-            # <R_i q_i, R_j k_j> is the score: what is passed on is not turned.
+            # The score is <R_i q_i, R_j k_j>; values are not rotated.
             queries, attention_keys = self.relative(queries), self.relative(attention_keys)
-        # (h, n, n).
         scores = contract("hik,hjk->hij", queries, attention_keys)
         if not isinstance(self.relative, RelativePositions):
             return scores
-        # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: 2 m + 1 products per token, and a gather, in place of keys for
-        # each pair.
+        # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: 2 m + 1 products per token and a gather replace a key for each
+        # pair.
         by_distance = contract("hik,rk->hir", queries, cast(self.relative.keys))
         rows = jnp.asarray(self.relative.rows(x.shape[0]))
         return scores + jnp.take_along_axis(by_distance, jnp.broadcast_to(rows[None], scores.shape), axis=2)
 
     def heads(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Heads:
-        """What each head attends to and adds.
+        """The attention weights and the updates of each head.
 
         **Arguments:**
 
@@ -295,18 +296,17 @@ class MultiHeadAttention(eqx.Module):
 
         **Returns:**
 
-        `Heads`; the updates sum to what the layer adds.
+        `Heads`; the updates of all heads sum to the output of the layer.
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
         x, present, back = _words_first(*self.validated(x, present))
-        # Kept here for the caller; `__call__` does not return it.
         weights = self._weights(x, present)
         updates = contract("hnk,hkd->hnd", self._mixed(x, weights), self._as(x.dtype)(self.output))
         return Heads(arranged(weights, back, 1, 2), arranged(updates, back, 1))
 
     def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
-        """What the layer adds to each token, (n, d)."""
+        """The update that the layer adds to each token, (n, d)."""
         return self._added(*self.validated(x, present))
 
     def _added(self, x: Array, present: Array | None) -> Array:
@@ -316,23 +316,24 @@ class MultiHeadAttention(eqx.Module):
 
     def _mixed(self, x: Array, weights: Array) -> Float[Array, "h n k"]:
         cast = self._as(x.dtype)
-        # Mixed in the k dimensions of the head and mapped to d afterwards: that order costs n^2 k and not n^2 d.
+        # Values are mixed in the k dimensions of the head and mapped to d dimensions afterwards, which costs n^2 k
+        # instead of n^2 d.
         mixed = contract("hij,hjk->hik", weights, contract("nd,hdk->hnk", x, cast(self.value)))
         if not isinstance(self.relative, RelativePositions) or self.relative.values is None:
             return mixed
-        # (n, n): the row of the table for each pair.
         rows, number = jnp.asarray(self.relative.rows(x.shape[0])), self.relative.keys.shape[0]
         places = jnp.arange(x.shape[0])[:, None]
-        # The weights of token i are summed by distance, (h, n, 2 m + 1), before they multiply the vectors of distances.
+        # The weights of token i are summed for each distance, (h, n, 2 m + 1), before the product with the vectors of
+        # distances, which saves an array of all pairs.
         by_distance = jnp.zeros((*weights.shape[:2], number), x.dtype).at[:, places, rows].add(weights)
         return mixed + contract("hir,rk->hik", by_distance, cast(self.relative.values))
 
     def passed(self, x: Float[Array, "n d"]) -> "Passed":
-        """What each token would add to a token that attends to it alone.
+        """The vector that each token passes to a token that attends to it alone.
 
         **Arguments:**
 
-        - `x`: What the heads read, (n, d).
+        - `x`: The tokens that the heads read, (n, d).
 
         Source: Kobayashi et al., *Attention is not only a weight* (2004.10102), eq. (4).
         """
@@ -345,17 +346,17 @@ class MultiHeadAttention(eqx.Module):
         return Passed(given, by_distance, jnp.asarray(relative.rows(x.shape[0])))
 
     def check(self, x: Numbers, present: Numbers | None = None) -> None:
-        """Raise a ValueError unless the layer fits the tokens."""
+        """Raise a `ValueError` if the tokens do not fit the layer."""
         self.validated(x, present)
 
     def validated(
         self, x: Numbers, present: Numbers | None = None
     ) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
-        """The tokens and which of them are present, as arrays; raises a `ValueError` unless the layer fits them."""
+        """The tokens and the flags of presence as arrays; raises a `ValueError` if they do not fit the layer."""
         tokens, present = check_stream(x, present, self.d)
         self.mask.check(tokens.shape[0])
         return tokens, present
 
     def _as(self, dtype: Any) -> Callable[[Array], Array]:
-        # In mixed precision the parameters are float32 and the stream is bfloat16.
+        # With mixed precision the parameters are float32 and the stream is bfloat16, so parameters are cast here.
         return lambda array: array.astype(dtype)

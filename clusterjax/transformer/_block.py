@@ -1,10 +1,11 @@
 """One Transformer block: attention, feed-forward, residual connections, layer normalisation.
 
-The two sub-layers are additions to a stream; the place of the norms is an object of its own (`AbstractResidual` in
-`_norm`), which says what a sub-layer reads and what the stream becomes. Post-norm: Vaswani et al. (1706.03762);
-pre-norm: Xiong et al., *On layer normalization in the transformer architecture* (2002.04745).
+The two sub-layers add to a stream. The position of the norms is a separate object (`AbstractResidual` in `_norm`),
+which computes the input of a sub-layer and the stream after it. Post-norm: Vaswani et al. (1706.03762); pre-norm: Xiong
+et al., *On layer normalization in the transformer architecture* (2002.04745).
 
-Invariants: all parts are of one dimension d; there is a norm for each sub-layer that is normalised, and no other.
+Invariants: all parts have the same dimension d; the block has one norm for each normalised sub-layer, and no other
+norm.
 """
 
 from collections.abc import Callable
@@ -26,20 +27,21 @@ from ._positions import RelativePositions, RotaryPositions
 
 
 class Block(AbstractPart):
-    r"""With `PostNorm` $u = \mathrm{LN}_1(x + \mathrm{attention}(x))$, $z = \mathrm{LN}_2(u + \mathrm{ff}(u))$.
+    r"""The map $u = \mathrm{LN}_1(x + \mathrm{attention}(x))$, $z = \mathrm{LN}_2(u + \mathrm{ff}(u))$.
 
-    With `PreNorm` what the two layers read is normalised, with `NoNorm` nothing is.
+    This is the block with `PostNorm`; with `PreNorm` the inputs of the two sub-layers are normalised instead, and with
+    `NoNorm` nothing is normalised.
 
     **Arguments:**
 
     - `attention`: `MultiHeadAttention`.
-    - `feed_forward`: `FeedForward`; None leaves it out.
-    - `norms`: Those of the two layers; `(None, None)` with `NoNorm`.
-    - `residual`: The place of the norms: `PostNorm()` as in A.1, `PreNorm()`, `NoNorm()`.
+    - `feed_forward`: `FeedForward`; None omits the feed-forward layer.
+    - `norms`: The norms of the two sub-layers; `(None, None)` with `NoNorm`.
+    - `residual`: The position of the norms: `PostNorm()` as in A.1, `PreNorm()` or `NoNorm()`.
 
     **Raises:**
 
-    - `ValueError` if the parts are not of one dimension, or a norm is missing or superfluous.
+    - `ValueError` if the parts differ in dimension, or a norm is missing or superfluous.
 
     ??? cite "Source"
 
@@ -62,7 +64,6 @@ class Block(AbstractPart):
         for k, norm in enumerate(self.norms):
             if norm is not None:
                 check_norm(norm, f"norms[{k}]")
-        # By the name of the part, for the message.
         widths = {"attention": self.attention.d}
         if self.feed_forward is not None:
             widths["feed_forward"] = self.feed_forward.w_in.shape[0]
@@ -72,7 +73,7 @@ class Block(AbstractPart):
                 f"attention, feed_forward and norms must be of one dimension, but they are {widths}; make them agree."
             )
         layers = (self.attention, self.feed_forward)
-        # A sub-layer that is left out has nothing to normalise.
+        # An omitted sub-layer needs no norm.
         needed = [self.residual.needs_norm and layer is not None for layer in layers]
         given = [norm is not None for norm in self.norms]
         if needed != given:
@@ -99,7 +100,7 @@ class Block(AbstractPart):
         scale: float | None = None,
         dtype: DTypeLike | None = None,
     ) -> "Block":
-        """A block with random weights, norms of gain one and bias zero; the rest is of its parts.
+        """A block with random weights and norms of gain one and bias zero; the options are those of its parts.
 
         **Raises:**
 
@@ -117,7 +118,7 @@ class Block(AbstractPart):
         feed_forward = FeedForward.random(
             feed_forward_key, d, hidden, activation=activation, bias=bias, scale=scale, dtype=dtype
         )
-        # The same object twice: both begin as the identity, and training moves each leaf on its own.
+        # One object may stand for both norms: both start as the identity, and training updates each leaf separately.
         norm = LayerNorm.identity(d, epsilon=epsilon, dtype=dtype) if residual.needs_norm else None
         return cls(attention, feed_forward, (norm, norm), residual)
 
@@ -126,13 +127,14 @@ class Block(AbstractPart):
 
         **Arguments:**
 
-        - `x`: The tokens before it, (n, d).
-        - `present`: Which of them are present, (n,); padding is not attended to. None is all of them.
+        - `x`: The tokens before the block, (n, d).
+        - `present`: The tokens that are present, (n,); no present token attends to padding. None is all of them.
         """
-        # Checked once here; below, the methods without checks are called.
+        # The tokens are checked once here, so the calls below skip the checks.
         x, present = self.attention.validated(x, present)
         first, second = self.norms
-        # `read` is the norm with PreNorm, `write` the norm with PostNorm; otherwise they return what they are given.
+        # `read` applies the norm with PreNorm, and `write` applies the norm with PostNorm; otherwise both are
+        # identities.
         x = self.residual.write(first, x + self.attention._added(self.residual.read(first, x), present))
         if self.feed_forward is None:
             return x
@@ -140,5 +142,5 @@ class Block(AbstractPart):
 
 
 def check_block(block: Any, name: str = "block") -> Block:
-    """`block`, if it is one; raises a `ValueError` otherwise."""
+    """Return `block` if it is a `Block`; raise a `ValueError` otherwise."""
     return check_instance(block, name, Block, "a Block", "make one with Block.random")

@@ -1,4 +1,4 @@
-"""What comes with the package: a small trained language model."""
+"""The small trained language model that the package contains."""
 
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,18 @@ TRAINING = "training.json"
 
 
 def bundled_training() -> dict[str, Any]:
-    """How the language model of the package was trained: its recipe, its losses, and the `DepthProfile` of snapshots
-    along the way, as means and standard errors.
+    """The record of the training of the bundled language model: its recipe, its losses, and the `DepthProfile` of
+    snapshots during training, as means and standard errors.
     """
     return read_checked_json(BUNDLED / TRAINING, dict, "folder", "install clusterjax again", finite=False)
 
 
 def load_tokenizer(folder: str | Path | None = None) -> Any:
-    """The tokenizer of a language model, as the library tokenizers has it.
+    """Load the tokenizer of a language model, as an object of the library tokenizers.
 
     **Arguments:**
 
-    - `folder`: One that `train_language_model` wrote; None is the model of the package.
+    - `folder`: A folder that `train_language_model` wrote; None is the bundled model.
 
     **Returns:**
 
@@ -32,10 +32,10 @@ def load_tokenizer(folder: str | Path | None = None) -> Any:
 
     **Raises:**
 
-    - `ValueError` if there is none, or it is broken.
+    - `ValueError` if the folder has no tokenizer, or the tokenizer cannot be read.
     """
     folder = BUNDLED if folder is None else check_path(folder, "folder")
-    # Finishes a replacement of the folder that was interrupted, before its files are read.
+    # A replacement of the folder that was interrupted is finished before its files are read.
     begin_reading(folder, "folder", "save it again")
     must = "folder must hold a tokenizer.json"
     return read_tokenizer(folder / "tokenizer.json", must, "name the folder of a language model")

@@ -1,11 +1,11 @@
-"""Modules as JSON and arrays: what `config.json` of a folder contains, and a module made of it again.
+"""The conversion of modules to JSON and arrays, and back: the content of `config.json` in the folder of a model.
 
-A module becomes {"module": its class, "fields": ...}; an array becomes its path and dtype, and goes into the
-safetensors file under that path. Reading checks the JSON against a form (`clusterjax._json`) before anything is made
-of it, builds the module without calling `__init__`, and then traces one call on shapes alone.
+A module becomes {"module": its class, "fields": ...}. An array becomes its path and dtype, and its numbers go into the
+safetensors file under that path. Reading first checks the JSON against a form (`clusterjax._json`), then builds the
+module without calling `__init__`, and then traces one call on shapes alone.
 
-Invariants: only the classes and activations listed here are ever made; `rebuilt(described(m))` has the same leaves,
-bit for bit; shapes that do not fit each other are refused before any array is used.
+Invariants: only the classes and activations listed here are ever created; `rebuilt(described(m))` has the same leaves,
+bit for bit; shapes that do not match are refused before any array is used.
 """
 
 from typing import Any
@@ -47,13 +47,13 @@ _COUNT = Within(int, 1, 2**31 - 1)
 
 
 def _of(*names: str) -> Any:
-    """The form of a module of one of these kinds; see `clusterjax._json` on forms."""
+    """The form of a module of one of the named classes, and its fields; `clusterjax._json` explains forms."""
     return {"module": names, "fields": dict, str: ()}, lambda described: {"fields": _FIELDS[described["module"]]}
 
 
 def _module(*names: str) -> Any:
     form, fields = _of(*names)
-    # The form of the fields depends on which of the kinds the value says it is.
+    # The form of the fields depends on the class that the value names.
     return lambda value: form | fields(value) if _is_one_of(value, names) else form
 
 
@@ -101,19 +101,19 @@ _FIELDS: dict[str, dict[Any, Any]] = {
     "MatrixMask": {"permitted": {"array": str, "dtype": "bool", str: ()}},
     **dict.fromkeys(("FullMask", "CausalMask", "PostNorm", "PreNorm", "NoNorm"), {}),
 }  # fmt: skip
-# No other entries: a file of a later version is refused, and not read in part.
+# Unknown entries are refused, so that a file of a later version is not read in part.
 _FIELDS = {name: fields | {str: ()} for name, fields in _FIELDS.items()}
 FORM = _module(*_FIELDS)
 
 
 def described(value: Any, path: str, arrays: dict[str, Any]) -> Any:
-    """A value as JSON; its arrays go to `arrays` under their paths."""
+    """Describe a value as JSON; its arrays are put into `arrays` under their paths."""
     if eqx.is_array(value):
-        narrow = value.dtype == jnp.bfloat16  # which NumPy's safetensors do not read; wider it is the same number
+        narrow = value.dtype == jnp.bfloat16  # safetensors with NumPy cannot read bfloat16
         # bfloat16 to float32 and back is exact.
         arrays[path] = np.asarray(value.astype(jnp.float32) if narrow else value)
         return {"array": path, "dtype": jnp.dtype(value.dtype).name}
-    # By identity: a class with the same name from elsewhere is another class.
+    # Classes are compared by identity: another library may have a class of the same name.
     if isinstance(value, eqx.Module) and _MODULES.get(type(value).__name__) is type(value):
         fields = value.__dataclass_fields__
         below = f"{path}." if path else ""
@@ -125,7 +125,7 @@ def described(value: Any, path: str, arrays: dict[str, Any]) -> Any:
         return {"tuple": [described(item, f"{path}.{k}", arrays) for k, item in enumerate(value)]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    # Functions are compared by identity, since they have no name that can be trusted.
+    # Functions are compared by identity, since the name of a function cannot be trusted.
     for name, function in _ACTIVATIONS.items():
         if value is function:
             return {"activation": name}
@@ -140,17 +140,17 @@ def described(value: Any, path: str, arrays: dict[str, Any]) -> Any:
 
 
 def rebuilt(described: Any, arrays: dict[str, Any]) -> Any:
-    """The module, whose description is of `FORM`; its arrays are taken out of `arrays`.
+    """Build the module from a description of the form `FORM`; the arrays of the module are removed from `arrays`.
 
     **Raises:**
 
-    - `ValueError` if an array is missing, of another dtype than is said, not finite, or of a shape that does not fit
-        the others; it says so in a few words, for a message.
+    - `ValueError` if an array is missing, has another dtype than described, is not finite, or has a shape that does not
+        match the others; its text is a clause for the message of the caller.
     """
     module = _rebuilt(described, arrays)
     try:
         _try_shapes(module)
-    except Exception as error:  # of which kind depends on where the shapes first meet
+    except Exception as error:  # the type depends on where shapes first disagree
         raise ValueError(f"the shapes of its arrays do not fit each other: {_first_line(error)}") from error
     return module
 
@@ -167,8 +167,8 @@ def _rebuilt(described: Any, arrays: dict[str, Any]) -> Any:
     if "dtype" in described:
         return jnp.dtype(described["dtype"])
     kind = _MODULES[described["module"]]
-    # Converters would check shapes one by one, with messages about arguments that were not passed; the fields were
-    # described by `described`, and are checked as a whole below.
+    # `__init__` is skipped: its converters would name arguments that the caller did not pass. `rebuilt` checks the
+    # fields as a whole instead.
     module = object.__new__(kind)
     for name, value in described["fields"].items():
         object.__setattr__(module, name, _rebuilt(value, arrays))
@@ -178,7 +178,7 @@ def _rebuilt(described: Any, arrays: dict[str, Any]) -> Any:
 def _array(name: str, dtype: str, arrays: dict[str, Any]) -> Any:
     if name not in arrays:
         raise ValueError(f"the array {name!r} is missing")
-    # Popped, so that the caller sees what the configuration does not mention.
+    # The array is removed, so that the caller finds arrays that the configuration does not mention.
     array = arrays.pop(name)
     if array.dtype.name != ("float32" if dtype == "bfloat16" else dtype):
         raise ValueError(f"the array {name!r} is of {array.dtype.name}, but is said to be of {dtype}")
@@ -188,20 +188,19 @@ def _array(name: str, dtype: str, arrays: dict[str, Any]) -> Any:
 
 
 def _try_shapes(module: Any) -> None:
-    """Trace a call of the module, which computes nothing; an error if shapes do not fit each other."""
+    """Trace a call of the module without computing anything; raises an error if the shapes do not match."""
     masks = [mask for mask in jtu.tree_leaves(module, is_leaf=_is_graph) if _is_graph(mask)]
-    # A mask given as a matrix fits texts of one length only.
+    # A mask that is given as a matrix fits texts of one length only.
     n = masks[0].permitted.shape[0] if masks else 2
     if isinstance(module, LanguageModel):
         module.__check_init__()
         most = None if module.positions is None else module.positions.longest()
-        # Shapes alone: nothing is computed, however large the model.
         eqx.filter_eval_shape(module, jax.ShapeDtypeStruct((n if most is None else min(n, most),), jnp.int32))
     elif isinstance(module, LSTMLanguageModel):
         module.__check_init__()
         eqx.filter_eval_shape(module, jax.ShapeDtypeStruct((n,), jnp.int32))
     elif isinstance(module, Transformer | Block | MultiHeadAttention | FeedForward | LayerNorm):
-        # `object.__new__` skipped it; it compares depth and the axes of the arrays.
+        # `object.__new__` skipped this check, which compares depth and the axes of the arrays.
         if isinstance(module, Transformer):
             module.__check_init__()
         width = _width(module)
@@ -229,7 +228,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def flat(described: Any, arrays: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """What is at each path, arrays by their dtype and shape."""
+    """The value at each path of a description; arrays are given by dtype and shape."""
     if not isinstance(described, dict):
         return {path: described}
     if "array" in described:

@@ -1,10 +1,11 @@
-"""The position-wise feed-forward layer: W_2^T sigma(W_1^T x + b_1) + b_2, for each token alone.
+"""The position-wise feed-forward layer: W_2^T sigma(W_1^T x + b_1) + b_2 for each token separately.
 
-As a key-value memory (Geva et al., *Transformer feed-forward layers are key-value memories*, 2012.14913): the columns
-of W_1 are keys that the token is compared with, the rows of W_2 values that are added as far as their neuron fires.
+The layer can be read as a key-value memory (Geva et al., *Transformer feed-forward layers are key-value memories*,
+2012.14913): the columns of W_1 are keys, which are compared with the token, and the rows of W_2 are values, which are
+added with the activations of their neurons as coefficients.
 
-Invariants: without biases, and with sigma(0) = 0, a zero token gets nothing added; weights are rounded to the dtype of
-the tokens where they are used.
+Invariants: without biases and with sigma(0) = 0, the update of a zero token is zero; weights are rounded to the dtype
+of the tokens where they are used.
 """
 
 import math
@@ -30,15 +31,15 @@ _WHAT = "a function of one array"
 
 
 def check_activation(value: Callable[..., Any]) -> Callable[..., Any]:
-    """`value`, if it is a function of an array; raises a `ValueError` otherwise."""
+    """Return `value` if it is a function of one array; raise a `ValueError` otherwise."""
     return check_callable(value, "activation", _WHAT, takes=1)
 
 
 class FeedForward(AbstractPart):
-    r"""$z'_i = W_2^\top\,\sigma(W_1^\top u_i + b_1) + b_2$, for each token alone.
+    r"""The map $z'_i = W_2^\top\,\sigma(W_1^\top u_i + b_1) + b_2$ for each token separately.
 
-    A neuron is a key, a column of $W_1$, and a value, a row of $W_2$: where the token matches the key the neuron fires,
-    and as much of its value is added to the stream.
+    A neuron has a key, a column of $W_1$, and a value, a row of $W_2$: the match of token and key activates the neuron,
+    and the value is added to the stream with the activation as its coefficient.
 
     **Arguments:**
 
@@ -70,7 +71,7 @@ class FeedForward(AbstractPart):
             if getattr(self, name) is not None
         }
         first = shapes["w_in"]
-        # A missing bias takes the shape that it would have to have.
+        # A missing bias counts as one of the right shape.
         fits = len(first) == 2 and 0 not in first and shapes["w_out"] == first[::-1]
         fits = fits and shapes.get("bias_in", first[1:]) == first[1:] and shapes.get("bias_out", first[:1]) == first[:1]
         if not fits:
@@ -91,16 +92,16 @@ class FeedForward(AbstractPart):
         scale: float | None = None,
         dtype: DTypeLike | None = None,
     ) -> "FeedForward":
-        r"""Normal weights of standard deviation `scale` (None: $1/\sqrt{d}$ in, $1/\sqrt{m}$ out), biases zero."""
+        r"""Normal weights of standard deviation `scale` (None: $1/\sqrt{d}$ in, $1/\sqrt{m}$ out) and zero biases."""
         check_key(key)
         d, hidden = check_sizes(d=d, hidden=hidden)
         check_activation(activation)
-        # Scaled by the number of summands, so that scores and updates are of the size of the tokens.
+        # Each matrix is scaled by its number of summands, d and m, so that scores and updates have the magnitude of the
+        # tokens.
         deviation_in, dtype = check_draw(scale, dtype, 1 / math.sqrt(d))
-        # The second map sums m terms.
         deviation_out, dtype = check_draw(scale, dtype, 1 / math.sqrt(hidden))
         zeros = (jnp.zeros(hidden, dtype), jnp.zeros(d, dtype)) if check_flag(bias, "bias") else (None, None)
-        # Folded in by position, so that the weights do not depend on whether there is a bias.
+        # Fixed numbers are folded into the key, so that the weights do not depend on `bias`.
         w_in = draw_normal(jr.fold_in(key, 0), (d, hidden), dtype) * deviation_in
         w_out = draw_normal(jr.fold_in(key, 1), (hidden, d), dtype) * deviation_out
         return cls(w_in, w_out, *zeros, activation)
@@ -111,18 +112,17 @@ class FeedForward(AbstractPart):
         return self.w_in.shape[1]
 
     def scores(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
-        """How well each token matches the key of each neuron: what enters the activation.
+        """The match of each token with the key of each neuron, bias included: the input of the activation.
 
         Source: 2012.14913, Section 2.
         """
         return self._scores(check_features(x, self.w_in.shape[0]))
 
     def activations(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
-        """The activation of each neuron: the coefficients of the values.
+        """The activation of each neuron, which is the coefficient of its value.
 
         Source: 2012.14913, Section 2: the memory coefficients.
         """
-        # Some activations, such as gelu, are slightly negative below zero.
         return call_traced(self.activation, "activation", _WHAT, self.scores(x))
 
     def _scores(self, x: Array) -> Array:
@@ -130,11 +130,11 @@ class FeedForward(AbstractPart):
         return scores if self.bias_in is None else scores + lifted(self.bias_in.astype(x.dtype), scores)
 
     def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
-        """What the layer adds to each token."""
+        """The update that the layer adds to each token."""
         return self._added(check_features(x, self.w_in.shape[0]))
 
     def _added(self, x: Array) -> Array:
-        # Without checks: `__call__` and `Block` have made them.
+        # `__call__` and `Block` have checked the tokens.
         out = contract(
             "...m,md->...d",
             call_traced(self.activation, "activation", _WHAT, self._scores(x)),

@@ -1,7 +1,8 @@
-"""Where the layer norm stands, in continuous time: direction and length of a token under the schemes in use.
+"""The schemes of layer normalisation in continuous time: the dynamics of the direction and the norm of a token.
 
-With x = r theta and attention A(theta), which sees the directions only, d theta/dt = P_theta A / s and dr/dt is given
-by the scheme (2510.22026, Section 2 and Table 2). A scheme is two functions: s (`brake`) and dr/dt (`growth`).
+A token is x = r theta, with norm r and direction theta, and attention A(theta) depends on the directions only. Then d
+theta/dt = P_theta A / s, and the scheme determines s (`brake`) and dr/dt (`growth`) (2510.22026, Section 2 and Table
+2).
 
 Invariants: directions stay on the sphere by the equation itself, not by a retraction; the schemes differ in s and
 dr/dt alone.
@@ -27,24 +28,24 @@ from .._space import AbstractSpace, Euclidean, check_space
 
 
 class AbstractNormalisation(AbstractPart):
-    r"""How the direction $\theta$ and the length r of a token follow what attention writes, $A$.
+    r"""A scheme: the dynamics of the direction $\theta$ and the norm r of a token under the output $A$ of attention.
 
-    $\dot\theta = \frac1s P_\theta A(\theta)$, with the divisor s of the scheme, and $\dot r$ of the scheme.
+    $\dot\theta = \frac1s P_\theta A(\theta)$, where the scheme gives the divisor s and $\dot r$.
 
     Source: 2510.22026, Table 2.
     """
 
     @abstractmethod
     def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
-        r"""s, from the time, the lengths r and the sizes $\|A\|$."""
+        r"""The divisor s, from the time, the norms r and the norms $\|A\|$."""
 
     @abstractmethod
     def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
-        r"""$\dot r$, from $\langle\theta, A\rangle$ and $\|A\|$."""
+        r"""The growth rate $\dot r$, from $\langle\theta, A\rangle$ and $\|A\|$."""
 
 
 class PostLN(AbstractNormalisation):
-    r"""s = 1 and r stays: the flow of the papers. Similarity tends to 1 like $e^{-2t}$.
+    r"""Post-LN, $s = 1$ and $\dot r = 0$: the flow on the sphere. 1 - similarity decays as $e^{-2t}$.
 
     ??? cite "Source"
 
@@ -59,8 +60,8 @@ class PostLN(AbstractNormalisation):
 
 
 class PreLN(AbstractNormalisation):
-    r"""s = r and $\dot r = \langle\theta, A\rangle$: the stream grows, and moves the less. 1 - similarity falls like
-    $t^{-2}$.
+    r"""Pre-LN, $s = r$ and $\dot r = \langle\theta, A\rangle$: as the norm of the stream grows, its direction moves
+    more slowly. 1 - similarity decays as $t^{-2}$.
 
     ??? cite "Source"
 
@@ -75,9 +76,10 @@ class PreLN(AbstractNormalisation):
 
 
 class PeriLN(AbstractNormalisation):
-    r"""$s = r\|A\|$ and $\dot r = \langle\theta, A\rangle/\|A\|$: what is read and what is written are normalised.
+    r"""Peri-LN, $s = r\|A\|$ and $\dot r = \langle\theta, A\rangle/\|A\|$: the input and the output of attention are
+    normalised.
 
-    The same curve in (similarity, r) as `PreLN`, at another pace.
+    Its curve in the plane of similarity and r is that of `PreLN`, traversed at another speed.
 
     ??? cite "Source"
 
@@ -92,11 +94,11 @@ class PeriLN(AbstractNormalisation):
 
 
 class NormalisedGPT(AbstractNormalisation):
-    r"""$s = \|A\|/\alpha$ and r stays: every update has the length $\alpha$ before it is projected.
+    r"""nGPT, $s = \|A\|/\alpha$ and $\dot r = 0$: every update has the norm $\alpha$ before the projection.
 
     **Arguments:**
 
-    - `alpha`: The length, a real number or a schedule.
+    - `alpha`: The norm of an update, a real number or a schedule.
 
     ??? cite "Source"
 
@@ -120,7 +122,7 @@ class NormalisedGPT(AbstractNormalisation):
 
 
 class RootScaled(AbstractNormalisation):
-    r"""$s = \sqrt{t + 1}$ and r stays: updates of layer l are divided by $\sqrt{l}$.
+    r"""Root scaling, $s = \sqrt{t + 1}$ and $\dot r = 0$: the update of layer l is divided by $\sqrt{l}$.
 
     ??? cite "Source"
 
@@ -128,7 +130,7 @@ class RootScaled(AbstractNormalisation):
     """
 
     def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
-        # Layer l is time l - 1.
+        # Layer l corresponds to the time l - 1.
         return jnp.broadcast_to(jnp.sqrt(jnp.asarray(t, r.dtype) + 1), r.shape)
 
     def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -136,20 +138,21 @@ class RootScaled(AbstractNormalisation):
 
 
 class NormalisationField(AbstractField):
-    r"""$\dot x = \dot r\,\theta + r\,\dot\theta$ for tokens $x = r\theta$ in $\mathbb{R}^d$, under a scheme.
+    r"""The velocity $\dot x = \dot r\,\theta + r\,\dot\theta$ of tokens $x = r\theta$ in $\mathbb{R}^d$ under a scheme
+    of normalisation.
 
-    Attention sees the directions only.
+    Attention depends on the directions $\theta$ only.
 
     **Arguments:**
 
-    - `attention`: Any attention; it is given the directions.
+    - `attention`: Any attention; its input is the directions.
     - `scheme`: `PostLN()`, `PreLN()`, `PeriLN()`, `NormalisedGPT(alpha)` or `RootScaled()`.
     - `value`: V, (d, d), or a schedule; None is the identity.
-    - `space`: `Euclidean()`, and no other: the lengths are part of the flow.
+    - `space`: `Euclidean()`, and no other space, since the norms are part of the flow.
 
     **Raises:**
 
-    - `ValueError` as `AttentionField`; on use, if a token is zero.
+    - `ValueError` in the cases of `AttentionField`; on use, if a token is zero.
 
     ??? cite "Source"
 
@@ -175,17 +178,14 @@ class NormalisationField(AbstractField):
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(t)
-        # No retraction: the space is Euclidean, and lengths are part of the state.
         y = self.enter(x)
         _check_directions(y)
         r = jnp.linalg.norm(y, axis=1)
         directions = y / r[:, None]
-        # V may depend on time.
         value = at_time(self.value, t, y.dtype)
-        # Directions are tokens and values at once, (n, d).
+        # The directions are both the tokens and the values of attention.
         written = self.attention.average(directions, directions, t)
         written = written if value is None else matmul(written, value.T)
-        # <theta, A> and |A|, (n,).
         along, size = jnp.sum(directions * written, axis=1), jnp.linalg.norm(written, axis=1)
         # P_theta A / s.
         turn = (written - along[:, None] * directions) / self.scheme.brake(t, r, size)[:, None]
@@ -198,8 +198,8 @@ class NormalisationField(AbstractField):
 
 
 def _check_directions(x: Tokens) -> None:
-    """Raise a ValueError if a token is zero; one that is traced is not checked."""
-    # A traced zero token gives NaN, which the run reports.
+    """Raise a `ValueError` if a token is zero; traced tokens are not checked."""
+    # A traced zero token gives a NaN velocity, which `simulate` reports.
     zero = np.flatnonzero(~np.any(np.asarray(x), axis=1)) if is_concrete(x) else np.zeros(0, int)
     if zero.size:
         raise ValueError(

@@ -1,10 +1,10 @@
 """The language-modelling head: from the last level of the stream to a distribution over words.
 
-Logits are inner products with the rows of the unembedding, which is the embedding itself where the head is tied (Press
-and Wolf, *Using the output embedding to improve language models*, 1608.05859).
+Logits are inner products with the rows of the unembedding, which is the embedding itself if the head is tied (Press and
+Wolf, *Using the output embedding to improve language models*, 1608.05859).
 
 Invariants: logits are float32 at least, whatever the dtype of the stream; the cross entropy is the mean over the
-places that count, in nats.
+positions that count, in nats.
 """
 
 from typing import Any
@@ -25,15 +25,15 @@ from ._checks import check_booleans, check_features, check_stream, weights_or_no
 
 
 class LanguageModelHead(AbstractPart):
-    r"""$\mathrm{softmax}(U x_N)$: which word follows, from the last token of the last layer.
+    r"""The distribution $\mathrm{softmax}(U x_N)$ of the next word, from the last token $x_N$ of the last layer.
 
     **Arguments:**
 
-    - `unembedding`: U, (words, d); None ties it to the embedding, which is then given at each use.
+    - `unembedding`: U, (words, d); None ties the head to the embedding, which each call then receives.
 
     **Raises:**
 
-    - `ValueError` if it is not a matrix, or none is given on use.
+    - `ValueError` if `unembedding` is not a matrix; on use, if there is neither an unembedding nor an embedding.
 
     ??? cite "Source"
 
@@ -59,13 +59,13 @@ class LanguageModelHead(AbstractPart):
 
         **Arguments:**
 
-        - `x`: Tokens of the last level.
-        - `embedding`: That of the input, if the head is tied to it.
+        - `x`: The tokens of the last level, (..., d).
+        - `embedding`: The embedding of the input, (words, d), if the head is tied to it.
         """
         matrix = self._matrix(embedding)
         return self._logits(check_features(x, matrix.shape[1]), matrix)
 
-    # The unembedding: the head's own, or the embedding that it is tied to.
+    # The unembedding of the head itself, or the embedding to which the head is tied.
     def _matrix(self, embedding: Any) -> Array:
         if embedding is not None:
             embedding = check_array(embedding, "embedding", shape=("words", "d"), remedy="pass that of the input")
@@ -89,8 +89,8 @@ class LanguageModelHead(AbstractPart):
 
         **Arguments:**
 
-        - `x`, `embedding`: As above.
-        - `temperature`: By which the logits are divided, > 0.
+        - `x`, `embedding`: As in `__call__`.
+        - `temperature`: The divisor of the logits, > 0.
 
         Source: *Transformers, part 2*, slide 28.
         """
@@ -99,9 +99,7 @@ class LanguageModelHead(AbstractPart):
         return self._next_token(x, matrix, check_scalar(temperature, "temperature", above=0))
 
     def _next_token(self, x: Array, embedding: Array, temperature: Array) -> Array:
-        # Only the last token is unembedded.
         logits = self._logits(x[-1], embedding)
-        # In the dtype of the logits, float32 at least.
         return jax.nn.softmax(logits / temperature.astype(logits.dtype))
 
 
@@ -110,13 +108,13 @@ def cross_entropy(
     targets: Int[Array, "*batch"],
     present: Bool[Array, "*batch"] | None = None,
 ) -> Float[Array, ""]:
-    """The mean of the negative log-probabilities of the words that came, in nats.
+    """The mean negative log-probability of the target words, in nats.
 
     **Arguments:**
 
-    - `logits`: Of every word at each place.
-    - `targets`: The word that came there.
-    - `present`: Which places count; None is all. If none does the mean is 0.
+    - `logits`: The logits of every word at each position, (..., words).
+    - `targets`: The id of the target word at each position, (...).
+    - `present`: The positions that count, (...); None is all. The mean over no positions is 0.
 
     **Raises:**
 
@@ -125,7 +123,7 @@ def cross_entropy(
     Source: *Transformers, part 2*, slide 28.
     """
     logits = check_array(logits, "logits", finite=False, remedy="pass one for each word at each place")
-    # -inf is a legitimate logit, of a word that cannot come; NaN and inf are not.
+    # -inf is a legitimate logit, of an impossible word; NaN and inf are not.
     numbers = np.asarray(logits) if is_concrete(logits) else np.zeros(0)
     if np.any(np.isnan(numbers) | (numbers == np.inf)):
         raise ValueError("logits must be finite or -inf, but some are NaN or inf; mend the model.")
@@ -133,18 +131,18 @@ def cross_entropy(
         raise ValueError(f"logits must hold one for each word, but its shape is {logits.shape}; pass (..., words).")
     words = logits.shape[-1]
     targets = check_array(targets, "targets", integers=True, least=0, most=words - 1, remedy="pass the ids of words")
-    # The usual mistake: logits of all places, targets without the first word.
+    # The usual mistake is to pass the logits of all positions with targets that lack the first word.
     if logits.shape[:-1] != targets.shape:
         raise ValueError(
             f"targets must hold a word for each place of logits, but the shapes are {targets.shape} and "
             f"{logits.shape}; leave out the first word, and the last logits."
         )
     target_logits = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    # -log softmax at the target, without the (places, words) array of probabilities.
+    # This form of -log softmax at the target needs no array of all probabilities.
     losses = jax.nn.logsumexp(logits, axis=-1) - target_logits
     if present is None:
         return jnp.mean(losses)
     counted = check_booleans(present, "present", targets.shape, "say of each place whether it counts")
     counted = jnp.asarray(counted).astype(losses.dtype)
-    # Where no place counts: 0 and not 0 / 0.
+    # The maximum avoids 0 / 0 if no position counts.
     return jnp.sum(losses * counted) / jnp.maximum(jnp.sum(counted), 1)

@@ -1,11 +1,11 @@
-"""The join of the Transformer and the particle system: a block as a velocity, and a velocity as a layer.
+"""The conversion between Transformers and particle systems: a block as a velocity, and a velocity as a layer.
 
 A residual block is an Euler step of length 1 (Geshkovski et al., *A mathematical perspective on transformers*,
 2312.10794, Section 2): attention becomes a `MultiHeadField` with B_h = W_Q W_K^T and V_h = (W_V W_c)^T, the
-feed-forward a `PerceptronField`, and the place of the norms decides the space.
+feed-forward a `PerceptronField`, and the position of the norms determines the space.
 
-Invariants: for a small step h, the block whose updates are multiplied by h and `as_layer(field, h)` agree up to h^2;
-what has no counterpart (relative positions, post-norms with a gain) is refused and not left out in silence.
+Invariants: for a small step h, the block whose updates are multiplied by h and `as_layer(field, h)` differ by O(h^2);
+parts without a counterpart (relative positions, post-norms with a gain) are refused and not silently omitted.
 """
 
 from typing import Any
@@ -35,32 +35,33 @@ from ._view import AbstractView, HasView, view_of
 
 
 class Standardised(AbstractSpace):
-    r"""Tokens whose d entries have mean 0 and variance 1: the sphere of radius $\sqrt{d}$ in the hyperplane of sum 0.
+    r"""The space of tokens whose d entries have mean 0 and variance 1: the sphere of radius $\sqrt{d}$ in the
+    hyperplane of vectors with sum 0.
 
-    Layer normalisation of gain 1 and bias 0 retracts onto it. Tokens are drawn uniformly; the distance is the angle in
-    radians.
+    Layer normalisation of gain 1 and bias 0 is its retraction. `sample` draws tokens uniformly; `distance` is the angle
+    in radians.
 
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: layer normalisation as
-        a projection onto a sphere; that it is this one is seen from its definition (1607.06450).
+        a projection onto a sphere; this sphere follows from the definition of the layer norm (1607.06450).
     """
 
     def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        # Divided by the largest entry first, so that the squares neither overflow nor underflow; the result does not
-        # depend on it, hence no derivative.
+        # The division by the largest entry keeps the squares from overflow and underflow. The result does not depend on
+        # this scale, so it needs no derivative.
         scale = jax.lax.stop_gradient(jnp.max(jnp.abs(centred), axis=-1, keepdims=True))
         centred = centred / jnp.where(scale > 0, scale, jnp.ones_like(scale))
         return centred * jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True))
 
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         centred, v = x - jnp.mean(x, axis=-1, keepdims=True), v - jnp.mean(v, axis=-1, keepdims=True)
-        # The part along the token; the mean of v is subtracted before, so both conditions on the tangent hold.
+        # The mean of v is subtracted above and the component along the token below: a tangent meets both conditions.
         along = jnp.sum(centred * v, axis=-1, keepdims=True) / jnp.sum(centred * centred, axis=-1, keepdims=True)
         return v - along * centred
 
-    # Gaussian tokens, centred and scaled: uniform on this sphere, since the distribution is invariant under its
+    # Centred and scaled Gaussian tokens are uniform on this sphere, since the Gaussian is invariant under its
     # rotations.
     def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
         d = check_integer(d, "d", least=2, remedy="pass more, for one entry has no variance")
@@ -69,22 +70,22 @@ class Standardised(AbstractSpace):
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         x, y = self.retract(x), self.retract(y)
-        # The angle by half-angles: the arc cosine of the inner product loses half of the digits for near tokens.
+        # The half-angle formula is accurate for near tokens, where the arc cosine loses half of the digits.
         return 2 * jnp.arctan2(jnp.linalg.norm(x - y, axis=-1), jnp.linalg.norm(x + y, axis=-1))
 
 
 class NormedField(AbstractField):
-    r"""$\dot x = f(t, \mathrm{LN}(x))$ in all of $\mathbb{R}^d$: what a block with `PreNorm` follows.
+    r"""The velocity $\dot x = f(t, \mathrm{LN}(x))$ in $\mathbb{R}^d$ of a part of a block with `PreNorm`.
 
     **Arguments:**
 
     - `field`: f, on `Euclidean()`.
-    - `norm`: What f reads the tokens through.
-    - `space`: `Euclidean()`, that of the field.
+    - `norm`: The layer norm LN.
+    - `space`: `Euclidean()`, which is also the space of the field.
 
     **Raises:**
 
-    - `ValueError` if the field is on another space.
+    - `ValueError` if the space or the space of the field is not `Euclidean()`.
 
     ??? cite "Source"
 
@@ -110,7 +111,7 @@ class NormedField(AbstractField):
             )
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        # The velocity of the stream itself; only what the field reads is normalised.
+        # Only the input of the field is normalised; its value is the velocity of the stream itself.
         return self.field(t, normalised(self.norm, self.enter(x)), args)
 
     def check(self, n: int, d: int) -> None:
@@ -124,38 +125,39 @@ def as_field(
     space: AbstractSpace | None = None,
     summation: AbstractExponentialSum = Auto(),  # noqa: B008
 ) -> AbstractField:
-    r"""The velocity of which a block is a step: attention plus perceptron, on the space of its normalisation.
+    r"""Convert a block to the velocity whose Euler step is the block: attention plus perceptron, on the space of the
+    norms.
 
-    With $B_h = W_{Q,h} W_{K,h}^\top$ and $V_h = (W_{V,h} W_{c,h})^\top$ it is a `MultiHeadField` plus a
-    `PerceptronField`: everything that the core does with fields can be done with it.
+    With $B_h = W_{Q,h} W_{K,h}^\top$ and $V_h = (W_{V,h} W_{c,h})^\top$ the velocity is a `MultiHeadField` plus a
+    `PerceptronField`, so every function of the package for fields accepts it.
 
-    - `NoNorm`: on `Euclidean()`.
-    - `PostNorm`: on `Standardised()`, which is where norms of gain 1 and bias 0 leave the tokens. With other gains a
-        block that adds nothing still moves the tokens, so that there is no velocity; pass `space=Sphere()`, say, for
-        the velocity of the same weights without them.
-    - `PreNorm`: on `Euclidean()`, each part reading through its norm (`NormedField`).
+    - `NoNorm`: the field is on `Euclidean()`.
+    - `PostNorm`: the field is on `Standardised()`, the image of norms of gain 1 and bias 0. With other gains or biases
+        a block with zero updates still moves the tokens, so that no velocity exists; pass for example `space=Sphere()`
+        for the velocity of the weights without the norms.
+    - `PreNorm`: the field is on `Euclidean()`, and each part reads the tokens through its norm (`NormedField`).
 
     **Arguments:**
 
-    - `block`: A `Block`; or a `LanguageModel`, or what `clusterjax.probe.load` returned, of which it is the block of
-        one layer.
-    - `layer`: Which layer of such a network, from 0, or with a negative number from the end; None for a `Block`.
+    - `block`: A `Block`, or a `LanguageModel` or a network from `clusterjax.probe.load`, whose block of number `layer`
+        is converted.
+    - `layer`: The number of the layer of the network, from 0, or negative from the end; None for a `Block`.
 
     **Other arguments:**
 
-    - `space`: Another space, in which case the norms of the block are left out; None is as above.
-    - `summation`: How sums over tokens are computed.
+    - `space`: Another space, in which case the norms of the block are omitted; None is the space above.
+    - `summation`: The algorithm for sums over tokens.
 
     **Returns:**
 
-    A field. That of a loaded network has its biases, positions (token i stands at place i), windows and knock-outs,
-    and computes its sums as the network does. As the step h goes to zero, the block with what it adds multiplied by h,
-    and `as_layer(field, h)`, agree up to order $h^2$.
+    A field. The field of a loaded network includes the biases, positions (token i is at position i), windows and
+    knock-outs of the network, and computes sums as the network does. As the step h goes to zero, `as_layer(field, h)`
+    and the block with its updates multiplied by h differ by $O(h^2)$.
 
     **Raises:**
 
-    - `ValueError` if the block has relative positions, whose scores are no form of the two tokens, or norms of
-        `PostNorm` that are no projections; or a loaded network has norms on the stream and no space is given.
+    - `ValueError` if the block has relative or rotary positions, whose scores do not depend on the two tokens alone, or
+        norms of `PostNorm` that are no projections, or if a loaded network has norms on the stream and `space` is None.
 
     ??? cite "Source"
 
@@ -166,7 +168,7 @@ def as_field(
         check_space(space)
     check_summation(summation, kind=AbstractExponentialSum)
     if not isinstance(block, Block):
-        # A class has the methods of its objects.
+        # A class has the methods of its instances, so `HasView` alone would accept it.
         if isinstance(block, type) or not isinstance(block, LanguageModel | HasView):
             remedy = "make one with Block.random, or pass what clusterjax.probe.load returns"
             raise refusal("block", "be a Block, a LanguageModel or a loaded network", f"it is {shown(block)}", remedy)
@@ -180,21 +182,20 @@ def as_field(
         block = block.stack.block(layer)
     elif layer is not None:
         raise refusal("layer", "be None for a single block", f"it is {shown(layer)}", "leave it out")
-    # A stack has a leading axis of layers; its blocks are many fields, one after the other.
+    # The blocks of a stack are several fields, so a leading axis of layers is refused.
     _check_single(check_block(block).attention, "block")
     if block.attention.relative is not None:
         raise ValueError(
             "block must be without relative positions, but its attention has some: its scores depend on the places of "
             "tokens, and no velocity of tokens alone does; leave them out with equinox.tree_at."
         )
-    # Each sub-layer reads through a norm of its own, so each is a field of its own.
+    # Each sub-layer reads the tokens through a different norm, so each becomes a separate field.
     if space is None and isinstance(block.residual, PreNorm):
         unnormed_fields = _parts(block, Euclidean(), summation)
         pairs = zip(unnormed_fields, block.norms, strict=False)
         fields = [NormedField(part, norm) for part, norm in pairs if norm is not None]
     else:
         fields = _parts(block, _space_of(block) if space is None else space, summation)
-    # Fields add up to a field, on one space.
     total = fields[0]
     for field in fields[1:]:
         total = total + field
@@ -215,12 +216,12 @@ def _network_field(
 
 
 def as_layer(field: AbstractField, step: Parameter) -> ResidualLayer:
-    """The layer that takes a step along a field, then normalises onto its space: a block, of the particle system.
+    """The layer that takes an Euler step along a field and then retracts onto its space.
 
     **Arguments:**
 
     - `field`: Any field, such as `as_field(block)`.
-    - `step`: Its length, () or a schedule.
+    - `step`: The size of the step, () or a schedule.
 
     **Returns:**
 
@@ -234,7 +235,7 @@ def as_layer(field: AbstractField, step: Parameter) -> ResidualLayer:
 
 
 def query_key_forms(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
-    r"""$B_h = W_{Q,h} W_{K,h}^\top$, (h, d, d), for which the scores are $\beta\langle x_i, B_h x_j\rangle$.
+    r"""The matrices $B_h = W_{Q,h} W_{K,h}^\top$, (h, d, d), of the scores $\beta\langle x_i, B_h x_j\rangle$.
 
     **Arguments:**
 
@@ -247,7 +248,7 @@ def query_key_forms(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
 
 
 def value_matrices(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
-    r"""$V_h = (W_{V,h} W_{c,h})^\top$, (h, d, d), so that head h adds $\sum_j \alpha_{ij} V_h x_j$.
+    r"""The matrices $V_h = (W_{V,h} W_{c,h})^\top$, (h, d, d), with which head h adds $\sum_j \alpha_{ij} V_h x_j$.
 
     **Arguments:**
 
@@ -269,7 +270,6 @@ def _check_single(attention: MultiHeadAttention, name: str) -> None:
 
 def _parts(block: Block, space: AbstractSpace, summation: AbstractExponentialSum) -> list[AbstractField]:
     attention, forward = block.attention, block.feed_forward
-    # The (d, d) forms of each head: a field is general, and its heads need not be of rank k.
     attention_field = MultiHeadField(
         attention.beta, query_key_forms(attention), value_matrices(attention), mask=attention.mask,
         summation=summation, space=space,
@@ -277,7 +277,7 @@ def _parts(block: Block, space: AbstractSpace, summation: AbstractExponentialSum
     if forward is None:
         return [attention_field]
     perceptron_field = PerceptronField(
-        # `FeedForward` has tokens as rows that multiply from the left, `PerceptronField` matrices that act on columns.
+        # Tokens are rows for `FeedForward` and columns for `PerceptronField`, hence the transposes.
         forward.w_in.T, forward.w_out.T, forward.activation, bias_in=forward.bias_in, bias_out=forward.bias_out,
         space=space,
     )  # fmt: skip
@@ -295,7 +295,7 @@ def _space_of(block: Block) -> AbstractSpace:
     for k, norm in enumerate(block.norms):
         if norm is None:
             continue
-        # The values of a traced norm are unknown; it is assumed to be a projection.
+        # The values of a traced norm are unknown, so it is assumed to be a projection.
         moves = jnp.any(norm.gain != 1) | (jnp.any(norm.bias != 0) if norm.bias is not None else False)
         if is_concrete(moves) and bool(moves):
             raise ValueError(

@@ -1,11 +1,11 @@
 """A causal language model: embedding, positions, stack, head.
 
-The model of GPT-2 (Radford et al., *Language models are unsupervised multitask learners*, 2019, Section 2.3) is the
-default of `random`. `extend` samples word by word in one `lax.scan` over places, without a cache of keys and values:
-each step reads the window of the last words again.
+The defaults of `random` are those of GPT-2 (Radford et al., *Language models are unsupervised multitask learners*,
+2019, Section 2.3). `extend` samples word by word in one `lax.scan` over positions, without a cache of keys and values:
+each step evaluates the model on the window of the last words.
 
-Invariants: ids are checked where they are concrete, since a lookup beyond the table is silently clamped; the stream is
-in `stream_dtype`, parameters in their own dtype, logits in float32 at least.
+Invariants: ids are checked if they are concrete, since jax silently clamps a lookup beyond the table; the stream has
+the dtype `stream_dtype`, parameters keep their dtype, and logits are float32 at least.
 """
 
 from collections.abc import Callable
@@ -43,22 +43,23 @@ def _stream_dtype(value: DTypeLike | None) -> DTypeLike | None:
 
 
 class LanguageModel(AbstractPart):
-    """A Transformer that reads words and says which may follow.
+    """A Transformer that reads words and returns the logits of the next word.
 
-    The dtype of its arrays is that of the stream; `stream_dtype` asks for another one, such as `jnp.bfloat16` for mixed
-    precision: weights are rounded where they are used, softmax, norms and logits are made in float32.
+    The stream has the dtype of the embedding unless `stream_dtype` is given, such as `jnp.bfloat16` for mixed
+    precision: weights are then rounded where they are used, and softmax, norms and logits are computed in float32.
 
     **Arguments:**
 
-    - `embedding`: (words, d).
+    - `embedding`: The vectors of the words, (words, d).
     - `stack`: A `Transformer` of dimension d.
-    - `positions`: `LearnedPositions`, `SinusoidalPositions`, or None: relative and rotary ones are in the attention.
-    - `head`: `LanguageModelHead`; by default tied to the embedding.
-    - `stream_dtype`: None is the dtype of the embedding.
+    - `positions`: `LearnedPositions`, `SinusoidalPositions`, or None; relative and rotary positions belong to the
+        attention.
+    - `head`: `LanguageModelHead`; the default is tied to the embedding.
+    - `stream_dtype`: The dtype of the stream; None is the dtype of the embedding.
 
     **Raises:**
 
-    - `ValueError` if the parts are not of one dimension.
+    - `ValueError` if the parts differ in dimension.
 
     ??? cite "Source"
 
@@ -82,14 +83,13 @@ class LanguageModel(AbstractPart):
             self.positions, "positions", AbstractPositions, "LearnedPositions, SinusoidalPositions", "pass such ones"
         )
         check_instance(self.head, "head", LanguageModelHead, "a LanguageModelHead", "pass LanguageModelHead()")
-        # The last axis but one of the queries, (..., h, d, k), with or without an axis of layers.
+        # Queries are (..., h, d, k), with or without an axis of layers, so d is the last axis but one.
         d, width = self.embedding.shape[1], self.stack.blocks.attention.query.shape[-2]
         if d != width:
             raise ValueError(
                 f"embedding must be of the dimension of the stack, {width}, but its shape is {self.embedding.shape}; "
                 f"pass (words, {width})."
             )
-        # Sinusoidal positions are checked when they are made; relative ones belong to the attention.
         if isinstance(self.positions, LearnedPositions) and self.positions.table.shape[1] != d:
             raise ValueError(
                 f"positions must be of the dimension of the embedding, {d}, but their table is "
@@ -117,15 +117,15 @@ class LanguageModel(AbstractPart):
         stream_dtype: DTypeLike | None = None,
         **options: Any,
     ) -> "LanguageModel":
-        """Random weights as GPT-2 has them: causal, normalised before each layer, tied head, learned positions.
+        """A model with random weights; the defaults are those of GPT-2: causal, pre-norm, tied head, learned positions.
 
         **Arguments:**
 
         - `words`, `d`, `heads`, `hidden`, `layers`: The sizes.
-        - `positions`: How many learned positions, or positions of another kind, or None.
-        - `tied`: Whether the head has the weights of the embedding.
-        - `scale`: Standard deviation of all weights.
-        - The others are those of `Transformer.random` and `Block.random`.
+        - `positions`: The number of learned positions, or positions of another kind, or None.
+        - `tied`: True if the head shares the weights of the embedding.
+        - `scale`: The standard deviation of all weights.
+        - Further arguments are those of `Transformer.random` and `Block.random`.
 
         **Raises:**
 
@@ -140,14 +140,12 @@ class LanguageModel(AbstractPart):
         check_flag(tied, "tied")
         if not isinstance(positions, AbstractPositions | None):
             (positions,) = check_sizes(positions=positions)
-        # A tied head draws nothing, but its key is split off in any case, so that the other weights do not depend on
-        # it.
+        # The key of the head is split off even if the head is tied, so that the other weights do not depend on `tied`.
         draw = lambda key: deviation * draw_normal(key, (words, d), dtype)
         stack = Transformer.random(
             stack_key, d, heads, hidden, layers, residual=residual, causal=causal, activation=activation, bias=bias,
             scale=scale, dtype=dtype, **options,
         )  # fmt: skip
-        # A number is how many learned positions there are to be.
         if isinstance(positions, int):
             positions = LearnedPositions.random(positions_key, positions, d, scale=scale, dtype=dtype)
         head = LanguageModelHead(None if tied else draw(head_key))
@@ -155,15 +153,15 @@ class LanguageModel(AbstractPart):
 
     @property
     def num_words(self) -> int:
-        """How many words it knows."""
+        """The number of words of the vocabulary."""
         return self.embedding.shape[0]
 
     def embed(self, ids: Int[Array, " n"]) -> Float[Array, "n d"]:
-        """What enters the stack: the embedding of each word, and its position.
+        """The input of the stack: the embedding of each word plus the vector of its position.
 
         **Raises:**
 
-        - `ValueError` if an id is not of a word, or there are more than positions.
+        - `ValueError` if an id is out of the vocabulary, or there are more ids than positions.
 
         Source: *Transformers, part 2*, slide 23.
         """
@@ -171,15 +169,15 @@ class LanguageModel(AbstractPart):
 
     def _embed(self, ids: Any, present: Any = None) -> Array:
         ids = jnp.asarray(ids)
-        # The stream has the dtype of what enters it; everything in the stack follows.
+        # All layers follow the dtype of the input of the stack.
         dtype = self.embedding.dtype if self.stream_dtype is None else self.stream_dtype
         x = self.embedding[ids].astype(dtype)
-        # Positions count the tokens that are present.
+        # Positions count present tokens only.
         _, places = words_first(present)
         return x if self.positions is None else x + arranged(self.positions(ids.shape[0], dtype), places, 0)
 
     def check_range(self, ids: Numbers) -> None:
-        """Raise a ValueError if an id is not of a word; ids that are traced are not checked."""
+        """Raise a `ValueError` if an id is out of the vocabulary; ids that are traced are not checked."""
         check_range(ids, self.num_words)
 
     def __call__(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n words"]:
@@ -187,8 +185,9 @@ class LanguageModel(AbstractPart):
 
         **Arguments:**
 
-        - `ids`: (n,).
-        - `present`: Which tokens are present, (n,); None is all of them. Positions count from the first of them.
+        - `ids`: The ids of the words, (n,).
+        - `present`: The tokens that are present, (n,); None is all of them. Positions count from the first present
+            token.
         """
         return self._logits(ids, present)
 
@@ -203,27 +202,26 @@ class LanguageModel(AbstractPart):
     def logit_lens(
         self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None = None
     ) -> Float[Array, "levels n words"]:
-        """The logits that the head would give at each level, (layers + 1, n, words): what the model is about to say.
+        """The logits of the head applied to each level of the stream, (layers + 1, n, words).
 
-        The last norm is applied at each level; the last one is the answer of the model.
+        The last norm is applied at each level; the last level is the output of the model.
 
         **Arguments:**
 
-        - `ids`, `present`: As above.
+        - `ids`, `present`: As in `__call__`.
 
         Source: nostalgebraist, *Interpreting GPT: the logit lens* (2020).
         """
-        # (layers + 1, n, d); norm and head act on the last axis only.
         levels = self.stack._levels(*self._enter(ids, present))
         return self.head._logits(self.stack._last(levels), self.embedding)
 
     def next_token(self, ids: Int[Array, " n"], temperature: RealScalarLike = 1.0) -> Float[Array, " words"]:
-        """The distribution of the word after these, (words,).
+        """The distribution of the word after `ids`, (words,).
 
         **Arguments:**
 
-        - `ids`: (n,).
-        - `temperature`: By which the logits are divided.
+        - `ids`: The ids of the words, (n,).
+        - `temperature`: The divisor of the logits, > 0.
 
         Source: *Transformers, part 2*, slide 28.
         """
@@ -233,24 +231,24 @@ class LanguageModel(AbstractPart):
     def extend(
         self, ids: Int[Array, " n"], steps: int, *, key: PRNGKeyArray | None = None, temperature: RealScalarLike = 1.0
     ) -> Int[Array, " total"]:
-        """`ids` and `steps` more words, each drawn of the distribution after all before it.
+        """Extend `ids` by `steps` words, each drawn from the distribution given the words before it.
 
-        Texts longer than the positions are continued from their last words.
+        A text that is longer than the number of positions is continued from its last words.
 
         **Arguments:**
 
-        - `ids`: The beginning, (n,), one word at least.
-        - `steps`: How many more.
-        - `key`: PRNG key; None takes the likeliest word each time.
-        - `temperature`: By which the logits are divided, > 0.
+        - `ids`: The ids of the first words, (n,), with n at least 1.
+        - `steps`: The number of further words.
+        - `key`: The PRNG key; None takes the most likely word at each step.
+        - `temperature`: The divisor of the logits, > 0.
 
         **Returns:**
 
-        (n + steps,).
+        The ids of all words, (n + steps,).
 
         **Raises:**
 
-        - `ValueError` if `steps` is negative or the model not causal.
+        - `ValueError` if `steps` is negative.
 
         Source: *Transformers, part 2*, slide 28.
         """
@@ -261,7 +259,7 @@ class LanguageModel(AbstractPart):
 
 
 def check_model(model: Any) -> LanguageModel:
-    """`model`, if it is a language model."""
+    """Return `model` if it is a `LanguageModel`; raise a `ValueError` otherwise."""
     return check_instance(model, "model", LanguageModel, "a LanguageModel", "pass clusterjax.transformer.load()")
 
 
@@ -269,25 +267,24 @@ def check_model(model: Any) -> LanguageModel:
 def _extend(model: LanguageModel, ids: Array, steps: int, key: PRNGKeyArray | None, temperature: Array) -> Array:
     longest = None if model.positions is None else model.positions.longest()
     total = ids.shape[0] + steps
-    # A static width: one program for all steps. Longer texts are read through a window of as many words as there are
-    # positions.
+    # A static width gives one program for all steps. A window of as many words as positions reads longer texts.
     width = total if longest is None else min(total, longest)
-    # The text has its final length from the start, since shapes are static.
+    # Shapes are static, so the text has its final length from the start.
     text = jnp.concatenate([ids, jnp.zeros(steps, ids.dtype)])
 
     def step(text: Array, place: Array) -> tuple[Array, None]:
-        # The window ends before the word to be drawn; early on it begins at 0 and holds words still to come, which are
-        # not present.
+        # The window ends before the word to be drawn. Early windows begin at 0 and contain words that are not drawn
+        # yet, which are marked as not present.
         begin = jnp.clip(place - width, 0, total - width)
         window = lax.dynamic_slice(text, (begin,), (width,))
-        # Absolute positions count from the beginning of the window.
+        # Absolute positions count from the start of the window.
         x = model.stack(model.embed(window), jnp.arange(width) < place - begin)
-        # The last word before `place`, at place - begin - 1 of the window.
+        # The last word before `place` has the index place - begin - 1 in the window.
         logits = model.head(x[place - begin - 1], model.embedding)
         if key is None:
             word = jnp.argmax(logits)
         else:
-            # A key for each place in the text.
+            # The key of a word depends on its position in the text alone.
             word = jr.categorical(jr.fold_in(key, place), logits / temperature.astype(logits.dtype))
         return text.at[place].set(word.astype(text.dtype)), None
 

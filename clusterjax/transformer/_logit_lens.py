@@ -1,10 +1,10 @@
-"""The logit lens: what the head of a network would say at each level of the stream.
+"""The logit lens: the logits of the head of a network at each level of the stream.
 
 The last norm and the head are applied to the stream after each block (nostalgebraist, *Interpreting GPT: the logit
 lens*, 2020), text by text, level by level.
 
-Invariants: the last level is the answer of the network; memory holds the logits of one level beside those that are
-asked for.
+Invariants: the last level equals the output of the network; memory holds the logits of all words for one level only,
+besides the requested logits.
 """
 
 import equinox as eqx
@@ -26,7 +26,7 @@ def logit_lens(
     *,
     words: Numbers | None = None,
 ) -> Float[Array, "levels n words"]:
-    """The logits that the head would give at each level of the stream, (layers + 1, n, words).
+    """The logits of the head applied to each level of the stream, (layers + 1, n, words).
 
     !!! example
 
@@ -40,22 +40,22 @@ def logit_lens(
 
     **Arguments:**
 
-    - `model`: A `LanguageModel`, or a network with a head that `probe.load` returned.
-    - `ids`: (n,).
-    - `present`: Which tokens are present, (n,); None is all of them. Positions count from the first of them.
+    - `model`: A `LanguageModel`, or a network with a head from `probe.load`.
+    - `ids`: The ids of the words, (n,).
+    - `present`: The tokens that are present, (n,); None is all of them. Positions count from the first present token.
 
     **Other arguments:**
 
-    - `words`: The ids of the words that are asked for, (k,), which then are the last axis; None is all of them, for
-        which a large vocabulary takes 4 (layers + 1) n words bytes.
+    - `words`: The ids of the words of the last axis, (k,); None is all words, which takes 4 * (layers + 1) * n * words
+        bytes.
 
     **Returns:**
 
-    The logits; level 0 is the embedding, and the last level the answer of the network.
+    The logits; level 0 is the embedding, and the last level is the output of the network.
 
     **Raises:**
 
-    - `ValueError` if the ids do not fit the model, or it has no head.
+    - `ValueError` if the ids do not fit the model, or the model has no head.
 
     Source: nostalgebraist, *Interpreting GPT: the logit lens* (2020).
     """
@@ -79,5 +79,5 @@ def _lens(view: AbstractView, ids: Array, present: Array | None, words: Array | 
         logits = view.logits(x)
         return logits if words is None else logits[:, words]
 
-    # One level at a time.
+    # `map` handles one level at a time, which bounds the memory.
     return jax.lax.map(at_level, jnp.concatenate([earlier, last[None]]))

@@ -1,12 +1,13 @@
-r"""A language model of one LSTM: what a text leaves behind is kept in the cell state, which gates write, keep and read.
+r"""A language model of one LSTM layer: a cell state stores what the words so far have written, and gates write, keep
+and read the cell state.
 
 The layer of Hochreiter and Schmidhuber, *Long short-term memory* (1997), with the forget gate of Gers, Schmidhuber and
-Cummins, *Learning to forget* (2000), as `equinox.nn.LSTMCell` has it. The forget gate begins open (Jozefowicz, Zaremba,
-Sutskever, *An empirical exploration of recurrent network architectures*, 2015). What the words add to the gates is
-computed for all places at once; the rest is one `lax.scan` along the text.
+Cummins, *Learning to forget* (2000), as in `equinox.nn.LSTMCell`. The forget gate is initially open (Jozefowicz,
+Zaremba, Sutskever, *An empirical exploration of recurrent network architectures*, 2015). The contribution of the words
+to the gates is computed for all positions at once; the rest is one `lax.scan` along the text.
 
-Invariants: a state depends on the words up to its place only; tokens that are not present leave the state as it is; a
-text that is continued from a state goes on as if it had been read whole.
+Invariants: a state depends on the words up to its position only; padding leaves the state unchanged; a text that is
+continued from a state gives the same states as the whole text.
 """
 
 from typing import NamedTuple
@@ -28,17 +29,17 @@ from ._head import LanguageModelHead
 
 
 class LSTMStates(NamedTuple):
-    r"""What an LSTM holds and does at each place of a text, (n, m) each: $c_t = f_t c_{t-1} + i_t g_t$, $h_t = o_t
-    \tanh(c_t)$.
+    r"""The states and gates of an LSTM at each position of a text, (n, m) each: $c_t = f_t c_{t-1} + i_t g_t$, $h_t =
+    o_t \tanh(c_t)$.
 
     **Attributes:**
 
-    - `cell`: $c$, the cell state after the word there has been read.
+    - `cell`: $c$, the cell state after the word at the position.
     - `hidden`: $h$, the hidden state, which the head reads.
-    - `input_gate`: $i$ from 0 to 1, how much is written.
-    - `forget_gate`: $f$ from 0 to 1, how much is kept.
-    - `candidate`: $g$ from -1 to 1, what is written.
-    - `output_gate`: $o$ from 0 to 1, how much is read.
+    - `input_gate`: $i$ from 0 to 1, the fraction of the candidate that is written.
+    - `forget_gate`: $f$ from 0 to 1, the fraction of the cell state that is kept.
+    - `candidate`: $g$ from -1 to 1, the value to write.
+    - `output_gate`: $o$ from 0 to 1, the fraction of $\tanh(c)$ that is read.
 
     Source: Gers, Schmidhuber, Cummins, *Learning to forget* (2000); *Transformers, part 2*, slides 10 and 11.
     """
@@ -52,18 +53,18 @@ class LSTMStates(NamedTuple):
 
 
 class LSTMLanguageModel(AbstractPart):
-    r"""An LSTM that reads words one by one and says which may follow: logits $U W_o^\top h_t$.
+    r"""An LSTM that reads words one by one and returns the logits $U W_o^\top h_t$ of the next word.
 
     **Arguments:**
 
-    - `embedding`: (words, d).
+    - `embedding`: The vectors of the words, (words, d).
     - `cell`: `equinox.nn.LSTMCell(d, m)`, of m units.
-    - `output`: $W_o$, (m, d), from the hidden state to what the head reads.
-    - `head`: `LanguageModelHead`; by default tied to the embedding.
+    - `output`: $W_o$, (m, d), from the hidden state to the input of the head.
+    - `head`: `LanguageModelHead`; the default is tied to the embedding.
 
     **Raises:**
 
-    - `ValueError` if the parts do not fit each other.
+    - `ValueError` if the shapes of the parts do not match.
 
     ??? cite "Source"
 
@@ -111,15 +112,16 @@ class LSTMLanguageModel(AbstractPart):
         scale: float = 1.0,
         dtype: DTypeLike | None = None,
     ) -> "LSTMLanguageModel":
-        r"""Random weights: the cell as Equinox draws it, uniform up to $1/\sqrt m$, the others normal.
+        r"""A model with random weights: uniform up to $1/\sqrt m$ in the cell, as drawn by Equinox, and normal
+        elsewhere.
 
         **Arguments:**
 
         - `words`, `d`, `hidden`: The sizes; `hidden` is m.
-        - `tied`: Whether the head has the weights of the embedding.
-        - `forget`: The bias of the forget gate, which is open where it is large.
-        - `scale`: Standard deviation of the embedding; that of `output` is $1/\sqrt m$. No norm brings what the cell
-            reads to size one, and with the 0.02 of a Transformer the gates would hardly notice a word.
+        - `tied`: True if the head shares the weights of the embedding.
+        - `forget`: The bias of the forget gate; a large bias keeps the gate open.
+        - `scale`: The standard deviation of the embedding; `output` has the standard deviation $1/\sqrt m$. No layer
+            norm scales the input of the cell, so with the 0.02 of a Transformer a word would hardly change the gates.
 
         **Raises:**
 
@@ -142,21 +144,21 @@ class LSTMLanguageModel(AbstractPart):
 
     @property
     def num_words(self) -> int:
-        """How many words it knows."""
+        """The number of words of the vocabulary."""
         return self.embedding.shape[0]
 
     @property
     def num_units(self) -> int:
-        """m, the units of the cell."""
+        """m, the number of units of the cell."""
         return self.cell.hidden_size
 
     def states(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None = None) -> LSTMStates:
-        """The cell state, the hidden state and the gates at each place, (n, m) each; both states begin at zero.
+        """The cell state, the hidden state and the gates at each position, (n, m) each; both states start at zero.
 
         **Arguments:**
 
-        - `ids`: (n,).
-        - `present`: Which tokens are present, (n,); the others leave the state as it is. None is all of them.
+        - `ids`: The ids of the words, (n,).
+        - `present`: The tokens that are present, (n,); padding leaves the state unchanged. None is all of them.
 
         **Returns:**
 
@@ -164,7 +166,7 @@ class LSTMLanguageModel(AbstractPart):
 
         **Raises:**
 
-        - `ValueError` if an id is not of a word.
+        - `ValueError` if an id is out of the vocabulary.
 
         Source: *Transformers, part 2*, slides 10, 11 and 14.
         """
@@ -173,7 +175,7 @@ class LSTMLanguageModel(AbstractPart):
         return self._states(ids, jnp.ones(ids.shape, bool) if present is None else present)
 
     def _states(self, ids: Array, present: Array) -> LSTMStates:
-        # (n, 4 m): what each word adds to the gates, in one product and not word by word.
+        # (n, 4 m): one product computes the contribution of all words to the gates.
         given = contract("nd,gd->ng", self.embedding[ids], self.cell.weight_ih)
         return lax.scan(lambda state, each: self._step(state, *each), self._empty(), (given, present))[1]
 
@@ -182,7 +184,7 @@ class LSTMLanguageModel(AbstractPart):
         return zero, zero
 
     def _step(self, state: tuple[Array, Array], given: Array, present: Array) -> tuple[tuple[Array, Array], LSTMStates]:
-        """Hidden and cell state after one more word, and all that happened."""
+        """The hidden and cell state after one more word, and its `LSTMStates`."""
         before, kept = state
         scores = given + contract("gm,m->g", self.cell.weight_hh, before)
         if self.cell.bias is not None:
@@ -208,12 +210,12 @@ class LSTMLanguageModel(AbstractPart):
         return self._logits(self.states(ids, present).hidden)
 
     def next_token(self, ids: Int[Array, " n"], temperature: RealScalarLike = 1.0) -> Float[Array, " words"]:
-        """The distribution of the word after these, (words,).
+        """The distribution of the word after `ids`, (words,).
 
         **Arguments:**
 
-        - `ids`: (n,).
-        - `temperature`: By which the logits are divided, > 0.
+        - `ids`: The ids of the words, (n,).
+        - `temperature`: The divisor of the logits, > 0.
 
         Source: *Transformers, part 2*, slide 28.
         """
@@ -224,20 +226,20 @@ class LSTMLanguageModel(AbstractPart):
     def extend(
         self, ids: Int[Array, " n"], steps: int, *, key: PRNGKeyArray | None = None, temperature: RealScalarLike = 1.0
     ) -> Int[Array, " total"]:
-        """`ids` and `steps` more words, each drawn of the distribution after all before it.
+        """Extend `ids` by `steps` words, each drawn from the distribution given the words before it.
 
-        The state is carried along, so that a word costs the same however long the text is.
+        The state is carried along, so the cost of a word does not depend on the length of the text.
 
         **Arguments:**
 
-        - `ids`: The beginning, (n,), one word at least.
-        - `steps`: How many more.
-        - `key`: PRNG key; None takes the likeliest word each time.
-        - `temperature`: By which the logits are divided, > 0.
+        - `ids`: The ids of the first words, (n,), with n at least 1.
+        - `steps`: The number of further words.
+        - `key`: The PRNG key; None takes the most likely word at each step.
+        - `temperature`: The divisor of the logits, > 0.
 
         **Returns:**
 
-        (n + steps,).
+        The ids of all words, (n + steps,).
 
         **Raises:**
 
@@ -260,7 +262,7 @@ def _extend(model: LSTMLanguageModel, ids: Array, steps: int, key: PRNGKeyArray 
         if key is None:
             word = jnp.argmax(logits)
         else:
-            # A key for each place in the text, as in the Transformer.
+            # The key of a word depends on its position in the text alone, as in the Transformer.
             word = jr.categorical(jr.fold_in(key, place), logits / temperature.astype(logits.dtype))
         given = contract("gd,d->g", model.cell.weight_ih, model.embedding[word])
         return model._step(state, given, jnp.asarray(True))[0], word.astype(ids.dtype)

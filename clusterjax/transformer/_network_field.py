@@ -1,11 +1,12 @@
-r"""One block of a network, whatever it is made of, as a velocity of tokens.
+r"""One block of any network with a view, as a velocity of tokens.
 
-A block adds what its attention and its feed-forward write: $\dot x = \sum_h A_h(N_1 x) + b + F(N_2 x)$, with norms in
-front of the parts ($N = 1$ for a network whose norms act on the stream), projected onto the space of the tokens.
-Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2.
+A block adds the outputs of its attention and its feed-forward layer, so $\dot x = \sum_h A_h(N_1 x) + b + F(N_2 x)$,
+projected onto the tangent space of the tokens, where $N_1$ and $N_2$ are the norms in front of the parts ($N = 1$ for a
+network whose norms act on the stream). See Geshkovski et al., *A mathematical perspective on transformers*
+(2312.10794), Section 2.
 
-Invariants: of a module of this package it is the velocity of `as_field` of its block; positions (rotations, biases by
-distance), windows and knock-outs of the network count, with token i at place i.
+Invariants: for a module of this package the velocity equals `as_field` of its block; positions (rotations, biases by
+distance), windows and knock-outs of the network are included, with token i at position i.
 """
 
 from typing import Any
@@ -20,14 +21,14 @@ from ._view import AbstractView
 
 
 class NetworkField(AbstractField):
-    """The velocity of which one layer of a network is a step.
+    """The velocity whose Euler step is one layer of a network.
 
     **Attributes:**
 
     - `view`: The network.
-    - `layer`: Which of its layers, from 0.
-    - `normed`: Whether the parts read through the norms in front of them.
-    - `space`: Where the tokens live.
+    - `layer`: The number of the layer, from 0.
+    - `normed`: True if the parts read the tokens through the norms in front of them.
+    - `space`: The space of the tokens.
     """
 
     view: AbstractView

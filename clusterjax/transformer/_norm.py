@@ -1,11 +1,11 @@
-"""Layer normalisation, and where in a block it stands.
+"""Layer normalisation, and its position in a block.
 
-LN(x) = gain (x - mean) / sqrt(variance + epsilon) + bias (Ba et al., *Layer normalization*, 1607.06450). Once mean and
-variance of x are known it is linear in x, so a part of a sum can be carried through it by itself (`carry`), as in
+LN(x) = gain (x - mean) / sqrt(variance + epsilon) + bias (Ba et al., *Layer normalization*, 1607.06450). For fixed mean
+and variance of x, layer normalisation is linear in x, so `carry` can apply it to each part of a sum separately, as in
 Elhage et al., *A mathematical framework for transformer circuits* (2021).
 
-Invariants: the parts of a sum, each carried, add up to the normalised sum less the bias; mean and variance are taken
-in float32 at least.
+Invariants: the carried parts of a sum add up to the normalised sum minus the bias; mean and variance are computed in
+float32 at least.
 """
 
 from abc import abstractmethod
@@ -24,17 +24,17 @@ from ._checks import check_features, check_sizes, weights, weights_or_none
 
 
 def lifted(array: Array, like: Array) -> Array:
-    """`array` with as many axes as `like`, new ones first, as strict rank promotion requires."""
+    """`array` with leading axes of length 1 up to the rank of `like`, as strict rank promotion requires."""
     return jnp.expand_dims(array, tuple(range(like.ndim - array.ndim)))
 
 
 def check_epsilon(value: float) -> float:
-    """`value`, if it may be added to a variance; raises a `ValueError` otherwise."""
+    """Return `value` if it is a finite number of 0 or more; raise a `ValueError` otherwise."""
     return check_number(value, "epsilon", least=0, remedy="1e-5 is usual")
 
 
 class LayerNorm(AbstractPart):
-    r"""$\gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + b$, for each token alone.
+    r"""The map $\gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + b$ of each token separately.
 
     $\mu$ and $\sigma^2$ are the mean and the variance of the d entries of the token; the variance divides by d.
 
@@ -42,11 +42,11 @@ class LayerNorm(AbstractPart):
 
     - `gain`: $\gamma$, (d,).
     - `bias`: b, (d,); None is zero.
-    - `epsilon`: What keeps a constant token from a division by zero; 0 or more.
+    - `epsilon`: The number $\epsilon$, 0 or more, which avoids the division by zero for a constant token.
 
     **Raises:**
 
-    - `ValueError` if the shapes do not match or `epsilon` is negative; on use, if the tokens are of another dimension.
+    - `ValueError` if the shapes do not match or `epsilon` is negative; on use, if the dimension of the tokens is not d.
 
     ??? cite "Source"
 
@@ -69,12 +69,11 @@ class LayerNorm(AbstractPart):
     def identity(
         cls, d: int, *, bias: bool = True, epsilon: float = 1e-5, dtype: DTypeLike | None = None
     ) -> "LayerNorm":
-        """With gain one and, if wanted, bias zero: as training starts.
+        """The layer norm of gain one and, with `bias`, bias zero, with which training starts.
 
         Source: 1607.06450, Section 3.
         """
         dtype = check_float_dtype(dtype) or jnp.result_type(float)
-        # Gain 1 and bias 0.
         ones = jnp.ones(check_sizes(d=d), dtype)
         return cls(ones, jnp.zeros_like(ones) if check_flag(bias, "bias") else None, epsilon)
 
@@ -83,77 +82,75 @@ class LayerNorm(AbstractPart):
         return normalised(self, check_features(x, self.gain.shape[-1]))
 
     def carry(self, x: Float[Array, "*batch d"], part: Float[Array, "*parts d"]) -> Float[Array, "*parts d"]:
-        """What becomes of a `part` of the tokens `x` where they are normalised, without the bias.
+        """Normalise a `part` of the tokens `x` with the mean of the part and the variance of `x`, without the bias.
 
-        Linear in `part`: the parts of a sum, each carried along, add up to the normalised sum.
+        The map is linear in `part`: the carried parts of a sum add up to the normalised sum minus the bias.
 
         **Arguments:**
 
-        - `x`: The tokens whose mean and variance are divided out, (..., d).
-        - `part`: Anything that broadcasts against them.
+        - `x`: The tokens that determine the variance, (..., d).
+        - `part`: An array that broadcasts against `x`.
 
-        Elhage et al., *A mathematical framework for transformer circuits* (2021), fold layer
-        norm into what reads it likewise.
+        Source: Elhage et al., *A mathematical framework for transformer circuits* (2021).
         """
         d = self.gain.shape[0]
-        # Broadcasting a gain of length 1 would hide the mistake.
+        # Broadcasting of a gain of length 1 would hide a wrong dimension.
         if jnp.shape(x)[-1] != d:
             raise ValueError(f"x must be of dimension {d}, as gain is, but its shape is {jnp.shape(x)}; pass (n, {d}).")
         sum_dtype = at_least_single(x.dtype)  # a sum of d numbers in half precision has few correct digits
-        # Of the tokens and not of the part: this is what makes `carry` linear in the part.
+        # The variance is that of the tokens and not of the part, so that `carry` is linear in the part.
         variance = jnp.var(x.astype(sum_dtype), axis=-1, keepdims=True)
         part = part.astype(sum_dtype)
         centred = part - jnp.mean(part, axis=-1, keepdims=True)
-        # 1 / sqrt(variance + epsilon), (..., 1), with the axes of the part.
         scale = lifted(jax.lax.rsqrt(variance + self.epsilon), part)
-        # Multiplied in the wide dtype and rounded once at the end.
+        # The product is computed in the wide dtype and rounded once.
         return (lifted(self.gain.astype(sum_dtype), part) * centred * scale).astype(x.dtype)
 
 
 def normalised(norm: LayerNorm, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     """`norm(x)` without checks, for callers that have checked the tokens."""
-    # The tokens are the part of themselves that is all of them.
+    # The whole is a part of itself, so `carry` of the tokens themselves is their normalisation.
     out = norm.carry(x, x)
     return out if norm.bias is None else out + lifted(norm.bias.astype(x.dtype), out)
 
 
 class AbstractResidual(AbstractPart):
-    """The place of the normalisation of a sub-layer: what the sub-layer reads, and what the stream becomes."""
+    """The position of the norm of a sub-layer, which determines the input of the sub-layer and the stream after it."""
 
     @abstractmethod
     def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """What the sub-layer reads of the stream `x`."""
+        """The input of the sub-layer, from the stream `x`."""
 
     @abstractmethod
     def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The stream after the sub-layer, whose output has been added: `total` is their sum."""
+        """The stream after the sub-layer, from the sum `total` of the stream and the output of the sub-layer."""
 
     @abstractmethod
     def carry(
         self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
     ) -> Float[Array, "*parts n d"]:
-        """What becomes of a part of the sum, without the bias of the norm."""
+        """The image of a part of the sum `total` under `write`, without the bias of the norm."""
 
     @property
     @abstractmethod
     def needs_norm(self) -> bool:
-        """Whether there is a norm."""
+        """True if each sub-layer has a norm."""
 
 
 def check_norm(norm: Any, name: str = "norm") -> LayerNorm:
-    """`norm`, if it is one; raises a `ValueError` otherwise."""
+    """Return `norm` if it is a `LayerNorm`; raise a `ValueError` otherwise."""
     return check_instance(norm, name, LayerNorm, "a LayerNorm", "pass LayerNorm.identity(d), for example")
 
 
 def check_residual(residual: Any) -> AbstractResidual:
-    """`residual`, if it is one; raises a `ValueError` otherwise."""
+    """Return `residual` if it is an `AbstractResidual`; raise a `ValueError` otherwise."""
     return check_instance(
         residual, "residual", AbstractResidual, "a place of the norms", "pass PostNorm(), PreNorm() or NoNorm()"
     )
 
 
 class PostNorm(AbstractResidual):
-    r"""$x \leftarrow \mathrm{LN}(x + f(x))$: the stream itself is normalised after each sub-layer.
+    r"""Post-norm, $x \leftarrow \mathrm{LN}(x + f(x))$: the stream itself is normalised after each sub-layer.
 
     ??? cite "Source"
 
@@ -178,9 +175,9 @@ class PostNorm(AbstractResidual):
         return True
 
 
-# With PreNorm the stream is only added to: `write` and `carry` return their argument.
+# With PreNorm sub-layers only add to the stream, so `write` and `carry` are identities.
 class PreNorm(AbstractResidual):
-    r"""$x \leftarrow x + f(\mathrm{LN}(x))$: what a sub-layer reads is normalised, and the stream only added to.
+    r"""Pre-norm, $x \leftarrow x + f(\mathrm{LN}(x))$: the input of a sub-layer is normalised, but the stream is not.
 
     ??? cite "Source"
 
@@ -205,7 +202,7 @@ class PreNorm(AbstractResidual):
 
 
 class NoNorm(AbstractResidual):
-    r"""$x \leftarrow x + f(x)$: nothing is normalised.
+    r"""No norm, $x \leftarrow x + f(x)$: nothing is normalised.
 
     ??? cite "Source"
 

@@ -1,12 +1,12 @@
 """The four kinds of position: sinusoidal, learned, relative, rotary.
 
-Sinusoidal and learned ones are vectors that are added to the embedding (Vaswani et al., 1706.03762, Section 3.5;
-Devlin et al., *BERT*, 1810.04805). Relative ones are vectors of the clipped distance j - i that attention adds to keys
-and values (Shaw et al., 1803.02155, eqs. (3) to (5)). Rotary ones turn queries and keys by angles that grow with their
-place (Su et al., *RoFormer*, 2104.09864, eqs. (14) to (16) and (34)).
+Sinusoidal and learned positions are vectors that are added to the embedding (Vaswani et al., 1706.03762, Section 3.5;
+Devlin et al., *BERT*, 1810.04805). Relative positions are vectors of the clipped distance j - i that attention adds to
+keys and values (Shaw et al., 1803.02155, eqs. (3) to (5)). Rotary positions rotate queries and keys by angles that are
+proportional to the position (Su et al., *RoFormer*, 2104.09864, eqs. (14) to (16) and (34)).
 
-Invariants: positions count from 0; a table knows how many there are, and refuses longer texts; nothing of relative
-and rotary positions depends on where a text begins; a rotation keeps the length of each query and key.
+Invariants: positions count from 0; a table refuses texts with more tokens than rows; relative and rotary positions
+depend on differences of positions only; a rotation preserves the norm of each query and key.
 """
 
 from abc import abstractmethod
@@ -43,20 +43,22 @@ def _base(value: float) -> float:
 def sinusoidal_positions(
     n: int, d: int, *, base: float = 10_000.0, dtype: DTypeLike | None = None
 ) -> Float[Array, "n d"]:
-    r"""$PE(p, 2i) = \sin(p / 10000^{2i/d})$ and $PE(p, 2i + 1) = \cos(p / 10000^{2i/d})$, positions from 0.
+    r"""The table $PE(p, 2i) = \sin(p / b^{2i/d})$, $PE(p, 2i + 1) = \cos(p / b^{2i/d})$ of positions p from 0, with
+    base b.
 
-    Computed in float64 and then rounded: in float32 the angles of far positions would be off by more than the table is.
+    The angles are computed in float64 and the table is then rounded, since float32 angles of far positions have large
+    errors.
 
     **Arguments:**
 
-    - `n`: How many positions.
-    - `d`: Dimension; if it is odd the last sine has no cosine.
-    - `base`: What the wavelengths grow to, in units of 2 pi.
-    - `dtype`: Of the table; None is JAX's default float.
+    - `n`: The number of positions.
+    - `d`: The dimension; if d is odd, the last sine has no cosine.
+    - `base`: b, > 0, the limit of the wavelengths in units of $2\pi$.
+    - `dtype`: The dtype of the table; None is the default float of JAX.
 
     **Returns:**
 
-    (n, d).
+    The table, (n, d).
 
     **Raises:**
 
@@ -66,37 +68,36 @@ def sinusoidal_positions(
 
         Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5; *Transformers, part 2*, slides 24 and 25.
     """
-    # Also refuses a table that would not fit any memory.
+    # This check also refuses a table that would not fit into any memory.
     n, d = check_sizes(n=n, d=d)
     check_room(n, "n", 40 * n * d, f"the angles in float64 and their table, d = {d}", remedy="ask for less")
-    # The wavelengths grow geometrically from 2 pi to 2 pi base.
     base, dtype = _base(base), check_float_dtype(dtype) or jnp.result_type(float)
-    # (n, d), in NumPy's float64; columns 2i and 2i + 1 share an angle.
+    # (n, d), in float64; columns 2i and 2i + 1 share an angle.
     angles = np.arange(n)[:, None] / base ** (2 * (np.arange(d) // 2) / d)
     return jnp.asarray(np.where(np.arange(d) % 2, np.cos(angles), np.sin(angles)), dtype)
 
 
 class AbstractPositions(AbstractPart):
-    """A vector for each position, which is added to the embedding of the token there.
+    """A vector for each position, which is added to the embedding of the token at the position.
 
     Source: *Transformers, part 2*, slides 22 to 26.
     """
 
     @abstractmethod
     def __call__(self, n: int, dtype: DTypeLike) -> Float[Array, "n d"]:
-        """The vectors of the first `n` positions."""
+        """The vectors of the first `n` positions, (n, d)."""
 
     @abstractmethod
     def longest(self) -> int | None:
-        """How many positions there are; None if there is no end to them."""
+        """The number of positions; None if it is unlimited."""
 
 
 class SinusoidalPositions(AbstractPositions):
-    """`sinusoidal_positions` of dimension `d`: not trained, and for texts of any length.
+    """The positions of `sinusoidal_positions`, which are not trained and have no largest length of text.
 
     **Arguments:**
 
-    - `d`, `base`: As there.
+    - `d`, `base`: As in `sinusoidal_positions`.
 
     ??? cite "Source"
 
@@ -114,11 +115,11 @@ class SinusoidalPositions(AbstractPositions):
 
 
 class LearnedPositions(AbstractPositions):
-    """A table of vectors, one for each position, which training moves.
+    """A table of trainable vectors, one for each position.
 
     **Arguments:**
 
-    - `table`: (positions, d).
+    - `table`: The vectors, (positions, d).
 
     **Raises:**
 
@@ -142,10 +143,9 @@ class LearnedPositions(AbstractPositions):
     def random(cls, key: PRNGKeyArray, positions: int, d: int, *, scale: float = 0.02, dtype: DTypeLike | None = None):
         """A table of normal numbers of standard deviation `scale`.
 
-        Source: *Transformers, part 2*, slide 26: they are typically initialised randomly.
+        Source: *Transformers, part 2*, slide 26: learned positions are typically initialised randomly.
         """
         check_key(key)
-        # Small, so that positions at first change the embedding little.
         shape = check_sizes(positions=positions, d=d)
         deviation, dtype = check_draw(scale, dtype)
         return cls(deviation * draw_normal(key, shape, dtype))
@@ -153,7 +153,8 @@ class LearnedPositions(AbstractPositions):
     def __call__(self, n: int, dtype: DTypeLike) -> Float[Array, "n d"]:
         n = check_integer(n, "n")
         dtype = check_float_dtype(dtype) or self.table.dtype
-        # A slice beyond the table would be shorter than the text, and fail only in the sum with the embedding.
+        # A slice beyond the table is shorter than the text, and the error would appear only in the sum with the
+        # embedding.
         if n > self.table.shape[0]:
             raise ValueError(
                 f"a text must have at most {self.table.shape[0]} tokens, as many as there are positions, but it has "
@@ -166,20 +167,21 @@ class LearnedPositions(AbstractPositions):
 
 
 class RelativePositions(AbstractPart):
-    r"""A vector for each distance $j - i$, clipped to $[-m, m]$, added to the attention key (and to what is passed on).
+    r"""A vector for each distance $j - i$, clipped to $[-m, m]$, which attention adds to the key and optionally to the
+    value.
 
-    With $r = \mathrm{clip}(j - i)$ the score of head h is $\langle q^h_i, k^h_j + a_r\rangle$, and what token i takes
-    from token j is $v^h_j + b_r$. The heads share the vectors. Nothing of it depends on where a text begins, and it
-    holds for texts of any length.
+    With $r = \mathrm{clip}(j - i)$ the score of head h is $\langle q^h_i, k^h_j + a_r\rangle$, and token i receives
+    $v^h_j + b_r$ from token j. The heads share the vectors. The vectors depend on distances only and apply to texts of
+    any length.
 
     **Arguments:**
 
     - `keys`: a, (2 m + 1, k), for the distances -m to m.
-    - `values`: b, of the same shape; None is zero.
+    - `values`: b, (2 m + 1, k); None is zero.
 
     **Raises:**
 
-    - `ValueError` if `keys` has not an odd number of rows, or `values` another shape.
+    - `ValueError` if `keys` has an even number of rows, or `values` has another shape than `keys`.
 
     ??? cite "Source"
 
@@ -193,7 +195,6 @@ class RelativePositions(AbstractPart):
     )
 
     def __check_init__(self):
-        # One row for each distance from -m to m, hence an odd number.
         shape = jnp.shape(self.keys)
         if len(shape) != 2 or shape[0] % 2 != 1 or shape[1] < 1:
             raise ValueError(
@@ -224,33 +225,34 @@ class RelativePositions(AbstractPart):
         farthest = check_integer(farthest, "farthest", least=0)
         rows, k = check_sizes(farthest=2 * farthest + 1, k=k)
         deviation, dtype = check_draw(scale, dtype)
-        # Both are drawn in any case, so that the keys do not depend on whether there are values.
+        # Keys and values are always drawn, so that the keys do not depend on `values`.
         drawn = deviation * draw_normal(key, (2, rows, k), dtype)
         return cls(drawn[0], drawn[1] if check_flag(values, "values") else None)
 
     @property
     def farthest(self) -> int:
-        """m: distances beyond it share its vector."""
+        """m, the largest distance with a separate vector; larger distances share the vector of m."""
         return self.keys.shape[0] // 2
 
     def rows(self, n: int) -> np.ndarray:
-        """Which row belongs to each pair, (n, n): clip(j - i) + m.
+        """The row of the table for each pair of tokens, (n, n): clip(j - i) + m.
 
         Source: 1803.02155, eq. (5).
         """
         n = check_integer(n, "n")
-        # In NumPy, while tracing: the rows depend on n alone, and are a constant of the program.
+        # NumPy computes the rows while tracing: they depend on n alone and are a constant of the program.
         index = np.arange(n)
         return np.clip(index[None, :] - index[:, None], -self.farthest, self.farthest) + self.farthest
 
 
 class RotaryPositions(AbstractPart):
-    r"""Turns each query and key by angles that grow with its place: scores know distances alone.
+    r"""The rotation of each query and key by angles proportional to its position, so that scores depend on distances
+    only.
 
-    Entries a and a + k/2 of a query or key at place p are turned as one pair by the angle $p f_a$ with
-    $f_a = b^{-2a/k}$; the paper pairs neighbours, which is the same up to the order of the entries. The score of two
-    tokens is $\langle R_i q_i, R_j k_j\rangle = \langle q_i, R_{j-i} k_j\rangle$. Nothing is trained, and it holds for
-    texts of any length.
+    Entries a and a + k/2 of a query or key at position p are rotated as one pair by the angle $p f_a$ with $f_a =
+    b^{-2a/k}$; the paper pairs neighbouring entries, which differs only in the order of the entries. The score of two
+    tokens is $\langle R_i q_i, R_j k_j\rangle = \langle q_i, R_{j-i} k_j\rangle$. Rotary positions have no trainable
+    parameters and apply to texts of any length.
 
     !!! example
 
@@ -265,7 +267,7 @@ class RotaryPositions(AbstractPart):
     **Arguments:**
 
     - `k`: The dimension of the queries and keys of one head, even.
-    - `base`: b, > 0: the slowest pair turns once in about 2 pi b places.
+    - `base`: b, > 0; the slowest pair makes one turn in about $2\pi b$ positions.
 
     **Raises:**
 
@@ -281,25 +283,25 @@ class RotaryPositions(AbstractPart):
     base: float = eqx.field(default=10_000.0, static=True, converter=_base)
 
     def __call__(self, x: Float[Array, "*heads n k"]) -> Float[Array, "*heads n k"]:
-        """Queries or keys, each turned by the angles of its place, (..., n, k).
+        """Rotate queries or keys, (..., n, k), by the angles of their positions.
 
         **Arguments:**
 
-        - `x`: (..., n, k), places along the last axis but one.
+        - `x`: Queries or keys, (..., n, k), with positions along the last axis but one.
 
         **Raises:**
 
-        - `ValueError` if `x` is not of dimension k.
+        - `ValueError` if the last axis of `x` is not of length k.
 
         Source: 2104.09864, eq. (34).
         """
-        # The message of a broadcast would not name the rotation, and with k = 2 there would be none.
+        # The error of a failed broadcast would not name the rotation, and with k = 2 broadcasting would succeed.
         x = check_features(x, self.k)
-        # Turned in float32 at least: in bfloat16 the angles of neighbouring places would be one.
+        # The rotation is computed in float32 at least: in bfloat16 the angles of neighbouring positions may coincide.
         wide = at_least_single(x.dtype)
-        # In NumPy's float64, (n, k / 2): in float32 the angles of far places would be off.
+        # (n, k / 2), in float64: float32 angles of far positions have large errors.
         angles = np.arange(x.shape[-2])[:, None] / self.base ** (2 * np.arange(self.k // 2) / self.k)
-        # An axis for each of heads or batch: ranks are not promoted in silence.
+        # The angles get all axes of `x`, as strict rank promotion requires.
         angles = angles.reshape((1,) * (x.ndim - 2) + angles.shape)
         cosines, sines = (jnp.asarray(table, wide) for table in (np.cos(angles), np.sin(angles)))
         return rotate_pairs(x.astype(wide), cosines, sines).astype(x.dtype)

@@ -1,11 +1,11 @@
-"""The residual stream taken apart: what each part wrote into it, and what was moved from token to token.
+"""The decomposition of the residual stream into the contributions of its parts and the transport between tokens.
 
-Norms are linear once mean and variance are known, so each part (embedding, head, feed-forward) can be carried through
-all later norms, and the parts add up to the last stream (Elhage et al., *A mathematical framework for transformer
-circuits*, 2021). A forward scan carries all parts along; a backward scan carries the covector x_i / |x_i|^2 back by
-the transposes of the same maps, which gives the share of every pair of tokens without carrying n^2 vectors forward.
+Norms are linear for fixed mean and variance, so each part (embedding, head, feed-forward) can be carried through all
+later norms, and the carried parts add up to the last stream (Elhage et al., *A mathematical framework for transformer
+circuits*, 2021). A forward scan carries all parts along. A backward scan carries the covector x_i / |x_i|^2 back by the
+transposes of these maps, which gives the share of every pair of tokens without n^2 vectors in the forward scan.
 
-Invariants: the parts add up to the stream, and their shares to 1; both scans use the same `carry`.
+Invariants: the parts add up to the stream, and the shares add up to 1; both scans use the same `carry`.
 """
 
 from collections.abc import Callable
@@ -27,25 +27,26 @@ from ._view import AbstractBlockView, AbstractView, HasView, view_of
 
 
 class ResidualStream(eqx.Module):
-    r"""The stream of one text, and its parts at the end.
+    r"""The residual stream of one text, and the parts of the last stream.
 
     **Attributes:**
 
-    - `stream`: (2 layers + 1, n, d): what enters, and after each attention and each feed-forward in turn.
-    - `embedding`: (n, d), what is left at the end of what entered.
-    - `heads`: (layers, h, n, d), what is left of what each head wrote.
-    - `feed_forward`: (layers, n, d), the same for the feed-forward layers, their bias with them.
-    - `biases`: (n, d), the biases of the norms in the stream, and those that attention adds besides its heads; zero
-        for the modules of this package unless there is `PostNorm`.
+    - `stream`: (2 layers + 1, n, d), the stream before the first block, and after each attention and each feed-forward
+        layer.
+    - `embedding`: (n, d), the contribution of the input to the last stream.
+    - `heads`: (layers, h, n, d), the contribution of each head.
+    - `feed_forward`: (layers, n, d), the contribution of each feed-forward layer, including its bias.
+    - `biases`: (n, d), the contribution of the biases of norms on the stream and of attention; zero for the modules of
+        this package except with `PostNorm`.
     - `weights`: (layers, h, n, n), the attention weights.
-    - `moved`: (layers, h, n, n), the length of what the head moved from token j (last axis) to token i, as it was
-        written.
-    - `share`: (layers, h, n, n), how much of the last stream of token i it makes: $\langle c_{ij}, x_i\rangle /
-        |x_i|^2$ with what is left of it, $c_{ij}$. Summed over layers, heads and tokens j, with the same share of the
-        embedding, the feed-forward layers and the biases, it is 1.
+    - `moved`: (layers, h, n, n), the norm of the vector that the head moved from token j (last axis) to token i, before
+        later norms.
+    - `share`: (layers, h, n, n), the share of the moved vector in the last stream of token i, $\langle c_{ij},
+        x_i\rangle / |x_i|^2$ with its contribution $c_{ij}$. The sum over layers, heads and tokens j, plus the shares
+        of the embedding, the feed-forward layers and the biases, is 1.
 
-    What is left: each part is carried through all later norms of the stream, which are linear once their mean and
-    variance are known. The parts add up to the stream.
+    The contribution of a part is the part carried through all later norms of the stream, which are linear for fixed
+    mean and variance. The contributions add up to the last stream.
 
     Source: *Transformers, part 2*, slides 5, 6 and 15; Elhage et al., *A mathematical framework for transformer
         circuits* (2021).
@@ -62,7 +63,7 @@ class ResidualStream(eqx.Module):
 
     @property
     def total(self) -> Float[Array, "n d"]:
-        """The sum of the parts, which is the last of `stream`."""
+        """The sum of all contributions, which equals `stream[-1]`."""
         return self.embedding + self.heads.sum((0, 1)) + self.feed_forward.sum(0) + self.biases
 
     def shares(self) -> dict[str, Float[Array, "..."]]:
@@ -79,7 +80,7 @@ class ResidualStream(eqx.Module):
 def residual_stream(
     model: Transformer | LanguageModel | HasView, tokens: Numbers, present: Bool[Array, " n"] | None = None
 ) -> ResidualStream:
-    """The stream of a text after every sub-layer, and the parts of which it is the sum.
+    """Compute the stream of a text after every sub-layer, and its decomposition into parts.
 
     !!! example
 
@@ -95,14 +96,14 @@ def residual_stream(
 
     **Arguments:**
 
-    - `model`: A `LanguageModel`, a `Transformer`, or a network that `probe.load` returned. The last norm of a stack is
-        not applied: it belongs to what reads the stream.
-    - `tokens`: Ids, (n,), of a model that reads words; of a stack the tokens, (n, d).
-    - `present`: Which of them are present, (n,); None is all. Positions count from the first of them.
+    - `model`: A `LanguageModel`, a `Transformer`, or a network from `probe.load`. The last norm of a stack is not
+        applied, since it belongs to the reader of the stream.
+    - `tokens`: The ids, (n,), for a model that reads words; the tokens, (n, d), for a `Transformer`.
+    - `present`: The tokens that are present, (n,); None is all. Positions count from the first present token.
 
     **Returns:**
 
-    A `ResidualStream`. Of a loaded network what is not present is zero, in what enters it too.
+    A `ResidualStream`. For a loaded network, padding is zero, including in its input.
 
     **Raises:**
 
@@ -113,7 +114,7 @@ def residual_stream(
     view = view_of(model, words=False)
     if isinstance(model, Transformer):
         x, present = check_stream(tokens, present, model.blocks.attention.query.shape[-2], "tokens")
-        # A mask of a fixed size is the same in all blocks.
+        # All blocks share a mask of a fixed size.
         model.block(0).attention.mask.check(x.shape[0])
         order, back = words_first(present)
         x, present = arranged(x, order, 0), arranged(present, order, 0)
@@ -130,7 +131,7 @@ def residual_stream(
     )  # fmt: skip
 
 
-# Which axes of each part of the result are those of the tokens.
+# The axes of tokens of each field of `ResidualStream`.
 _TOKENS = {
     "stream": (1,), "embedding": (0,), "heads": (2,), "feed_forward": (1,), "biases": (0,), "weights": (2, 3),
     "moved": (2, 3), "share": (2, 3),
@@ -138,7 +139,7 @@ _TOKENS = {
 
 
 class _SubLayer(eqx.Module):
-    """One addition to the stream, kept for the backward scan: what the sub-layer read, and the sum."""
+    """The input of a sub-layer and the stream plus its update, kept for the backward scan."""
 
     read: Array
     total: Array
@@ -147,7 +148,7 @@ class _SubLayer(eqx.Module):
 @eqx.filter_jit
 def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> ResidualStream:
     layers, heads, n = view.num_layers, view.num_heads, x.shape[0]
-    parts_per_layer = heads + 1  # a layer's heads, and its feed-forward
+    parts_per_layer = heads + 1  # the heads of a layer and its feed-forward part
 
     def step(block: AbstractBlockView, carry: tuple[Array, Array, Array, Array], _: None) -> tuple[Any, Any]:
         before, parts, biases, layer = carry
@@ -166,18 +167,18 @@ def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> Residua
             total = x + jnp.sum(updates, axis=0)
             if bias is not None:
                 total, biases = total + bias, biases + bias
-            # The layer is a traced number inside the scan, so the place of its parts is dynamic.
+            # The layer is a traced number inside the scan, so the index of its parts is dynamic.
             parts = lax.dynamic_update_slice(parts, updates, (1 + layer * parts_per_layer + offset, 0, 0))
             sublayers.append(_SubLayer(read, total))
             if there:
                 x = block.write(sub, total)
                 parts, biases = (block.carry(sub, total, share) for share in (parts, biases))
-                # What the norm adds to the carried sum is its bias; it is a part of its own, and carried further.
+                # The norm adds its bias to the carried sum; biases are a separate part, and are carried further.
                 biases = biases + (x - block.carry(sub, total, total))
             stream.append(x)
         return (x, parts, biases, layer + 1), (before, tuple(sublayers), jnp.stack(stream), heads_result.weights)
 
-    # (1 + layers (h + 1), n, d): the embedding, then of each layer its heads and its feed-forward; zero until written.
+    # (1 + layers (h + 1), n, d): the embedding, then the heads and the feed-forward part of each layer.
     parts = jnp.zeros((1 + layers * parts_per_layer, *x.shape), x.dtype).at[0].set(x)
     (last, parts, biases, _), (entered, sublayers, stream, weights) = view.scan(
         step, (x, parts, jnp.zeros_like(x), jnp.asarray(0)), present, n=n
@@ -188,18 +189,17 @@ def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> Residua
         if block.added(second.read) is not None:
             covector = _transposed(lambda share: block.carry(1, second.total, share), covector)
         covector = _transposed(lambda share: block.carry(0, first.total, share), covector)
-        # What head h would pass from j to i, before the norms that follow.
+        # The vectors that head h passes from j to i, before later norms.
         passed, written = block.passed(first.read), block.written(weights)
-        # (h, n, n) each: the length that was moved, and its inner product with the covector, which is its share of the
-        # last stream.
+        # (h, n, n) each: the norm of the moved vector, and its inner product with the covector, which is its share of
+        # the last stream.
         moved, share = written * passed.lengths(), written * passed.along(covector)
         return _transposed(lambda share: block.enter(before, share), covector), (moved, share)
 
-    # x_i / |x_i|^2 of the last stream: its inner product with a part of token i is the share of that part. What is not
-    # present may be zero, and has no shares.
+    # The inner product of x_i / |x_i|^2 of the last stream with a part of token i is the share of the part. Padding may
+    # be zero, and then has no shares.
     square = jnp.sum(last * last, axis=-1, keepdims=True)
     covector = last / jnp.where(square > 0, square, jnp.ones_like(square))
-    # From the last block to the first; the results are stacked in the order of the layers.
     given = (entered, sublayers, weights)
     moved, share = view.scan(step_back, covector, present, given, n=n, reverse=True)[1]
     stream = jnp.concatenate([x[None], stream.reshape(2 * layers, *x.shape)])
@@ -208,7 +208,6 @@ def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> Residua
 
 
 def _transposed(carry: Callable[[Array], Array], covector: Array) -> Array:
-    """The transpose of what becomes of a share of the stream: its inner product with any share is that of `covector`
-    with what is left of the share."""
-    # Exact and without a derivative of mean and variance: they are held at those of the stream.
+    """The transpose of the linear map `carry` applied to `covector`."""
+    # `carry` is linear, since it holds mean and variance at the values of the stream, so the transpose is exact.
     return jax.linear_transpose(carry, covector)(covector)[0]

@@ -1,10 +1,10 @@
-"""Transformers as a folder: the arrays in safetensors, and in JSON what they are arrays of.
+"""Saving and loading of Transformers: a folder with the arrays in safetensors and the structure in JSON.
 
-`_described` turns a module into JSON and arrays and back; here they are written into a folder of the form that all
-models of this library have (`clusterjax._model_folder`), in one step.
+`_described` converts a module to JSON and arrays, and back. `save` writes both atomically into a folder of the format
+that all models of this library share (`clusterjax._model_folder`).
 
-Invariants: `load` reads bit for bit what `save` wrote; a process that is stopped at any moment leaves the old model or
-the new one; a folder of another configuration than `like` is refused with the first difference.
+Invariants: `load` reads bit for bit what `save` wrote; a process that is stopped at any moment leaves the old or the
+new model; a folder with another configuration than `like` is refused, and the error names the first difference.
 """
 
 import json
@@ -25,20 +25,20 @@ _FOLDER = ModelFolder("folder", "save it again", "transformer.save", FORMAT, 1)
 
 
 def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
-    """Write a Transformer, or a part of one, into a folder, from which `load` reads it bit for bit.
+    """Write a Transformer, or a part of a Transformer, into a folder, from which `load` reads the module bit for bit.
 
     **Arguments:**
 
-    - `module`: A `LanguageModel`, `LSTMLanguageModel`, `Transformer`, `Block` or any other module of this package,
-        made of such.
-    - `folder`: Where to; made if it is not there. A model that is there is replaced in one step: a process that is
-        stopped at any moment leaves the old one or the new one.
-    - `further`: What else to keep in `config.json`, of JSON.
+    - `module`: A `LanguageModel`, `LSTMLanguageModel`, `Transformer`, `Block` or another module of this package that
+        consists of modules of this package.
+    - `folder`: The folder, which is created if it does not exist. An old model in the folder is replaced atomically: a
+        process that is stopped at any moment leaves the old or the new model.
+    - `further`: Further entries of `config.json`, which must be values of JSON.
 
     **Raises:**
 
-    - `ValueError` if the folder cannot be written, or something in the module is not known here, such as an activation
-        that is not of `jax.nn`.
+    - `ValueError` if the folder cannot be written, or the module contains an unknown part, such as an activation that
+        is not in `jax.nn`.
     """
     _check_module(module, "module")
     check_concrete(module, "module")
@@ -48,15 +48,15 @@ def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
 
 
 def save_with(module: eqx.Module, folder: Path, further: dict[str, Any], files: dict[str, bytes]) -> None:
-    """`save` without its checks, and other files of the model in the same step."""
-    # Filled by `described`, by path.
+    """`save` without checks; `files` are further files of the model, written in the same atomic step."""
+    # `described` puts the arrays here under their paths.
     arrays: dict[str, Any] = {}
     config = {"module": described(module, "", arrays)} | further
     _FOLDER.write(folder, arrays, config, lambda value: (json.dumps(value, indent=1) + "\n").encode(), files)
 
 
 def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> Any:
-    """The module that `save` wrote.
+    """Load the module that `save` wrote.
 
     !!! example
 
@@ -71,8 +71,8 @@ def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> An
 
     **Arguments:**
 
-    - `folder`: Where it is; None is the language model of the package.
-    - `like`: A module of the configuration that is expected; None takes whatever is there.
+    - `folder`: The folder of the module; None is the bundled language model.
+    - `like`: A module of the expected configuration; None accepts any configuration.
 
     **Returns:**
 
@@ -80,8 +80,8 @@ def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> An
 
     **Raises:**
 
-    - `ValueError` if there is no such folder, a file is missing or broken, or it is of another configuration than
-        `like`: the first difference is named, with both sides.
+    - `ValueError` if the folder does not exist, a file is missing or broken, or the configuration is not that of
+        `like`; the error then names the first difference with both values.
     """
     folder = BUNDLED if folder is None else check_path(folder, "folder")
     if like is not None:
@@ -94,7 +94,7 @@ def _build(folder: Path, like: eqx.Module | None) -> Any:
     if like is not None:
         expected_arrays: dict[str, Any] = {}
         expected_form = flat(described(like, "", expected_arrays), expected_arrays)
-        # Before the module is built, so that the message is about the difference and not about a shape.
+        # The comparison precedes the build, so that the error names the difference and not a shape.
         _compare(folder, expected_form, flat(config["module"], arrays))
     unused = dict(arrays)
     try:
@@ -109,15 +109,15 @@ def _build(folder: Path, like: eqx.Module | None) -> Any:
 
 
 def load_further(folder: str | Path) -> dict[str, Any]:
-    """What was kept beside the module in `config.json`.
+    """Load the further entries of `config.json` that `save` wrote.
 
     **Arguments:**
 
-    - `folder`: Where it is.
+    - `folder`: The folder of the module.
 
     **Raises:**
 
-    - `ValueError` if it cannot be read.
+    - `ValueError` if `config.json` cannot be read.
     """
     return _FOLDER.load(check_path(folder, "folder"), _build_further)
 
@@ -133,12 +133,12 @@ def _check_module(module: Any, name: str) -> eqx.Module:
 
 
 def _check_further(further: dict[str, Any]) -> None:
-    """Raise a ValueError that names the entry which JSON cannot keep, or that has another meaning in `config.json`."""
+    """Raise a `ValueError` if an entry is no value of JSON, or its name is reserved in `config.json`."""
     for name, value in further.items():
         if name in ("format", "version"):
             raise ValueError(f"{name} must be what save itself writes, but it is given; choose another name.")
         try:
-            # There and back: what is written must be what `load_further` reads.
+            # The round trip ensures that `load_further` can read the entry.
             decode(json.dumps(value), finite=False)
         except (TypeError, ValueError, RecursionError) as error:
             reason = str(error).split("\n")[0]

@@ -1,11 +1,11 @@
-"""Pre-training of a small causal language model: recipe, loss, optimiser, and what is written.
+"""Pre-training of a small causal language model: recipe, loss, optimiser and output.
 
-The loop, its checkpoints and its report are those of `clusterjax._pretraining`. The matrices of the layers are trained
-by Muon (Jordan et al., 2024), all else, and an LSTM, by AdamW, with a warm-up and a cosine decay; the baselines are the
-losses of guessing by frequency and by the word before (`_bigrams`).
+`clusterjax._pretraining` has the loop, its checkpoints and its report. Muon (Jordan et al., 2024) trains the matrices
+of the layers, and AdamW trains all other parameters and LSTMs, both with a warm-up and a cosine decay. The baselines
+are the losses of unigram and bigram models (`_bigrams`).
 
-Invariants: a run that was killed and started again gives the same model, bit for bit; each word of the rows but the
-first is a target once; inverse temperatures are not trained.
+Invariants: a run that is killed and restarted gives the same model bit for bit; each word of a row except the first is
+a target once; inverse temperatures are not trained.
 """
 
 import functools
@@ -53,10 +53,10 @@ from ._store import save, save_with
 _MOST = 2**31 - 1
 _RESIDUALS = {"pre": PreNorm(), "post": PostNorm(), "none": NoNorm()}
 _POSITIONS = ("learned", "sinusoidal", "relative", "rotary")
-# Blocks that the program of a training step spells out: its derivative takes a tenth less time than that of a loop over
-# single blocks, and no more blocks than these are compiled, whatever the depth.
+# The number of unrolled blocks in a training step: the gradient takes a tenth less time than for a loop over single
+# blocks, and the compiled program does not grow with the depth.
 _UNROLL = 4
-_FARTHEST = 16  # the largest distance with a vector of its own; Shaw et al. (1803.02155), Section 4.1, have 16 too
+_FARTHEST = 16  # the largest distance with a separate vector, as in Shaw et al. (1803.02155), Section 4.1
 _ARCHITECTURES = ("transformer", "lstm")
 _STREAMS = {"float32": None, "bfloat16": jnp.bfloat16}
 
@@ -64,37 +64,40 @@ _STREAMS = {"float32": None, "bfloat16": jnp.bfloat16}
 @final
 @dataclass(frozen=True)
 class LanguageRecipe(AbstractRecipe):
-    """How a language model is built and trained. The defaults take minutes on two cores.
+    """The architecture and the training of a language model. A run with the defaults takes minutes on two cores.
 
     **Arguments:**
 
-    - `architecture`: "transformer", or "lstm" for an `LSTMLanguageModel`, of which `heads`, `layers`, `shared`, `norm`
-        and `positions` say nothing, and which AdamW trains alone.
-    - `words`: Word pieces, special ones included.
+    - `architecture`: "transformer", or "lstm" for an `LSTMLanguageModel`, which has no `heads`, `layers`, `shared`,
+        `norm` and `positions`, and which AdamW trains alone.
+    - `words`: The number of word pieces, including special tokens.
     - `d`, `heads`, `hidden`, `layers`: As in `LanguageModel.random`; `hidden` is also the number of units of an LSTM.
-    - `shared`: Whether all layers have the weights of one.
-    - `norm`: "pre", "post" or "none": where the layer norms stand.
-    - `positions`: "learned", "sinusoidal", "relative" or "rotary": vectors that are added to the embedding, two kinds;
-        vectors of the distances up to 16, which attention adds; queries and keys that are turned.
-    - `length`: Tokens in a row of training, and so the longest text that the model reads at once.
-    - `batch_size`: Rows in a step.
-    - `steps`: In all.
-    - `epoch_steps`: Between two checkpoints.
-    - `learning_rate`: The largest, of Muon for the matrices of the layers; it rises over `warm_up` steps and falls
-        like a cosine.
-    - `embedding_rate`: The largest of AdamW, for embeddings, positions, norms and biases; it goes the same way.
-    - `warm_up`, `weight_decay`: As said.
-    - `held_out`: The share of the texts that is never trained on.
-    - `begin`: Whether each row begins with the token [CLS]. Without it rows begin anywhere in a text, and so with any
-        word piece.
-    - `stream`: "float32", or "bfloat16" for mixed precision, which pays on an accelerator.
+    - `shared`: True if all layers share the weights of one block.
+    - `norm`: The position of the layer norms: "pre", "post" or "none".
+    - `positions`: "learned" or "sinusoidal" for vectors that are added to the embedding, "relative" for vectors of the
+        distances up to 16 that attention adds, "rotary" for rotated queries and keys.
+    - `length`: The number of tokens in a row, and so the largest length of text that the model reads at once.
+    - `batch_size`: The number of rows in a step.
+    - `steps`: The number of all steps.
+    - `epoch_steps`: The number of steps between two checkpoints.
+    - `learning_rate`: The largest learning rate of Muon, for the matrices of the layers; the rate rises over `warm_up`
+        steps and then falls as a cosine.
+    - `embedding_rate`: The largest learning rate of AdamW, for embeddings, positions, norms and biases, with the same
+        schedule.
+    - `warm_up`: The number of steps over which the learning rates rise.
+    - `weight_decay`: The weight decay of both optimisers.
+    - `held_out`: The fraction of the texts that is excluded from training.
+    - `begin`: True if each row begins with the token [CLS]; otherwise rows begin anywhere in a text, with any word
+        piece.
+    - `stream`: The dtype of the stream: "float32", or "bfloat16" for mixed precision, which is faster on an
+        accelerator.
 
     **Raises:**
 
-    - `ValueError` if a number is out of its range or a word is unknown.
+    - `ValueError` if a number is out of range or an option is unknown.
 
-    Source: the model is that of Radford et al., *Language models are unsupervised multitask learners*
-        (2019), the optimiser that of Jordan et al., *Muon* (2024), as optax has it.
+    Source: the model of Radford et al., *Language models are unsupervised multitask learners* (2019); the optimiser of
+    Jordan et al., *Muon* (2024), as implemented in optax.
     """
 
     words: int = 2048
@@ -121,7 +124,6 @@ class LanguageRecipe(AbstractRecipe):
     def __post_init__(self):
         for name, least in (("words", 16), ("d", 1), ("heads", 1), ("hidden", 1), ("layers", 1), ("length", 4),
                             ("batch_size", 1), ("steps", 1), ("epoch_steps", 1), ("warm_up", 0)):  # fmt: skip
-            # Counts, with the least that makes sense of each.
             self._set(name, check_integer(getattr(self, name), name, least=least, most=_MOST))
         for name in ("learning_rate", "embedding_rate"):
             self._set(name, check_number(getattr(self, name), name, above=0))
@@ -129,7 +131,7 @@ class LanguageRecipe(AbstractRecipe):
         self._set("held_out", check_number(self.held_out, "held_out", above=0, below=1))
         for name in ("shared", "begin"):
             self._set(name, check_flag(getattr(self, name), name))
-        # Arrays of absurd sizes are refused with the name of the number, before any is allocated.
+        # Arrays that cannot fit into memory are refused before any array is allocated.
         check_sizes(words=self.words, d=self.d)
         check_sizes(d=self.d, hidden=self.hidden, layers=self.layers)
         for name, choices in (("norm", _RESIDUALS), ("positions", _POSITIONS), ("stream", _STREAMS),
@@ -146,7 +148,7 @@ class LanguageRecipe(AbstractRecipe):
             )
 
     def _check_lstm(self) -> None:
-        """Raise a ValueError if something is asked for that an LSTM does not have."""
+        """Raise a `ValueError` if an option is set that an LSTM does not have."""
         for name, default in (("shared", False), ("norm", "pre"), ("positions", "learned"), ("stream", "float32")):
             if getattr(self, name) != default:
                 raise ValueError(
@@ -155,33 +157,32 @@ class LanguageRecipe(AbstractRecipe):
                 )
 
     def _set(self, name: str, value: Any) -> None:
-        """Keep a number of NumPy as one of Python, which JSON can hold."""
+        """Set a field of the frozen recipe to its checked value."""
         object.__setattr__(self, name, value)
 
     def model(self, seed: int) -> LanguageModel | LSTMLanguageModel:
-        """The model before training."""
+        """The model before training, with random weights from `seed`."""
         key = jr.key(check_seed(seed))
         if self.architecture == "lstm":
             return LSTMLanguageModel.random(key, self.words, self.d, self.hidden, dtype=jnp.float32)
-        # float32 parameters in any case; `stream_dtype` is what mixed precision changes.
+        # Parameters are always float32; mixed precision changes `stream_dtype` only.
         initial_model = LanguageModel.random(
             key, self.words, self.d, self.heads, self.hidden, self.layers, **self._places(key),
             residual=_RESIDUALS[self.norm], shared=self.shared, dtype=jnp.float32, stream_dtype=_STREAMS[self.stream],
         )  # fmt: skip
-        # What writes to the stream writes the less the more layers there are.
-        # Output and w_out are what is added to the stream: 2 layers such updates add up, hence the root (GPT-2, Section
-        # 2.3).
+        # `output` and `w_out` add 2 * layers updates to the stream, whose variances add up; the scale keeps the sum
+        # independent of the number of layers (GPT-2, Section 2.3).
         writers = lambda m: (m.stack.blocks.attention.output, m.stack.blocks.feed_forward.w_out)
         scale = (2 * self.layers) ** -0.5
         return eqx.tree_at(writers, initial_model, tuple(scale * weights for weights in writers(initial_model)))
 
     def _places(self, key: PRNGKeyArray) -> dict[str, Any]:
-        """The options of `LanguageModel.random` that say how the model knows the places of its tokens."""
+        """The options of `LanguageModel.random` for the positions of the recipe."""
         k = self.d // self.heads
         if self.positions == "sinusoidal":
             return {"positions": SinusoidalPositions(self.d)}
         if self.positions == "relative":
-            # Drawn by a key of its own, so that the other weights are those of the other kinds.
+            # A separate key keeps the other weights equal for all kinds of positions.
             drawn = RelativePositions.random(jr.fold_in(key, 1), _FARTHEST, k, dtype=jnp.float32)
             return {"positions": None, "relative": drawn}
         if self.positions == "rotary":
@@ -192,13 +193,13 @@ class LanguageRecipe(AbstractRecipe):
 def language_loss(
     model: LanguageModel | LSTMLanguageModel, rows: Int[Array, "rows n"], key: PRNGKeyArray | None = None
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """The mean cross entropy of each next word of the rows, in nats, and the share that is guessed right.
+    """The mean cross entropy of the next words of the rows, in nats, and the fraction of correct predictions.
 
     **Arguments:**
 
     - `model`: A causal `LanguageModel`, or an `LSTMLanguageModel`.
-    - `rows`: Ids, (rows, n).
-    - `key`: Not used.
+    - `rows`: The ids of the words, (rows, n), with n at least 2.
+    - `key`: Unused.
 
     Source: *Transformers, part 2*, slide 28.
     """
@@ -209,11 +210,10 @@ def language_loss(
         raise ValueError(f"rows must have a next word, but their shape is {rows.shape}; pass two words at least.")
     if key is not None:
         check_key(key)
-    # (rows, n - 1, words); the last word of a row has no target.
+    # The last word of a row has no target.
     of_row = model if isinstance(model, LSTMLanguageModel) else functools.partial(model._logits, unroll=_UNROLL)
     logits = jax.vmap(of_row)(rows[:, :-1])
     targets = rows[:, 1:]
-    # The share of the next words that are the likeliest.
     right = jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets
     return cross_entropy(logits, targets), {"accuracy": jnp.mean(right.astype(logits.dtype))}
 
@@ -227,34 +227,34 @@ def train_language_model(
     snapshots: int = 8,
     say: Callable[[str], None] = print_line,
 ) -> dict[str, Any]:
-    """Train a causal language model, a Transformer or an LSTM, and write a folder that `load` reads.
+    """Train a causal language model, a Transformer or an LSTM, and write it into a folder that `load` reads.
 
-    The folder holds the model, its tokenizer, the history of every checkpoint, a report with the held-out loss beside
-    those of guessing by frequency and by the word before on the same rows, and under `snapshots` the model along the
-    way, at steps that double. A run that was killed goes on, bit for bit, when it is called again in the same way. One
-    that is finished is trained further when it is asked for more steps: the learning rate rises and falls again, which
-    is not one run of so many steps, and the report has the steps at which each leg ended under `legs`. A
-    `tokenizer.json` that is in the folder is used; without one it is trained.
+    The folder holds the model, its tokenizer, the history of every checkpoint, a report with the held-out loss and the
+    losses of a unigram and a bigram model on the same rows, and under `snapshots` models during training, at steps that
+    double. A killed run continues, bit for bit, if the function is called again with the same arguments. A finished run
+    is trained further if more steps are requested: the learning rate then rises and falls again, so the result differs
+    from one run of all steps, and the entry `legs` of the report has the steps at which each leg ended. If the folder
+    contains a `tokenizer.json`, the run uses this tokenizer; otherwise the run trains a tokenizer.
 
     **Arguments:**
 
-    - `out`: The folder, made if it is not there.
-    - `paths`: Files of texts: `.txt`, `.jsonl`, `.csv`, `.parquet`, perhaps with `.gz`.
+    - `out`: The folder, which is created if it does not exist.
+    - `paths`: Files of texts: `.txt`, `.jsonl`, `.csv`, `.parquet`, optionally with `.gz`.
     - `recipe`: A `LanguageRecipe`; None is `LanguageRecipe()`.
 
     **Other arguments:**
 
-    - `seed`: Of the split of the texts, the random weights and the orders.
-    - `snapshots`: How many models along the way are kept.
-    - `say`: Is given each line of progress.
+    - `seed`: The seed of the split of the texts, the random weights and the order of the batches.
+    - `snapshots`: The number of models that are kept during training.
+    - `say`: A function that receives each line of progress.
 
     **Returns:**
 
-    The report, as it was written.
+    The report that was written.
 
     **Raises:**
 
-    - `ValueError` if the texts cannot be read or are too few, or the folder holds another run.
+    - `ValueError` if the texts cannot be read or are too few, or the folder contains a different run.
 
     ??? cite "Source"
 
@@ -262,15 +262,15 @@ def train_language_model(
         (2019).
     """
     asked = check_request(out, paths, recipe, LanguageRecipe, seed, snapshots, say)
-    # A second run in the folder is refused; it would write over the checkpoints of this one.
+    # A second run in the folder would overwrite the checkpoints of the first, so it is refused.
     with locked(asked.folder):
         return _train_in(asked)
 
 
 def _train_in(asked: Request) -> dict[str, Any]:
-    """`train_language_model` in a folder that no other run writes to."""
-    # So that a missing library is named before minutes of reading.
-    tokenizers_library()  # before anything is read
+    """Train in a folder that is locked."""
+    # A missing library is reported before minutes of reading.
+    tokenizers_library()
     recipe, legs = legs_in(asked, _ready, asdict)
     corpus = read_corpus(asked, recipe.words, "words", begun_windows if recipe.begin else windows)
     rows, rows_needed = corpus.rows, recipe.batch_size * recipe.epoch_steps
@@ -281,7 +281,6 @@ def _train_in(asked: Request) -> dict[str, Any]:
             "make epoch_steps or batch_size smaller."
         )
     held = held_batches(corpus, recipe, 32)
-    # Batches to rows: the baselines need no batches.
     flat = held.reshape(-1, held.shape[-1])
     bases = {
         f"{name} loss": loss_of(rows, flat, recipe.words)
@@ -309,31 +308,30 @@ def _train_in(asked: Request) -> dict[str, Any]:
 
 
 def _ready(recipe: LanguageRecipe) -> LanguageRecipe:
-    """The recipe with no more steps between two checkpoints than there are."""
+    """The recipe with `epoch_steps` reduced to at most `steps`."""
     return replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps))
 
 
 def windows(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows window"]:
-    """A text in rows of `length` words and the one that follows, which is the first of the next row: each word but the
-    first is to be guessed once. What does not fill the last row is left out.
+    """Cut a text into rows of `length` words and the next word, which is also the first word of the next row, so that
+    each word except the first is a target once. An incomplete last row is dropped.
     """
-    # Rows overlap by one word, the target of one and the first input of the next.
     rows = max(0, (len(pieces) - 1) // length)
     return pieces[np.arange(rows)[:, None] * length + np.arange(length + 1)[None, :]]
 
 
 def begun_windows(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows window"]:
-    """A text in rows of the token [CLS] and `length` words: each word is to be guessed once, and the first of a row
-    from [CLS] alone. What does not fill the last row is left out.
+    """Cut a text into rows of the token [CLS] and `length` words, so that each word is a target once, and the first
+    word of a row is predicted from [CLS] alone. An incomplete last row is dropped.
     """
-    # The last word of a row is a target only, as in `windows`, so that the model reads `length` tokens with [CLS].
+    # The last word of a row is only a target, as in `windows`, so that the model reads `length` tokens including [CLS].
     rows = len(pieces) // length
     kept = pieces[: rows * length].reshape(rows, length)
     return np.concatenate([np.full((rows, 1), CLS, kept.dtype), kept], axis=1)
 
 
 def evaluate(model: LanguageModel | LSTMLanguageModel, batches: Int[Array, "k size n"]) -> dict[str, float]:
-    """Loss and accuracy over batches that were held out."""
+    """The mean loss and accuracy over held-out batches."""
     measured = [_measured(model, rows) for rows in batches]
     return {
         "held-out loss": float(np.mean([float(loss) for loss, _ in measured])),
@@ -347,15 +345,14 @@ def _measured(model: LanguageModel | LSTMLanguageModel, rows: Array) -> tuple[Ar
 
 
 def doublings(epochs: int, count: int) -> set[int]:
-    """At most so many checkpoints, each at twice the step of the one before, the last at the end."""
+    """At most `count` checkpoints, each at half of the next; the last is `epochs`."""
     return {max(1, round(epochs / 2**k)) for k in range(count)}
 
 
-@functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
+@functools.lru_cache(maxsize=8)  # a second run gets the same object and so recompiles nothing
 def _optimiser(recipe: LanguageRecipe, start: int = 0) -> optax.GradientTransformation:
-    # Of the leg that begins after so many steps.
+    # The schedule covers the leg that begins after `start` steps.
     total = recipe.steps - start
-    # One schedule for each group of parameters, of the same form.
     rate, embedding_rate = (
         later(optax.warmup_cosine_decay_schedule(0.0, top, min(recipe.warm_up, total // 2), total), start)
         for top in (recipe.learning_rate, recipe.embedding_rate)
@@ -367,28 +364,27 @@ def _optimiser(recipe: LanguageRecipe, start: int = 0) -> optax.GradientTransfor
         rate, weight_decay=recipe.weight_decay, adam_learning_rate=embedding_rate, adam_b2=0.98,
         muon_weight_dimension_numbers=_matrices,
     )  # fmt: skip
-    # Global norm 1: single batches with large gradients are scaled down.
+    # Clipping to global norm 1 scales down single batches with large gradients.
     return optax.chain(optax.clip_by_global_norm(1.0), muon)
 
 
 def _matrices(params: Any) -> Any:
-    """The axes that each matrix of the layers reads and writes, for Muon; None for embeddings and vectors. All heads of
-    a layer are one matrix."""
+    """The input and output axes of each matrix of the layers, for Muon; None for embeddings and vectors."""
     axes_of = lambda reads, writes: optax.contrib.MuonDimensionNumbers(reads, writes)
-    # Which axes a matrix reads and which it writes: (layers, h, d, k) reads d and writes h k, so that all heads of a
-    # layer are orthogonalised as one (d, h k) matrix.
+    # An array (layers, h, d, k) has the input axis d and the output axes h and k, so that all heads of a layer are
+    # orthogonalised as one (d, h k) matrix.
     attention = lambda m: (*(getattr(m.stack.blocks.attention, name) for name in ("query", "key", "value", "output")),)
     forward = lambda m: (m.stack.blocks.feed_forward.w_in, m.stack.blocks.feed_forward.w_out)
     axes = (*3 * (axes_of((-2,), (-3, -1)),), axes_of((-3, -2), (-1,)), *2 * (axes_of((-2,), (-1,)),))
-    # None marks what AdamW trains.
+    # None marks the parameters that AdamW trains.
     none = jtu.tree_map(lambda leaf: None, params)
     return eqx.tree_at(lambda m: (*attention(m), *forward(m)), none, axes, is_leaf=lambda leaf: leaf is None)
 
 
 def _trainable(model: LanguageModel | LSTMLanguageModel) -> Any:
-    """All arrays but the inverse temperatures, which are redundant beside the weights of queries and keys."""
+    """The flags of the trained parameters: all arrays except the inverse temperatures."""
     if isinstance(model, LSTMLanguageModel):
         return None
-    # beta multiplies <W_Q x, W_K y>, so training it beside W_Q and W_K would be redundant.
+    # beta multiplies <W_Q x, W_K y>, so it is redundant beside the trained W_Q and W_K.
     every = jtu.tree_map(eqx.is_inexact_array, model)
     return eqx.tree_at(lambda m: m.stack.blocks.attention.beta, every, False)

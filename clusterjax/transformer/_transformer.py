@@ -1,11 +1,11 @@
-"""A stack of blocks, by scan: one compiled block, whatever the depth.
+"""A stack of blocks that is run by a scan, so that one block is compiled for any depth.
 
-The arrays of separate blocks are stacked along a leading axis, (layers, ...), and scanned over; a shared block has
-none and is closed over (Lan et al., *ALBERT*, 1909.11942). `scan` is the one loop over layers, used by everything that
-reads a level: the residual stream, the logit lens, the depth profile.
+The arrays of separate blocks are stacked along a leading axis, (layers, ...), and scanned over; a shared block has no
+such axis and is closed over (Lan et al., *ALBERT*, 1909.11942). `scan` is the only loop over layers: the residual
+stream, the logit lens and the depth profile use it as well.
 
-Invariants: with `depth` the block's arrays have no leading axis, without it they have one; blocks of one stack have
-the same shapes and static fields.
+Invariants: the arrays of the block have a leading axis of layers exactly if `depth` is None; the blocks of a stack have
+equal shapes and static fields.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,19 +36,19 @@ def _check_last(norm: Any) -> None:
 
 
 class Transformer(AbstractPart):
-    """Tokens through a stack of blocks, of separate weights or the same ones again and again.
+    """A stack of blocks with separate weights, or of one block that is applied repeatedly.
 
-    With `FullMask` it is an encoder, with `CausalMask` a decoder.
+    The stack is an encoder with `FullMask` and a decoder with `CausalMask`.
 
     **Arguments:**
 
     - `blocks`: One `Block` whose arrays have a leading axis of length layers; or, with `depth`, a single block.
-    - `depth`: How often a single, shared block is applied; None for separate weights.
-    - `norm`: What normalises the last level, as models with `PreNorm` need; None is nothing.
+    - `depth`: The number of applications of a single, shared block; None for separate weights.
+    - `norm`: The `LayerNorm` of the last level, which models with `PreNorm` need; None applies no norm.
 
     **Raises:**
 
-    - `ValueError` if `depth` is not a positive integer.
+    - `ValueError` if `depth` is not a positive integer, or the shapes of the parts do not match.
 
     ??? cite "Source"
 
@@ -63,7 +63,7 @@ class Transformer(AbstractPart):
     def __check_init__(self):
         check_block(self.blocks, "blocks")
         _check_last(self.norm)
-        # (h, d, k) of one block, (layers, h, d, k) of a stack.
+        # The queries are (h, d, k) in a single block and (layers, h, d, k) in a stack.
         rank = jnp.ndim(self.blocks.attention.query)
         if rank != (4 if self.depth is None else 3):
             raise ValueError(
@@ -79,17 +79,16 @@ class Transformer(AbstractPart):
 
     @classmethod
     def of(cls, blocks: Sequence[Block], *, norm: LayerNorm | None = None) -> "Transformer":
-        """A stack of separate blocks, first to last, which differ in their arrays only.
+        """Stack separate blocks, first to last, which may differ only in the numbers of their arrays.
 
         **Raises:**
 
-        - `ValueError` if there is none, or they differ in more.
+        - `ValueError` if there is no block, or the blocks differ in shapes or static fields.
         """
         blocks = check_sequence(blocks, "blocks", Block, "blocks")
         _check_last(norm)
-        # The structure holds the static fields, such as activation and mask; shapes are compared beside it, since a
-        # stack of arrays needs one.
-        # What is no array, such as the width of a window, is one for all layers.
+        # The part without arrays holds the static fields, such as activation and mask, and is shared by all layers.
+        # Shapes are compared separately, since stacked arrays need one shape.
         kept = [eqx.partition(block, eqx.is_array) for block in blocks]
         shapes = [[jnp.shape(leaf) for leaf in jtu.tree_leaves(arrays)] for arrays, _ in kept]
         for k in range(1, len(blocks)):
@@ -116,12 +115,13 @@ class Transformer(AbstractPart):
         dtype: DTypeLike | None = None,
         **options: Any,
     ) -> "Transformer":
-        """Random weights: an encoder, or with `causal` a decoder; the rest is of `Block.random`.
+        """A stack with random weights, an encoder, or with `causal` a decoder; other arguments are those of
+        `Block.random`.
 
         **Arguments:**
 
-        - `layers`: How many.
-        - `shared`: Whether they all have the weights of one.
+        - `layers`: The number of layers.
+        - `shared`: True if all layers share the weights of one block.
 
         Source: *Transformers, part 2*, slide 30.
         """
@@ -129,9 +129,8 @@ class Transformer(AbstractPart):
         d, hidden, layers = check_sizes(d=d, hidden=hidden, layers=layers)
         check_residual(residual)
         mask: AbstractMask = CausalMask() if check_flag(causal, "causal") else FullMask()
-        # Positional sizes are checked above; the rest is checked by `Block.random`.
         make = lambda key: Block.random(key, d, heads, hidden, residual=residual, mask=mask, dtype=dtype, **options)
-        # With PreNorm the stream grows with depth, and what reads it needs it normalised.
+        # With PreNorm the stream grows with depth, so its reader needs a last norm.
         norm = LayerNorm.identity(d, dtype=dtype) if isinstance(residual, PreNorm) else None
         if check_flag(shared, "shared"):
             return cls(make(key), layers, norm)
@@ -139,7 +138,7 @@ class Transformer(AbstractPart):
 
     @property
     def num_layers(self) -> int:
-        """How many times a block is applied."""
+        """The number of layers, that is, of applications of a block."""
         return self.blocks.attention.query.shape[0] if self.depth is None else self.depth
 
     def block(self, layer: int) -> Block:
@@ -163,35 +162,35 @@ class Transformer(AbstractPart):
         reverse: bool = False,
         unroll: int = 1,
     ) -> tuple[Any, Any]:
-        """`step(block, x, what the layer is given) -> (x, what to keep)` for each block in turn.
+        """Apply `step(block, x, each of the layer) -> (x, output)` for each block in turn.
 
         **Arguments:**
 
-        - `step`: The function.
-        - `x`: What is handed from block to block, of one shape.
-        - `each`: Arrays whose first axis is that of the layers.
-        - `reverse`: Whether the last block comes first.
-        - `unroll`: How many blocks the compiled program spells out, as in `jax.lax.scan`.
+        - `step`: The function that handles one block.
+        - `x`: The carry that is passed from block to block, of constant shape.
+        - `each`: Arrays whose first axis is the axis of layers.
+        - `reverse`: True if the last block comes first.
+        - `unroll`: The number of blocks that the compiled program unrolls, as in `jax.lax.scan`.
 
         **Returns:**
 
-        The last `x`, and what was kept, stacked along a first axis in the order of the layers.
+        The last `x`, and the outputs, stacked along a first axis in the order of the layers.
         """
         if self.depth is not None:
             of_one = lambda x, given: step(self.blocks, x, given)
             return lax.scan(of_one, x, each, length=self.depth, reverse=reverse, unroll=unroll)
-        # `lax.scan` takes arrays only; the static part is the same for every layer.
+        # `lax.scan` takes arrays only; all layers share the static part.
         arrays, form = eqx.partition(self.blocks, eqx.is_array)
         step_of_arrays = lambda x, given: step(eqx.combine(given[0], form), x, given[1])
         return lax.scan(step_of_arrays, x, (arrays, each), reverse=reverse, unroll=unroll)
 
     def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
-        """The tokens after the last block, normalised if there is a last norm.
+        """The tokens after the last block and the last norm, if there is one.
 
         **Arguments:**
 
-        - `x`: (n, d).
-        - `present`: Which tokens are present, (n,); None is all of them.
+        - `x`: The tokens, (n, d).
+        - `present`: The tokens that are present, (n,); None is all of them.
         """
         return self._through(*self.validated(x, present))
 
@@ -200,11 +199,11 @@ class Transformer(AbstractPart):
         return self._last(x)
 
     def levels(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "levels n d"]:
-        """The tokens at every level, what enters first; (layers + 1, n, d). The last norm is not applied.
+        """The tokens at every level, from the input on, (layers + 1, n, d), without the last norm.
 
         **Arguments:**
 
-        - `x`, `present`: As above.
+        - `x`, `present`: As in `__call__`.
         """
 
         return self._levels(*self.validated(x, present))
@@ -214,7 +213,6 @@ class Transformer(AbstractPart):
             x = block(x, present)
             return x, x
 
-        # Level 0 is what enters.
         return jnp.concatenate([x[None], self.scan(step, x)[1]])
 
     def _last(self, x: Array) -> Array:
@@ -223,15 +221,15 @@ class Transformer(AbstractPart):
     def validated(
         self, x: Numbers, present: Numbers | None = None
     ) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
-        """The tokens and which of them are present, as arrays; raises a `ValueError` if they do not fit."""
+        """The tokens and the flags of presence as arrays; raises a `ValueError` if they do not fit the stack."""
         return check_stream(x, present, self.blocks.attention.query.shape[-2])
 
 
 def check_layer(layer: Any, layers: int) -> int:
-    """The number of a layer, if there is one of this number."""
+    """Return `layer` if the stack has a layer of this number; raise a `ValueError` otherwise."""
     return check_integer(layer, "layer", least=-layers, most=layers - 1, remedy=f"there are {layers}")
 
 
 def check_stack(stack: Any, name: str = "stack") -> Transformer:
-    """`stack`, if it is a Transformer; raises a `ValueError` otherwise."""
+    """Return `stack` if it is a `Transformer`; raise a `ValueError` otherwise."""
     return check_instance(stack, name, Transformer, "a Transformer", "make one with Transformer.random")

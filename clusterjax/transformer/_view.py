@@ -1,11 +1,11 @@
-"""What the tools that take a network apart ask of it, whatever it is made of: the modules here, or a loaded network.
+"""The interface of networks for the tools that analyse them, for modules of this package and for loaded networks.
 
-A network embeds the words of a text, applies blocks, and scores words. A block reads the stream, writes what its heads
-and its feed-forward add, and normalises; each norm is linear once its statistics are known, which is what `carry` is.
-The tools are written for one text, (n, d), and mapped over texts with `jax.vmap`.
+A network embeds the words of a text, applies blocks, and scores words. A block reads the stream, adds the outputs of
+its heads and its feed-forward layer, and normalises. Each norm is linear for fixed statistics, and `carry` is this
+linear map. The tools are written for one text, (n, d), and mapped over texts with `jax.vmap`.
 
-Invariants: what the heads write, what the attention adds besides, and what the feed-forward writes, each carried along,
-add up to the stream; views are PyTrees, so that a tool compiles once for each kind of network and shape.
+Invariants: the carried outputs of the heads, the bias of attention and the output of the feed-forward layer add up to
+the stream; views are PyTrees, so that a tool compiles once for each kind of network and shape.
 """
 
 from abc import abstractmethod
@@ -25,50 +25,49 @@ from ._transformer import Transformer
 
 
 class AbstractBlockView(AbstractPart):
-    """One block, as it acts on one text; part 0 is the attention, part 1 the feed-forward."""
+    """One block acting on one text; part 0 is the attention, and part 1 is the feed-forward layer."""
 
     @abstractmethod
     def enter(self, x: Float[Array, "n d"], share: Float[Array, "*shares n d"]) -> Float[Array, "*shares n d"]:
-        """What the block leaves of a share of the stream `x` before it does anything else."""
+        """The image of a share of the stream `x` under the map that the block applies before its parts."""
 
     @abstractmethod
     def read(self, part: int, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """What the part reads of the stream."""
+        """The input of the part, from the stream `x`."""
 
     @abstractmethod
     def write(self, part: int, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The stream after the part, whose update has been added."""
+        """The stream after the part, from the sum `total` of the stream and the update of the part."""
 
     @abstractmethod
     def carry(
         self, part: int, total: Float[Array, "n d"], share: Float[Array, "*shares n d"]
     ) -> Float[Array, "*shares n d"]:
-        """What `write` leaves of a share of the sum, without the bias of the norm."""
+        """The image of a share of the sum `total` under `write`, without the bias of the norm."""
 
     @abstractmethod
     def heads(self, read: Float[Array, "n d"]) -> Heads:
-        """What each head attends to and writes."""
+        """The attention weights and the updates of each head."""
 
     @abstractmethod
     def attention_bias(self) -> Float[Array, "n d"] | None:
-        """What the attention adds besides its heads; None is nothing."""
+        """The bias that the attention adds to the updates of its heads; None is zero."""
 
     @abstractmethod
     def passed(self, read: Float[Array, "n d"]) -> Passed:
-        """What each token would pass to one that attends to it alone."""
+        """The vector that each token passes to a token that attends to it alone."""
 
     @abstractmethod
     def written(self, weights: Float[Array, "h n n"]) -> Float[Array, "h n n"]:
-        """The weights by which what is passed is written: those of the attention, but for heads that are knocked
-        out."""
+        """The weights with which passed vectors are added: the attention weights, except for knocked-out heads."""
 
     @abstractmethod
     def activations(self, read: Float[Array, "n d"]) -> Float[Array, "n m"] | None:
-        """How strongly each neuron fires; None without a feed-forward."""
+        """The activation of each neuron; None without a feed-forward layer."""
 
     @abstractmethod
     def added(self, read: Float[Array, "n d"]) -> Float[Array, "n d"] | None:
-        """What the feed-forward writes; None without one."""
+        """The output of the feed-forward layer; None without a feed-forward layer."""
 
     def after_attention(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """The stream between the two parts."""
@@ -77,28 +76,28 @@ class AbstractBlockView(AbstractPart):
         return self.write(0, total if bias is None else total + bias)
 
     def after_feed_forward(self, middle: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The stream after the block, from that between its parts."""
+        """The stream after the block, from the stream `middle` between its parts."""
         added = self.added(self.read(1, middle))
         return middle if added is None else self.write(1, middle + added)
 
 
 class AbstractView(AbstractPart):
-    """A network, as the tools see it."""
+    """A network with the methods that the tools for analysis need."""
 
     @property
     @abstractmethod
     def num_layers(self) -> int:
-        """How many blocks are applied."""
+        """The number of blocks that are applied."""
 
     @property
     @abstractmethod
     def num_heads(self) -> int:
-        """The heads of each."""
+        """The number of heads of each block."""
 
     @property
     @abstractmethod
     def num_words(self) -> int:
-        """How many words it knows."""
+        """The number of words of the vocabulary."""
 
     @property
     @abstractmethod
@@ -108,15 +107,15 @@ class AbstractView(AbstractPart):
     @property
     @abstractmethod
     def post_norm(self) -> bool:
-        """Whether norms act on the stream itself, after each part."""
+        """True if norms act on the stream itself, after each part."""
 
     @abstractmethod
     def check(self, n: int) -> None:
-        """Raise a ValueError unless texts may have `n` tokens."""
+        """Raise a `ValueError` if texts may not have `n` tokens."""
 
     @abstractmethod
     def block(self, layer: int, n: int) -> AbstractBlockView:
-        """One layer, for texts of `n` tokens that are all present.
+        """The block of one layer, for texts of `n` tokens that are all present.
 
         **Raises:**
 
@@ -125,7 +124,7 @@ class AbstractView(AbstractPart):
 
     @abstractmethod
     def embed(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None) -> Float[Array, "n d"]:
-        """What enters the first block, in whose place a loaded network has zero where nothing is present."""
+        """The input of the first block; a loaded network has zeros at padding."""
 
     @abstractmethod
     def scan(
@@ -138,15 +137,15 @@ class AbstractView(AbstractPart):
         n: int,
         reverse: bool = False,
     ) -> tuple[Any, Any]:
-        """`step(block, carry, what the layer is given) -> (carry, what to keep)` for each layer in turn."""
+        """Apply `step(block, carry, each of the layer) -> (carry, output)` for each layer in turn."""
 
     @abstractmethod
     def logits(self, x: Float[Array, "n d"]) -> Float[Array, "n words"]:
-        """The scores of each word, as from the stream after the last block."""
+        """The logits of each word, from `x` as the stream after the last block."""
 
     @abstractmethod
     def values(self, layer: int) -> Float[Array, "m d"]:
-        """The value of each neuron of a layer.
+        """The value vector of each neuron of a layer.
 
         **Raises:**
 
@@ -155,30 +154,30 @@ class AbstractView(AbstractPart):
 
     @abstractmethod
     def unembedding(self) -> Float[Array, "words d"]:
-        """The vector that each word is scored by, or its embedding where the head is not linear."""
+        """The vector with which each word is scored, or its embedding if the head is not linear."""
 
 
 @runtime_checkable
 class HasView(Protocol):
-    """A model that can be taken apart, such as what `probe.load` returns."""
+    """A model that has a view, such as a network from `probe.load`."""
 
     def text_view(self) -> AbstractView:
-        """It as a view."""
+        """The view of the model."""
         ...
 
 
 def view_of(model: Any, *, words: bool = True) -> AbstractView:
-    """The view of a model; with `words` it has to be one that reads words.
+    """The view of a model; with `words` the model must read words.
 
     **Raises:**
 
-    - `ValueError` if it is no model.
+    - `ValueError` if `model` is not such a model.
     """
     if isinstance(model, LanguageModel):
         return _ModuleView(model.stack, model)
     if isinstance(model, Transformer) and not words:
         return _ModuleView(model, None)
-    # A class has its methods too, so it would pass for one of its objects.
+    # A class has the methods of its instances, so `HasView` alone would accept it.
     if isinstance(model, HasView) and not isinstance(model, type):
         return model.text_view()
     rule = "be a LanguageModel" if words else "be a LanguageModel or a Transformer"
@@ -187,7 +186,7 @@ def view_of(model: Any, *, words: bool = True) -> AbstractView:
 
 
 class _ModuleBlock(AbstractBlockView):
-    """A `Block`, and which tokens are present."""
+    """The view of a `Block` with the flags of present tokens."""
 
     block: Block
     present: Bool[Array, " n"] | None
@@ -226,7 +225,7 @@ class _ModuleBlock(AbstractBlockView):
 
 
 class _ModuleView(AbstractView):
-    """A `Transformer`, with the `LanguageModel` that it is of, or None."""
+    """The view of a `Transformer` and of the `LanguageModel` that contains it, or None."""
 
     stack: Transformer
     model: LanguageModel | None
@@ -260,7 +259,7 @@ class _ModuleView(AbstractView):
         return _ModuleBlock(self.stack.block(layer), None)
 
     def check(self, n: int) -> None:
-        # Raises if there are fewer positions; a mask of a fixed size is the same in all blocks.
+        # `embed` raises if there are fewer positions; all blocks share a mask of a fixed size.
         self._language_model.embed(jnp.zeros(n, jnp.int32))
         self.stack.block(0).attention.mask.check(n)
 

@@ -1,1 +1,1 @@
-"""What is measured on the hidden states and the attention of a network, streamed over many texts."""
+"""Measurements on the hidden states and the attention of a network, streamed over many texts."""

@@ -1,11 +1,11 @@
-"""What a causal network expects next: the probabilities of the next words, and of whole continuations.
+"""The probabilities that a causal network assigns to the next token and to whole continuations of a text.
 
-The probability of a continuation is the product of those of its tokens, each given all before it (chain rule), from one
-pass over text and continuation together.
+The probability of a continuation is the product of the conditional probabilities of its tokens, each given all earlier
+tokens (chain rule), from one forward pass over text and continuation together.
 
-Invariants: probabilities of the next token add up to 1 over the vocabulary; how texts are padded, and what stands
-beside them in a batch, changes nothing, since no token attends to a later one; no token that a tokenizer adds at the
-end of a text, or at the beginning of the next one, stands between a text and what continues it.
+Invariants: the probabilities of the next token sum to 1 over the vocabulary; padding and the other texts of a batch
+change nothing, since no token attends to a later one; no token that a tokenizer adds at the end or the beginning of a
+text stands between a text and its continuation.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from ..networks.load import Model, check_model
 from ..networks.network import check_not_ahead
 
 
-# Texts are padded to a multiple of this, so that few lengths are compiled.
+# Texts are padded to a multiple of `LENGTHS`, so that few lengths are compiled.
 LENGTHS = 16
 
 
@@ -33,9 +33,9 @@ class NextWords(NamedTuple):
 
     **Attributes:**
 
-    - `words`: The tokens as strings, the most probable first.
-    - `token_ids`: Their ids, (top,).
-    - `probabilities`: Their probabilities, (top,).
+    - `words`: The tokens as strings, in decreasing order of probability.
+    - `token_ids`: The ids of the tokens, (top,).
+    - `probabilities`: The probabilities of the tokens, (top,).
     """
 
     words: list[str]
@@ -44,13 +44,13 @@ class NextWords(NamedTuple):
 
 
 def next_words(model: Model, text: str, top: int = 10) -> NextWords:
-    """The most probable next tokens after a text, of a causal network.
+    """Returns the most probable next tokens after a text in a causal network.
 
     **Arguments:**
 
-    - `model`: The model that `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
+    - `model`: A causal model with a head, as `load` returns it: GPT-2, the Llama family, "smollm2".
     - `text`: The text, at least one token.
-    - `top`: How many tokens.
+    - `top`: The number of tokens.
 
     **Returns:**
 
@@ -76,17 +76,17 @@ def next_words(model: Model, text: str, top: int = 10) -> NextWords:
 def continuation_log_prob(
     model: Model, text: str, continuation: str | Sequence[str]
 ) -> float | Float[np.ndarray, " k"]:
-    """The log probability, in nats, that a causal network continues a text so.
+    """The log probability, in nats, that a causal network assigns to a continuation of a text.
 
     **Arguments:**
 
-    - `model`: The model that `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
+    - `model`: A causal model with a head, as `load` returns it: GPT-2, the Llama family, "smollm2".
     - `text`: The text, at least one token.
-    - `continuation`: What may follow, of one token or more; or several of these. Most begin with a space.
+    - `continuation`: One continuation of at least one token, or several. Most continuations begin with a space.
 
     **Returns:**
 
-    The logarithm; (k,) of several.
+    The log probability, or an array (k,) for k continuations.
 
     **Raises:**
 
@@ -102,7 +102,7 @@ def continuation_log_prob(
     start = ids_of(model, check_text(text, "text"), "text")
     rows = [_joined(model, text, start, more) for more in wanted]
     log_p = _log_probabilities(model, rows)
-    # Token k is expected at place k - 1.
+    # Position k - 1 predicts token k.
     sums = [
         float(np.sum(np.asarray(log_p[i, np.arange(len(start) - 1, len(row) - 1), row[len(start) :]], np.float64)))
         for i, row in enumerate(rows)
@@ -111,7 +111,7 @@ def continuation_log_prob(
 
 
 def check_causal(model: Any) -> None:
-    """Raise a ValueError unless the model is causal, and has a tokenizer."""
+    """Raise a ValueError unless the model is causal and has a tokenizer."""
     if not check_model(model).network.context(1).causal:
         rule = "be causal, so that a place says what comes next"
         raise refusal("model", rule, f"{model.name!r} is not", "load GPT-2, a Llama, 'language-model' or 'smollm2'")
@@ -120,7 +120,7 @@ def check_causal(model: Any) -> None:
 
 
 def ids_of(model: Model, text: str, name: str) -> np.ndarray:
-    """The token ids of a text that goes on."""
+    """The token ids of a text that will be continued, hence without the tokens that end a text."""
     return _some(prompt_ids(model, [text])[0], text, name)
 
 
@@ -131,12 +131,12 @@ def _some(ids: list[int], text: str, name: str) -> np.ndarray:
 
 
 def _joined(model: Model, text: str, start: np.ndarray, more: str) -> np.ndarray:
-    """The ids of `start` and of what follows it."""
+    """The ids of `start` followed by the ids of the continuation `more`."""
     return np.concatenate([start, _some(continuation_ids(model, text, more), more, "continuation")])
 
 
 def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array, "batch n words"]:
-    """The log probabilities of the token after each place."""
+    """The log probabilities of the token after each position."""
     longest = max(map(len, rows))
     limit = model.max_positions
     if limit is not None and longest > limit:

@@ -1,12 +1,12 @@
-"""The same measurement on random weights and on shuffled tokens, without which a trained network shows nothing.
+"""A measurement repeated on random weights and on shuffled tokens, the controls for a trained network.
 
-Differences are paired by text. Against shuffled tokens their standard error is that of their mean over independent
-units, which are texts or what the texts are parts of (`clustered_error`); against random weights the variance between
-the networks drawn is added, and the degrees of freedom of the sum are those of Welch and Satterthwaite (Biometrics
-Bulletin, 1946).
+Differences are paired by text. Against shuffled tokens the standard error is that of the mean difference over
+independent units: texts, or the articles to which the texts belong (`clustered_error`). Against random weights the
+variance between the drawn networks is added, and the degrees of freedom of the sum follow Welch and Satterthwaite
+(Biometrics Bulletin, 1946).
 
-Invariants: a verdict is NaN, and so never positive, for one text or one network; each run has its own file in the
-store; what was removed from a network stays removed in its control.
+Invariants: for one text or one network z is NaN and the verdict never positive; each run has its own file in the
+store; parts that were removed from a network stay removed in its control.
 """
 
 import os
@@ -48,18 +48,17 @@ Initial = Callable[[PRNGKeyArray], AbstractNetwork]
 
 
 class Comparison(NamedTuple):
-    """The trained network against one control, paired by text.
+    """The comparison of the trained network with one control, paired by text.
 
     **Attributes:**
 
-    - `difference`: The statistic of the trained network less that of the control, the mean over texts, (levels,), or
+    - `difference`: The statistic of the trained network minus that of the control, the mean over texts, (levels,), or
         (levels, heads).
-    - `error`: Its standard error: from the spread of the differences of texts and, for random weights, from that
-        between the networks that were drawn; NaN for one text, or one network.
+    - `error`: The standard error of `difference`: from the spread of the differences between texts and, for random
+        weights, also from the spread between the drawn networks; NaN for one text or one network.
     - `z`: `difference` divided by `error`.
-    - `freedom`: The degrees of freedom of `error`: one less than the independent units, which are the texts where
-        `controls` was given no others; for random weights, where it is the sum of
-        two, those of Welch and Satterthwaite.
+    - `freedom`: The degrees of freedom of `error`: the number of independent units (by default the texts) minus one;
+        for random weights, where the variance is a sum of two, the degrees of freedom of Welch and Satterthwaite.
 
     ??? cite "Source"
 
@@ -79,14 +78,14 @@ class Comparison(NamedTuple):
         return f"{levels(self.difference, self.error)}"
 
     def exceeds(self, sigmas: float = 2.0) -> np.ndarray:
-        """Where the difference is significantly above zero: a one-sided t-test.
+        """True where the difference is significantly above zero by a one-sided t-test.
 
-        Its level is the probability that a normal number exceeds its mean by `sigmas` standard deviations. With few
-        texts or networks the threshold of `z` is larger than `sigmas`, since it is a quantile of Student's t.
+        The level of the test is the probability that a normal variable exceeds its mean by `sigmas` standard
+        deviations. With few texts or networks the threshold of `z`, a quantile of Student's t, is larger than `sigmas`.
 
         **Raises:**
 
-        - `ValueError` if `sigmas` is no finite number.
+        - `ValueError` if `sigmas` is not a finite number.
         """
         return self.z > threshold(self.freedom, check_number(sigmas, "sigmas"))
 
@@ -96,16 +95,16 @@ class Controls(NamedTuple):
 
     **Attributes:**
 
-    - `trained`: The measurement on the network and the texts as they are.
-    - `shuffled`: On the tokens of each text in random order.
-    - `random`: On networks with random weights, one for each draw.
-    - `beyond_shuffled`, `beyond_random`: A `Comparison` with each.
-    - `level`: The level that the verdict is about.
-    - `sigmas`: How many errors a difference must be above zero, if there are many texts and networks; see
-        `Comparison.exceeds`.
-    - `spread`: The standard deviation of the random weights; None where `initial` drew them, or a T5, whose matrices
-        have one each.
-    - `units`: The number of the independent unit of each text; None where each text is one.
+    - `trained`: The measurement on the given network and texts.
+    - `shuffled`: The measurement on the tokens of each text in random order.
+    - `random`: The measurements on networks with random weights, one for each draw.
+    - `beyond_shuffled`, `beyond_random`: The `Comparison` of the trained network with each control.
+    - `level`: The level of the verdict.
+    - `sigmas`: The number of standard errors by which a difference must exceed zero, if there are many texts and
+        networks; see `Comparison.exceeds`.
+    - `spread`: The standard deviation of the random weights; None where `initial` drew them, and for a T5, each of
+        whose matrices has its own.
+    - `units`: The index of the independent unit of each text; None where each text is its own unit.
     """
 
     trained: Any
@@ -132,18 +131,18 @@ class Controls(NamedTuple):
 
     @property
     def z(self) -> float:
-        """The smallest z-score of the two comparisons, and of all heads, at `level`; NaN if one of them is."""
+        """The smallest z-score over both comparisons, and over all heads, at `level`; NaN if any of these is NaN."""
         return float(np.min([self.beyond_shuffled.z[self.level], self.beyond_random.z[self.level]]))
 
     @property
     def clusters_beyond_controls(self) -> bool:
-        """Whether the trained network surely exceeds both controls, with all heads if the statistic is of heads; never
-        for one text, or one network of random weights."""
+        """True if the trained network significantly exceeds both controls at `level`, in all heads if the statistic is
+        by head; never for one text, or one network of random weights."""
         comparisons = (self.beyond_shuffled, self.beyond_random)
         return all(bool(np.all(comparison.exceeds(self.sigmas)[self.level])) for comparison in comparisons)
 
     def compare(self, statistic: Statistic) -> tuple[Comparison, Comparison]:
-        """Another statistic of the same runs: beyond shuffled tokens, and beyond random weights.
+        """Compare another statistic of the same runs: with shuffled tokens, and with random weights.
 
         **Arguments:**
 
@@ -177,37 +176,37 @@ def controls(
     length: int | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Controls:
-    """One measurement three times: on the trained network, on shuffled tokens, and on random weights.
+    """Measure a trained network, the network on shuffled tokens, and networks with random weights, and compare them.
 
-    A network with random weights may cluster more than a trained one, and a bag of the same tokens as much as a text:
-    only what exceeds both is learnt and is about language. Texts are paired: the error bar is that of the mean
-    difference of a text to itself.
+    A network with random weights may cluster more than a trained one, and a bag of tokens as much as a text: only an
+    effect that exceeds both controls is learnt and is due to language. Texts are paired: the error bar is that of the
+    mean over texts of the difference within each text.
 
     **Arguments:**
 
-    - `measure`: `measure(model, texts)`, such as `similarity_histograms`, `head_correlations` or `attention_sinks`, or
-        `functools.partial` of one with options. With a `store` it is also given `store=`.
+    - `measure`: A function `measure(model, texts)`, such as `similarity_histograms`, `head_correlations` or
+        `attention_sinks`, or a `functools.partial` with options. With a `store` it also receives `store=`.
     - `model`: The model that `load` returned.
     - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
-    - `key`: PRNG key of the weights and of the orders.
-    - `statistic`: Which `Average` of what `measure` returns is compared, of which the values of texts are kept,
-        (texts, levels) or (texts, levels, heads): its name, such as "near_mass" or "excess.[CLS]", or a function that
-        picks it. None is "between_heads" of `head_correlations`, "excess.first" of `attention_sinks`, and "cosine" of
-        anything else. `Controls.compare` compares others without measuring again.
-    - `draws`: How many networks with random weights. With one, nothing tells its difference from chance.
-    - `initial`, `spread`: How the network was before training, if not as `transformers` begins; see `randomise`. The
-        spread may turn the sign of the difference: what exceeds networks of one spread may fall short of another.
-    - `fixed`: Ids that stay in place when tokens are shuffled; None is the special tokens of the model's tokenizer.
-    - `units`: The independent unit of each text, such as the article of a passage, over which errors are. None takes
-        each text for a unit; passages of one article are none, and their errors would be too small.
-    - `level`: Which level the verdict is about.
-    - `sigmas`: How many errors both differences must be above zero, if there are many texts and draws; with few it is
-        more, so that chance exceeds it no more often.
-    - `length`: Longer texts are cut to so many tokens.
-    - `store`: A folder, in which each run has its file; see `survey`.
+    - `key`: PRNG key of the random weights and of the random orders.
+    - `statistic`: The `Average` in the result of `measure` that is compared. It must keep the values of texts,
+        (texts, levels) or (texts, levels, heads). Give its name, such as "near_mass" or "excess.[CLS]", or a function
+        that selects it. None selects "between_heads" of `head_correlations`, "excess.first" of `attention_sinks`, and
+        "cosine" of any other result. `Controls.compare` compares other statistics without measuring again.
+    - `draws`: The number of networks with random weights. With one, the standard error is NaN.
+    - `initial`, `spread`: The initialisation of the network, if it differs from that of `transformers`; see
+        `randomise`. The sign of the difference may depend on the spread.
+    - `fixed`: Ids that keep their positions when tokens are shuffled; None selects the tokenizer's special tokens.
+    - `units`: The independent unit of each text, such as the article of a passage, for the errors. None makes each text
+        a unit, which underestimates the errors if several texts are passages of one article.
+    - `level`: The level of the verdict.
+    - `sigmas`: The number of standard errors by which both differences must exceed zero, if there are many texts and
+        draws; with few, the threshold is larger, so that the level of the test is the same.
+    - `length`: The maximum number of tokens; longer texts are cut.
+    - `store`: A folder with one file for each run; see `survey`.
 
     **Returns:**
 
@@ -216,7 +215,7 @@ def controls(
     **Raises:**
 
     - `ValueError` if `draws` is not positive, `statistic` gives no values of texts and levels, `units` is not one
-        integer for each text, and as `measure` and `randomise` do.
+        integer for each text, and in the cases of `measure` and `randomise`.
     """
     check_callable(measure, "measure", "a function of model and texts", takes=2)
     check_concrete(check_key(key), "key")
@@ -233,21 +232,21 @@ def controls(
         _check_fixed(fixed)
     if store is not None:
         check_path(store, "store")
-    # Encoded once: the three runs read the same token ids, and so are paired by text.
+    # The texts are encoded once, so that the three runs read the same token ids and are paired by text.
     data = encoded(model, texts, length)
     of = None if units is None else units_of(units, len(data.mask))
     weights, orders = jr.split(key)
     run = lambda name, model, texts: measure(
         model, texts, **({} if store is None else {"store": Path(store) / f"{name}.safetensors"})
     )
-    # First, since the default statistic depends on what the measure returns.
+    # The trained network runs first, since the default statistic depends on the result of the measure.
     trained = run("trained", model, data)
     if statistic is None:
         kinds = ((HeadCorrelations, "between_heads"), (AttentionSinks, "excess.first"), (object, "cosine"))
         statistic = next(name for kind, name in kinds if isinstance(trained, kind))
-    levels = _values(statistic, trained).shape[1]  # a wrong one is said before the other runs
+    levels = _values(statistic, trained).shape[1]  # a wrong statistic is refused before the other runs
     check_integer(level, "level", least=-levels, most=levels - 1, remedy="pass -1 for the last")
-    # Special tokens keep their places: [CLS] elsewhere than at the start would be another input.
+    # Special tokens keep their positions: [CLS] elsewhere than at the start would be another kind of input.
     shuffled = run("shuffled", model, shuffle_tokens(data, orders, _special(model) if fixed is None else fixed))
     random = tuple(
         run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial, spread=spread), data)
@@ -258,15 +257,15 @@ def controls(
 
 
 def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None, spread: float | None = None) -> Model:
-    """The model with random weights in place of its own: those of a network that has not been trained.
+    """The model with random weights in place of its trained weights, as in an untrained network.
 
-    Without `initial` they are drawn as `transformers` begins: normal; for ALBERT and Llama all matrices and embeddings
-    with the standard deviation `initializer_range`, for T5 with those of Mesh TensorFlow; biases 0, the scales of norms
-    1. Where no file says that deviation, as for GGUF and for the language models of `transformer`, it must be given;
-    "smollm2" has the published one, 1/24. A network that began in another way has other controls, and they may reverse
-    the verdict: pass how it began, which for the ALBERT of the package is `bundled_start`. Depth and heads
-    are those of the model, and what was removed from it stays removed: norms, and parameters that are all zero. It has
-    no pooler and no masked-LM head.
+    Without `initial` the weights are drawn with the initialisation of `transformers`: normal; for ALBERT and Llama all
+    matrices and embeddings have the standard deviation `initializer_range`, for T5 those of Mesh TensorFlow; biases are
+    0 and the scales of norms 1. Where no file gives the standard deviation, as for GGUF and for the language models of
+    `transformer`, `spread` is required; "smollm2" has the published one, 1/24. A network that was initialised in
+    another way has other controls, which may reverse the verdict: pass its initialisation, which is `bundled_start` for
+    the ALBERT of the package. The depth and the heads are those of the model. Removed norms, and parameters that are
+    all zero, stay removed. The result has no pooler and no masked-LM head.
 
     **Arguments:**
 
@@ -275,24 +274,24 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
 
     **Other arguments:**
 
-    - `initial`: A function of a PRNG key that returns a network of the same sizes with its weights as before training;
-        None is as above.
-    - `spread`: The standard deviation of matrices and embeddings; None is that of the network.
+    - `initial`: A function that maps a PRNG key to a network of the same sizes with its weights before training; None
+        selects the initialisation above.
+    - `spread`: The standard deviation of matrices and embeddings; None selects that of the network.
 
     **Returns:**
 
-    A `Model`, whose name tells the spread.
+    A `Model`, whose name states the spread.
 
     **Raises:**
 
-    - `ValueError` if the spread is not known and not given, it is given beside `initial` or for a T5, or what `initial`
-        returns lacks a parameter of the network, or has it in another shape.
+    - `ValueError` if the spread is neither known nor given, if it is given together with `initial` or for a T5, or if
+        the result of `initial` lacks a parameter of the network or has it in another shape.
 
     The spreads are those of `transformers`.
     """
     network: Any = nnx.clone(check_model(model).network)
     check_concrete(check_key(key), "key")
-    # It plays no part in the hidden states, and `initial` may return a network without it.
+    # The head plays no part in the hidden states, and `initial` may return a network without a head.
     network.drop_head()
     name = f"{model.name} with random weights"
     if initial is None:
@@ -307,9 +306,9 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
             f"it returns {shown(drawn_network)}",
             "build one with model.network.sizes",
         )
-    # By path in the parameter tree, since the modules may have been replaced.
+    # Parameters are matched by their path in the tree, since modules may have been replaced.
     drawn = dict(nnx.to_flat_state(nnx.state(drawn_network, nnx.Param)))
-    # `rest` holds what is no parameter, such as the radius of `on_sphere`.
+    # `rest` holds variables that are not parameters, such as the radius of `on_sphere`.
     form, parameters, rest = nnx.split(network, nnx.Param, ...)
     filled = [
         (path, old.replace(_redrawn(path, old[...], drawn.get(path)))) for path, old in nnx.to_flat_state(parameters)
@@ -319,7 +318,7 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
 
 
 def _drawn_sizes(model: Model, spread: float | None) -> Any:
-    """The sizes of the model, with the spread that its random weights are drawn with."""
+    """The sizes of the model, with the spread from which its random weights are drawn."""
     sizes: Any = model.network.sizes
     if spread is not None:
         spread = check_number(spread, "spread", above=0)
@@ -343,19 +342,19 @@ def _redrawn(path: Any, old: Any, drawn: Any) -> Any:
             f"initial must return a network of the sizes of the model, whose {'/'.join(map(str, path))} is of shape "
             f"{old.shape}, but there it is {'missing' if shape is None else shape}; build it with model.network.sizes."
         )
-    # A parameter that is all zero was removed on purpose (`without_feed_forward`), and stays zero. So do biases, which
-    # begin at zero anyway.
+    # A parameter that is all zero was removed on purpose (`without_feed_forward`) and stays zero. So do biases that are
+    # zero, whose initial value is zero in any case.
     return drawn[...].astype(old.dtype) if jnp.any(old != 0) else old
 
 
 def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ()) -> Encoded:
-    """The words of each text in random order, each order equally likely.
+    """Returns the words of each text in a uniformly random order.
 
     **Arguments:**
 
     - `texts`: An `Encoded`.
     - `key`: PRNG key.
-    - `fixed`: Ids that stay where they are: special tokens.
+    - `fixed`: Ids that keep their positions, usually the special tokens.
 
     **Returns:**
 
@@ -363,13 +362,13 @@ def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ())
 
     **Raises:**
 
-    - `ValueError` if `texts` is not an `Encoded`, `key` no PRNG key, or `fixed` holds anything other than integers.
+    - `ValueError` if `texts` is not an `Encoded`, `key` is not a PRNG key, or `fixed` contains a non-integer.
     """
     check_instance(texts, "texts", Encoded, "an Encoded", "pass what encode returns")
     fixed = _check_fixed(fixed)
     rng, ids = generator(key), np.array(texts.token_ids)
     movable = np.asarray(texts.mask) & ~np.isin(ids, np.asarray(fixed, np.int64))
-    # A permutation of the movable words of each text among their own places.
+    # A permutation of the movable words of each text among their own positions.
     for row, free in zip(ids, movable, strict=True):
         row[free] = rng.permutation(row[free])
     return Encoded(ids, np.asarray(texts.mask))
@@ -396,7 +395,7 @@ def _check_statistic(statistic: Any) -> None:
 
 
 def _values(statistic: Statistic, result: Any) -> np.ndarray:
-    """The values of a statistic, (texts, levels) or (texts, levels, heads), of what a measure returned."""
+    """The values of a statistic, (texts, levels) or (texts, levels, heads), in the result of a measure."""
     _check_statistic(statistic)
     try:
         if isinstance(statistic, str):
@@ -419,7 +418,7 @@ def _compare(
 ) -> tuple[Comparison, Comparison]:
     ours, drawn = _values(statistic, trained), np.stack([_values(statistic, drawn_run) for drawn_run in random])
     draws, means = len(drawn), drawn.mean(axis=1)
-    # The variance of the mean over draws, of the mean over texts of each draw.
+    # The variance of the mean over draws, for the mean over texts of each draw.
     between = means.var(axis=0, ddof=1) / draws if draws > 1 else np.full(means.shape[1:], np.nan)
     return (
         _comparison(ours - _values(statistic, shuffled), np.zeros(means.shape[1:]), np.inf, units),
@@ -428,11 +427,11 @@ def _compare(
 
 
 def _comparison(differences: np.ndarray, between: np.ndarray, freedom: float, units: Any = None) -> Comparison:
-    """The `Comparison` of paired differences, (texts, levels), to whose squared standard error the variance `between`
-    is added, itself estimated with `freedom` degrees of freedom; `units` are those of `clustered_error`."""
+    """The `Comparison` of paired differences, (texts, levels). The variance `between`, estimated with `freedom` degrees
+    of freedom, is added to their squared standard error; `units` are those of `clustered_error`."""
     paired = clustered_error(differences, units)
     within = paired.error**2
-    # Where nothing differs at all, z is 0 / 0 = NaN, which `exceeds` does not count as above zero.
+    # Where all differences are zero, z is 0 / 0 = NaN, which `exceeds` does not count as above zero.
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(within + between)
         welch = (within + between) ** 2 / (within**2 / (paired.units - 1) + between**2 / freedom)

@@ -1,12 +1,12 @@
-r"""The first token of a causal network against all others: its length, and its cosine to them, level by level.
+r"""The first token of a network compared with all others: its norm, and its cosine to them, level by level.
 
-Under a causal mask the first token attends to itself alone, and every other token attends to it. In trained networks it
-becomes far longer than the others, which attend to it and take next to nothing from it (Sun et al., *Massive
-activations in large language models*, 2402.17762). Peat, *Clustering in Transformers*, Section 4.2.4, has it as the
-token about which the others gather.
+Under a causal mask the first token attends only to itself, and every other token attends to it. In trained networks its
+norm becomes far larger than that of the others, which attend to it but take almost nothing from its value (Sun et al.,
+*Massive activations in large language models*, 2402.17762). Peat, *Clustering in Transformers*, Section 4.2.4,
+describes it as the token about which the others gather.
 
-Invariants: padding is in no number, on either side of a text; lengths are Euclidean and cosines do not depend on them;
-each text counts as one, and the ratio of the lengths is taken within it.
+Invariants: padding, on either side of a text, enters no number; norms are Euclidean and cosines do not depend on them;
+each text has the same weight, and the ratio of the norms is taken within each text.
 """
 
 import os
@@ -36,9 +36,9 @@ class FirstToken(NamedTuple):
     **Attributes:**
 
     - `cosine`: The mean cosine of the first token to the others.
-    - `cosine_of_others`: The mean cosine of the others among each other.
-    - `length`: The length of the first token.
-    - `length_of_others`: The median of the lengths of the others.
+    - `cosine_of_others`: The mean cosine over pairs of the others.
+    - `length`: The norm of the first token.
+    - `length_of_others`: The median norm of the others.
     - `ratio`: `length` divided by `length_of_others`, in each text.
     """
 
@@ -56,17 +56,17 @@ class FirstToken(NamedTuple):
         return summary(self)
 
     def apart(self, times: float = 10.0, sigmas: float = 2.0) -> Bool[np.ndarray, " levels"]:
-        """At which levels the first token is surely more than `times` as long as the others.
+        """True at the levels where the norm of the first token significantly exceeds `times` the norm of the others.
 
         **Arguments:**
 
-        - `times`: How many times as long as the median of the others.
-        - `sigmas`: By how many standard errors the mean of the ratio must exceed that; with one text, which has no
-            standard error, it never does.
+        - `times`: The multiple of the median norm of the others.
+        - `sigmas`: The number of standard errors by which the mean ratio must exceed `times`; with one text, which has
+            no standard error, the result is False.
 
         **Returns:**
 
-        One truth value for each level.
+        One boolean for each level.
 
         **Raises:**
 
@@ -87,11 +87,11 @@ def first_token(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> FirstToken:
-    r"""How far the first token stands apart at each level: $|x_1|$ against the median of $|x_i|$, $i > 1$, and the mean
-    of $\langle x_1, x_i\rangle / (|x_1||x_i|)$ against that of the pairs without it.
+    r"""Compare the first token with the others at each level: $|x_1|$ with the median of $|x_i|$, $i > 1$, and the mean
+    of $\langle x_1, x_i\rangle / (|x_1||x_i|)$ with the mean over pairs without the first token.
 
-    Any network is taken: the first token of an encoder is its special token, if it has one. Levels are those of
-    `trace`: that after a last norm has lengths of its own.
+    Any network is accepted: the first token of an encoder is its special token, if it has one. Levels are those of
+    `trace`; a final norm rescales the norms at the last level.
 
     !!! example
 
@@ -101,7 +101,7 @@ def first_token(
         >>> found = probe.first_token(model, probe.bundled_texts()[:4], length=32)
         >>> found.cosine.mean.shape  # levels 0 to 12
         (13,)
-        >>> bool(found.cosine.mean[-1] < found.cosine_of_others.mean[-1] - 0.3)  # [CLS] stays away from the words
+        >>> bool(found.cosine.mean[-1] < found.cosine_of_others.mean[-1] - 0.3)  # [CLS] stays far from the words
         True
         ```
 
@@ -120,13 +120,13 @@ def first_token(
 
     **Raises:**
 
-    - `ValueError` if a text has fewer than three tokens, and as in `survey`.
+    - `ValueError` if a text has fewer than three tokens, and in the cases of `survey`.
 
     **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 
-        Sun et al., *Massive activations in large language models* (2402.17762), Section 2: the lengths; Peat,
+        Sun et al., *Massive activations in large language models* (2402.17762), Section 2: the norms; Peat,
         *Clustering in Transformers*, Section 4.2.4: the first token of causal attention.
     """
     check_surveyed(model, batch_size, store, say)
@@ -146,7 +146,7 @@ class _OfFirst(eqx.Module):
         return jax.vmap(_of_text)(hidden, mask)
 
 
-# One instance, so that each call finds the program compiled by the first.
+# A single instance, so that each call finds the program that the first call compiled.
 OF_FIRST = _OfFirst()
 
 
@@ -159,7 +159,7 @@ def _of_text(x: Float[Array, "n d"], word: Bool[Array, " n"]) -> dict[str, Array
     cosines = jnp.clip(matmul(unit, unit.T), -1, 1)
     mean = lambda pairs: jnp.sum(jnp.where(pairs, cosines, jnp.zeros_like(cosines))) / jnp.sum(pairs).astype(x.dtype)
     length = jnp.sum(jnp.where(first, lengths, jnp.zeros_like(lengths)))
-    # The median: a few of the others may be as long as the first one.
+    # The median is robust: a few of the others may have a norm as large as that of the first token.
     median = jnp.nanmedian(jnp.where(others, lengths, jnp.full_like(lengths, jnp.nan)))
     return {
         "cosine": mean(first[:, None] & others[None, :]),

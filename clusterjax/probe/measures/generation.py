@@ -1,11 +1,11 @@
-"""Texts continued token by token by a causal network, with the keys and values of what it has read kept.
+"""Generation of text by a causal network with cached keys and values, token by token.
 
-The most probable token is taken at each place (greedy), or one is drawn from softmax(scores / temperature), of all
-words or of the `top_k` most probable (Fan et al., *Hierarchical neural story generation*, 1805.04833, Section 5.1). All
-texts of a batch are continued together, each from its own length on.
+At each position the most probable token is taken (greedy), or a token is drawn from softmax(scores / temperature) over
+all words or over the `top_k` most probable (Fan et al., *Hierarchical neural story generation*, 1805.04833, Section
+5.1). All texts of a batch are continued together, each from its own length.
 
-Invariants: a token and its probability are those of a pass over the whole text, but for rounding; neither depends on
-what stands beside the text in the batch; after a token that ends the text nothing follows.
+Invariants: a token and its probability equal those of a pass over the whole text, up to rounding; neither depends on
+the other texts of the batch; no token follows a token that ends the text.
 """
 
 import functools
@@ -27,20 +27,20 @@ from ..networks.network import AbstractNetwork
 from .continuation import LENGTHS, check_causal, ids_of
 
 
-# As many texts are scored one by one, which up to here is faster than all at once.
+# Up to this number of texts, scoring them one by one is faster than all at once.
 _SINGLE = 8
 
 
 class Generated(NamedTuple):
-    """The result of `generate`, of each text.
+    """The result of `generate`, one entry or row for each text.
 
     **Attributes:**
 
-    - `texts`: What follows the text, without a token that ends it.
-    - `token_ids`: The tokens that follow, (batch, num_tokens), with one that ends the text; 0 behind it.
-    - `log_probs`: The log probability of each, in nats, given all before it and at temperature 1 among all words,
-        (batch, num_tokens); 0 behind the end.
-    - `lengths`: How many tokens follow, (batch,).
+    - `texts`: The continuation of each text, without a token that ends the text.
+    - `token_ids`: The new tokens, (batch, num_tokens), including a token that ends the text; 0 after it.
+    - `log_probs`: The log probability of each new token, in nats, given all earlier tokens, at temperature 1 and over
+        all words, (batch, num_tokens); 0 after the end.
+    - `lengths`: The number of new tokens, (batch,).
     """
 
     texts: list[str]
@@ -58,9 +58,9 @@ def generate(
     top_k: int | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Generated:
-    """Continue texts by a causal network, greedily or drawn at random.
+    """Continue texts with a causal network, greedily or by random draws.
 
-    The logarithms of each text add up to what `continuation_log_prob` says of its continuation.
+    The log probabilities of each text sum to `continuation_log_prob` of its continuation.
 
     !!! example
 
@@ -75,14 +75,14 @@ def generate(
     **Arguments:**
 
     - `model`: A causal model with a head, as `load` returns it: GPT-2, the Llama family, "smollm2", "language-model".
-    - `texts`: The texts, each of at least one token; or one.
-    - `num_tokens`: How many tokens follow at most; fewer where the network ends the text.
+    - `texts`: One text or several, each of at least one token.
+    - `num_tokens`: The maximum number of new tokens; there are fewer where the network ends the text.
 
     **Other arguments:**
 
-    - `temperature`: By which the scores are divided before a token is drawn; at 0 the most probable one is taken.
-    - `top_k`: Draw of so many of the most probable tokens only; None is all.
-    - `key`: PRNG key, needed where the temperature is not 0.
+    - `temperature`: The scores are divided by it before a token is drawn; at 0 the most probable token is taken.
+    - `top_k`: If given, tokens are drawn only from the `top_k` most probable; None draws from all.
+    - `key`: PRNG key, required if the temperature is not 0.
 
     **Returns:**
 
@@ -90,13 +90,13 @@ def generate(
 
     **Raises:**
 
-    - `ValueError` if the model is not causal, has no head or no tokenizer; if a text is empty, or longer than the
-        positions with what follows; if `temperature` is negative, or not 0 without a `key`.
+    - `ValueError` if the model is not causal, has no head or no tokenizer; if a text is empty, or exceeds the positions
+        together with its continuation; if `temperature` is negative, or not 0 without a `key`.
 
     ??? cite "Source"
 
         Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2; Fan et al.,
-        *Hierarchical neural story generation* (1805.04833), Section 5.1, for `top_k`.
+        *Hierarchical neural story generation* (1805.04833), Section 5.1: `top_k`.
     """
     check_causal(model)
     wanted = check_sequence([texts] if isinstance(texts, str) else texts, "texts", str, "texts")
@@ -119,7 +119,7 @@ def generate(
             "texts", f"have at most {limit} tokens with the {num_tokens} that follow",
             f"one of them has {longest} without", "cut it, or ask for fewer",
         )  # fmt: skip
-    # Sizes of which there are few, so that few programs are compiled.
+    # Lengths are rounded up, so that few programs are compiled.
     n, room = (-(-number // LENGTHS) * LENGTHS for number in (longest, num_tokens))
     n, size = (number if limit is None else min(number, limit) for number in (n, n + room))
     keys = None
@@ -134,7 +134,7 @@ def generate(
 
 
 def ends_of(model: Model) -> list[int]:
-    """The tokens that end a text, as the configuration says; where it does not, as the tokenizer does."""
+    """The ids of the tokens that end a text, from the configuration or, failing that, from the tokenizer."""
     given = getattr(model.config, "eos_token_id", None)
     given = getattr(model.tokenizer, "eos_token_id", None) if given is None else given
     ends = given if isinstance(given, list | tuple) else [given]
@@ -142,22 +142,22 @@ def ends_of(model: Model) -> list[int]:
 
 
 def _text(model: Model, before: np.ndarray, new: np.ndarray, ends: list[int]) -> str:
-    """What the new tokens add to the text."""
+    """The text that the new tokens add."""
     new = new[:-1] if len(new) and new[-1] in ends else new
     known, whole = (model.tokenizer.decode(row.tolist()) for row in (before, np.concatenate([before, new])))
-    # Decoded alone, the first token of some tokenizers would lose the space before it.
+    # Decoding the new tokens separately would lose a leading space with some tokenizers.
     return whole[len(known) :] if whole.startswith(known) else model.tokenizer.decode(new.tolist())
 
 
 class _Drawing(NamedTuple):
-    """How a token is taken: one key a text, or None for the most probable one; and the temperature."""
+    """The rule for the next token: one key for each text, or None for the most probable token; and the temperature."""
 
     keys: PRNGKeyArray | None
     temperature: Float[Array, ""]
 
 
 class _Written(NamedTuple):
-    """What has been written so far, of each text."""
+    """The tokens written so far, for each text."""
 
     ids: Int[Array, "batch size"]
     log_probs: Float[Array, "batch room"]
@@ -174,7 +174,7 @@ def _continue(
     drawing: _Drawing,
     top_k: int | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tokens that follow each row, their log probabilities, and how many they are."""
+    """The new tokens of each row, their log probabilities, and their number."""
     (n, size, room), batch = sizes, len(rows)
     ids, lengths = np.zeros((batch, size), np.int32), np.array([len(row) for row in rows], np.int32)
     for i, row in enumerate(rows):
@@ -210,10 +210,10 @@ def _write(
     drawing: _Drawing,
     top_k: int | None,
 ) -> _Written:
-    """The next token of each text that has not ended, from the hidden state of the last layer at the one before."""
+    """Append the next token of each text that has not ended; `hidden` is the last layer's state at its last token."""
     network = whole(form, leaves)
     score = lambda hidden: network.logits(network.finish(hidden[:, None]))[:, 0]
-    # For a product with the table of words XLA transposes the whole of it on a CPU, but for a single row.
+    # On a CPU, XLA transposes the whole embedding for a product with it, unless the other factor is a single row.
     single = hidden.shape[0] <= _SINGLE
     logits = lax.map(lambda row: score(row[None])[0], hidden) if single else score(hidden)
     ids, log_probs, ended, counts = written
@@ -221,14 +221,14 @@ def _write(
     if drawing.keys is None:
         token = jnp.argmax(logits, axis=-1)
     else:
-        # A key for each place of each text: what is drawn does not depend on what stands beside it.
+        # Each position of each text has its own key, so that draws do not depend on the other texts of the batch.
         keys = jax.vmap(jr.fold_in)(drawing.keys, place)
         scores, which = (logits, None) if top_k is None else lax.top_k(logits, top_k)
         token = jax.vmap(jr.categorical)(keys, scores / drawing.temperature.astype(scores.dtype))
         token = token if which is None else jnp.take_along_axis(which, token[:, None], axis=1)[:, 0]
     token = token.astype(jnp.int32)
     log_prob = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), token[:, None], axis=1)[:, 0]
-    # Nothing more is written to a text that has ended.
+    # A text that has ended is not changed.
     blank = lambda new: jnp.where(ended, jnp.zeros_like(new), new)
     return _Written(
         ids.at[jnp.arange(ids.shape[0]), place].set(blank(token)),

@@ -1,11 +1,11 @@
-"""Clusters of heads by average linkage, and how stable they are when the texts are resampled.
+"""Clusters of attention heads by average linkage, and the stability of the clusters when the texts are resampled.
 
-Agglomerative clustering (Sokal and Michener, 1958): begin with each head alone, merge the two clusters of least mean
-distance 1 - r, until one is left; all matrices of all resamples at once, in NumPy. Partitions are compared by the
-adjusted Rand index (Hubert and Arabie, *Comparing partitions*, 1985, eq. (5)).
+Agglomerative clustering (Sokal and Michener, 1958): begin with single heads and repeatedly merge the two clusters with
+the least mean distance 1 - r until one is left; NumPy handles all matrices of all resamples at once. Partitions are
+compared by the adjusted Rand index (Hubert and Arabie, *Comparing partitions*, 1985, eq. (5)).
 
-Invariants: a cluster is named by its first head; the number of clusters is that of merges left out, also with ties;
-the trees are in the form of `scipy.cluster.hierarchy`.
+Invariants: the label of a cluster is its first head; the number of clusters is the requested one also in case of ties,
+since merges are counted; the trees have the format of `scipy.cluster.hierarchy`.
 """
 
 from typing import Any, NamedTuple
@@ -18,15 +18,15 @@ from ..._summary import short, summary
 
 
 class HeadClusters(NamedTuple):
-    """The heads of each layer in clusters, with what resampling the texts makes of them.
+    """The clusters of the heads of each layer, with their stability when the texts are resampled.
 
     **Attributes:**
 
-    - `labels`: (layers, heads); a label is the first head of its cluster.
-    - `linkage`: The trees, (layers, heads - 1, 4), in the form of `scipy.cluster.hierarchy`, for a dendrogram.
-    - `stability`: (layers,): the adjusted Rand index of `labels` and the clusters of a resample, the mean over
-        resamples: 1 if all agree, about 0 if they agree no more than chance has it.
-    - `together`: (layers, heads, heads): in which fraction of the resamples two heads share a cluster.
+    - `labels`: (layers, heads); the label of a cluster is its first head.
+    - `linkage`: The trees, (layers, heads - 1, 4), in the format of `scipy.cluster.hierarchy`, for a dendrogram.
+    - `stability`: (layers,): the adjusted Rand index between `labels` and the clusters of a resample, the mean over
+        resamples: 1 if all agree, about 0 for agreement by chance.
+    - `together`: (layers, heads, heads): the fraction of the resamples in which two heads share a cluster.
     """
 
     labels: np.ndarray
@@ -42,7 +42,7 @@ class HeadClusters(NamedTuple):
         return summary(self)
 
     def groups(self, layer: int) -> list[list[int]]:
-        """The clusters of a layer as lists of heads, the largest first; -1 is the last layer.
+        """The clusters of a layer as lists of heads, in decreasing order of size; -1 is the last layer.
 
         **Raises:**
 
@@ -60,16 +60,16 @@ def head_clusters(
     resampled: Float[np.ndarray, "replicates layers heads heads"],
     clusters: int = 2,
 ) -> HeadClusters:
-    """Average linkage of the heads at the distance 1 - r, divided into so many clusters, at each layer.
+    """Divide the heads of each layer into `clusters` clusters by average linkage at the distance 1 - r.
 
-    A division into k clusters is found in any data; whether it is one of the network is what `stability` and
-    `together` say, for which the texts are resampled.
+    Any data can be divided into k clusters; `stability` and `together`, from resampled texts, show if the network
+    itself has them.
 
     **Arguments:**
 
     - `correlation`: The mean correlation of each pair of heads.
-    - `resampled`: The same for each resample of the texts.
-    - `clusters`: Into how many clusters; the paper speaks of two.
+    - `resampled`: The mean correlations in each resample of the texts.
+    - `clusters`: The number of clusters; the paper speaks of two.
 
     **Returns:**
 
@@ -82,8 +82,8 @@ def head_clusters(
     ??? cite "Source"
 
         Peat, *Clustering in Transformers*, Figure 2. The tree: Sokal and Michener (1958). The adjusted Rand index:
-        Hubert and Arabie, *Comparing partitions* (Journal of Classification, 1985). Resampling, and the matrix of heads
-        together: Monti et al., *Consensus clustering* (Machine Learning, 2003).
+        Hubert and Arabie, *Comparing partitions* (Journal of Classification, 1985). Resampling, and `together`: Monti
+        et al., *Consensus clustering* (Machine Learning, 2003).
     """
     remedy = "pass those of one run of head_correlations"
     for name, value, axes in (
@@ -103,14 +103,14 @@ def head_clusters(
     trees, labels = _average_linkage(correlation, clusters)
     _, each = _average_linkage(resampled.reshape(-1, heads, heads), clusters)
     each = each.reshape(-1, layers, heads)
-    # (..., heads, heads): whether two heads share a cluster, in the clusters of all texts and in those of each
+    # (..., heads, heads): True if two heads share a cluster, in the clusters of all texts and in those of each
     # resample.
     same, shared = (partition[..., :, None] == partition[..., None, :] for partition in (labels, each))
     return HeadClusters(labels, trees, _agreement(same, shared).mean(axis=0), shared.mean(axis=0))
 
 
 def adjusted_rand(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -> float:
-    """How far two partitions agree on pairs, beyond chance; 1 if they are the same.
+    """The adjusted Rand index of two partitions: their agreement on pairs beyond chance; 1 if they are equal.
 
     **Arguments:**
 
@@ -122,7 +122,7 @@ def adjusted_rand(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -
 
     **Raises:**
 
-    - `ValueError` unless they are vectors of integers of one length.
+    - `ValueError` unless both are vectors of integers of the same length.
 
     ??? cite "Source"
 
@@ -131,20 +131,20 @@ def adjusted_rand(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -
     for name, value in (("first", first), ("second", second)):
         check_concrete(value, name)
         check_array(value, name, shape=("n",), integers=True, remedy="pass one label an element")
-    # Numbered from 0, so that a pair of labels can be one integer below.
+    # Labels are renumbered from 0, so that a pair of labels can be one integer below.
     first_labels, second_labels = (np.unique(labels, return_inverse=True)[1] for labels in (first, second))
     n, m = np.size(first), np.size(second)
     if n != m:
         raise refusal("second", "have one label for each of first", f"they are {m} and {n}", "pass as many of both")
-    # Pairs are counted from the sizes of the parts: an n x n matrix of pairs would not fit for many elements.
+    # Pairs are counted from the sizes of the parts: an n x n matrix of pairs would not fit into memory for large n.
     pairs = lambda labels: np.sum((sizes := np.unique(labels, return_counts=True)[1].astype(float)) * (sizes - 1)) / 2
-    # The common refinement: one number for each pair of labels.
+    # The common refinement: one integer for each pair of labels.
     refinement = first_labels * (int(second_labels.max()) + 1) + second_labels
     return float(_beyond_chance(pairs(first_labels), pairs(second_labels), pairs(refinement), n))
 
 
 def _agreement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The adjusted Rand index of partitions, given which elements share a part, (..., n, n)."""
+    """The adjusted Rand index of two partitions, each given as the relation "share a part", (..., n, n)."""
     n = first.shape[-1]
     pairs = lambda same: (np.sum(same, axis=(-2, -1)) - n) / 2
     return _beyond_chance(pairs(first), pairs(second), pairs(first & second), n)
@@ -153,23 +153,23 @@ def _agreement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def _beyond_chance(a: Any, b: Any, shared: Any, n: int) -> np.ndarray:
     """The index from the numbers of pairs that share a part in the first, the second and both partitions."""
     expected, best = a * b / max(n * (n - 1) / 2, 1), (a + b) / 2
-    # All in one part, or each alone, in both: the index would be 0 / 0, and the partitions are equal.
+    # If both partitions have only one part, or only single elements, they are equal, but the index would be 0 / 0.
     alike = best == expected
     return np.where(alike, 1.0, (shared - expected) / np.where(alike, 1.0, best - expected))
 
 
 def _average_linkage(correlation: np.ndarray, clusters: int) -> tuple[np.ndarray, np.ndarray]:
-    """The trees of many matrices, (many, heads - 1, 4), and their labels in so many clusters, all matrices at once."""
+    """The trees of many matrices, (many, heads - 1, 4), and the labels of `clusters` clusters, for all at once."""
     many, heads = correlation.shape[:2]
     place, matrices = np.arange(heads), np.arange(many)
-    # Symmetrised and clipped: rounding may leave r slightly above 1, and a negative distance would merge first.
+    # Symmetrised and clipped: rounding may leave r above 1, and a negative distance would be merged first.
     distance = np.clip(1 - (correlation + correlation.swapaxes(1, 2)) / 2, 0, 2)
-    # A head is never merged with itself.
+    # The infinite diagonal prevents that a head is merged with itself.
     distance[:, place, place] = np.inf
     labels, names = np.tile(place, (many, 1)), np.tile(place, (many, 1))
     sizes, trees = np.ones((many, heads)), np.zeros((many, heads - 1, 4))
     for merge in range(heads - 1):
-        # The first of the smallest entries, so that i < j: a cluster stays where its first head is.
+        # The first of the smallest entries has i < j, so a cluster keeps the index of its first head.
         i, j = np.divmod(distance.reshape(many, -1).argmin(axis=1), heads)
         size = sizes[matrices, i] + sizes[matrices, j]
         pair = np.sort([names[matrices, i], names[matrices, j]], axis=0)
@@ -180,7 +180,7 @@ def _average_linkage(correlation: np.ndarray, clusters: int) -> tuple[np.ndarray
         distance[matrices, i], distance[matrices, :, i] = row, row
         distance[matrices, j], distance[matrices, :, j], distance[matrices, i, i] = np.inf, np.inf, np.inf
         sizes[matrices, i], names[matrices, i] = size, heads + merge
-        # By the number of merges, not by height, so that ties do not change how many clusters there are.
+        # Merges are counted rather than heights compared, so that ties do not change the number of clusters.
         if merge < heads - clusters:
             labels = np.where(labels == j[:, None], i[:, None], labels)
     return trees, labels

@@ -1,13 +1,13 @@
-r"""Which case of the theory each head is: what the leading eigenvalue of its V says of tokens that it moves alone.
+r"""The classification of heads by the leading eigenvalue of V, which decides how a head alone moves tokens.
 
-$V_h = (W_V W_O)^\top$ of a head is (d, d) of rank at most k, and the leading one of its k eigenvalues that need not be
-zero is that of largest real part. The theorems are sorted by it. Real and positive, it attracts: tokens gather along
-its eigenvector (2305.05465, Theorem 4.2; on the sphere with V = I, at the first token, 2411.04990, Theorem 4.1).
-Negative, as V = -I, it repels: tokens of the sphere spread. For a complex pair there is no theorem: the first token of
-causal attention, which is e^{tV} x / |e^{tV} x|, turns in the plane of the pair for ever.
+$V_h = (W_V W_O)^\top$ of a head is (d, d) of rank at most k. Of its k eigenvalues that need not be zero, the leading
+one has the largest real part, and the theorems depend on it. If it is real and positive, the head attracts: tokens
+gather along its eigenvector (2305.05465, Theorem 4.2; on the sphere with V = I, at the first token, 2411.04990, Theorem
+4.1). If it is negative, as for V = -I, the head repels: tokens on the sphere spread. For a complex pair there is no
+theorem: the first token of causal attention, e^{tV} x / |e^{tV} x|, rotates in the plane of the pair for ever.
 
-Invariants: the scale of the norm through which the head reads is part of V, as in `particle_field`; a rotation of the
-tokens' space changes nothing; a case is decided in double precision, and by more than rounding.
+Invariants: V includes the scale of the norm through which the head reads, as in `particle_field`; the result is
+invariant under rotations of the token space; a case is decided in double precision, beyond rounding error.
 """
 
 from typing import NamedTuple
@@ -23,19 +23,19 @@ from ..networks.load import Model
 
 CASES = ("attractive", "repulsive", "rotating", "neutral")
 
-# Eigenvalues of products of float64 matrices are known to some 1e-13 of the largest; weights are float32 or coarser.
+# Eigenvalues of products of float64 matrices have errors of about 1e-13 of the largest; weights are float32 or coarser.
 _ROUNDING = 1e-9
 
 
 class HeadSigns(NamedTuple):
-    """The result of `head_signs`; a block is a layer that has weights of its own.
+    """The result of `head_signs`; a block is a layer with its own weights.
 
     **Attributes:**
 
-    - `values`: The eigenvalues of each head's V that need not be zero, (blocks, heads, k), complex, the largest real
-        part first; of a pair the one of positive imaginary part.
+    - `values`: The eigenvalues of V of each head that need not be zero, (blocks, heads, k), complex, in decreasing
+        order of the real part; of a conjugate pair, the eigenvalue with positive imaginary part comes first.
     - `case`: "attractive", "repulsive", "rotating" or "neutral" for each head, (blocks, heads).
-    - `order`: Which block each layer of the network is, (layers,).
+    - `order`: The index of the block of each layer of the network, (layers,).
     """
 
     values: np.ndarray
@@ -46,16 +46,16 @@ class HeadSigns(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """A summary in a few lines: each statistic over texts as mean ± standard error."""
+        """A summary in a few lines, one for each array."""
         return summary(self)
 
     @property
     def leading(self) -> np.ndarray:
-        """The eigenvalue of largest real part of each head, (blocks, heads)."""
+        """The eigenvalue with the largest real part of each head, (blocks, heads)."""
         return self.values[..., 0]
 
     def count(self, case: str) -> int:
-        """How many heads of the blocks are of this case.
+        """The number of heads of the blocks with the given case.
 
         **Raises:**
 
@@ -65,13 +65,13 @@ class HeadSigns(NamedTuple):
 
 
 def head_signs(model: Model) -> HeadSigns:
-    r"""Whether each head attracts, repels or turns tokens, by the leading eigenvalue of its V.
+    r"""Classify each head as attracting, repelling or rotating tokens, by the leading eigenvalue of its V.
 
-    A head is *repulsive* if all its eigenvalues have negative real parts; else *rotating* if those of largest real part
-    are a complex pair, and *attractive* if it is real and positive. It is *neutral* if the leading one is zero but for
-    rounding. The d - k further eigenvalues of V are zero: along their directions a head moves nothing. Where norms act
-    on what is read (T5, GPT-2, Llama) V holds the scale s of the norm, $V_h = (\mathrm{diag}(s) W_V W_O)^\top$, which
-    `value_spectra` leaves out; biases are left out in both.
+    A head is *repulsive* if all its eigenvalues have negative real parts. Otherwise it is *rotating* if the leading
+    eigenvalues are a complex pair, and *attractive* if the leading eigenvalue is real and positive. It is *neutral* if
+    the leading eigenvalue is zero up to rounding. The other d - k eigenvalues of V are zero: the head moves nothing
+    along their directions. Where norms act on the input of attention (T5, GPT-2, Llama), V includes the scale s of the
+    norm, $V_h = (\mathrm{diag}(s) W_V W_O)^\top$, unlike in `value_spectra`; both leave biases out.
 
     !!! example
 
@@ -111,9 +111,9 @@ def head_signs(model: Model) -> HeadSigns:
 
 
 def cases_of(values: np.ndarray) -> np.ndarray:
-    """The case of each head from its eigenvalues, the leading one first."""
+    """The case of each head from its eigenvalues, of which the leading one comes first."""
     leading, size = values[..., 0], _ROUNDING * np.abs(values).max(axis=-1)
-    # Where everything is zero, `size` is too, and the comparisons with it must still say zero.
+    # Where all eigenvalues are zero, `size` is zero too, and the comparisons must still give "neutral".
     zero, real = np.abs(leading) <= size, np.abs(np.imag(leading)) <= size
     return np.select(
         [zero, np.real(leading) < -size, ~real], ["neutral", "repulsive", "rotating"], default="attractive"

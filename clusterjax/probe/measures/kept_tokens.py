@@ -1,10 +1,10 @@
-"""Which tokens of a text are compared: all that are no padding, without the special ones, or without the first.
+"""Selection of the tokens that are compared: all words, or all without the special tokens, or without the first.
 
-Special tokens stand in every text, and the first token of a causal network is seen by all others: both are in many
-pairs, and a mean over all pairs mixes what they do with what words do.
+Special tokens occur in every text, and all other tokens of a causal network attend to the first. Both kinds are in many
+pairs, so that a mean over all pairs mixes their behaviour with that of the words.
 
-Invariants: padding is never kept; what is left out is decided by ids and by places alone, so that the same tokens are
-left out of each level, and of each network on the same texts.
+Invariants: padding is never kept; the selection depends only on ids and positions, so that the same tokens are left out
+at each level, and in each network on the same texts.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from ..networks.load import Model, check_model
 
 
 def special_ids(model: Model) -> tuple[int, ...]:
-    """The ids of the special tokens that a model's tokenizer knows: [CLS], [SEP] and the like.
+    """The ids of the special tokens that the tokenizer of a model defines, such as [CLS] and [SEP].
 
     !!! example
 
@@ -49,23 +49,23 @@ def special_ids(model: Model) -> tuple[int, ...]:
 def kept_tokens(
     token_ids: np.ndarray, mask: np.ndarray, leave_out: Sequence[int], without_first: bool
 ) -> Bool[np.ndarray, "batch n"]:
-    """Which tokens are neither padding, nor of these ids, nor (if so asked) the first of their text."""
+    """True at tokens that are not padding, not in `leave_out`, and, with `without_first`, not the first of a text."""
     mask = np.asarray(mask, bool)
     kept = mask & ~np.isin(np.asarray(token_ids), np.asarray(list(leave_out), np.int64))
-    # The first word, wherever it stands: padding may be on the left.
+    # `cumsum` finds the first word of each text, since padding may be on the left.
     return kept & ~(np.cumsum(mask, axis=1) == 1) if without_first else kept
 
 
 def check_kept(leave_out: Any, without_first: Any) -> tuple[tuple[int, ...], bool]:
-    """Both options, if they are ids and a flag."""
+    """Returns both options, checked to be ids and a flag."""
     ids = check_sequence(leave_out, "leave_out", object, "ids of tokens", least=0)
     numbers = [check_integer(token, f"leave_out[{place}]", least=0) for place, token in enumerate(ids)]
-    # Python integers in increasing order: they are written as settings in JSON.
+    # Python integers in increasing order, because they are written as settings in JSON.
     return tuple(sorted({int(token) for token in numbers})), check_flag(without_first, "without_first")
 
 
 def check_enough(data: Encoded, leave_out: Sequence[int], without_first: bool, least: int = 2) -> None:
-    """Raise a ValueError if a text has fewer tokens left than are to be compared."""
+    """Raise a ValueError if a text has fewer than `least` tokens left."""
     left = kept_tokens(data.token_ids, data.mask, leave_out, without_first).sum(axis=1)
     few = np.flatnonzero(left < least)
     if few.size:
@@ -76,7 +76,7 @@ def check_enough(data: Encoded, leave_out: Sequence[int], without_first: bool, l
 
 
 class OfKept(eqx.Module):
-    """A function of a level that sees only the tokens that are kept."""
+    """A function of a level that is applied only to the kept tokens."""
 
     level: Any
     kept: Bool[Array, "batch n"]

@@ -1,15 +1,15 @@
-r"""What a causal network answers at the last place of a text with one part of one layer silenced at some of its places.
+r"""The answers of a causal network at the last position when one part of one layer is silenced at some positions.
 
-What is silenced at layer l and at places from p on changes nothing before either: the stream enters layer l as in the
-whole network, and places before p keep their keys and values in every layer. So one run over the texts keeps levels,
-keys and values, and a knock-out goes on from there, through layers l to L - 1 and places p to the last. It is what
-`probe.without` computes (zero ablation), at about a fifth of its cost for texts of eight tokens.
+Silencing layer l at positions from p on changes nothing before them: the residual stream enters layer l unchanged, and
+positions before p keep their keys and values in every layer. So one run over the texts stores levels, keys and values,
+and each knock-out continues from there, through layers l to L - 1 and positions p to the last. The results equal those
+of `probe.without` (zero ablation), at about a fifth of the cost for texts of eight tokens.
 
-Source: Meng et al., *Locating and editing factual associations in GPT* (2202.05262), Section 2, for effects of single
-parts at single places.
+Source: Meng et al., *Locating and editing factual associations in GPT* (2202.05262), Section 2: effects of single parts
+at single positions.
 
-Invariants: a knock-out of no place gives the answer of the whole network; one compiled program serves all layers, parts
-and places of one number of tokens.
+Invariants: a knock-out of no position gives the answer of the whole network; one compiled program serves all layers,
+parts and positions with the same number of tokens.
 """
 
 import math
@@ -33,17 +33,17 @@ from ..networks.rotation import rotate
 
 
 PARTS = ("attention", "feed_forward")
-_TOKENS = 768  # in a batch, so that a matrix product is large
+_TOKENS = 768  # tokens in a batch, so that matrix products are large
 
 
 class Clean(NamedTuple):
-    """What the whole network does to the texts.
+    """The results of the whole network on the texts.
 
     **Attributes:**
 
-    - `levels`: The stream that enters each layer, and the last one, (layers + 1, texts, n, d).
-    - `keys`, `values`: Of each layer, keys after their rotation, (layers, texts, n, shared, k).
-    - `fired`: How strongly each neuron fires at the last place, (layers, texts, m).
+    - `levels`: The residual stream before each layer and after the last, (layers + 1, texts, n, d).
+    - `keys`, `values`: The keys (after rotation) and values of each layer, (layers, texts, n, shared, k).
+    - `fired`: The activation of each neuron at the last position, (layers, texts, m).
     - `log_p`: The log probabilities of the next word, (texts, words).
     """
 
@@ -56,7 +56,7 @@ class Clean(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A network ready to be silenced in parts: its arrays, its blocks stacked, and what it does to the texts whole."""
+    """A network prepared for knock-outs: its arrays, its stacked blocks, and the results of the whole network."""
 
     form: Any
     state: Any
@@ -68,20 +68,20 @@ class Prepared:
 
     @property
     def network(self) -> Any:
-        """The network itself, whole."""
+        """The whole network."""
         return nnx.merge(self.form, self.state)
 
 
 class Jobs(NamedTuple):
-    """What is to be silenced, one row a knock-out.
+    """The knock-outs to compute, one per row.
 
     **Attributes:**
 
-    - `text`: (jobs,), in which text.
-    - `start`: (jobs,), the first place that is silenced.
-    - `stop`: (jobs,), the place after the last one.
-    - `part`: (jobs,), which of `PARTS`.
-    - `neuron`: (jobs,), the one neuron that is silenced; None is the whole part.
+    - `text`: (jobs,), the index of the text.
+    - `start`: (jobs,), the first silenced position.
+    - `stop`: (jobs,), the position after the last silenced one.
+    - `part`: (jobs,), the index in `PARTS`.
+    - `neuron`: (jobs,), the single neuron that is silenced; None silences the whole part.
     """
 
     text: np.ndarray
@@ -98,11 +98,11 @@ def prepare(model: Model, token_ids: np.ndarray, lengths: np.ndarray) -> Prepare
 
     - `model`: A causal network.
     - `token_ids`: (texts, n), padded on the right.
-    - `lengths`: (texts,), how many tokens each has.
+    - `lengths`: (texts,), the number of tokens of each text.
 
     **Raises:**
 
-    - `ValueError` if the network is not causal, has a window, a bias of positions, or parts taken away.
+    - `ValueError` if the network is not causal, or has a window, a position bias, or silenced parts.
     """
     network, n = model.network, token_ids.shape[1]
     context, first = network.shared_context(n), network.blocks()[0]
@@ -126,18 +126,18 @@ def answers_without(
     *,
     best: bool = False,
 ) -> np.ndarray:
-    """The log probabilities of some words at the last place, each knock-out of one layer by itself.
+    """The log probabilities of given words at the last position under each of several knock-outs of one layer.
 
     **Arguments:**
 
-    - `ready`: What `prepare` returned.
-    - `layer`: Which layer, from 0.
-    - `jobs`: What is silenced.
-    - `answers`: (texts, words), the ids of the words that are asked for in each text.
+    - `ready`: The result of `prepare`.
+    - `layer`: The layer, from 0.
+    - `jobs`: The knock-outs.
+    - `answers`: (texts, words), the ids of the requested words of each text.
 
     **Other arguments:**
 
-    - `best`: Whether a last column has the log probability of the most probable word.
+    - `best`: If True, a last column contains the log probability of the most probable word.
 
     **Returns:**
 
@@ -148,7 +148,7 @@ def answers_without(
     found = np.full((len(jobs.text), answers.shape[1] + 1), np.nan)
     for width in np.unique(widths):
         rows = np.flatnonzero(widths == width)
-        # Chunks of one size, which is the same for all layers as the jobs are; the last is filled up with copies.
+        # Chunks have one size, which depends on `jobs` but not on the layer; copies fill the last chunk.
         chunks = math.ceil(len(rows) * int(width) / _TOKENS)
         size = math.ceil(len(rows) / chunks)
         for begin in range(0, len(rows), size):
@@ -175,7 +175,7 @@ def answers_without(
 
 
 def _width(tokens: int, n: int) -> int:
-    """How many places are computed for so many: a few widths, one compiled program each."""
+    """The number of positions that are computed for `tokens` tokens: few widths, with one compiled program each."""
     return next((width for width in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if tokens <= width < n), n)
 
 
@@ -217,7 +217,7 @@ def _without(
     network, width = nnx.merge(form, state), gains.shape[2]
     n = clean.levels.shape[2]
     places = begin[:, None] + jnp.arange(width)[None]
-    # (jobs, width, n): each place sees itself and those before it.
+    # (jobs, width, n): each position attends to itself and to earlier ones.
     seen = jnp.arange(n)[None, None] <= places[:, :, None]
     rotation = network.context(n).rotation
     turn = lambda x: x if rotation is None else rotate_pairs(x, *(part[places][:, :, None] for part in rotation))
@@ -225,7 +225,7 @@ def _without(
 
     def step(index: Array, x: Array) -> Array:
         block = pick_block(block_form, blocks, order[index])
-        # Only the layer that is asked for is silenced.
+        # Only the layer with the index `layer` is silenced.
         gain = jnp.where(index == layer, gains, jnp.ones_like(gains))[..., None]
         x = block.enter(x)
         query, key, value, _ = block.project(block.read(0, x))
@@ -237,7 +237,7 @@ def _without(
         x = block.write(0, x + gain[0] * _biased(update, bias))
         fired = block.activations(block.read(1, x))
         if neuron is not None:
-            # Of the feed-forward only this one is silenced.
+            # In the feed-forward only the chosen neuron is silenced.
             chosen = jax.nn.one_hot(neuron, fired.shape[-1], dtype=fired.dtype)[:, None]
             fired, gain = fired * (1 - (1 - gain[1]) * chosen), jnp.ones_like(gain)
         kernel, bias = block.neuron_values()
@@ -259,7 +259,7 @@ def _biased(update: Array, bias: Array | None) -> Array:
 
 
 def _attend(query: Array, keys: Array, values: Array, seen: Array) -> Array:
-    """What each head attends to, (jobs, width, heads, k), where keys and values may serve several heads in a row."""
+    """The attention output of each head, (jobs, width, heads, k); consecutive heads may share keys and values."""
     jobs, width, heads, k = query.shape
     grouped = query.reshape(jobs, width, keys.shape[2], -1, k)
     scores = jnp.einsum("bqsgk,bnsk->bsgqn", grouped, keys, precision="highest")

@@ -1,10 +1,10 @@
-r"""What a causal network loses at each token: $-\log p(x_{i+1} \mid x_1, \dots, x_i)$, in nats.
+r"""The loss of a causal network at each token: $-\log p(x_{i+1} \mid x_1, \dots, x_i)$, in nats.
 
-One pass over a text gives the loss of all its tokens but the first (chain rule). The scores of all words at all places
-are made one batch at a time and not kept.
+One forward pass over a text gives the loss of all its tokens but the first (chain rule). The scores of all words at all
+positions are computed for one batch at a time and not kept.
 
-Invariants: padding, and what stands beside a text in its batch, change nothing; the sum over a text is minus its log
-probability given its first token.
+Invariants: padding and the other texts of a batch change nothing; the sum over a text is minus its log probability
+given its first token.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from ..networks.network import check_not_ahead
 from .survey import encoded
 
 
-# Batches are as wide as their longest text, rounded up to a multiple of this, so that few widths are compiled.
+# The width of a batch is its longest text, rounded up to a multiple of `_WIDTHS`, so that few widths are compiled.
 _WIDTHS = 32
 
 
@@ -37,7 +37,7 @@ def token_losses(
     batch_size: int = 4,
     say: Callable[[str], None] = lambda line: None,
 ) -> Float[np.ndarray, "texts rest"]:
-    """The loss of each token of each text given all tokens before it, in nats.
+    """The loss of each token of each text given all earlier tokens, in nats.
 
     !!! example
 
@@ -49,23 +49,23 @@ def token_losses(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
+    - `model`: A causal model with a head, as `load` returns it: GPT-2, the Llama family, "smollm2".
     - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
-    - `length`: Longer texts are cut to so many tokens.
-    - `batch_size`: Texts in a batch; the scores of all words at all their places are in memory at once.
-    - `say`: Is given a line of progress for each batch.
+    - `length`: The maximum number of tokens; longer texts are cut.
+    - `batch_size`: The number of texts in a batch; the scores of all words at all their positions are in memory.
+    - `say`: A function that receives a line of progress for each batch.
 
     **Returns:**
 
-    (texts, n - 1): entry i is the loss of token i + 1 of a text, counted from 0 at its first one, wherever its padding
-    stands; NaN where the text has ended.
+    (texts, n - 1): entry i is the loss of token i + 1 of a text, counted from 0 at its first word, wherever the padding
+    is; NaN after the end of the text.
 
     **Raises:**
 
-    - `ValueError` if the model is not causal or has no head, and as in `survey`.
+    - `ValueError` if the model is not causal or has no head, and in the cases of `survey`.
 
     **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
@@ -80,11 +80,11 @@ def token_losses(
     form, state = nnx.split(model.network)
     found = np.full((len(data.mask), data.mask.shape[1] - 1), np.nan)
     words = data.mask.sum(axis=1)
-    # The longest first, so that texts of one batch are of about one length.
+    # Texts are sorted by decreasing length, so that the texts of a batch have similar lengths.
     order = np.argsort(-words, kind="stable")
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        # The last batch is filled up with copies of its first text.
+        # Copies of its first text fill the last batch.
         filled = np.concatenate([rows, np.full(min(batch_size, len(order)) - len(rows), rows[0], rows.dtype)])
         width = min(-(-int(words[rows].max()) // _WIDTHS) * _WIDTHS, data.mask.shape[1])
         ids, mask = (jnp.asarray(values[filled, :width]) for values in data)
@@ -100,6 +100,6 @@ def _losses(form: Any, state: Any, ids: Int[Array, "batch n"], mask: Bool[Array,
     network = nnx.merge(form, state)
     ids, mask = jnp.asarray(ids), jnp.asarray(mask)
     scores = network.logits(run_layers_measured(network, mask, (ids,), None)[0])[:, :-1]
-    # The logarithm of the sum first: log probabilities of all words would be a second array of that size.
+    # `logsumexp` rather than `log_softmax`, which would allocate a second array of the size of the scores.
     right = jnp.take_along_axis(scores, ids[:, 1:, None], axis=2)[:, :, 0]
     return jax.nn.logsumexp(scores, axis=-1) - right

@@ -1,9 +1,9 @@
-"""How many parameters each part of a network has.
+"""The number of parameters of each part of a network.
 
-Parameters are counted by their names, which are those of the checkpoints. What layers share is counted once, as it is
-stored: a head that is tied to the embedding counts as embedding, and the one layer of an ALBERT once.
+Parameters are classified by their names, which are those of the checkpoints. Shared parameters are counted once, as
+they are stored: a head tied to the embedding counts as embedding, and the single layer of an ALBERT counts once.
 
-Invariants: every parameter is counted exactly once; a name that no rule knows is refused and not left out.
+Invariants: every parameter is counted exactly once; an unknown name is refused rather than left out.
 """
 
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from flax import nnx
 from ..networks.load import Model, check_model
 
 
-# The first part that has one of these among the names of a parameter, from the root to it. In this order: the norm of a
-# head is of the head, and a bias of distances inside an attention is of the positions.
+# A parameter belongs to the first part with a name in the path of the parameter. The order matters: the norm of a head
+# counts to the head, and a bias of distances inside an attention to the positions.
 _NAMES = {
     "unembedding": {"predictions", "lm_head", "head", "cls", "pooler"},
     "positions": {
@@ -36,15 +36,15 @@ _NAMES = {
 
 
 class ParameterCounts(NamedTuple):
-    """How many parameters each part of a network has.
+    """The number of parameters of each part of a network.
 
     **Attributes:**
 
-    - `embedding`: Of words and token types, with a map to the hidden space.
-    - `positions`: Tables of positions, and biases or vectors of distances.
-    - `attention`, `feed_forward`: Of all layers, without their norms.
-    - `norms`: All of them.
-    - `unembedding`: A head of its own that scores words, and a pooler; none where the head is the embedding.
+    - `embedding`: The embeddings of words and token types, including a map to the hidden space.
+    - `positions`: Position tables, and biases or vectors of distances.
+    - `attention`, `feed_forward`: The attention and the feed-forward of all layers, without their norms.
+    - `norms`: All norms.
+    - `unembedding`: A separate head that scores words, and a pooler; 0 if the head is tied to the embedding.
     """
 
     embedding: int
@@ -56,17 +56,17 @@ class ParameterCounts(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of all parameters."""
         return sum(self)
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of each part, by name; they add up to 1."""
+        """The fraction of each part, by name; the fractions sum to 1."""
         return {name: count / self.total for name, count in self._asdict().items()}
 
 
 def parameter_counts(model: Model) -> ParameterCounts:
-    """How many parameters of a network are in its embedding, its attention, its feed-forward and so on.
+    """Count the parameters in the embedding, the attention, the feed-forward and the other parts of a network.
 
     !!! example
 
@@ -87,7 +87,7 @@ def parameter_counts(model: Model) -> ParameterCounts:
 
     **Raises:**
 
-    - `ValueError` if the network has a parameter of a name that no architecture here has.
+    - `ValueError` if the network has a parameter with a name that no supported architecture has.
 
     ??? cite "Source"
 
@@ -103,7 +103,7 @@ def _part_of(path: tuple[str, ...]) -> str:
     for part, names in _NAMES.items():
         if names & set(path):
             return part
-    # The table of the language model of this package, at the root; its maps of the output of the heads.
+    # The embedding of the language model of this package is at the root of the tree.
     if path == ("embedding",):
         return "embedding"
     if "output" in path:

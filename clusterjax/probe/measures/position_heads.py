@@ -1,11 +1,11 @@
-r"""Heads that attend to a place: to the token before, to themselves, to the first token, to a separator.
+r"""Heads that attend to particular positions: to the previous, the same, the next or the first token, or a separator.
 
-The score of head h for a target is the mean weight $w_{i,t(i)}$ that a token i gives it, over all tokens of a text but
-the first, whose row is forced in a causal network. What a head without preference would give depends on the mask:
-uniform attention over the m_i tokens that token i may attend to gives 1 / m_i. Only what exceeds that is a preference.
+The score of head h for a target is the mean weight $w_{i,t(i)}$ that a token i gives to it, over all tokens of a text
+but the first, whose row is determined in a causal network. The score of a head without preference depends on the mask:
+uniform attention over the m_i tokens that token i may attend to gives 1 / m_i. Only the excess is a preference.
 
-Invariants: padding neither gives nor receives; scores and baselines are means over the same rows; a uniform head has
-the excess 0 under any mask.
+Invariants: padding neither gives nor receives attention; scores and baselines are means over the same rows; a uniform
+head has the excess 0 under any mask.
 """
 
 import os
@@ -35,9 +35,9 @@ class PositionHeads(NamedTuple):
 
     **Attributes:**
 
-    - `mass`: By the name of the target: the mean weight that the tokens of a text, but for the first, give it.
-    - `baseline`: The same of a head that attends uniformly to all that the mask allows.
-    - `excess`: `mass` less `baseline`.
+    - `mass`: By the name of the target: the mean weight that the tokens of a text, except the first, give to it.
+    - `baseline`: The mass for uniform attention over all tokens that the mask allows.
+    - `excess`: `mass` minus `baseline`.
     """
 
     mass: dict[str, Average]
@@ -52,7 +52,7 @@ class PositionHeads(NamedTuple):
         return summary(self)
 
     def strongest(self, target: str) -> tuple[int, int]:
-        """Layer and head, counted from 0, with the largest mean excess for a target.
+        """The layer and the head, counted from 0, with the largest mean excess for a target.
 
         **Arguments:**
 
@@ -84,14 +84,14 @@ def position_heads(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> PositionHeads:
-    r"""How much each head attends to the token before, the token itself, the next one, the first one, and separators,
-    beside uniform attention over all that the mask allows.
+    r"""The attention of each head to the previous, the same, the next and the first token and to separators, compared
+    with uniform attention over all tokens that the mask allows.
 
-    The mass of a target is $\frac{1}{n-1}\sum_{i=2}^n w_{i,t(i)}$, with t(i) = i - 1, i, i + 1 or 1; a token that has
-    no such neighbour gives it nothing. That of a separator is the sum over its places other than i itself. The baseline
-    replaces $w_{ij}$ by $1/m_i$, with $m_i$ the tokens that token i may attend to: all n in an encoder, i in a causal
-    network, no more than the window in one that slides, and what `with_mask` lets it attend to. For the first token of
-    a causal network it is $(H_n - 1)/(n - 1)$, as in `attention_sinks`.
+    The mass of a target is $\frac{1}{n-1}\sum_{i=2}^n w_{i,t(i)}$, with t(i) = i - 1, i, i + 1 or 1; a token without
+    such a neighbour contributes zero. The mass of a separator is the sum over its positions other than i. The baseline
+    replaces $w_{ij}$ by $1/m_i$, with $m_i$ the number of tokens to which token i may attend: all n in an encoder, i in
+    a causal network, at most the width of a sliding window, and the tokens that the mask of `with_mask` allows. For the
+    first token of a causal network the baseline is $(H_n - 1)/(n - 1)$, as in `attention_sinks`.
 
     !!! example
 
@@ -112,8 +112,8 @@ def position_heads(
 
     **Other arguments:**
 
-    - `separators`: Ids of tokens by name, one or several for each, such as `{"stop": [18, 28]}`; texts without any of
-        them give them nothing. None is [SEP] of the model's tokenizer, if it has one.
+    - `separators`: Ids of tokens by name, one or several for each, such as `{"stop": [18, 28]}`; the mass is zero in
+        texts without any of them. None selects [SEP] of the model's tokenizer, if it has one.
     - `length`, `batch_size`, `store`, `say`: As in `survey`.
 
     **Returns:**
@@ -122,7 +122,7 @@ def position_heads(
 
     **Raises:**
 
-    - `ValueError` if `separators` are no ids by name, one is named as a place is, and as in `survey`.
+    - `ValueError` if `separators` are not ids by name, a name is that of a position, or in the cases of `survey`.
 
     **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
@@ -147,30 +147,30 @@ def position_heads(
 def position_heads_of(
     allowed: Bool[np.ndarray, "layers n n"], data: Encoded, mass: Average, separators: Mapping[str, Sequence[int]]
 ) -> PositionHeads:
-    """A `PositionHeads` of the masses of all targets, whose values are (texts, layers, heads, targets), and of what the
-    mask of each layer allows."""
+    """A `PositionHeads` from the masses of all targets, whose values are (texts, layers, heads, targets), and the mask
+    of each layer."""
     assert mass.values is not None
-    # The same for all heads of a layer; it depends on the mask alone, so that no network runs for it.
+    # The baseline is the same for all heads of a layer; it depends only on the mask, so no network is run.
     baseline = np.broadcast_to(_baselines(allowed, data, separators)[:, :, None], mass.values.shape)
     split = lambda values: {target: average_of(values[..., k]) for k, target in enumerate([*PLACES, *separators])}
     return PositionHeads(split(mass.values), split(baseline), split(mass.values - baseline))
 
 
 def _allowed(model: Model, n: int) -> Bool[np.ndarray, "layers n n"]:
-    """Which token may attend to which, in each layer."""
+    """True where a token may attend to another, for each layer."""
     blocks, context = model.network.blocks(), model.network.shared_context(n)
     places = jnp.arange(n, dtype=jnp.int32)
     rules = [block.allowed(places, places, context) for block in blocks]
     matrices = np.stack([np.ones((n, n), bool) if rule is None else np.asarray(rule) for rule in rules])
-    # A network of one shared block is asked for no order.
+    # A network with one shared block repeats its mask, without a call of `order`.
     return matrices[model.network.order()] if len(blocks) > 1 else np.repeat(matrices, model.num_layers, axis=0)
 
 
 def _baselines(
     allowed: Bool[np.ndarray, "layers n n"], data: Encoded, separators: Mapping[str, Sequence[int]]
 ) -> Float[np.ndarray, "texts layers targets"]:
-    """The masses of uniform attention over what the mask of each layer allows."""
-    # Few masks are different: mostly one, or two where some layers slide.
+    """The masses of uniform attention over all tokens that the mask of each layer allows."""
+    # Few masks are distinct: usually one, or two where only some layers have a sliding window.
     different, which = np.unique(allowed.reshape(len(allowed), -1), axis=0, return_inverse=True)
     found = []
     for matrix in different.reshape(-1, *allowed.shape[1:]):
@@ -185,10 +185,10 @@ def _baselines(
 
 
 def _chosen(xp: Any, mask: Any, separators: Any) -> Any:
-    """Which pairs count for each target, (batch, targets, n, n); `xp` is NumPy, or that of JAX."""
+    """The pairs that count for each target, (batch, targets, n, n); `xp` is NumPy or `jax.numpy`."""
     place = xp.cumsum(mask, axis=1)
     index = xp.where(mask, place, 0)
-    # Neighbours among the words of a text, wherever its padding is; (batch, n, n).
+    # Neighbours among the words of a text, wherever the padding is; (batch, n, n).
     apart = index[:, None, :] - index[:, :, None]
     both = mask[:, :, None] & mask[:, None, :]
     targets = [both & (apart == offset) for offset in (-1, 0, 1)]
@@ -211,14 +211,14 @@ class _OfLayer(eqx.Module):
 
 
 def of_layer(token_ids: np.ndarray, mask: np.ndarray, separators: Mapping[str, Sequence[int]]) -> _OfLayer:
-    """The measure of a layer for one batch of texts."""
+    """The measure of a layer for one batch of texts, with the positions of the separators."""
     ids = np.asarray(token_ids)
     places = [np.isin(ids, np.asarray(list(of), np.int64)) & mask for of in separators.values()]
     return _OfLayer(jnp.asarray(np.stack(places, axis=1) if places else np.zeros((len(ids), 0, ids.shape[1]), bool)))
 
 
 def check_separators(separators: Any) -> dict[str, tuple[int, ...]]:
-    """The ids of each name, if they are ids by name."""
+    """Returns the ids of each name as tuples, or raises a ValueError."""
     rule, remedy = "be ids of tokens by name", "pass {'[SEP]': 3}, say"
     check_instance(separators, "separators", Mapping, rule.removeprefix("be "), remedy)
     found = {}
@@ -233,12 +233,12 @@ def check_separators(separators: Any) -> dict[str, tuple[int, ...]]:
         checked = [
             check_integer(token, f"separators[{name!r}][{place}]", least=0) for place, token in enumerate(several)
         ]
-        # Python integers: ids of NumPy could not be written as settings in JSON.
+        # Python integers, because NumPy integers cannot be written as settings in JSON.
         found[name] = tuple(map(int, checked))
     return found
 
 
 def _sep(model: Model) -> dict[str, tuple[int, ...]]:
-    """[SEP] of the tokenizer, if it has one."""
+    """The [SEP] of the tokenizer, if it has one."""
     token = None if model.tokenizer is None else model.tokenizer.sep_token_id
     return {} if token is None else {"[SEP]": (int(token),)}

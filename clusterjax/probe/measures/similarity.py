@@ -1,11 +1,11 @@
-"""How alike the tokens are at each level of a network, over many texts: figure 1.
+"""The similarity of the tokens at each level of a network, over many texts: figure 1.
 
-All cosines of a text are one (n, n) product of its unit tokens with themselves. From it: a histogram over the pairs i
-< j, quantiles interpolated within its bins, the share of near pairs, the connected components of the graph of near
-pairs, and the effective rank (Roy and Vetterli, EUSIPCO 2007).
+One (n, n) product of the unit tokens of a text gives all its cosines. They yield a histogram over the pairs i < j,
+quantiles interpolated within its bins, the fraction of near pairs, the number of connected components of the graph of
+near pairs, and the effective rank (Roy and Vetterli, EUSIPCO 2007).
 
-Invariants: no token is compared with itself; padding is in no number; each text counts as one, whatever its length;
-histograms are counted in integers, so that no pair is lost to rounding.
+Invariants: no token is compared with itself; padding enters no number; each text has the same weight, whatever its
+length; histograms are counted in integers, so that no pair is lost to rounding.
 """
 
 import os
@@ -45,16 +45,16 @@ class Similarity(NamedTuple):
     **Attributes:**
 
     - `edges`: The edges of the bins, (bins + 1,).
-    - `density`: Of the cosines of the pairs i < j of a text, (levels, bins); it integrates to the fraction of the
-        pairs that lie within the edges, which is 1 if they are those of [-1, 1].
-    - `probabilities`: Which quantiles there are.
-    - `quantiles`: Those of each text, (levels, quantiles), interpolated within the bins of its histogram, so that they
-        are off by less than the width of a bin.
+    - `density`: The density of the cosines of the pairs i < j of a text, (levels, bins); it integrates to the fraction
+        of the pairs within the edges, which is 1 if the edges span [-1, 1].
+    - `probabilities`: The probabilities of the quantiles.
+    - `quantiles`: The quantiles of each text, (levels, quantiles), interpolated within the bins of its histogram, hence
+        with an error below the width of a bin.
     - `cosine`: The mean cosine of the pairs, (levels,).
     - `near_mass`: The fraction of the pairs with a cosine above `near`, (levels,).
-    - `effective_rank`: Of the tokens of a text, each divided by its norm, (levels,); NaN if it was not asked for.
+    - `effective_rank`: The effective rank of the normalised tokens of a text, (levels,); NaN if not requested.
     - `num_clusters`: Connected components of the graph that joins tokens with a cosine of at least `near`, (levels,).
-    - `near`: That cosine.
+    - `near`: The cosine above which a pair is near.
     """
 
     edges: np.ndarray
@@ -76,7 +76,7 @@ class Similarity(NamedTuple):
 
     @property
     def radius(self) -> float:
-        r"""The distance of unit vectors with the cosine `near`, $\sqrt{2(1-c)}$: the radius of the clusters."""
+        r"""The distance between unit vectors with the cosine `near`, $\sqrt{2(1-c)}$: the radius of the clusters."""
         return float(np.sqrt(2 * (1 - self.near)))
 
 
@@ -97,11 +97,11 @@ def similarity_histograms(
 ) -> Similarity:
     r"""The distribution of $\langle x_i, x_j\rangle / (|x_i||x_j|)$, $i < j$, at each level of a network, over texts.
 
-    A token is never compared with itself, so that there is no spike of mass 1/n at similarity 1, and padding is in no
-    number. Each text counts as one: its histogram integrates to 1, whatever its length, and the errors are those of a
-    mean over texts. Memory is that of one batch at one layer; see `survey`. What is found says nothing by itself: see
-    `controls`. Special tokens, and the first token of a causal network, often stand apart from all others, and are in
-    many pairs: `leave_out` and `without_first` measure the words alone.
+    A token is never compared with itself, so that there is no peak of mass 1/n at similarity 1, and padding enters no
+    number. Each text has the same weight: its histogram integrates to 1, whatever its length, and the errors are those
+    of a mean over texts. Memory is that of one batch at one layer; see `survey`. The result is meaningful only beside
+    `controls`. Special tokens, and the first token of a causal network, are often far from all others and occur in many
+    pairs: `leave_out` and `without_first` restrict the measurement to the words.
 
     !!! example
 
@@ -123,12 +123,12 @@ def similarity_histograms(
 
     **Other arguments:**
 
-    - `bins`: How many equal bins of [-1, 1], or increasing edges; a cosine beyond the edges is not in the histogram.
-    - `near`: The cosine above which a pair is near; also decides the clusters.
-    - `quantiles`: Their probabilities, between 0 and 1.
-    - `rank`: Whether to compute the effective rank, which takes longer than all the rest.
-    - `leave_out`: Ids of tokens that are in no number, such as `special_ids(model)`. The network reads them as before.
-    - `without_first`: Whether the first token of each text is in no number.
+    - `bins`: The number of equal bins of [-1, 1], or increasing edges; the histogram ignores cosines beyond the edges.
+    - `near`: The cosine above which a pair is near; it also defines the clusters.
+    - `quantiles`: The probabilities of the quantiles, between 0 and 1.
+    - `rank`: If True, compute the effective rank, which takes longer than everything else together.
+    - `leave_out`: Ids of tokens that enter no number, such as `special_ids(model)`; the network still reads them.
+    - `without_first`: If True, the first token of each text enters no number.
     - `length`, `batch_size`, `store`, `say`: As in `survey`.
 
     **Returns:**
@@ -137,15 +137,15 @@ def similarity_histograms(
 
     **Raises:**
 
-    - `ValueError` if `near` is not in [-1, 1), a quantile is no probability, `bins` are neither a positive integer nor
-        increasing edges, `leave_out` are no ids, a text has fewer than two tokens left, and as in `survey`.
+    - `ValueError` if `near` is not in [-1, 1), a quantile is no probability, `bins` is neither a positive integer nor
+        increasing edges, `leave_out` has no ids, fewer than two tokens are left, or in the cases of `survey`.
 
     **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 
         Peat, *Clustering in Transformers*, Figure 1; Geshkovski et al., *A mathematical perspective on transformers*
-        (2312.10794), Section 1, whose code counts the pairs i = j too. The rank: Roy and Vetterli, *The effective
+        (2312.10794), Section 1, whose code also counts the pairs i = j. The rank: Roy and Vetterli, *The effective
         rank* (EUSIPCO 2007).
     """
     check_surveyed(model, batch_size, store, say)
@@ -153,7 +153,7 @@ def similarity_histograms(
     leave_out, without_first = check_kept(leave_out, without_first)
     data = encoded(model, texts, length)
     check_enough(data, leave_out, without_first)
-    # Edges and thresholds are arrays of the measure, so that other values of them compile nothing anew.
+    # Edges and thresholds are arrays of the measure, so that other values do not trigger compilation.
     measure = _measure_of(bins, near, quantiles, rank, dtype_of(model))
     near, quantiles = float(near), np.asarray(quantiles, np.float64).tolist()
     settings = {
@@ -162,9 +162,9 @@ def similarity_histograms(
     }  # fmt: skip
     what: Measure | Callable[[Any, Any], Measure] = Measure(level=measure)
     if leave_out or without_first:
-        # In the settings only where it is asked for, so that stores of all tokens stay what they were.
+        # These settings are written only on request, so that stores of all tokens remain readable.
         settings |= {"leave_out": list(leave_out), "without_first": without_first}
-        # Made for each batch: which tokens are kept is an array of the measure, so nothing compiles anew.
+        # One measure for each batch: the kept tokens are an array of the measure, so nothing is recompiled.
         what = lambda ids, mask: Measure(
             level=OfKept(measure, jnp.asarray(kept_tokens(ids, mask, leave_out, without_first)))
         )
@@ -183,7 +183,7 @@ def similarity_of_hidden(
     quantiles: Sequence[float] = _QUANTILES,
     rank: bool = True,
 ) -> Similarity:
-    """The same as `similarity_histograms` from hidden states given by hand.
+    """The statistics of `similarity_histograms` from given hidden states.
 
     **Arguments:**
 
@@ -200,12 +200,12 @@ def similarity_of_hidden(
 
     **Raises:**
 
-    - `ValueError` if `hidden` is not of four dimensions, is not finite or has a zero token, `mask` does not fit it,
-        holds other numbers than 0 and 1 or leaves a text fewer than two tokens, and as in `similarity_histograms`.
+    - `ValueError` if `hidden` does not have four dimensions, is not finite or has a zero token, `mask` does not fit it,
+        has other numbers than 0 and 1 or leaves fewer than two tokens, or in the cases of `similarity_histograms`.
 
     ??? cite "Source"
 
-        As `similarity_histograms`.
+        See `similarity_histograms`.
     """
     for name, value in (("hidden", hidden), ("mask", mask)):
         check_concrete(value, name)
@@ -220,12 +220,12 @@ def similarity_of_hidden(
             f"mask must leave each text at least two tokens, but text {short[0]} has {mask[short[0]].sum()}; leave it "
             "out."
         )
-    # Padding may hold anything, and is not checked.
+    # Padding may contain anything and is not checked.
     words = np.asarray(hidden).swapaxes(1, 2)[mask]  # (all words, levels, d)
     check_tokens(words.reshape(-1, words.shape[-1]), "hidden")
     if not words.any(axis=-1).all():
         raise ValueError("hidden must have no zero token, but a word is zero; leave it out by the mask.")
-    # The same sums as those of a survey, so that both ways give the same numbers.
+    # The sums are those of a survey, so that both functions give identical numbers.
     tally = Tally()
     for name, array in _by_level(measure, hidden, jnp.asarray(mask)).items():
         tally.add(name, np.moveaxis(np.asarray(array), 1, 0), keep=name in _SCALARS)
@@ -233,7 +233,7 @@ def similarity_of_hidden(
     return _similarity(measure, near, {name: tally.average(name) for name in tally.names()})
 
 
-# Level by level: all at once would hold levels x texts x n x n cosines.
+# One level at a time: all at once would hold levels x texts x n x n cosines.
 @eqx.filter_jit
 def _by_level(measure: "_OfLevel", hidden: Array, mask: Array) -> dict[str, Array]:
     return lax.map(lambda level: measure(level, mask), jnp.moveaxis(hidden, 1, 0))
@@ -252,25 +252,24 @@ class _OfLevel(eqx.Module):
         return jax.vmap(self._of_text)(hidden, mask)
 
     def _of_text(self, x: Float[Array, "n d"], word: Bool[Array, " n"]) -> dict[str, Array]:
-        # Rows of padding are zero, and stay zero; their cosines are masked below.
+        # Rows of padding are zero and stay zero; their cosines are masked below.
         unit = jnp.where(word[:, None], normalise(x), jnp.zeros_like(x))
         cosines = jnp.clip(matmul(unit, unit.T), -1, 1)
         both, place = word[:, None] & word[None, :], jnp.arange(x.shape[0])
         pairs = both & (place[:, None] < place[None, :])
         count = jnp.sum(pairs).astype(x.dtype)
-        # Both from one count of the pairs, without sorting n^2 / 2 cosines.
+        # One count of the pairs gives histogram and quantiles, without sorting n^2 / 2 cosines.
         density, quantiles = self._histogram(cosines, pairs)
-        # With the diagonal: `components` expects a reflexive relation, also for padding, which is then alone in its
-        # component.
+        # `components` expects a reflexive relation, hence the diagonal; each padding token is its own component.
         joined = (both & (cosines >= self.near)) | jnp.eye(x.shape[0], dtype=bool)
         return {
             "density": density,
             "quantiles": quantiles,
             "cosine": jnp.sum(jnp.where(pairs, cosines, jnp.zeros_like(cosines))) / count,
             "near_mass": jnp.sum(pairs & (cosines > self.near)).astype(x.dtype) / count,
-            # Zero rows add zero singular values, which change nothing.
+            # Zero rows add zero singular values, which do not change the rank.
             "effective_rank": effective_rank(unit) if self.rank else jnp.full((), jnp.nan, x.dtype),
-            # A component is named by its first member, so there are as many as words that name themselves.
+            # The label of a component is its first member, so components are words that are their own label.
             "num_clusters": jnp.sum(word & (components(joined) == place)).astype(x.dtype),
         }
 
@@ -280,21 +279,21 @@ class _OfLevel(eqx.Module):
         which = (among_equal if self.equal else among)(self.edges, cosines)
         # The last bin is closed on both sides, as in `numpy.histogram`.
         which = jnp.where(cosines == self.edges[-1], bins - 1, which)
-        # Pairs below the first edge count for the quantiles though not for the histogram.
+        # Pairs below the first edge count for the quantiles but not for the histogram.
         lower = jnp.sum(pairs & (which < 0)).astype(cosines.dtype)
-        # One bin more takes what is not counted, and is cut off.
+        # An extra bin collects the pairs that are not counted, and is dropped.
         which = jnp.where(pairs & (which >= 0) & (which < bins), which, bins)
-        # Integers: in float32 a bin would stop counting at 2^24.
+        # Integers, because a float32 count would stop growing at 2^24.
         counts = jnp.zeros(bins + 1, jnp.int32).at[which.ravel()].add(1)[:-1].astype(cosines.dtype)
         total = jnp.sum(pairs).astype(cosines.dtype)
-        # Sums of whole numbers are exact (below 2^24 in float32), so that a quantile that falls on the edge between two
-        # bins is always found in the lower one.
+        # Sums of whole numbers are exact (below 2^24 in float32), so that a quantile on the edge between two bins is
+        # always assigned to the lower one.
         below = lower + jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)])
         wanted = self.probabilities * total
-        # The first bin at whose upper edge the wanted number of pairs is reached.
+        # The first bin whose upper edge has the wanted number of pairs below it.
         k = jnp.minimum(jnp.sum(below[None, 1:] < wanted[:, None], axis=1), bins - 1)
         width = jnp.diff(self.edges)
-        # How far into bin k, by linear interpolation; an empty bin is at its lower edge.
+        # The fraction of bin k, by linear interpolation; in an empty bin the quantile is the lower edge.
         inside = (wanted - below[k]) / jnp.where(counts[k] > 0, counts[k], jnp.ones_like(counts[k]))
         return counts / total / width, self.edges[k] + width[k] * jnp.clip(inside, 0, 1)
 

@@ -1,11 +1,11 @@
-"""Which tokens receive the attention of the others: attention sinks, and what each token receives; figure 2, left.
+"""Attention sinks: the attention that the first and the special tokens receive, and each token; figure 2, left.
 
-The sink mass of token j is the mean weight that the other tokens give it, (1/(n-1)) sum_{i != j} w_ij, compared with
-two baselines: that of uniform attention to all that the mask allows, 1/n in an encoder, and that of uniform causal
-attention (Xiao et al., *Efficient streaming language models with attention sinks*, 2309.17453).
+The sink mass of token j is the mean weight that the other tokens give to it, (1/(n-1)) sum_{i != j} w_ij. It is
+compared with two baselines: uniform attention over all tokens that the mask allows, 1/n in an encoder, and uniform
+causal attention (Xiao et al., *Efficient streaming language models with attention sinks*, 2309.17453).
 
-Invariants: baselines are those of each text with its own n; padding neither gives nor receives; a special token that
-occurs more than once counts with the sum over its places.
+Invariants: baselines use the n of each text; padding neither gives nor receives attention; for a special token that
+occurs more than once the masses of its positions are summed.
 """
 
 import os
@@ -35,9 +35,9 @@ class AttentionSinks(NamedTuple):
 
     **Attributes:**
 
-    - `mass`: By the name of the target, "first" or a special token: the mean weight that the other tokens give it.
-    - `excess`: `mass` beyond that of uniform attention to all that the mask of the layer allows; in an encoder, 1/n.
-    - `causal_excess`: `mass` beyond that of uniform causal attention, for comparison with decoders and the paper.
+    - `mass`: By the name of the target, "first" or a special token: the mean weight that the other tokens give to it.
+    - `excess`: `mass` minus the mass of uniform attention over all allowed tokens, which is 1/n in an encoder.
+    - `causal_excess`: `mass` minus the mass of uniform causal attention, for comparison with decoders and the paper.
     """
 
     mass: dict[str, Average]
@@ -63,15 +63,15 @@ def attention_sinks(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> AttentionSinks:
-    r"""The weight that the first token and the special tokens receive, by head and layer, beyond that of uniform heads.
+    r"""The weight that the first token and the special tokens receive in each head, compared with uniform heads.
 
-    For a text of n tokens the mass of token j is `sink_mass`, $\frac{1}{n-1}\sum_{i \ne j} w_{ij}$; where a special
-    token occurs more than once, the sum over its places. What a head without preference gives it depends on the mask of
-    its layer, and what exceeds that is a sink, `excess`. ALBERT and the encoder of T5 attend in both directions: such a
-    head gives every token 1/n. The baseline $H_n/n$ that is often named is that of causal attention, where the first
-    token is seen by more tokens than any other; it is too high for an encoder, and `causal_excess` has it for
-    comparison, whatever the mask: $(H_n - H_j)/(n-1)$, and $(H_n - H_{j-1})/n$ with
-    `include_self`. The baselines are those of each text, with its own n, padding left out.
+    For a text of n tokens the mass of token j is `sink_mass`, $\frac{1}{n-1}\sum_{i \ne j} w_{ij}$, summed over the
+    positions of a special token that occurs more than once. The mass in a head without preference depends on the mask
+    of its layer, and a sink is a mass beyond it, `excess`. ALBERT and the encoder of T5 attend in both directions: a
+    head without preference gives 1/n to every token. The frequently quoted baseline $H_n/n$ is for causal attention,
+    where more tokens attend to the first token than to any other; it is too high for an encoder. `causal_excess` uses
+    it for comparison, whatever the mask: $(H_n - H_j)/(n-1)$, and $(H_n - H_{j-1})/n$ with `include_self`. The
+    baselines are those of each text, with its own n and without padding.
 
     **Arguments:**
 
@@ -80,9 +80,9 @@ def attention_sinks(
 
     **Other arguments:**
 
-    - `special`: Ids of special tokens by name, each in every text; None is [CLS] and [SEP] of the model's tokenizer, so
-        far as it has them and they occur in every text.
-    - `include_self`: Whether a token's weight on itself counts, with n in place of n - 1.
+    - `special`: Ids of special tokens by name, which every text must contain; None selects those of [CLS] and [SEP]
+        that the model's tokenizer has and every text contains.
+    - `include_self`: If True, the weight of a token on itself counts, and n replaces n - 1.
     - `length`, `batch_size`, `store`, `say`: As in `survey`.
 
     **Returns:**
@@ -91,7 +91,7 @@ def attention_sinks(
 
     **Raises:**
 
-    - `ValueError` if a special token is missing from a text or is named "first", and as in `survey`.
+    - `ValueError` if a special token is missing from a text or is named "first", and in the cases of `survey`.
 
     **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
@@ -105,7 +105,7 @@ def attention_sinks(
     if special is not None:
         _check_special(special)
     data = encoded(model, texts, length)
-    # Python integers: ids of NumPy could not be written as settings in JSON.
+    # Python integers, because NumPy integers cannot be written as settings in JSON.
     special = _special(model, data) if special is None else {name: int(token) for name, token in special.items()}
     if "first" in special:
         raise ValueError(
@@ -113,7 +113,7 @@ def attention_sinks(
             f"{special!r}; choose another name."
         )
     for name, token in special.items():
-        # Padding may have any id, hence the mask.
+        # Padding may have any id, so it is masked.
         missing = np.flatnonzero(~np.any((data.token_ids == token) & data.mask, axis=1))
         if missing.size:
             raise ValueError(
@@ -121,7 +121,7 @@ def attention_sinks(
                 "the token out, or the text."
             )
     dtype = dtype_of(model)
-    # Made for each batch: the targets are places in its texts, and are arrays of the measure, so nothing compiles anew.
+    # One measure for each batch: its targets are arrays of positions in the texts, so nothing is recompiled.
     measure = lambda ids, mask: Measure(layer=_measure_of(ids, mask, special, include_self, dtype))
     surveyed = survey(
         model,
@@ -133,7 +133,7 @@ def attention_sinks(
         store=store,
         say=say,
     )
-    # The last axis of each array is the target; an `Average` is a tuple of arrays, a number and perhaps None.
+    # The last axis of each array is the target; an `Average` is a tuple of arrays, a number and possibly None.
     split = lambda name: {
         target: Average(*(_pick(part, k) for part in surveyed.layers[name]))
         for k, target in enumerate(["first", *special])
@@ -146,7 +146,7 @@ class Activation(NamedTuple):
 
     **Attributes:**
 
-    - `received`: (layers, heads, n): the mean weight that token j is given, by all tokens, itself included.
+    - `received`: (layers, heads, n): the mean weight that token j receives from all tokens, including itself.
     - `token_ids`: (n,).
     - `words`: The tokens as strings; None if the model has no tokenizer.
     """
@@ -157,19 +157,19 @@ class Activation(NamedTuple):
 
 
 def token_activation(model: Model, text: str | Encoded, *, length: int | None = None) -> Activation:
-    r"""$\frac1n\sum_i w_{ij}$ of each token j of one text, by head and layer; adds up to 1 over the tokens.
+    r"""The weight $\frac1n\sum_i w_{ij}$ that each token j of a text receives, by head and layer; it sums to 1 over j.
 
-    A causal mask is part of what is received: a head without preference gives token j then $(H_n - H_{j-1})/n$,
-    `uniform_causal_sink(n, include_self=True)`, and only what exceeds that is a preference.
+    The weight depends on the causal mask: a head without preference then gives $(H_n - H_{j-1})/n$ to token j,
+    `uniform_causal_sink(n, include_self=True)`, and only the excess is a preference.
 
     **Arguments:**
 
     - `model`: The model that `load` returned.
-    - `text`: A text, or the `Encoded` of one.
+    - `text`: A text, or the `Encoded` form of one text.
 
     **Other arguments:**
 
-    - `length`: A longer text is cut to so many tokens; None is the positions of the model.
+    - `length`: The maximum number of tokens; None is the number of positions of the model.
 
     **Returns:**
 
@@ -177,7 +177,7 @@ def token_activation(model: Model, text: str | Encoded, *, length: int | None = 
 
     **Raises:**
 
-    - `ValueError` if it is not one text of at least two tokens.
+    - `ValueError` if `text` is not one text of at least two tokens.
 
     ??? cite "Source"
 
@@ -205,36 +205,36 @@ _RECEIVED = Measure(layer=_received)
 
 
 class _OfLayer(AbstractToldPairs):
-    """The mass of each target in each text, and its excesses; (batch, heads, targets)."""
+    """The mass of each target in each text, and its excesses, (batch, heads, targets)."""
 
     targets: Bool[Array, "batch targets n"]
     causal: Float[Array, "batch targets"]
     include_self: bool = eqx.field(static=True)
 
     def __call__(self, hidden: Array, attention: Maps, mask: Words, allowed: Pairs) -> dict[str, Array]:
-        # One head more, which attends uniformly to all that the mask of the layer allows.
+        # An additional head attends uniformly to all tokens that the mask of the layer allows.
         attention = jnp.concatenate([attention, uniform_map(allowed, attention.dtype)[:, None]], axis=1)
-        # Over texts and heads.
+        # The two `vmap` run over texts and heads.
         masses = jax.vmap(jax.vmap(lambda weights: sink_mass(weights, include_self=self.include_self)))(attention)
-        # `sink_mass` divides by the number of rows, and those of padding are zero.
+        # `sink_mass` divides by the number of rows, which includes the zero rows of padding.
         rows = jnp.sum(mask, axis=1).astype(attention.dtype)
-        # Multiplied by the n that `sink_mass` divided by, and divided by the words of the text.
+        # So the masses are multiplied by that number and divided by the number of words of the text.
         divisor = (mask.shape[1], rows) if self.include_self else (max(mask.shape[1] - 1, 1), rows - 1)
         masses = masses * (divisor[0] / divisor[1])[:, None, None]
-        # Targets are rows of booleans over places, so several places of one token are summed.
+        # Targets are rows of booleans over positions, so the positions of one token are summed.
         mass = einsum("bhn,btn->bht", masses, self.targets.astype(masses.dtype))
         mass, uniform = mass[:, :-1], mass[:, -1:]
         return {"mass": mass, "excess": mass - uniform, "causal": mass - self.causal[:, None, :]}
 
 
 def _measure_of(ids: np.ndarray, mask: np.ndarray, special: Mapping[str, int], include_self: bool, dtype: Any):
-    # 1 at the first word, wherever it stands: padding may be on the left.
+    # `place` is 1 at the first word, since padding may be on the left.
     place = np.cumsum(mask, axis=1)
     targets = np.stack([mask & (place == 1), *(mask & (ids == token) for token in special.values())], axis=1)
     causal = np.zeros(targets.shape[:2])
     for row, n in enumerate(mask.sum(axis=1)):
         uniform = np.asarray(uniform_causal_sink(int(n), include_self=include_self, dtype=jnp.result_type(float)))
-        # (targets, words) times (words,): the sum of the baseline over the places of each target.
+        # (targets, words) times (words,): the sum of the baseline over the positions of each target.
         causal[row] = targets[row][:, mask[row]] @ uniform
     return _OfLayer(jnp.asarray(targets), jnp.asarray(causal, dtype), include_self)
 
@@ -248,7 +248,7 @@ def _check_special(special: Any) -> None:
 
 
 def _special(model: Model, data: Encoded) -> dict[str, int]:
-    """[CLS] and [SEP], so far as the tokenizer has them and every text does."""
+    """The ids of [CLS] and [SEP], if the tokenizer has them and every text contains them."""
     if model.tokenizer is None:
         return {}
     known = {"[CLS]": model.tokenizer.cls_token_id, "[SEP]": model.tokenizer.sep_token_id}

@@ -1,12 +1,12 @@
-"""What the heads do along their eigenvectors: spectra of V and of Q^T K, and their directions.
+"""The spectra of the V and the Q^T K of each head, and the eigenvectors of V.
 
-The matrices are (d, d) of rank k or 2k, so their non-zero eigenvalues are those of small products: of W_O W_V, (k, k),
-because AB and BA share them; and, with [W_Q, W_K] = U R and U orthonormal, of the symmetric part of R_Q R_K^T, (2k,
-2k). Spectra of heads: Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), Section
-6.
+The matrices are (d, d) of rank k or 2k, so that their non-zero eigenvalues are those of small products: of W_O W_V,
+(k, k), because AB and BA share them; and, with [W_Q, W_K] = U R and U orthonormal, of the symmetric part of R_Q R_K^T,
+(2k, 2k). Spectra of heads: Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465),
+Section 6.
 
-Invariants: no (d, d) matrix is made; everything is in double precision on the host; biases and the scales of norms are
-left out.
+Invariants: no (d, d) matrix is formed; everything is computed in double precision on the host; biases and the scales of
+norms are left out.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from ..networks.head_matrices import head_matrices
 from ..networks.load import Model
 
 
-# Cholesky's factor, eight times faster than Householder's, squares the condition: some ten digits are left.
+# Cholesky's factor, eight times faster than Householder's, squares the condition number: about ten digits are left.
 _WELL_CONDITIONED = 1e-3
 
 
 class ValueSpectra(NamedTuple):
-    """The result of `value_spectra`; a block is a layer that has weights of its own.
+    """The result of `value_spectra`; a block is a layer with its own weights.
 
     **Attributes:**
 
-    - `value`: The eigenvalues of each head's $V_h = (W_V W_O)^T$ that need not be zero, (blocks, heads, k), complex,
-        the largest real part first.
-    - `query_key`: Those of the symmetric part of $B_h$, (blocks, heads, 2k or d), real, the largest first.
+    - `value`: The eigenvalues of $V_h = (W_V W_O)^T$ of each head that need not be zero, (blocks, heads, k), complex,
+        in decreasing order of the real part.
+    - `query_key`: The eigenvalues of the symmetric part of $B_h$, (blocks, heads, 2k or d), real, in decreasing order.
     - `beta`: The effective inverse temperature of each head, (blocks, heads).
-    - `order`: Which block each layer of the network is, (layers,).
+    - `order`: The index of the block of each layer of the network, (layers,).
     """
 
     value: np.ndarray
@@ -55,8 +55,8 @@ class Directions(NamedTuple):
 
     **Attributes:**
 
-    - `eigenvalues`: (top,), complex.
-    - `vectors`: Of unit length, (top, d), complex: `vector @ W_V @ W_O` is the eigenvalue times `vector`.
+    - `eigenvalues`: The eigenvalues, (top,), complex.
+    - `vectors`: The unit eigenvectors, (top, d), complex: `vector @ W_V @ W_O` is the eigenvalue times `vector`.
     """
 
     eigenvalues: np.ndarray
@@ -64,14 +64,14 @@ class Directions(NamedTuple):
 
 
 def value_spectra(model: Model) -> ValueSpectra:
-    r"""The spectra of $V_h = (W_V W_O)^\top$ and of the symmetric part of $B_h = W_Q W_K^\top$ scaled, for each head.
+    r"""The spectra of $V_h = (W_V W_O)^\top$ and of the symmetric part of the scaled $B_h = W_Q W_K^\top$ of each head.
 
     $V_h$ is (d, d) of rank at most k, the size of a head, and its non-zero eigenvalues are those of the (k, k) product
-    $W_O W_V$. The symmetric part of $B_h$ is of rank at most 2k: with $[W_Q, W_K] = U R$, U orthonormal, its non-zero
+    $W_O W_V$. The symmetric part of $B_h$ has rank at most 2k: with $[W_Q, W_K] = U R$, U orthonormal, its non-zero
     eigenvalues are those of the symmetric part of $R_Q R_K^\top$, which is (2k, 2k). The effective beta is
-    $\sqrt d\,\|\tfrac12(B_h + B_h^\top)\|_F$, as in `effective_beta`: the inverse temperature for tokens of the
-    length $\sqrt d$ that a layer norm gives them. Biases, and what a norm has learnt, are left out. In double
-    precision, on the host.
+    $\sqrt d\,\|\tfrac12(B_h + B_h^\top)\|_F$, as in `effective_beta`: the inverse temperature for tokens of norm
+    $\sqrt d$, as a layer norm makes them. Biases and the learnt scales of norms are left out. The spectra are computed
+    in double precision on the host.
 
     **Arguments:**
 
@@ -84,11 +84,11 @@ def value_spectra(model: Model) -> ValueSpectra:
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), Section 6 and the code
-        of its figures of ALBERT's heads, which has the scale $1/\sqrt k$ also for T5, whose scores have none.
+        of its figures of ALBERT's heads, which uses the scale $1/\sqrt k$ also for T5, whose scores are unscaled.
     """
     query, key_maps, value, output, scale = head_matrices(model)
     d = query.shape[2]
-    # One head at a time: eigenvalues of a stack would need one shape, and are not the cost.
+    # One head at a time: a stack would require equal shapes, and the loop is not the bottleneck.
     each = [(b, h) for b in range(query.shape[0]) for h in range(query.shape[1])]
     values = [product_spectrum(value[at], output[at]) for at in each]
     forms = [_form_spectrum(query[at], key_maps[at], scale) for at in each]
@@ -102,23 +102,23 @@ def value_spectra(model: Model) -> ValueSpectra:
 def value_directions(model: Model, head: int, *, block: int = 0, top: int = 5) -> Directions:
     r"""The eigenvectors of $V_h$ with the eigenvalues of largest real part, from the (k, k) product.
 
-    Along them the head moves tokens furthest apart from all others if nothing else acts; the theory of $e^{tV}$ sorts
-    its limits by them. With $W_V^\top W_O^\top y = \lambda y$ they are $W_O^\top y$. A complex pair spans a plane: take
-    the real and the imaginary part.
+    If nothing else acts, the head separates tokens fastest along these eigenvectors; the theory of $e^{tV}$ classifies
+    its limits by their eigenvalues. With $W_V^\top W_O^\top y = \lambda y$ the eigenvectors are $W_O^\top y$. A complex
+    pair spans a plane, which the real and the imaginary part span.
 
     **Arguments:**
 
     - `model`: The model that `load` returned.
-    - `head`: Which head, from 0.
+    - `head`: The index of the head, from 0.
 
     **Other arguments:**
 
-    - `block`: Which of the layers that have weights of their own.
-    - `top`: How many.
+    - `block`: The index of the layer, among those with their own weights.
+    - `top`: The number of eigenvectors.
 
     **Returns:**
 
-    A `Directions`. The sign of a vector, and the phase of a complex one, mean nothing.
+    A `Directions`. The sign of a real vector and the phase of a complex one are arbitrary.
 
     **Raises:**
 
@@ -127,22 +127,22 @@ def value_directions(model: Model, head: int, *, block: int = 0, top: int = 5) -
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), Theorems 3.1 to 5.1;
-        that they can be read as words is asked in Peat, *Clustering in Transformers*, Section 5.
+        Peat, *Clustering in Transformers*, Section 5, asks if the eigenvectors can be read as words.
     """
     matrices = head_matrices(model)
     blocks, heads, _, k = matrices.value.shape
     for name, number, low, high in (("head", head, 0, heads - 1), ("block", block, 0, blocks - 1), ("top", top, 1, k)):
         check_integer(number, name, least=low, most=high, remedy="choose one of them")
     value, output = matrices.value[block, head], matrices.output[block, head]
-    # Of the transpose, whose right eigenvectors y satisfy W_V^T W_O^T y = lambda y.
+    # The transpose is decomposed, since its right eigenvectors y satisfy W_V^T W_O^T y = lambda y.
     decomposition: Any = np.linalg.eig((output @ value).T)
     eigenvalues = decomposition.eigenvalues.astype(np.complex128)
     small = decomposition.eigenvectors.astype(np.complex128)  # (k, k), columns
-    # The last key is the first to sort by: the largest real part, then, of a conjugate pair, the positive imaginary
-    # part.
+    # `lexsort` sorts by its last key first: by the real part, then, within a conjugate pair, the positive imaginary
+    # part comes first.
     chosen = np.lexsort((-eigenvalues.imag, -eigenvalues.real))[:top]
     vectors = small[:, chosen].T @ output
-    # An eigenvector of eigenvalue 0 may be mapped to zero by W_O^T, and stays zero.
+    # W_O^T may map an eigenvector with eigenvalue 0 to zero, which stays zero.
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return Directions(eigenvalues[chosen], vectors / np.where(lengths > 0, lengths, 1.0))
 
@@ -154,13 +154,13 @@ def _form_spectrum(query: np.ndarray, key_maps: np.ndarray, scale: float) -> Any
 
 
 def _triangle(columns: np.ndarray) -> np.ndarray:
-    """R with columns = U R, U orthonormal; from the products of the columns where that loses few digits."""
+    """R with columns = U R, U orthonormal, computed from the Gram matrix of the columns where that loses few digits."""
     d, count = columns.shape
     # More columns than rows have no Cholesky factor: their Gram matrix is singular.
     if count <= d:
         with contextlib.suppress(np.linalg.LinAlgError):
             factor = np.linalg.cholesky(columns.T @ columns).T
-            # The ratio of the diagonal estimates the condition of the columns; where it is small, the QR below is used.
+            # The ratio of the diagonal estimates the conditioning of the columns; if it is small, QR is used below.
             diagonal = np.diag(factor)
             if diagonal.min() > _WELL_CONDITIONED * diagonal.max():
                 return factor

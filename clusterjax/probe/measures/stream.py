@@ -1,10 +1,10 @@
-"""Runs a network on a batch and keeps what is asked for: everything, or what a measure makes of each layer.
+"""Running a network on a batch and keeping a chosen measurement of each layer, or everything.
 
-`stream` calls the functions of a `Measure` inside the scan over layers, so that hidden states and attention of a layer
-are measured while they exist and not stored; `trace` is the measure that returns everything.
+`stream` calls the functions of a `Measure` inside the scan over layers, so that the hidden states and the attention of
+a layer are measured while they exist and not stored; `trace` is the measure that returns everything.
 
-Invariants: L layers give L + 1 levels and L attentions; memory is that of one layer and of what the measure returns;
-one compilation serves all batches of one shape, because the network's parameters are arguments of the program.
+Invariants: L layers give L + 1 levels and L attentions; memory is that of one layer plus the results of the measure;
+one compilation serves all batches of one shape, because the parameters of the network are arguments of the program.
 """
 
 from abc import abstractmethod
@@ -28,14 +28,14 @@ from ..networks.load import Model, check_model
 LEVEL, LAYER = "a function of hidden and mask", "a function of hidden, attention and mask"
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
-# What a measure of a layer is given: attention, which tokens are words, which pairs of words the layer allows.
+# The arguments of a measure of a layer: attention, the words among the tokens, and the allowed pairs of words.
 Maps: TypeAlias = Float[Array, "batch heads n n"]
 Words: TypeAlias = Bool[Array, "batch n"]
 Pairs: TypeAlias = Bool[Array, "batch n n"]
 
 
 class AbstractToldPairs(AbstractPart):
-    """A function of a layer that is given one argument more: between which words the mask of the layer allows
+    """A function of a layer with an additional argument: the pairs of words between which the mask of the layer allows
     attention, (batch, n, n)."""
 
     @abstractmethod
@@ -44,22 +44,22 @@ class AbstractToldPairs(AbstractPart):
 
 
 class Measure(AbstractPart):
-    """What `stream` computes on its way through a network.
+    """The functions that `stream` evaluates during the forward pass of a network.
 
-    A network of L layers has L + 1 levels of hidden states, before its layers and after each, and L attentions. So
-    there are two functions: what to make of a level, and what to make of a layer, whose attention is never missing.
-    Both may return any PyTree of arrays. They are compiled with the network: pass the same `Measure` again, or one with
-    the same functions, and nothing compiles anew. A function that is an `eqx.Module` may hold arrays, which may change.
+    A network of L layers has L + 1 levels of hidden states, before its layers and after each, and L attentions. Hence
+    there are two functions, one of a level and one of a layer, whose attention always exists. Both may return any
+    PyTree of arrays. They are compiled with the network: passing the same `Measure`, or one with the same functions,
+    does not trigger compilation. A function that is an `eqx.Module` may hold arrays, whose values may change.
 
     **Arguments:**
 
-    - `level`: `level(hidden, mask)`, with `hidden` (batch, n, d) and `mask` (batch, n), True at words; None for none.
+    - `level`: `level(hidden, mask)`, with `hidden` (batch, n, d) and `mask` (batch, n), True at words; or None.
     - `layer`: `layer(hidden, attention, mask)`, with the `hidden` that enters the layer and its `attention`
-        (batch, heads, n, n); None for none.
+        (batch, heads, n, n); or None.
 
     **Raises:**
 
-    - `ValueError` if one of them is no function of two, or of three arguments.
+    - `ValueError` if `level` is not a function of two arguments, or `layer` not one of three.
     """
 
     level: Callable[..., Any] | None = None
@@ -78,8 +78,8 @@ class Streamed(eqx.Module):
 
     **Attributes:**
 
-    - `levels`: What `level` returned, its arrays stacked along a new first axis, (L + 1, ...).
-    - `layers`: What `layer` returned, likewise, (L, ...).
+    - `levels`: The results of `level`, their arrays stacked along a new first axis, (L + 1, ...).
+    - `layers`: The results of `layer`, stacked likewise, (L, ...).
     """
 
     levels: PyTree
@@ -87,12 +87,12 @@ class Streamed(eqx.Module):
 
 
 class Trace(eqx.Module):
-    """Everything that a network does to a batch, as `trace` returns it.
+    """The result of `trace`: all hidden states and attentions of a batch.
 
     **Attributes:**
 
     - `hidden`: The hidden states before the layers and after each, (batch, layers + 1, n, d); zero at padding.
-    - `attention`: The attention of each layer, (batch, layers, heads, n, n). Each row of a word sums to 1, over words;
+    - `attention`: The attention of each layer, (batch, layers, heads, n, n). The row of a word sums to 1 over words;
         the rows and columns of padding are zero.
     - `mask`: True at words, (batch, n).
     """
@@ -110,22 +110,22 @@ def stream(
     *,
     token_types: _Batch | None = None,
 ) -> Streamed:
-    """Runs a model on a batch and measures each level and each layer where it is, keeping nothing else.
+    """Run a model on a batch, evaluate a measure at each level and layer, and keep only its results.
 
-    The memory is that of one layer and of what the measure returns; it does not grow with depth x n^2. One compilation
+    Memory is that of one layer plus the results of the measure; it does not grow with depth x n^2. One compilation
     serves all batches of the same shape.
 
     **Arguments:**
 
     - `model`: The model that `load` returned.
-    - `token_ids`: (batch, n), integers; or all that `encode`, or a tokenizer of `transformers`, returns, with its mask.
-    - `mask`: (batch, n), true at words and false at padding; None if nothing is padding. Padding may stand anywhere:
-        positions count from the first word of a text, and padding is none, as in `generate` of `transformers`.
+    - `token_ids`: (batch, n), integers; or the result of `encode` or of a tokenizer of `transformers`, with its mask.
+    - `mask`: (batch, n), true at words and false at padding; None if nothing is padding. Padding may be anywhere: as in
+        `generate` of `transformers`, positions count the words of a text from the first one and skip padding.
     - `measure`: A `Measure`.
 
     **Other arguments:**
 
-    - `token_types`: (batch, n), for ALBERT; None is all 0.
+    - `token_types`: (batch, n), for ALBERT; None means all 0.
 
     **Returns:**
 
@@ -134,18 +134,18 @@ def stream(
 
     **Raises:**
 
-    - `ValueError` if the batch is empty or of another shape, a text has no words, or an id is not of the vocabulary.
+    - `ValueError` if the batch is empty or has another shape, a text has no words, or an id is not in the vocabulary.
 
-    **Warns:** if texts are longer than the positions of the model: they are cut, and counted.
+    **Warns:** if texts exceed the positions of the model and are cut; the warning states their number.
     """
     return Streamed(*_run(model, token_ids, mask, token_types, measure)[0])
 
 
 def trace(model: Model, token_ids: _Batch, mask: _Batch | None = None, *, token_types: _Batch | None = None) -> Trace:
-    """All hidden states and attentions of a batch, in the order of `transformers`.
+    """Returns all hidden states and attentions of a batch, in the order of `transformers`.
 
-    Memory grows with depth x n^2; for many texts, or long ones, `stream` measures as it goes. An ALBERT whose groups
-    have several layers counts each of them, as versions 5 of `transformers` do.
+    Memory grows with depth x n^2; for many or long texts, use `stream`. In an ALBERT whose groups have several layers,
+    each of these counts as a layer, as in version 5 of `transformers`.
 
     **Arguments:**
 
@@ -161,7 +161,7 @@ def trace(model: Model, token_ids: _Batch, mask: _Batch | None = None, *, token_
 
     **Raises:**
 
-    - `ValueError` as in `stream`.
+    - `ValueError` in the cases of `stream`.
 
     ??? cite "Source"
 
@@ -172,31 +172,31 @@ def trace(model: Model, token_ids: _Batch, mask: _Batch | None = None, *, token_
     return Trace(hidden, attention, words)
 
 
-# At module level, so that each `trace` finds the program compiled by the first.
+# A module-level constant, so that each `trace` finds the program compiled by the first.
 _EVERYTHING = Measure(lambda hidden, mask: hidden, lambda hidden, attention, mask: attention)
 
 
 def _run(
     model: Model, token_ids: Any, mask: Any, token_types: Any, measure: Measure, batch_first: bool = False
 ) -> tuple[tuple[Any, Any], Array]:
-    # A plain function would be taken for `level` by mistake, and say nothing of layers.
+    # Without this check a plain function would be taken for `level`.
     check_instance(measure, "measure", Measure, "a Measure", "pass Measure(level=...), say")
     batch = check_batch(check_model(model), token_ids, mask, token_types)
-    # Split so that the arrays are traced; a network closed over would be compiled into the program as constants.
+    # The network is split so that its arrays are traced; a closure would compile them into the program as constants.
     form, state = nnx.split(model.network)
     return _measure(form, state, batch, measure, batch_first), batch.mask
 
 
 @eqx.filter_jit
 def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: bool) -> tuple[Any, Any]:
-    # The network again, now with traced parameters.
+    # The network is rebuilt with traced parameters.
     (token_ids, mask, token_types, moved), network = batch, nnx.merge(form, state)
-    # None is a PyTree without leaves, so that nothing is stacked for it.
+    # None is a PyTree without leaves, so a missing function adds nothing to the scan.
     level = (lambda *_: None) if measure.level is None else partial(call_traced, measure.level, "level", LEVEL)
     layer = (lambda *_: None) if measure.layer is None else partial(call_traced, measure.layer, "layer", LAYER)
-    # What the mask of the layer allows is for those that ask for it.
+    # The allowed pairs are passed only to an `AbstractToldPairs`.
     told = 4 if isinstance(measure.layer, AbstractToldPairs) else 3
-    # The measure sees the hidden states that enter a layer: levels 0 to L - 1. Level L is what comes out of the last.
+    # The scan measures the hidden states that enter each layer: levels 0 to L - 1. Level L is the output of the last.
     last, (levels, layers) = run_layers_measured(
         network,
         mask,
@@ -206,7 +206,7 @@ def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: b
     )
     with_last = lambda earlier, last_level: jnp.concatenate([earlier, jnp.asarray(last_level)[None]])
     levels = jtu.tree_map(with_last, levels, level(last, mask))
-    # The scan stacks layers along the first axis; `trace` gives the batch first, as transformers does.
+    # The scan stacks layers along the first axis; `trace` moves the batch to the front, as transformers does.
     if batch_first:
         levels, layers = jtu.tree_map(lambda leaf: jnp.moveaxis(leaf, 0, 1), (levels, layers))
     return levels, layers

@@ -1,10 +1,10 @@
-"""One measure over many texts: batches of few shapes, sums in double precision, a file to go on from.
+"""One measure over many texts: batches of few shapes, sums in double precision, and a file from which to resume.
 
-Texts go through `stream` in batches of one size, whose width is the longest text rounded up to a power of two; what
-the measure returns for each text is added to a `Tally`, and the tally is written after each batch.
+Texts go through `stream` in batches of one size, whose width is the longest text rounded up to a power of two. The
+results of the measure for each text are added to a `Tally`, which is written after each batch.
 
-Invariants: memory does not grow with the number of texts, but for what `keep` names; a killed run goes on and gives
-the same numbers bit for bit; a store of another network, other texts or other settings is refused.
+Invariants: memory does not grow with the number of texts, except for the statistics in `keep`; an interrupted run
+resumes with results that are identical bit for bit; a store of another network, other texts or settings is refused.
 """
 
 import hashlib
@@ -57,10 +57,10 @@ class Survey(NamedTuple):
 
     **Attributes:**
 
-    - `levels`: For each statistic of the levels an `Average`, its arrays (layers + 1, ...).
-    - `layers`: For each statistic of the layers an `Average`, its arrays (layers, ...).
-    - `resampled`: For each statistic that was resampled the means of the replicates, (replicates, levels, ...).
-    - `texts`: How many texts there were.
+    - `levels`: An `Average` for each statistic of the levels, its arrays (layers + 1, ...).
+    - `layers`: An `Average` for each statistic of the layers, its arrays (layers, ...).
+    - `resampled`: The means of the replicates for each resampled statistic, (replicates, levels, ...).
+    - `texts`: The number of texts.
     """
 
     levels: dict[str, Average]
@@ -91,36 +91,35 @@ def survey(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Survey:
-    """The mean over texts, and its standard error, of what a measure finds at each level and layer.
+    """The mean over texts, and its standard error, of a measure at each level and layer.
 
-    The texts go through `stream` in batches that are cut to the longest text in them, rounded up to a power of two: a
-    few shapes, and one compilation for each. Nothing is kept but the sums, so that memory does not grow with
-    depth x n^2, nor with the number of texts, except for what `keep` names. With a `store` the sums are written after
-    each batch, in one piece; a run that was killed goes on from there, and its numbers are those of a run that was
-    not, bit for bit.
+    The texts go through `stream` in batches that are cut to their longest text, rounded up to a power of two: a few
+    shapes, with one compilation for each. Only sums are kept, so that memory grows neither with depth x n^2 nor with
+    the number of texts, except for the statistics in `keep`. With a `store` the sums are written atomically after each
+    batch; an interrupted run resumes from there, and its numbers equal those of an uninterrupted run, bit for bit.
 
     **Arguments:**
 
     - `model`: The model that `load` returned.
-    - `texts`: The texts, or the `Encoded` of them, for a model without a tokenizer, or what a tokenizer of
-        `transformers` returns. At least two tokens each.
-    - `measure`: A `Measure` whose functions return dictionaries, by the name of a statistic, of arrays with one row a
-        text, (batch, ...), to which padding has contributed nothing. Or a function of (token_ids, mask) that makes
-        one for each batch, the same but for its arrays. Padding stands behind the words in all that they are given.
+    - `texts`: The texts, or their `Encoded` form (required for a model without a tokenizer), or the result of a
+        tokenizer of `transformers`. Each text has at least two tokens.
+    - `measure`: A `Measure` whose functions return dictionaries from the names of statistics to arrays with one row per
+        text, (batch, ...), to which padding has contributed nothing. Or a function of (token_ids, mask) that returns
+        such a `Measure` for each batch; these may differ only in their arrays. All padding is behind the words.
 
     **Other arguments:**
 
-    - `length`: Longer texts are cut to so many tokens, at least two; None is the positions of the model. Strings are
-        cut by the tokenizer, so that the last special token stays; an `Encoded` loses the tokens from there on.
-    - `batch_size`: Texts in a batch.
+    - `length`: The maximum number of tokens, at least two; None is the number of positions of the model. Strings are
+        cut by the tokenizer, so that the last special token stays; an `Encoded` loses the tokens after the maximum.
+    - `batch_size`: The number of texts in a batch.
     - `keep`: Names of statistics of which the value of each text is kept, `Average.values`.
     - `resample`: Names of statistics of which the means over resampled texts are kept.
-    - `replicates`: (replicates, texts): how often each text is in each resample; see `bootstrap_counts`.
-    - `settings`: What the measure was asked for, to be written in JSON: a store of other settings is refused,
-        and so is one of other statistics, or of which others were kept or resampled.
-    - `finite`: Whether a text is refused whose hidden states overflow; else its statistics are what comes of them.
-    - `store`: A file (safetensors with JSON in its header) to go on from; None for none.
-    - `say`: Is given a line of progress for each batch.
+    - `replicates`: (replicates, texts): the multiplicity of each text in each resample; see `bootstrap_counts`.
+    - `settings`: The settings of the measure, written as JSON: a store with other settings is refused, and so is a
+        store with other statistics, or with other statistics kept or resampled.
+    - `finite`: If True, a text whose hidden states overflow is refused; otherwise its statistics are not finite.
+    - `store`: A file (safetensors with JSON in its header) to write and to resume from; None for no file.
+    - `say`: A function that receives a line of progress for each batch.
 
     **Returns:**
 
@@ -129,8 +128,8 @@ def survey(
     **Raises:**
 
     - `ValueError` if there are no texts, one has fewer than two tokens, the model has no tokenizer for them, `length`
-        is below 2 or beyond the positions, hidden states are not finite, the store is of other settings, texts or
-        weights, or it cannot be written (the one of the batch before stays).
+        is below 2 or beyond the positions, hidden states are not finite, the store belongs to other settings, texts or
+        weights, or it cannot be written (the version of the previous batch stays).
 
     **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
@@ -145,15 +144,15 @@ def survey(
     check_flag(finite, "finite")
     _check_settings(settings)
     check_concrete(replicates, "replicates")
-    # All texts are encoded at once, (texts, longest): token ids are small beside hidden states.
+    # All texts are encoded at once, (texts, longest): token ids need little memory compared with hidden states.
     data = encoded(model, texts, length)
     if replicates is not None:
         check_array(replicates, "replicates", shape=("replicates", len(data.mask)), integers=True, least=0)
         replicates = np.asarray(replicates)
-    # Fewer texts than a batch: no copies to fill it up.
+    # With fewer texts than `batch_size`, no copies are needed to fill the batch.
     size = min(batch_size, len(data.mask))
     tally, path = Tally(), None if store is None else Path(store)
-    # Known before the first batch runs, so that a wrong name, or a store of other statistics, is refused at once.
+    # The names are known before the first batch, so that a wrong name or a store of other statistics is refused early.
     statistics = _names(model, measure, next(_batches(data, size, 0))) if path or keep or resample else []
     for argument, names in (("keep", keep), ("resample", resample)):
         unknown = sorted(set(names) - {name.split(".", 1)[1] for name in statistics})
@@ -161,33 +160,33 @@ def survey(
             told = f"{unknown[0]!r} is none of {statistics}"
             raise refusal(argument, "name statistics of the measure", told, "choose of these")
     asked: dict[str, Any] = {}
-    if path is not None:  # reading all weights takes longer than a short text
+    if path is not None:  # reading all weights takes longer than running a short text
         asked = {"model": fingerprint(model, data.mask.shape[1]), "texts": digest(data), "batch_size": size}
         asked |= settings or {}
         asked |= {"keep": sorted(keep), "statistics": statistics}
         if replicates is not None:
             asked |= {"resample": sorted(resample), "replicates": digest([replicates])}
-    # `restore` compares the settings entry by entry, and names the first that differs.
+    # `restore` compares the settings entry by entry and names the first difference.
     if path is not None and path.exists():
         tally.restore(path, asked, asked["statistics"], most=len(data.mask), finite=finite)
         say(f"resuming after {tally.texts} of {len(data.mask)} texts")
     for rows, ids, mask in _batches(data, size, tally.texts):
         made = _made(measure, ids, mask)
-        # Whether hidden states are finite is measured beside `level`, in the same pass.
+        # The finiteness of hidden states is measured together with `level`, in the same pass.
         streamed = stream(model, ids, mask, Measure(_WithFinite(made.level), made.layer))
         if finite:
-            # Only the rows of this batch's texts: the last batch is filled up with copies.
+            # Only the rows of this batch's texts: copies fill the last batch.
             _check_finite(model, np.asarray(streamed.levels[_FINITE])[:, : len(rows)], rows)
-        # It is no statistic of the caller's.
+        # The finiteness is not a statistic of the caller.
         streamed.levels.pop(_FINITE)
         _check_rows(streamed.layers or {}, len(mask), axis=1)
         for kind, by_name in (("levels", streamed.levels), ("layers", streamed.layers)):
             for name, array in (by_name or {}).items():
-                # (levels, texts, ...) to (texts, levels, ...), without the copies that fill up the batch.
+                # (levels, texts, ...) to (texts, levels, ...), without the copies that fill the batch.
                 each = np.moveaxis(np.asarray(array), 1, 0)[: len(rows)]
                 weights = replicates[:, rows] if replicates is not None and name in resample else None
                 tally.add(f"{kind}.{name}", each, keep=name in keep, weights=weights)
-        # After all statistics of the batch are added, then written: a file never holds half of a batch.
+        # The count rises after all statistics are added, and then the file is written: it never holds half a batch.
         tally.texts += len(rows)
         if path is not None:
             tally.save(path, asked)
@@ -196,14 +195,14 @@ def survey(
 
 
 def check_texts(texts: Any, name: str) -> Any:
-    """`texts`, if they are an `Encoded` or a list of texts."""
+    """Returns `texts` if they are an `Encoded` or a list of texts, and raises a ValueError otherwise."""
     whole = isinstance(texts, Encoded) or isinstance(texts, Mapping) and "input_ids" in texts
     return texts if whole else check_sequence(texts, name, str, "texts")
 
 
 def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], length: int | None = None) -> Encoded:
-    """The texts as one batch, padded on the right wherever they were, no longer than `length` and the positions, each
-    of at least two tokens."""
+    """The texts as one batch, padded on the right, with at most `length` tokens and at most the number of positions,
+    each of at least two tokens."""
     limit = check_model(model).max_positions
     if length is not None:
         length = check_integer(length, "length", least=2, most=limit, remedy="pass None for the positions of the model")
@@ -220,7 +219,7 @@ def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], le
         texts = Encoded(texts.token_ids[:, :length], texts.mask[:, :length])
     batch = check_batch(model, texts.token_ids, texts.mask, None)
     ids, mask = np.asarray(batch.token_ids), np.asarray(batch.mask)
-    # Statistics over pairs of tokens divide by the number of pairs, which is 0 for one token.
+    # Statistics over pairs of tokens divide by the number of pairs, which is 0 for a single token.
     short = np.flatnonzero(mask.sum(axis=1) < 2)
     if short.size:
         raise ValueError(f"texts must have at least two tokens each, but text {short[0]} has one; leave it out.")
@@ -228,12 +227,12 @@ def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], le
 
 
 def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarray:
-    """(replicates, texts): how often each text is drawn if so many are drawn with replacement; int32.
+    """The number of times each text is drawn in each resample with replacement, (replicates, texts), int32.
 
     **Arguments:**
 
     - `key`: PRNG key.
-    - `replicates`, `texts`: How many of each.
+    - `replicates`, `texts`: The number of resamples and of texts.
 
     **Returns:**
 
@@ -241,7 +240,7 @@ def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarr
 
     **Raises:**
 
-    - `ValueError` if `replicates` or `texts` is not a positive integer, or `key` is no PRNG key.
+    - `ValueError` if `replicates` or `texts` is not a positive integer, or `key` is not a PRNG key.
 
     ??? cite "Source"
 
@@ -253,18 +252,18 @@ def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarr
 
 
 def fingerprint(model: Model, n: int | None = None) -> str:
-    """A hash of the network: its sizes, depth and heads, its weights, which parts are knocked out, and, for texts of
-    `n` tokens, who attends to whom; without `n` a mask that was given is left out."""
+    """A hash of the network: its sizes, depth and heads, its weights, its knocked-out parts, and, for texts of `n`
+    tokens, its attention mask; without `n` a mask of `with_mask` is left out."""
     network = model.network
     hasher = hashlib.sha256(repr((_sizes_said(network.sizes), network.depth, network.num_heads)).encode())
-    # In the order of the tree, which is that of the names: the same weights always give the same hash.
+    # The leaves are in the order of their names, so that the same weights always give the same hash.
     for leaf in jtu.tree_leaves(nnx.state(network)):
         hasher.update(np.ascontiguousarray(leaf).tobytes())
     if network.gains is not None:
-        # Their numbers are among the leaves, but not of which part they are.
+        # The leaves include the gains but not the names of their parts.
         named = [name for name, gain in zip(network.gains._fields, network.gains, strict=True) if gain is not None]
         hasher.update(repr(named).encode())
-    # A mask is no weight. Nothing is added where all attend to all, so that files of 0.1.0 are still read.
+    # A mask is not a leaf. A full mask adds nothing, so that files of version 0.1.0 remain readable.
     context = network.context(1) if n is None else network.shared_context(n)
     if context.causal:
         hasher.update(b"causal")
@@ -274,7 +273,7 @@ def fingerprint(model: Model, n: int | None = None) -> str:
 
 
 def _sizes_said(sizes: Any) -> Any:
-    """The sizes, with functions by their names: what `repr` says of a function is another in each process."""
+    """The sizes, with functions replaced by their names, since the `repr` of a function differs between processes."""
     if not any(map(callable, sizes)):
         return sizes
     name = lambda entry: f"{entry.__module__}.{getattr(entry, '__qualname__', type(entry).__name__)}"
@@ -282,12 +281,12 @@ def _sizes_said(sizes: Any) -> Any:
 
 
 def dtype_of(model: Model) -> np.dtype:
-    """The dtype of the weights, and so of all hidden states."""
+    """The dtype of the weights, and thus of all hidden states."""
     return np.dtype(jtu.tree_leaves(nnx.state(model.network, nnx.Param))[0].dtype)
 
 
 class _WithFinite(eqx.Module):
-    """A function of a level: the statistics of `level`, and whether the hidden states of each text are finite."""
+    """A function of a level: the statistics of `level`, and True for each text whose hidden states are finite."""
 
     level: Callable[..., Any] | None
 
@@ -308,7 +307,7 @@ def _check_finite(model: Model, finite: Bool[np.ndarray, "levels texts"], rows: 
 
 
 def _check_rows(statistics: Any, texts: int, axis: int = 0) -> dict[str, Any]:
-    """What a measure returned, if it is a dictionary of arrays with one row per text along `axis`."""
+    """Returns the result of a measure, checked to be a dictionary of arrays with one row per text along `axis`."""
     has_rows = lambda array: np.shape(array)[axis : axis + 1] == (texts,)
     if not isinstance(statistics, dict) or not all(map(has_rows, statistics.values())):
         what = "some have other rows" if isinstance(statistics, dict) else f"one returns {shown(statistics)}"
@@ -326,7 +325,7 @@ def _made(measure: Any, ids: np.ndarray, mask: np.ndarray) -> Measure:
 
 def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[str]:
     """The names of all statistics of a measure, without running the network."""
-    # Shapes alone, by `eval_shape`: no network runs, and nothing is compiled.
+    # `eval_shape` computes shapes alone: no network runs, and nothing is compiled.
     made, (size, n), dtype = _made(measure, *batch[1:]), batch[1].shape, dtype_of(model)
     hidden = jax.ShapeDtypeStruct((size, n, model.network.sizes.hidden_size), dtype)
     attention = jax.ShapeDtypeStruct((size, model.num_heads, n, n), dtype)
@@ -341,7 +340,7 @@ def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.n
 
 
 def _survey_of(tally: Tally, resample: Sequence[str], replicates: np.ndarray | None) -> Survey:
-    # Names in the tally are levels.<name> and layers.<name>.
+    # Names in the tally have the form levels.<name> and layers.<name>.
     averages: dict[str, dict[str, Average]] = {"levels": {}, "layers": {}}
     resampled = {}
     for path in tally.names():
@@ -353,13 +352,13 @@ def _survey_of(tally: Tally, resample: Sequence[str], replicates: np.ndarray | N
 
 
 def _batches(data: Encoded, size: int, done: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The rows of each batch and its arrays; the last batch is filled up with copies, which are not counted."""
+    """The rows of each batch and its arrays; copies, which are not counted, fill the last batch."""
     for start in range(done, len(data.mask), size):
         rows = np.arange(start, min(start + size, len(data.mask)))
-        # Copies of the first row, so that the last batch has the shape of the others.
+        # Copies of the first row give the last batch the shape of the others.
         filled = np.concatenate([rows, np.full(size - len(rows), rows[0])])
         longest = int(np.flatnonzero(data.mask[rows].any(axis=0))[-1]) + 1
-        # A power of two: texts of up to 512 tokens give six widths, and so six programs at most.
+        # A power of two: texts of up to 512 tokens give six widths, hence at most six programs.
         width = min(data.mask.shape[1], max(_NARROWEST, 1 << (longest - 1).bit_length()))
         yield rows, data.token_ids[filled, :width], data.mask[filled, :width]
 
@@ -368,7 +367,7 @@ def digest(arrays: Sequence[np.ndarray]) -> str:
     """A hash of the arrays, with their shapes and dtypes."""
     hasher = hashlib.sha256()
     for array in arrays:
-        # Shape and dtype too: the same bytes may be another array.
+        # Shape and dtype are hashed too, since arrays with the same bytes may differ in them.
         hasher.update(repr((array.shape, str(array.dtype))).encode() + np.ascontiguousarray(array).tobytes())
     return hasher.hexdigest()
 
@@ -388,7 +387,7 @@ def _check_settings(settings: Any) -> None:
     remedy = "pass plain numbers and texts by name"
     check_instance(settings, "settings", dict, "a dictionary", remedy)
     try:
-        # Written and compared as JSON; what JSON cannot hold would never compare equal.
+        # Settings are written and compared as JSON; a value that JSON cannot represent would never compare equal.
         json.dumps(settings)
     except (TypeError, ValueError, RecursionError) as error:
         raise refusal("settings", "be what JSON can hold", f"that says: {error}", remedy) from error

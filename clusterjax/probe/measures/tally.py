@@ -1,11 +1,11 @@
-"""Means over texts that take one batch at a time, in double precision, and the file they are kept in.
+"""Means over texts, accumulated batch by batch in double precision, and the file that stores them.
 
-Mean and sum of squared deviations are updated batch by batch by the formula of Chan, Golub and LeVeque (*Algorithms
-for computing the sample variance*, The American Statistician, 1983), which does not cancel as sum(x^2) - n mean^2
-does.
+The mean and the sum of squared deviations are updated by the formula of Chan, Golub and LeVeque (*Algorithms for
+computing the sample variance*, The American Statistician, 1983), which avoids the cancellation of
+sum(x^2) - n mean^2.
 
-Invariants: the numbers after k batches do not depend on whether the run was stopped in between, bit for bit; each text
-counts as one; what is in the file is checked against what the run will need before anything is added to it.
+Invariants: the numbers after k batches are identical bit for bit for interrupted and uninterrupted runs; each text has
+the same weight; the content of the file is checked against the needs of the run before anything is added.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ _FILE = RunFile("store", "clusterjax survey", 1, "remove it, or choose another f
 
 
 class Average(NamedTuple):
-    """The mean of a statistic over texts, and how far it can be trusted.
+    """The mean of a statistic over texts, and its uncertainty.
 
     **Attributes:**
 
-    - `mean`: Each text counts as one, whatever its length.
-    - `spread`: The standard deviation between texts, with N - 1 in its divisor; NaN if there is one text.
-    - `texts`: N.
-    - `values`: The statistic of each text, (N, ...), for statistics of which it is kept; else None.
+    - `mean`: The mean, in which each text has the same weight, whatever its length.
+    - `spread`: The standard deviation between texts, with the divisor N - 1; NaN for one text.
+    - `texts`: The number N of texts.
+    - `values`: The value of each text, (N, ...), for statistics whose values are kept; otherwise None.
     """
 
     mean: np.ndarray
@@ -48,18 +48,18 @@ class Average(NamedTuple):
 
     @property
     def error(self) -> np.ndarray:
-        """The standard error of `mean`: `spread` divided by the root of N."""
-        # Of a statistic that is one number, NumPy's quotient would be a scalar.
+        """The standard error of `mean`: `spread` divided by the square root of N."""
+        # For a scalar statistic NumPy's quotient would be a scalar, not an array.
         return np.asarray(self.spread / np.sqrt(self.texts))
 
 
 class Clustered(NamedTuple):
-    """A mean, its standard error, and of how many independent units it is; see `clustered_error`.
+    """A mean, its standard error, and the number of independent units behind it; see `clustered_error`.
 
     **Attributes:**
 
-    - `mean`, `error`: Of the numbers.
-    - `units`: How many independent units they come from.
+    - `mean`, `error`: The mean of the numbers and its standard error.
+    - `units`: The number of independent units.
     """
 
     mean: np.ndarray
@@ -67,30 +67,30 @@ class Clustered(NamedTuple):
     units: int
 
     def above(self, than: float = 0.0, sigmas: float = 2.0) -> bool:
-        """Whether the mean, one number, is surely above another: a one-sided t-test over the units."""
+        """True if the mean, a scalar, is significantly above `than`: a one-sided t-test over the units."""
         return bool(self.mean - threshold(self.units - 1, sigmas) * self.error > than)
 
     def below(self, than: float = 0.0, sigmas: float = 2.0) -> bool:
-        """Whether it is surely below."""
+        """True if the mean, a scalar, is significantly below `than`: a one-sided t-test over the units."""
         return bool(self.mean + threshold(self.units - 1, sigmas) * self.error < than)
 
 
 def clustered_error(values: Any, units: Any | None = None) -> Clustered:
-    r"""The mean of numbers, and its standard error where numbers of one unit are not independent of each other.
+    r"""The mean of numbers, and its standard error if numbers of the same unit are dependent.
 
-    Passages of one article, facts of one relation, and texts that one training reads resemble each other: the errors
-    of their numbers do not average out as those of independent ones do. With the residuals $r_i = x_i - \bar x$ and G
-    units, the squared error of the mean of N numbers is $\frac{G}{G - 1} \sum_g (\sum_{i \in g} r_i)^2 / N^2$. Where
-    each number is a unit of its own this is their variance divided by N.
+    Passages of one article, facts of one relation, and texts of one training run resemble each other: the errors of
+    their numbers do not average out like independent errors. With the residuals $r_i = x_i - \bar x$ and G units, the
+    squared error of the mean of N numbers is $\frac{G}{G - 1} \sum_g (\sum_{i \in g} r_i)^2 / N^2$. If each number is
+    its own unit, this is the variance divided by N.
 
-    Every ± of the figures is this error: give the unit of each number here, and name how many units there are beside
-    the ± (`over` in `experiments/framework/experiment.py` does so for the claims of a figure).
+    Every ± of the figures is this error: give the unit of each number here, and state the number of units beside the ±
+    (`over` in `experiments/framework/experiment.py` does so for the claims of a figure).
 
     **Arguments:**
 
-    - `values`: (N, ...). A NaN is a number that a text does not have, and is left out.
-    - `units`: The unit of each number, (N,): the name or number of its article, relation or seed. None is for numbers
-        that are independent, each a unit of its own.
+    - `values`: (N, ...). NaN marks a number that a text does not have, and is left out.
+    - `units`: The unit of each number, (N,): the name or number of its article, relation or seed. None makes each
+        number its own unit, for independent numbers.
 
     **Returns:**
 
@@ -109,7 +109,7 @@ def clustered_error(values: Any, units: Any | None = None) -> Clustered:
     residuals = np.where(there, values - mean, 0.0)
     sums = np.zeros((len(names), *values.shape[1:]))
     np.add.at(sums, of, residuals)
-    # A unit whose numbers are all missing is none.
+    # A unit whose numbers are all missing does not count.
     held = np.zeros(sums.shape, bool)
     np.logical_or.at(held, of, there)
     counts = held.sum(axis=0)
@@ -123,16 +123,16 @@ def clustered_error(values: Any, units: Any | None = None) -> Clustered:
 
 
 def threshold(freedom: Any, sigmas: float = 2.0) -> Any:
-    """The quantile of Student's t with the tail probability of `sigmas` standard deviations of a normal number: how
-    many estimated standard errors are as improbable."""
-    import scipy.special  # when it is needed: its import takes as long as a small run
+    """The quantile of Student's t with the tail probability of `sigmas` standard deviations of a normal variable: the
+    number of estimated standard errors that is equally improbable."""
+    import scipy.special  # imported on demand: the import takes as long as a small run
 
     return -scipy.special.stdtrit(freedom, scipy.special.ndtr(-sigmas))
 
 
 def average_of(values: np.ndarray, units: Any | None = None) -> Average:
-    """The `Average` of one value per text, (N, ...); with `units`, its error is that of `clustered_error`, and its
-    spread the one that N independent texts of that error would have."""
+    """The `Average` of one value per text, (N, ...). With `units` its error is that of `clustered_error`, and its
+    spread that of N independent texts with this error."""
     tally = Tally()
     tally.add("it", values, keep=True)
     tally.texts = len(values)
@@ -141,15 +141,15 @@ def average_of(values: np.ndarray, units: Any | None = None) -> Average:
 
 
 def of_units(average: Average, units: Any) -> Average:
-    """The same mean with the error of `clustered_error` and the spread that as many independent texts of that error
-    would have; without the values of texts it stays as it is."""
+    """The average with the error of `clustered_error`, and the spread of as many independent texts with this error; an
+    average without the values of texts is returned unchanged."""
     if average.values is None:
         return average
     return average._replace(spread=clustered_error(average.values, units).error * np.sqrt(average.texts))
 
 
 def units_of(units: Any | None, texts: int) -> np.ndarray:
-    """The number of the unit of each text, from 0, (texts,); without `units` each text is one."""
+    """The index of the unit of each text, from 0, (texts,); without `units` each text is its own unit."""
     if units is None:
         return np.arange(texts)
     remedy = "pass an integer for each text, the same for passages of one article"
@@ -169,11 +169,11 @@ class Tally:
         self.arrays: dict[str, np.ndarray] = {}
 
     def add(self, name: str, rows: Any, *, keep: bool = False, weights: np.ndarray | None = None) -> None:
-        """Add a batch, (texts in it, ...); the caller raises `texts` when the statistics of all names are added."""
-        # In C order, that of rows read from a store: NumPy adds up in memory order, so that the sums are bitwise equal.
+        """Add a batch, (texts in it, ...); the caller increases `texts` after the statistics of all names are added."""
+        # C order, like rows read from a store: NumPy sums in memory order, so that the sums are bitwise equal.
         rows = np.array(rows, np.float64, order="C")
         before, new = self.texts, len(rows)
-        # Where states may overflow (a network without its norms) the statistics are NaN, of which NumPy need not warn.
+        # Where states overflow (a network without its norms) the statistics are NaN, without a warning from NumPy.
         with np.errstate(invalid="ignore"):
             mean = np.mean(rows, axis=0)
             squares = np.sum((rows - mean) ** 2, axis=0)
@@ -186,39 +186,39 @@ class Tally:
         if keep:
             self.append(f"{name}/values", rows)
         if weights is not None:
-            # (replicates, ...): each replicate is the same texts with other integer weights, so only its sum is needed.
+            # (replicates, ...): a replicate only changes the integer weights of the texts, so its sum suffices.
             sums = np.tensordot(weights.astype(np.float64), rows, axes=1)
             self.arrays[f"{name}/sums"] = self.arrays.get(f"{name}/sums", 0.0) + sums
 
     def average(self, name: str) -> Average:
-        """The mean of a statistic, its spread between texts, and its values where they are kept."""
+        """The mean of a statistic, its spread between texts, and its values if they are kept."""
         squares = self.arrays[f"{name}/squares"]
-        # Of one text no spread can be estimated: NaN, and not the 0 that would look like certainty.
+        # One text gives no estimate of the spread: NaN, because 0 would suggest certainty.
         spread = np.sqrt(squares / (self.texts - 1)) if self.texts > 1 else np.full_like(squares, np.nan)
         return Average(self.arrays[f"{name}/mean"], spread, self.texts, self.arrays.get(f"{name}/values"))
 
     def resampled(self, name: str, totals: np.ndarray) -> np.ndarray:
-        """The mean of each replicate, (replicates, ...), once all texts are in; `totals` are the sums of weights."""
+        """The mean of each replicate, (replicates, ...), after all texts; `totals` are the sums of the weights."""
         sums = self.arrays[f"{name}/sums"]
         return sums / totals.reshape(-1, *(1,) * (sums.ndim - 1))
 
     def names(self) -> list[str]:
-        """The statistics that have been added."""
+        """The names of the statistics that have been added."""
         return [entry.removesuffix("/mean") for entry in self.arrays if entry.endswith("/mean")]
 
     def append(self, name: str, rows: np.ndarray) -> None:
-        """Append rows to an array; without one, start it."""
+        """Append rows to an array, or start the array."""
         previous = self.arrays.get(name)
         self.arrays[name] = rows if previous is None else np.concatenate([previous, rows])
 
     def save(self, path: Path, settings: dict[str, Any]) -> None:
-        """Write everything to `path` in one piece.
+        """Write everything to `path` atomically.
 
         **Raises:**
 
-        - `ValueError` if it cannot be written; what was there stays.
+        - `ValueError` if the file cannot be written; the previous file stays.
         """
-        # Written beside the old file and renamed over it, so that a kill leaves one of the two.
+        # The new file is written beside the old one and renamed, so that an interruption leaves one of the two.
         _FILE.write(path, self.arrays, settings, texts=self.texts)
 
     def restore(
@@ -230,27 +230,27 @@ class Tally:
         most: int = 2**62,
         finite: bool = True,
     ) -> None:
-        """Go on from `path`, of at most so many texts, with the statistics `names`; None is anything.
+        """Resume from `path`, with at most `most` texts and with the statistics `names`; None accepts any.
 
         **Raises:**
 
-        - `ValueError` if it is no such file, of other settings, which are named, or its numbers are not finite.
+        - `ValueError` if it is not such a file, has other settings, which are named, or numbers that are not finite.
         """
         header, arrays = _FILE.read(path, settings, {"texts": Within(int, 0, most)})
         fault = _wrong(arrays, names, header["texts"], finite)
         if fault is not None:
             raise ValueError(f"store must be whole, but in {path} {fault}; {_FILE.remedy}.")
-        # Last, so that a refused file leaves the tally empty.
+        # Assigned last, so that a refused file leaves the tally empty.
         self.texts, self.arrays = header["texts"], arrays
 
 
 def _wrong(arrays: dict[str, np.ndarray], names: Sequence[str] | None, texts: int, finite: bool) -> str | None:
-    """What is wrong with the arrays of a file; None if nothing is."""
+    """A description of the fault in the arrays of a file; None if there is none."""
     for entry, array in arrays.items():
-        # Sums are float64; a file of anything else was not written here.
+        # Sums are float64; a file with another dtype was not written by `save`.
         if array.dtype.kind != "f":
             return f"{entry!r} is of {array.dtype} in place of floats"
-        # A statistic that was not asked for is NaN throughout.
+        # A statistic that was not requested is NaN throughout.
         if finite and not np.all(np.isfinite(array)) and not np.all(np.isnan(array)):
             return f"{entry!r} holds NaN or infinity"
     for name in () if names is None or not texts else names:
@@ -258,7 +258,7 @@ def _wrong(arrays: dict[str, np.ndarray], names: Sequence[str] | None, texts: in
         shapes = [arrays[entry].shape if entry in arrays else None for entry in entries]
         values = arrays.get(f"{name}/values")
         parts = [array for entry, array in arrays.items() if entry.startswith(f"{name}/") and array.size]
-        # A statistic that was not asked for is NaN in its mean, its squares and its values alike.
+        # A statistic that was not requested is NaN in its mean, its squares and its values alike.
         if finite and len({bool(np.isnan(array).all()) for array in parts}) > 1:
             return f"{name!r} is NaN in one part and not in another"
         if None in shapes or shapes[0] != shapes[1]:

@@ -1,12 +1,12 @@
-r"""The mean of each neuron, and of each coordinate of the stream, over the tokens of each text: all layers in one pass.
+r"""The mean of each neuron and of each coordinate of the residual stream over the tokens of each text, in one pass.
 
-The first token is left out: in a causal network it has read nothing but itself, and where it is a sink its stream is a
-hundred times as long as the others and would be all of the mean.
+The first token is left out: in a causal network it attends only to itself, and where it is a sink its residual stream
+has a hundred times the norm of the others and would dominate the mean.
 
 Source: Radford, Jozefowicz, Sutskever, *Learning to generate reviews and discovering sentiment* (1704.01444), Section
-4, for units that tell sentiment; *Transformers, part 2*, slide 12.
+4: units that detect sentiment; *Transformers, part 2*, slide 12.
 
-Invariants: padding counts nowhere; the program holds one layer at a time, and one compilation serves all batches.
+Invariants: padding enters no mean; the program holds one layer at a time, and one compilation serves all batches.
 """
 
 from typing import Any, NamedTuple
@@ -26,12 +26,12 @@ BATCH = 16
 
 
 class UnitMeans(NamedTuple):
-    """Means over the tokens of each text, the first left out.
+    """Means over the tokens of each text, without the first token.
 
     **Attributes:**
 
-    - `neurons`: Of how strongly each neuron of the feed-forward fires, (texts, layers, m).
-    - `levels`: Of the stream before the layers and after each, (texts, layers + 1, d).
+    - `neurons`: The mean activation of each neuron of the feed-forward, (texts, layers, m).
+    - `levels`: The mean residual stream before the layers and after each, (texts, layers + 1, d).
     """
 
     neurons: Float[np.ndarray, "texts layers m"]
@@ -39,7 +39,7 @@ class UnitMeans(NamedTuple):
 
 
 def unit_means(model: Model, token_ids: Int[np.ndarray, "texts n"], mask: Bool[np.ndarray, "texts n"]) -> UnitMeans:
-    """The means of all units in each text.
+    """The means of all neurons and stream coordinates in each text.
 
     **Raises:**
 
@@ -54,10 +54,10 @@ def unit_means(model: Model, token_ids: Int[np.ndarray, "texts n"], mask: Bool[n
     form, state = nnx.split(model.network)
     parts = []
     for begin in range(0, len(token_ids), BATCH):
-        # Filled up with the last text, so that all batches have one shape and one program.
+        # Copies of the last text fill the last batch, so that all batches share one shape and one program.
         rows = np.minimum(np.arange(begin, begin + BATCH), len(token_ids) - 1)
         found = _means(form, state, jnp.asarray(token_ids[rows]), jnp.asarray(mask[rows]))
-        # The layers come first out of the scan.
+        # The scan returns layers along the first axis.
         parts.append([np.moveaxis(np.asarray(part), 0, 1)[: len(token_ids) - begin] for part in found])
     return UnitMeans(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 

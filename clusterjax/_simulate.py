@@ -1,8 +1,8 @@
 """`simulate`: integrates a field from tokens over times, by diffrax.
 
-`simulate` checks every argument and chooses the defaults, outside of `jit`; `_run` is compiled once for each structure
-of arguments. Invariants: times and tokens have the dtype of `x0`; what is saved is retracted to the field's space;
-every number of the field, of `x0` and of `args` is traced, so that its value never compiles anew.
+`simulate` checks all arguments and chooses the defaults, outside of `jit`; `_run` is compiled once for each structure
+of the arguments. Invariants: times and tokens have the dtype of `x0`; saved tokens are retracted to the space of the
+field; every number of the field, of `x0` and of `args` is traced, so that its value never compiles anew.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ from ._summation import Auto, Harmonic, summation_names
 from ._trajectory import Trajectory, with_error
 
 
-# What is used where nothing is passed, made once: a call outside of `jit` costs little more than its run.
+# The defaults are made once, so that a call outside of `jit` costs little more than its run.
 _ADAPTIVE = dfx.PIDController(rtol=1e-6, atol=1e-8)
 _EXPLICIT = dfx.Tsit5()
 _ADJOINT = dfx.RecursiveCheckpointAdjoint()
@@ -80,11 +80,12 @@ def simulate(
 ) -> Trajectory:
     r"""Integrate $\dot x = \text{field}(t, x, \text{args})$ from `x0` at `ts[0]`, and save the tokens at `ts`.
 
-    One trajectory of n tokens; map over many with `jax.vmap` or `equinox.filter_vmap` (the steps are then each run's
-    own, and the longest run decides the time). Tokens that are cut over devices by rows stay so, see `Sharded`.
-    Compiled once for each shape and structure: no value of beta, V or x0 compiles again. Differentiable in the field,
-    `x0` and `args`. Times and tokens have the dtype of `x0`. On the sphere `x0` is retracted first, and what is saved
-    is retracted. jax rounds a float64 `x0` to float32 unless `jax_enable_x64` is set: a warning says so, once.
+    The result is one trajectory of n tokens; `jax.vmap` or `equinox.filter_vmap` map over many (each run then has its
+    own steps, and the longest run determines the time). Tokens that are sharded over devices by rows remain so, see
+    `Sharded`. A run is compiled once for each shape and structure: no value of beta, V or x0 compiles again. It is
+    differentiable with respect to the field, `x0` and `args`. Times and tokens have the dtype of `x0`. On the sphere
+    `x0` is retracted first, and saved tokens are retracted. jax rounds a float64 `x0` to float32 unless
+    `jax_enable_x64` is set; one warning reports this.
 
     !!! example
 
@@ -102,40 +103,39 @@ def simulate(
     - `field`: The velocity, such as `AttentionField`; any sum or multiple of fields.
     - `x0`: Tokens, (n, d).
     - `ts`: The save times, (T,), strictly increasing, at least two; `ts[0]` is the start.
-    - `args`: Passed on to `field` and `save`.
+    - `args`: Passed to `field` and `save`.
 
     **Other arguments:**
 
-    - `solver`: Any diffrax solver; None is Tsit5 (with `noise`: `Retract(Heun())`), which is explicit: its steps stay
-        near 3 where tokens contract at rate 1. For very long, stiff runs, past t of about 1e4, pass the implicit
-        `Rodas5P()`: t = 1e8 then takes a few hundred steps, also for each of a batch.
+    - `solver`: Any diffrax solver; None is Tsit5 (with `noise`: `Retract(Heun())`), which is explicit: its steps remain
+        near 3 where tokens contract at rate 1. For very long, stiff runs, beyond t of about 1e4, pass the implicit
+        `Rodas5P()`: t = 1e8 then takes a few hundred steps, also for each run of a batch.
     - `stepsize_controller`: None is `PIDController(rtol=1e-6, atol=1e-8)` (with `noise`: `ConstantStepSize()`).
         Adaptive controllers and constant steps step onto the jumps of every `PiecewiseConstant` parameter and onto the
-        knots of every `Interpolated` one: each layer is cut into equal steps of at most `dt0`, and no stage of a step
-        sees the next layer. `StepTo` steps as it is told.
-    - `dt0`: The first step; needed by `ConstantStepSize`, otherwise None lets diffrax choose.
-    - `event`: Stops the run early: a `diffrax.Event`, for example `clustered_event(radius)`, or `diffrax.Event(fn)` of
+        knots of every `Interpolated` one. Constant steps divide each layer into equal steps of at most `dt0`, and no
+        stage of a step evaluates the next layer. `StepTo` takes exactly its own steps.
+    - `dt0`: The first step, which `ConstantStepSize` needs; otherwise None lets diffrax choose it.
+    - `event`: Ends the run early: a `diffrax.Event`, for example `clustered_event(radius)`, or `diffrax.Event(fn)` of
         a function `fn(t, x, args, **kwargs)`. With `noise` the run ends at the end of the step in which the event
-        happened: within a step no time is found, since a straight line has too little noise. What happens and ends
-        within one step goes unseen, so that times come late, to the order of the square root of `dt0`: 12 % for
-        Brownian motion that leaves an interval of width w, at 2 T `dt0` = .0025 w^2.
-    - `adjoint`: How derivatives are taken, as in diffrax; None is `RecursiveCheckpointAdjoint()`, for reverse mode. Use
-        `diffrax.ForwardMode()` for forward mode, also twice, and `diffrax.DirectAdjoint()` for `jax.hessian`.
-    - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is needed: arrays
-        or trees of them, of any dtype, such as `lambda t, x, args: num_clusters(x, 0.1)`. At times that the run did not
-        reach floats are NaN, integers -1 (the largest number if unsigned) and booleans False.
-        `TokensAnd(fn)` saves the tokens too, and the results of `fn` beside them in `Trajectory.saved`.
-    - `dense`: Whether to keep the solver's interpolants for `Trajectory.at`: the memory of nine states for each of
+        happened, since a straight line within the step has too little noise to find the time. An event that begins and
+        ends within one step is not detected. Times are therefore late, by an error of the order of the square root of
+        `dt0`: 12 % for Brownian motion that leaves an interval of width w, at 2 T `dt0` = .0025 w^2.
+    - `adjoint`: The method of differentiation, as in diffrax; None is `RecursiveCheckpointAdjoint()`, for reverse mode.
+        Use `diffrax.ForwardMode()` for forward mode, also twice, and `diffrax.DirectAdjoint()` for `jax.hessian`.
+    - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs store only the results: arrays or
+        trees of them, of any dtype, such as `lambda t, x, args: num_clusters(x, 0.1)`. At times that the run did not
+        reach floats are NaN, integers -1 (the largest number if unsigned) and booleans False. `TokensAnd(fn)` saves
+        both the tokens and the results of `fn`, the latter in `Trajectory.saved`.
+    - `dense`: Whether to keep the interpolants of the solver for `Trajectory.at`: the memory of nine states for each of
         `max_steps` steps.
-    - `noise`: The temperature T >= 0 of $dX = \text{field}\,dt + \sqrt{2T}\,dB$, Brownian motion on `field.space`
-        (on the sphere in the sense of Stratonovich). Needs `key` and `dt0`. Steps end at the times `ts`
-        exactly; between them nothing is interpolated, since a straight line has too little noise: put every time that
-        is wanted into `ts`. On the sphere averages have an error of first order in `dt0`: 8 % at 2 T `dt0` = .05 in
-        d = 3.
+    - `noise`: The temperature T >= 0 of $dX = \text{field}\,dt + \sqrt{2T}\,dB$, with Brownian motion on `field.space`
+        (on the sphere in the sense of Stratonovich). It requires `key` and `dt0`. Steps end exactly at the times `ts`;
+        there is no interpolation between them, since a straight line has too little noise: list every wanted time in
+        `ts`. On the sphere averages have an error of first order in `dt0`: 8 % at 2 T `dt0` = .05 in d = 3.
     - `key`: PRNG key of the noise.
     - `max_steps`: The largest number of steps.
-    - `throw`: Whether a failed run raises; if False look at `Trajectory.result`, which under vmap is each run's own,
-        and `Trajectory.failure`, which says in words what to do.
+    - `throw`: Whether a failed run raises an error; if False, see `Trajectory.result`, which under vmap is separate for
+        each run, and `Trajectory.failure`, which gives the cause and the remedy in words.
     - `progress`: A diffrax progress meter, such as `diffrax.TextProgressMeter()`.
 
     **Returns:**
@@ -145,8 +145,8 @@ def simulate(
     **Raises:**
 
     - `ValueError` for tokens that are not (n, d), finite and, on the sphere, not zero; for `ts` that are not at least
-        two increasing finite times; for parameters that do not fit the tokens; for options that do not fit together.
-    - `TypeError` for derivatives that `adjoint` does not have.
+        two increasing finite times; for parameters that do not fit the tokens; for options that contradict each other.
+    - `TypeError` for derivatives that `adjoint` does not support.
     - `RuntimeError` if the run fails and `throw` is True.
 
     Built on `diffrax.diffeqsolve`; the noise is that of 2604.16288 and 2606.05140.
@@ -173,7 +173,7 @@ def simulate(
         raise ValueError("dt0 must be given with ConstantStepSize, but it is None; pass the length of a step.")
     if noise is not None:
         check_noisy_steps(controller, ts, dense)
-    # Combinations that diffrax refuses with messages about its own arguments, or not at all.
+    # diffrax refuses these combinations with messages about its own arguments, or not at all.
     if dense and isinstance(adjoint, dfx.BacksolveAdjoint):
         raise ValueError(
             "dense must be False with BacksolveAdjoint, which saves at ts only, but it is True; leave it out."
@@ -187,23 +187,23 @@ def simulate(
         adjoint or _ADJOINT,
         max_steps,
     )
-    # Outside of `jit`, where beta and the tokens have values.
+    # The watch is made outside of `jit`, where beta and the tokens have values.
     watch = unresolved(field, x0)
     if watch is not None and noise is not None:
         raise ValueError("noise must be None with MeanField, but it is a number; give the field a temperature.")
     field, sharding, args = _with_summations(field, x0), _sharding(x0), check_args(args)
     check_suits(solver, field, ts, adjoint=adjoint, noise=noise, sharded=sharding is not None)
-    # Here the message can say how far the run came. Of traced arguments, and over several devices, within the run.
+    # An error raised here can say how far the run came; traced arguments, and several devices, need one within the run.
     inside = throw and (sharding is not None or not is_concrete((field, x0, ts, args, options, event, save, noise)))
     with forward_mode_told(options.adjoint):
         traj, okay = _run(
             field, x0, ts, args, options, event, watch, save, dense, noise, key, inside, progress, sharding
         )
     if throw and not inside:
-        # Within another `jit` all of whose arguments are constants the run is traced all the same.
+        # Within another `jit` the run is traced even if all arguments are constants.
         if isinstance(okay, Tracer):
             return with_error(traj)
-        # With the field, of which a run that has a `save` function, noise or polynomials keeps the description alone.
+        # The field is passed, since a run with a `save` function, noise or polynomials stores only a description of it.
         if not okay:
             raise RuntimeError(why_stopped(traj, (field, args)))
     return traj
@@ -211,16 +211,16 @@ def simulate(
 
 @eqx.filter_jit
 def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, throw, progress, sharding):
-    """The trajectory, and whether the run came to its end."""
-    # The sphere's start is normalised, so that saved tokens at ts[0] are of unit length too.
+    """The trajectory, and whether the run reached its end."""
+    # The start is retracted, so that the tokens saved at ts[0] lie on the space too.
     start = _shard(field.space.retract(x0), sharding)
     stops = None if noise is None else ts
     terms = make_terms(field, x0, ts, noise, key, options.dt0, jumps_of((field, args), x0.dtype))
     saveat = _save_at(field.space, ts, save, dense, options.adjoint)
-    # The check of the result comes below.
+    # The result is checked below, and not by `integrate`.
     ends = _any_of(event if noise is None else _at_steps(event), watch)
     solution = integrate(terms, field, start, ts[0], ts[-1], args, options, saveat, ends, False, progress, stops)
-    # BacksolveAdjoint supports one plain `SaveAt(ts=...)` only.
+    # BacksolveAdjoint supports only a plain `SaveAt(ts=...)`.
     if isinstance(options.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
         t1, x1 = ts[-1], field.space.retract(saved[-1])
@@ -234,7 +234,7 @@ def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, th
     reached = jnp.isfinite(jnp.asarray(saved_ts))
     saved = blanked(saved, reached)
     beside = blanked(solution.ys["beside"], reached) if isinstance(save, TokensAnd) else None
-    # How `Trajectory.at` finds tokens between the save times: see `_integrate.py`, and `_interpolants.py`.
+    # The interpolant of `Trajectory.at`: see `_integrate.py` and `_interpolants.py`.
     further = {"event": event, "save": save, "noise": noise, "key": key}
     if solution.interpolation is None and tokens_saved and noise is None:
         interpolant = Resumed.make(field, args, options, ts, saved, **further)
@@ -252,14 +252,14 @@ def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, th
         okay &= stats["resolved"]
     traj = Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
     if throw:
-        # `error_if` gathers its operands on one device: of sharded tokens only a number is given to it.
+        # `error_if` gathers its operands on one device, and is therefore given only a scalar if the tokens are sharded.
         told = with_error(traj) if sharding is None else with_error(traj, t1)
         traj = told if sharding is None else eqx.tree_at(lambda traj: traj.t1, traj, told)
     return traj, okay
 
 
 def _at_steps(event: dfx.Event | None) -> dfx.Event | None:
-    """The event without its root finder: of a noisy path only the ends of steps are known."""
+    """The event without its root finder, since a path with noise is known only at the ends of steps."""
     return None if event is None else dfx.Event(event.cond_fn, None, event.direction)
 
 
@@ -273,7 +273,7 @@ class _Condition(eqx.Module):
 
 
 def _any_of(event: dfx.Event | None, watch: Any) -> dfx.Event | None:
-    """The event of the caller, and besides it that of coefficients that resolve their density no longer."""
+    """The caller's event, joined with `watch`, which ends a run whose coefficients no longer resolve the density."""
     if event is not None:
         conditions = jtu.tree_map(_Condition, event.cond_fn, is_leaf=callable)
         event = dfx.Event(conditions, event.root_finder, event.direction)
@@ -283,7 +283,7 @@ def _any_of(event: dfx.Event | None, watch: Any) -> dfx.Event | None:
 
 
 def _sharding(x0: Any) -> NamedSharding | None:
-    """How `x0` is partitioned over devices; None if it is on one, replicated, or traced."""
+    """The sharding of `x0` over devices; None if `x0` is on one device, replicated or traced."""
     sharding = None if isinstance(x0, Tracer) else x0.sharding
     if not isinstance(sharding, NamedSharding) or sharding.is_fully_replicated:
         return None
@@ -297,10 +297,10 @@ def _sharding(x0: Any) -> NamedSharding | None:
 
 
 def _shard(x: Array, sharding: NamedSharding | None) -> Array:
-    """`x` partitioned over devices as the start was: otherwise the compiler would replicate what is saved."""
+    """`x` sharded over devices as the start was; the compiler would otherwise replicate saved tokens."""
     if sharding is None:
         return x
-    # Leading axes, such as that of the save times, are not partitioned.
+    # Leading axes, such as that of the save times, are not sharded.
     spec = PartitionSpec(*(None,) * (x.ndim - 2), *sharding.spec)
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
 
@@ -310,13 +310,13 @@ def _is_attention(part: Any) -> bool:
 
 
 def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
-    """The field with `Auto` replaced by its choice for queries that are too long for `Harmonic`.
+    """The field, where `Auto` is replaced by its choice if the queries are too long for `Harmonic`.
 
-    Inside `jit` queries have no values, and `Auto` would choose `Harmonic`, whose rows would then all be summed pair by
+    Inside of `jit` queries have no values, and `Auto` would choose `Harmonic`, which would then sum all rows pair by
     pair. Here beta, B and the starting tokens may be concrete.
     """
 
-    # Of fewer tokens `Auto` makes a choice that does not depend on the queries. By the class, as in `check_start`.
+    # For fewer tokens the choice of `Auto` does not depend on the queries. The method is called on the class as below.
     if not isinstance(Auto.choose(_AUTO, x.shape[0], x.shape[1], x.dtype), Harmonic):
         return field
 
@@ -325,7 +325,7 @@ def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
         summation = part.summation if parameters else None
         if not isinstance(summation, Auto) or not is_concrete((parameters, x)):
             return part
-        # With None the choice is by size alone: only `Harmonic` depends on the queries.
+        # With None the choice depends on the size alone: only `Harmonic` depends on the queries.
         choose = lambda queries: summation.choose(x.shape[0], x.shape[1], x.dtype, part.mask, queries)
         if any(isinstance(p, AbstractSchedule) for p in parameters) or not isinstance(choose(None), Harmonic):
             return part
@@ -336,10 +336,10 @@ def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
 
 
 def _summations(field: AbstractField, x: Tokens, t: Array, args: Any) -> dict[str, Any]:
-    """How the attentions of the field sum; nothing if it has none."""
-    # One abstract evaluation of the field; at trace time only.
+    """The names of the summations of the attentions of the field; empty if there are none."""
+    # The names are found by one abstract evaluation of the field, at trace time only.
     names = summation_names(field, lambda field: field(t, x, args))
-    # A kernel of a user's own is summed by its attention, in the place of a summation.
+    # `KernelAttention` sums a user's kernel itself, without a summation.
     parts = jtu.tree_leaves(field, is_leaf=_is_attention)
     names += ["KernelAttention"] * any(isinstance(part, KernelAttention) for part in parts)
     return {"summation": StaticString(" and ".join(names))} if names else {}
@@ -352,7 +352,7 @@ def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: d
                 "save must be None with BacksolveAdjoint, which saves the tokens themselves; leave it out."
             )
         return dfx.SaveAt(ts=ts)
-    # The end is saved on its own: an event may lie between two times of `ts`.
+    # The end is saved separately, since an event may lie between two times of `ts`.
     subs = {"at_ts": dfx.SubSaveAt(ts=ts), "end": dfx.SubSaveAt(t1=True)}
     if isinstance(save, TokensAnd):
         subs["beside"] = dfx.SubSaveAt(ts=ts, fn=Saved(space, save.fn))
@@ -362,28 +362,28 @@ def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: d
 
 
 def check_start(field: AbstractField, x0: Any) -> Tokens:
-    """`x0` as an array that `field` can start from, or a ValueError."""
+    """`x0` as an array from which `field` can start, or a ValueError."""
     check_field(field)
     x0 = check_tokens(x0, "x0")
-    # In 16 bits or fewer neither the times of steps nor the tolerances of a solver are told apart.
+    # With 16 bits or fewer the dtype resolves neither the times of steps nor the tolerances of a solver.
     if x0.dtype not in (jnp.float32, jnp.float64):
         found = f"its dtype is {x0.dtype}, in which a solver cannot tell its steps apart"
         raise refusal("x0", "be of float32 or float64", found, "pass x0.astype(jax.numpy.float32)")
     check_directions(field.space, x0)
-    # By the class: a bound method of a module is itself a module, and longer in the making than the check takes.
+    # The method is called on the class: binding it to a module makes a new module, which takes longer than the check.
     type(field).check(field, *x0.shape)
     return x0
 
 
 def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progress: Any) -> None:
-    """Raise a ValueError unless each of the options of diffrax is one, or None where that is its default."""
+    """Raise a ValueError unless each option is an object of its diffrax class, or None where that is allowed."""
     for name, value, kind, what in (
         ("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()"),
         ("stepsize_controller", controller, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"),
         ("event", event, dfx.Event, "clustered_event(radius)"),
         ("adjoint", adjoint, dfx.AbstractAdjoint, "diffrax.ForwardMode()"),
     ):
-        # diffrax takes no bare function either; it wants more arguments than a function of t, x and args has.
+        # diffrax does not accept a bare function either; it calls one with more arguments than t, x and args.
         if name == "event" and callable(value) and not isinstance(value, type | dfx.Event):
             what = (
                 "diffrax.Event(fn), where fn(t, x, args, **kwargs) is true, or changes its sign, at the end of the run"
@@ -405,7 +405,7 @@ def _check_times(ts: Any, dtype: Any) -> Array:
         raise ValueError(
             f"ts must be a vector of at least two times, but its shape is {ts.shape}; pass the start and the end."
         )
-    # In the dtype of the run, where neighbouring times may have become equal.
+    # The times are checked in the dtype of the run, in which neighbouring times may have become equal.
     ts = ts.astype(dtype)
     if is_concrete(ts):
         times = np.asarray(ts)

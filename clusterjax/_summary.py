@@ -1,8 +1,8 @@
-"""What a result says of itself: `short`, a repr of a few lines that never prints an array, and `summary`, its numbers.
+"""The texts of a result: `short`, a repr of a few lines without the values of arrays, and `summary`, its numbers.
 
-`repr` names the fields with the shapes of their arrays, as equinox does for modules. `summary` gives the numbers that
-a reader wants: a statistic over texts as mean ± standard error, at its first and its last level, and the mean and range
-of any other array. Both are texts; both look at values only where these are known.
+`repr` names the fields with the shapes of their arrays, as equinox does for modules. `summary` gives a statistic over
+texts as mean ± standard error, at its first and its last level, and the mean and the range of any other array. Both
+return text, and read values only where these are known.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _KINDS = {"f": "f", "i": "i", "u": "u", "b": "bool", "c": "c"}
 def short(self: Any) -> str:
     """The class of a result and its fields, arrays by shape and dtype, in a few lines.
 
-    Serves as `__repr__`, whose argument type checkers want to be `self`.
+    This function serves as `__repr__`, whose argument type checkers expect to be named `self`.
     """
     name, fields = type(self).__name__, _fields(self)
     parts = [f"{field}={brief(value)}" for field, value in fields.items()]
@@ -37,12 +37,11 @@ def short(self: Any) -> str:
             current = " "
         current += f" {part},"
     lines.append(current.rstrip(","))
-    # Many fields: the first few lines say which result it is.
     return "\n".join(lines if len(lines) < _LINES else [*lines[: _LINES - 1], "  ..."]) + ")"
 
 
 def summary(result: Any, *first: str, leave_out: tuple[str, ...] = ()) -> str:
-    """The numbers of a result, a line for each field, below the lines that are given."""
+    """The numbers of a result, one line per field, below the lines `first`."""
     told = {name: value for name, value in _fields(result).items() if name not in leave_out and value is not None}
     rows = [row for name, value in told.items() for row in _rows(name, value)]
     widest = max((len(name) for name, _ in rows), default=0)
@@ -50,8 +49,8 @@ def summary(result: Any, *first: str, leave_out: tuple[str, ...] = ()) -> str:
 
 
 def estimate(mean: Any, error: Any) -> str:
-    """A number with its standard error, such as "0.312 ± 0.004"; with several, that of their mean is not known, and so
-    the mean and the range of the numbers."""
+    """A number with its standard error, such as "0.312 ± 0.004". For several numbers the standard error of their mean
+    is not known, and their mean and range are given instead."""
     mean, error = np.asarray(mean), np.asarray(error)
     if mean.size != 1:
         return spread(mean)
@@ -60,7 +59,7 @@ def estimate(mean: Any, error: Any) -> str:
 
 
 def spread(values: Any) -> str:
-    """The mean of some numbers, and their range."""
+    """The mean and the range of some numbers."""
     if not is_concrete(values):
         return _shape(values)
     values = np.asarray(values)
@@ -84,7 +83,7 @@ def spread(values: Any) -> str:
 def _rows(name: str, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, dict):
         return [row for key, entry in value.items() for row in _rows(f"{name}: {key}", entry)]
-    # A statistic over texts, `Average`, and a comparison of two: their first axis is the level, or the layer.
+    # For a statistic over texts, `Average`, and for a comparison of two, the first axis is the level, or the layer.
     error = getattr(value, "error", None)
     mean = getattr(value, "mean", getattr(value, "difference", None))
     if error is not None and mean is not None and not callable(mean):
@@ -99,7 +98,7 @@ def _rows(name: str, value: Any) -> list[tuple[str, str]]:
 
 
 def levels(mean: np.ndarray, error: np.ndarray) -> str:
-    """A statistic at its first and its last level, or as it is if it is one number."""
+    """A statistic at its first and its last level, or the number itself if it has only one."""
     if mean.ndim == 0 or len(mean) < 2:
         return estimate(mean, error)
     return f"{estimate(mean[0], error[0])} first, {estimate(mean[-1], error[-1])} last of {len(mean)}"

@@ -1,7 +1,7 @@
 """Tables on disk: CSV and Parquet, plain or gzipped, read completely or refused.
 
 Sizes are bounded while a file is unpacked, so that a small compressed file cannot fill the memory: bytes are counted as
-they are read, and texts as they are kept.
+they are read, and texts as they are stored.
 """
 
 import contextlib
@@ -18,22 +18,22 @@ from typing import Any
 from ._json import open_regular
 
 
-# The memory that the texts of a file may take, counted as 64 bytes for each and one for each character.
+# The memory that the texts of a file may take, counted as 64 bytes for each text and one byte for each character.
 MOST_BYTES = 2**29
 _OF_EACH = 64
-# A gzip file that unpacks to more than so many times its size, and to more than so many bytes, is not read on.
+# A gzip file that unpacks to more than _MOST_RATIO times its size, and to more than _HEAD bytes, is refused.
 _MOST_RATIO, _HEAD = 40, 2**22
 
 
 def read_table(path: Path, most: int = MOST_BYTES) -> dict[str, list[Any]]:
-    """The columns of a CSV or Parquet file, by name in lower case, if it has at most so many bytes once unpacked.
+    """The columns of a CSV or Parquet file of at most `most` bytes unpacked, by their names in lower case.
 
     **Raises:**
 
     - `ValueError` if the file is of another kind, too large, broken, or has no rows.
     - `ImportError` if it is a Parquet file and pyarrow is not installed.
     """
-    # "data.csv.gz" and "data.csv" are of kind csv.
+    # "data.csv.gz" and "data.csv" are both of the kind "csv".
     kind = "".join(path.suffixes[-2:]).lower().removesuffix(".gz").rsplit(".", 1)[-1]
     if kind not in ("csv", "parquet"):
         raise ValueError(
@@ -47,24 +47,24 @@ def read_table(path: Path, most: int = MOST_BYTES) -> dict[str, list[Any]]:
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """All bytes of a file, unzipped if its name ends in .gz, if these are at most `most`."""
+    """All bytes of a file, unzipped if its name ends in .gz, if there are at most `most`."""
     with _opened(path, most) as file:
         return file.read()
 
 
 @contextlib.contextmanager
 def lines_of(path: Path, most: int = MOST_BYTES, newline: str = "\n") -> Iterator[io.TextIOWrapper]:
-    """The lines of a file in UTF-8, unzipped as they are asked for if its name ends in .gz.
+    """The lines of a file in UTF-8, unzipped as they are read if its name ends in .gz.
 
     **Raises:**
 
-    - `ValueError` where its lines are read, if it cannot be, is no whole gzip file, is of another encoding or holds
-        more than `most` bytes.
+    - `ValueError`, while lines are read, if the file cannot be read, is an incomplete gzip file, has another encoding
+        or more than `most` bytes.
     """
     with _opened(path, most) as file:
         try:
             yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
-        except UnicodeDecodeError:  # its position is within a block: decoded again for that in the file
+        except UnicodeDecodeError:  # its position is in a block: decoded again for the position in the file
             decode(read_bytes(path, most), str(path))
             raise
 
@@ -75,7 +75,7 @@ def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
         with open_regular(path) as raw:
             packed = path.suffix.lower() == ".gz"
             file = gzip.GzipFile(fileobj=raw, mode="rb") if packed else raw
-            # The first bytes are taken from any file, since the head of a short one weighs in its ratio.
+            # The bound is at least _HEAD bytes for any file, since the header of a short file dominates its ratio.
             dense = max(_MOST_RATIO * os.fstat(raw.fileno()).st_size, _HEAD) if packed else most
             yield io.BufferedReader(_Counted(file, path, most, dense), 2**16)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -90,7 +90,7 @@ def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
 
 
 class _Counted(io.RawIOBase):
-    """A file of which at most so many bytes are read, `most`, or `dense` of one that is packed; more raise a
+    """A file from which at most `most` bytes can be read, or `dense` bytes of a compressed file; more raise a
     ValueError."""
 
     def __init__(self, file: Any, path: Path, most: int, dense: int):
@@ -101,7 +101,7 @@ class _Counted(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count = self.file.readinto(buffer)
-        # Counted after unpacking: a gzip file of a kilobyte may hold gigabytes.
+        # Bytes are counted after unpacking: a gzip file of a kilobyte may contain gigabytes.
         self.read_so_far += count
         if self.read_so_far > self.most:
             raise too_large(self.path, self.most)
@@ -114,7 +114,7 @@ class _Counted(io.RawIOBase):
 
 
 def too_large(path: Path, most: int) -> ValueError:
-    """The error of a file whose texts take more memory than they may."""
+    """The error of a file whose texts take more memory than is allowed."""
     return ValueError(
         f"source must take at most {most} bytes, {_OF_EACH} for each text besides its letters, but {str(path)!r} takes "
         "more once it is unpacked; cut it into smaller files, or pass a larger most_bytes."
@@ -122,12 +122,12 @@ def too_large(path: Path, most: int) -> ValueError:
 
 
 def bytes_of(texts: Iterable[Any]) -> int:
-    """The memory that texts, or other values, take, roughly."""
+    """The approximate memory of texts, or of other values."""
     return sum(_OF_EACH + (len(text) if isinstance(text, str) else 0) for text in texts)
 
 
 def decode(data: bytes, name: str) -> str:
-    """`data` as UTF-8, with or without a byte order mark."""
+    """`data` decoded as UTF-8, with or without a byte order mark."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -148,7 +148,7 @@ def _read_csv(path: Path, most: int) -> dict[str, list[Any]]:
                         f"source must have {len(names)} columns in each row, but the row of {str(path)!r} that ends in "
                         f"line {reader.line_num} has {len(row)}; quote texts that hold commas."
                     )
-                # Blank lines are no rows.
+                # Blank lines are not rows.
                 rows += [row] if row else []
                 size += bytes_of(row)
                 if size > most:
@@ -166,24 +166,24 @@ def _read_csv(path: Path, most: int) -> dict[str, list[Any]]:
 def _read_parquet(path: Path, most: int) -> dict[str, list[Any]]:
     parquet = wanted("pyarrow.parquet", f"reading {str(path)!r}")
     try:
-        # Dictionary-encoded columns keep repeated texts once, until their size in memory is known.
+        # Dictionary-encoded columns store repeated texts once, until their size in memory is known.
         data = io.BytesIO(read_bytes(path, most))
         file = parquet.ParquetFile(data, read_dictionary=_texts_of(parquet.read_schema(data)))
         names, meta = [str(name).strip().lower() for name in file.schema_arrow.names], file.metadata
         size = sum(meta.row_group(k).total_byte_size for k in range(meta.num_row_groups))
-        # The sizes of the metadata first: nothing is unpacked of a file that declares too much.
+        # The sizes in the metadata are checked first, so that a file that declares too much is not unpacked.
         if max(size, meta.num_rows * len(names) * _OF_EACH) > most:
             raise too_large(path, most)
         columns: list[list[Any]] = [[] for _ in names]
         taken = 0
-        # Then what is unpacked is counted batch by batch, since metadata may be wrong.
+        # Unpacked data are then counted batch by batch, since the metadata may be wrong.
         for batch in file.iter_batches(batch_size=1024):
             taken += sum(map(_bytes_of_column, batch.columns))
             if taken > most:
                 raise too_large(path, most)
             for column, part in zip(columns, batch.columns, strict=True):
                 column += part.to_pylist()
-    except Exception as error:  # those of pyarrow are of many kinds
+    except Exception as error:  # pyarrow raises errors of many types
         if str(error).startswith("source must") or isinstance(error, ImportError):
             raise
         raise ValueError(
@@ -196,27 +196,27 @@ def _read_parquet(path: Path, most: int) -> dict[str, list[Any]]:
 
 
 def _texts_of(schema: Any) -> list[str]:
-    """The columns of a Parquet file that are texts."""
+    """The names of the columns of a Parquet file that hold texts."""
     return [field.name for field in schema if str(field.type) in ("string", "large_string", "binary")]
 
 
 def _bytes_of_column(column: Any) -> int:
-    """The memory of a column's values, each text as often as it occurs."""
+    """The memory of the values of a column, with repeated texts counted each time."""
     compute = wanted("pyarrow.compute", "reading a Parquet file")
     if not hasattr(column, "dictionary"):
         return column.nbytes + _OF_EACH * len(column)
-    # Through the dictionary: the texts themselves are not decoded.
+    # The lengths are those of the dictionary, so that the texts themselves are not decoded.
     lengths = compute.binary_length(column.dictionary).take(column.indices)
     return (compute.sum(lengths).as_py() or 0) + _OF_EACH * len(column)
 
 
 def wanted(library: str, what: str) -> Any:
-    """A library of an extra, or an ImportError that says how to get it."""
+    """An optional library, or an ImportError that says how to install it."""
     try:
         return importlib.import_module(library)
     except ImportError as error:
         package = library.split(".")[0]
-        # Both libraries that are asked for, pyarrow and datasets, are of one extra.
+        # The same extra installs both libraries for which this function is called, pyarrow and datasets.
         raise ImportError(
             f"{what} needs {package}; install it with: pip install 'clusterjax[probe]'", name=package
         ) from error

@@ -1,10 +1,10 @@
-"""One optax loop for every model that is trained here, with checkpoints that a killed run resumes from.
+"""One optax loop for every model that is trained here, with checkpoints from which a killed run resumes.
 
 **Algorithm.** The data are on the device. An epoch is one compiled `fori_loop` over batches in a random order, which is
 a function of the key and of the number of the epoch. After each epoch the parameters, the state of the optimiser, the
-best parameters and the history are written in one file. **Invariants.** A resumed run gives the numbers of an
-uninterrupted one, bit for bit, and its files but for the seconds in the header of the checkpoint, the only place that
-knows the time; the number of steps is traced, so that a shorter last epoch compiles nothing; one process at a time
+best parameters and the history are written to one file. **Invariants.** A resumed run gives the numbers of an
+uninterrupted run, bit for bit, and also its files, except for the seconds in the header of the checkpoint, the only
+record of the time. The number of steps is traced, so that a shorter last epoch compiles nothing. One process at a time
 writes a checkpoint (`_lock.py`).
 """
 
@@ -51,15 +51,16 @@ def _most(value: Any) -> int | None:
 
 
 class Batches(eqx.Module):
-    """A data set on the device, in a few parts whose rows are of one shape each.
+    """A data set on the device, in a few parts whose rows have one shape each.
 
     **Arguments:**
 
     - `parts`: PyTrees of arrays, each with the rows of its part along the first axis. A batch comes from one part;
         each part is one more branch to compile.
-    - `batch_size`: Rows in a batch. The rows that fill no batch are left out of an epoch, others in each.
-    - `most`: At most so many batches make an epoch, drawn anew for each; None takes all. For data so large that a
-        checkpoint is wanted more often than they are gone through.
+    - `batch_size`: The number of rows in a batch. Rows that fill no batch are left out of an epoch, different ones in
+        each epoch.
+    - `most`: The largest number of batches in an epoch, drawn anew for each; None takes all. Set it for data so large
+        that a checkpoint is wanted before all of them have been read.
 
     **Raises:**
 
@@ -84,22 +85,22 @@ class Batches(eqx.Module):
 
     @property
     def steps(self) -> int:
-        """Batches in an epoch."""
+        """The number of batches in an epoch."""
         available = sum(self._rows(part) // self.batch_size for part in self.parts)
         return available if self.most is None else min(available, self.most)
 
 
 class Training(NamedTuple):
-    """What `train` returns.
+    """The result of `train`.
 
     **Attributes:**
 
     - `model`: The model of the best epoch by the monitored number; of the last epoch if nothing was monitored.
     - `last`: The model of the last epoch.
     - `history`: A dictionary of numbers for each epoch.
-    - `best_epoch`: Which epoch `model` is of.
+    - `best_epoch`: The number of the epoch of `model`.
     - `stopped_early`: Whether patience ended the run.
-    - `seconds`: How long the steps of each epoch took.
+    - `seconds`: The duration of the steps of each epoch.
     """
 
     model: Any
@@ -141,9 +142,9 @@ def train(
 ) -> Training:
     """Minimise `loss` over `batches`, each epoch in a new random order.
 
-    The data stay on the device and an epoch is one compiled `fori_loop`. With a `checkpoint` the state is written after
-    each epoch, in one piece; a run that was killed goes on from it, and its numbers are those of a run that was not,
-    bit for bit.
+    The data remain on the device and an epoch is one compiled `fori_loop`. With a `checkpoint` the state is written
+    atomically after each epoch; a killed run continues from the checkpoint, and its numbers are those of an
+    uninterrupted run, bit for bit.
 
     **Arguments:**
 
@@ -153,19 +154,19 @@ def train(
     **Other arguments:**
 
     - `optimiser`: Any optax transformation.
-    - `epochs`: How many, all told; a resumed run makes the missing ones.
-    - `key`: PRNG key of the orders and of what `loss` draws.
+    - `epochs`: The total number of epochs; a resumed run makes those that are missing.
+    - `key`: PRNG key of the orders and of the random numbers of `loss`.
     - `trainable`: A PyTree of booleans like `model`; None trains every floating array.
-    - `evaluate`: After each epoch; its numbers join the history.
+    - `evaluate`: Measures the model after each epoch; its numbers are added to the history.
     - `monitor`: The name of the number whose largest value marks the best epoch.
-    - `patience`: Stop after so many epochs without a better one, of those that this leg makes.
-    - `steps`: How many in all; the epoch in which the last one is made is shorter. None makes those of all epochs.
-    - `begun`: Epochs and steps of a finished run that is trained further; see `_further`.
-    - `former`: Its settings, with which it goes on from the end of it.
+    - `patience`: The number of epochs of this leg without a better one after which the run stops.
+    - `steps`: The total number of steps; the epoch of the last step is shorter. None makes all steps of all epochs.
+    - `begun`: The epochs and steps of a finished run that is trained further; see `_further`.
+    - `former`: The settings of that run, from whose last checkpoint the training continues.
     - `checkpoint`: A file, written after each epoch (safetensors with JSON in its header).
-    - `settings`: What the run was asked to do; a checkpoint of other settings is refused.
-    - `keep`: Is given the number of each finished epoch and its model, before the checkpoint is written.
-    - `say`: Is given a line of progress for each epoch.
+    - `settings`: The settings of the run; a checkpoint with other settings is refused.
+    - `keep`: A function of the number of each finished epoch and its model, called before the checkpoint is written.
+    - `say`: A function of a line of progress, called for each epoch.
 
     **Returns:**
 
@@ -173,8 +174,8 @@ def train(
 
     **Raises:**
 
-    - `ValueError` if the checkpoint is of other settings or no checkpoint at all, if it cannot be written (the one of
-        the epoch before stays), if another process is writing it, or `monitor` is not a number that is measured.
+    - `ValueError` if the checkpoint has other settings or is no checkpoint, if it cannot be written (the one of the
+        epoch before is then kept), if another process is writing it, or if `monitor` is not a measured number.
     - `FloatingPointError` if the loss is no longer finite.
     """
     # Only trainable arrays are differentiated, updated and stored; the rest of the model is `fixed`.
@@ -186,7 +187,7 @@ def train(
     with contextlib.ExitStack() as stack:
         if path is not None:
             _make_folder(path.parent)
-            # The lock of the file alone: the folder may hold files of other runs.
+            # The lock covers the file only, since the folder may have files of other runs.
             name = f".{path.name}{LOCK}"
             stack.enter_context(locked(path.parent, "checkpoint", name=name, shown=path, clears=False))
         if path is not None and path.exists():
@@ -195,7 +196,7 @@ def train(
         stopped = _is_over(progress, patience, begun[0])
         while progress["epoch"] < epochs and not stopped:
             began = time.perf_counter()
-            # Steps in this epoch: fewer in the last one if `steps` ends within it.
+            # The number of steps in this epoch is smaller in the last one if `steps` ends within it.
             made = begun[1] + (progress["epoch"] - begun[0]) * batches.steps
             most = batches.steps if steps is None else min(batches.steps, steps - made)
             state, numbers = _epoch(
@@ -203,7 +204,7 @@ def train(
                 optimiser=optimiser,
             )  # fmt: skip
             numbers = {name: float(value) for name, value in numbers.items()}
-            # Before the checkpoint is written: the one of the epoch before stays usable.
+            # The check precedes the checkpoint, so that the checkpoint of the epoch before remains usable.
             if not np.isfinite(numbers["loss"]):
                 raise FloatingPointError(
                     f"loss must stay finite, but it is {numbers['loss']} in epoch {progress['epoch'] + 1}; "
@@ -213,7 +214,7 @@ def train(
             if evaluate is not None:
                 numbers |= {name: float(value) for name, value in evaluate(eqx.combine(state.params, fixed)).items()}
             state, progress = _note(state, progress, numbers, seconds, monitor)
-            # Before the checkpoint: a run that is killed between the two keeps this epoch again, not never.
+            # `keep` precedes the checkpoint: a run that is killed between the two repeats the call.
             keep(progress["epoch"], eqx.combine(state.params, fixed))
             if path is not None:
                 _save(path, state, progress, settings)
@@ -226,7 +227,7 @@ def train(
 
 
 class _State(eqx.Module):
-    """What a checkpoint holds of the model: trainable parameters, the optimiser's state, the best parameters."""
+    """The part of a checkpoint on the model: trainable parameters, the optimiser's state, the best parameters."""
 
     params: Any
     optimiser: Any
@@ -235,14 +236,14 @@ class _State(eqx.Module):
 
 @eqx.filter_jit
 def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, most: Array, *, loss, optimiser):
-    """The state after `most` steps, and the means over them; their number is traced, so that a shorter epoch, as the
-    last may be, compiles nothing anew."""
+    """The state after `most` steps, and the means over these steps; `most` is traced, so that a shorter epoch, as the
+    last one may be, compiles nothing."""
     size = batches.batch_size
     counts = [batches._rows(part) // size for part in batches.parts]
-    # Batches are numbered through all parts: the part of each, and its place within that part.
+    # Batches are numbered through all parts; `which` is the part of each batch, and `place` its position in that part.
     which = np.repeat(np.arange(len(counts)), counts)
     place = np.concatenate([np.arange(count) for count in counts])
-    # Rows are shuffled within each part, then the order of the batches.
+    # Rows are shuffled within each part, and then the order of the batches.
     shuffle, draws = jr.split(key)
     orders = [jr.permutation(jr.fold_in(shuffle, k), batches._rows(part)) for k, part in enumerate(batches.parts)]
     chosen = jr.permutation(jr.fold_in(shuffle, len(counts)), len(which))[: batches.steps]
@@ -256,7 +257,7 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, most:
 
         return eqx.filter_value_and_grad(value, has_aux=True)(params)
 
-    # A branch for each part that has a batch, since the parts have different shapes.
+    # Each part that has a batch needs its own branch, since the parts have different shapes.
     branches = [lambda *args, part=part: part_gradient(part, *args) for part, count in enumerate(counts) if count]
     numbers = np.cumsum(np.asarray(counts) > 0) - 1
 
@@ -275,7 +276,7 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, most:
         return lax.switch(branch_of[number], branches, *arguments) if branches[1:] else branches[0](*arguments)
 
     (cost, extra), _ = jax.eval_shape(value_and_gradient, jnp.asarray(0), state.params)
-    # The numbers of every step; rows of steps that are not made stay zero, and the mean divides by those that are.
+    # Rows of steps that are not made remain zero, and the mean divides by the number of steps that are made.
     rows = jtu.tree_map(lambda leaf: jnp.zeros((batches.steps, *leaf.shape), leaf.dtype), {"loss": cost, **extra})
     (params, optimiser_state), history = lax.fori_loop(0, most, step, ((state.params, state.optimiser), rows))
     means = jtu.tree_map(lambda rows: jnp.sum(rows, axis=0) / most.astype(rows.dtype), history)
@@ -289,14 +290,14 @@ def _note(
     if monitor is not None and monitor not in numbers:
         raise ValueError(f"monitor must be one of {sorted(numbers)}, but it is {monitor!r}; choose one of them.")
     epoch, best = progress["epoch"] + 1, progress["best"]
-    # Without a monitored number every epoch is the best so far: the last one is returned.
+    # Without a monitored number every epoch is the best so far, and the last one is returned.
     better = monitor is None or best is None or numbers[monitor] > best
     if better:
         state = _State(state.params, state.optimiser, state.params)
     return state, {
         "epoch": epoch,
         "history": [*progress["history"], numbers],
-        # Apart from the numbers, which are the same in every run.
+        # The seconds are separate from the numbers, which are the same in every run.
         "seconds": [*progress["seconds"], seconds],
         "best_epoch": epoch if better else progress["best_epoch"],
         "best": (None if monitor is None else numbers[monitor]) if better else best,
@@ -308,9 +309,9 @@ def _is_over(progress: dict, patience: int | None, begun: int = 0) -> bool:
 
 
 def stored_run(checkpoint: Path) -> Stored | None:
-    """What a checkpoint says of its run; None if there is none, or it cannot be read.
+    """The settings and the epochs of the run of a checkpoint; None if there is none, or it cannot be read.
 
-    Whoever loads it says what is wrong with it.
+    The function that loads the checkpoint reports the error.
     """
     try:
         header, _ = _FILE.unpack(checkpoint, {"progress": _PROGRESS})
@@ -320,11 +321,11 @@ def stored_run(checkpoint: Path) -> Stored | None:
 
 
 def stored_seconds(checkpoint: Path) -> list[float]:
-    """How long the steps of each epoch took, as a checkpoint says.
+    """The duration of the steps of each epoch, from a checkpoint.
 
     **Raises:**
 
-    - `ValueError` if it cannot be read.
+    - `ValueError` if the checkpoint cannot be read.
     """
     return _FILE.unpack(checkpoint, {"progress": _PROGRESS})[0]["progress"]["seconds"]
 
@@ -334,7 +335,7 @@ def forget(checkpoint: Path, argument: str) -> None:
 
     **Raises:**
 
-    - `ValueError` if what is there is of another program.
+    - `ValueError` if another program wrote the file.
     """
     if os.path.lexists(checkpoint) and not _FILE.wrote(checkpoint):
         raise ValueError(
@@ -355,7 +356,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | None) -> None:
-    # By their position in the tree: the model that loads them has the same structure.
+    # Arrays are named by their position in the tree: the model that loads them has the same structure.
     leaves = jtu.tree_leaves(eqx.filter(state, eqx.is_array))
     _FILE.write(path, {str(k): np.asarray(leaf) for k, leaf in enumerate(leaves)}, settings, progress=progress)
 

@@ -1,4 +1,4 @@
-"""`Trajectory`, what `simulate` and `iterate` return: the saved tokens, how the run went, and tokens in between."""
+"""`Trajectory`, the result of `simulate` and `iterate`: saved tokens, statistics of the run, and tokens in between."""
 
 import os
 from typing import Any
@@ -19,24 +19,24 @@ from ._misc import is_concrete
 
 
 class Trajectory(eqx.Module):
-    """Tokens over time (or over layers), and how the run went.
+    """Tokens over time (or over layers), with the statistics and the result of the run.
 
     **Attributes:**
 
     - `ts`: (T,), the times (or layers) at which the tokens were saved.
-    - `xs`: (T, n, d), the tokens at these times; or what the function `save` of `simulate` returned in their place,
-        with a leading axis of length T. NaN at times that the run did not reach (later than `t1`), because an event or
-        an error stopped it; integers are -1 there, the largest number if unsigned, and booleans False.
-    - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`; and after
-        `simulate` of attention `summation`, the name of what summed: of what `Auto` chose, `Sharded(Harmonic)` of
-        devices that exchange moments; several are joined by "and". `KernelAttention` sums by itself. Of a `MeanField`
-        `resolved`: whether its degree resolved the density to the end.
-    - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
-    - `t1`: The time reached: `ts[-1]`, or that of the event.
-    - `event_reached`: Whether the run ended by its event. Where it is False `t1` is no time of an event.
-    - `x1`: (n, d), the tokens at that time.
-    - `saved`: What the function of `TokensAnd` returned beside the tokens, with a leading axis of length T, and marked
-        as `xs` is where the run did not reach; None without it.
+    - `xs`: (T, n, d), the tokens at these times; or the results of the function `save` of `simulate`, with a leading
+        axis of length T. At times that the run did not reach (later than `t1`), because an event or an error stopped
+        it, floats are NaN, integers -1 (the largest number if unsigned) and booleans False.
+    - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`. After `simulate`
+        of attention also `summation`, the name of the summation: that which `Auto` chose, or `Sharded(Harmonic)` if
+        devices exchange moments; several names are joined by "and". `KernelAttention` sums by itself. For a `MeanField`
+        also `resolved`: whether its degree resolved the density until the end.
+    - `result`: The result of diffrax, for `diffrax.is_successful(result)` and `diffrax.is_event(result)`.
+    - `t1`: The time reached: `ts[-1]`, or the time of the event.
+    - `event_reached`: Whether the run ended by its event. Where it is False `t1` is not the time of an event.
+    - `x1`: (n, d), the tokens at time `t1`.
+    - `saved`: The results of the function of `TokensAnd`, with a leading axis of length T, marked like `xs` at times
+        that the run did not reach; None without `TokensAnd`.
     """
 
     ts: Float[Array, " times"]
@@ -52,37 +52,37 @@ class Trajectory(eqx.Module):
         return brief_run(self)
 
     def summary(self) -> str:
-        """How the run went, in a few lines: tokens, times, steps, verdict, field and solver."""
+        """A summary of the run in a few lines: tokens, times, steps, result, field and solver."""
         return account(self)
 
     @property
     def event_reached(self) -> Bool[Array, "*batch"]:
-        """Whether the run ended by its event; False where it ran to `ts[-1]`, and where it failed.
+        """Whether the run ended by its event; False where it reached `ts[-1]`, and where it failed.
 
-        Where it is False `t1` is the horizon, and no time of an event: a mean over `t1` is one over the runs that
-        reached their event, and says how many did not.
+        Where the value is False `t1` is the end of the run, and not the time of an event. A mean of event times must
+        therefore be taken over the runs that reached their event, and reported with the number of runs that did not.
         """
         return jnp.asarray(dfx.is_event(self.result)) & self._resolved
 
     @property
     def _resolved(self) -> Any:
-        """Whether coefficients of a `MeanField` resolved their density to the end; True of all other runs."""
+        """Whether the coefficients of a `MeanField` resolved the density until the end; True for all other runs."""
         return self.stats.get("resolved", np.ones((), bool))
 
     @property
     def failure(self) -> str:
-        """Why the run failed, how far it came and what to do, in one sentence; empty if it did not fail.
+        """The cause of a failure, the time reached and the remedy, in one sentence; empty if the run did not fail.
 
-        Of a batch under `jax.vmap`, how many of its runs did, and which came least far and why.
+        For a batch under `jax.vmap`, the number of failed runs, and the sentence of the run that stopped first.
         """
         return why_stopped(self)
 
     def at(self, t: Numbers) -> Float[Array, "*times n d"]:
         """The tokens at any time between the first and the last.
 
-        After `simulate(..., dense=True)` the solver's own interpolating polynomials are evaluated. Otherwise the run
-        is taken up again from the last saved time before `t`, with the same solver: as accurate as the run itself,
-        at the cost of that stretch and of no memory. Differentiable; may be mapped over.
+        After `simulate(..., dense=True)` the interpolating polynomials of the solver are evaluated. Otherwise the run
+        is integrated again from the last save time before `t`, with the same solver: the result is as accurate as the
+        run itself, at the cost of that interval and of no memory. The result is differentiable, and can be mapped over.
 
         **Arguments:**
 
@@ -94,9 +94,9 @@ class Trajectory(eqx.Module):
 
         **Raises:**
 
-        - `ValueError` if `t` is outside of the run, or the run is one that was loaded and had no `dense=True`.
+        - `ValueError` if `t` is outside of the run, or the run was loaded from a file and had no `dense=True`.
         """
-        # An array of booleans would become one of zeros and ones.
+        # An array of booleans would become an array of zeros and ones.
         if isinstance(t, bool | np.bool_):
             check_number(t, "t", remedy="pass a time within the run")
         t = check_array(t, "t", remedy="pass a time within the run").astype(self.ts.dtype)
@@ -113,21 +113,22 @@ class Trajectory(eqx.Module):
         return self.interpolant(t) if t.ndim == 0 else _at_each(self.interpolant, t)
 
     def settings(self) -> dict[str, Any]:
-        """What the run was asked to do: the field with its parameters, the solver and its tolerances, the versions of
+        """The settings of the run: the field with its parameters, the solver and its tolerances, and the versions of
         the libraries.
 
         **Returns:**
 
-        A dictionary: of each object its class and its fields, arrays as they are, functions by name. Of runs with
-        `save`, `noise` or `dense`, and of layers, arrays of more than 16,384 numbers are told by shape and dtype only.
+        A dictionary with the class and the fields of each object, with arrays, and with functions by name. For runs
+        with `save`, `noise` or `dense`, and for layers, arrays of more than 16,384 numbers are given by shape and
+        dtype.
         """
         return self.interpolant.settings()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Keep the run in one file, with its settings: safetensors, with JSON and a checksum in the header.
+        """Write the run to one file, with its settings: safetensors, with JSON and a checksum in the header.
 
-        The file is written whole or not at all, and holds no code: it is as safe to load as a table. `settings` has the
-        parameters of the field, the solver and the versions inside. A batch of runs, mapped over, is one file too.
+        The file is written atomically and contains no code: loading it is as safe as loading a table. It includes
+        `settings`: the parameters of the field, the solver and the versions. A mapped batch of runs is one file too.
 
         !!! example
 
@@ -143,11 +144,11 @@ class Trajectory(eqx.Module):
 
         **Arguments:**
 
-        - `path`: The file; one that is there is replaced.
+        - `path`: The file; an existing file is replaced.
 
         **Raises:**
 
-        - `ValueError` if the file cannot be written, `save` returned something that is no array of numbers, or this is
+        - `ValueError` if the file cannot be written, `save` returned anything but arrays of numbers, or the method is
             called inside of `jit`, `grad` or `vmap`.
         """
         from ._trajectory_file import write  # safetensors is loaded when it is needed
@@ -156,12 +157,12 @@ class Trajectory(eqx.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Trajectory":
-        """The run that `save` kept in a file.
+        """The run that `save` wrote to a file.
 
-        Everything is as it was, bit for bit: times, tokens, what `save` and `TokensAnd` returned, counts, result and
-        settings; but named tuples and modules that `save` returned are dictionaries of their fields, and `at` has the
-        tokens between the save times only after `simulate(..., dense=True)` or `iterate`. To go on from a saved run,
-        start from its tokens: `simulate(field, traj.x1, ts)`.
+        Times, tokens, the results of `save` and `TokensAnd`, counts, result and settings are equal, bit for bit, to
+        those of the saved run. Named tuples and modules that `save` returned, however, become dictionaries of their
+        fields, and `at` has tokens between the save times only after `simulate(..., dense=True)` or `iterate`. To
+        continue a saved run, start from its tokens: `simulate(field, traj.x1, ts)`.
 
         **Arguments:**
 
@@ -173,13 +174,13 @@ class Trajectory(eqx.Module):
 
         **Raises:**
 
-        - `ValueError` if it is no file that `save` wrote, of another version, or damaged.
+        - `ValueError` if `save` did not write the file, or the file has another version or is damaged.
         """
         from ._trajectory_file import read
 
         parts = read(check_path(path, "path"))
         build = lambda parts: cls(**parts)
-        # Of a batch it is built for one run, whose shapes are those above.
+        # A batch is built by `vmap` over single runs, since the annotations above give the shapes of one run.
         for _ in range(parts["ts"].ndim - 1):
             build = eqx.filter_vmap(build)
         return build(parts)
@@ -187,9 +188,9 @@ class Trajectory(eqx.Module):
     def to_xarray(self) -> Any:
         """The run as a labelled dataset: `xs` over (time, token, dim), or (layer, token, dim) after `iterate`.
 
-        Batches, mapped over, have an axis `run` before these. What `save` and `TokensAnd` returned has the axes of its
-        trees by name. Units are attributes of each variable, as in the CF conventions (all are 1: tokens and time of
-        the model have no dimension); settings, as JSON, and versions are attributes of the dataset. Needs `xarray`.
+        A batch, mapped over, has an axis `run` before these axes. The results of `save` and `TokensAnd` have a variable
+        for each leaf of their trees. Units are attributes of each variable, as in the CF conventions (all are 1: tokens
+        and time have no dimension); settings, as JSON, and versions are attributes of the dataset. Requires `xarray`.
 
         **Returns:**
 
@@ -206,8 +207,8 @@ class Trajectory(eqx.Module):
 
 
 def with_error(traj: Trajectory, value: Any = None) -> Any:
-    """`traj`, or the array `value`, which raises a RuntimeError when it is computed if the run failed: under `jit`."""
-    # Not through the settings, which may be large and of other dtypes.
+    """`traj`, or the array `value`, computing which under `jit` raises a RuntimeError if the run failed."""
+    # The settings, which may be large and of other dtypes, do not pass through the check.
     parts = lambda traj: (traj.ts, traj.xs, traj.t1, traj.x1, traj.saved)
     arrays, rest = eqx.partition(parts(traj) if value is None else value, eqx.is_array)
     failed, full = ~dfx.is_okay(traj.result), traj.result == dfx.RESULTS.max_steps_reached
@@ -221,5 +222,5 @@ def with_error(traj: Trajectory, value: Any = None) -> Any:
 
 @eqx.filter_jit
 def _at_each(interpolant: AbstractInterpolant, ts: Float[Array, " times"]) -> Float[Array, "times n d"]:
-    # One time after the other: each may integrate a part of the run anew.
+    # The times are mapped one after another, since each may require an integration.
     return jax.lax.map(interpolant, ts)

@@ -1,13 +1,13 @@
-"""The file of a run: arrays as safetensors; what they are, what the run was asked to do, and a checksum, in its header.
+"""The file of a run: arrays in safetensors, with their structure, the settings of the run and a checksum in the header.
 
-Nothing of a file is executed: trees are told in JSON, as nodes of the forms
+No part of a file is executed: trees are written as JSON, in nodes of the forms
 
-    null, {"int": 3}, {"float": 0.5}, {"bool": true}, {"text": "Dense"}    what they say
+    null, {"int": 3}, {"float": 0.5}, {"bool": true}, {"text": "Dense"}    a constant
     {"array": "xs", "dtype": "float64"}                                     an array of the file, by its name
-    {"list": [...]}, {"tuple": [...]}, {"dict": [["key", node], ...]}       trees of these
+    {"list": [...]}, {"tuple": [...]}, {"dict": [["key", node], ...]}       trees of nodes
 
-Named tuples and modules are told as dictionaries of their fields: a file names no class to build. Complex numbers of
-128 bits, which safetensors does not have, are kept as pairs along a last axis.
+Named tuples and modules are written as dictionaries of their fields, so that a file names no class to build. Complex
+numbers of 128 bits, which safetensors does not have, are stored as pairs along a last axis.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ from ._verdicts import codes as known_codes
 
 FILE = RunFile("path", "clusterjax trajectory", 1, "name another file, or simulate again")
 _NUMBERS = {"int": int, "float": float, "bool": bool, "text": str}
-# Small arrays of the settings also stand in the header, for those who read it with other programs.
+# Small arrays of the settings are also written into the header, for readers that use other programs.
 _SHOWN = 16
 
 
@@ -42,10 +42,10 @@ class Writer:
         self.arrays: dict[str, np.ndarray] = {}
 
     def node(self, value: Any, name: str) -> Any:
-        """The node of a tree; `name` is what its arrays are called."""
+        """The node of a tree, whose arrays are named after `name`."""
         if value is None:
             return None
-        # A string of the statistics is one of a class of its own, that JAX takes for a tree without leaves.
+        # A string of the statistics has a class of its own, which JAX treats as a tree without leaves.
         for kind, of in (("bool", bool), ("int", int), ("float", float), ("text", str)):
             if isinstance(value, of) and not isinstance(value, np.generic):
                 return {kind: of(value)}
@@ -72,13 +72,13 @@ class Writer:
             array = np.stack([np.real(array), np.imag(array)], axis=-1)
         if array.dtype not in map(np.dtype, DTYPES.values()):
             raise refusal(name, "be of a dtype that safetensors has", f"it is {dtype}", "cast it to float32")
-        while name in self.arrays:  # two names that the dots have made equal
+        while name in self.arrays:  # the dots may make two names equal
             name += "'"
         self.arrays[name] = array
         return {"array": name, "dtype": dtype}
 
     def settings(self, value: Any, name: str) -> Any:
-        """A description of a run, with its arrays by name, and small ones shown."""
+        """A description of a run that refers to its arrays by name and includes the values of small ones."""
         if isinstance(value, dict):
             return {key: self.settings(entry, f"{name}.{key}") for key, entry in value.items()}
         if isinstance(value, list):
@@ -97,11 +97,11 @@ class Reader:
         self.path, self.arrays, self.rounded = path, arrays, False
 
     def tree(self, node: Any) -> Any:
-        """The tree that a node tells of.
+        """The tree of a node.
 
         **Raises:**
 
-        - `ValueError` if it is no node.
+        - `ValueError` if `node` is not a valid node.
         """
         if node is None:
             return None
@@ -120,7 +120,7 @@ class Reader:
         raise self.broken(node)
 
     def array(self, node: dict[str, Any]) -> jax.Array:
-        """The array of a node, in its dtype if jax has it."""
+        """The array of a node, in its dtype if jax supports it."""
         array, dtype = self.arrays.get(str(node["array"])), node.get("dtype")
         if array is None:
             raise self.broken(node)
@@ -133,7 +133,7 @@ class Reader:
         return jnp.asarray(array)
 
     def settings(self, value: Any) -> Any:
-        """A description of a run with its arrays in place."""
+        """A description of a run that contains its arrays."""
         if isinstance(value, list):
             return [self.settings(entry) for entry in value]
         if not isinstance(value, dict):
@@ -146,7 +146,7 @@ class Reader:
         return refusal("path", "be a whole run", f"{str(self.path)!r} holds {str(node)[:60]!r}", FILE.remedy)
 
     def _narrowed(self, array: np.ndarray, name: str) -> np.ndarray:
-        """An array of 64 bits in the 32 that jax has without x64; floats are rounded, of which the caller warns."""
+        """An array of 64 bits as 32 bits, for jax without x64; rounded floats set `rounded`, for a warning."""
         narrow = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
         if array.dtype.kind in "iu" and not np.array_equal(narrow, array):
             found = f"{name} in {str(self.path)!r} holds integers that need 64"
@@ -158,11 +158,11 @@ class Reader:
 
 
 def write(run: Any, path: Path) -> None:
-    """Write a `Trajectory` to a file, in one step.
+    """Write a `Trajectory` to a file, atomically.
 
     **Raises:**
 
-    - `ValueError` if it is traced, holds what has no place in such a file, or cannot be written.
+    - `ValueError` if the run is traced, has parts that the file cannot store, or the file cannot be written.
     """
     check_concrete(run, "the trajectory")
     writer = Writer()
@@ -179,11 +179,11 @@ def write(run: Any, path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The parts of a `Trajectory` that is in a file.
+    """The parts of a `Trajectory` from a file.
 
     **Raises:**
 
-    - `ValueError` if it is no such file, of another version, or damaged.
+    - `ValueError` if it is not such a file, has another version, or is damaged.
     """
     header, arrays = FILE.read(path, None, _FORM)
     reader = Reader(path, arrays)
@@ -209,28 +209,28 @@ def _result(reader: Reader, node: dict[str, Any]) -> Any:
 
 
 def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any:
-    """What finds the tokens between the save times, where a file can hold it: layers, and the polynomials of diffrax on
-    a space of ours. A field is code, and is not kept."""
+    """The node of the interpolant, if a file can store it: saved layers, or polynomials of diffrax on a space of
+    clusterjax. A field is code, and is not stored."""
     if isinstance(interpolant, LastSaved):
         return {"kind": "layers"}
     if not isinstance(interpolant, Polynomials) or type(interpolant.space).__name__ not in _SPACES:
         return None
     dense = interpolant.interpolation
     make, infos = dense.interpolation_cls, dense.infos
-    # `Retract` retracts what the polynomials of its solver give; so does `Polynomials`.
+    # `Retract` retracts the polynomials of its solver, and so does `Polynomials`.
     if hasattr(make, "wrapped") and type(infos["space"]) is type(interpolant.space):
         make, infos = make.wrapped, infos["info"]
     of = getattr(make, "__self__", make)
     method = make.__name__ if of is not make else ""
     if getattr(of, "__name__", None) not in _interpolations() or method not in ("", "from_k"):
         return None
-    # The buffers have room for as many steps as there may be: what no step filled is left out.
+    # The buffers have room for `max_steps` steps; entries that no step filled are left out.
     filled = max(2, int(np.max(np.asarray(dense.ts_size))))
     cut = lambda array, many: array[(slice(None),) * axes + (slice(0, many),)]
     arrays = {
         "ts": cut(dense.ts, filled), "infos": jtu.tree_map(lambda a: cut(a, filled - 1), infos),
         **{name: getattr(dense, name) for name in ("t0_if_trivial", "y0_if_trivial")},
-        # Weakly typed integers, which a file does not know: in the dtypes that diffrax compares them with.
+        # Weakly typed integers, which a file cannot store, get the dtypes with which diffrax compares them.
         "ts_size": jnp.asarray(dense.ts_size).astype(jnp.int32),
         "direction": jnp.asarray(dense.direction).astype(dense.ts.dtype),
     }  # fmt: skip
@@ -248,14 +248,14 @@ def _interpolant(reader: Reader, node: Any, parts: dict[str, Any], setup: Setup)
         return NotKept(setup, f"this diffrax has no {node['class']} that the file needs; install the one of that run")
     make = getattr(kind, node["method"]) if node["method"] else kind
     build = lambda arrays: dfx.DenseInterpolation(interpolation_cls=make, **arrays)
-    # Of a batch it is built for one run, since diffrax looks at shapes.
+    # The interpolant of a batch is built by `vmap` over single runs, since diffrax depends on the shapes.
     for _ in range(parts["ts"].ndim - 1):
         build = jax.vmap(build)
     return Polynomials(build(reader.tree(node["arrays"])), _SPACES[node["space"]], setup)
 
 
 def _interpolations() -> dict[str, type]:
-    """The polynomials of diffrax by name; a file names one of these, or none."""
+    """The interpolating polynomials of diffrax by name; a file can refer only to these."""
     waiting, found = [dfx.AbstractLocalInterpolation], {}
     while waiting:
         kind = waiting.pop()

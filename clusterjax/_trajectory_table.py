@@ -1,4 +1,4 @@
-"""A run as a labelled dataset of xarray, with units and settings in its attributes."""
+"""A run as a labelled dataset of xarray, with units and settings as attributes."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def dataset(run: Any) -> Any:
 
     def add(name: str, value: Any, axes: tuple[str, ...], what: str) -> None:
         array, axes = np.asarray(value), batch + axes
-        # Axes without a name are those of one entry.
+        # Further axes, which belong to a single entry, get generated names.
         own = tuple(f"{name}_axis_{k}" for k in range(array.ndim - len(axes)))
         variables[name] = (axes + own, array, {"units": "1", "long_name": what})
 
@@ -64,13 +64,13 @@ def dataset(run: Any) -> Any:
     words = {name: str(value) for name, value in run.stats.items() if isinstance(value, str)}
     for name, value in run.stats.items():
         if not isinstance(value, str):
-            # A count that is no array was the same for every run of a batch.
+            # A count that is no array is the same for every run of a batch.
             add(name, np.broadcast_to(np.asarray(value), ts.shape[:-1]), (), name.replace("_", " "))
-    # As objects: zarr has no lasting format for texts of a fixed length.
+    # The dtype is object, since zarr has no permanent format for texts of fixed length.
     add("result", verdicts(run.result).astype(object), (), _NAMES["result"])
     coords: dict[str, Any] = {"token": np.arange(run.x1.shape[-2]), "dim": np.arange(run.x1.shape[-1])}
     attributes = {"units": "1", "long_name": "number of the layer" if clock == "layer" else "time"}
-    # One axis of time, where all runs of the batch have it; otherwise times of each run.
+    # The time is one axis if all runs of the batch share their times; otherwise each run has its own times.
     rows = ts.reshape(-1, ts.shape[-1])
     if np.array_equal(rows, np.broadcast_to(rows[0], rows.shape)):
         coords[clock] = (clock, rows[0].astype(int) if clock == "layer" else rows[0], attributes)
@@ -83,12 +83,12 @@ def dataset(run: Any) -> Any:
 
 
 def _key(key: Any) -> str:
-    """The name of a step into a tree: of a key, an attribute or an index."""
+    """The name of one step of a path in a tree: a key, an attribute or an index."""
     return str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))
 
 
 def _plain(value: Any) -> Any:
-    """Settings with arrays as lists, which JSON has."""
+    """Settings with arrays as lists, which JSON can represent."""
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list):

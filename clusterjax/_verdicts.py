@@ -1,4 +1,4 @@
-"""The names of diffrax's verdicts on a run, by their numbers, which differ between its versions."""
+"""The names of the results of diffrax, by their numbers, which differ between its versions."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ import numpy as np
 
 
 def codes() -> dict[str, int]:
-    """The number of each verdict, by name."""
+    """The number of each result, by name."""
     return {name: int(jtu.tree_leaves(item)[0]) for name, item in dfx.RESULTS._name_to_item.items()}
 
 
 def verdicts(result: Any) -> np.ndarray:
-    """The name of the verdict on each run of a batch, such as "successful" or "event_occurred"."""
+    """The name of the result of each run of a batch, such as "successful" or "event_occurred"."""
     names = {code: name for name, code in codes().items()}
     numbers = np.asarray(jtu.tree_leaves(result)[0])
     return np.asarray([names[int(code)] for code in numbers.reshape(-1)]).reshape(numbers.shape)

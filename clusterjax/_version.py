@@ -1,4 +1,4 @@
-"""The version of the package, as it is installed."""
+"""The version of the installed package."""
 
 from importlib.metadata import version
 

@@ -119,8 +119,7 @@ class Trajectory(eqx.Module):
         **Returns:**
 
         A dictionary with the class and the fields of each object, with arrays, and with functions by name. For runs
-        with `save`, `noise` or `dense`, and for layers, arrays of more than 16,384 numbers are given by shape and
-        dtype.
+        with `save`, `noise` or `dense`, and for layers, larger arrays than 16,384 numbers give shape and dtype only.
         """
         return self.interpolant.settings()
 

@@ -1,8 +1,8 @@
-"""The checks at every public door: each returns the argument as the package uses it, or raises a ValueError.
+"""The checks of all public arguments: each returns the argument as the package uses it, or raises a ValueError.
 
-All messages have one form, `NAME must ..., but ...; REMEDY.`: the name of the argument, what it was, what to do. A
-value is shown in a few characters, however large it is. The values of traced arrays are not looked at; their shapes and
-dtypes are.
+All messages have the form `NAME must ..., but ...; REMEDY.`: the name of the argument, its value, and the remedy. A
+value is shown in a few characters, however large it is. For traced arrays only shapes and dtypes are checked, not
+values.
 """
 
 from ._arrays import (

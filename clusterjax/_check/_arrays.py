@@ -1,6 +1,6 @@
 """Checks of arrays of numbers, of scalars that may be traced, and of clouds of tokens.
 
-Shapes and dtypes are always checked; values only where they are known at trace time. What passes is a JAX array that is
+Shapes and dtypes are always checked; values only where they are known at trace time. The result is a JAX array that is
 never weakly typed, so that a Python number and an array of the same dtype share one trace.
 """
 
@@ -29,14 +29,15 @@ def check_array(
     most: float | int | None = None,
     remedy: str | None = None,
 ) -> Array:
-    """`value` as an array, if it is one of real numbers of this shape, finite and in the range where concrete.
+    """`value` as an array, if it has real numbers and this shape, and, where concrete, is finite and in the range.
 
-    Lists, tuples, numbers and what NumPy can read become arrays; integers and booleans become floats unless `integers`.
+    Lists, tuples, numbers and objects that NumPy can convert become arrays; integers and booleans become floats unless
+    `integers`.
 
     **Arguments:**
 
-    - `shape`: One entry an axis: its length, a name for a length of at least one, or None for any length; None is any
-        number of axes.
+    - `shape`: One entry per axis: its length, a name for a length of at least one, or None for any length; None allows
+        any number of axes.
     - `integers`: Whether the numbers must be integers.
     - `finite`: Whether NaN and infinities are refused.
 
@@ -61,13 +62,13 @@ def check_host_array(
     most: float | int | None = None,
     remedy: str | None = None,
 ) -> np.ndarray:
-    """What `check_array` returns, as an array of NumPy in its own precision: for functions that are never traced.
+    """The checks of `check_array` with the result as a NumPy array of its own precision: for functions never traced.
 
     **Raises:**
 
     - `ValueError` naming the argument, what it was and what to do.
     """
-    # float64 stays float64, whether x64 is enabled in JAX or not.
+    # float64 remains float64, whether x64 is enabled in JAX or not.
     check_concrete(value, name)
     array = np.asarray(_checked(value, name, shape, integers, finite, least, most, remedy))
     return array if integers or np.issubdtype(array.dtype, np.floating) else array.astype(float)
@@ -83,7 +84,7 @@ def _checked(
     most: float | int | None,
     remedy: str | None,
 ) -> Any:
-    """The checks of `check_array`; the array in its own dtype."""
+    """Apply the checks of `check_array`, and return the array in its own dtype."""
     rule, remedy = _array_rule(shape, integers), remedy or "pass such an array"
     array = as_numbers(value, name)
     if array is None:
@@ -93,7 +94,7 @@ def _checked(
     if shape is not None and not _fits(np.shape(array), shape):
         raise refusal(name, rule, f"its shape is {np.shape(array)}", remedy)
     if integers and not array.size and not hasattr(value, "dtype"):
-        array = array.astype(int)  # NumPy makes floats of an empty list
+        array = array.astype(int)  # NumPy converts an empty list to floats
     if integers and not jnp.issubdtype(array.dtype, jnp.integer):
         raise refusal(name, rule, f"its dtype is {array.dtype}", remedy)
     if is_concrete(array):
@@ -112,55 +113,55 @@ def _array_rule(shape: Sequence[int | str | None] | None, integers: bool) -> str
 def as_numbers(value: Any, name: str, *, masked: str | None = None) -> Any:
     """`value` as an array of booleans, integers, floats or complex numbers; None if it is something else.
 
-    Every number that a user passes enters by this function. A masked array enters if none of its entries is masked;
-    bytes are in the order of this machine. What is not of JAX stays in its own precision: `check_fits` holds it against
-    that of JAX.
+    Every number that a user passes enters through this function. A masked array is accepted if none of its entries is
+    masked; bytes are converted to the byte order of this machine. An array that is not a JAX array keeps its precision,
+    which `check_fits` compares with that of JAX.
 
     **Arguments:**
 
-    - `masked`: What to do about entries that are masked.
+    - `masked`: The remedy for masked entries, for the message.
 
     **Raises:**
 
-    - `ValueError` if entries are masked: what stands below the mask is no number of the user.
+    - `ValueError` if entries are masked, since the numbers below a mask are not meant by the user.
     """
     if isinstance(value, jax.Array):
         return value if jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool else None
-    # NumPy would make arrays of text or of objects of these, and never end with a list in itself.
+    # NumPy would convert these to arrays of text or objects, and never end for a list that contains itself.
     if isinstance(value, str | bytes | dict | set | frozenset | type) or value is None or too_deep(value):
         return None
     leaves = leaves_unless_plain(value) if isinstance(value, list | tuple) else []
     for leaf in leaves:
         check_unmasked(leaf, name, masked)
     if any(isinstance(leaf, jax.Array) for leaf in leaves):
-        # A list with traced arrays in it: NumPy could not convert them.
+        # NumPy cannot convert a list that contains traced arrays.
         try:
             return jnp.asarray(value)
         except (TypeError, ValueError, OverflowError):
             return None
     try:
         array = np.asanyarray(value)
-    except Exception:  # whatever an object's own conversion raises, it is not an array of numbers
+    except Exception:  # an object that raises any error on conversion is not an array of numbers
         return None
     check_unmasked(array, name, masked)
     array = np.asarray(array)
     # Times and their differences, "m" and "M", count as integers in NumPy.
     if array.dtype.kind in "mM" or not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
         return None
-    # LAPACK and JAX have nothing wider than double precision.
+    # LAPACK and JAX support nothing wider than double precision.
     if array.dtype.kind in "fc" and array.dtype.itemsize > (8 if array.dtype.kind == "f" else 16):
         return array.astype(float if array.dtype.kind == "f" else complex)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def check_fits(array: Any, name: str, dtype: Any = None, *, integers: bool = False) -> None:
-    """Raise a ValueError if a float of `array` does not fit in `dtype`; None is the dtype that JAX gives it.
+    """Raise a ValueError if a float of `array` does not fit in `dtype`; None is the dtype that JAX would choose.
 
-    Without x64 JAX makes infinities of numbers that float32 does not hold, and wraps large integers, without a word.
+    Without x64 JAX silently converts numbers beyond the range of float32 to infinities, and wraps large integers.
 
     **Arguments:**
 
-    - `integers`: Whether it is of integers, and stays so; those of which floats are made fit.
+    - `integers`: Whether integers are checked, which remain integers; integers that become floats fit.
     """
     wanted = jax.dtypes.canonicalize_dtype(array.dtype) if dtype is None else jnp.dtype(dtype)
     narrower = wanted.itemsize < array.dtype.itemsize
@@ -188,7 +189,7 @@ def _fits(axes: tuple[int, ...], shape: Sequence[int | str | None]) -> bool:
 def _check_values(
     array: np.ndarray, name: str, finite: bool, least: float | int | None, most: float | int | None, remedy: str
 ) -> None:
-    # Finite first: NaN fails no comparison with a bound.
+    # Finiteness is checked first, since no comparison with a bound rejects NaN.
     bad = np.asarray(~np.isfinite(array)) if finite else np.zeros(array.shape, bool)
     if bad.any():
         raise refusal(name, "be finite", _first(array, bad), remedy)
@@ -200,7 +201,7 @@ def _check_values(
 
 
 def _first(array: np.ndarray, bad: np.ndarray) -> str:
-    """The first entry of `array` that is `bad`, in words."""
+    """The first entry of `array` for which `bad` is True, in words."""
     if array.ndim == 0:
         return f"it is {array}"
     index = tuple(int(k) for k in np.argwhere(bad)[0])
@@ -218,7 +219,7 @@ def check_scalar(
     below: float | int | None = None,
     remedy: str | None = None,
 ) -> Array:
-    """`value` as an array of shape () in `dtype`, if it is a finite real number, traced or in the range.
+    """`value` as an array of shape () in `dtype`, if it is a finite real number in the range, or traced.
 
     **Raises:**
 
@@ -231,12 +232,12 @@ def check_scalar(
         )
     if array is not None and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise refusal(name, "be real", f"its dtype is {array.dtype}", "pass its real part")
-    # Known values are checked as Python numbers; of traced ones only shape and kind are known.
+    # Known values are checked as Python numbers; for traced values only shape and kind are known.
     if array is None or array.dtype == bool or is_concrete(array):
         number = check_number(value, name, least=least, above=above, most=most, below=below, remedy=remedy)
-        array = np.asarray(number) if array is None else array  # an integer beyond 64 bits is no array of numbers
+        array = np.asarray(number) if array is None else array  # an integer beyond 64 bits is not an array
     check_fits(array, name, dtype)
-    # Never weakly typed: a Python float and an array of the same dtype are one trace.
+    # The array is never weakly typed, so that a Python float and an array of the same dtype share one trace.
     return as_float(array, dtype)
 
 
@@ -247,7 +248,7 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
 
     - `ValueError` naming the argument, what it was and what it should be.
     """
-    # Not by `check_array`: the messages speak of tokens, and of the row that is wrong.
+    # `check_array` is not used, since the messages must name tokens and the row that is wrong.
     masked = f"leave these tokens out, or fill them, {name}.filled(1), and give them masses of zero"
     array = as_numbers(x, name, masked=masked)
     if array is None:
@@ -257,9 +258,9 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
             f"it is {shown(x)}",
             "pass an array of shape (n, d)",
         )
-    # Before jax makes an array of it, which would warn of an overflow.
+    # The range is checked before jax converts the array, which would warn of an overflow.
     check_fits(array, name)
-    # Integers become floats here; other ranks are refused with the dtype as it is.
+    # Integers become floats here; arrays of other ranks are refused with their own dtype.
     check_rank(as_float(array) if np.ndim(array) == 2 else array, name)
     if array.shape[0] < min_tokens:
         raise ValueError(
@@ -275,7 +276,7 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
 
 
 def check_rank(x: Any, name: str = "x") -> None:
-    """Raise a ValueError unless `x` is a not empty (n, d) array of real floats, traced or not."""
+    """Raise a ValueError unless `x` is a non-empty (n, d) array of real floats, traced or not."""
     if not isinstance(x, jax.Array | np.ndarray):
         raise refusal(
             name,

@@ -23,7 +23,7 @@ def check_integer(
 
     - `ValueError` naming the argument, its value and what to do.
     """
-    # The most frequent rule has words of its own.
+    # The most frequent rule has its own words.
     if most is None and least == 1:
         rule = "be a positive integer"
     else:
@@ -31,7 +31,7 @@ def check_integer(
     remedy = remedy or f"pass {'an integer' if least is None else least} or another in that range"
     check_unmasked(value, name)
     try:
-        # `operator.index` takes booleans, and raises other errors for traced values.
+        # `operator.index` accepts booleans, and raises other errors for traced values.
         if isinstance(value, bool | np.bool_) or not is_concrete(value):
             raise TypeError
         number = operator.index(value)
@@ -66,11 +66,11 @@ def check_number(
     kinds = bool | np.bool_ | complex | str | bytes | list | tuple | dict
     if is_concrete(value) and not isinstance(value, kinds) and getattr(value, "ndim", 0) == 0:
         try:
-            # Arrays of shape () of JAX and of NumPy count as numbers.
+            # JAX and NumPy arrays of shape () count as numbers.
             number = float(np.asarray(value)) if hasattr(value, "dtype") else float(value)
         except (TypeError, ValueError, OverflowError):
             number = None
-    # NaN is not finite: it is refused here, although it fails no comparison with a bound.
+    # NaN is not finite, and is refused here, although no comparison with a bound rejects it.
     if (
         number is None
         or np.iscomplexobj(value)
@@ -85,11 +85,11 @@ def check_number(
 
 
 def check_unmasked(value: Any, name: str, remedy: str | None = None) -> None:
-    """Raise a ValueError if `value` is a masked array of NumPy with an entry that is masked: no number of the user.
+    """Raise a ValueError if `value` is a NumPy masked array with masked entries, which are not numbers of the user.
 
     **Arguments:**
 
-    - `remedy`: What to do about it; None is to leave these entries out, or to fill them.
+    - `remedy`: The remedy in the message; None is to leave these entries out, or to fill them.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         remedy = remedy or f"leave these out, or fill them, such as by {name}.filled(0)"

@@ -1,4 +1,4 @@
-"""Checks of objects that are no numbers: modules, flags, texts, paths, functions, PRNG keys, dtypes."""
+"""Checks of objects other than numbers: modules, flags, texts, paths, functions, PRNG keys, dtypes."""
 
 import inspect
 import os
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rule: str, remedy: str) -> _T:
-    """`value`, if it is an instance of `kind`; `rule` are the words for that, such as "a mask of clusterjax".
+    """`value`, if it is an instance of `kind`, which `rule` describes in words, such as "a mask of clusterjax".
 
     **Raises:**
 
@@ -30,10 +30,10 @@ def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     """
     if not isinstance(value, kind):
         what = f"it is {shown(value)}"
-        # A frequent mistake: the class in the place of an instance.
+        # The class in place of an instance is a frequent mistake.
         if isinstance(value, type) and issubclass(value, kind):
             what, remedy = f"it is the class {value.__name__} itself", f"pass an instance, {value.__name__}(...)"
-        # Another: a word where other libraries take one.
+        # A word, which other libraries accept, is another one.
         elif isinstance(value, str):
             meant = named_by(value, kind)
             remedy = remedy if meant is None else f"pass {meant}"
@@ -42,9 +42,9 @@ def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
 
 
 def named_by(word: str, kind: type | tuple[type, ...]) -> str | None:
-    """The call that makes the object which `word` means, such as `CausalMask()` for "causal"; None if there is none.
+    """The call that makes the object named by `word`, such as `CausalMask()` for "causal"; None if there is none.
 
-    Among the classes below `kind` that are public in their library, the shortest whose name begins with the word.
+    The class is the one with the shortest name among the public subclasses of `kind` whose names begin with the word.
     """
     waiting, found = list(kind if isinstance(kind, tuple) else (kind,)), []
     word = "".join(filter(str.isalnum, word)).lower()
@@ -55,7 +55,7 @@ def named_by(word: str, kind: type | tuple[type, ...]) -> str | None:
             found.append(cls)
     for cls in sorted(found, key=lambda cls: len(cls.__name__)):
         library, *parts = cls.__module__.split(".")
-        # By the name under which users have it, in the library or a public part of it; private classes have none.
+        # The call uses the public name of the class, in the library or a part of it; private classes have none.
         for place in (library, ".".join((library, *parts[:1]))):
             public = library in ("clusterjax", "diffrax", "optimistix") and "._" not in place
             if public and getattr(sys.modules.get(place), cls.__name__, None) is cls:
@@ -103,7 +103,7 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
 
     - `ValueError` naming the argument, its value and what to do.
     """
-    # Read twice below: an iterator would be empty the second time.
+    # The choices are read twice below: an iterator would be empty the second time.
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices))
@@ -112,11 +112,11 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
 
 
 def check_callable(value: Any, name: str, what: str = "a function", *, takes: int | None = None) -> Callable[..., Any]:
-    """`value`, if it can be called; `what` says of what, such as "a function of t, x and args".
+    """`value`, if it can be called; `what` describes the function, such as "a function of t, x and args".
 
     **Arguments:**
 
-    - `takes`: The number of positional arguments that it must accept; then it may not be a class. None does not check.
+    - `takes`: The number of positional arguments that it must accept; it then may not be a class. None does not check.
 
     **Raises:**
 
@@ -124,27 +124,27 @@ def check_callable(value: Any, name: str, what: str = "a function", *, takes: in
     """
     if not callable(value) or takes is not None and isinstance(value, type):
         raise refusal(name, f"be {what}", f"it is {shown(value)}", _function_named(value))
-    # The signatures of built-in methods may list `self` too.
+    # The signatures of built-in methods may include `self`.
     if takes is not None and not inspect.isbuiltin(value):
         try:
             inspect.signature(value).bind(*[None] * takes)
         except TypeError:
             remedy = f"give it {takes} argument{'s' if takes > 1 else ''}"
             raise refusal(name, f"be {what}", f"{shown(value)} takes others", remedy) from None
-        except ValueError:  # it has no signature
+        except ValueError:  # the function has no signature
             pass
     return value
 
 
 def _function_named(value: Any) -> str:
-    """What to pass in place of what cannot be called: of a word the function of jax that it names, if there is one."""
+    """The remedy for a value that cannot be called: the function of jax with that name, if `value` is a word."""
     for module, owner in ((jax.nn, "jax.nn"), (jnp, "jax.numpy")):
         if isinstance(value, str) and callable(getattr(module, value, None)) and not value.startswith("_"):
             return f"pass {owner}.{value}"
     return "pass one that can be called"
 
 
-# What jax raises where a traced array is asked for its numbers.
+# The errors of jax where the numbers of a traced array are needed.
 _NUMBERS_ASKED = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -154,16 +154,16 @@ _NUMBERS_ASKED = (
 
 
 def call_traced(function: Callable[..., Any], name: str, what: str, /, *args: Any, **kwargs: Any) -> Any:
-    """`function(*args, **kwargs)`, of a function that jax can trace; `what` as in `check_callable`.
+    """`function(*args, **kwargs)`, for a function that jax must be able to trace; `what` is as in `check_callable`.
 
     **Raises:**
 
-    - `ValueError` naming the argument if the function asks an array for its numbers, as `math`, NumPy and `if` do.
+    - `ValueError` naming the argument if the function needs the numbers of an array, as `math`, NumPy and `if` do.
     """
     try:
         return function(*args, **kwargs)
     except (*_NUMBERS_ASKED, TypeError, ValueError) as error:
-        # Outside of `jit` by `math` and `if`, of arrays that are no single number.
+        # Outside of `jit`, `math` and `if` raise these errors for arrays of more than one number.
         words = ("converted to Python scalars", "truth value of an array")
         if not isinstance(error, _NUMBERS_ASKED) and not any(word in str(error) for word in words):
             raise
@@ -173,7 +173,7 @@ def call_traced(function: Callable[..., Any], name: str, what: str, /, *args: An
 
 
 def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:
-    """`value`, if it is a function that is given lines of progress.
+    """`value`, if it is a function of one line of progress.
 
     **Raises:**
 
@@ -183,13 +183,13 @@ def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:
 
 
 def check_concrete(value: Any, name: str) -> None:
-    """Raise a ValueError if `value` is traced, in a place that needs its numbers."""
+    """Raise a ValueError if `value` is traced, where its numbers are needed."""
     if not is_concrete(value):
         raise refusal(name, "have a value", "it is traced", "call this outside of jit, grad and vmap")
 
 
 def check_args(args: Any) -> Any:
-    """`args` of a field or a layer: anything but what JAX does not take, as arrays of text or of objects.
+    """`args` of a field or a layer, if JAX accepts all of it, which excludes arrays of text or of objects.
 
     **Raises:**
 
@@ -197,7 +197,7 @@ def check_args(args: Any) -> Any:
     """
     if too_deep(args):
         raise refusal("args", "be nested at most 32 deep", f"it is {shown(args)}", "pass its arrays in one list")
-    # "V" are the dtypes of JAX that NumPy lacks, such as bfloat16.
+    # "V" is the kind of the dtypes of JAX that NumPy lacks, such as bfloat16.
     for leaf in jtu.tree_leaves(args):
         check_unmasked(leaf, "args")
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufcV":
@@ -214,7 +214,7 @@ def check_path(value: Any, name: str) -> Path:
     """
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes) or not os.fspath(value):
         raise refusal(name, "be a path", f"it is {shown(value)}", "pass a string or a pathlib.Path")
-    # The operating system would raise its own error, without a name.
+    # The operating system would raise an error that does not name the argument.
     if "\0" in os.fspath(value):
         raise refusal(name, "be a path", "it holds the character NUL", "leave that character out")
     return Path(value)
@@ -225,7 +225,7 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
 
     **Arguments:**
 
-    - `rule`: What it holds, in the plural, such as "strings".
+    - `rule`: The description of its entries, in the plural, such as "strings".
 
     **Raises:**
 
@@ -233,12 +233,12 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     """
     what = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
     try:
-        # Strings and dictionaries are iterable, but as a list of texts a mistake; traced arrays have no entries. What
-        # has no length, such as a generator, may have no end.
+        # Strings and dictionaries are iterable, but are mistakes as lists of texts; traced arrays have no entries. An
+        # object without a length, such as a generator, may be infinite.
         entries = (
             list(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes | dict | Tracer) else None
         )
-    except TypeError:  # it cannot be iterated over
+    except TypeError:  # the object cannot be iterated over
         entries = None
     if entries is None:
         raise refusal(name, what, f"it is {shown(value)}", f"pass a list of {rule}")
@@ -251,13 +251,13 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
 
 
 def check_key(key: Any, name: str = "key") -> Any:
-    """`key`, if it is one PRNG key of jax: of `jax.random.key`, or the older kind of `jax.random.PRNGKey`.
+    """`key`, if it is a single PRNG key of jax: of `jax.random.key`, or of the older `jax.random.PRNGKey`.
 
     **Raises:**
 
     - `ValueError` naming the argument, what it was and what to do.
     """
-    # New-style keys are scalars of a key dtype; old ones vectors of uint32.
+    # New-style keys are scalars of a key dtype, old-style keys vectors of uint32.
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
     raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and np.ndim(key) == 1
     if not (typed or raw):
@@ -266,7 +266,7 @@ def check_key(key: Any, name: str = "key") -> Any:
 
 
 def check_float_dtype(dtype: Any, name: str = "dtype") -> Any:
-    """`dtype` as a NumPy dtype, if it is that of floating numbers (None stays None).
+    """`dtype` as a NumPy dtype, if it is a floating dtype (None stays None).
 
     **Raises:**
 
@@ -275,7 +275,7 @@ def check_float_dtype(dtype: Any, name: str = "dtype") -> Any:
     if dtype is None:
         return None
     try:
-        # `jnp.dtype` of an array, or of a number of NumPy, is that of its numbers: such an argument is a mistake.
+        # `jnp.dtype` accepts an array or a NumPy number, and returns its dtype, but such an argument is a mistake.
         checked = None if isinstance(dtype, jax.Array | np.ndarray | np.generic) else jnp.dtype(dtype)
     except (TypeError, ValueError, AttributeError):
         checked = None

@@ -1,6 +1,6 @@
-"""Sizes are held against what an array can hold, before jax sees them: 32-bit indices along an axis, and memory.
+"""Checks sizes before jax sees them: an axis must have 32-bit indices, and the arrays must fit in memory.
 
-jax itself says `RESOURCE_EXHAUSTED`, raises an overflow without a name, or ends the interpreter.
+jax itself fails with `RESOURCE_EXHAUSTED`, raises an overflow that does not name the argument, or ends the interpreter.
 """
 
 import math
@@ -12,26 +12,26 @@ import jax
 from ._words import refusal, shown
 
 
-# The most entries along an axis: jax counts them in int32.
+# The largest number of entries along an axis: jax counts them in int32.
 MOST_ENTRIES = 2**31 - 1
 
-# What takes less is not held against the memory: a door is not the place to read the state of a machine for little.
+# A smaller size is not compared with the memory, since reading the state of the machine takes time.
 _LITTLE = 2**28
 
-# The limit of a container, in the two versions of the kernel's interface.
+# The memory limit of a container, in the two versions of the kernel's interface.
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def check_room(value: int, name: str, num_bytes: int | float, what: str, *, longest: int = 0, remedy: str) -> None:
-    """Raise a ValueError if arrays of so many bytes do not fit in memory, or one has an axis that int32 cannot index.
+    """Raise a ValueError if arrays of `num_bytes` bytes do not fit in memory, or int32 cannot index one of their axes.
 
     **Arguments:**
 
-    - `value`: The size that was asked for, which the message names.
-    - `num_bytes`: What the arrays take together at the same time; more than the numbers of the result where the
-        computation holds several of its size.
-    - `what`: These arrays in words, in the plural, such as "the tokens and what draws them".
-    - `longest`: The entries along their longest axis.
+    - `value`: The size that was requested, which the message gives.
+    - `num_bytes`: The memory of all arrays that exist at the same time, which exceeds that of the result if the
+        computation holds several arrays of its size.
+    - `what`: A description of these arrays, in the plural, such as "the tokens and what draws them".
+    - `longest`: The number of entries along their longest axis.
     """
     if longest > MOST_ENTRIES:
         entries = f"{longest:.1e}" if longest >= 10**15 else str(longest)
@@ -43,8 +43,8 @@ def check_room(value: int, name: str, num_bytes: int | float, what: str, *, long
 
 
 def memory_room(*, device: bool = True) -> int | float:
-    """The bytes that are free on the first device of jax, or on this machine; infinite if nothing says how many."""
-    # Of CPU devices jax knows none.
+    """The free bytes on the first device of jax, or on this machine; infinite if the number is not available."""
+    # jax gives no statistics for CPU devices.
     stats = jax.local_devices()[0].memory_stats() or {} if device else {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -59,7 +59,7 @@ def _free_on_host() -> int | float:
         pass
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # it does not say
+    except (AttributeError, ValueError, OSError):  # the number is not available
         return math.inf
 
 

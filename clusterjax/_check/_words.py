@@ -1,6 +1,6 @@
-"""The wording of error messages: `NAME must RULE, but FOUND; REMEDY.`, values and ranges in them.
+"""The wording of error messages: `NAME must RULE, but FOUND; REMEDY.`, with values and ranges.
 
-Values are shortened, and arrays described by shape and dtype, so that a message is one line whatever the argument was.
+Values are shortened, and arrays described by shape and dtype, so that a message is one line for every argument.
 """
 
 import os
@@ -13,18 +13,18 @@ import numpy as np
 from .._misc import is_concrete, too_deep
 
 
-# The most characters of a value in a message.
+# The largest number of characters of a value in a message.
 _SHOWN = 60
 
 
-# How complex tokens of C^d are real ones of R^(2d), and a complex matrix acts on them.
+# Complex tokens of C^d are real tokens of R^(2d), on which a complex matrix acts as a real one.
 PAIRS = (
     "write each coordinate a + ib of tokens as the pair a, b, and each entry a + ib of matrices as [[a, -b], [b, a]]"
 )
 
 
 def shown(value: Any) -> str:
-    """`value` in a message: a short literal as it is, an array by shape and dtype, anything else by its kind."""
+    """`value` in a message: a short literal, the shape and dtype of an array, or the kind of any other object."""
     if isinstance(value, jax.Array | np.ndarray) and (np.ndim(value) or not is_concrete(value)):
         return f"an array of shape {np.shape(value)} and dtype {value.dtype}"
     if isinstance(value, jax.Array | np.generic | np.ndarray):
@@ -32,7 +32,7 @@ def shown(value: Any) -> str:
     # Python converts at most 4300 digits to text.
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**20:
         return f"an integer of {value.bit_length()} bits"
-    # Literals as they are, long ones shortened.
+    # Literals are printed, long ones shortened.
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | os.PathLike):
         short = reprlib.Repr()
         short.maxstring = short.maxother = short.maxlong = _SHOWN
@@ -50,12 +50,12 @@ def shown(value: Any) -> str:
 
 
 def refusal(name: str, rule: str, found: str, remedy: str) -> ValueError:
-    """The error of an argument that breaks `rule`; `found` says what it is instead, `remedy` what to pass."""
+    """The error of an argument that violates `rule`; `found` describes its value, and `remedy` the correct argument."""
     return ValueError(f"{name} must {rule}, but {found}; {remedy}.")
 
 
 def range_words(least: Any, most: Any, above: Any = None, below: Any = None) -> str:
-    """The words of a range, after "a number" or "an integer"."""
+    """The words of a range, to follow "a number" or "an integer"."""
     words = []
     if least is not None and most is not None:
         return f" from {least} to {most}"

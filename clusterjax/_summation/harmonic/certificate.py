@@ -1,56 +1,56 @@
-r"""Error bounds of the sums of a series, row by row, and the rows for which they are within the tolerance.
+r"""Error bounds of the sums of a series, row by row, and the rows for which the bounds are within the tolerance.
 
-A running error analysis in the standard model of floating-point arithmetic (Higham, *Accuracy and stability of
-numerical algorithms*, sections 2.2, 3.1 and 4.2): worst cases, no statistics. `make_rounding` has what is known at
-compile time, `relative_error` what depends on queries and tokens, `certified_error` puts them together.
+The bounds are a running error analysis in the standard model of floating-point arithmetic (Higham, *Accuracy and
+stability of numerical algorithms*, sections 2.2, 3.1 and 4.2), for worst cases, without statistics. `make_rounding` has
+the part known at compile time, `relative_error` the part from queries and tokens; `certified_error` combines both.
 
-**What is certified.** Row i has the sum $Z = \sum_j m_j e^{\langle q, y_j\rangle - |q|}$ of masses, and for each column
-of the values v the sum $N = \sum_j m_j v_j e^{\langle q, y_j\rangle - |q|}$. A row is certified if, of each column,
+**What is certified.** Row i has the sum $Z = \sum_j m_j e^{\langle q, y_j\rangle - |q|}$ of masses and, for each column
+of the values v, the sum $N = \sum_j m_j v_j e^{\langle q, y_j\rangle - |q|}$. A row is certified if, for each column,
 
-- the average N / Z errs by at most `tolerance` times the largest |v_j| of that column, over all tokens that have mass;
-- Z errs by at most `tolerance` Z and N by `tolerance` Z times that largest |v_j|.
+- the error of the average N / Z is at most `tolerance` times the largest |v_j| of the column, over tokens with mass;
+- the error of Z is at most `tolerance` Z, and the error of N is at most `tolerance` Z times this largest |v_j|.
 
-So log Z errs by the tolerance, and the unnormalised sums by it relative to their kernel. Values of None are the tokens
-themselves, each coordinate of which is measured against 1, their length. The reference are the sums of the queries and
-tokens as they are given, in exact arithmetic.
+The error of log Z, and the error of unnormalised sums relative to their kernel, are then at most the tolerance. If the
+values are None, the tokens are the values, and the scale of each coordinate is 1, their norm. The reference is the sum
+for the given queries and tokens in exact arithmetic.
 
-**Algorithm.** u is the unit roundoff, half the distance from 1 to the next number; bounds are counted in units of u. W
-is the mass that a row attends to, and $\kappa = |q|$. The errors are of two kinds. The first are absolute: those of the
-terms of a series, which are as large as W even where their sum Z is small; their bound is E. They do not average out:
-equal tokens round in the same way, however many there are. With `POWER` and the counts of `series/rounding.py`,
+**Algorithm.** The unit roundoff u is half the distance from 1 to the next number; bounds are in units of u. W is the
+mass that a row attends to, and $\kappa = |q|$. There are two kinds of errors. Errors of the first kind are absolute:
+the terms of a series are as large as W even where their sum Z is small. Their bound is E. These errors do not average
+out, since equal tokens have equal rounding errors in any number. With `POWER` and the counts of `series/rounding.py`,
 
-1. *Moments.* The features of a token err by f units at any degree, and by g more for each degree. The mean degree of
-   the kernel is at most $\lambda = \sqrt{(d - 1)\kappa}$ (its Laplacian at its maximum is $-(d - 1)\kappa$). A feature
-   then goes through at most s additions, which `make_rounding` counts: within a block, over the blocks in pairs, over
-   the chunks and over the devices. The sum over chunks is compensated: its error is of second order, K^2 u for K
-   chunks, and one unit where the compensation is added. If every feature errs by at most $\varepsilon$, the sum of a
-   row errs by at most $\varepsilon W$ times the sum of the absolute Fourier coefficients of $e^{\kappa(t - 1)}$ in the
-   angles of y. That sum is 1 on the circle, times $\sqrt 2$ because cosine and sine both err; on the spheres it is
-   below $\sqrt 2$ (1.40 and 1.38 were computed). So $u\,(\sqrt 2\,(f + s) + g\lambda)\,W$.
-2. *Coefficients and evaluation.* Here the moments are known, and each degree errs in proportion to the length of its
-   moments: close to zero for uniform tokens, whose moments of higher degree cancel, and $\sqrt{N_l}\,W$ for equal ones.
-   This is `AbstractSeries.rounding`.
+1. *Moments.* The error of a token's feature is f units at any degree, plus g for each degree. The mean degree of the
+   kernel is at most $\lambda = \sqrt{(d - 1)\kappa}$ (its Laplacian at its maximum is $-(d - 1)\kappa$). A feature then
+   passes through at most s additions, which `make_rounding` counts: within a block, over the blocks in pairs, over the
+   chunks and over the devices. The sum over chunks is compensated: its error is of second order, K^2 u for K chunks,
+   plus one unit for adding the compensation. If the error of every feature is at most $\varepsilon$, the error of the
+   sum of a row is at most $\varepsilon W$ times the sum of the absolute Fourier coefficients of $e^{\kappa(t - 1)}$ in
+   the angles of y. This sum is 1 on the circle, times $\sqrt 2$ because cosine and sine both have errors; on the
+   spheres it is below $\sqrt 2$ (1.40 and 1.38 were computed). The bound is $u\,(\sqrt 2\,(f + s) + g\lambda)\,W$.
+2. *Coefficients and evaluation.* Here the moments are known, and the error of each degree is proportional to the norm
+   of its moments: close to zero for uniform tokens, whose moments of higher degree cancel, and $\sqrt{N_l}\,W$ for
+   equal tokens. The bound is `AbstractSeries.rounding`.
 3. *Truncation.* The degree is chosen such that the tail of the kernel is at most `truncation_share`; the error is at
-   most that times W.
+   most this share times W.
 4. *Underflow*, in the series and in the sums of pairs: the least normal number for each of n tokens and of the terms,
-   times the mass where that is more than one.
+   times the mass if the mass exceeds one.
 
-The second are relative to each term, and so to Z: `relative_error`.
+Errors of the second kind are relative to each term, and so to Z: `relative_error`.
 
 5. *Angles.* Tokens are normalised, directions and lengths of queries are rounded, and angles are computed from them:
-   `ANGLES` + 2 units, each of which changes a score by $\kappa u$. Tokens off the unit sphere count by their measured
-   norm, and a query length that differs from the one the series is made for by twice the difference: the series
-   has $e^{\ell(t - 1)}$ in place of $e^{|q|(t - 1)}$, and |t - 1| is at most 2.
+   `ANGLES` + 2 units, each of which changes a score by $\kappa u$. Tokens off the unit sphere contribute their measured
+   norm. A query length that differs from the length of the series contributes twice the difference: the series has
+   $e^{\ell(t - 1)}$ in place of $e^{|q|(t - 1)}$, and |t - 1| is at most 2.
 6. *Pairs within a chunk* (causal): scores, exponentials, and a sum of positive terms in any order.
 
-With $N_*$ and $Z_*$ the exact sums, an average errs by at most $|N - N_*| / Z + |N_* / Z_*|\,|Z - Z_*| / Z$, with the
-computed Z in the denominators. So both kinds count twice, the first once for the sum of masses and once for the worst
-column: the row is certified if
+With the exact sums $N_*$ and $Z_*$, the error of an average is at most $|N - N_*| / Z + |N_* / Z_*|\,|Z - Z_*| / Z$,
+with the computed Z in the denominators. Both kinds therefore count twice, the first kind once for the sum of masses and
+once for the worst column: the row is certified if
 $E_Z + \max_v E_v / \max_j |v_j| + 2 R Z \le$ `tolerance` Z.
 
-**Invariants.** A row with a NaN is not certified, nor one whose Z is not positive, or small against E. A row that
-attends to no mass is exact: its sums are zero. W, the tokens' distance from the sphere and the largest values are taken
-over all devices.
+**Invariants.** A row with a NaN is not certified, nor a row whose Z is not positive, or small against E. A row that
+attends to no mass is exact: its sums are zero. W, the tokens' distance from the sphere and the largest values are
+taken over all devices.
 """
 
 import math
@@ -65,15 +65,15 @@ from .series.base import AbstractSeries
 from .series.rounding import pairwise_depth
 
 
-# By dimension: the error of the computed angle between a query and a token, in units of u, less the 2 that
-# `relative_error` adds. Coordinates that err by one unit each turn a vector by at most one unit, and a factor common to
-# all coordinates does not turn it. Units that are counted, rounded up, for d = 2, 3, 4:
+# By dimension: the error of the computed angle between a query and a token, in units of u, minus the 2 that
+# `relative_error` adds. Coordinates with errors of one unit each turn a vector by at most one unit, and a common factor
+# of all coordinates does not turn it. The counted units, rounded up, for d = 2, 3, 4:
 # - `normalise` rounds each coordinate of a token twice: 2, 2, 2; the direction of a query once: 1, 1, 1.
 # - `azimuth` divides two coordinates: 1 for each azimuth, and over all of them at most 1 on the sphere. `inclination`
-#   divides too: 1. Its arguments are distances that err by 2 units, one of them (d = 3) or both (d = 4), and change the
-#   angle by half of that each: 1 or 2. The roots of the sums of squares, for tokens and again for queries: 0, 2.3, 3.2.
+#   divides too: 1. Its arguments are distances with errors of 2 units, one of them (d = 3) or both (d = 4), which
+#   change the angle by half of that each: 1 or 2. The roots of sums of squares, for tokens and queries: 0, 2.3, 3.2.
 # - The length of a query, the root of a sum of d squares: d / 2 + 1, so 2, 2.5, 3.
-# - The measured | |y|^2 - 1 |, which enters as a half: d / 2, so 1, 1.5, 2.
+# - The measured | |y|^2 - 1 |, of which half enters: d / 2, so 1, 1.5, 2.
 # The sums 6, 11.6 and 14.4 are below 10, 18 and 18.
 ANGLES = {2: 8.0, 3: 16.0, 4: 16.0}
 
@@ -84,14 +84,14 @@ def unit_of(dtype: Any) -> float:
 
 
 class Rounding(NamedTuple):
-    """The part of the bound that is known at compile time: how moments are summed, and where the series is truncated.
+    """The part of the bound that is known at compile time, from the order of sums of moments and the truncation.
 
     **Arguments:**
 
     - `units`, `growth`: The errors of the moments relative to W, in units of u: at every degree, and in addition per
         degree.
     - `tail`: The truncation error of the kernel.
-    - `underflow`: A bound of all that underflows, for masses of at most one.
+    - `underflow`: A bound of all underflow, for masses of at most one.
     - `d`: The dimension.
     """
 
@@ -102,9 +102,9 @@ class Rounding(NamedTuple):
     d: int
 
     def error(self, lengths: Float[Array, " n"], mass: Scalar, evaluation: Float[Array, " n"]) -> Float[Array, " n"]:
-        """E of each row, (n,): `mass` is W, `evaluation` the rounding error of what follows the moments, in units."""
+        """E of each row, (n,): `mass` is W, `evaluation` the rounding error after the moments, in units."""
         moments = (self.units + self.growth * jnp.sqrt((self.d - 1) * lengths)) * mass
-        # One per cent more for terms of second order and for the rounding of this bound itself.
+        # One per cent is added for terms of second order and for the rounding of the bound.
         error = 1.01 * (unit_of(lengths.dtype) * (moments + evaluation) + self.tail * mass)
         return jnp.where(mass > 0, error + self.underflow * (1 + mass), error)
 
@@ -114,18 +114,18 @@ def make_rounding(
 ) -> Rounding:
     """The `Rounding` for chunks of `size` of the n tokens of each device.
 
-    `equal` says that all masses are one and there are no values.
+    `equal` is True if all masses are one and there are no values.
     """
     chunks = -(-n // size)
-    # The number s of additions that a term goes through. Within a block of b terms: at most b - 1, in any order; where
-    # all masses are equal their mean over the terms counts, which is largest one after another, (b + 1) / 2.
+    # The number s of additions that a term passes through. A block of b terms has at most b - 1, in any order. If all
+    # masses are equal, the mean over the terms counts, at most (b + 1) / 2, the mean of sequential addition.
     depth = series.block / 2 + 1 if equal else series.block + 1
-    # Then: in pairs over the blocks of a chunk; over K chunks K^2 u and one addition of the compensation, which causal
-    # sums make twice (over the chunks of the devices before, and over those of this one); over the devices. These need
-    # 2 of the 1 + 3; the other two, and the b + 1 in place of b - 1, are to spare.
+    # Further additions: in pairs over the blocks of a chunk; over K chunks K^2 u and one addition of the compensation,
+    # which causal sums make twice (over the chunks of earlier devices, and of this device); over the devices. They need
+    # 2 of the 1 + 3; the other two, and the b + 1 in place of b - 1, are spare.
     depth = depth + pairwise_depth(size // series.block) + 1 + 3 + chunks**2 * unit_of(dtype) + (devices - 1)
     features, growth = series.token_rounding()
-    # 10,000 is more than the number of harmonics up to the highest degree of any series.
+    # 10,000 exceeds the number of harmonics up to the highest degree of any series.
     underflow = 4 * (n * devices + 10_000) * float(jnp.finfo(dtype).tiny)
     return Rounding(math.sqrt(2) * (features + depth), growth, tail, underflow, d)
 
@@ -133,17 +133,17 @@ def make_rounding(
 def relative_error(
     lengths: Float[Array, " n"], length_error: Float[Array, " n"], norm_error: Scalar, d: int, pairs: int
 ) -> Float[Array, " n"]:
-    """R of each row, (n,): a bound of the error of each term relative to that term.
+    """R of each row, (n,): a bound of the error of each term relative to the term.
 
     **Arguments:**
 
-    - `lengths`: (n,), of the queries.
-    - `length_error`: (n,), the difference between the length of a query and the one that its series is made for.
+    - `lengths`: (n,), the norms of the queries.
+    - `length_error`: (n,), the difference between the norm of a query and the length of its series.
     - `norm_error`: The largest | |y|^2 - 1 | of a token.
-    - `pairs`: The number of tokens of a chunk, which are summed pair by pair; zero for full sums.
+    - `pairs`: The number of tokens of a chunk, which are summed by pairs; zero for full sums.
     """
     unit = unit_of(lengths.dtype)
-    # Of a pair: a score of d products, the shift, an exponential, and the sum over the chunk.
+    # A pair has a score of d products, the shift, an exponential, and the sum over the chunk.
     within = unit * ((d + 4) * lengths + pairs + 8) if pairs else 0.0
     return 1.01 * (
         2 * length_error + lengths * (norm_error / 2 + (ANGLES[d] + 2) * unit) + within + norm_error / 2 + 4 * unit
@@ -153,7 +153,7 @@ def relative_error(
 def certified_error(
     sums: Float[Array, "n k"], error: Float[Array, " n"], relative: Float[Array, " n"]
 ) -> Float[Array, " n"]:
-    """Of each row, (n,), the least tolerance at which it is certified; infinite if it is at none.
+    """The least tolerance at which each row is certified, (n,); infinite if no tolerance suffices.
 
     **Arguments:**
 
@@ -163,7 +163,7 @@ def certified_error(
     """
     sums, error, relative = lax.stop_gradient((sums, error, relative))
     normaliser = sums[:, 0]
-    # Both kinds twice, as derived above: `error` already is the sum of two.
+    # Both kinds count twice, as derived above: `error` is already the sum of two bounds.
     bound = error / jnp.where(normaliser > 0, normaliser, 1) + 2 * relative
     no_mass = (normaliser == 0) & (error == 0)
     # NaN fails both comparisons.
@@ -172,12 +172,12 @@ def certified_error(
 
 
 def truncation_share(dtype: Any, tolerance: float) -> float:
-    """The truncation error of the kernel that a series is allowed, relative to e^|q|.
+    """The allowed truncation error of the kernel of a series, relative to e^|q|.
 
-    It is far below the tolerance, since relative to a small Z it counts as W / Z times as much.
+    The share is far below the tolerance, since it is multiplied by W / Z relative to a small Z.
     """
-    # At the default tolerances this is no more than the first part of E, about 100 u W: in float64 1e-4 of 1e-10 is
+    # At the default tolerances, the share is at most the first part of E, about 100 u W: in float64, 1e-4 of 1e-10 is
     # 90 u, and in float32 the share is u up to a tolerance of 6e-3. A smaller share would need higher degrees, and
-    # certify hardly any row more.
+    # certify hardly any further row.
     share = 1e-5 if jnp.dtype(dtype).itemsize == 4 else 1e-4
     return max(unit_of(dtype), tolerance * share)

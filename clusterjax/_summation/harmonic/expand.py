@@ -1,10 +1,10 @@
-"""The choice of the series that sums a cloud, by dimension, query lengths and degree, and its certified sums.
+"""The choice of a series for a cloud, by dimension, query lengths and degree, and its certified sums.
 
 The kernel e^{<q, y>} is expanded in the harmonics of the sphere: Jacobi-Anger on the circle, Gegenbauer's addition
-theorem on the spheres (DLMF 10.35.2, 10.60.9). The degree that the longest query needs is known at run time only, so
-each degree of a short list is a branch of `lax.switch`, compiled once.
+theorem on the spheres (DLMF 10.35.2, 10.60.9). The degree that the longest query needs is known only at run time, so
+that each degree of a short list is a branch of `lax.switch`, compiled once.
 
-Invariants: all devices and all systems of a batch take the same branch; a cloud that no branch serves (queries too
+Invariants: all devices and all systems of a batch take the same branch. A cloud that no branch serves (queries too
 long, tokens off the sphere, numbers that are not finite) gets NaN sums and an infinite error: no row is certified.
 """
 
@@ -28,15 +28,15 @@ from .series.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
 from .series.three_sphere_series import GeneralThreeSphereSeries, IsotropicThreeSphereSeries
 
 
-# By dimension: the series for queries that all have one length, and the one for queries of any lengths.
+# By dimension: the series for queries of one common length, and the series for queries of any lengths.
 SERIES: dict[int, tuple[Callable[[int], AbstractSeries], Callable[[int], AbstractSeries]]] = {
     2: (CircleSeries, GeneralCircleSeries),
     3: (IsotropicSphereSeries, GeneralSphereSeries),
     4: (IsotropicThreeSphereSeries, GeneralThreeSphereSeries),
 }
 
-# By dimension and item size of the dtype: the degrees to choose from, for queries of one length and for queries of any.
-# Each degree costs compile time. In four dimensions a higher one would cost more than the sum over all pairs.
+# By dimension and item size of the dtype: the degrees for queries of one common length and for queries of any lengths.
+# Each degree costs compile time. In four dimensions, a higher degree would cost more than the sum over all pairs.
 DEGREES = {
     (2, 4): ((23, 62), (62,)),
     (2, 8): ((28, 79), (79,)),
@@ -56,22 +56,22 @@ def expand(
     tolerance: float,
     collectives: AbstractCollectives,
 ) -> tuple[Float[Array, "n sums"], Float[Array, " n"]]:
-    """The sums of mass times [1, value], scaled by e^{-|q|}, and of each row the least tolerance that certifies it.
+    """The sums of mass times [1, value], scaled by e^{-|q|}, and the least tolerance that certifies each row.
 
     **Arguments:**
 
-    - `values`: (n, k); None for the tokens themselves, whose sums are the gradient of the sum of masses.
-    - `masses`: (n,), not negative; None for one each.
+    - `values`: (n, k); None for the tokens, whose sums are the gradient of the sum of masses.
+    - `masses`: (n,), not negative; None if all masses are one.
     """
     (n, d), dtype, has_values = tokens.shape, tokens.dtype, values is not None
     weights, column_max = _weighted_columns(tokens, values, masses, collectives)
     share = truncation_share(dtype, tolerance)
-    # One length first, then any lengths; within a kind the degrees ascend, and so does the cost.
+    # The series for one length come first; within a kind, the degrees ascend, and so does the cost.
     kinds = list(zip(SERIES[d], DEGREES[d, dtype.itemsize], strict=True))
     longest_served = [[largest_length(degree, d, share) for degree in degrees] for _, degrees in kinds]
     branch, length, deviations = _choose_branch(queries, tokens, longest_served, tolerance, collectives)
     sum_up = causal_sums if causal else full_sums
-    # Filled in while the branches are made, below: the error of pairs depends on the size of a causal chunk.
+    # `branch_of` fills this list below: the error of pairs depends on the size of a causal chunk.
     chunk_sizes = []
 
     def branch_of(series: AbstractSeries):
@@ -80,11 +80,11 @@ def expand(
         equal = masses is None and not has_values
         rounding = make_rounding(series, size, n, d, dtype, share, equal, collectives.size)
         expansion = Expansion(series, length, has_values, column_max, rounding)
-        # Without the checkpoint a switch would keep the residuals of every branch.
+        # Without the checkpoint, the switch would store the residuals of every branch.
         return jax.checkpoint(lambda q, y, w: sum_up(expansion, q, y, w, collectives))
 
     columns = weights.shape[1] if has_values else 1 + d
-    # NaN is never certified, so that every row is summed pair by pair by the caller.
+    # NaN is never certified, so that the caller sums every row by pairs.
     unserved = lambda queries, *_: (jnp.full((n, columns), jnp.nan, dtype), jnp.full(n, jnp.nan, dtype))
     branches = [*(branch_of(make(degree)) for make, degrees in kinds for degree in degrees), unserved]
     sums, error = lax.switch(branch, branches, queries, tokens, weights)
@@ -97,7 +97,7 @@ def _weighted_columns(
 ) -> tuple[Float[Array, "n columns"], Float[Array, " columns"]]:
     """The masses and, if there are values, mass times each column, (n, 1 or 1 + k); and the maximum of each column.
 
-    The maximum is that of |value| over the tokens of all devices that have mass, and one for the masses.
+    The maximum is of |value| over the tokens with mass of all devices, and one for the masses.
     """
     if masses is None:
         # The barrier keeps XLA from folding the sums of these constants at compile time.
@@ -119,15 +119,15 @@ def _choose_branch(
 ) -> tuple[Int[Array, ""], Scalar, tuple[Float[Array, " n"], Float[Array, " n"], Scalar]]:
     """The number of the branch, the common query length, and the first three arguments of `relative_error`.
 
-    Branches are the degrees for one length, then those for any lengths, then the one that refuses. `longest_served` has
-    the largest query length of each degree. The three arguments: the query lengths, (n,); their deviations from the
-    common length, (n,), zero where the series is for any lengths; and the largest | |y|^2 - 1 | over all tokens.
+    The branches are the degrees for one length, the degrees for any lengths, and the branch that refuses.
+    `longest_served` has the largest query length of each degree. The three arguments are the query lengths, (n,); their
+    deviations from the common length, (n,), zero for a series of any lengths; and the largest | |y|^2 - 1 | of a token.
     """
     queries, tokens = lax.stop_gradient((queries, tokens))
     lengths = length_and_direction(queries)[0]
     longest = jnp.max(lengths)
     length, devices = collectives.psum((longest, jnp.ones_like(longest)))
-    # The mean over devices: where it is not every query's own length, the series for any lengths is taken.
+    # The mean over devices of the longest query: if a query's length differs, the series for any lengths is chosen.
     length = length / devices
     norm_error = collectives.pmax(jnp.max(jnp.abs(jnp.sum(tokens * tokens, axis=1) - 1)))
 
@@ -135,14 +135,14 @@ def _choose_branch(
         """1 if `condition` is true on any device and in any system of the batch, and 0 otherwise."""
         return batch_max(collectives.any(condition).astype(int))
 
-    # Negated comparisons: NaN compares false, so that it counts as a deviation.
+    # The comparisons are negated, so that NaN counts as a deviation.
     differ = anywhere(~jnp.all(jnp.abs(lengths - length) <= 8 * float(jnp.finfo(lengths.dtype).eps) * length))
-    # Tokens off the sphere change a score by |q| times the deviation: a quarter of the tolerance is left for it.
+    # Tokens off the sphere change a score by |q| times the deviation: a quarter of the tolerance is left for this.
     refused = anywhere(~(norm_error * jnp.maximum(longest, 1) <= tolerance / 4))
-    # Of each degree whether it is too low; degrees ascend, so that the sum is the index of the first that serves.
+    # Each entry is 1 if the degree is too low; degrees ascend, so that the sum is the index of the first that serves.
     of_one_length, general = ([anywhere(~(longest <= most)) for most in kind] for kind in longest_served)
     of_any_length = len(of_one_length) + sum(general)
     branch = jnp.where((differ == 0) & (sum(of_one_length) < len(of_one_length)), sum(of_one_length), of_any_length)
-    # The sum over `general` is their number where no degree serves: the index of the branch that refuses.
+    # If no degree serves, the sum over `general` is their number, which gives the index of the branch that refuses.
     branch = jnp.where(refused > 0, len(of_one_length) + len(general), branch)
     return branch, length, (lengths, jnp.where(branch < len(of_one_length), jnp.abs(lengths - length), 0), norm_error)

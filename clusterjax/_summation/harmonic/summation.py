@@ -1,11 +1,11 @@
 """`Harmonic`: sums of exponentials over tokens on the circle and on spheres of R^3 and R^4 in time O(n).
 
-The kernel is expanded in harmonics of the sphere, whose moments over the tokens are all that the sums need: the fast
+The kernel is expanded in harmonics of the sphere, and the sums need only their moments over the tokens: the fast
 multipole idea with one global expansion (Jacobi-Anger; Gegenbauer's addition theorem, DLMF 10.35.2, 10.60.9). An error
-bound certifies each row; rows that fail are gathered and summed pair by pair.
+bound certifies each row; rows that fail are gathered and summed by pairs.
 
 Files: `expand.py` chooses the series, `chunks.py` sums it over chunks, `certificate.py` bounds its error, `series/` has
-the expansions. Invariants: a certified row errs by at most `tolerance`; every other row is as `Blocked` computes it.
+the expansions. Invariants: the error of a certified row is at most `tolerance`; `Blocked`'s algorithm computes others.
 """
 
 from typing import Any
@@ -39,22 +39,22 @@ class Harmonic(AbstractExponentialSum):
     r"""The exact sums of tokens on the circle and on the spheres of three and four dimensions, in time O(n).
 
     The kernel $e^{\langle q, y\rangle}$ is a series in the harmonics of the sphere that converges faster than any power
-    of 1 / degree, so that a few hundred moments of a million tokens are enough for their sums. Full and causal; for any
-    B, V, values and masses; forwards and backwards in memory O(n).
+    of 1 / degree, so that a few hundred moments suffice for the sums of a million tokens. `Harmonic` supports full and
+    causal masks, any B, V, values and masses, and O(n) memory in the forward and backward passes.
 
     **Certificate.** Each row that the series sums is certified: a worst-case bound of its rounding and truncation
     errors, derived in `certificate.py`, is at most `tolerance`. The errors grow with the mass of a row over its sum Z,
-    which is large for an isolated token among distant clusters. Rows that are not certified are summed pair by pair, as
-    by `Blocked`, and so are all rows where the series does not apply: tokens that are not of unit length, and queries
+    which is large for an isolated token among distant clusters. Rows that are not certified are summed by pairs, as in
+    `Blocked`, and so are all rows where the series does not apply: tokens that are not of unit length, and queries
     longer than about 100 (in four dimensions 8). Sums of pairs have no certificate: their terms are positive, and their
     errors are those of `Blocked`. Masks other than full and causal are refused.
 
-    **Derivatives** are tangential in the tokens, which are normalised first. Those of second order are right too, but
-    for tokens exactly at the poles of the spheres where the queries are of one length; a third derivative in the length
-    of such queries raises an error. `Dense` and `Blocked` have all of them.
+    **Derivatives** are tangential in the tokens, which are normalised first. Second derivatives are right too, except
+    for tokens exactly at the poles of the spheres where the queries have one common length; a third derivative in the
+    length of such queries raises an error. `Dense` and `Blocked` have all derivatives.
 
-    Under `jax.vmap` all systems of a batch take the same branch: the highest degree that one of them needs, and sums of
-    pairs as long as one of them has uncertified rows left.
+    Under `jax.vmap`, all systems of a batch take the same branch: the highest degree that a system needs, and sums of
+    pairs while any system has uncertified rows left.
 
     !!! example
 
@@ -69,21 +69,21 @@ class Harmonic(AbstractExponentialSum):
 
     **Arguments:**
 
-    - `tolerance`: The certified error of an average, column by column, relative to the largest absolute value in that
-        column of all tokens that have mass (of tokens as values, to their length 1); also that of the sums themselves,
-        relative to Z, and so of their logarithm. A number between 256 times the machine epsilon of the dtype and 0.1.
-        None is 1e-10 in float64, and in float32 2e-3, or 8e-3 in three dimensions: about the least at which uniform
-        tokens all pass. A worst case: errors found by an adversarial search are twenty times smaller, and a thousand
-        times for uniform tokens. Static: each new tolerance compiles anew.
+    - `tolerance`: The certified error of an average, column by column, relative to the largest absolute value in the
+        column over tokens with mass (for tokens as values, to their norm 1). The error of the sums relative to Z, and
+        so of their logarithm, has this bound too. A number between 256 times the machine epsilon of the dtype and 0.1.
+        None is 1e-10 in float64, and in float32 2e-3, or 8e-3 in three dimensions: about the least tolerance at which
+        all uniform tokens pass. The bound is a worst case: errors found by an adversarial search are twenty times
+        smaller, and a thousand times for uniform tokens. Each new tolerance is compiled anew.
 
     **Raises:**
 
     - `ValueError` if `tolerance` is out of range for the dtype of the tokens, if their dimension is not 2, 3 or 4, or
-        the mask neither full nor causal.
+        if the mask is neither full nor causal.
 
     ??? cite "Source"
 
-        The expansions are those of Jacobi-Anger and Gegenbauer, DLMF 10.35.2 and 10.60.9.
+        The expansions of Jacobi-Anger and Gegenbauer, DLMF 10.35.2 and 10.60.9.
     """
 
     tolerance: float | None = eqx.field(default=None, converter=_tolerance, static=True)
@@ -104,7 +104,7 @@ class Harmonic(AbstractExponentialSum):
         check_supported(self, mask)
         tolerance = self.check(tokens)
         sums, error = _expand(queries, tokens, values, masses, mask, tolerance)
-        # NaN compares false: not certified.
+        # NaN compares false and is not certified.
         certified = error <= tolerance
         shift = length_and_direction(lax.stop_gradient(queries))[0]
         shift, sums = _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masses, mask)
@@ -113,8 +113,7 @@ class Harmonic(AbstractExponentialSum):
     def certified(
         self, queries: Tokens, tokens: Tokens, masses: Masses | None = None, mask: AbstractMask = FullMask()
     ) -> Bool[Array, " n"]:
-        """Whether each row, (n,), is certified with the tokens themselves as values; the others are summed pair by
-        pair."""
+        """True for each row, (n,), that is certified with the tokens as values; other rows are summed by pairs."""
         queries, tokens = check_tokens(queries, "queries"), check_tokens(tokens, "tokens")
         tolerance = self.check(tokens)
         queries = check_array(queries, "queries", shape=tokens.shape)
@@ -124,7 +123,7 @@ class Harmonic(AbstractExponentialSum):
         return _certified(queries, tokens, masses, mask, tolerance)
 
     def check(self, tokens: Tokens) -> float:
-        """The tolerance for these tokens, or a ValueError if their dimension or dtype is not served."""
+        """The tolerance for these tokens; raises a ValueError if their dimension or dtype is not supported."""
         d, dtype = tokens.shape[1], tokens.dtype
         check_supported(self, None, d, dtype)
         if self.tolerance is None:
@@ -139,7 +138,7 @@ class Harmonic(AbstractExponentialSum):
 
 
 def _default_tolerance(d: int, dtype: Any) -> float:
-    """The tolerance for None: about the least at which all rows of uniform tokens are certified."""
+    """The default tolerance: about the least at which all rows of uniform tokens are certified."""
     if jnp.dtype(dtype).itemsize == 8:
         return 1e-10
     return 8e-3 if d == 3 else 2e-3
@@ -153,24 +152,24 @@ def longest_query(d: int, dtype: Any) -> float:
 
 @eqx.filter_jit
 def _certified(queries: Tokens, tokens: Tokens, masses: Masses | None, mask: AbstractMask, tolerance: float) -> Array:
-    """Whether each row is certified, (n,)."""
+    """True for each row that is certified, (n,)."""
     return _expand(queries, tokens, None, masses, mask, tolerance)[1] <= tolerance
 
 
 def _expand(queries, tokens, values, masses, mask, tolerance):
-    """`expand` on one device: sums, (n, 1 + k), and of each row the least tolerance that certifies it, (n,)."""
+    """`expand` on one device: sums, (n, 1 + k), and the least tolerance that certifies each row, (n,)."""
     return expand(queries, tokens, values, masses, isinstance(mask, CausalMask), tolerance, SingleDevice())  # pyright: ignore[reportCallIssue]
 
 
-# How many uncertified rows are summed at once, and over how many columns at a time.
+# The number of uncertified rows summed at once, and the number of columns in a block.
 _ROWS, _COLUMNS = 256, 1024
 
 
 def _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masses, mask):
-    """`shift`, (n,), and `sums`, (n, 1 + k), with the rows that are not certified replaced by their sums over pairs.
+    """Replace `shift`, (n,), and `sums`, (n, 1 + k), of uncertified rows by sums over pairs.
 
-    These rows are gathered to the front of a list of n, since their number is not known to the compiler, and summed
-    block by block; blocks that are all padding are skipped at run time.
+    These rows are gathered to the front of a list of n, since their number is not known at compile time, and summed by
+    blocks; blocks of padding are skipped at run time.
     """
     n = tokens.shape[0]
     size = min(_ROWS, n)
@@ -183,10 +182,10 @@ def _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masse
         slots = jnp.where(certified, blocks * size, jnp.cumsum(~certified, dtype=jnp.int32) - 1)
         rows = jnp.full(blocks * size, n, jnp.int32).at[slots].set(numbers, mode="drop")
 
-        # Recomputed backwards: otherwise the scan would keep the residuals of the branch for every block.
+        # Without the checkpoint, the scan would store the residuals of the branch for every block.
         @jax.checkpoint
         def block(rows):
-            # Padding is computed as the last row, and its result dropped by the scatter below.
+            # Padding is computed as the last row, and the scatter below drops its result.
             within = jnp.minimum(rows, n - 1).astype(int)
             compute = lambda: exponential_rows(queries[within], within, columns, mask)
             skip = lambda: (jnp.zeros(size, sums.dtype), jnp.zeros((size, sums.shape[1]), sums.dtype))

@@ -1,1 +1,1 @@
-"""The kernel as a sum over harmonics: on the circle, the sphere and the sphere of four dimensions."""
+"""Expansions of the kernel in harmonics of the circle, the sphere and the sphere in four dimensions."""

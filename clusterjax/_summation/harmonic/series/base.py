@@ -1,8 +1,8 @@
-r"""The interface of a kernel expansion: moments of the tokens, which add up, and sums that are evaluated from them.
+r"""The interface of a kernel expansion: additive moments of the tokens, and sums that are evaluated from the moments.
 
-A series of degree L stands for $e^{\langle q, y\rangle} \approx \sum_{l \le L} a_l(|q|) \sum_m Y_{lm}(q / |q|)
-Y_{lm}(y)$ (addition theorem, DLMF 14.30.9): a product of functions of the query and of the token, so that n tokens and
-n queries cost n each. Each dimension has one series for queries of one length and one for any lengths.
+A series of degree L approximates $e^{\langle q, y\rangle} \approx \sum_{l \le L} a_l(|q|) \sum_m Y_{lm}(q / |q|)
+Y_{lm}(y)$ (addition theorem, DLMF 14.30.9) by products of functions of the query and of the token, so that n tokens and
+n queries each cost O(n). Each dimension has a series for queries of one common length and a series for any lengths.
 """
 
 import math
@@ -19,20 +19,19 @@ from .rounding import TokenRounding
 
 
 class AbstractSeries(AbstractPart):
-    r"""An expansion of $e^{\langle q, y\rangle}$ for unit tokens y, truncated at a fixed degree: it holds sizes and no
-    data.
+    r"""An expansion of $e^{\langle q, y\rangle}$ for unit tokens y, truncated at a fixed degree, without data.
 
-    Everything that the sums need to know of the tokens is in their moments, scalar ones of one degree more than the
-    series has: $\nabla_q e^{\langle q, y\rangle} = y\, e^{\langle q, y\rangle}$. Moments are a tree of arrays of the
-    tokens' dtype, and they add: over chunks of tokens, and over devices.
+    The sums depend on the tokens only through their scalar moments, of one degree more than the series:
+    $\nabla_q e^{\langle q, y\rangle} = y\, e^{\langle q, y\rangle}$. Moments are a tree of arrays of the tokens' dtype,
+    and they are additive over chunks of tokens and over devices.
 
-    Derivatives are those of the sums with the scale $e^{-|q_i|}$ held fixed, as that of `ExponentialSums` is: the
-    `length` given to `coefficients` carries none of its own. Those with respect to tokens are tangential.
+    Derivatives are of the sums with a fixed scale $e^{-|q_i|}$, as in `ExponentialSums`: the `length` given to
+    `coefficients` carries no derivative. Derivatives with respect to tokens are tangential.
 
     **Arguments:**
 
     - `degree`: The highest degree of the truncated series.
-    - `block`: How many tokens are summed in an order that the device chooses; it divides the size of a chunk.
+    - `block`: The number of tokens summed in an order that the device chooses, a divisor of the size of a chunk.
     """
 
     degree: eqx.AbstractVar[int]
@@ -40,7 +39,7 @@ class AbstractSeries(AbstractPart):
 
     @abstractmethod
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        """How many tokens to sum at once, such that their features stay in the cache of a core."""
+        """The number of tokens to sum at once, such that their features fit the cache of a core."""
 
     @abstractmethod
     def empty(self, dtype: Any) -> Any:
@@ -52,7 +51,7 @@ class AbstractSeries(AbstractPart):
 
     @abstractmethod
     def coefficients(self, moments: Any, length: Scalar) -> Any:
-        """What `evaluate` needs, made once of the moments; `length` is that of the queries, where it is one for all."""
+        """The input of `evaluate`, made once from the moments; `length` is the common length of queries, if any."""
 
     @abstractmethod
     def evaluate(self, queries: Tokens, coefficients: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
@@ -64,19 +63,19 @@ class AbstractSeries(AbstractPart):
 
     @abstractmethod
     def error_terms(self, moments: Any, length: Scalar, gradients: bool) -> Any:
-        """What `rounding` needs, made once of the moments; without `gradients` for the sum of masses alone."""
+        """The input of `rounding`, made once from the moments; without `gradients` for the sum of masses alone."""
 
     @abstractmethod
     def rounding(self, error_terms: Any, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        """A bound of the errors of `coefficients` and `evaluate`, in units of the unit roundoff, in the largest of the
-        sums of each query, whose length is given; the moments are taken as exact."""
+        """A bound of the errors of `coefficients` and `evaluate` in the largest of the sums of each query, in units of
+        the unit roundoff, for exact moments; `lengths` are the norms of the queries."""
 
 
 def cached_chunk(degree: int, dtype: Any, causal: bool, size: int = 36_000) -> int:
     """A power of two, at least 256, for which `degree` numbers for each token are about `size` bytes.
 
-    Causal sums take at most 512, since they sum the pairs of a chunk.
+    Causal sums use at most 512, since they sum the pairs of a chunk.
     """
-    # Fewer than 256 would not pay for the work that is done once for each chunk.
+    # With fewer than 256 tokens, the fixed work for each chunk would dominate.
     fitting = size / (max(degree, 1) * jnp.dtype(dtype).itemsize)
     return 2 ** min(max(round(math.log2(fitting)), 8), 9 if causal else 11)

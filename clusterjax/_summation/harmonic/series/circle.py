@@ -2,13 +2,13 @@ r"""The circle: $e^{\kappa\cos\theta} = I_0 + 2\sum_k I_k(\kappa)\cos k\theta$, 
 
 **Algorithm.** Baby and giant steps: the index is split, k = a + P b, so that moments and sums are products of small
 matrices: cosine and sine of $a\theta$, a < P (baby steps), times those of $P b\theta$, b < R (giant steps). A token
-takes about 2 sqrt(K) powers in place of K.
+needs about 2 sqrt(K) powers instead of K.
 
-**Reference.** Jacobi and Anger, DLMF 10.35.2; the split is that of Paterson and Stockmeyer (1973) for polynomials.
+**Reference.** Jacobi and Anger, DLMF 10.35.2; Paterson and Stockmeyer (1973) for the split, there of polynomials.
 
 **Invariants.** Powers are built by repeated squaring, a power of k from those of about k / 2, so that their rounding
-errors grow with k as `POWER` says; moments hold one frequency more than the series, and two more where its coefficients
-include the Hessian.
+errors grow with k by `POWER`. Moments hold one frequency more than the series, and two more if the coefficients include
+the Hessian.
 """
 
 import math
@@ -30,11 +30,11 @@ from .rounding import POWER, TokenRounding, at_one_length, bessel_units, norm
 
 
 class CircleSeries(AbstractSeries):
-    """The circle, for queries of one length: matrix products, whose cost hardly grows with the degree.
+    """The series of the circle for queries of one length, by matrix products with a cost almost independent of degree.
 
     **Arguments:**
 
-    - `degree`: The highest frequency that is kept.
+    - `degree`: The highest frequency in the series.
 
     ??? cite "Source"
 
@@ -65,9 +65,9 @@ class CircleSeries(AbstractSeries):
     def error_terms(self, moments: Float[Array, "two frequencies"], length: Scalar, gradients: bool) -> Scalar:
         P, R = _step_counts(self.degree)
         sizes = norm(_fourier(_functions(moments, gradients), self.degree), 0)
-        # Features and their products, the sums over baby and giant steps, twice for cosine and sine.
+        # The features and their products, then the sums over baby and giant steps, twice for cosine and sine.
         units = 4 + math.sqrt(2) * (2 * P + 2 * R + 6) + POWER * np.arange(self.degree + 1)
-        # Each frequency errs in proportion to the size of its moment; `at_one_length` weights with Bessel functions.
+        # The error of a frequency is proportional to its moment; `at_one_length` multiplies by the Bessel functions.
         units = jnp.asarray(units + bessel_units(self.degree), moments.dtype)
         return at_one_length(sizes * units[None], length, 2)
 
@@ -79,8 +79,8 @@ class CircleSeries(AbstractSeries):
         P, R = _step_counts(self.degree)
         first = _fourier(derived(moments, _times_coordinates).first, self.degree)
         weighted = first * scaled_bessel(length, self.degree, 2)[None, None]
-        # The coefficients of frequencies 0 to degree, padded with zeros to R P of them. For each of the sums of 1, x
-        # and y they are reshaped to a table, (giant steps, baby steps), of the frequencies a + P b.
+        # Zeros pad the coefficients of frequencies 0 to degree to R P. For each of the sums of 1, x and y, they form a
+        # table, (giant steps, baby steps), of the frequencies a + P b.
         cosine, sine = jnp.pad(weighted, ((0, 0), (0, 0), (0, P * R - self.degree - 1))).reshape(2, 3, R, P)
         # cos(a + Pb) = cos a cos Pb - sin a sin Pb, sin(a + Pb) = sin a cos Pb + cos a sin Pb.
         of_cosine = jnp.concatenate([cosine, sine], axis=2)
@@ -92,7 +92,7 @@ class CircleSeries(AbstractSeries):
     ) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
         babies, giants = _steps(directions, self.degree)
         sums, rows, columns = mixture.shape
-        # One matrix product over the baby steps, (sums * 2R, 2P) times (2P, n), then a weighted sum over the giant
+        # One matrix product over the baby steps, (sums * 2R, 2P) times (2P, n), precedes a weighted sum over the giant
         # steps.
         mixed = matmul(mixture.reshape(sums * rows, columns), babies).reshape(sums, rows, -1)
         totals = jnp.sum(mixed * giants[None], axis=1)
@@ -100,11 +100,11 @@ class CircleSeries(AbstractSeries):
 
 
 class GeneralCircleSeries(AbstractSeries):
-    """The circle, for queries of any lengths: one downward pass through the ratios of the Bessel functions.
+    """The series of the circle for queries of any lengths, by one downward pass over the ratios of Bessel functions.
 
     **Arguments:**
 
-    - `degree`: The highest frequency that is kept.
+    - `degree`: The highest frequency in the series.
 
     ??? cite "Source"
 
@@ -127,7 +127,7 @@ class GeneralCircleSeries(AbstractSeries):
         P, R = _step_counts(self.degree)
 
         def by_steps(parts):
-            # (2, sums, R P) to (R, P, 2, sums): the scan over giant steps takes the first axis.
+            # The transpose from (2, sums, R P) to (R, P, 2, sums) lets the scan over giant steps use the first axis.
             padded = jnp.pad(_fourier(parts, self.degree), ((0, 0), (0, 0), (0, P * R - self.degree - 1)))
             return padded.transpose(2, 0, 1).reshape(R, P, 2, -1)
 
@@ -140,12 +140,12 @@ class GeneralCircleSeries(AbstractSeries):
         return _TOKEN_ROUNDING
 
     def error_terms(self, moments: Float[Array, "two frequencies"], length: Scalar, gradients: bool) -> Scalar:
-        # The largest moment of any frequency: `rounding` has no sum over frequencies for each query.
+        # The largest moment of any frequency is used, since `rounding` has no sum over frequencies for each query.
         return jnp.max(norm(_functions(moments, gradients)[:, :, : self.degree + 1], 1))
 
     def rounding(self, error_terms: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        # A term of frequency k goes through k steps of three roundings, after ratios that err by three each; the mean
-        # frequency is at most the root of the length.
+        # A term of frequency k passes through k steps of three roundings, after ratios with errors of three roundings
+        # each; the mean frequency is at most the root of the length.
         return error_terms * (20 + (POWER + 3 + 3 + 2.7) * jnp.sqrt(lengths))
 
 
@@ -153,7 +153,7 @@ _TOKEN_ROUNDING = TokenRounding(4.0, POWER)
 
 
 def _functions(moments: Float[Array, "two frequencies"], gradients: bool) -> Float[Array, "functions two frequencies"]:
-    """The moments of the sums that are computed: of mass and mass times coordinates, or of mass alone."""
+    """The moments for the sums of mass and of mass times coordinates, or of mass alone."""
     return derived(moments, _times_coordinates).first if gradients else moments[None]
 
 
@@ -163,23 +163,23 @@ def _by_ratios(
     r"""The sums for queries of any length, by Horner's rule in the ratios $r_k = I_k / I_{k-1}$.
 
     $\sum_k I_k t_k = I_0 (t_0 + r_1 (t_1 + r_2 (t_2 + \dots)))$ with the ratios from the backward recurrence, which
-    runs in the same direction: one pass, and no table of Bessel functions for each query.
+    runs in the direction of Horner's rule: one pass needs no table of Bessel functions for each query.
     """
     P, R = _step_counts(degree)
     kappa, direction = length_and_direction(queries)
     babies, giants = _steps(direction, degree)
     top = P * R - 1
-    # Between bounds of the highest ratio, as in `bessel_ratios`; its error decays on the way down.
+    # The start lies between bounds of the highest ratio, as in `bessel_ratios`; its error decays on the way down.
     start = kappa / (top + 0.5 + jnp.sqrt((top + 1.5) ** 2 + kappa * kappa))
 
     def giant_step(carry, step):
         ratio, *sums = carry
         first, cosine, sine, terms = step
         for a in reversed(range(P)):
-            # The wave of frequency first + a.
+            # The cosine and sine of frequency first + a.
             c, s = babies[a] * cosine - babies[P + a] * sine, babies[P + a] * cosine + babies[a] * sine
             ratio = kappa / (2 * (first + a) + kappa * ratio)
-            # Of frequency zero the terms stand by themselves: I_0 is the factor of everything, at the end.
+            # At frequency zero, the factor is one, since I_0 multiplies the whole sum at the end.
             factor = ratio if a > 0 else jnp.where(first == 0, jnp.ones_like(ratio), ratio)
             sums = [factor * (terms[a, 0, i] * c + terms[a, 1, i] * s + inner) for i, inner in enumerate(sums)]
         return (ratio, *sums), None
@@ -198,7 +198,7 @@ _sums_by_ratios = with_derivatives(
 
 
 def _chunk_size(dtype: Any, causal: bool) -> int:
-    # Causal sums compute all pairs within a chunk; full sums compute waves only, which should stay in the cache.
+    # Causal sums compute all pairs within a chunk; full sums compute only waves, which should fit the cache.
     return 128 if causal else 32768 // jnp.dtype(dtype).itemsize
 
 
@@ -209,10 +209,10 @@ def _step_counts(degree: int) -> tuple[int, int]:
 
 
 def _steps(x: Tokens, degree: int) -> tuple[Float[Array, "babies n"], Float[Array, "giants n"]]:
-    """Cosine, then sine, of the baby steps and of the giant steps of each token's angle."""
+    """The cosines, then the sines, of the baby steps and of the giant steps of each token's angle."""
     P, R = _step_counts(degree)
     unit = jnp.ones_like(x[:, 0]), jnp.zeros_like(x[:, 0])
-    # The power P of the baby steps is the base of the giant steps.
+    # Power P of the baby steps is the base of the giant steps.
     babies = _powers(unit, (x[:, 0], x[:, 1]), P + 1)
     giants = _powers(unit, babies[P], R)
     return _stacked(babies[:P]), _stacked(giants)
@@ -227,7 +227,7 @@ def _powers(unit, base, count: int) -> list:
     powers = [unit, base]
     for k in range(2, count):
         (c, s), (cosine, sine) = powers[k // 2], powers[k - k // 2]
-        # e^{i a} e^{i b} in real arithmetic.
+        # The product e^{i a} e^{i b} in real arithmetic.
         powers.append((c * cosine - s * sine, s * cosine + c * sine))
     return powers[:count]
 
@@ -240,7 +240,7 @@ def _moments(degree: int, tokens: Tokens, masses: Masses) -> Float[Array, "two f
     """The sums of m cos k theta and of m sin k theta, k = 0, ..., `degree` + 1."""
     P, R = _step_counts(degree)
     babies, giants = _steps(tokens, degree)
-    # (2R, n) times (n, 2P): all products of cosines and sines, from which the addition theorem makes cos and sin of k.
+    # (2R, n) times (n, 2P) gives all products of cosines and sines; the addition theorem combines them to frequency k.
     products = matmul(giants * masses[None], babies.T).reshape(2, R, 2, P)
     cosine, sine = products[0, :, 0] - products[1, :, 1], products[1, :, 0] + products[0, :, 1]
     return jnp.stack([cosine.ravel(), sine.ravel()])[:, : degree + 2]
@@ -249,7 +249,7 @@ def _moments(degree: int, tokens: Tokens, masses: Masses) -> Float[Array, "two f
 def _times_coordinates(parts: Float[Array, "two frequencies"]) -> Float[Array, "coordinates two frequencies"]:
     """The moments of m x and of m y; the highest frequency is incomplete.
 
-    2 cos t cos kt = cos (k + 1)t + cos (k - 1)t, and so on: a product shifts the frequency by one either way.
+    A product shifts the frequency by one in both directions, as in 2 cos t cos kt = cos (k + 1)t + cos (k - 1)t.
     """
     cosine, sine = parts
     cosine_after, sine_after = jnp.pad(parts[:, 1:], ((0, 0), (0, 1)))

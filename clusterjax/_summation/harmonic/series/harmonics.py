@@ -1,11 +1,11 @@
-r"""The two series of the spheres in three and in four dimensions: for queries of one length, and of any lengths.
+r"""The two series of the spheres in three and four dimensions: for queries of one common length and of any lengths.
 
-**Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_m Y_{lm}(q / |q|) Y_{lm}(y)$. One length: harmonics as
-products of waves in the angles, so that the sums of a chunk are matrix products. Any lengths: a scan over the degrees
-with a three-term recurrence. What differs between the dimensions is in `Harmonics`, one of each dimension.
+**Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_m Y_{lm}(q / |q|) Y_{lm}(y)$. For one length, harmonics
+are products of waves in the angles, so that the sums of a chunk are matrix products. For any lengths, a scan over the
+degrees uses a three-term recurrence. An instance of `Harmonics` holds the functions that depend on the dimension.
 
-**Reference.** Addition theorem, DLMF 14.30.9; plane-wave expansion, 10.60.9. **Invariant.** Moments are those of
-degree + 2: two multiplications by coordinates, for the first and second derivatives, lose two degrees.
+**Reference.** Addition theorem, DLMF 14.30.9; plane-wave expansion, 10.60.9. **Invariant.** Moments are of degree + 2:
+two multiplications by coordinates, for the first and second derivatives, lose two degrees.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from .rounding import TokenRounding, at_lengths, at_one_length
 
 
 class Harmonics(NamedTuple):
-    """The functions of one dimension that its two series are made of; most take the degree first.
+    """The functions of one dimension from which its two series are built; the first argument is mostly the degree.
 
     **Arguments:**
 
-    - `dimension`: Of the tokens.
-    - `chunk_size`, `empty`, `moments`: As of `AbstractSeries`; the degree of the last two is that of the moments.
+    - `dimension`: The dimension of the tokens.
+    - `chunk_size`, `empty`, `moments`: As in `AbstractSeries`; the last two take the degree of the moments.
     - `wave_coefficients`, `sums_by_waves`: Coefficients of the products of waves, (degree, moments, length), and the
-        sums that are made of them, (degree, queries, coefficients).
-    - `recurrence_coefficients`, `sums_by_recurrence`: The same for queries of any lengths; no length is given.
-    - `error_terms`: What each degree adds to the rounding errors, (degree, moments, gradients, by_waves).
+        sums from them, (degree, queries, coefficients).
+    - `recurrence_coefficients`, `sums_by_recurrence`: Coefficients and sums for queries of any lengths, without length.
+    - `error_terms`: The contribution of each degree to the rounding errors, (degree, moments, gradients, by_waves).
     - `token_rounding`: A bound of the rounding errors of the features of a token.
     """
 
@@ -88,8 +88,8 @@ class AbstractIsotropicSeries(AbstractSeries):
 
 
 class AbstractGeneralSeries(AbstractSeries):
-    """The series for queries of any lengths: the sums go through the harmonics degree by degree, with Bessel functions
-    of each query's own length. Its moments are those of `AbstractIsotropicSeries`.
+    """The series for queries of any lengths: a scan over the degrees of the harmonics, with Bessel functions of each
+    query's own length. The moments are those of `AbstractIsotropicSeries`.
 
     **Arguments:**
 

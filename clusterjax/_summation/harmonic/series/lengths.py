@@ -1,12 +1,12 @@
 r"""Series for queries of one length, with derivatives in queries of any length.
 
-**Algorithm.** A series for one length kappa has the Bessel functions of kappa multiplied into its coefficients, so that
-evaluation sees directions only. How the sums change with the length of a query is then missing from the derivatives:
-`one_length_sums` adds it by a custom JVP, from the derivative of the coefficients with respect to kappa.
+**Algorithm.** The coefficients of a series for one length kappa contain the Bessel functions of kappa, so that an
+evaluation depends only on directions. Derivatives then lack the change of the sums with the length of a query:
+`one_length_sums` adds this change by a custom JVP, from the derivative of the coefficients with respect to kappa.
 
 **Reference.** `jax.custom_jvp`: JAX documentation, *Custom derivative rules*. **Invariants.** Values depend on the
-directions and the common length alone; derivatives of first and second order are those of the sums that each query
-would have with a series for its own length; the scale $e^{-|q|}$ carries no derivative.
+directions and the common length alone; first and second derivatives are those of the sums that each query would have
+with a series for its own length; the scale $e^{-|q|}$ carries no derivative.
 """
 
 import functools
@@ -27,13 +27,13 @@ Sums = tuple[Float[Array, " n"], Float[Array, "n k"]]
 
 
 class OneLength(NamedTuple):
-    """The coefficients of a series for queries of one length, with what they were made of.
+    """The coefficients of a series for queries of one common length, with their inputs.
 
     **Arguments:**
 
-    - `moments`: Of the tokens.
-    - `length`: Of the queries, without derivative.
-    - `at_length`: The coefficients that the sums are evaluated from, those for `length`.
+    - `moments`: The moments of the tokens.
+    - `length`: The norm of the queries, without derivative.
+    - `at_length`: The coefficients for `length`, from which the sums are evaluated.
     - `derivative`: The derivative of `at_length` with respect to the length.
     """
 
@@ -44,31 +44,31 @@ class OneLength(NamedTuple):
 
 
 def make_one_length(make: Make, moments: Any, length: Scalar) -> OneLength:
-    """The coefficients `make(moments, length)`."""
+    """The coefficients `make(moments, length)` and their derivative with respect to the length."""
     length = lax.stop_gradient(length)
     return OneLength(moments, length, make(moments, length), length_derivative(make, moments, length))
 
 
 def one_length_sums(make: Make, apply: Callable[[Tokens, Any], Sums], queries: Tokens, coefficients: OneLength) -> Sums:
-    """`apply(directions, make(moments, length))`, differentiable in queries of any length.
+    """Evaluate `apply(directions, make(moments, length))`, differentiable in queries of any length.
 
     `apply` is linear in its second argument, so that the derivative of the sums with respect to the length is `apply`
     of the derivative of the coefficients.
 
-    The first and second derivatives are those of sums made for the length of each query, with the scale e^{-|q|} held
-    fixed: how the sums change with a length is put back where they are differentiated. A third raises a ValueError.
+    The first and second derivatives are those of sums made for the length of each query, with a fixed scale e^{-|q|}:
+    the change of the sums with the length is added in the derivative rule. A third derivative raises a ValueError.
     """
     kappa, direction = length_and_direction(queries)
     moments, length, at_length, _ = coefficients
     first, second = _sums((make, apply), kappa, direction, moments, length, at_length)
-    # The coefficients contain e^{-kappa}; its derivative is taken away again, as that of a shift.
+    # The coefficients contain e^{-kappa}, whose derivative is cancelled, as for a shift.
     held = held_scale(kappa)
     return first * held, second * held[:, None]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _sums(fns, kappa, direction, moments, length, at_length) -> Sums:
-    # `kappa`, `moments` and `length` are arguments for the rule below only; the value needs the coefficients.
+    # `kappa`, `moments` and `length` are arguments only for the rule below; the value needs only the coefficients.
     return fns[1](direction, at_length)
 
 
@@ -77,20 +77,20 @@ def _(fns, primals, tangents):
     make, apply = fns
     kappa, direction, moments, length, _ = primals
     derivative = functools.partial(length_derivative, make)
-    # The derivative in kappa of both sums. Through `_sums` again, so that it has a derivative in kappa itself: the
-    # second.
+    # The derivative of both sums by kappa is computed through `_sums`, so that it has a derivative by kappa too, the
+    # second derivative.
     by_length = _sums((derivative, apply), kappa, direction, moments, length, derivative(moments, length))
     change = zero_with_tangent(kappa)
 
     def at_own_length(direction, moments):
-        # First-order Taylor expansion in kappa - length; the change is zero in value and has the tangent of kappa, so
-        # that mixed second derivatives (direction or moments, and length) come out right.
+        # A first-order Taylor expansion in kappa - length. The change is zero in value and has the tangent of kappa, so
+        # that mixed second derivatives (direction or moments, and length) are right.
         first, second = apply(direction, make(moments, length))
         first_derivative, second_derivative = apply(direction, derivative(moments, length))
         return first + change * first_derivative, second + change[:, None] * second_derivative
 
-    # Reverse mode transposes what is linear in the tangents and differentiates only the primal values that occur in it:
-    # the dependence on kappa has to be part of these values.
+    # Reverse mode transposes the part that is linear in the tangents, and differentiates only the primal values in it:
+    # the dependence on kappa must be part of these values.
     along = jax.jvp(at_own_length, (direction, moments), (tangents[1], tangents[2]))[1]
     tangent = along[0] + tangents[0] * by_length[0], along[1] + tangents[0][:, None] * by_length[1]
     return _sums(fns, *primals), tangent
@@ -103,7 +103,7 @@ def length_derivative(make: Make, moments: Any, length: Scalar) -> Any:
 
 @jax.custom_jvp
 def zero_with_tangent(kappa: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Zero, with the derivative of `kappa`; to differentiate that derivative again raises a ValueError."""
+    """Zero, with the derivative of `kappa`; a further derivative of this derivative raises a ValueError."""
     return jnp.zeros_like(kappa)
 
 

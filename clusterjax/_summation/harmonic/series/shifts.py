@@ -1,12 +1,13 @@
 r"""Multiplication of harmonics by a coordinate, as a shift of their indices.
 
-**Algorithm.** A harmonic of degree l times a coordinate is a sum of harmonics of degrees l + 1 and l - 1, of the same
-order m for the axis of the angle and of orders m + 1 and m - 1 for the two coordinates across it. So is its derivative
-along the sphere: with $y_a Y_l = h_a + b_a$, of degrees l + 1 and l - 1, the gradient of $Y_l$ along the sphere has the
-components $(l + d - 2)\, b_a - l\, h_a$ ($b_a$ is $\partial_a$ of the solid harmonic, divided by 2 l + d - 2).
+**Algorithm.** A harmonic of degree l times a coordinate is a sum of harmonics of degrees l + 1 and l - 1. Their order
+is m for the coordinate along the polar axis, and m + 1 and m - 1 for the two coordinates across it. The derivative
+along the sphere has this form too: with $y_a Y_l = h_a + b_a$, of degrees l + 1 and l - 1, the gradient of $Y_l$ along
+the sphere has the components $(l + d - 2)\, b_a - l\, h_a$ ($b_a$ is $\partial_a$ of the solid harmonic, divided by
+2 l + d - 2).
 
-**Reference.** The recurrences of Legendre functions, DLMF 14.10. **Invariant.** What is shifted is correct up to one
-degree less than its input: the tables drop the neighbour beyond the highest degree.
+**Reference.** The recurrences of Legendre functions, DLMF 14.10. **Invariant.** Results are correct up to one degree
+less than the input: the tables drop the neighbour beyond the highest degree.
 """
 
 from typing import NamedTuple
@@ -21,8 +22,8 @@ class DegreeShift(NamedTuple):
 
     **Arguments:**
 
-    - `higher`: For the neighbour of one degree more.
-    - `lower`: For the neighbour of one degree less.
+    - `higher`: The factors for the neighbour of degree l + 1.
+    - `lower`: The factors for the neighbour of degree l - 1.
     """
 
     higher: np.ndarray
@@ -32,13 +33,13 @@ class DegreeShift(NamedTuple):
 class OrderShift(NamedTuple):
     r"""The shifts of multiplication by $\rho\cos\phi$ and $\rho\sin\phi$, for functions of $m\phi$.
 
-    Both products have the same factors: cos and sin of phi times a wave of m phi are half the sum and half the
-    difference of waves of (m + 1) phi and (m - 1) phi.
+    Both products have equal factors: cos and sin of phi times a wave of m phi are half the sum and half the difference
+    of waves of (m + 1) phi and (m - 1) phi.
 
     **Arguments:**
 
-    - `up`: For the neighbours m + 1; m along the first axis, then cosine or sine.
-    - `down`: For the neighbours m - 1.
+    - `up`: The shifts for the neighbours m + 1; m along the first axis, then cosine or sine.
+    - `down`: The shifts for the neighbours m - 1.
     """
 
     up: DegreeShift
@@ -46,8 +47,7 @@ class OrderShift(NamedTuple):
 
 
 def order_shift(up: DegreeShift, down: DegreeShift) -> OrderShift:
-    r"""An `OrderShift` from tables for $e^{im\phi}$: tables with m along the first axis, and no axis of cosine and
-    sine.
+    r"""An `OrderShift` from tables for $e^{im\phi}$ with m along the first axis, without an axis of cosine and sine.
 
     Cosine and sine are normalised, with a factor of $\sqrt 2$ for m > 0. A cosine with m = 0 has twice the neighbour
     m + 1 and no other; its sine is zero.
@@ -58,11 +58,11 @@ def order_shift(up: DegreeShift, down: DegreeShift) -> OrderShift:
 
     ups, downs = DegreeShift(*map(parts, up)), DegreeShift(*map(parts, down))
     for table in ups:
-        # Twice the neighbour m = 1, divided by the sqrt(2) of its normalisation.
+        # The neighbour m = 1 counts twice, divided by the sqrt(2) of its normalisation.
         table[0, 0] *= np.sqrt(2)
         table[0, 1] = 0
     for table in downs:
-        # There is no order -1; it is the order 1, which `ups` has.
+        # Order -1 does not exist: it is order 1, which `ups` includes.
         table[0] = 0
         # The neighbour m = 0 is normalised without sqrt(2).
         table[1] *= np.sqrt(2)
@@ -70,14 +70,14 @@ def order_shift(up: DegreeShift, down: DegreeShift) -> OrderShift:
 
 
 def gradient_shift(shift: DegreeShift, d: int) -> DegreeShift:
-    """The shifts of the derivative along the sphere in R^d, of those of multiplication."""
+    """The shifts of the derivative along the sphere in R^d, from the shifts of multiplication."""
     degrees = np.arange(shift.higher.shape[-1])
     return DegreeShift(-degrees * shift.higher, (degrees + d - 2) * shift.lower)
 
 
 def shift_degree(moments: Array, shift: DegreeShift) -> Array:
-    """Multiplication that changes the degree alone; what would come from beyond the highest degree is left out."""
-    # After padding by one on either side, index l + 1 is degree l: [2:] are the higher neighbours, [:-2] the lower.
+    """A multiplication that changes only the degree; contributions from beyond the highest degree are left out."""
+    # With padding by one on either side, index l + 1 is degree l: [2:] are the higher neighbours, [:-2] the lower.
     padded = jnp.pad(moments, ((0, 0),) * (moments.ndim - 1) + ((1, 1),))
     higher, lower = (jnp.asarray(table, moments.dtype) for table in shift)
     return higher * padded[..., 2:] + lower * padded[..., :-2]
@@ -88,7 +88,7 @@ def shift_order(moments: Array, turn: OrderShift) -> tuple[Array, Array]:
     padded = jnp.pad(moments, ((1, 1),) + ((0, 0),) * (moments.ndim - 1))
     after, before = padded[2:], padded[:-2]
     by_cosine = shift_degree(after, turn.up) + shift_degree(before, turn.down)
-    # sin(phi) turns cosines into sines and back, hence the reversed second axis: sin a cos b and cos a sin b.
+    # sin(phi) exchanges cosines and sines, hence the reversed second axis: sin a cos b and cos a sin b.
     by_sine = shift_degree(after[:, ::-1], turn.up) - shift_degree(before[:, ::-1], turn.down)
     sign = jnp.asarray([1, -1], moments.dtype).reshape((2,) + (1,) * (moments.ndim - 2))
     return by_cosine, sign[None] * by_sine

@@ -1,12 +1,12 @@
-r"""The series of the sphere in three dimensions, for queries of one length and of any lengths.
+r"""The series of the sphere in three dimensions, for queries of one common length and of any lengths.
 
-**Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_m Y_{lm}(q / |q|) Y_{lm}(y)$. One length: harmonics are
-written as sums of products of a wave in $\phi$ and one in $\theta$, so that the sums of a chunk are two matrix products
-and one weighted sum. Any lengths: a scan over the degrees l, with the three-term recurrence of the associated Legendre
+**Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_m Y_{lm}(q / |q|) Y_{lm}(y)$. For one length, harmonics
+are sums of products of a wave in $\phi$ and a wave in $\theta$, so that the sums of a chunk are two matrix products and
+one weighted sum. For any lengths, a scan over the degrees l uses the three-term recurrence of the associated Legendre
 functions and the Bessel functions of each query.
 
 **Reference.** Addition theorem, DLMF 14.30.9; plane-wave expansion, 10.60.9; recurrence, 14.10.3. **Invariant.**
-Moments are those of degree + 2: two multiplications by coordinates lose two degrees.
+Moments are of degree + 2, since two multiplications by coordinates lose two degrees.
 """
 
 from typing import ClassVar
@@ -29,51 +29,51 @@ from .waves import add_up
 
 
 def _derived_harmonics(moments: Array, degree: int) -> Derived:
-    """Both sets of harmonics up to `degree`, (functions, orders, 2, degree + 1), of moments of two degrees more."""
+    """Both sets of harmonics up to `degree`, (functions, orders, 2, degree + 1), from moments of two degrees more."""
     complete = derived(harmonics(degree + 2, moments), lambda parts: times_coordinates(parts, coordinates(degree + 2)))
     return Derived(*(part[:, : orders(degree), :, : degree + 1] for part in complete))
 
 
-# Units at any degree: two waves and a mass. Units by degree: the multiples of both angles in e^{kappa (t - 1)} add up
-# to 2.05 sqrt(kappa) on average (computed), which is 1.45 times the lambda = sqrt(2 kappa) of `certificate.py`.
+# The units at any degree are for two waves and a mass. For the units by degree, the multiples of both angles in
+# e^{kappa (t - 1)} sum to 2.05 sqrt(kappa) on average (computed), 1.45 times lambda = sqrt(2 kappa) in `certificate`.
 _TOKEN_ROUNDING = TokenRounding(2.0, 1.45 * POWER)
 
 
 def recurrence_units(degrees: np.ndarray) -> np.ndarray:
-    """What the harmonics of `_by_recurrence` err by at each degree l, in units, relative to their length sqrt(2 l + 1).
+    """The errors of the harmonics of `_by_recurrence` at each degree l, in units, relative to their norm sqrt(2 l + 1).
 
-    The worst case of first order, for every direction and l <= 84, was computed from these counts; it is attained at
-    the pole, and is at most 2 + 4 l + 4 l^2:
+    The worst case of first order, for every direction and l <= 84, was computed from the following counts. It occurs at
+    the pole, and is at most 2 + 4 l + 4 l^2.
 
-    - A step rounds a z Y_{l-1} three times and b Y_{l-2} twice, their constants included, and their difference once. A
-      step's error is passed on by the recurrence itself, and all of them add up to 2 + 2 l + 2.25 l^2.
-    - The computed direction errs in its length by 3.5 units: 2.5 of |q| and 1 of the division. The recurrence takes
-      the length for one, which adds 3.5 l (l + 1) / 2, by the derivative of the Legendre polynomial at 1.
-    - The power (x + iy)^m errs by sqrt(5) units per factor, and its scale by two.
+    - A step rounds a z Y_{l-1} three times and b Y_{l-2} twice, their constants included, and their difference once.
+      The recurrence propagates the error of a step, and all errors add up to 2 + 2 l + 2.25 l^2.
+    - The length of the computed direction has an error of 3.5 units: 2.5 of |q| and 1 of the division. The recurrence
+      assumes length one, which adds 3.5 l (l + 1) / 2, by the derivative of the Legendre polynomial at 1.
+    - The error of the power (x + iy)^m is sqrt(5) units per factor, and of its scale two units.
     """
     return 2 + 4.0 * degrees + 4.0 * degrees**2
 
 
 def _error_terms(degree: int, moments: Array, gradients: bool, by_waves: bool) -> Array:
-    """What each degree adds to the rounding errors of the sums, in units, (functions, degree + 1)."""
+    """The contribution of each degree to the rounding errors of the sums, in units, (functions, degree + 1)."""
     table = np.abs(legendre_fourier(degree + 2))
-    # Errors of `harmonics`: products with the table, whose terms may be larger than their sum.
+    # The errors of `harmonics` come from products with the table, whose terms may exceed their sum.
     table_errors = norm(einsum("mck,mlk->mcl", jnp.abs(moments), jnp.asarray(table, moments.dtype)), (0, 1))
     parts = _derived_harmonics(moments, degree).first if gradients else harmonics(degree + 2, moments)[None]
     parts = norm(parts[:, : orders(degree), :, : degree + 1], 2)
     l = np.arange(degree + 1)
-    # The coefficients, and the products with them.
+    # The units of the coefficients, and of the products with the coefficients.
     units = bessel_units(degree) + 8
     if not by_waves:
-        # A product with all harmonics of a degree, the sum over degrees, and the recurrence of the harmonics.
+        # The units of a product with all harmonics of a degree, of the sum over degrees, and of the recurrence.
         units = units + 2 * orders(degree) + degree + 8 + recurrence_units(l)
     error_terms = with_neighbours(table_errors, degree, gradients)[None] * (orders(degree + 2) / 2 + 4)
-    # Then what errs in proportion to the harmonics themselves; `parts` is (functions, orders, degree + 1) here.
+    # These errors are proportional to the harmonics; `parts` is (functions, orders, degree + 1) here.
     error_terms = error_terms + norm(parts, 1) * jnp.asarray(units, moments.dtype)[None]
-    # Cauchy-Schwarz: the harmonics of degree l at any point have the length sqrt(2 l + 1).
+    # By Cauchy-Schwarz, since the vector of harmonics of degree l has the norm sqrt(2 l + 1) at any point.
     error_terms = error_terms * jnp.asarray(roots(degree, 3), moments.dtype)[None]
     if by_waves:
-        # Three sums over degrees and waves, and waves of at most 2 l multiples.
+        # The units of three sums over degrees and waves, and of waves of at most 2 l multiples.
         units = degree / 2 + 2 * orders(degree) + 8 + 2 * POWER * l
         sizes = jnp.asarray(legendre_fourier_sizes(degree), moments.dtype)
         error_terms = error_terms + jnp.asarray(units, moments.dtype)[None] * jnp.sum(parts * sizes[None], axis=1)
@@ -82,7 +82,7 @@ def _error_terms(degree: int, moments: Array, gradients: bool, by_waves: bool) -
 
 def _by_waves(degree: int, queries: Tokens, coefficients: tuple[Array, Array]) -> Array:
     """The sums for queries of one length, (functions, n): a matrix product for even m, and one for odd m."""
-    # Cosines of k theta go with even m and sines with odd m, hence two products.
+    # Even m go with cosines of k theta and odd m with sines, hence two products.
     (even, odd), cosines, sines = sphere_waves(queries, degree)
     count, n = cosines.shape
     by_cosine = matmul(coefficients[0], even).reshape(-1, count, n)
@@ -98,7 +98,7 @@ def _wave_coefficients(degree: int, moments: Array, length: Scalar) -> Derived:
     def transfer(part, parity):
         weighted = part[:, parity::2] * bessel[None, None, None]
         out = einsum("hmcl,mlk->hkmc", weighted, table[parity::2])
-        # (functions, k, m, cosine or sine), the order in which `_by_waves` takes rows and columns.
+        # The order (functions, k, m, cosine or sine) is the order of rows and columns in `_by_waves`.
         return out.reshape(out.shape[0] * out.shape[1], -1)
 
     return Derived(*((transfer(part, 0), transfer(part, 1)) for part in _derived_harmonics(moments, degree)))
@@ -108,7 +108,7 @@ _sums_by_waves = with_one_length(_wave_coefficients, _by_waves)
 
 
 def _recurrence_coefficients(degree: int, moments: Array) -> Derived:
-    """By degree: functions, and all orders with their cosines and sines."""
+    """The coefficients by degree, functions, and all orders with their cosines and sines."""
 
     def by_degree(part):
         return jnp.transpose(part, (3, 0, 1, 2)).reshape(degree + 1, part.shape[0], -1)
@@ -117,14 +117,14 @@ def _recurrence_coefficients(degree: int, moments: Array) -> Derived:
 
 
 def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
-    """The sums for queries of any length, (functions, n), degree by degree."""
+    """The sums for queries of any length, (functions, n), by a scan over the degrees."""
     length, direction = length_and_direction(queries)
     bessel = scaled_bessel(length, degree, 3) * held_scale(length)[None]
     first, second, diagonal = (jnp.asarray(table, queries.dtype) for table in recurrence(degree))
     x, y, z = direction.T
     count, n = orders(degree), queries.shape[0]
 
-    # Y_mm, the start of the recurrence of each order m: normalised powers of x + iy, (orders, 2, n).
+    # Y_mm, the start of the recurrence of each order m, is a normalised power of x + iy, (orders, 2, n).
     def power(carry, scale):
         c, s = carry
         return (c * x - s * y, s * x + c * y), jnp.stack([c, s]) * scale
@@ -136,7 +136,7 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
         last, second_last, sums = carry
         l, a, b, constants, weight = inputs
         parts = a[:, None, None] * z[None, None] * last - b[:, None, None] * second_last
-        # Order m enters at degree l = m; before that its row is zero.
+        # Order m begins at degree l = m; before this degree, its row is zero.
         start = jnp.arange(count) == l
         parts = jnp.where(start[:, None, None], sectoral, parts)
         sums = sums + weight[None] * matmul(constants, parts.reshape(2 * count, n))

@@ -1,11 +1,11 @@
-r"""Constants of the spherical harmonics, in float64 NumPy, made once for each degree.
+r"""Constants of the spherical harmonics, in float64 NumPy, computed once for each degree.
 
 **Definition.** The harmonics are real and $Y_{lm} = \hat P_{lm}(\cos\theta) \cos m\phi$ or $\sin m\phi$, m = 0, ..., l,
 with $\sum_m Y_{lm}(s) Y_{lm}(y) = (2l + 1) P_l(\langle s, y\rangle)$. As a function of $\theta$, $\hat P_{lm}$ is a sum
-of cosines of multiples of $\theta$ where m is even, and of sines where m is odd.
+of cosines of multiples of $\theta$ for even m, and of sines for odd m.
 
 **Reference.** Recurrences of associated Legendre functions, DLMF 14.10.3 and 14.10.5, in the normalisation above.
-**Invariant.** Tables have a row for each m below `orders(degree)`, which is even; those with m > l are zero.
+**Invariant.** Tables have a row for each m below `orders(degree)`, which is even; rows with m > l are zero.
 """
 
 from functools import lru_cache
@@ -17,12 +17,12 @@ from .shifts import DegreeShift, OrderShift, gradient_shift, order_shift
 
 
 def orders(degree: int) -> int:
-    """How many orders m the tables hold: an even number, more than the degree."""
+    """The number of orders m in the tables: an even number, more than the degree."""
     return 2 * (degree // 2 + 1)
 
 
 def _grid(degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """m, (orders, 1), and l, (1, degree + 1)."""
+    """The orders m, (orders, 1), and the degrees l, (1, degree + 1)."""
     return np.arange(orders(degree))[:, None].astype(float), np.arange(degree + 1)[None].astype(float)
 
 
@@ -44,23 +44,23 @@ class Recurrence(NamedTuple):
 def recurrence(degree: int) -> Recurrence:
     """The constants of the three-term recurrence in l."""
     m, l = _grid(degree)
-    # Ones where the entry is not used, so that nothing is divided by zero.
+    # Unused entries are one, so that nothing is divided by zero.
     below = np.where(l > m, l * l - m * m, 1)
     first = np.where(l > m, np.sqrt(np.maximum(4 * l * l - 1, 0) / below), 0)
     earlier = np.maximum((2 * l + 1) * ((l - 1) ** 2 - m * m), 0) / (below * np.maximum(2 * l - 3, 1))
     second = np.where(l > m + 1, np.sqrt(earlier), 0)
     steps = np.arange(1, orders(degree))
     growth = np.sqrt((2 * steps + 1) / (2 * steps))
-    # Cosines with m > 0 have the mean square 1/2: their normalisation has a factor of sqrt(2) more.
+    # Cosines with m > 0 have the mean square 1/2, which gives their normalisation a further factor of sqrt(2).
     growth[0] *= np.sqrt(2)
     return Recurrence(first, second, np.concatenate([[1.0], np.cumprod(growth)]))
 
 
 @lru_cache
 def legendre_fourier(degree: int) -> np.ndarray:
-    r"""(orders, degree + 1, orders): the coefficient of cos or sin $k\theta$ in $\hat P_{lm}$, by m, l and k."""
+    r"""The coefficients of cos or sin $k\theta$ in $\hat P_{lm}$, (orders, degree + 1, orders), by m, l and k."""
     count, table = orders(degree), recurrence(degree)
-    # The Fourier coefficients by sampling: more than twice as many nodes as the degree, so that nothing is aliased.
+    # More than twice as many nodes as the degree sample the Fourier coefficients without aliasing.
     nodes = 2 * count
     theta = 2 * np.pi * np.arange(nodes) / nodes
     values = np.zeros((count, degree + 1, nodes))
@@ -71,19 +71,19 @@ def legendre_fourier(degree: int) -> np.ndarray:
             values[:, l] -= table.second[:, l, None] * values[:, l - 2]
         values[l, l] = table.diagonal[l] * np.sin(theta) ** l
     waves = np.fft.rfft(values, axis=2)[:, :, :count] * (2 / nodes)
-    # rfft has e^{-ik theta}: cosines are the real part, sines minus the imaginary part.
+    # The waves of rfft are e^{-ik theta}: cosines are the real part, sines minus the imaginary part.
     odd = (np.arange(count) % 2 == 1)[:, None, None]
     table = np.where(odd, -waves.imag, waves.real)
-    # The factor 2 above counts k and -k, which are the same for k = 0.
+    # The factor 2 above counts k and -k, which coincide for k = 0.
     table[:, :, 0] /= 2
-    # Only k <= l of the parity of l occur; elsewhere the transform left rounding errors.
+    # Only k <= l with the parity of l occur; elsewhere, the transform leaves rounding errors.
     l, k = np.arange(degree + 1)[:, None], np.arange(count)[None]
     return np.where((k <= l) & ((l - k) % 2 == 0), table, 0)
 
 
 @lru_cache
 def legendre_fourier_sizes(degree: int) -> np.ndarray:
-    r"""(orders, degree + 1): the sum over k of the sizes of the coefficients in `legendre_fourier`."""
+    r"""The sums over k of the absolute coefficients in `legendre_fourier`, (orders, degree + 1)."""
     return np.sum(np.abs(legendre_fourier(degree)), axis=2)
 
 
@@ -94,10 +94,9 @@ def _root(numerator: np.ndarray, denominator: np.ndarray | float = 1.0) -> np.nd
 
 @lru_cache
 def coordinates(degree: int) -> tuple[OrderShift, DegreeShift]:
-    """Multiplication by x and y, and by z, of harmonics up to `degree`."""
+    """The shifts of multiplication by x and y, and by z, of harmonics up to `degree`."""
     m, l = _grid(degree)
-    # The signs are those of harmonics without Condon and Shortley's phase; `inside` is False where there is no
-    # harmonic.
+    # The signs are for harmonics without the Condon-Shortley phase; `inside` is False where no harmonic exists.
     inside = m <= l
     above, beneath = (2 * l + 1) * (2 * l + 3), (2 * l + 1) * (2 * l - 1)
     up = DegreeShift(
@@ -114,13 +113,13 @@ def coordinates(degree: int) -> tuple[OrderShift, DegreeShift]:
 
 @lru_cache
 def gradient(degree: int) -> tuple[OrderShift, DegreeShift]:
-    """The derivatives along the sphere in the directions x and y, and z, of harmonics up to `degree`."""
+    """The shifts of the derivatives along the sphere in x and y, and in z, of harmonics up to `degree`."""
     turn, shift = coordinates(degree)
     return OrderShift(*(gradient_shift(part, 3) for part in turn)), gradient_shift(shift, 3)
 
 
 @lru_cache
 def fourier_of_harmonics(degree: int) -> np.ndarray:
-    """(orders, orders, degree + 1): the pseudo-inverse of `legendre_fourier` for each m, from harmonics to waves."""
+    """The pseudo-inverse of `legendre_fourier` for each m, from harmonics to waves, (orders, orders, degree + 1)."""
     table = legendre_fourier(degree)
     return np.stack([np.linalg.pinv(part) for part in table])

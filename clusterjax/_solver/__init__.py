@@ -1,4 +1,4 @@
-"""Solvers of this library: a wrapper around those of diffrax, and an implicit one for long times; steps at jumps."""
+"""The solvers of clusterjax: a wrapper of diffrax solvers, an implicit solver for long times, and steps at jumps."""
 
 from .jumps import StepsByLayer as StepsByLayer, ending as ending
 from .retract import Retract as Retract

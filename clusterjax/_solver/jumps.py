@@ -1,14 +1,14 @@
-"""Constant steps that end at the jumps of schedules, and runs that end at one.
+"""Constant steps that end at the jumps of schedules, and runs that end at a jump.
 
-**Algorithm.** The jumps cut a run into layers; each is cut into steps of equal length, as few as are no longer than
-`dt0`, which is what `diffrax.ConstantStepSize` does with a run. As in `diffrax.ClipStepSizeController`, which takes
-adaptive controllers only, the last step of a layer ends one floating-point number before the jump, and the next one
-begins one number after it, so that no stage, also at the end of a step, sees a layer that is not its own. A run may end
-at a jump; there, where the time of the last stage is that of the jump, schedules are evaluated one number before it.
-At a stop, such as a save time of a run with noise, a step ends and the next one begins at the very time.
+**Algorithm.** The jumps divide a run into layers. Each layer is divided into the smallest number of equal steps that
+are not longer than `dt0`, as `diffrax.ConstantStepSize` divides a run. As in `diffrax.ClipStepSizeController`, which
+accepts adaptive controllers only, the last step of a layer ends one floating-point number before the jump, and the next
+step begins one number after it, so that no stage, even at the end of a step, evaluates another layer. If a run ends at
+a jump, the last stage is at the time of the jump, and schedules are evaluated one number earlier. At a stop, such as a
+save time of a run with noise, a step ends and the next one begins at exactly that time.
 
-**Invariants.** A run is the composition of the runs of its layers, at the order of the solver. Times are in the
-direction of diffrax, which runs forwards always; which side of a jump the value at the jump belongs to is left open.
+**Invariants.** A run is the composition of the runs of its layers, to the order of the solver. Times have the direction
+of diffrax, which always integrates forwards; the value at a jump may belong to either side.
 """
 
 from typing import Any
@@ -22,14 +22,14 @@ from jaxtyping import Array, Float, Inexact
 from .._schedule import AbstractSchedule
 
 
-# A layer that is longer than its steps by this share of one, as by rounding, needs no further step.
+# A layer that is longer than its steps by this fraction of a step, as by rounding, needs no further step.
 _SLACK = 1e-5
 
 
 def neighbour(t: Array, side: int) -> Array:
-    """The floating-point number after `t`, or before it for a `side` of -1, with the derivative of `t`."""
+    """The floating-point number after `t`, or before `t` for a `side` of -1, with the derivative of `t`."""
     value = lax.stop_gradient(t)
-    # Numbers smaller than `tiny`, which some processors compute with and others take for zero, are passed over.
+    # Numbers below `tiny` are skipped, since some processors compute with them and others treat them as zero.
     tiny = jnp.finfo(t.dtype).tiny
     near = jnp.nextafter(value, jnp.full_like(value, side * jnp.inf))
     near = jnp.where(jnp.abs(value) < tiny, side * tiny, jnp.where(jnp.abs(near) < tiny, 0, near))
@@ -37,12 +37,12 @@ def neighbour(t: Array, side: int) -> Array:
 
 
 class StepsByLayer(dfx.AbstractStepSizeController):
-    """Equal steps of at most `dt0` within each layer: a `ConstantStepSize` that knows the jumps.
+    """Equal steps of at most `dt0` within each layer: a `ConstantStepSize` that respects the jumps.
 
     **Arguments:**
 
-    - `jumps`: Where layers end, rising.
-    - `stops`: Further times at which a step ends, rising, and the field is continuous.
+    - `jumps`: The times at which layers end, in increasing order.
+    - `stops`: Further times at which a step ends, in increasing order; the field is continuous there.
     """
 
     jumps: Float[Array, " jumps"]
@@ -59,16 +59,16 @@ class StepsByLayer(dfx.AbstractStepSizeController):
         start, stop, count, done, jumped, last, dt0 = controller_state
         over = done + 1 == count
         onward = (start, stop, count, done + 1, jumped, last, dt0)
-        # Beyond the jump itself. At the end of the run diffrax takes no further step.
+        # The next layer begins beyond the jump itself. At the end of the run diffrax takes no further step.
         begun = jnp.where(jumped, neighbour(neighbour(t1, 1), 1), t1)
         state = jtu.tree_map(lambda new, old: jnp.where(over, new, old), self._layer(begun, last, dt0), onward)
         return True, jnp.where(over, begun, t1), _end(state), over & jumped, state, dfx.RESULTS.successful
 
     def _layer(self, start: Array, last: Array, dt0: Array) -> tuple[Array, ...]:
-        """The layer that begins at `start`: its ends, its number of steps, how many are done, whether a jump ends it,
-        and the end of the run.
+        """The layer from `start`: its ends, its number of steps, the number of steps done, whether it ends at a jump,
+        the end of the run, and `dt0`.
 
-        A layer of no more than two floating-point numbers is passed over.
+        A layer of at most two floating-point numbers is skipped.
         """
         jump = jnp.min(jnp.where(self.jumps > neighbour(start, 1), self.jumps, jnp.inf), initial=jnp.inf)
         halt = jnp.min(jnp.where(self.stops > neighbour(start, 1), self.stops, jnp.inf), initial=jnp.inf)
@@ -81,14 +81,14 @@ class StepsByLayer(dfx.AbstractStepSizeController):
 
 
 def _end(state: tuple[Array, ...]) -> Array:
-    """Where the next step ends."""
+    """The time at which the next step ends."""
     start, stop, count, done, *_ = state
     share = (done + 1).astype(start.dtype) / count.astype(start.dtype)
     return jnp.where(done + 1 == count, stop, start + (stop - start) * share)
 
 
 class _Until(AbstractSchedule):
-    """A schedule over a run that ends at `end`; if that is one of its jumps, the layer that ends there holds there."""
+    """A schedule in a run that ends at `end`; if `end` is a jump, its value there is that of the layer before."""
 
     schedule: AbstractSchedule
     end: Float[Array, ""]
@@ -106,7 +106,7 @@ class _Until(AbstractSchedule):
 
 
 def ending(tree: Any, end: Array) -> Any:
-    """`tree` with schedules that see, at the end of the run, nothing of a layer that begins there."""
+    """`tree` with schedules that, at the end of the run, do not give the value of a layer that begins there."""
     jumping = lambda node: _is_schedule(node) and (times := node.jumps()) is not None and times.size > 0
     return jtu.tree_map(lambda node: _Until(node, end) if jumping(node) else node, tree, is_leaf=_is_schedule)
 

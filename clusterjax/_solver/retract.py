@@ -1,8 +1,8 @@
 """`Retract`: wraps a diffrax solver so that every step ends on the space.
 
-A projection method (Hairer, Lubich, Wanner, *Geometric Numerical Integration*, section IV.4). Invariants: the state
-after each step, and every value of the dense output, is retracted; the order is that of the wrapped solver for tangent
-fields; nothing that the wrapped solver evaluated at the unretracted end of a step is used in the next one.
+This is a projection method (Hairer, Lubich, Wanner, *Geometric Numerical Integration*, section IV.4). Invariants: the
+state after each step, and every value of the dense output, is retracted; for tangent fields the order is that of the
+wrapped solver; no evaluation at the unretracted end of a step is used in the next step.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .._check import check_instance
 from .._space import AbstractSpace, Sphere, check_space
 
 
-Time: TypeAlias = float | Array  # what diffrax passes to a solver
+Time: TypeAlias = float | Array  # the type of times that diffrax passes to a solver
 
 
 def _check_solver(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
@@ -32,21 +32,22 @@ def _check_space(space: AbstractSpace) -> AbstractSpace:
 
 
 class Retract(dfx.AbstractWrappedSolver):
-    r"""Any diffrax solver, each step of which ends on `space`: $x_{k+1} = \text{retract}(\text{step}(x_k))$.
+    r"""Any diffrax solver, where each step ends on `space`: $x_{k+1} = \text{retract}(\text{step}(x_k))$.
 
-    `Retract(Euler())` with constant steps is the normalised Euler scheme of the papers; together with a field on
-    `Euclidean()` it is their scheme without tangent projection. The order is that of the wrapped solver where the field
-    is tangent to `space`; of another field the tangent part is followed, to first order. What is interpolated within a
-    step is retracted too, so that dense output is continuous. A solver that hands its last evaluation on to the next
-    step (FSAL, such as Tsit5) evaluates it anew at the retracted tokens: one evaluation more per step.
+    `Retract(Euler())` with constant steps is the normalised Euler scheme of the papers; with a field on `Euclidean()`
+    it is their scheme without tangent projection. The order is that of the wrapped solver if the field is tangent to
+    `space`; for another field the scheme follows the tangent part, to first order. Values that are interpolated within
+    a step are retracted too, so that dense output is continuous. A solver whose last evaluation is the first of the
+    next step (FSAL, such as Tsit5) evaluates it again at the retracted tokens: one more evaluation per step.
 
     The state is an array of tokens; of a tuple, such as the state of `BacksolveAdjoint`, the first entry is retracted.
-    That adjoint is the one of the unretracted equation: right where the field is tangent to `space`, and only there.
+    `BacksolveAdjoint` solves the adjoint of the unretracted equation, which is correct only if the field is tangent to
+    `space`.
 
     **Arguments:**
 
     - `solver`: Any diffrax solver; it may be adaptive, implicit, or for stochastic equations.
-    - `space`: Where each step ends.
+    - `space`: The space on which each step ends.
 
     **Raises:**
 
@@ -61,7 +62,7 @@ class Retract(dfx.AbstractWrappedSolver):
     solver: dfx.AbstractSolver = eqx.field(converter=_check_solver)
     space: AbstractSpace = eqx.field(converter=_check_space)
 
-    # Not that of a dataclass, whose arguments equinox flattens before the converters see them.
+    # The `__init__` of a dataclass would let equinox flatten its arguments before the converters check them.
     def __init__(self, solver: dfx.AbstractSolver, space: AbstractSpace = Sphere()):
         self.solver, self.space = solver, space
 
@@ -71,15 +72,15 @@ class Retract(dfx.AbstractWrappedSolver):
 
     @property
     def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
-        # diffrax calls this with the `dense_info` of a step: see `step`.
+        # diffrax calls the result with the `dense_info` of a step: see `step`.
         return _Interpolations(self.solver.interpolation_cls)
 
     @property
     def term_compatible_contr_kwargs(self):  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.solver.term_compatible_contr_kwargs
 
-    # Attributes of Runge-Kutta and implicit solvers: diffrax reads them from the wrapper, whose kind it takes to be
-    # that of the wrapped solver.
+    # diffrax reads these attributes of Runge-Kutta and implicit solvers from the wrapper, since it identifies the kind
+    # of the wrapper with that of the wrapped solver.
     @property
     def scan_kind(self):
         return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
@@ -114,12 +115,12 @@ class Retract(dfx.AbstractWrappedSolver):
         solver_state: PyTree,
         made_jump: bool | Array,
     ):
-        # The end of the last step was retracted: a first-same-as-last evaluation kept from there is of another point.
-        # `made_jump=True` makes diffrax evaluate the field again at y0.
+        # The end of the last step was retracted, so that a first-same-as-last evaluation from there belongs to another
+        # point. `made_jump=True` makes diffrax evaluate the field again at y0.
         y1, error, dense_info, solver_state, result = self.solver.step(
             terms, t0, t1, y0, args, solver_state, made_jump=True
         )
-        # Carried along, since diffrax builds the interpolation from `dense_info` alone.
+        # The space is part of `dense_info`, since diffrax builds the interpolation from `dense_info` alone.
         dense_info = {"space": self.space, "info": dense_info}
         return _retract(self.space, y1), error, dense_info, solver_state, result
 
@@ -128,13 +129,13 @@ class Retract(dfx.AbstractWrappedSolver):
 
 
 def _retract(space: AbstractSpace, y: PyTree) -> PyTree:
-    """`y` retracted; of the tuple (tokens, adjoint, ...) of `BacksolveAdjoint` the tokens."""
-    # The adjoint is a cotangent, and no point of the space.
+    """`y` retracted; of the tuple (tokens, adjoint, ...) of `BacksolveAdjoint` only the tokens."""
+    # The adjoint is a cotangent, and not a point of the space.
     return (space.retract(y[0]), *y[1:]) if isinstance(y, tuple) else space.retract(y)
 
 
 class _Interpolations(eqx.Module):
-    """Builds the retracted interpolation of one step from its `dense_info`."""
+    """Builds the retracted interpolation of a step from its `dense_info`."""
 
     wrapped: Callable[..., dfx.AbstractLocalInterpolation] = eqx.field(static=True)
 
@@ -143,7 +144,7 @@ class _Interpolations(eqx.Module):
 
 
 class _RetractedInterpolation(dfx.AbstractLocalInterpolation):
-    """The wrapped solver's interpolation within one step, retracted."""
+    """The interpolation of the wrapped solver within a step, retracted."""
 
     t0: Any
     t1: Any
@@ -152,6 +153,6 @@ class _RetractedInterpolation(dfx.AbstractLocalInterpolation):
 
     def evaluate(self, t0, t1=None, left: bool = True) -> PyTree[Array]:
         if t1 is not None:
-            # diffrax asks for the increment from t0 to t1.
+            # diffrax requires the increment from t0 to t1.
             return jtu.tree_map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
         return _retract(self.space, self.interpolation.evaluate(t0, left=left))

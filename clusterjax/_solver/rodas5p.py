@@ -2,16 +2,16 @@ r"""`Rodas5P`: a linearly implicit Rosenbrock method for very long times.
 
 **Algorithm.** With the Jacobian J at the start of a step of length h, one LU decomposition of I - h gamma J serves
 eight stages, $k_i = (I - h\gamma J)^{-1} \gamma (h f(t + c_i h, y + \sum_j a_{ij} k_j) + h^2 d_i f_t + \sum_j C_{ij}
-k_j)$; the step is $y + \sum_i b_i k_i$ and its error estimate is $k_8$. Of a batch under `jax.vmap` one run after the
-other is stepped, and those at the end are left out.
+k_j)$; the step is $y + \sum_i b_i k_i$ and its error estimate is $k_8$. A batch under `jax.vmap` is stepped one run
+after another, without the runs that have ended.
 
 **Reference.** Steinebach, *Construction of Rosenbrock-Wanner method Rodas5P* (BIT 63, 2023): coefficients. Hairer,
 Wanner, *Solving Ordinary Differential Equations II*, sections IV.3 (L-stability), IV.7 (this form of the stages).
 
-**Invariants.** Order 5, with an error estimate and an interpolant of order 4, also where the field depends on time.
-Rounding errors along contracting directions are divided by 1 + h gamma |rate| in stages and error estimate alike: steps
-grow without bound where tokens are clustered. An L-stable method shrinks perturbations that should grow too, by
-1 / (h gamma rate): so steps are bounded by the fastest growth, see `_fastest_growth`.
+**Invariants.** The order is 5, with an error estimate and an interpolant of order 4, even if the field depends on time.
+Rounding errors along contracting directions are divided by 1 + h gamma |rate| in the stages and in the error estimate:
+steps grow without bound where tokens are clustered. An L-stable method also damps perturbations that should grow, by
+1 / (h gamma rate): steps are therefore bounded by the fastest growth, see `_fastest_growth`.
 """
 
 from typing import Any, ClassVar
@@ -32,7 +32,7 @@ from .retract import Time
 from .tangent import Equation, Linearised, linearise
 
 
-# The coefficients, in the form for which J is not multiplied with vectors.
+# The coefficients, in the form in which J is not multiplied by vectors.
 _GAMMA = 0.21193756319429014
 _LAST = (-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256, 0.030198172008377946)
 _STAGES = (
@@ -93,19 +93,21 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     r"""An implicit solver for very long, stiff runs: `simulate(..., solver=Rodas5P())` reaches t = 1e8 in a few hundred
     steps, where clusters have formed and drift by $e^{-\beta(1 - c)}$.
 
-    An explicit solver keeps its steps near 3, since tokens within a cluster contract at rates near 1; it stops at
-    `max_steps`. This one is L-stable: its steps grow as long as the error allows, and shrink when clusters merge. It is
-    linearly implicit: no Newton iteration, one Jacobian (in closed form for softmax and unnormalised attention) and one
-    LU decomposition a step, of size n (d - 1) on the sphere: (n d)^2 numbers and (n d)^3 operations, for up to some
-    hundred tokens. Before clusters form, to t of about 20, `diffrax.Tsit5` is the cheaper one.
+    The steps of an explicit solver remain near 3, since tokens within a cluster contract at rates near 1, and the run
+    stops at `max_steps`. `Rodas5P` is L-stable: its steps grow as long as the error allows, and shrink when clusters
+    merge. The method is linearly implicit: it needs no Newton iteration, but one Jacobian (in closed form for softmax
+    and unnormalised attention) and one LU decomposition per step, of size n (d - 1) on the sphere: (n d)^2 numbers and
+    (n d)^3 operations, for up to some hundred tokens. Before clusters form, until t of about 20, `diffrax.Tsit5` is
+    cheaper.
 
-    Under `jax.vmap` runs that have ended cost nothing. A rotating V (complex eigenvalues) goes on rotating: steps are
-    then bounded by its period for ever. In float32 velocities are rounded to 1e-7, and `simulate` refuses times over
-    which that matters.
+    Under `jax.vmap` runs that have ended cost nothing. If V rotates (complex eigenvalues), the tokens rotate for ever,
+    and the period bounds the steps. In float32 velocities are rounded to 1e-7, and `simulate` refuses times over which
+    this rounding matters.
 
-    Order 5. Differentiable, in forward and reverse mode; also for a field of the user's and for any equation of
-    `diffrax.diffeqsolve` whose state is one real array. Not for noise, and not for hardmax, whose velocity jumps, nor
-    for `RescaledField`, whose attention becomes one. On the sphere each step leaves the tokens at their radii.
+    The order is 5. The solver is differentiable, in forward and reverse mode, also for a user's field and for any
+    equation of `diffrax.diffeqsolve` whose state is one real array. It does not support noise, nor hardmax, whose
+    velocity jumps, nor `RescaledField`, whose attention tends to hardmax. On the sphere each step preserves the norms
+    of the tokens.
 
     !!! example
 
@@ -120,9 +122,9 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
     **Arguments:**
 
-    - `max_growth`: A step lasts at most so many e-foldings of the fastest-growing perturbation, which the solver
-        follows along; None is no bound. Without it a run that passes very near an unstable equilibrium, nearer than the
-        tolerance, may leave it at a wrong time.
+    - `max_growth`: The largest length of a step, in e-foldings of the fastest-growing perturbation, which the solver
+        tracks; None is no bound. Without a bound a run that passes an unstable equilibrium within the tolerance may
+        leave it at a wrong time.
 
     **Raises:**
 
@@ -135,7 +137,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
     max_growth: float | None = eqx.field(converter=_check_max_growth, static=True)
 
-    # Not that of a dataclass, whose arguments equinox flattens before the converter sees them.
+    # The `__init__` of a dataclass would let equinox flatten its arguments before the converter checks them.
     def __init__(self, max_growth: float | int | None = 1.0):
         self.max_growth = max_growth  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -152,7 +154,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         return 5.0
 
     def init(self, terms: PyTree, t0: Time, t1: Time, y0: Array, args: PyTree) -> PyTree:
-        # The perturbation that is followed, and how fast it grew.
+        # The state is the perturbation that the solver tracks, and its rate of growth.
         return _generic(y0), jnp.zeros((), y0.dtype)
 
     def func(self, terms: PyTree, t0: Time, y0: Array, args: PyTree) -> Array:
@@ -169,16 +171,16 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         made_jump: bool | Array,
     ):
         t0, t1 = jnp.asarray(t0, y0.dtype), jnp.asarray(t1, y0.dtype)
-        # Functions with a rule close over no traced array.
+        # Functions with a rule must not close over traced arrays.
         arrays, static = eqx.partition((terms, args), eqx.is_array)
 
         def single(t0, t1, y0, state, arrays):
-            # diffrax keeps the direction of time as an integer, whose weak type is lost on the way here.
+            # diffrax stores the direction of time as an integer, whose weak type is lost here.
             with jax.numpy_dtype_promotion("standard"):
                 terms, args = eqx.combine(arrays, static)
                 return _step(terms, args, t0, t1, y0, state, self.max_growth)
 
-        # Elsewhere than on a CPU a batch of decompositions is the fast form.
+        # A batched decomposition is faster on all backends except the CPU.
         run = call_with_rule if jax.default_backend() == "cpu" else lambda plain, rule, *given: plain(*given)
         y1, error, dense, state = run(single, _one_by_one(single), t0, t1, y0, solver_state, arrays)
         return y1, error, {"y0": y0, "y1": y1, "polynomial": dense}, state, dfx.RESULTS.successful
@@ -187,7 +189,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 def _step(terms, args, t0, t1, y0: Array, state, max_growth):
     """The end of the step, its error estimate, the coefficients of the interpolant, and the next state."""
     equation = Equation(terms)
-    # `span` is the length in the time of diffrax, which runs forwards always; h has a sign.
+    # `span` is the length in the time of diffrax, which always increases; h has a sign.
     span, h = t1 - t0, jnp.asarray(terms.contr(t0, t1), y0.dtype)
     linear = linearise(equation, t0, y0, args)
     solve, solve_tangent = linear.solver(_GAMMA * h)
@@ -196,30 +198,30 @@ def _step(terms, args, t0, t1, y0: Array, state, max_growth):
     by_time = constant(_padded((_TIME_DERIVATIVE,))[0])
 
     def stage(i, k):
-        # Not later than t1 by rounding, where a parameter may have jumped.
+        # Rounding must not move the time beyond t1, where a parameter may jump.
         time = jnp.where(times[i] == 1, t1, t0 + times[i] * span)
         velocity = equation(time, y0 + tensordot(stages[i], k, 1), args)
         right = h * (velocity + span * by_time[i] * linear.by_time) + tensordot(coupling[i], k, 1)
         return k.at[i].set(solve(_GAMMA * right))
 
-    # A loop, so that the field is compiled once for all stages; the coefficients above the diagonal are zero.
+    # A loop compiles the field once for all stages; the coefficients above the diagonal are zero.
     k = lax.fori_loop(0, 8, stage, jnp.zeros((8, *y0.shape), y0.dtype))
     y1 = equation.projected(y0, y0 + tensordot(constant((*_LAST, 1.0, 1.0, 1.0)), k, 1))
     error = k[7]
     if max_growth is not None:
         before, state = state[1], _fastest_growth(linear, solve_tangent, jnp.sign(h), state)
-        # An infinite error rejects the step, under whatever controller and tolerances.
+        # An infinite error rejects the step, whatever the controller and its tolerances.
         too_long = span * jnp.maximum(before, state[1]) > max_growth
         error = jnp.where(too_long, jnp.inf, error)
     return y1, error, tensordot(constant(_DENSE), k, 1), state
 
 
 def _fastest_growth(linear: Linearised, solve_tangent, sign, state):
-    """The perturbation after the step, and its rate of growth: an estimate of the largest eigenvalue of J.
+    """The perturbation after the step, and its rate of growth, an estimate of the largest eigenvalue of J.
 
-    Five implicit Euler steps of length gamma h, about h together, by the decomposition at hand, then a Rayleigh
-    quotient. What grows comes to stand out as it does in the flow itself. Something generic is mixed in each time: so
-    a direction that starts to grow late is found too.
+    Five implicit Euler steps of length gamma h, about h in total, use the available decomposition; a Rayleigh quotient
+    follows. Growing directions come to dominate as in the flow itself. A generic vector is added each time, so that a
+    direction that begins to grow late is found too.
     """
     unit = lambda u: u / jnp.maximum(jnp.linalg.norm(u), jnp.finfo(u.dtype).tiny)
     generic = linear.coordinates(_generic(state[0]))
@@ -232,12 +234,12 @@ def _fastest_growth(linear: Linearised, solve_tangent, sign, state):
 
 
 def _generic(y: Array) -> Array:
-    """A vector of the shape of y that is orthogonal to nothing in particular."""
+    """A vector of the shape of y in a generic direction, which is orthogonal to no particular vector."""
     return jnp.cos(jnp.square(jnp.arange(1, y.size + 1, dtype=y.dtype))).reshape(y.shape)
 
 
 def _one_by_one(single):
-    """The rule of a batch: one run after the other, which is as fast on a CPU, and none that is at its end."""
+    """The rule of a batch: its runs are stepped one after another, as fast on a CPU, without those that have ended."""
 
     def rule(batched, *arguments):
         leaves, tree = jtu.tree_flatten(arguments)
@@ -250,7 +252,7 @@ def _one_by_one(single):
             )
             outputs = jax.eval_shape(single, t0, t1, y0, state, arrays)
             at_rest = lambda: (y0, jnp.zeros_like(y0), jnp.zeros(outputs[2].shape, y0.dtype), state)
-            # diffrax goes on calling for a run that has ended, with steps of length zero, until all have.
+            # diffrax steps a run that has ended further, by steps of length zero, until all runs have ended.
             return lax.cond(t0 == t1, at_rest, lambda: single(t0, t1, y0, state, arrays))
 
         return lax.map(of_run, [leaf for leaf, flag in zip(leaves, flags, strict=True) if flag])
@@ -269,7 +271,7 @@ class _Interpolation(dfx.AbstractLocalInterpolation):
 
     def evaluate(self, t0, t1=None, left: bool = True) -> Array:
         if t1 is not None:
-            # diffrax asks for the increment from t0 to t1.
+            # diffrax requires the increment from t0 to t1.
             return self.evaluate(t1, left=left) - self.evaluate(t0, left=left)
         span = self.t1 - self.t0
         share = jnp.where(span == 0, 0, (t0 - self.t0) / jnp.where(span == 0, 1, span)).astype(self.y0.dtype)

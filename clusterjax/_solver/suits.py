@@ -1,4 +1,4 @@
-"""What `Rodas5P` is refused for, with the reason."""
+"""Refuses runs that `Rodas5P` cannot solve, with the reason."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from .._schedule import example
 from .rodas5p import Rodas5P
 
 
-# Rounding errors of velocities add up to this angle at most, in radians, over the times that are accepted.
+# Over the accepted times the rounding errors of velocities add up to at most this angle, in radians.
 _MOST_DRIFT = 1e-3
 
 
 def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, noise: Any, sharded: bool) -> None:
-    """Raise a ValueError if `solver` is a `Rodas5P`, perhaps wrapped, that cannot do this run."""
+    """Raise a ValueError if `solver` is a `Rodas5P` that cannot solve this run."""
     if not isinstance(solver, Rodas5P):
         return
     if noise is not None:
@@ -49,7 +49,7 @@ def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, n
     if is_concrete(ts):
         span, longest = float(np.ptp(np.asarray(ts))), _MOST_DRIFT / float(jnp.finfo(ts.dtype).eps)
         if span > longest:
-            # Only float64 is left to be advised where it is not what was passed.
+            # Where the times already have float64, the remedy cannot be to use float64.
             remedy = "pass x0 in float64, with jax_enable_x64 set" if ts.dtype == jnp.float32 else "end earlier"
             raise ValueError(
                 f"ts must span at most {longest:.3g} with Rodas5P in {ts.dtype}, but it spans {span:.3g}: by then the "
@@ -62,7 +62,7 @@ def _is_part(part: Any) -> bool:
 
 
 def _is_hardmax(part: Any) -> bool:
-    # Heads build their attention when they are called, and in factors only one by exponentials. Any numbers will do.
+    # Heads build their attention when they are called, here with arbitrary numbers; factors have exponentials only.
     if isinstance(part, MultiHeadField) and part.factors is None:
         form = None if part.query_key is None else jnp.eye(example(part.query_key).shape[-1])
         part = part.attention(jnp.ones(()), query_key=form, mask=part.mask, summation=part.summation)

@@ -1,8 +1,8 @@
-"""An equation on a space, linearised in coordinates of the tangent space: what `Rodas5P` solves with.
+"""The linearisation of an equation on a space, in coordinates of the tangent space, for the linear solves of `Rodas5P`.
 
-On the sphere, where the field is evaluated at retracted tokens and tangent to the space, the Jacobian J of f(x) has no
-columns along x_i, and its row along x_i is known: <x_i, f_i> = 0 gives -<u, f_i> / |x_i| for a tangent u. So
-(I - c J) k = r is solved by one LU decomposition of size n (d - 1) instead of n d, exactly. Elsewhere it is of the size
+On the sphere the field is evaluated at retracted tokens and is tangent to the space. The Jacobian J of f(x) therefore
+has no columns along x_i, and its row along x_i is known: <x_i, f_i> = 0 gives -<u, f_i> / |x_i| for a tangent u. One LU
+decomposition of size n (d - 1), instead of n d, then solves (I - c J) k = r exactly. On other spaces its size is that
 of the state.
 """
 
@@ -20,20 +20,20 @@ from .._space import Sphere
 
 
 class Equation(eqx.Module):
-    """The right-hand side of a term, on the sphere made tangent and evaluated at retracted tokens."""
+    """The right-hand side of a term, which on the sphere is made tangent and evaluated at retracted tokens."""
 
     term: Any
 
     @property
     def field(self) -> Any:
-        """The field of clusterjax behind the term; None for another vector field."""
-        # diffrax wraps the term, for runs backwards in time.
+        """The field of clusterjax in the term; None for another vector field."""
+        # diffrax wraps the term for runs backwards in time.
         field = getattr(getattr(self.term, "term", self.term), "vector_field", None)
         return field if isinstance(field, AbstractField) else None
 
     @property
     def direction(self) -> Any:
-        """-1 where the term runs backwards: its time is that of the field with the other sign. Else 1."""
+        """-1 where the term runs backwards, so that its time is minus the time of the field; else 1."""
         return getattr(self.term, "direction", 1)
 
     @property
@@ -44,15 +44,15 @@ class Equation(eqx.Module):
         if not self.on_sphere:
             return self.term.vf(t, y, args)
         space = self.field.space
-        # What the fields of this library do anyway: exact for one of a user's that does not.
+        # The fields of clusterjax are tangent and retract already; a user's field may not.
         return space.tangent(y, self.term.vf(t, space.retract(y), args))
 
     def projected(self, y0, y1):
-        """The end of a step from `y0`: on the sphere each token at the radius that it had."""
+        """The end of a step from `y0`; on the sphere the norm of each token is restored to its norm in `y0`."""
         if not self.on_sphere:
             return y1
-        # Radii do not change along the flow. A step that changes them, always to one side where V rotates, would change
-        # the angular velocity, which is v / |x|, by an error that adds up: the phase would be wrong by its square.
+        # Norms are constant along the flow. A step that changes them, always to one side if V rotates, would change the
+        # angular velocity v / |x| by an error that accumulates: the phase would be wrong by its square.
         return y1 * (jnp.linalg.norm(y0, axis=1) / jnp.linalg.norm(y1, axis=1))[:, None]
 
 
@@ -61,7 +61,7 @@ class Linearised(eqx.Module):
 
     jacobian: Float[Array, "size size"]
     by_time: Array
-    # On the sphere: tangent basis, radii and radial directions of the tokens, and the velocity. Otherwise None.
+    # On the sphere: tangent basis, unit radial vectors, and velocity divided by the norm of each token. Otherwise None.
     basis: Float[Array, "n d k"] | None
     radial: Float[Array, "n d"] | None
     slope: Float[Array, "n d"] | None
@@ -79,9 +79,9 @@ class Linearised(eqx.Module):
         return einsum("ida,ia->id", self.basis, u.reshape(n, k))
 
     def solver(self, c):
-        """The function r -> (I - c J)^{-1} r, and the same in tangent coordinates."""
+        """The function r -> (I - c J)^{-1} r, and the corresponding function in tangent coordinates."""
         size = self.jacobian.shape[0]
-        # A permutation from the decomposition, once, and not at each solve.
+        # The permutation is computed once with the decomposition, and not in each solve.
         lu, _, permutation = jax.lax.linalg.lu(jnp.eye(size, dtype=self.jacobian.dtype) - c * self.jacobian)
 
         def inner(u):
@@ -93,7 +93,7 @@ class Linearised(eqx.Module):
             k = self.vector(inner(self.coordinates(r)))
             if self.radial is None or self.slope is None:
                 return k
-            # The row along x_i, after the tangent part is known.
+            # The row along x_i is solved after the tangent part is known.
             along = jnp.sum(self.radial * r, axis=1) - c * jnp.sum(self.slope * k, axis=1)
             return k + along[:, None] * self.radial
 
@@ -101,7 +101,7 @@ class Linearised(eqx.Module):
 
 
 def linearise(equation: Equation, t, y: Array, args: Any) -> Linearised:
-    """The derivatives of the equation at (t, y), by time and by the state."""
+    """The derivatives of the equation at (t, y), with respect to time and to the state."""
     velocity, by_time = jax.jvp(lambda t: equation(t, y, args), (t,), (jnp.ones_like(t),))
     if not equation.on_sphere:
         jacobian = jax.jacfwd(lambda u: equation(t, u.reshape(y.shape), args).reshape(-1))(y.reshape(-1))
@@ -113,7 +113,7 @@ def linearise(equation: Equation, t, y: Array, args: Any) -> Linearised:
     if has_velocity_jacobian(equation.field):
         ambient, derivative = velocity_jacobian(equation.field, t * equation.direction, point)
         blocks = einsum("ida,idje,jeb->iajb", basis, derivative, basis)
-        # The derivative of the projection: -<y_i, v_i> on the diagonal.
+        # The derivative of the projection is -<y_i, v_i> on the diagonal.
         pull = jnp.sum(point * ambient, axis=1)
         diagonal = einsum("ij,i,ab->iajb", jnp.eye(n, dtype=y.dtype), pull, jnp.eye(k, dtype=y.dtype))
         blocks = (blocks - diagonal) / radii[None, None, :, None]
@@ -125,9 +125,9 @@ def linearise(equation: Equation, t, y: Array, args: Any) -> Linearised:
 
 
 def _tangent_basis(point: Float[Array, "n d"]) -> Float[Array, "n d k"]:
-    """An orthonormal basis of each tangent space: a reflection that takes the first axis to -+ the point."""
+    """An orthonormal basis of each tangent space, from the reflection that takes the first axis to -+ the point."""
     d = point.shape[1]
-    # The sign that does not cancel.
+    # This sign avoids cancellation.
     sign = jnp.where(point[:, :1] >= 0, 1, -1).astype(point.dtype)
     normal = point.at[:, :1].add(sign)
     reflected = normal[:, :, None] * normal[:, None, :] / jnp.sum(normal * normal, axis=1)[:, None, None]

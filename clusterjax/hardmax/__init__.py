@@ -1,4 +1,4 @@
-"""The discrete hardmax dynamics: its layer, its leaders, where tokens end, and its theorem checked on data."""
+"""The discrete hardmax dynamics: its layer, its leaders, its limit set, and its theorem checked on data."""
 
 from typing import TYPE_CHECKING
 

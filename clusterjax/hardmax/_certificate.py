@@ -1,9 +1,9 @@
 """The theorem of the hardmax dynamics, checked clause by clause on a cloud, each with a margin.
 
-**Algorithm.** The layers are run to a fixed point (`_fixed_point.py`), the limit set is formed (`_limit.py`), and each
-clause is a comparison of two numbers. **Reference.** Alcalde, Fantuzzi, Zuazua (2407.01602), the theorem on leaders and
-clusters. **Invariants.** Lengths are relative to the longest token;
-assumptions of the theorem that fail are a ValueError, never a clause that fails.
+**Algorithm.** The layers are applied until they reach a fixed point (`_fixed_point.py`), `_limit.py` forms the limit
+set, and each clause compares two numbers. **Reference.** Alcalde, Fantuzzi, Zuazua (2407.01602), the theorem on leaders
+and clusters. **Invariants.** Lengths are relative to the largest norm of a token; a violated assumption of the theorem
+raises a ValueError, and is never reported as a failed clause.
 """
 
 from typing import Any, NamedTuple
@@ -24,24 +24,23 @@ from ._leaders import check_fit
 from ._limit import LimitSet, check_precision, counted, limit_of, present_tokens, settled_tolerance, small
 
 
-# A length up to which a difference counts as zero, relative to the longest token: max(k * eps, floor), eps the machine
-# epsilon.
+# A difference up to max(k * eps, floor), relative to the largest norm of a token, counts as zero; eps is the epsilon.
 _ZERO = (1024, 1e-7)
-# A matrix is symmetric, or a multiple of the identity, to so many times its rounding; and an eigenvalue is above zero,
-# or above others, by so many times. What lies between the two is neither, and no theorem is certified of it.
+# Multiples of the rounding error: within EQUAL of them a matrix counts as symmetric, or as a multiple of the identity;
+# above APART of them an eigenvalue counts as positive, or as larger than others. In between no theorem is certified.
 EQUAL, APART = 16, 100
 
 
 class Clause(NamedTuple):
-    """One clause of the theorem, and what was found.
+    """One clause of the theorem, and the outcome of its test.
 
     **Attributes:**
 
     - `says`: The clause, in words.
-    - `held`: Whether it held.
-    - `margin`: By how much, relative to the length of the longest token: positive if and only if it held. Infinite if
-        the clause is about nothing in this cloud.
-    - `measured`: What was found, in words and numbers.
+    - `held`: True if the clause holds.
+    - `margin`: The margin, relative to the largest norm of a token: positive if and only if the clause holds. Infinite
+        if the clause is vacuous for this cloud.
+    - `measured`: The measured quantities, in words and numbers.
     """
 
     says: str
@@ -51,13 +50,13 @@ class Clause(NamedTuple):
 
 
 class Certificate(eqx.Module):
-    """The clauses of the theorem on one cloud; prints as a list.
+    """The clauses of the theorem for one cloud; prints as a list.
 
     **Attributes:**
 
     - `clauses`: The five `Clause`s: leaders, vertices, tokens, boundary, projections.
-    - `limit`: The `LimitSet` they speak of.
-    - `held`: Whether all of them held.
+    - `limit`: The `LimitSet` of the cloud.
+    - `held`: True if all clauses hold.
     """
 
     clauses: tuple[Clause, ...]
@@ -76,21 +75,21 @@ class Certificate(eqx.Module):
 
 
 def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certificate:
-    r"""What the theorem says, clause by clause, of the tokens `z0`, each with a margin.
+    r"""The theorem on leaders and clusters, checked clause by clause for the tokens `z0`, each clause with a margin.
 
-    If the tokens are nonzero and distinct and A is symmetric positive definite, then there are leaders; each of them
-    comes in finitely many layers to a vertex of its own of a polytope K with as many vertices; every token converges
-    to a point of a finite set S on the boundary of K; and a point s of S that is no vertex is the point nearest to the
-    origin, in the norm of A, of a face of K. That face is the one on which $\langle A s, \cdot\rangle$ is largest. A
-    token counts as arrived within 1e-7 of the length of the longest (1.2e-4 in single precision). Where the layers end
-    before the tokens have settled, the clause on tokens says so. A host function.
+    If the tokens are nonzero and distinct and A is symmetric positive definite, then there are leaders. Each leader
+    reaches in finitely many layers a vertex of its own of a polytope K, which has no other vertices. Every token
+    converges to a point of a finite set S on the boundary of K. A point s of S that is no vertex is the point nearest
+    to the origin, in the norm of A, of the face of K on which $\langle A s, \cdot\rangle$ is largest. A token counts as
+    arrived within 1e-7 of the largest norm of a token (1.2e-4 in single precision). If the layers end before the tokens
+    have settled, the clause on tokens says so. A host function.
 
     **Arguments:**
 
-    - `z0`: Tokens, (n, d), nonzero and distinct, but for padding.
+    - `z0`: Tokens, (n, d), nonzero and distinct, except for padding.
     - `layer`: A `HardmaxLayer` with a symmetric positive definite A, or None, with the full mask, and with a
-        `tie_tolerance` of at most that 1e-7 (1.2e-4).
-    - `depth`: The most layers that are applied.
+        `tie_tolerance` of at most 1e-7 (1.2e-4 in single precision).
+    - `depth`: The maximal number of layers.
 
     **Returns:**
 
@@ -99,15 +98,15 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
     **Raises:**
 
     - `ValueError` if `A` is not symmetric positive definite or depends on the layer, the mask is not full, the
-        `tie_tolerance` is larger, or `z0` has a zero row or two equal ones: of those the theorem does not speak; and
-        as `limit_set` does.
+        `tie_tolerance` is larger, or `z0` has a zero row or two equal rows, because the theorem excludes these cases;
+        and as for `limit_set`.
 
     ??? cite "Source"
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the theorem on
         leaders and clusters.
     """
-    # Traced tokens have no numbers to judge.
+    # The values of traced tokens are unknown.
     z0 = check_fit(z0, layer)
     if not is_concrete((z0, layer)):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
@@ -126,17 +125,17 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
 
 
 def rounding_of(matrix: np.ndarray) -> float:
-    """How far rounding may have moved an eigenvalue of a symmetric matrix, or an entry that is a product."""
+    """A bound on the change by rounding of an eigenvalue of a symmetric matrix, or of an entry that is a product."""
     return len(matrix) * float(np.finfo(np.float64).eps) * float(np.linalg.norm(matrix, 2))
 
 
 def definite_form(layer: HardmaxLayer, d: int) -> np.ndarray:
-    """A, if it is symmetric positive definite; raises a `ValueError` otherwise."""
+    """A as an array if it is symmetric positive definite; raises a `ValueError` otherwise."""
     if isinstance(layer.A, AbstractSchedule):
         raise ValueError(f"A must be one matrix, but it is a {type(layer.A).__name__}; the theorem fixes A.")
     form = np.eye(d) if layer.A is None else np.asarray(layer.A, np.float64)
     rounding = rounding_of(form)
-    # Up to rounding: A is often computed as a product.
+    # A must be symmetric only to rounding, because A is often computed as a product.
     if np.abs(form - form.T).max() > EQUAL * rounding:
         raise ValueError(
             f"A must be symmetric, but A - A^T has an entry of {np.abs(form - form.T).max():.3g}; "
@@ -152,7 +151,7 @@ def definite_form(layer: HardmaxLayer, d: int) -> np.ndarray:
 
 
 def _check_ties(layer: HardmaxLayer, dtype: Any) -> None:
-    """Raise a ValueError if scores count as equal that differ by more than what counts as zero here."""
+    """Raise a ValueError if scores that differ by more than the tolerance of the certificate count as equal."""
     most = small(_ZERO, dtype)
     if layer.tie_tolerance is not None and layer.tie_tolerance > most:
         raise ValueError(
@@ -168,7 +167,7 @@ def _check_assumptions(z0: np.ndarray, rows: np.ndarray) -> None:
         raise ValueError(
             f"z0 must hold no zero token, but row {zero[0]} is zero; the theorem excludes it: remove or move it."
         )
-    # Equal rows are neighbours in lexicographic order.
+    # Lexicographic order makes equal rows neighbours.
     order = rows[np.lexsort(z0[rows].T)]
     same = np.flatnonzero((z0[order[1:]] == z0[order[:-1]]).all(axis=1))
     if same.size:
@@ -180,12 +179,12 @@ def _check_assumptions(z0: np.ndarray, rows: np.ndarray) -> None:
 
 
 def make_certificate(end: FixedPoint, z0: np.ndarray, present: np.ndarray, form: np.ndarray) -> Certificate:
-    """The certificate of a run that ended at `end`."""
+    """The certificate of a run with the result `end`."""
     limit = limit_of(end, z0, present)
     start = z0[present].astype(np.float64)
     scale = float(np.linalg.norm(start, axis=1).max())
     zero = small(_ZERO, z0.dtype)
-    # The leaders' points come first; by the theorem they are the vertices of K.
+    # The points of the leaders come first; by the theorem they are the vertices of K.
     corners = limit.points[: len(limit.leaders.indices)]
     faces = [_face(point, corners, form, zero * scale) for point in limit.points]
     clauses = (
@@ -201,27 +200,27 @@ def make_certificate(end: FixedPoint, z0: np.ndarray, present: np.ndarray, form:
 class _Face(NamedTuple):
     """The face of K on which <A s, .> is largest, for a point s of S."""
 
-    below: float  # how far the point is below the supporting hyperplane with its own normal
-    nearest: np.ndarray  # the point of the face there that is nearest to the origin in the norm of A
+    below: float  # the distance of s below the supporting hyperplane with normal A s
+    nearest: np.ndarray  # the point of the face nearest to the origin in the norm of A
 
 
 def _face(point: np.ndarray, corners: np.ndarray, form: np.ndarray, zero: float) -> _Face:
-    # The supporting hyperplane of the theorem at s has the normal A s.
+    # In the theorem the supporting hyperplane at s has the normal A s.
     normal = form @ point
     length = np.linalg.norm(normal)
     if len(corners) == 0 or length == 0:
         return _Face(np.inf, np.zeros_like(point))
     heights = corners @ (normal / length)
     reached = corners[heights >= heights.max() - zero]
-    # In coordinates A^(1/2) z, by the Cholesky factor, the norm of A is the Euclidean one.
+    # In the coordinates A^(1/2) z, from the Cholesky factor, the norm of A is Euclidean.
     root = np.linalg.cholesky(form).T
     nearest = np.linalg.solve(root, nearest_in_hull(reached @ root.T)) if len(reached) > 1 else reached[0]
     return _Face(float(heights.max() - point @ (normal / length)), nearest)
 
 
 def _leaders_clause(z: np.ndarray, form: np.ndarray, limit: LimitSet) -> Clause:
-    """The token of largest A-norm attends to itself alone, by the inequality of Cauchy and Schwarz."""
-    # <A z_i, z_j> < |z_i|_A^2 for every other token j, since |z_j|_A is no larger and z_j differs.
+    """The clause on leaders; by the Cauchy-Schwarz inequality the token of largest A-norm attends to itself alone."""
+    # <A z_i, z_j> < |z_i|_A^2 for every other token j, because |z_j|_A is no larger and z_j differs.
     longest = int(np.argmax(np.einsum("ia,ab,ib->i", z, form, z)))
     query = form @ z[longest]
     gaps = np.delete((z[longest] - z) @ query, longest) / (np.linalg.norm(query) * np.linalg.norm(z, axis=1).max())
@@ -238,7 +237,7 @@ def _vertices_clause(end: FixedPoint, limit: LimitSet, scale: float, zero: float
         return Clause(says, False, -1.0, "there are none")
     places = np.asarray(limit.leaders.points, np.float64)[led]
     moved = float(np.linalg.norm(np.asarray(end.x, np.float64)[led] - places, axis=1).max()) / scale
-    # How far the leaders' points are outside the hull of the others: zero would be no vertex.
+    # The margin is the distance of the points of the leaders from the hull of the others; zero would be no vertex.
     margin = float(limit.outside[: led.size].min()) / scale
     others = int(limit.is_vertex[led.size :].sum())
     last = int(np.asarray(limit.leaders.first)[led].max())
@@ -248,11 +247,11 @@ def _vertices_clause(end: FixedPoint, limit: LimitSet, scale: float, zero: float
 
 
 def _tokens_clause(end: FixedPoint, limit: LimitSet, faces: list[_Face], scale: float, zero: float) -> Clause:
-    """Distance to a vertex, or to the point of a face nearest to the origin: S as the theorem has it."""
+    """The clause on convergence: distances to vertices, or to the points of faces nearest to the origin."""
     vertices = len(limit.leaders.indices)
     targets = [p if i < vertices else faces[i].nearest for i, p in enumerate(limit.points)]
     ends, goes_to = np.asarray(end.x, np.float64), limit.goes_to
-    # Padding has no limit, -1.
+    # Padding has no limit, and the index -1.
     rest = max(float(np.linalg.norm(ends[i] - targets[goes_to[i]])) for i in np.flatnonzero(goes_to >= 0)) / scale
     held = limit.settled and rest <= zero
     state = "settled" if limit.settled else "not settled"

@@ -2,13 +2,12 @@ r"""`choose_leaders`: a search for A and alpha that make given tokens the leader
 
 **Algorithm.** Token i leads from the start if and only if the scaled inner products
 $\langle A z_i, z_i - z_j\rangle / (|z_i|\,|z_i - z_j|)$ are positive for all j. They are linear in A, so that their
-minimum, the margin, is concave in A. Projected gradient ascent on a softened minimum (log-sum-exp, sharpened along the
-way) with momentum and a normalised step maximises it over the A with eigenvalues in [1 / condition, 1]. Weights on the
-pairs give an upper bound by weak duality (Boyd, Vandenberghe, *Convex Optimization*, section 5.2). Candidates are then
-run with each alpha.
+minimum, the margin, is concave in A. Projected gradient ascent on a softened minimum (log-sum-exp, increasingly sharp)
+with momentum and a normalised step maximises the margin over the A with eigenvalues in [1 / condition, 1]. Weights on
+the pairs give an upper bound by weak duality (Boyd, Vandenberghe, *Convex Optimization*, section 5.2). The candidates
+are then run with each alpha.
 
-**Invariants.** What is returned is judged by running the layers, not by the search; `bound` holds for every admissible
-A.
+**Invariants.** A run of the layers judges the result, not the search; `bound` holds for every admissible A.
 """
 
 from collections.abc import Sequence
@@ -31,34 +30,34 @@ from ._leaders import Leaders
 from ._limit import check_precision, settled_tolerance
 
 
-# Gradient steps from each start, chosen by trying, and the largest number of starts.
+# The number of gradient steps from each start, chosen by trial, and the largest number of starts.
 _STEPS = 300
 _MOST_STARTS = 10_000
-# The softness of the minimum falls from `_SOFTEST` to `_SHARPEST` along the steps, geometrically.
+# The softness of the minimum decreases geometrically from `_SOFTEST` to `_SHARPEST` along the steps.
 _SHARPEST, _SOFTEST = 1e-3, 0.1
-# The bound is the least over so many values of the softness. Each gives a valid bound, so that more of them can only
-# improve it; 13 are three for each factor of ten between `_SHARPEST` / 100 and `_SOFTEST`.
+# The number of softnesses over which the bound is minimised. Each gives a valid bound, so that more can only improve
+# the minimum; 13 are three per decade between `_SHARPEST` / 100 and `_SOFTEST`.
 _BOUND_SOFTNESSES = 13
-# The most layers in which a candidate is run, chosen by trying; it ends earlier where the tokens have settled.
+# The maximal number of layers for a candidate, chosen by trial; the run ends earlier if the tokens have settled.
 _DEPTH = 2000
 
 
 class LeaderChoice(eqx.Module):
-    r"""The layer that was found, and what it does.
+    r"""The result of `choose_leaders`: a layer, and its leaders.
 
     **Attributes:**
 
     - `layer`: The `HardmaxLayer`.
-    - `leaders`: The `Leaders` that it makes, when all tokens have settled.
-    - `wanted`: (n,), the tokens that were to lead.
-    - `exactly`: Whether no others were to.
+    - `leaders`: The `Leaders` of that layer, after all tokens have settled.
+    - `wanted`: (n,), True for the tokens that should lead.
+    - `exactly`: True if no other token should lead.
     - `margin`: The least $\langle A z_i, z_i - z_j\rangle / (|z_i|\,|z_i - z_j|)$ over the wanted tokens i and all
         other tokens j, where the largest eigenvalue of A is one. It is positive if and only if all wanted tokens lead
         from the start.
-    - `bound`: An upper bound of the margin over all A within the condition; if it is negative, none of them makes all
+    - `bound`: An upper bound of the margin over all A within the condition; if it is negative, no such A makes all
         wanted tokens lead from the start.
-    - `impossible`: The wanted tokens that no A at all makes lead from the start.
-    - `succeeded`: Whether what was wanted was found.
+    - `impossible`: The wanted tokens that lead from the start for no A at all.
+    - `succeeded`: True if the wanted tokens lead, and with `exactly` no others.
     """
 
     layer: HardmaxLayer
@@ -92,36 +91,36 @@ def choose_leaders(
     starts: int = 8,
     seed: int = 0,
 ) -> LeaderChoice:
-    r"""Look for a symmetric positive definite A, and alpha, with which the tokens `wanted` are leaders.
+    r"""Search for a symmetric positive definite A, and alpha, with which the tokens `wanted` are leaders.
 
-    Token i leads from the start if and only if $\langle A z_i, z_i - z_j\rangle > 0$ for all j: linear in A. The
-    minimum of these numbers, divided by $|z_i|\,|z_i - z_j|$, is concave in A. It is maximised over the A with
-    eigenvalues between 1/`condition` and 1, by gradient steps on a softened minimum that sharpens. Leaders stay
-    leaders, so that this suffices where other tokens may lead as well. Weights on the pairs that attain the minimum
-    give a `bound`, which is negative only if there is no such A. With `exactly` no other token may lead: for each of
-    them the minimum over j must be negative. This is not a concave problem, and several starts are tried. Which tokens
-    lead at later layers is found by running the layers with each of `alphas`.
+    Token i leads from the start if and only if $\langle A z_i, z_i - z_j\rangle > 0$ for all j. These numbers are
+    linear in A, and their minimum, after division by $|z_i|\,|z_i - z_j|$, is concave in A. Gradient steps on a
+    softened minimum, which becomes sharper, maximise the minimum over the A with eigenvalues between 1/`condition` and
+    1. Leaders stay leaders, so that this suffices where other tokens may lead as well. Weights on the pairs that attain
+    the minimum give a `bound`, which is negative only if there is no such A. With `exactly` no other token may lead:
+    for each of them the minimum over j must be negative. This problem is not concave, and several starts are tried.
+    Runs of the layers with each of `alphas` find the tokens that lead at later layers.
 
     Some sets are impossible for every A. A token that is no vertex of the convex hull of the tokens and the origin
-    never leads from the start; so of two tokens on one ray at most the longer one does. The token of largest A-norm
+    never leads from the start; so of two tokens on one ray at most the longer leads. The token of largest A-norm
     always leads, so that with `exactly` a set that contains no vertex is impossible. A token that is no vertex can
-    become a leader at a later layer; the search does not look for that. A host function.
+    become a leader at a later layer, but the search does not aim at that. A host function.
 
-    Measured on sets of one, two and four such vertices of normal clouds (n = 8 and 16, d = 2 and 4; see
-    benchmarks/hardmax_convergence.py): at least the wanted ones were found for 77 to 100 % of the sets, and found or
-    proved impossible for 97 %; exactly they were found for 33 to 53 % of the pairs, 53 to 80 % of the sets of four,
-    and never for one token alone, which only exceptional clouds allow. A grid over A and alpha found no set
-    that was not found here.
+    The search was measured on sets of one, two and four such vertices of normal clouds (n = 8 and 16, d = 2 and 4; see
+    benchmarks/hardmax_convergence.py). At least the wanted tokens led for 77 to 100 % of the sets, and led or were
+    proved impossible for 97 %. Exactly the wanted tokens led for 33 to 53 % of the pairs, for 53 to 80 % of the sets of
+    four, and never for single tokens, which only exceptional clouds allow. A grid over A and alpha found no set that
+    the search missed.
 
     **Arguments:**
 
     - `z0`: Tokens, (n, d).
-    - `wanted`: The numbers of the tokens that are to lead, at least one.
-    - `exactly`: Whether no others may lead, at any layer.
+    - `wanted`: The indices of the tokens that should lead, at least one.
+    - `exactly`: True if no other token may lead, at any layer.
     - `condition`: The largest ratio of the eigenvalues of A, >= 1.
-    - `alphas`: The steps to try, in the order of preference.
-    - `starts`: From how many A the search begins: the identity, and random ones.
-    - `seed`: Of the random ones.
+    - `alphas`: The values of alpha to try, in the order of preference.
+    - `starts`: The number of initial A of the search: the identity, and random matrices.
+    - `seed`: The seed of the random matrices.
 
     **Returns:**
 
@@ -129,8 +128,8 @@ def choose_leaders(
 
     **Raises:**
 
-    - `ValueError` if `z0` is not a finite cloud of float32 or float64, `wanted` is empty, repeats a token or names one
-        that is not there, or `condition`, `alphas` or `starts` are out of their ranges.
+    - `ValueError` if `z0` is not a finite cloud of float32 or float64, `wanted` is empty, repeats a token or names a
+        token that does not exist, or `condition`, `alphas` or `starts` are out of their ranges.
 
     ??? cite "Source"
 
@@ -146,29 +145,29 @@ def choose_leaders(
     condition, alphas, starts = _check_ranges(condition, alphas, starts)
     seed = check_integer(seed, "seed", least=0)
     forms = _starting_forms(z0.shape[1], float(condition), starts, seed)
-    scaled = z0 / jnp.max(jnp.abs(z0))  # so that squares neither overflow nor vanish
+    scaled = z0 / jnp.max(jnp.abs(z0))  # the scale prevents overflow and underflow of squares
     forms, margins, bounds = _search(
         scaled, jnp.asarray(mask), jnp.asarray(exactly), jnp.asarray(condition, z0.dtype), jnp.asarray(forms, z0.dtype)
     )
     tried = jnp.asarray(np.array(alphas), z0.dtype)
     outcomes = _run_all(z0, forms, tried)
     led = np.asarray(outcomes.first) >= 0
-    # (starts, alphas): the number of tokens whose role is not the wanted one.
+    # `missed`, (starts, alphas), is the number of tokens without the wanted role.
     missed = (led != mask).sum(axis=2) if exactly else (~led[:, :, mask]).sum(axis=2)
-    # The last key is the primary one: fewest misses, then the largest margin, then the first of `alphas`.
+    # `lexsort` sorts by the last key first: fewest misses, then the largest margin, then the order of `alphas`.
     order = np.lexsort((np.tile(np.arange(len(alphas)), (starts, 1)).ravel(),
                         -np.repeat(np.asarray(margins), len(alphas)), missed.ravel()))  # fmt: skip
     best, step = np.unravel_index(order[0], missed.shape)
     layer = HardmaxLayer(tried[int(step)], forms[int(best)])
     leaders = Leaders(outcomes.first[int(best), int(step)], outcomes.points[int(best), int(step)])
-    # In float64, whatever the dtype of the search.
+    # Impossibility is decided in float64, whatever the dtype of the search.
     impossible = tuple(int(i) for i in np.flatnonzero(mask & ~startable(np.asarray(z0, np.float64))))
     return LeaderChoice(layer, leaders, mask, exactly, float(margins[int(best)]), float(bounds.min()), impossible)
 
 
 def startable(z0: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
-    """Which tokens some definite A makes lead from the start: the vertices of the hull of the tokens and the origin."""
-    # Distance of each token from the hull of the other tokens and the origin.
+    """True for tokens that lead from the start for some definite A: the vertices of the hull with the origin."""
+    # `gaps` holds the distance of each token from the hull of the other tokens and the origin.
     points = np.concatenate([z0, np.zeros((1, z0.shape[1]))])
     gaps = [np.linalg.norm(nearest_in_hull(np.delete(points, i, axis=0) - points[i])) for i in range(len(z0))]
     return np.array(gaps) > 1e-12 * np.linalg.norm(z0, axis=1).max()
@@ -195,9 +194,9 @@ def _check_ranges(condition: Any, alphas: Any, starts: Any) -> tuple[float, tupl
 
 
 def _starting_forms(d: int, condition: float, starts: int, seed: int) -> Float[np.ndarray, "starts d d"]:
-    """Where the search begins: the identity first, then random definite matrices of at most this condition."""
+    """The initial A of the search: the identity first, then random definite matrices of at most this condition."""
     rng = np.random.default_rng(seed)
-    # Random eigenvectors and log-uniform eigenvalues.
+    # The random matrices have random eigenvectors and log-uniform eigenvalues.
     axes = np.linalg.qr(rng.normal(size=(starts, d, d)))[0]
     values = condition ** -rng.uniform(0, 1, (starts, 1, d))
     forms = (axes * values) @ axes.transpose(0, 2, 1)
@@ -207,7 +206,7 @@ def _starting_forms(d: int, condition: float, starts: int, seed: int) -> Float[n
 
 def _scaled_products(A: Float[Array, "d d"], z: Tokens) -> Float[Array, "n n"]:
     """<A z_i, z_i - z_j> / (|z_i| |z_i - z_j|), linear in A; infinite for j = i."""
-    # Expanded, so that one product of matrices gives all pairs; the lengths are taken from the differences themselves.
+    # The products are expanded, so that one matrix product gives all pairs; norms use the differences, for accuracy.
     images, tiny = matmul(z, A), jnp.finfo(z.dtype).tiny
     differences = jnp.sum(images * z, axis=1, keepdims=True) - matmul(images, z.T)
     gaps = jnp.sqrt(jnp.maximum(jnp.sum((z[:, None, :] - z[None, :, :]) ** 2, axis=-1), tiny))
@@ -216,7 +215,7 @@ def _scaled_products(A: Float[Array, "d d"], z: Tokens) -> Float[Array, "n n"]:
 
 
 def _soft_minimum(values: Array, softness: Array, axis: int | None = None) -> Array:
-    """A smooth lower bound of the minimum: minus `softness` times log-sum-exp of the values over minus it."""
+    """A smooth lower bound of the minimum: -softness * logsumexp(-values / softness)."""
     return -softness * jax.scipy.special.logsumexp(-values / softness, axis=axis)
 
 
@@ -224,24 +223,24 @@ def _soft_minimum(values: Array, softness: Array, axis: int | None = None) -> Ar
 def _search(
     z: Tokens, wanted: Array, exactly: Array, condition: Array, forms: Float[Array, "starts d d"]
 ) -> tuple[Array, Array, Array]:
-    """The best A from each start, its margin, and a bound on all margins."""
+    """The best A from each start, its margin, and an upper bound of all margins."""
     # A zero token has equal scores for all tokens: it attends to all of them, and never leads among others.
     nonzero = jnp.any(z != 0, axis=1)
 
-    # For each token a number to be made positive: the least scaled product of a wanted token, and minus the least one
-    # of a token that may not lead.
+    # For each token a number that should be positive: the least scaled product of a wanted token, or minus the least
+    # scaled product of a token that must not lead.
     def rows(A: Array, softness: Array) -> Array:
         products = _scaled_products(A, z)
         others = -_soft_minimum(products, softness, axis=1)
         idle = jnp.where(exactly & nonzero, others, jnp.inf)
         return jnp.where(wanted, -others, idle)
 
-    # The same without softening: what candidates are compared by.
+    # The minimum without softening, by which candidates are compared.
     def worst(A: Array) -> Array:
         least = jnp.min(_scaled_products(A, z), axis=1)
         return jnp.min(jnp.where(wanted, least, jnp.where(exactly & nonzero, -least, jnp.inf)))
 
-    # Projection onto the symmetric matrices with eigenvalues in [1 / condition, 1], the largest being 1.
+    # The projection onto the symmetric matrices with eigenvalues in [1 / condition, 1], the largest being 1.
     def clipped(A: Array) -> Array:
         values, axes = jnp.linalg.eigh((A + A.T) / 2)
         values = jnp.clip(values / jnp.max(values), 1 / condition, 1)
@@ -249,17 +248,17 @@ def _search(
 
     def ascend(A: Array) -> Array:
         def step(carry: Any, k: Array) -> tuple[Any, None]:
-            # Momentum with a normalised step: `first` is a running mean of the gradient, `second` one of its squared
-            # norm, a single number. Neither is corrected for the start at zero. 0.8 and 0.95 were chosen by trying.
+            # Momentum with a normalised step: `first` is a running mean of the gradient, `second` of its squared norm,
+            # a scalar. Neither is corrected for its zero initial value. 0.8 and 0.95 were chosen by trial.
             A, first, second, best, height = carry
             share = k.astype(z.dtype) / _STEPS
             softness = _SOFTEST * (_SHARPEST / _SOFTEST) ** share
             gradient = jax.grad(lambda A: _soft_minimum(rows(A, softness), softness))(A)
             first, second = 0.8 * first + 0.2 * gradient, 0.95 * second + 0.05 * jnp.sum(gradient**2)
-            # The rate falls from 0.2 to 0.001, geometrically.
+            # The rate decreases geometrically from 0.2 to 0.001.
             rate = 0.2 * (1e-3 / 0.2) ** share
             A = clipped(A + rate * first / (jnp.sqrt(second) + 1e-12))
-            # The best A so far is kept: the steps are not monotone.
+            # The best A so far is kept, because the steps are not monotone.
             now = worst(A)
             better = now > height
             return (A, first, second, jnp.where(better, A, best), jnp.maximum(now, height)), None
@@ -269,18 +268,18 @@ def _search(
         return lax.scan(step, start, jnp.arange(_STEPS))[0][3]
 
     def bound(A: Array) -> Array:
-        """By weights on the pairs: the largest mean that any A within the condition can have."""
+        """The largest weighted mean over the pairs that any A within the condition attains."""
         products = jnp.where(wanted[:, None], _scaled_products(A, z), jnp.inf)
 
         def with_softness(softness: Array) -> Array:
             weights = jax.nn.softmax(-products.ravel() / softness).reshape(products.shape)
-            # The mean is linear in A: its gradient G does not depend on A, and the mean is <G, A>.
+            # The mean is linear in A, so that its gradient G does not depend on A, and the mean is <G, A>.
             gradient = jax.grad(lambda B: jnp.sum(jnp.where(weights > 0, weights * _scaled_products(B, z), 0)))(A)
             values = jnp.linalg.eigvalsh((gradient + gradient.T) / 2)
-            # Its maximum over the admissible A: eigenvalue 1 where that of G is positive, 1 / condition elsewhere.
+            # The maximum over admissible A has eigenvalue 1 where that of G is positive, and 1 / condition elsewhere.
             return jnp.sum(jnp.where(values > 0, values, values / condition))
 
-        # Every softness gives a valid bound; the least of them is returned. One at a time, for memory.
+        # Every softness gives a valid bound, and the least is returned. `lax.map` saves memory.
         tried = jnp.geomspace(_SHARPEST / 100, _SOFTEST, _BOUND_SOFTNESSES, dtype=z.dtype)
         return jnp.min(lax.map(with_softness, tried))
 
@@ -296,5 +295,5 @@ def _run_all(z0: Tokens, forms: Float[Array, "starts d d"], alphas: Float[Array,
     def run(A: Array, alpha: Array) -> Leaders:
         return run_to_fixed_point(z0, HardmaxLayer(alpha, A), jnp.asarray(_DEPTH), settled_tolerance(z0.dtype)).leaders
 
-    # (starts, alphas) runs in one program; the slowest run decides the number of layers.
+    # All (starts, alphas) runs form one program; the slowest run determines the number of layers.
     return jax.vmap(lambda A: jax.vmap(lambda alpha: run(A, alpha))(alphas))(forms)

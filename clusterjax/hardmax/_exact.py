@@ -1,11 +1,12 @@
-r"""The hardmax layers in whole numbers, to a moment from which on nothing changes any more, for any rational A.
+r"""The hardmax layers in exact arithmetic, until the choices are proved never to change, for any rational A.
 
-**Algorithm.** Scores only change by a positive factor if all tokens or A are scaled, so that tokens stay integers over
-one denominator. After each layer the choices $C_i$ are frozen on trial. Let $m_i$ be the mean over $C_i$. If the mean
-of $m_j$ over $j \in C_i$ is $m_i$ for each i, as where what is attended to stands still or moves to its own mean, the
-$m_i$ stay, and all tokens move on straight lines at one common pace, $z_i + \tau(m_i - z_i)$ with $\tau$ from 0 to 1.
-Scores are quadratic in $\tau$, and their Bernstein coefficients prove that no choice ever changes. **Invariants.**
-Nothing is rounded; what is not proved within the layers that were allowed is said to be open.
+**Algorithm.** A scaling of all tokens or of A multiplies the scores by a positive factor, so that tokens are kept as
+integers over a common denominator. After each layer the choices $C_i$ are tentatively frozen. Let $m_i$ be the mean
+over $C_i$. If the mean of $m_j$ over $j \in C_i$ is $m_i$ for each i, for example because attended tokens stand still
+or move to their own mean, then the $m_i$ are constant, and all tokens move along straight lines at a common pace,
+$z_i + \tau(m_i - z_i)$ with $\tau$ from 0 to 1. Scores are quadratic in $\tau$, and their Bernstein coefficients prove
+that no choice ever changes. **Invariants.** Nothing is rounded; a question not decided within the allowed layers is
+reported as open.
 """
 
 from collections.abc import Sequence
@@ -20,13 +21,13 @@ _Whole = tuple[int, ...]
 
 
 class ExactRun(NamedTuple):
-    """How a run ended.
+    """The result of a run.
 
     **Attributes:**
 
-    - `first`: The first layer at which each token attends to itself alone; -1 if it did not.
-    - `layers`: How many layers were applied.
-    - `limits`: Where each token goes; None if that is not proved.
+    - `first`: The first layer at which each token attends to itself alone; -1 if there is none.
+    - `layers`: The number of layers that were applied.
+    - `limits`: The limit of each token; None if it is not proved.
     """
 
     first: tuple[int, ...]
@@ -35,7 +36,7 @@ class ExactRun(NamedTuple):
 
 
 def run_exactly(z0: Sequence[Point], form: Sequence[Point], share: Fraction, depth: int) -> ExactRun:
-    """Layers until the choices are proved to stay as they are, and no more than `depth`."""
+    """Apply layers until the choices are proved to be final, but at most `depth`."""
     scale = lcm(*(entry.denominator for z in z0 for entry in z))
     z = [tuple(int(entry * scale) for entry in row) for row in z0]
     factor = lcm(*(entry.denominator for row in form for entry in row))
@@ -44,7 +45,7 @@ def run_exactly(z0: Sequence[Point], form: Sequence[Point], share: Fraction, dep
     for k in range(depth + 1):
         chosen = _choices(z, matrix)
         first = [k if old < 0 and one == [i] else old for i, (old, one) in enumerate(zip(first, chosen, strict=True))]
-        # Means times the least common multiple of the sizes, so that they are integers.
+        # Means are multiplied by the least common multiple of the sizes, so that they are integers.
         whole = lcm(*map(len, chosen))
         means = [_scaled([sum(axis) for axis in zip(*(z[j] for j in one), strict=True)], whole // len(one))
                  for one in chosen]  # fmt: skip
@@ -59,7 +60,7 @@ def run_exactly(z0: Sequence[Point], form: Sequence[Point], share: Fraction, dep
 
 
 def _choices(z: list[_Whole], matrix: list[_Whole]) -> list[list[int]]:
-    """C_i of each token, in order."""
+    """The indices C_i of each token, in increasing order."""
     chosen = []
     for own in z:
         query = image(matrix, own)
@@ -70,7 +71,7 @@ def _choices(z: list[_Whole], matrix: list[_Whole]) -> list[list[int]]:
 
 
 def _frozen(z: list[_Whole], means: list[_Whole], matrix: list[_Whole], chosen: list[list[int]]) -> bool:
-    """Whether it is proved that the choices of all later layers are these."""
+    """True if the choices of all later layers are proved to equal `chosen`."""
     for mean, one in zip(means, chosen, strict=True):
         if any(sum(axis) != len(one) * entry for axis, entry in zip(zip(*(means[j] for j in one), strict=True), mean,
                                                                    strict=True)):  # fmt: skip
@@ -78,18 +79,18 @@ def _frozen(z: list[_Whole], means: list[_Whole], matrix: list[_Whole], chosen: 
     for own, mean, one in zip(z, means, chosen, strict=True):
         now, later, lead = image(matrix, own), image(matrix, mean), one[0]
         for j in set(range(len(z))).difference([lead]):
-            # By how much the score of the first choice exceeds that of j, as Bernstein coefficients, the middle one
-            # doubled; the one at the start is zero for a tie, and otherwise positive.
+            # Bernstein coefficients of the score of the first choice minus the score of j, the middle one doubled. The
+            # coefficient at the start is zero for a tie, and otherwise positive.
             here, there = _minus(z[lead], z[j]), _minus(means[lead], means[j])
             middle, end = inner(later, here) + inner(now, there), inner(later, there)
-            # Ties stay ties; and with no coefficient negative and the first one positive no later one is zero.
+            # Ties must stay ties; otherwise a positive first and no negative coefficient keep the polynomial positive.
             if (middle != 0 or end != 0) if j in one else (middle < 0 or end < 0):
                 return False
     return True
 
 
 def inertia(form: Sequence[Point]) -> tuple[int, int]:
-    """How many positive and negative squares a symmetric form has (Sylvester), by elimination."""
+    """The numbers of positive and negative squares of a symmetric form (Sylvester), by elimination."""
     a = [list(row) for row in form]
     rest, positive, negative = list(range(len(a))), 0, 0
     while rest:
@@ -98,7 +99,7 @@ def inertia(form: Sequence[Point]) -> tuple[int, int]:
             pair = next(((i, j) for i, j in combinations(rest, 2) if a[i][j] != 0), None)
             if pair is None:
                 break
-            # x_i x_j is made a square by a change of coordinates.
+            # A change of coordinates turns x_i x_j into a square.
             pivot, j = pair
             for k in range(len(a)):
                 a[pivot][k] += a[j][k]
@@ -114,7 +115,7 @@ def inertia(form: Sequence[Point]) -> tuple[int, int]:
 
 
 def rank_of(rows: Sequence[Point]) -> int:
-    """The rank, by elimination."""
+    """The rank, by Gaussian elimination."""
     left, rank = [list(row) for row in rows], 0
     for column in range(len(left[0]) if left else 0):
         pivot = next((r for r in range(rank, len(left)) if left[r][column] != 0), None)
@@ -129,7 +130,7 @@ def rank_of(rows: Sequence[Point]) -> int:
 
 
 def solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> list[Fraction] | None:
-    """The unique solution of a system of at least as many equations as unknowns; None if there is none."""
+    """The unique solution of a system with at least as many equations as unknowns; None if there is none."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     unknowns = len(rows[0]) - 1
     for column in range(unknowns):
@@ -146,8 +147,8 @@ def solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> li
 
 
 def in_cone(target: Point, generators: Sequence[Point]) -> bool:
-    """Whether the target is a combination of generators with shares that are not negative: the least squares with
-    such shares (Lawson and Hanson, 1974), in fractions, where they end after finitely many steps with a proof."""
+    """True if the target is a combination of generators with non-negative weights, by non-negative least squares
+    (Lawson and Hanson, 1974) in fractions, which ends after finitely many steps with a proof."""
     shares: dict[int, Fraction] = {}
     while True:
         rest = [entry - sum(share * generators[i][k] for i, share in shares.items()) for k, entry in enumerate(target)]
@@ -155,7 +156,7 @@ def in_cone(target: Point, generators: Sequence[Point]) -> bool:
             return True
         gain, best = max(((inner(rest, one), i) for i, one in enumerate(generators)), default=(0, 0))
         if gain <= 0:
-            # The rest is orthogonal to those that have a share: a hyperplane has the target alone on one side.
+            # The rest is orthogonal to the active generators: a hyperplane separates the target from the cone.
             return False
         shares[best] = Fraction(0)
         while True:
@@ -163,14 +164,14 @@ def in_cone(target: Point, generators: Sequence[Point]) -> bool:
             if min(wanted.values()) > 0:
                 shares = wanted
                 break
-            # As far as no share is negative; the one that is zero there has none.
+            # The step ends where the first weight becomes zero; that generator becomes inactive.
             way = min(shares[i] / (shares[i] - share) for i, share in wanted.items() if share <= 0)
             moved = {i: share + way * (wanted[i] - share) for i, share in shares.items()}
             shares = {i: share for i, share in moved.items() if share > 0}
 
 
 def _least_squares(columns: list[Point], target: Point) -> list[Fraction]:
-    """The shares of independent columns whose combination is nearest to the target."""
+    """The weights of linearly independent columns whose combination is nearest to the target."""
     found = solve(
         [[inner(one, other) for other in columns] for one in columns], [inner(one, target) for one in columns]
     )
@@ -179,14 +180,14 @@ def _least_squares(columns: list[Point], target: Point) -> list[Fraction]:
 
 
 def in_hull(point: Point, corners: Sequence[Point]) -> bool:
-    """Whether the point is a convex combination."""
+    """True if the point is a convex combination of the corners."""
     one = Fraction(1)
     return in_cone((*point, one), [(*corner, one) for corner in corners])
 
 
 def is_interior(point: Point, corners: Sequence[Point]) -> bool:
-    """Whether a point is in the interior in R^d of the hull: the directions to the corners span R^d with shares that
-    are all positive, as they do if minus their sum is in their cone."""
+    """True if a point is in the interior in R^d of the hull: the directions to the corners span R^d with positive
+    weights, which holds if minus their sum is in their cone."""
     directions = [tuple(a - b for a, b in zip(corner, point, strict=True)) for corner in corners]
     if rank_of(directions) < len(point):
         return False
@@ -199,7 +200,7 @@ def image(matrix: Sequence[Sequence[Any]], point: Sequence[Any]) -> tuple[Any, .
 
 
 def inner(one: Sequence[Any], other: Sequence[Any]) -> Any:
-    """The inner product, of integers or fractions."""
+    """The inner product of integers or fractions."""
     return sum(a * b for a, b in zip(one, other, strict=True))
 
 

@@ -1,18 +1,19 @@
-r"""Which clauses of the theorem a cloud keeps where A is any matrix: each proved, refuted or left open.
+r"""The clauses of the theorem for a cloud and any matrix A, each proved, refuted or left open.
 
-For every A, and every step, two things are true (write $\langle\cdot,\cdot\rangle$ for scores):
+For every A and every step two statements are true (with scores $\langle\cdot,\cdot\rangle$):
 
 - *A leader stays, at a vertex of its own.* If $\langle Az_i, z_j\rangle < \langle Az_i, z_i\rangle$ for all $j\ne i$,
-  then token i does not move, and the new $z_j$ is a convex combination of the old ones that has a positive share of
-  $z_j$ itself, so that the inequality is kept. The hull of the tokens meets $\langle Az_i, \cdot\rangle = \langle
-  Az_i, z_i\rangle$ in $z_i$ alone; hulls are nested, so that $z_i$ is a vertex of all later ones and of K.
+  then token i does not move, and the new $z_j$ is a convex combination of the old tokens with a positive weight of
+  $z_j$, so that the inequality persists. The hull of the tokens meets $\langle Az_i, \cdot\rangle = \langle
+  Az_i, z_i\rangle$ in $z_i$ alone. Hulls are nested, so that $z_i$ is a vertex of all later hulls and of K.
 - *Limits are stationary.* If all tokens converge, then for every s of S the score $\langle As, \cdot\rangle$ is largest
-  over K at s: the mean over $C_i$ comes to s, and along layers with the same $C_i$ all that it attends to have the
-  largest score in the limit. With A positive definite this says that s is the A-projection of the origin onto a face.
+  over K at s: the mean over $C_i$ converges to s, and along layers with equal $C_i$ all attended tokens have the
+  largest score in the limit. If A is positive definite, s is the A-projection of the origin onto a face.
   So s is on the boundary of K unless As = 0.
 
-What can fail is that there are leaders, that each vertex of K has one, that tokens converge, and, where As = 0, the
-boundary. **Invariants.** Exact arithmetic (`_exact.py`); "held" and "failed" are proved for the numbers as given.
+Four clauses can fail: that there are leaders, that each vertex of K has a leader, that tokens converge, and, where
+As = 0, the boundary. **Invariants.** Arithmetic is exact (`_exact.py`); "held" and "failed" are proved for the given
+numbers.
 """
 
 from fractions import Fraction
@@ -35,20 +36,20 @@ from ._limit import counted
 
 Verdict = Literal["held", "failed", "open"]
 LEADERS, VERTICES, TOKENS, BOUNDARY, PROJECTIONS = range(5)
-# Layers in whole numbers: the numbers of digits grow by the layer, and with n^2 scores each.
+# Both bounds exist because the number of digits grows with each layer, and each layer has n^2 scores.
 _MOST_TOKENS, _MOST_DEPTH = 64, 1000
 
 
 class ExaminedClause(NamedTuple):
-    """One clause of the theorem, and what is proved of it.
+    """One clause of the theorem, and its proof status.
 
     **Attributes:**
 
     - `says`: The clause, in words.
     - `verdict`: "held" or "failed", both proved, or "open".
-    - `residual`: By how much it fails: vertices without a leader, points within K, the largest gap of a score; 0 if
-        it holds, NaN if it is open.
-    - `measured`: What was found, in words.
+    - `residual`: The violation: vertices without a leader, points within K, the largest gap of a score; 0 if the clause
+        holds, NaN if it is open.
+    - `measured`: The findings, in words.
     """
 
     says: str
@@ -58,15 +59,15 @@ class ExaminedClause(NamedTuple):
 
 
 class Examination(eqx.Module):
-    """What is proved of one cloud; prints as a list.
+    """The proved statements on one cloud; prints as a list.
 
     **Attributes:**
 
     - `violates`: The hypotheses of the theorem that A and the tokens do not satisfy, in words; none if it applies.
     - `clauses`: The five `ExaminedClause`s: leaders, vertices, tokens, boundary, projections.
     - `first`: (n,), the first layer at which the token attended to itself alone; -1 if it did not within `layers`.
-    - `limits`: (n, d), where each token goes, rounded; None if that is open.
-    - `layers`: How many layers were applied, exactly, until the rest was proved or there were no more.
+    - `limits`: (n, d), the limit of each token, rounded; None if it is open.
+    - `layers`: The number of layers that were applied exactly, until a proof was found or `depth` was reached.
     """
 
     violates: tuple[str, ...]
@@ -77,7 +78,7 @@ class Examination(eqx.Module):
 
     @property
     def applies(self) -> bool:
-        """Whether the theorem does."""
+        """True if the theorem applies."""
         return not self.violates
 
     def __repr__(self) -> str:
@@ -92,13 +93,13 @@ class Examination(eqx.Module):
 
 
 def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
-    r"""Which clauses of the theorem on leaders and clusters hold for `z0`, whatever A is: each proved, refuted or open.
+    r"""The clauses of the theorem on leaders and clusters for `z0` and any A, each proved, refuted or left open.
 
-    A may be of low rank, indefinite or not symmetric, and tokens may be zero or equal; `violates` names what of that
-    the theorem excludes. The layers run in exact arithmetic on the numbers as given, until it is proved that no token
-    ever attends to others than now. Then the limits are known exactly; otherwise clauses that need them are open. The
-    boundary is that in $\mathbb{R}^d$; where A is no inner product, the clause on projections says that
-    $\langle As, \cdot\rangle$ is largest over K at s, which for a positive definite A is the same. A host function.
+    A may be of low rank, indefinite or not symmetric, and tokens may be zero or equal; `violates` names the violated
+    hypotheses of the theorem. The layers run in exact arithmetic on the given numbers, until it is proved that the
+    choices of all tokens are final. Then the limits are known exactly; otherwise clauses that need the limits are open.
+    The boundary is taken in $\mathbb{R}^d$. If A is no inner product, the clause on projections says that
+    $\langle As, \cdot\rangle$ is largest over K at s, which is equivalent for a positive definite A. A host function.
 
     !!! example
 
@@ -113,9 +114,9 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
     **Arguments:**
 
     - `z0`: Tokens, (n, d), 64 at most.
-    - `layer`: A `HardmaxLayer` with one A and one alpha, the full mask and no masses; its tie tolerance is not used,
-        for a tie is a tie.
-    - `depth`: The most layers that are applied, 1000 at most.
+    - `layer`: A `HardmaxLayer` with one A and one alpha, the full mask and no masses; its tie tolerance is ignored,
+        because ties are exact.
+    - `depth`: The maximal number of layers, 1000 at most.
 
     **Returns:**
 
@@ -123,13 +124,13 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
 
     **Raises:**
 
-    - `ValueError` if `z0` is not a finite cloud that fits the layer, or is traced or too large, or the layer or `depth`
-        is none of those.
+    - `ValueError` if `z0` is not a finite cloud that fits the layer, or is traced or too large, or if the layer or
+        `depth` is of another kind.
 
     ??? cite "Source"
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the theorem on
-        leaders and clusters, and their question for other A. The two statements on any A: this library.
+        leaders and clusters, and their question for other A. This library adds the two statements on any A.
     """
     z0 = check_fit(z0, layer)
     if not is_concrete((z0, layer)):
@@ -153,19 +154,19 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
 
 
 def rational(rows: Any) -> tuple[Point, ...]:
-    """Rows of numbers as they are, in fractions."""
+    """Rows of numbers as exact fractions."""
     return tuple(tuple(Fraction(float(entry)) for entry in row) for row in np.asarray(rows))
 
 
 def examine_exactly(z0: tuple[Point, ...], form: tuple[Point, ...], share: Fraction, depth: int) -> Examination:
-    """The same of fractions; `share` is alpha / (1 + alpha)."""
+    """`examine` for fractions; `share` is alpha / (1 + alpha)."""
     run = run_exactly(z0, form, share, depth)
     limits = None if run.limits is None else np.array([[float(entry) for entry in point] for point in run.limits])
     return Examination(violated_hypotheses(z0, form), _clauses(run, form), np.array(run.first), limits, run.layers)
 
 
 def violated_hypotheses(z0: tuple[Point, ...], form: tuple[Point, ...]) -> tuple[str, ...]:
-    """What the theorem excludes of A and of the tokens, in words."""
+    """The violated hypotheses of the theorem on A and the tokens, in words."""
     d, found = len(form), []
     if any(form[a][b] != form[b][a] for a in range(d) for b in range(a)):
         found.append("A is not symmetric")
@@ -197,8 +198,8 @@ def _clauses(run: ExactRun, form: tuple[Point, ...]) -> tuple[ExaminedClause, ..
         rest: tuple[Verdict, float, str] = ("open", np.nan, unknown)
         return tuple(ExaminedClause(words, *(rest if k else some)) for k, words in enumerate(says))
     points, places = set(run.limits), {run.limits[i] for i, k in enumerate(run.first) if k >= 0}
-    # K is the hull of the limits. Leaders' points are vertices, whatever A is; another one is a vertex unless it is
-    # within the hull of the rest.
+    # K is the hull of the limits. The points of leaders are vertices, for any A; another point is a vertex unless it is
+    # in the hull of the rest.
     bare = [point for point in points - places if not in_hull(point, sorted(points - {point}))]
     deep = [point for point in points - places if not any(image(form, point)) and is_interior(point, sorted(points))]
     gaps = [max(inner(image(form, s), v) for v in points) - inner(image(form, s), s) for s in points - places]

@@ -1,9 +1,9 @@
-r"""One layer of the discrete hardmax dynamics, and the same layer with softmax attention (`SoftmaxTwin`).
+r"""One layer of the discrete hardmax dynamics, and its counterpart with softmax attention (`SoftmaxTwin`).
 
 **Algorithm.** $z_i \mapsto z_i + \frac{\alpha}{1 + \alpha}(m_i - z_i)$ with $m_i$ the mean of the tokens of largest
 score (Alcalde, Fantuzzi, Zuazua, 2407.01602, eqs. (1a), (1b)). **Invariants.** A token that attends to itself alone
-does not move, to the bit; a token that has arrived at the mean it ties with does not move either; padding attends to
-nothing and stays.
+does not move, bit by bit; a token that has arrived at the mean with which it ties does not move either; padding
+attends to nothing and stays.
 """
 
 from typing import Any
@@ -38,9 +38,9 @@ from .._space import AbstractSpace, Euclidean
 from .._summation import AbstractExponentialSum, AbstractNearestSearch, Auto
 
 
-# A token that ties with the mean it moves to, and is within so many tie slacks of it, has arrived. A tie bounds only
-# the component of the way along A z_i; the way itself is longer by 1 / cos of the angle between them. 64 was chosen to
-# allow for angles close to a right angle, and still to exclude a token that ties with a mean far away.
+# A token that ties with the mean to which it moves, and is within this many tie slacks of it, has arrived. A tie bounds
+# only the component of the way along A z_i; the whole way is longer by 1 / cos of the angle between them. 64 allows for
+# angles close to a right angle, but excludes a token that ties with a mean far away.
 _ARRIVED = 64
 
 
@@ -48,16 +48,16 @@ class HardmaxLayer(AbstractLayer):
     r"""$z_i \mapsto z_i + \frac{\alpha}{1+\alpha}\frac{1}{|C_i|}\sum_{j\in C_i}(z_j - z_i)$, $C_i$ the tokens $j$ with
     the largest $\langle A z_i, z_j\rangle$.
 
-    Tokens that attend to themselves alone stay where they are, exactly, and all others come nearer to those they
-    attend to by the factor $1/(1+\alpha)$. The convex hull never grows; for a symmetric positive definite A no token's
-    A-norm ever falls. Such an A is absorbed by the embedding $z \mapsto A^{1/2} z$, and since the choice of $C_i$ is
-    piecewise constant the derivative with respect to any A is zero: derivatives flow through the tokens and `alpha`.
-    Sums, and the choice, are exact where the numbers are (dyadic tokens and `alpha` = 1 or 3, say).
+    Tokens that attend to themselves alone stay exactly where they are, and all others approach the mean of the tokens
+    to which they attend by the factor $1/(1+\alpha)$. The convex hull never grows; for a symmetric positive definite A
+    no token's A-norm ever falls. The embedding $z \mapsto A^{1/2} z$ absorbs such an A. The choice of $C_i$ is
+    piecewise constant, so that the derivative with respect to any A is zero: derivatives flow through the tokens and
+    `alpha`. Sums, and the choice, are exact if the numbers are (for example dyadic tokens and `alpha` = 1 or 3).
 
-    Two effects of rounding. A token that ties with the mean it goes to, and is within 64 tie tolerances of it, has
-    arrived and stays. After some 70 layers, for `alpha` = 1/2, tokens have come so near to their leaders that they tie
-    with them; from then on they count in the mean of a token that stands between two leaders, and shift it to one
-    side. `leaders`, `limit_set` and `certificate` know which tokens lead and leave the merged ones out.
+    Rounding has two effects. A token that ties with the mean to which it moves, and is within 64 tie tolerances of it,
+    has arrived and stays. After some 70 layers, for `alpha` = 1/2, tokens are so near to their leaders that they tie
+    with them; from then on they count in the mean of a token between two leaders, and shift it to one side. `leaders`,
+    `limit_set` and `certificate` know the leaders and leave the merged tokens out.
 
     !!! example
 
@@ -71,15 +71,15 @@ class HardmaxLayer(AbstractLayer):
 
     **Arguments:**
 
-    - `alpha`: The step, > 0, a number or a schedule, which is asked for its value at the number of the layer.
-    - `A`: Any square real matrix, (d, d), or a schedule; None is the identity. The theorem asks for a symmetric
-        positive definite one, `iterate` and `leaders` do not.
-    - `masses`: (n,), not negative: a token of mass 2 weighs as much as two equal ones in the mean over $C_i$. A token
-        of mass zero is padding: nobody attends to it, and it does not move. None is one each.
-    - `mask`: Which tokens each token may attend to.
+    - `alpha`: The step, > 0, a number or a schedule, which is evaluated at the index of the layer.
+    - `A`: Any square real matrix, (d, d), or a schedule; None is the identity. The theorem requires a symmetric
+        positive definite A, `iterate` and `leaders` do not.
+    - `masses`: (n,), not negative: a token of mass 2 weighs as much as two equal tokens in the mean over $C_i$. A token
+        of mass zero is padding: no token attends to it, and it does not move. None means mass one for each token.
+    - `mask`: The mask, which says which tokens a token may attend to.
     - `tie_tolerance`: Scores closer than this, relative to $|A z_i| \max_j |z_j|$, are ties; None is 64 times the
         machine epsilon of the dtype of the tokens.
-    - `summation`: How the sums are computed.
+    - `summation`: The method that computes the sums.
 
     **Raises:**
 
@@ -103,7 +103,7 @@ class HardmaxLayer(AbstractLayer):
         check_alpha(self.alpha)
         check_square(self.A, "A")
         check_masses(self.masses)
-        _ = self.attention  # its constructor checks the tie tolerance and the summation
+        _ = self.attention  # the constructor checks the tie tolerance and the summation
 
     @property
     def attention(self) -> HardmaxAttention:
@@ -113,7 +113,7 @@ class HardmaxLayer(AbstractLayer):
         )
 
     def step(self, k: RealScalarLike, dtype: DTypeLike) -> Float[Array, ""]:
-        """The share alpha / (1 + alpha) of the way that tokens go in layer number `k`."""
+        """The fraction alpha / (1 + alpha) of their way that tokens move in layer `k`."""
         alpha = at_time(self.alpha, k)
         return (alpha / (1 + alpha)).astype(dtype)
 
@@ -137,13 +137,13 @@ class SoftmaxTwin(AbstractLayer):
     r"""$z_i \mapsto z_i + \frac{\alpha}{1+\alpha}\big(\sum_j w_{ij} z_j - z_i\big)$ with
     $w_{ij} \propto e^{\beta\langle A z_i, z_j\rangle}$: the hardmax layer at a finite inverse temperature.
 
-    Where token i attends to one token and every other score is lower by `gap` at least, the weight that goes elsewhere
-    is at most $(n-1)\,e^{-\beta\,\text{gap}}$, so that the two layers differ by no more than that times the diameter
-    of the cloud. Unlike the hardmax layer it has a derivative with respect to A.
+    If token i attends to one token, and every other score is lower by at least `gap`, then the weight of all other
+    tokens is at most $(n-1)\,e^{-\beta\,\text{gap}}$, so that the two layers differ by no more than that weight times
+    the diameter of the cloud. Unlike the hardmax layer, this layer has a derivative with respect to A.
 
     **Arguments:**
 
-    - `layer`: The `HardmaxLayer` whose parameters it shares.
+    - `layer`: The `HardmaxLayer` that provides the parameters.
     - `beta`: Inverse temperature, a number or a schedule.
 
     **Raises:**
@@ -152,8 +152,8 @@ class SoftmaxTwin(AbstractLayer):
 
     ??? cite "Source"
 
-        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602): the model that is
-        trained there.
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), where this model is
+        trained.
     """
 
     layer: HardmaxLayer
@@ -169,7 +169,7 @@ class SoftmaxTwin(AbstractLayer):
         x = check_tokens(x)
         self.check(*x.shape)
         form, layer = _transposed(self.layer.A), self.layer
-        # A summation that only searches for the largest score, such as Hull, sums no exponentials.
+        # A summation that only searches for the largest score, such as Hull, cannot sum exponentials.
         summation = layer.summation if isinstance(layer.summation, AbstractExponentialSum) else Auto()
         soft = SoftmaxAttention(self.beta, query_key=form, mask=layer.mask, summation=summation)
         return _moved(layer, _averages(layer, soft, k, x), k, x)
@@ -184,12 +184,12 @@ def check_hardmax_layer(layer: Any) -> HardmaxLayer:
 
 
 def hardmax_step(layer: HardmaxLayer, k: RealScalarLike, x: Tokens, hidden: Bool[Array, " n"] | None = None) -> Tokens:
-    """`x` after layer number `k`; `hidden` tokens move as the others do, but no token attends to them."""
+    """`x` after layer `k`; no token attends to the `hidden` tokens, which move like all others."""
     attention = layer.attention
     average = _averages(layer, attention, k, x, hidden)
     moved = _moved(layer, average, k, x)
-    # A leader ties with the tokens that have merged with it. If it followed their mean, by a rounding error or two, the
-    # ties of other tokens between this leader and another one would break. The correction carries no derivative.
+    # A leader ties with the tokens that have merged with it. Following their mean by a few rounding errors would break
+    # the ties of other tokens between this leader and another. The correction carries no derivative.
     slack = attention._tolerance(x) * _longest(layer, k, x)
     queries = attention.queries(x, k)
     ties = jnp.sum(queries * (average - x), axis=1) <= slack * _lengths(queries)
@@ -204,11 +204,11 @@ def _averages(
     x: Tokens,
     hidden: Bool[Array, " n"] | None = None,
 ) -> Tokens:
-    """The point that each token moves to: the average by `attention`; of padding its own position."""
+    """The point to which each token moves: its average by `attention`, or for padding its own position."""
     masses = at_time(layer.masses, k, x.dtype)
     attended = masses
     if hidden is not None:
-        # No mass in the sums, but still moved: not the same as padding.
+        # Hidden tokens have no mass in the sums but still move, unlike padding.
         attended = jnp.where(hidden, 0, jnp.ones(x.shape[0], x.dtype) if masses is None else masses)
     average = attention.average(x, x, k, attended)
     return average if masses is None else jnp.where(masses[:, None] > 0, average, x)
@@ -223,7 +223,7 @@ def _lengths(x: Tokens) -> Float[Array, " n"]:
 
 
 def _longest(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Float[Array, ""]:
-    """The length of the longest token that is no padding."""
+    """The largest norm of a token that is no padding."""
     masses = at_time(layer.masses, k, x.dtype)
     return jnp.max(_lengths(x) if masses is None else jnp.where(masses > 0, _lengths(x), 0))
 
@@ -231,14 +231,14 @@ def _longest(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Float[Array, 
 def _transposed(matrix: Any) -> Any:
     if matrix is None:
         return None
-    # <A z_i, z_j> = <z_i, A^T z_j>: the query-key form of the attention is the transpose.
+    # <A z_i, z_j> = <z_i, A^T z_j>, so that the query-key form of the attention is the transpose.
     return Combined(jnp.transpose, (matrix,)) if isinstance(matrix, AbstractSchedule) else matrix.T
 
 
 def check_alpha(alpha: Any) -> None:
     """Raise a ValueError unless `alpha` is a positive finite number, at all knots (at layer 0) if it is a schedule."""
     check_beta(alpha, "alpha", "number above zero")
-    # Positive at all knots is positive everywhere between them.
+    # A schedule that is positive at all knots is positive everywhere between them.
     values = alpha.values if isinstance(alpha, PiecewiseConstant | Interpolated) else at_time(alpha, 0.0)
     if is_concrete(values) and not np.all(np.asarray(values) > 0):
         raise ValueError(f"alpha must be positive, but it is {np.asarray(values)}; pass a number above zero.")

@@ -1,9 +1,9 @@
 """Leaders: the tokens that at some layer attend to themselves alone.
 
-**Algorithm.** One pass through the layers. Before each, a token whose own score exceeds all others by more than the tie
-slack becomes a leader, unless it has merged with one; then the layer is applied. **Reference.** Alcalde, Fantuzzi,
-Zuazua (2407.01602), definition of a leader. **Invariants.** Pairs are taken in blocks of rows; a token that merged with
-a leader is never one, and with a full mask no token attends to it any more.
+**Algorithm.** One pass applies all layers. Before each layer, a token whose score with itself exceeds all its other
+scores by more than the tie slack becomes a leader, unless it has merged with a leader. **Reference.** Alcalde,
+Fantuzzi, Zuazua (2407.01602), definition of a leader. **Invariants.** Pairs are processed in blocks of rows. A token
+that merged with a leader never becomes one, and with a full mask no token attends to it any more.
 """
 
 from typing import Any
@@ -25,16 +25,16 @@ from ._layer import HardmaxLayer, check_hardmax_layer, hardmax_step
 
 
 class Leaders(eqx.Module):
-    """Which tokens lead, since when, and where they stay.
+    """The leaders, the layers at which they first led, and their positions.
 
     **Attributes:**
 
-    - `first`: (n,), the number of the first layer at which the token attended to itself alone; -1 if it never did, and
-        the smallest integer if it is not finite.
-    - `points`: (n, d), where a leader stood then, and stays; the last place of every other token.
-    - `mask`: (n,), whether the token is a leader.
-    - `count`: How many leaders there are; the smallest integer if a token is not finite.
-    - `indices`: The leaders, in the order of the tokens, as NumPy integers; not under a transformation.
+    - `first`: (n,), the index of the first layer at which the token attended to itself alone; -1 if it never did, and
+        the smallest integer if the token is not finite.
+    - `points`: (n, d), the position of a leader at that layer, where it stays; the last position of every other token.
+    - `mask`: (n,), True if the token is a leader.
+    - `count`: The number of leaders; the smallest integer if a token is not finite.
+    - `indices`: The indices of the leaders, as increasing NumPy integers; not under a transformation.
     """
 
     first: Int[Array, " n"]
@@ -65,11 +65,11 @@ class Leaders(eqx.Module):
 def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
     r"""The tokens with $C_i^k = \{i\}$ at some layer $k \le$ `depth`, with the first such layer.
 
-    With a symmetric positive definite A, a leader stays a leader and never moves again. A token that has come to a
-    leader ties with it, so that it is not counted. A token whose first such layer finds it within
-    $8\sqrt{\varepsilon}$ of an earlier leader, relative to its length, with the machine epsilon $\varepsilon$, is not
-    counted either: it has merged with that leader. Layers 0 to `depth` are examined, `depth` + 1 of them, in one pass
-    that stores neither the layers nor, for large n, an (n, n) matrix. Works under `jax.jit` and `jax.vmap`.
+    With a symmetric positive definite A, a leader stays a leader and never moves again. A token that has reached a
+    leader ties with it, and so does not become a leader. A token also counts as merged, and not as a leader, if at its
+    first such layer it is within $8\sqrt{\varepsilon}$ of an earlier leader, relative to its norm, with the machine
+    epsilon $\varepsilon$. Layers 0 to `depth` are examined, `depth` + 1 of them, in one pass that stores neither the
+    layers nor, for large n, an (n, n) matrix. Works under `jax.jit` and `jax.vmap`.
 
     !!! example
 
@@ -84,7 +84,7 @@ def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
 
     - `z0`: Tokens, (n, d): layer 0.
     - `layer`: A `HardmaxLayer`.
-    - `depth`: How many layers are applied, an integer >= 0; 0 asks for the leaders of `z0` itself.
+    - `depth`: The number of layers that are applied, an integer >= 0; 0 asks for the leaders of `z0` itself.
 
     **Returns:**
 
@@ -98,7 +98,7 @@ def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
     ??? cite "Source"
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the definition of
-        a leader. That merged tokens are left out: this library.
+        a leader. This library excludes merged tokens.
     """
     z0 = check_fit(z0, layer)
     depth = check_integer(depth, "depth", least=0, most=MOST_ENTRIES - 1, remedy="pass the number of layers")
@@ -106,7 +106,7 @@ def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
 
 
 def check_fit(z0: Any, layer: Any) -> Tokens:
-    """`z0` as tokens that fit `layer`, which is a `HardmaxLayer`; raises a `ValueError` otherwise."""
+    """`z0` as tokens that fit `layer`, a `HardmaxLayer`; raises a `ValueError` otherwise."""
     check_hardmax_layer(layer)
     z0 = check_tokens(z0, "z0")
     layer.check(*z0.shape)
@@ -118,37 +118,36 @@ def _leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
     def apply(carry: tuple[Tokens, Leaders], k: Array) -> tuple[tuple[Tokens, Leaders], None]:
         return advance(*carry, layer, k), None
 
-    # The leaders before each of the layers 0 to `depth`; of the tokens after the last one only the finiteness is used.
+    # The scan finds the leaders before each layer 0 to `depth`; of the last tokens only the finiteness is used.
     (x, leaders), _ = lax.scan(apply, (z0, no_leaders(z0)), jnp.arange(depth + 1))
-    # Integers cannot be NaN: the smallest one stands for a token that is not finite.
+    # Integers cannot be NaN, so that the smallest integer marks a token that is not finite.
     finite = jnp.all(jnp.isfinite(x) & jnp.isfinite(z0), axis=1)
     return Leaders(jnp.where(finite, leaders.first, jnp.iinfo(leaders.first.dtype).min), leaders.points)
 
 
 def no_leaders(z0: Tokens) -> Leaders:
-    """No leaders yet."""
+    """The initial state, without leaders."""
     return Leaders(jnp.full(z0.shape[0], -1), z0)
 
 
 def advance(x: Tokens, earlier: Leaders, layer: HardmaxLayer, k: RealScalarLike) -> tuple[Tokens, Leaders]:
-    """The tokens after layer `k`, and the leaders before it; tokens that merged with a leader are attended to no more.
+    """The tokens after layer `k`, and the leaders before it; no token attends to tokens that merged with a leader.
 
-    In exact arithmetic their scores would always differ from that of their leader. In floating-point numbers they tie
-    with it, and would count in the means of other tokens. Under a mask other than the full one, merged tokens are still
-    attended to: a token may be allowed to attend to a merged token and not to its leader.
+    In exact arithmetic the scores of merged tokens would always differ from the score of their leader. In floating
+    point they tie with it, and would count in the means of other tokens.
     """
     led = jnp.asarray(earlier.mask)
     merged = _merged(x, led) & ~led
     new = ~led & ~merged & alone(layer, k, x)
     first = jnp.where(new, jnp.asarray(k, earlier.first.dtype), earlier.first)
     points = jnp.where(led[:, None], earlier.points, x)
-    # Under a mask some token may be allowed to attend to a merged token, and not to the leader at the same place.
+    # Under another mask a token may be allowed to attend to a merged token, but not to its leader.
     hidden = merged if isinstance(layer.mask, FullMask) else None
     return hardmax_step(layer, k, x, hidden), Leaders(first, points)
 
 
 def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"]:
-    r"""Whether $C_i = \{i\}$: the token's score with itself exceeds every other by more than ties may differ."""
+    r"""True if $C_i = \{i\}$: the score of a token with itself exceeds every other score by more than the tie slack."""
     attention, n = layer.attention, x.shape[0]
     masses = at_time(layer.masses, k, x.dtype)
     present = jnp.ones(n, bool) if masses is None else masses > 0
@@ -158,7 +157,7 @@ def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"
         queries = attention.queries(rows, k)
         attended = attention.mask.allowed(index[:, None], jnp.arange(n)[None, :]) & present[None, :]
         scores = jnp.where(attended, matmul(queries, x.T), -jnp.inf)
-        # The score with itself, and the largest other one.
+        # `own` is the score of each token with itself, `others` the largest other score.
         own = jnp.take_along_axis(scores, index[:, None], axis=1)[:, 0]
         others = jnp.where(index[:, None] == jnp.arange(n)[None, :], -jnp.inf, scores).max(axis=1)
         longest = jnp.where(attended, lengths[None, :], 0).max(axis=1)
@@ -168,13 +167,13 @@ def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"
 
 
 def _merged(x: Tokens, leading: Bool[Array, " n"]) -> Bool[Array, " n"]:
-    """Whether a leader is so near that |x_i|^2 + |x_j|^2 - 2 <x_i, x_j> is no more than rounding errors."""
-    # By a product of matrices: differences of all pairs would be (rows, n, d).
+    """True if |x_i|^2 + |x_j|^2 - 2 <x_i, x_j> is within rounding error of zero for some leader j."""
+    # A matrix product is used, because the differences of all pairs would be (rows, n, d).
     squares = jnp.sum(x * x, axis=1)
 
     def block(rows: Tokens, index: Int[Array, " rows"]) -> Bool[Array, " rows"]:
         sums = squares[index][:, None] + squares[None, :]
-        # The sums are about twice the squared length, so that this is a distance of sqrt(64 eps) lengths.
+        # The sums are about twice the squared norm, so that the threshold is a distance of sqrt(64 eps) norms.
         near = sums - 2 * matmul(rows, x.T) <= 32 * jnp.finfo(x.dtype).eps * sums
         return jnp.any(near & leading[None, :] & (index[:, None] != jnp.arange(x.shape[0])[None, :]), axis=1)
 

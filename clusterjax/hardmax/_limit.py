@@ -1,9 +1,9 @@
-"""The limit set S of the hardmax dynamics, its polytope K, and the point that each token converges to.
+"""The limit set S of the hardmax dynamics, its polytope K, and the point to which each token converges.
 
-**Algorithm.** The layers are run to a fixed point. A token near a leader belongs to it; the others are grouped into
-connected components at a radius; a point of S is a vertex of K if it is outside the convex hull of the other points.
+**Algorithm.** The layers run to a fixed point. A token near a leader belongs to that leader; connected components at a
+radius group the other tokens; a point of S is a vertex of K if it is outside the convex hull of the other points.
 **Reference.** Alcalde, Fantuzzi, Zuazua (2407.01602), the theorem on leaders and clusters.
-**Invariants.** The leaders' points come first, in the order of the tokens; geometry is in float64 NumPy.
+**Invariants.** The points of the leaders come first, in the order of the tokens; geometry is in float64 NumPy.
 """
 
 from typing import Any
@@ -23,30 +23,30 @@ from ._layer import HardmaxLayer
 from ._leaders import Leaders, check_fit
 
 
-# Relative to the longest token: what counts as one point, and as outside a hull; and when tokens have settled. Each
-# pair (k, floor) stands for max(k * eps, floor), with the machine epsilon eps of the dtype; see `small`.
+# Tolerances relative to the largest norm of a token: for equal points, for points outside a hull, and for settled
+# tokens. A pair (k, floor) stands for max(k * eps, floor), with eps the machine epsilon of the dtype; see `small`.
 _SAME = (2048, 1e-6)
 _OUTSIDE = (64, 1e-10)
 _SETTLED = (256, 0.0)
 
 
 class LimitSet(eqx.Module):
-    """Where the tokens end.
+    """The limit set of the tokens.
 
     **Attributes:**
 
-    - `points`: S, (m, d): the points that tokens converge to, the leaders' first, in the order of the tokens.
-    - `is_vertex`: (m,), whether the point is a vertex of the polytope K, the convex hull of S.
-    - `outside`: (m,), how far the point is from the convex hull of the others; infinitely far if it is the only one.
+    - `points`: S, (m, d): the limits of the tokens, first those of the leaders, in the order of the tokens.
+    - `is_vertex`: (m,), True if the point is a vertex of the polytope K, the convex hull of S.
+    - `outside`: (m,), the distance of the point from the convex hull of the others; infinite for a single point.
     - `vertices`: The vertices of K, (v, d).
     - `facets`: (f, k), the indices in `points` of the corners of each facet within the affine span of K, computed
-        on access. In the plane they are the edges in order; facets that are no simplices are triangulated.
-    - `dimension`: Of the affine span of K.
+        on access. In the plane the facets are the edges in order; facets that are no simplices are triangulated.
+    - `dimension`: The dimension of the affine span of K.
     - `goes_to`: (n,), the index in `points` of each token's limit; -1 for padding.
-    - `distance`: (n,), how far the token is from there after the last layer; 0 for padding.
+    - `distance`: (n,), the distance of the token from its limit after the last layer; 0 for padding.
     - `leaders`: The `Leaders`.
-    - `layers`: How many layers were applied.
-    - `settled`: Whether the tokens had stopped moving by then, but for rounding.
+    - `layers`: The number of layers that were applied.
+    - `settled`: True if the tokens had stopped moving by then, up to rounding.
     """
 
     points: Float[np.ndarray, "m d"]
@@ -81,13 +81,13 @@ class LimitSet(eqx.Module):
 
 
 def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet:
-    r"""The set S of the points that tokens converge to, and its convex hull K; the layers run until nothing moves.
+    r"""The set S of the limits of the tokens, and its convex hull K; the layers run until no token moves.
 
-    Each leader is a point of S where it stays. Every other token goes to the leader beside it after the last layer,
-    within 1e-6 of the length of the longest token (2.4e-4 in single precision), and where there is none, tokens that
-    are that near to each other make a point. Vertices are the points of S outside the hull of the others, so that
-    clouds of any dimension, on a line or in a plane of space, need no special care. A host function, for any A; for
-    one that is not positive definite the tokens need not settle, and `settled` says so.
+    The position of each leader is a point of S. Every other token belongs to the leader within 1e-6 of it after the
+    last layer, relative to the largest norm of a token (2.4e-4 in single precision). Tokens without such a leader form
+    a point if they are within that distance of each other. Vertices are the points of S outside the hull of the others,
+    so that clouds of any dimension, on a line or in a plane of space, need no special treatment. A host function, for
+    any A; if A is not positive definite, the tokens need not settle, and `settled` says so.
 
     !!! example
 
@@ -105,13 +105,13 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
 
     **Arguments:**
 
-    - `z0`: Tokens, (n, d): layer 0.
+    - `z0`: Tokens at layer 0, (n, d).
     - `layer`: A `HardmaxLayer`.
-    - `depth`: The most layers that are applied, a positive integer.
+    - `depth`: The maximal number of layers, a positive integer.
 
     **Returns:**
 
-    A `LimitSet`, of NumPy arrays in double precision.
+    A `LimitSet`, with NumPy arrays in double precision.
 
     **Raises:**
 
@@ -133,7 +133,7 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
 
 
 def check_precision(z0: Tokens) -> None:
-    """Raise a ValueError if rounding in the dtype of `z0` is larger than the steps of tokens that have not settled."""
+    """Raise a ValueError if rounding in the dtype of `z0` exceeds the steps of tokens that have not settled."""
     if z0.dtype not in (jnp.float32, jnp.float64):
         found = f"its dtype is {z0.dtype}, in which tokens that still move look settled"
         raise refusal("z0", "be of float32 or float64", found, "pass z0.astype(jax.numpy.float32)")
@@ -145,24 +145,24 @@ def small(size: tuple[int, float], dtype: Any) -> float:
 
 
 def settled_tolerance(dtype: Any) -> Float[Array, ""]:
-    """How far tokens may be from the mean that they go to when they have settled, relative to the longest."""
+    """The largest distance of settled tokens from the mean to which they move, relative to the largest norm."""
     return jnp.asarray(small(_SETTLED, dtype), dtype)
 
 
 def present_tokens(layer: HardmaxLayer, n: int) -> Bool[np.ndarray, " n"]:
-    """Which tokens are no padding; by the masses of layer 0, where they depend on the layer."""
+    """True for tokens that are no padding, by the masses of layer 0."""
     masses = at_time(layer.masses, 0)
     return np.ones(n, bool) if masses is None else np.asarray(masses) > 0
 
 
 def limit_of(end: FixedPoint, z0: Float[np.ndarray, "n d"], present: Bool[np.ndarray, " n"]) -> LimitSet:
-    """The limit set of a run that has come to its `end`."""
-    # In float64 from here on, whatever the dtype of the run.
+    """The limit set of a run with the result `end`."""
+    # Geometry is in float64, whatever the dtype of the run.
     x, led = np.asarray(end.x, np.float64), np.asarray(end.leaders.mask)
     scale = max(_length(np.asarray(z0, np.float64)[present]), float(np.finfo(np.float32).tiny))
     radius = small(_SAME, z0.dtype) * scale
     points, goes_to, distance = _gather(x, np.asarray(end.leaders.points, np.float64), led, present, radius)
-    # One non-negative least squares problem for each point of S.
+    # `outside` solves one non-negative least squares problem for each point of S.
     far = outside(points)
     settled = bool(end.left <= small(_SETTLED, z0.dtype))
     return LimitSet(
@@ -171,28 +171,28 @@ def limit_of(end: FixedPoint, z0: Float[np.ndarray, "n d"], present: Bool[np.nda
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number and what it counts."""
+    """A number with its noun, in the singular or plural."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _gather(
     x: np.ndarray, positions: np.ndarray, led: np.ndarray, present: np.ndarray, radius: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The points of S, leaders' first, the index of each token's point, and its distance from there."""
+    """The points of S, first those of the leaders, the index of each token's point, and the distance from it."""
     points, goes_to = list(positions[led]), np.full(len(x), -1)
     goes_to[led] = np.arange(led.sum())
     for i in np.flatnonzero(present & ~led):
-        # A leader takes the tokens near it: it stays where it is, and no mean with them is formed.
+        # Tokens near a leader belong to it without a mean, because the leader stays exactly where it is.
         gaps = np.linalg.norm(positions[led] - x[i], axis=1)
         if gaps.size and gaps.min() <= radius:
             goes_to[i] = int(gaps.argmin())
     rest = np.flatnonzero(present & (goes_to < 0))
     if rest.size:
-        from scipy.sparse import coo_array  # here, since its import takes as long as a small run
+        from scipy.sparse import coo_array  # imported here, because the import takes as long as a small run
         from scipy.sparse.csgraph import connected_components
         from scipy.spatial import KDTree
 
-        # Tokens that are no leaders and near none: connected components at the radius, each a point of S, its mean.
+        # The other tokens form connected components at the radius, and the mean of each is a point of S.
         pairs = KDTree(x[rest]).query_pairs(radius, output_type="ndarray")
         graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(rest.size, rest.size))
         labels = connected_components(graph, directed=False)[1]

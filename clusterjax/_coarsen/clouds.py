@@ -167,7 +167,7 @@ def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud 
 
 
 def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
-    """Release the tokens of causal clusters that are about to be pulled apart."""
+    """Release the tokens of causal clusters that are about to separate."""
     if not law.causal:
         return cloud
     crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
@@ -185,7 +185,7 @@ def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
 
 
 def lag(law: Law, cloud: Cloud, at: int) -> float:
-    """The limit distance of the tokens of a causal cluster from its first; infinite if the tokens do not contract."""
+    """The distance from the first token at which drift and contraction of a causal cluster balance, or infinity."""
     rates, unit = in_one_unit(*_parting(law, cloud, at))
     rate, (drift, other) = float(np.max(rates)), _drift(law, cloud, at)
     if not rate < 0:

@@ -54,7 +54,7 @@ def contraction(
     logarithms of their units of time, (k,).
 
     A rate is an eigenvalue of the symmetric part of the derivative of a velocity by the token. Each token sees the
-    masses `seen` of clusters, (k, m). Its `own` mass (k,) is part of them but moves with it, so does not attract it.
+    masses `seen` of clusters, (k, m). Its `own` mass (k,) is included, but moves along and does not attract it.
     """
     points, d = y[rows], y.shape[1]
     w, units = weights(law, y, seen, points)

@@ -1,10 +1,10 @@
 r"""Errors of merger times while many tokens are followed by tiles, from displacements carried forwards along the steps.
 
-**Algorithm.** A displacement e of all tokens obeys $\dot e = J e$. Each step applies the exponential of its middle J,
-to second order, by differences of velocities. The delay of a merger is the separation of its
-pair by e over the closing speed of the pair. Two displacements are followed. The first has the estimated errors of
-steps and, along the flow, the effect of joining tokens; the second has errors of equal norms and of rounding in random
-directions.
+**Algorithm.** A displacement e of all tokens obeys $\dot e = J e$ with the derivative J of the velocities. Each step
+applies the exponential of J at its middle, to second order, by differences of velocities. The delay of a merger is the
+separation of its pair by e over the closing speed of the pair. Two displacements are followed. The first has the
+estimated errors of steps and, along the flow, the effect of joining tokens; the second has errors of equal norms and of
+rounding in random directions.
 
 **Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, section I.14.
 
@@ -22,7 +22,7 @@ from .tiles import precision
 from .touches import Merger
 
 
-# The multiple of the random displacement that counts as its error.
+# The factor of the random displacement in the error estimate.
 _DEVIATIONS = 3.0
 # The largest displacement in a difference of velocities.
 _APART = 1e-3

@@ -80,7 +80,7 @@ def weights(
 
 
 def in_one_unit(values: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, float]:
-    """Rates, by rows in units of time with the logarithms `units`, in the shortest unit, and the logarithm of it."""
+    """Convert rows of rates from time units with the logarithms `units` to the shortest unit; returns its logarithm."""
     unit = float(np.min(units))
     if not np.isfinite(unit):
         return values, 0.0

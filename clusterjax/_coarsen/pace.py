@@ -18,11 +18,10 @@ from .steps import Step, clock_of, lasting, step
 
 # The tolerance of one step, for positions and for the relative error of times.
 _ACCURACY = 1e-10
-# By tiles: the tolerance of one step, for the root mean square error of tokens, and the time of the first step tried.
+# For clouds by tiles, the tolerance of one step, for the root mean square error of tokens, and the first step to try.
 _TILED_ACCURACY, _TILED_START = 1e-6, 0.5
-# The number of consecutive steps that could not be longer after which steps are implicit, and the largest change of the
-# slope in each of these steps. An implicit step must last `_WORTH` of the fastest time scales; the derivative has at
-# most `_MOST_ROWS` rows.
+# Steps become implicit after an excess of `_STIFF` steps that could not grow although the slope changed below `_QUIET`.
+# An implicit step must last `_WORTH` of the fastest time scales; the derivative has at most `_MOST_ROWS` rows.
 _STIFF, _QUIET, _WORTH, _MOST_ROWS = 12, 0.05, 10.0, 400
 
 
@@ -84,7 +83,7 @@ def _implicit(
 ) -> tuple[Step | None, float, int]:
     """An implicit step, or None where explicit steps would be as long; the duration of the next step; the tries."""
     linear = Linear.at(law, cloud.y, cloud.attended)
-    # A long L-stable step would damp growing modes. Within `ahead`, clusters on straight paths stay apart.
+    # A long L-stable step would damp growing modes. Steps of at most `ahead` keep clusters on straight paths separate.
     ahead = lasting(reach, clock_of(now, cloud.attended))
     span = min(span, 1 / linear.growth if linear.growth > 0 else np.inf, ahead)
     for tries in range(1, most + 1):
@@ -103,7 +102,7 @@ def _implicit(
 def _accepted(
     law: Law, cloud: Cloud, t: float, length: float, now: Moves, slopes: np.ndarray, most: int
 ) -> tuple[Step, float, int]:
-    """The first step, of at most `length`, within the tolerance; its error in units of the tolerance; the tries."""
+    """A step of at most `length` within the tolerance, its error in units of the tolerance, and the number of tries."""
     speeds = np.max(np.abs(now.velocity), axis=1)
     # A velocity is a difference of pulls and carries their rounding error, as does the duration of a step.
     noise = 16 * np.finfo(float).eps * float(now.pull[np.argmax(speeds)] / np.max(speeds))

@@ -22,7 +22,7 @@ import numpy as np
 from .law import AttendedMasses, Law, Moves, moves
 
 
-# Squares between this value and its inverse do not underflow or overflow.
+# Squares between this value and its inverse lose no digits by underflow or overflow.
 _LEAST_SQUARE = 1e-250
 
 

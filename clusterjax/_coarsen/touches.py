@@ -27,7 +27,7 @@ _MOST_PAIRS, _SHORTEST, _AT_ONCE = 200_000, 1e-6, 4096
 _PIECES = 4
 # A pair may be within the tolerance if the approximate distance at the middle of a step is below `_NEARLY` tolerances.
 _NEARLY = 1.2
-# The tolerance of shares and, relatively, of distances, and the largest number of secant and bisection iterations.
+# The absolute tolerance of shares and of distances, and the largest number of secant and bisection iterations.
 _SHARE, _MOST_TURNS = 1e-15, 200
 # The ratio of a golden section, and the number of sections after which squares cannot tell two points apart.
 _GOLDEN, _SECTIONS = (5**0.5 - 1) / 2, 40

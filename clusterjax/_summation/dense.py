@@ -4,8 +4,8 @@
 Strips, on a CPU in few dimensions: an online softmax (Milakov, Gimelshein, 1805.02867) over narrow strips of columns,
 with a separate array for each coordinate. A batch of systems under `jax.vmap` on a CPU is split into blocks of systems.
 
-**Invariants.** All forms agree up to rounding; the shift of a row carries no derivative. On a CPU, derivatives are of
-a third form with matrix products: through the strips, a gradient of 64 tokens in three dimensions would take 2.5 times
+**Invariants.** All forms agree up to rounding; the shift of a row carries no derivative. On a CPU, derivatives use
+another form, with matrix products: through the strips, a gradient of 64 tokens in three dimensions would take 2.5 times
 as long.
 """
 

@@ -59,7 +59,7 @@ class Columns(eqx.Module):
 
     @property
     def has_mass(self) -> Bool[Array, "*blocks columns"] | None:
-        """True for tokens with mass; None if all have mass. Sums have derivatives by the masses of other tokens too."""
+        """True for tokens with mass; None if all have. Other tokens are never attended to, but have derivatives."""
         return None if self.masses is None else self.masses > 0
 
     @property

@@ -65,7 +65,7 @@ from .series.base import AbstractSeries
 from .series.rounding import pairwise_depth
 
 
-# By dimension: the error of the computed angle between a query and a token, in units of u, minus the 2 that
+# The error, by dimension, of the computed angle between a query and a token, in units of u, minus the 2 that
 # `relative_error` adds. Coordinates with errors of one unit each turn a vector by at most one unit, and a common factor
 # of all coordinates does not turn it. The counted units, rounded up, for d = 2, 3, 4:
 # - `normalise` rounds each coordinate of a token twice: 2, 2, 2; the direction of a query once: 1, 1, 1.
@@ -174,7 +174,7 @@ def certified_error(
 def truncation_share(dtype: Any, tolerance: float) -> float:
     """The allowed truncation error of the kernel of a series, relative to e^|q|.
 
-    The share is far below the tolerance, since it is multiplied by W / Z relative to a small Z.
+    The share is far below the tolerance, since relative to a small Z the truncation error grows by the factor W / Z.
     """
     # At the default tolerances, the share is at most the first part of E, about 100 u W: in float64, 1e-4 of 1e-10 is
     # 90 u, and in float32 the share is u up to a tolerance of 6e-3. A smaller share would need higher degrees, and

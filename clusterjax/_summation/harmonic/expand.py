@@ -28,14 +28,14 @@ from .series.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
 from .series.three_sphere_series import GeneralThreeSphereSeries, IsotropicThreeSphereSeries
 
 
-# By dimension: the series for queries of one common length, and the series for queries of any lengths.
+# The series by dimension, for queries of one common length and for queries of any lengths.
 SERIES: dict[int, tuple[Callable[[int], AbstractSeries], Callable[[int], AbstractSeries]]] = {
     2: (CircleSeries, GeneralCircleSeries),
     3: (IsotropicSphereSeries, GeneralSphereSeries),
     4: (IsotropicThreeSphereSeries, GeneralThreeSphereSeries),
 }
 
-# By dimension and item size of the dtype: the degrees for queries of one common length and for queries of any lengths.
+# The degrees by dimension and item size of the dtype, for queries of one common length and for queries of any lengths.
 # Each degree costs compile time. In four dimensions, a higher degree would cost more than the sum over all pairs.
 DEGREES = {
     (2, 4): ((23, 62), (62,)),

@@ -90,7 +90,7 @@ def with_derivatives(first: Evaluate, second: Evaluate, moved_coefficients: Any 
 
 
 def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Evaluate) -> Evaluate:
-    """`with_derivatives` for a series whose coefficients are a `OneLength` of what `make` returns.
+    """`with_derivatives` for a series whose coefficients are a `OneLength` of the coefficients by `make`.
 
     `make(degree, moments, length)` returns the coefficients, and `evaluate(degree, directions, coefficients)` sums.
     """

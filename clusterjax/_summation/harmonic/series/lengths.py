@@ -77,8 +77,8 @@ def _(fns, primals, tangents):
     make, apply = fns
     kappa, direction, moments, length, _ = primals
     derivative = functools.partial(length_derivative, make)
-    # The derivative of both sums by kappa is computed through `_sums`, so that it has a derivative by kappa too, the
-    # second derivative.
+    # The derivative of both sums by kappa is computed through `_sums`, so that the result has a derivative by kappa
+    # too, the second derivative.
     by_length = _sums((derivative, apply), kappa, direction, moments, length, derivative(moments, length))
     change = zero_with_tangent(kappa)
 

@@ -62,7 +62,7 @@ def order_shift(up: DegreeShift, down: DegreeShift) -> OrderShift:
         table[0, 0] *= np.sqrt(2)
         table[0, 1] = 0
     for table in downs:
-        # Order -1 does not exist: it is order 1, which `ups` includes.
+        # Order -1 is order 1, which `ups` includes.
         table[0] = 0
         # The neighbour m = 0 is normalised without sqrt(2).
         table[1] *= np.sqrt(2)

@@ -42,8 +42,8 @@ _TOKEN_ROUNDING = TokenRounding(2.0, 1.45 * POWER)
 def recurrence_units(degrees: np.ndarray) -> np.ndarray:
     """The errors of the harmonics of `_by_recurrence` at each degree l, in units, relative to their norm sqrt(2 l + 1).
 
-    The worst case of first order, for every direction and l <= 84, was computed from the following counts. It occurs at
-    the pole, and is at most 2 + 4 l + 4 l^2.
+    The worst case of first order, for every direction and l <= 84, was computed from the following counts. This
+    worst case occurs at the pole, and is at most 2 + 4 l + 4 l^2.
 
     - A step rounds a z Y_{l-1} three times and b Y_{l-2} twice, their constants included, and their difference once.
       The recurrence propagates the error of a step, and all errors add up to 2 + 2 l + 2.25 l^2.
@@ -68,7 +68,7 @@ def _error_terms(degree: int, moments: Array, gradients: bool, by_waves: bool) -
         # The units of a product with all harmonics of a degree, of the sum over degrees, and of the recurrence.
         units = units + 2 * orders(degree) + degree + 8 + recurrence_units(l)
     error_terms = with_neighbours(table_errors, degree, gradients)[None] * (orders(degree + 2) / 2 + 4)
-    # These errors are proportional to the harmonics; `parts` is (functions, orders, degree + 1) here.
+    # The errors added here are proportional to the harmonics; `parts` is (functions, orders, degree + 1) here.
     error_terms = error_terms + norm(parts, 1) * jnp.asarray(units, moments.dtype)[None]
     # By Cauchy-Schwarz, since the vector of harmonics of degree l has the norm sqrt(2 l + 1) at any point.
     error_terms = error_terms * jnp.asarray(roots(degree, 3), moments.dtype)[None]

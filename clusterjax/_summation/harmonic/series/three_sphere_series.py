@@ -39,7 +39,7 @@ from .waves import add_up
 
 
 def _chunk_size(degree: int, dtype: Any, causal: bool) -> int:
-    """A size for full sums that fits the cache; causal sums use more, since coefficients are made for every chunk."""
+    """A size for full sums that fits the cache; causal sums use more, since coefficients cost as much as sums."""
     if causal:
         return 1024
     return 1024 if degree < 12 else 512 if degree < 16 else 256

@@ -39,8 +39,8 @@ def inclination(x: Float[Array, " n"], y: Float[Array, " n"]) -> Angle:
 def waves(azimuths: Sequence[Angle], polar: Angle, count: int) -> tuple[list[tuple[Array, Array]], Array, Array]:
     r"""The multiples below `count`, an even number, of some angles, in tables (count, n).
 
-    For each angle in `azimuths`, the tables alternate cosine and sine, first of the even multiples, then of the odd
-    ones; for `polar`, they are the cosines and the sines. Two multiples are made per step, with few roundings each.
+    For each angle in `azimuths`, the tables alternate cosine and sine, first of the even, then of the odd
+    multiples; for `polar`, they are cosines and sines. Each step makes two multiples and adds a few rounding errors.
     """
 
     def rotate(wave: Angle, by: Angle) -> Angle:

@@ -1,6 +1,6 @@
-"""Maps over pairs of tokens, a block of rows at a time, and the checks that the pairwise observables share.
+"""Maps over pairs of tokens in blocks of rows, and the checks that the pairwise observables share.
 
-Invariant: no array of size n x n is held where n^2 exceeds `_BLOCK_ENTRIES`, forwards or backwards.
+Invariant: no n x n array is held if n^2 exceeds `_BLOCK_ENTRIES`, in the forward or the backward pass.
 """
 
 from collections.abc import Callable
@@ -16,25 +16,25 @@ from .._custom_types import Tokens
 from .._misc import is_concrete
 
 
-# Numbers in one block of rows: 8 MB in double precision.
+# The number of entries in one block of rows: 8 MB in double precision.
 _BLOCK_ENTRIES = 2**20
 
 
 def fits_one_block(n: int) -> bool:
-    """Whether an (n, n) array is small enough to be held at once."""
+    """True if an (n, n) array is small enough to be held at once."""
     return n * n <= _BLOCK_ENTRIES
 
 
 def map_pair_rows(
     fn: Callable[[Float[Array, "rows d"], Int[Array, " rows"]], Any], x: Tokens, *, numbers_per_pair: int = 1
 ) -> Any:
-    """`fn(rows, index)` of each block of rows of `x`, where `index` tells which rows they are; joined along axis 0.
+    """`fn(rows, index)` for each block of rows of `x`, with the indices of the rows; joined along axis 0.
 
-    A block makes about a million numbers, `numbers_per_pair` for each pair, and the backward pass makes them again, so
-    that (n, n) is held in neither direction.
+    A block makes about a million numbers, `numbers_per_pair` for each pair, and the backward pass recomputes them, so
+    that no (n, n) array is held in either pass.
     """
     n = x.shape[0]
-    # At least one row, however many tokens there are.
+    # A block has at least one row, whatever the number of tokens.
     block_rows = max(1, _BLOCK_ENTRIES // (n * numbers_per_pair))
     if block_rows >= n:
         return fn(x, jnp.arange(n))
@@ -44,13 +44,13 @@ def map_pair_rows(
 def scaled_square_distances(
     rows: Float[Array, "rows d"], x: Float[Array, "n d"], scale: Float[Array, ""]
 ) -> Float[Array, "rows n"]:
-    """(scale |x_i - x_j|)^2 from the differences themselves.
+    """(scale |x_i - x_j|)^2, computed from the differences.
 
-    Expanding the square would lose every distance below the root of the machine epsilon; scaling before squaring
-    keeps far and near pairs on the right side of 1. The result is bitwise symmetric. (rows, n, d) numbers are made on
-    the way: take few rows at a time.
+    Expanding the square would lose every distance below the square root of the machine epsilon; scaling before squaring
+    keeps far and near pairs on the correct side of 1. The result is bitwise symmetric. The intermediate array is
+    (rows, n, d), so that the number of rows should be small.
     """
-    # (a - b)^2 = (b - a)^2 to the bit, and the sum runs over the coordinates in one order: hence the symmetry.
+    # (a - b)^2 = (b - a)^2 bit by bit, and the sum over the coordinates has a fixed order: hence the symmetry.
     return jnp.sum(jnp.square((rows[:, None, :] - x[None, :, :]) * scale), axis=-1)
 
 
@@ -65,7 +65,7 @@ def check_masses(masses: Any, x: Tokens) -> Float[Array, " n"]:
     if masses is None:
         return jnp.full((n,), 1 / n, dtype=x.dtype)
     remedy = "pass one mass per token, that is for each row of x"
-    # Checked before they are cast: a number that overflows in the dtype of x would pass as infinite.
+    # The check precedes the cast, because a number that overflows in the dtype of x would become infinite.
     masses = check_array(masses, "masses", shape=(n,), least=0, remedy=remedy).astype(x.dtype)
     if is_concrete(masses) and not np.asarray(masses).any():
         raise ValueError("masses must not be all zero, but they are; pass a positive mass for at least one token.")
@@ -88,7 +88,7 @@ def check_square(matrix: Any, name: str) -> Float[Array, "d d"]:
 
 
 def check_nonzero_rows(x: Tokens) -> Tokens:
-    """`x`, if no row is the zero vector, which has no direction; checked when concrete."""
+    """`x`, if no row is the zero vector, which has no direction; checked only when concrete."""
     if is_concrete(x):
         zero = np.flatnonzero(~np.asarray(x).any(axis=1))
         if zero.size:

@@ -1,7 +1,7 @@
-"""Logarithms of sums of exponentials over tokens, rows in blocks: what the energies are made of.
+"""Logarithms of sums of exponentials over tokens, for blocks of rows, from which the energies are computed.
 
-log-sum-exp with the largest exponent that has mass as the shift, which carries no derivative. Invariant: finite for
-every finite beta; the same shift twice, per row and then over the rows, so that no intermediate sum overflows.
+The shift of log-sum-exp is the largest exponent with mass, and carries no derivative. Invariant: the result is finite
+for every finite beta; each row is shifted, and then the sum over rows, so that no intermediate sum overflows.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from ._pairs import check_masses, check_square, map_pair_rows
 def check_energy_arguments(
     x: Any, beta: Any, query_key: Any, masses: Any
 ) -> tuple[Tokens, Float[Array, ""], Float[Array, "d d"] | None, Masses]:
-    """The arguments as arrays of one dtype, the masses summing to 1; raises a `ValueError` otherwise."""
+    """The arguments as arrays of one dtype, with masses that sum to 1; raises a `ValueError` otherwise."""
     x = check_tokens(x)
     beta = check_scalar(beta, "beta", x.dtype)
     if query_key is not None:
@@ -33,7 +33,7 @@ def check_energy_arguments(
 
 
 def log_weighted_sum(exponents: Float[Array, "*rows n"], masses: Masses) -> Float[Array, "*rows"]:
-    """log sum_j m_j e^{a_j} along the last axis, shifted by the largest exponent that has mass."""
+    """log sum_j m_j e^{a_j} along the last axis, shifted by the largest exponent with mass."""
     present = jnp.broadcast_to(masses > 0, exponents.shape)
     shift = jnp.max(jnp.where(present, exponents, -jnp.inf), axis=-1, keepdims=True)
     shift = jax.lax.stop_gradient(shift)
@@ -45,7 +45,7 @@ def log_weighted_sum(exponents: Float[Array, "*rows n"], masses: Masses) -> Floa
 def row_log_means(
     x: Tokens, beta: Float[Array, ""], query_key: Float[Array, "d d"] | None, masses: Masses
 ) -> Float[Array, " n"]:
-    """log sum_j m_j e^{beta <x_i, B x_j>} for each i, rows in blocks."""
+    """log sum_j m_j e^{beta <x_i, B x_j>} for each i, in blocks of rows."""
 
     def block(rows, index):
         del index

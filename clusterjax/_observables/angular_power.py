@@ -1,9 +1,9 @@
-"""The angular power spectrum: at which angular scales a cloud of tokens is uneven.
+"""The angular power spectrum: the unevenness of a cloud of tokens at each angular scale.
 
-**Algorithm.** On the circle and on the sphere of R^3 sums of mass times harmonic over the tokens, in O(n), by complex
-powers and by the three-term recurrence of associated Legendre functions (DLMF 14.10.3); in other dimensions the
-Gegenbauer polynomials of all pairs, by their recurrence (DLMF 18.9.1), in O(n^2). **Invariant.** One chunk of
-harmonics, or one block of pairs, is alive at a time, forwards and backwards.
+**Algorithm.** On the circle and on the sphere of R^3, sums of mass times harmonic over the tokens are computed in O(n),
+by complex powers and by the three-term recurrence of associated Legendre functions (DLMF 14.10.3). In other dimensions
+the Gegenbauer polynomials of all pairs follow from their recurrence (DLMF 18.9.1), in O(n^2). **Invariant.** Only one
+chunk of harmonics, or one block of pairs, is held at a time, in the forward and the backward pass.
 """
 
 import functools
@@ -23,28 +23,28 @@ from ._pairs import check_masses, check_nonzero_rows, map_pair_rows
 from .linear_phase import check_degree
 
 
-# Tokens whose harmonics are alive at once.
+# The number of tokens whose harmonics are held at once.
 _CHUNK = 2048
 
 
 def angular_power(x: Tokens, max_degree: int, masses: Masses | None = None) -> Float[Array, " degrees"]:
     r"""$p_\ell = \sum_{i,j} m_i m_j P_\ell(\langle x_i, x_j\rangle)$, the angular power spectrum of the tokens.
 
-    $P_\ell$ is the Gegenbauer polynomial of the sphere with $P_\ell(1) = 1$ ($\cos\ell\theta$ on the circle, Legendre's
-    for d = 3), and $p_\ell$ the squared length of the tokens' mean harmonic of degree $\ell$. It is 1 if all tokens
-    coincide, and $1/n$ on average for n independent uniform tokens; k clusters stand out at about degree k. While it is
-    small it grows as $e^{2\lambda_\ell t}$, see `uniform_growth_rates`. In two and three dimensions it costs
-    O(n max_degree) and O(n max_degree^2), in others O(n^2 max_degree); memory grows as n.
+    $P_\ell$ is the Gegenbauer polynomial of the sphere with $P_\ell(1) = 1$ ($\cos\ell\theta$ on the circle, the
+    Legendre polynomial for d = 3), and $p_\ell$ is the squared norm of the mean harmonic of degree $\ell$ over the
+    tokens. It is 1 if all tokens coincide, and $1/n$ on average for n independent uniform tokens; k clusters give a
+    peak at about degree k. A small $p_\ell$ grows as $e^{2\lambda_\ell t}$, see `uniform_growth_rates`. The cost is O(n
+    max_degree) for d = 2, O(n max_degree^2) for d = 3, and O(n^2 max_degree) otherwise; memory grows as n.
 
     **Arguments:**
 
-    - `x`: Tokens of at least two dimensions, divided by their lengths here.
+    - `x`: Tokens of at least two dimensions, which are divided by their norms.
     - `max_degree`: The largest degree.
-    - `masses`: Masses of the tokens, divided by their sum; None means equal ones.
+    - `masses`: Masses of the tokens, divided by their sum; None means equal masses.
 
     **Returns:**
 
-    (max_degree + 1,), between 0 and 1; the first is 1.
+    An array (max_degree + 1,) with entries between 0 and 1; the first is 1.
 
     **Raises:**
 
@@ -73,8 +73,8 @@ def _power(x: Tokens, masses: Masses, max_degree: int) -> Float[Array, " degrees
 
 
 def _in_chunks(moments: Any, x: Tokens, masses: Masses, dimension: np.ndarray) -> Float[Array, " degrees"]:
-    """The squared lengths of the `moments` (degrees, ...) of all tokens, over the `dimension` of each degree."""
-    # Padding of mass zero adds nothing.
+    """The squared norms of the `moments` (degrees, ...) of all tokens, over the `dimension` of each degree."""
+    # Padding with mass zero contributes nothing.
     size = min(x.shape[0], _CHUNK)
     x, masses = cut(x, size), cut(masses, size, 0.0)
     start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(moments, x[0], masses[0]))
@@ -87,7 +87,7 @@ def _in_chunks(moments: Any, x: Tokens, masses: Masses, dimension: np.ndarray) -
 def _circle(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees 2"]:
     """The sums of mass times cosine and sine of each multiple of the angle."""
 
-    # Cosine and sine of k theta from those of (k - 1) theta: a product with e^{i theta}.
+    # A product with e^{i theta} gives cosine and sine of k theta from those of (k - 1) theta.
     def next_power(power, _):
         cosine, sine = power
         rotated = cosine * x[:, 0] - sine * x[:, 1], cosine * x[:, 1] + sine * x[:, 0]
@@ -97,15 +97,15 @@ def _circle(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees
 
 
 def _sphere(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees orders"]:
-    """The sums of mass times spherical harmonic, each of mean square 1; those of order m in columns 2m and 2m + 1."""
+    """The sums of mass times spherical harmonic, each of mean square 1; order m is in columns 2m and 2m + 1."""
     # `first` and `second` are the factors of the recurrence in l, (degrees, orders).
     first, second, sectoral = (jnp.asarray(table, x.dtype) for table in _recurrence(max_degree))
-    # Y_mm of each order, (orders, 2, n): where the recurrence of that order starts.
+    # Y_mm of each order, (orders, 2, n), starts the recurrence of that order.
     starts = _complex_powers(x[:, :2], max_degree) * sectoral[:, None, None]
 
     def next_degree(carry, inputs):
         degree, first, second = inputs
-        # Harmonics of degrees l - 1 and l - 2, (orders, 2, n); zero for orders above the degree.
+        # `carry` holds harmonics of degrees l - 1 and l - 2, (orders, 2, n), zero for orders above the degree.
         last, second_last = carry
         harmonics = first[:, None, None] * x[None, None, :, 2] * last - second[:, None, None] * second_last
         harmonics = jnp.where((jnp.arange(max_degree + 1) == degree)[:, None, None], starts, harmonics)
@@ -116,7 +116,7 @@ def _sphere(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees
 
 
 def _complex_powers(flat: Float[Array, "n 2"], max_degree: int) -> Float[Array, "orders 2 n"]:
-    """Real and imaginary part of (x + iy)^m."""
+    """Real and imaginary parts of (x + iy)^m."""
 
     def next_power(power, _):
         real = power[0] * flat[:, 0] - power[1] * flat[:, 1]
@@ -131,26 +131,26 @@ def _complex_powers(flat: Float[Array, "n 2"], max_degree: int) -> Float[Array, 
 def _recurrence(max_degree: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Y_lm = first[l, m] z Y_(l-1)m - second[l, m] Y_(l-2)m, from Y_mm = sectoral[m] Re, Im (x + iy)^m."""
     l, m = np.mgrid[: max_degree + 1, : max_degree + 1].astype(float)
-    # Ones where there is no harmonic, so that nothing is divided by zero.
+    # Where no harmonic exists, the denominator is set to one to avoid division by zero.
     square = np.where(l > m, l**2 - m**2, 1)
     first = np.where(l > m, np.sqrt(np.abs(4 * l**2 - 1) / square), 0)
     inner = np.maximum((2 * l + 1) * ((l - 1) ** 2 - m**2), 0)
     second = np.where(l > m + 1, np.sqrt(inner / (np.abs(2 * l - 3) * square)), 0)
-    # Squares of the normalisation, with mean square one; a factor of 2 for cosine and sine of m > 0.
+    # Squares of the normalisation to mean square one, with a factor of 2 for cosine and sine of m > 0.
     orders = np.arange(1, max_degree + 1)
     sectoral = np.sqrt(np.append(1, 2 * np.cumprod((2 * orders + 1) / (2 * orders))))
     return first, second, sectoral
 
 
 def _of_pairs(x: Tokens, masses: Masses, max_degree: int) -> Float[Array, " degrees"]:
-    """The sum over pairs, by the recurrence of the Gegenbauer polynomials."""
+    """The sums over pairs, by the recurrence of the Gegenbauer polynomials."""
     d = x.shape[1]
 
     def of_rows(rows, _):
         cosines = matmul(rows, x.T)
 
         def next_degree(carry, degree):
-            # P of degrees l - 1 and l, normalised to P(1) = 1; at l = 0 the lower one has the factor zero.
+            # P of degrees l - 1 and l, normalised to P(1) = 1; at l = 0 the factor of the lower polynomial is zero.
             last, current = carry
             following = ((2 * degree + d - 2) * cosines * current - degree * last) / (degree + d - 2)
             return (current, following), matmul(current, masses)
@@ -159,5 +159,5 @@ def _of_pairs(x: Tokens, masses: Masses, max_degree: int) -> Float[Array, " degr
         start = (jnp.zeros_like(cosines), jnp.ones_like(cosines))
         return lax.scan(next_degree, start, degrees)[1].T
 
-    # Four arrays of pairs are alive in the scan: cosines, two polynomials, and their successor.
+    # The scan holds four arrays of pairs: the cosines, two polynomials, and the next polynomial.
     return matmul(masses, map_pair_rows(of_rows, x, numbers_per_pair=4))

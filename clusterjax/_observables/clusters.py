@@ -1,9 +1,9 @@
 """Clusters: connected components of the graph of tokens that are within a radius of each other.
 
-**Algorithm.** FastSV (Zhang, Azad, Hu, 1910.05971): each token has a parent of smaller or equal index; rounds of
-hooking parents below the smallest grandparent among the neighbours, and of pointer jumping, until nothing changes.
-**Invariants.** Parents only decrease, and are members of the same component; at the end each is its first member. The
-graph is symmetric to the bit (`scaled_square_distances`), so that the result does not depend on the blocks.
+**Algorithm.** FastSV (Zhang, Azad, Hu, 1910.05971): each token has a parent of smaller or equal index. Each round hooks
+parents below the smallest grandparent among the neighbours and jumps pointers, until nothing changes.
+**Invariants.** Parents only decrease, and belong to the component of the token; in the end each parent is the first
+member. The graph is bitwise symmetric (`scaled_square_distances`), so that the result is independent of the blocks.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,11 @@ from ._pairs import fits_one_block, map_pair_rows, scaled_square_distances
 def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
     r"""The connected components of the graph that joins $i$ and $j$ if $|x_i - x_j| \le$ `radius`.
 
-    A label is the index of the first member, so that the labels of the first members are their own indices. Two tokens
-    have one label if and only if a chain of tokens with steps of at most `radius` leads from one to the other: chains
-    of any length are followed exactly. The distance is the Euclidean one of the ambient space, on the sphere the
-    chord: the cosine c is the radius $\sqrt{2(1-c)}$. Works under `jax.jit` and `jax.vmap`; each round costs n^2 d
-    operations in blocks of rows, and the number of rounds grows like the logarithm of the longest chain.
+    A label is the index of the first member, so that the labels of first members are their own indices. Two tokens have
+    equal labels if and only if a chain of tokens with steps of at most `radius` connects them; chains of any length are
+    followed exactly. Distances are Euclidean in the ambient space, on the sphere chords: a cosine c corresponds to the
+    radius $\sqrt{2(1-c)}$. Works under `jax.jit` and `jax.vmap`; each round costs n^2 d operations in blocks of rows,
+    and the number of rounds grows as the logarithm of the longest chain.
 
     !!! example
 
@@ -40,7 +40,7 @@ def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
     **Arguments:**
 
     - `x`: Tokens, one per row.
-    - `radius`: The largest step; it has no default, since clusters are a property of it. May be traced.
+    - `radius`: The largest step of a chain, which defines the clusters and has no default. May be traced.
 
     **Returns:**
 
@@ -60,9 +60,9 @@ def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
 
 
 def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
-    """How many clusters there are: connected components at `radius`.
+    """The number of clusters: connected components at `radius`.
 
-    It falls as `radius` grows, from n to 1.
+    The number decreases from n to 1 as `radius` grows.
 
     !!! example
 
@@ -83,8 +83,7 @@ def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
 
     **Raises:**
 
-    - `ValueError` as `cluster_labels` does.
-
+    - `ValueError` as for `cluster_labels`.
     """
     x = check_tokens(x)
     labels = cluster_labels(x, radius)
@@ -92,14 +91,14 @@ def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
 
 
 def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
-    """How many tokens bear each label: at a cluster's first member its size, elsewhere zero.
+    """The number of tokens with each label: its size at the first member of a cluster, zero elsewhere.
 
-    The array has as many entries as there are tokens, so that its shape does not depend on the data; they add up to n,
-    but for tokens in no cluster, whose label is negative.
+    The result has one entry for each token, so that its shape does not depend on the data. The entries sum to n, except
+    for tokens in no cluster, whose label is negative.
 
     **Arguments:**
 
-    - `labels`: What `cluster_labels` returns.
+    - `labels`: The result of `cluster_labels`.
 
     **Returns:**
 
@@ -107,8 +106,7 @@ def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
 
     **Raises:**
 
-    - `ValueError` if `labels` is not one-dimensional and of integers.
-
+    - `ValueError` if `labels` is not a vector of integers.
     """
     remedy = "pass what cluster_labels returns"
     labels = check_array(labels, "labels", shape=("n",), integers=True, remedy=remedy)
@@ -117,7 +115,7 @@ def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
             f"labels must be numbers of tokens, below {labels.shape[0]}, but the largest is "
             f"{np.asarray(labels).max()}; {remedy}."
         )
-    # Negative labels, of tokens in no cluster, would count from the end.
+    # Negative labels, which mark tokens in no cluster, would index from the end.
     return jnp.zeros_like(labels).at[jnp.where(labels < 0, labels.shape[0], labels)].add(1, mode="drop")
 
 
@@ -125,11 +123,11 @@ def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
 def _labels(x: Tokens, radius: Float[Array, ""]) -> Int[Array, " n"]:
     n, d = x.shape
 
-    # In units of the radius, so that the threshold is 1 for any dtype and radius.
+    # Distances in units of the radius make the threshold 1 for any dtype and radius.
     def near_rows(rows, _):
         return scaled_square_distances(rows, x, 1 / radius) <= 1
 
-    # The graph is kept if it is small, and otherwise computed again in each round.
+    # A small graph is kept; a large one is recomputed in each round.
     near = map_pair_rows(near_rows, x, numbers_per_pair=d) if fits_one_block(n) else None
 
     def smallest(parents):
@@ -138,34 +136,34 @@ def _labels(x: Tokens, radius: Float[Array, ""]) -> Int[Array, " n"]:
         of_rows = lambda rows, index: _smallest_neighbour(near_rows(rows, index), parents)
         return map_pair_rows(of_rows, x, numbers_per_pair=d)
 
-    # A token that is not finite is near no other token, nor itself: the smallest integer stands for "none".
+    # A token that is not finite is near no token, not even itself; the smallest integer stands for no cluster.
     return jnp.where(jnp.all(jnp.isfinite(x), axis=1), first_members(smallest, n), jnp.iinfo(jnp.result_type(int)).min)
 
 
 def components(near: Bool[Array, "n n"]) -> Int[Array, " n"]:
-    """The label of each token in the graph `near`, which is symmetric and has its diagonal, as in `cluster_labels`."""
+    """The label of each token in the symmetric graph `near` with full diagonal, as in `cluster_labels`."""
     return first_members(lambda parents: _smallest_neighbour(near, parents), near.shape[0])
 
 
 def first_members(smallest: Callable[[Int[Array, " n"]], Int[Array, " n"]], n: int) -> Int[Array, " n"]:
-    """The first member of each token's component, where `smallest(labels)` is the smallest label of its neighbours."""
+    """The first member of each token's component; `smallest(labels)` is the smallest label among its neighbours."""
 
     def advance(state):
         parents, _ = state
-        # Labels are the parents' parents: halves the height of every tree of parents.
+        # Replacing parents by grandparents halves the height of every tree.
         grandparents = parents[parents]
         nearest = smallest(grandparents)
-        # Hook the parent and the token itself below the smallest grandparent among the neighbours, then jump.
+        # The parent and the token are hooked below the smallest grandparent among the neighbours, then pointers jump.
         hooked = jnp.minimum(parents.at[parents].min(nearest), nearest)
         jumped = jnp.minimum(hooked, grandparents)
         return jumped, jnp.any(jumped != parents)
 
-    # Parents never exceed the index and only fall. Where a round changes nothing, the ends of each edge have one
+    # Parents never exceed the index and only decrease. If a round changes nothing, the ends of each edge share a
     # grandparent, which is the parent of both and the first member.
     labels, _ = jax.lax.while_loop(lambda state: state[1], advance, (jnp.arange(n), jnp.array(True)))
     return labels
 
 
 def _smallest_neighbour(near, parents):
-    """For each row of `near` the smallest label among its neighbours; n, above all labels, if it has none."""
+    """The smallest label among the neighbours of each row of `near`; n, above all labels, if there are none."""
     return jnp.min(jnp.where(near, parents[None, :], parents.shape[0]), axis=1)

@@ -1,7 +1,7 @@
-"""The interaction energy, which attention increases along its flow, and the rate at which it does.
+"""The interaction energy, which increases along the flow of attention, and its rate of increase.
 
-Energies of tokens, of attention and of a gradient perceptron. Invariant: logarithms are computed first, so that
-`log_interaction_energy` is finite for every finite beta; `energy_dissipation` is the derivative of the energy in time.
+The module has energies of tokens, of attention and of a gradient perceptron. Invariants: logarithms are computed first,
+so that `log_interaction_energy` is finite for every finite beta; `energy_dissipation` is dE/dt.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,11 @@ def interaction_energy(
 ) -> Scalar:
     r"""$E_\beta = \frac{1}{2\beta n^2}\sum_{i,j} e^{\beta\langle x_i, B x_j\rangle}$.
 
-    It never falls along the softmax and the unnormalised flow when $V = B = B^\top$, and never rises when $V = -B$.
-    Among unit vectors with $B = I$ and $\beta > 0$ it is largest, $e^\beta/(2\beta)$, when all tokens coincide, and
-    smallest for the uniform measure, see `uniform_energy`. Negative `beta` gives a negative energy. With masses the
-    mean over pairs becomes $\sum_{i,j} m_i m_j$, the masses divided by their sum. Rows are taken in blocks. The
-    energy itself is of the size of $e^\beta$, and is infinite where the dtype has no such number: see
-    `log_interaction_energy`.
+    The energy never decreases along the softmax and the unnormalised flow if $V = B = B^\top$, and never increases if
+    $V = -B$. Among unit vectors with $B = I$ and $\beta > 0$ it is largest, $e^\beta/(2\beta)$, if all tokens coincide,
+    and smallest for the uniform measure, see `uniform_energy`. A negative `beta` gives a negative energy. With masses,
+    divided by their sum, the mean over pairs becomes $\sum_{i,j} m_i m_j$. Rows are processed in blocks. The energy is
+    of the order of $e^\beta$, and infinite beyond the range of the dtype: see `log_interaction_energy`.
 
     !!! example
 
@@ -50,7 +49,7 @@ def interaction_energy(
     - `x`: Tokens, one per row.
     - `beta`: Inverse temperature, not zero; may be traced, so that sweeping it does not recompile.
     - `query_key`: $B = Q^\top K$; None means the identity.
-    - `masses`: Masses of the tokens, not negative; None means equal ones.
+    - `masses`: Masses of the tokens, not negative; None means equal masses.
 
     **Returns:**
 
@@ -65,7 +64,7 @@ def interaction_energy(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3, with $B = I$ and
         equal masses.
     """
-    # The sum over pairs is positive: the sign is that of 1 / (2 beta).
+    # The sum over pairs is positive, so that the energy has the sign of beta.
     log_energy = log_interaction_energy(x, beta, query_key, masses)
     return jnp.sign(as_float(beta, log_energy.dtype)) * jnp.exp(log_energy)
 
@@ -78,7 +77,7 @@ def log_interaction_energy(
 ) -> Scalar:
     r"""$\log|E_\beta|$, finite for every finite non-zero `beta`, such as $10^4$ in single precision.
 
-    Every exponent is shifted by the largest of its row, and the rows' sums by the largest of them.
+    The largest exponent of a row shifts all exponents of the row, and the largest sum shifts the sums of all rows.
 
     **Arguments:**
 
@@ -90,12 +89,12 @@ def log_interaction_energy(
 
     **Raises:**
 
-    - `ValueError` as `interaction_energy` does.
+    - `ValueError` as for `interaction_energy`.
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3. Logarithm added
-        here.
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3. The logarithm is this
+        library's addition.
     """
     x, beta, query_key, masses = check_energy_arguments(x, beta, query_key, masses)
     if is_concrete(beta) and float(np.asarray(beta)) == 0:
@@ -103,7 +102,7 @@ def log_interaction_energy(
             "beta must not be zero, where the energy 1 / (2 beta) of every cloud is infinite, but it is 0.0; "
             "take a small beta, or the limit of E - 1 / (2 beta), which is <m, B m> / 2 with m the mean token."
         )
-    # Rows first, then the rows' logarithms with the masses of the rows: both sums shifted by their largest exponent.
+    # Both sums, within rows and over the logarithms of rows, are shifted by their largest exponent.
     pairs = log_weighted_sum(row_log_means(x, beta, query_key, masses), masses)
     return pairs - jnp.log(2 * jnp.abs(beta))
 
@@ -115,22 +114,22 @@ def energy_dissipation(
     log_partition: Float[Array, " n"] | None = None,
     masses: Masses | None = None,
 ) -> Scalar:
-    r"""$\frac1n\sum_i \frac{Z_i}{n} |P_{x_i} \dot x_i|^2$: how fast the interaction energy rises on the sphere.
+    r"""$\frac1n\sum_i \frac{Z_i}{n} |P_{x_i} \dot x_i|^2$: the rate of the interaction energy on the sphere.
 
-    It equals $dE_\beta/dt$ along the softmax flow with $V = B = B^\top$ if `log_partition` is
+    The rate equals $dE_\beta/dt$ along the softmax flow with $V = B = B^\top$ if `log_partition` is
     `SoftmaxAttention(beta, query_key=B).log_partition(x)`, and along the unnormalised flow, whose factor $Z_i/n$ is 1,
-    if it is left out. With $V = -B$ it is $-dE_\beta/dt$; for other $V$, and for $B$ that is not symmetric, neither
-    holds. Several unnormalised heads with $V_h = B_h = B_h^\top$ climb the sum of their energies at this rate. With
-    masses and $M = \sum_i m_i$ it is $\sum_i \frac{m_i}{M}\frac{Z_i}{M}|P_{x_i}\dot x_i|^2$ with
-    $Z_i = \sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, the same masses in `log_partition`. Only the tangent part of
-    the velocity counts.
+    if `log_partition` is None. With $V = -B$ the rate is $-dE_\beta/dt$; for other $V$, and for $B$ that is not
+    symmetric, neither holds. Several unnormalised heads with $V_h = B_h = B_h^\top$ increase the sum of their energies
+    at this rate. With masses and $M = \sum_i m_i$ the rate is $\sum_i \frac{m_i}{M}\frac{Z_i}{M}|P_{x_i}\dot x_i|^2$
+    with $Z_i = \sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, the masses also of `log_partition`. Only the tangent
+    part of the velocity counts.
 
     **Arguments:**
 
     - `x`: Tokens on the sphere.
     - `velocity`: $\dot x$, one row for each token.
-    - `log_partition`: $\log Z_i$ for the softmax flow; None for the unnormalised one.
-    - `masses`: Masses of the tokens, not negative; None means one each.
+    - `log_partition`: $\log Z_i$ for the softmax flow; None for the unnormalised flow.
+    - `masses`: Masses of the tokens, not negative; None means mass one for each token.
 
     **Returns:**
 
@@ -142,8 +141,8 @@ def energy_dissipation(
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3 (the unnormalised
-        flow is a Wasserstein gradient flow) and 3.4 (the softmax flow is one for a metric weighted by Z).
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3 (the unnormalised flow
+        is a Wasserstein gradient flow) and 3.4 (the softmax flow is a gradient flow for a metric weighted by Z).
     """
     x = check_tokens(x)
     velocity = check_tokens(velocity, "velocity").astype(x.dtype)
@@ -151,7 +150,7 @@ def energy_dissipation(
         raise ValueError(
             f"velocity must have the shape of x, {x.shape}, but its shape is {velocity.shape}; pass field(t, x, args)."
         )
-    # `check_masses` divides by the sum M; M itself is needed for Z / M, whose Z has the masses as they were given.
+    # `check_masses` divides by the sum M, but Z / M needs M itself, because Z contains the original masses.
     shares = check_masses(masses, x)
     total = (
         jnp.asarray(x.shape[0], x.dtype)
@@ -164,8 +163,8 @@ def energy_dissipation(
         return jnp.sum(masses * speeds)
     remedy = "pass SoftmaxAttention(...).log_partition(x), one number per token"
     log_partition = check_array(log_partition, "log_partition", shape=(x.shape[0],), remedy=remedy)
-    # Z times the square of the speed as one exponential: Z alone may overflow where the product does not. A token at
-    # rest gives 0, not infinity times 0.
+    # The product of Z and the squared speed is one exponential, because Z alone may overflow where the product does
+    # not. A token at rest gives 0, and not infinity times 0.
     moving = speeds > 0
     logs = as_float(log_partition, x.dtype) - jnp.log(total)
     terms = jnp.exp(logs + jnp.log(jnp.where(moving, speeds, jnp.ones_like(speeds))))
@@ -181,17 +180,17 @@ def perceptron_energy(
 ) -> Scalar:
     r"""$\frac1n\sum_i\sum_j \omega_j \Phi(\langle a_j, x_i\rangle)$, the energy of a gradient perceptron.
 
-    With $\sigma = \Phi'$ the field $\dot x_i = P_{x_i}\sum_j \omega_j\,\sigma(\langle a_j, x_i\rangle)\,a_j$ climbs
-    it. Added to the unnormalised attention field, it climbs the sum of the two energies, at the rate of
+    The field $\dot x_i = P_{x_i}\sum_j \omega_j\,\sigma(\langle a_j, x_i\rangle)\,a_j$ with $\sigma = \Phi'$ increases
+    this energy. Added to the unnormalised attention field, it increases the sum of the two energies, at the rate of
     `energy_dissipation`.
 
     **Arguments:**
 
     - `x`: Tokens, one per row.
     - `features`: The rows $a_j$: inner weights, and outer weights up to the amplitudes.
-    - `amplitudes`: $\omega_j$.
+    - `amplitudes`: The numbers $\omega_j$.
     - `primitive`: $\Phi$, elementwise, a primitive of the activation: `lambda s: jax.nn.relu(s)**2 / 2` for a ReLU.
-    - `masses`: Masses of the tokens, divided by their sum; None means equal ones.
+    - `masses`: Masses of the tokens, divided by their sum; None means equal masses.
 
     **Returns:**
 
@@ -203,15 +202,14 @@ def perceptron_energy(
 
     ??? cite "Source"
 
-        2601.21366, Section 2, which writes $\frac{1}{2n}\sum_i\sum_j\omega_j\varphi$ with $\varphi' = 2\sigma$; here
-        $\Phi = \varphi/2$.
+        2601.21366, Section 2, where the energy is $\frac{1}{2n}\sum_i\sum_j\omega_j\varphi$ with $\varphi' = 2\sigma$;
+        here $\Phi = \varphi/2$.
     """
     x = check_tokens(x)
     features, amplitudes = _check_features(x, features, amplitudes)
     what = "a function of an array"
     check_callable(primitive, "primitive", what, takes=1)
-    # (n, m) values of the primitive, summed over the features with their amplitudes and over the tokens with the
-    # masses.
+    # `values`, (n, m), are summed with the amplitudes over the features, and with the masses over the tokens.
     values = call_traced(primitive, "primitive", what, matmul(x, features.T))
     return jnp.sum(check_masses(masses, x) * matmul(values, amplitudes))
 

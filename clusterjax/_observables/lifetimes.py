@@ -1,10 +1,10 @@
-r"""How long states of a run last, when some runs end before the state does: lifetimes, with censoring.
+r"""Lifetimes of states along runs, with censoring of states that outlast their run.
 
-**Algorithm.** Spells are maximal stretches of saved times in one state; their survival curve is that of Kaplan and
-Meier (J. Amer. Statist. Assoc. 53, 1958), $S(t) = \prod_{t_i \le t} (1 - d_i / n_i)$ with $d_i$ ends among $n_i$ spells
-that lasted so long, its variance that of Greenwood, $S^2 \sum d_i / (n_i (n_i - d_i))$. **Invariants.** A spell that
-was not seen to end counts as at risk until its last saved time, and as an end never. Without censored spells the curve
-is the share of spells that last longer.
+**Algorithm.** Spells are maximal stretches of saved times in one state. The survival curve is the Kaplan-Meier estimate
+(J. Amer. Statist. Assoc. 53, 1958), $S(t) = \prod_{t_i \le t} (1 - d_i / n_i)$ with $d_i$ ends among $n_i$ spells that
+lasted until $t_i$, with Greenwood's variance $S^2 \sum d_i / (n_i (n_i - d_i))$. **Invariants.** A spell whose end was
+not observed counts as at risk until its last saved time, and never as an end. Without censored spells the curve is the
+fraction of spells that last longer.
 """
 
 from typing import Any, final
@@ -20,15 +20,15 @@ from .._misc import is_concrete
 
 @final
 class Lifetimes(eqx.Module):
-    """Spells of a state, as NumPy arrays with one entry for each, in the order of runs and times.
+    """Spells of a state, as NumPy arrays with one entry for each spell, in the order of runs and times.
 
     **Attributes:**
 
-    - `durations`: From the first saved time in the state to the first saved time after it; of a censored spell to the
-        last saved time in it.
-    - `censored`: True where the spell was not seen to end.
-    - `least`, `most`: Bounds of the duration that the save times leave: states change between two of them. `most` is
-        infinite for a censored spell.
+    - `durations`: The time from the first saved time in the state to the first saved time after it; for a censored
+        spell, to the last saved time in it.
+    - `censored`: True if the end of the spell was not observed.
+    - `least`, `most`: Bounds of the duration, because states change between two saved times. `most` is infinite for a
+        censored spell.
     - `starts`, `runs`, `states`: The first saved time of the spell, the index of its run, and its state.
     """
 
@@ -44,19 +44,19 @@ class Lifetimes(eqx.Module):
         return self.durations.shape[0]
 
     def survival(self) -> "Survival":
-        """The share of spells that last longer than t, estimated from all spells, the censored ones too."""
+        """The fraction of spells that last longer than t, estimated from all spells, including censored spells."""
         ends = np.unique(self.durations[~self.censored])
         at_risk = np.sum(self.durations[None, :] >= ends[:, None], axis=1)
         ended = np.sum((self.durations[None, :] == ends[:, None]) & ~self.censored[None, :], axis=1)
         probabilities = np.cumprod(1 - ended / at_risk)
-        # Where the last spell at risk ended, S is 0, and Greenwood's formula is 0 / 0.
+        # If the last spell at risk has ended, S is 0, and Greenwood's formula is 0 / 0.
         terms = ended / (at_risk * np.maximum(at_risk - ended, 1))
         errors = probabilities * np.sqrt(np.cumsum(terms))
         return Survival(ends, probabilities, errors, float(np.max(self.durations, initial=0.0)))
 
     @property
     def median(self) -> float:
-        """The time that half of the spells outlast; infinite where too many are censored to say."""
+        """The time that half of the spells outlast; infinite if too many spells are censored."""
         return self.survival().quantile(0.5)
 
 
@@ -67,9 +67,9 @@ class Survival(eqx.Module):
     **Attributes:**
 
     - `times`: The durations at which spells ended, increasing.
-    - `probabilities`: S from there on.
+    - `probabilities`: S from each of these durations on.
     - `standard_errors`: Greenwood's standard error of S; 0 where S is 0.
-    - `followed`: The longest duration, ended or not: the curve says nothing beyond, unless it is 0 there.
+    - `followed`: The longest duration, ended or not; beyond it the curve is unknown, unless it is 0 there.
     """
 
     times: Float[np.ndarray, " ends"]
@@ -78,7 +78,7 @@ class Survival(eqx.Module):
     followed: float
 
     def at(self, t: float | int) -> float:
-        """S(t), the share of spells that last longer than t; NaN beyond what was followed.
+        """S(t), the fraction of spells that last longer than t; NaN where the curve is unknown.
 
         **Arguments:**
 
@@ -94,18 +94,18 @@ class Survival(eqx.Module):
         return value if t <= self.followed or value == 0 else float("nan")
 
     def quantile(self, share: float | int) -> float:
-        """The least time by which at least `share` of the spells have ended; infinite if that was not seen.
+        """The least time by which at least `share` of the spells have ended; infinite if that was not observed.
 
         **Arguments:**
 
-        - `share`: Between 0 and 1.
+        - `share`: A number between 0 and 1.
 
         **Raises:**
 
         - `ValueError` if `share` is not between 0 and 1.
         """
         share = check_number(share, "share", least=0, most=1, remedy="pass 0.5 for the median")
-        # The rounding of the product must not decide where S is 1 - share exactly.
+        # The tolerance protects the comparison from rounding of the product where S is exactly 1 - share.
         reached = np.flatnonzero(self.probabilities <= 1 - share + 1e-12)
         return float(self.times[reached[0]]) if reached.size else float("inf")
 
@@ -118,7 +118,7 @@ class Survival(eqx.Module):
 
         **Raises:**
 
-        - `ValueError` if the curve says nothing at `horizon`.
+        - `ValueError` if the curve is unknown at `horizon`.
         """
         horizon = check_number(horizon, "horizon", above=0, remedy="pass a duration")
         if np.isnan(self.at(horizon)):
@@ -132,15 +132,15 @@ class Survival(eqx.Module):
 
 
 def lifetimes(ts: Numbers, states: Numbers, *, state: int | None = None) -> Lifetimes:
-    """How long each state lasts along one run or many, such as how long k clusters live, with censoring.
+    """The durations of states along one or more runs, such as the lifetimes of k clusters, with censoring.
 
-    A spell is a maximal stretch of saved times with one state. It starts at its first saved time, for one from `ts[0]`
-    on at `ts[0]`, and ends at the first saved time in another state. A spell that lasts to the end of its run was not
-    seen to end: it is censored, and its duration is a lower bound. So are those of runs that stopped early, whose
-    states are -1 or NaN at the times that were not reached, as `simulate(save=...)` leaves them.
+    A spell is a maximal stretch of saved times with one state. It starts at its first saved time and ends at the first
+    saved time in another state. The end of a spell that lasts to the end of its run is not observed: the spell is
+    censored, and its duration is a lower bound. The last spell of a run that stopped early is censored too; the states
+    of such a run are -1 or NaN at the times that were not reached, as returned by `simulate(save=...)`.
 
-    Changes are dated by the save times: put these close together where it matters, logarithmically over long times;
-    `least` and `most` say what the grid leaves open. A host function.
+    Changes are dated by the save times, which should be dense where changes matter, and logarithmic over long times;
+    `least` and `most` bound the effect of the grid. A host function.
 
     !!! example
 
@@ -159,7 +159,7 @@ def lifetimes(ts: Numbers, states: Numbers, *, state: int | None = None) -> Life
     - `ts`: Increasing times, (T,), at least two.
     - `states`: The state at these times, (T,), or (runs, T), such as `num_clusters`: numbers that are equal while the
         state lasts.
-    - `state`: The spells of this state only; None is all spells.
+    - `state`: Select the spells of this state; None selects all spells.
 
     **Returns:**
 
@@ -186,25 +186,25 @@ def lifetimes(ts: Numbers, states: Numbers, *, state: int | None = None) -> Life
 
 
 def _spells(ts: np.ndarray, row: np.ndarray):
-    """Duration, whether censored, bounds, start and state of each spell of one run."""
+    """Duration, censoring, bounds, start and state of each spell of one run."""
     row = row[: np.count_nonzero(_reached(row))]
-    # Where a new state begins; the last entry is the end of what was reached.
+    # `edges` holds the first index of each spell, and finally the end of the reached times.
     edges = np.concatenate([[0], np.flatnonzero(row[1:] != row[:-1]) + 1, [row.size]])
     for first, after in zip(edges[:-1], edges[1:], strict=True):
-        # Nothing was reached.
+        # An empty spell means that no time was reached.
         if first == after:
             continue
         censored = after == row.size
         last = ts[after - 1]
         end = last if censored else ts[after]
-        # It began after the saved time before, and at ts[0] if there is none.
+        # The spell began after the previous saved time, or at ts[0] if there is none.
         earliest = ts[max(first - 1, 0)]
         most = np.inf if censored else end - earliest
         yield end - ts[first], censored, last - ts[first], most, ts[first], row[first]
 
 
 def _reached(states: np.ndarray) -> np.ndarray:
-    # -1 for integers and NaN for floats: see `Trajectory.xs`.
+    # Times that were not reached are -1 for integers and NaN for floats: see `Trajectory.xs`.
     return states >= 0
 
 

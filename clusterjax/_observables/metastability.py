@@ -1,8 +1,8 @@
-"""Plateaus of a scalar along a run: when it stays near one level, for how long, and when it leaves.
+"""Plateaus of a scalar along a run: the times at which it stays near one level, and when it leaves.
 
-**Algorithm.** For every start the longest window whose values spread by at most 2 `tolerance`, by two monotone queues
-in O(times); then greedily the longest window, and the same on either side of it. **Invariant.** Plateaus do not
-overlap, and none can be extended by a saved time into what longer plateaus leave.
+**Algorithm.** Two monotone queues find, for every start, the longest window whose values spread by at most
+2 `tolerance`, in O(times). The longest window is then chosen greedily, and the search repeats on either side of it.
+**Invariant.** Plateaus do not overlap, and none can be extended by a saved time outside of the longer plateaus.
 """
 
 from collections import deque
@@ -19,14 +19,14 @@ from .._summary import short
 
 @final
 class Plateaus(eqx.Module):
-    """Plateaus in the order of time, as NumPy arrays with one entry for each.
+    """Plateaus in the order of time, as NumPy arrays with one entry for each plateau.
 
     **Attributes:**
 
     - `start`, `stop`: The first and the last saved time of each plateau.
-    - `level`: Midway between the least and the largest value on it.
-    - `escape_times`: The first saved time after it; infinite where the series ends on the plateau.
-    - `dwell_times`: `stop - start`; a lower bound where the escape was not seen.
+    - `level`: The midrange of the values on the plateau.
+    - `escape_times`: The first saved time after the plateau; infinite if the series ends on the plateau.
+    - `dwell_times`: `stop - start`; a lower bound if the escape was not observed.
     """
 
     start: Float[np.ndarray, " plateaus"]
@@ -38,7 +38,7 @@ class Plateaus(eqx.Module):
         return short(self)
 
     def summary(self) -> str:
-        """A line for each plateau: its times, its level and how long it lasts."""
+        """A line for each plateau: its times, its level and its duration."""
         rows = [f"{len(self)} plateau{'' if len(self) == 1 else 's'}"]
         for start, stop, level, escape in zip(self.start, self.stop, self.level, self.escape_times, strict=True):
             after = f"left by {escape:.4g}" if np.isfinite(escape) else "not left"
@@ -47,7 +47,7 @@ class Plateaus(eqx.Module):
 
     @property
     def dwell_times(self) -> Float[np.ndarray, " plateaus"]:
-        """`stop - start`; a lower bound where the escape was not seen."""
+        """`stop - start`; a lower bound if the escape was not observed."""
         return self.stop - self.start
 
     def __len__(self) -> int:
@@ -63,25 +63,25 @@ def plateaus(
 ) -> Plateaus:
     """The windows of time in which a series stays within `tolerance` of one level for at least `min_dwell`.
 
-    A window is a run of saved times whose largest and least value differ by at most `2 * tolerance`: that is, all its
-    values lie within `tolerance` of their midrange, the level. The longest window is the first plateau (the earlier of
-    two that tie); then the longest of what is left on either side of it, and so on, while one lasts `min_dwell`. So
-    plateaus do not overlap, and each is maximal in what the longer ones leave.
+    A window is a stretch of saved times whose largest and least value differ by at most `2 * tolerance`: all its values
+    are within `tolerance` of their midrange, the level. The longest window is the first plateau (the earlier in a tie);
+    the next is the longest in the remainder on either side, and so on, as long as a window lasts `min_dwell`. Plateaus
+    thus do not overlap, and each is maximal in the remainder of longer plateaus.
 
-    Metastable is thus a property of a window and of the two thresholds, which have no defaults: a series that drifts
-    more slowly than `2 * tolerance / min_dwell` is all plateaus. Times are those of `ts`, with its resolution. Energy
-    and `num_clusters` along a run are the usual series; for counts take a `tolerance` below one half. A host function.
+    Metastability is thus a property of a window and of the two thresholds, which have no defaults: a series that drifts
+    more slowly than `2 * tolerance / min_dwell` consists of plateaus. Times have the resolution of `ts`. Energy and
+    `num_clusters` along a run are the usual series; counts need a `tolerance` below one half. A host function.
 
     **Arguments:**
 
     - `ts`: Increasing times, at least two.
     - `values`: The series at these times.
     - `tolerance`: Half the largest spread on a plateau, not negative.
-    - `min_dwell`: The shortest plateau, positive.
+    - `min_dwell`: The duration of the shortest plateau, positive.
 
     **Returns:**
 
-    `Plateaus`, with `start`, `stop`, `level`, `dwell_times` and `escape_times`; possibly none.
+    `Plateaus`, with `start`, `stop`, `level`, `dwell_times` and `escape_times`; possibly empty.
 
     **Raises:**
 
@@ -90,8 +90,8 @@ def plateaus(
 
     ??? cite "Source"
 
-        Geshkovski et al., *Dynamic metastability in the self-attention model* (2410.06833), describes the staircase
-        that these windows are taken from.
+        Geshkovski et al., *Dynamic metastability in the self-attention model* (2410.06833), describes the staircase of
+        energy from which these windows are derived.
     """
     tolerance = check_number(tolerance, "tolerance", least=0, remedy="pass half a spread")
     min_dwell = check_number(min_dwell, "min_dwell", above=0, remedy="pass a duration")
@@ -100,7 +100,7 @@ def plateaus(
     first = np.array([lo for lo, _ in windows], dtype=int)
     last = np.array([hi for _, hi in windows], dtype=int)
     levels = [(values[lo : hi + 1].min() + values[lo : hi + 1].max()) / 2 for lo, hi in windows]
-    # The saved time after each one; after the last there is none.
+    # The saved time after each index; infinite after the last.
     later = np.append(ts[1:], np.inf)
     return Plateaus(start=ts[first], stop=ts[last], level=np.array(levels, dtype=np.float64), escape_times=later[last])
 
@@ -136,11 +136,11 @@ def _shortened(numbers: np.ndarray) -> str:
 
 
 def _reach(values: np.ndarray, spread: float) -> np.ndarray:
-    """For each index the last one to which the values keep within `spread` of each other."""
+    """The last index, for each start, up to which the values stay within `spread` of each other."""
     size = values.shape[0]
     reach = np.empty(size, dtype=int)
-    # Indices whose values may still become the least, or the largest, of a window, the current extreme first: values
-    # increase along `lows` and decrease along `highs`, so that each index enters and leaves once.
+    # The queues hold indices whose values may still become the least, or the largest, of a window, the current extreme
+    # first: values increase along `lows` and decrease along `highs`, so that each index enters and leaves once.
     lows, highs = deque(), deque()
     end = 0
     for begin in range(size):
@@ -158,7 +158,7 @@ def _reach(values: np.ndarray, spread: float) -> np.ndarray:
             highs.append(end)
             end += 1
         reach[begin] = end - 1
-        # The window moves on: its first index is no candidate any more.
+        # The window advances, so that its first index is no longer a candidate.
         for candidates in (lows, highs):
             if candidates and candidates[0] == begin:
                 candidates.popleft()
@@ -166,14 +166,14 @@ def _reach(values: np.ndarray, spread: float) -> np.ndarray:
 
 
 def _longest_windows(ts: np.ndarray, reach: np.ndarray, min_dwell: float) -> list[tuple[int, int]]:
-    """First and last index of each plateau, in no order; `reach` is that of `_reach`."""
-    # A stack of stretches of times that are still to be searched.
+    """The first and last index of each plateau, unordered; `reach` is the result of `_reach`."""
+    # A stack of time intervals that remain to be searched.
     windows, segments = [], [(0, ts.shape[0] - 1)]
     while segments:
         lo, hi = segments.pop()
         if lo >= hi or ts[hi] - ts[lo] < min_dwell:
             continue
-        # `argmax` takes the first of those that tie: the earlier window.
+        # `argmax` takes the first of tied windows, the earlier.
         ends = np.minimum(reach[lo : hi + 1], hi)
         best = int(np.argmax(ts[ends] - ts[lo : hi + 1]))
         begin, end = lo + best, int(ends[best])

@@ -1,4 +1,4 @@
-"""Neural collapse: how far the features of classes and the classifier are from its four limits."""
+"""Neural collapse: the distance of class features and of the classifier from their four limits."""
 
 import equinox as eqx
 import jax
@@ -13,23 +13,23 @@ from .._misc import is_concrete, matmul
 from .._precision import at_least_single
 
 
-# Means that differ by less than so many machine epsilons of the longest feature are equal but for rounding.
+# Means that differ by less than this many machine epsilons of the longest feature count as equal.
 _EQUAL = 256
 
 
 class NeuralCollapse(eqx.Module):
-    r"""The four measures, each of which is zero at the collapse; NaN where one is not defined.
+    r"""The four measures, each of which is zero at the collapse; NaN where a measure is undefined.
 
     **Attributes:**
 
-    - `variability`: NC1, $\operatorname{tr}(\Sigma_W\Sigma_B^+)/C$: spread within classes over that between them.
-    - `equinorm_means`, `equinorm_weights`: NC2, standard deviation over mean of the lengths $|\mu_c - \mu_G|$, and of
-        those of the rows of the classifier.
-    - `equiangular_means`, `equiangular_weights`: NC2, the mean over pairs of $|\cos + 1/(C-1)|$, the distance from the
+    - `variability`: NC1, $\operatorname{tr}(\Sigma_W\Sigma_B^+)/C$: the spread within classes over the spread between
+        classes.
+    - `equinorm_means`, `equinorm_weights`: NC2, the standard deviation over the mean of the norms $|\mu_c - \mu_G|$,
+        and of the norms of the rows of the classifier.
+    - `equiangular_means`, `equiangular_weights`: NC2, the mean over pairs of $|\cos + 1/(C-1)|$, the deviation from the
         angles of a simplex.
     - `self_duality`: NC3, $\|W/\|W\|_F - M/\|M\|_F\|_F^2$ with the centred means as the rows of M; between 0 and 4.
-    - `disagreement`: NC4, the share of features that the classifier gives to another class than that of the nearest
-        mean.
+    - `disagreement`: NC4, the fraction of features that the classifier assigns to another class than the nearest mean.
     """
 
     variability: Scalar
@@ -47,14 +47,14 @@ def neural_collapse(
     weights: Float[ArrayLike, "classes d"],
     bias: Float[ArrayLike, " classes"] | None = None,
 ) -> NeuralCollapse:
-    r"""The measures NC1 to NC4 of features with classes, and of the linear classifier $h \mapsto Wh + b$ on them.
+    r"""The measures NC1 to NC4 of features with classes, and of a linear classifier $h \mapsto Wh + b$.
 
-    Unchanged if all features and rows of the classifier are rotated together; NC1 to NC3 if either is rescaled, or if
-    one vector is added to all features.
-    Classes count alike, whatever their sizes: the global mean is that of the class means, and $\Sigma_W$ the mean of
-    the covariances of the classes; where classes are equally large this is the definition of the paper. All measures
-    of the means are NaN if the means are equal but for rounding. Works under `jax.jit`; a traced class without a
-    feature, or a traced label that is none, makes all of them NaN.
+    All measures are invariant under a common rotation of features and rows of the classifier, and NC1 to NC3 also under
+    rescaling of either and under a shift of all features. Classes have equal weight, whatever their sizes: the global
+    mean is the mean of the class means, and $\Sigma_W$ the mean of the covariances of the classes; for classes of equal
+    size this is the definition of the paper. All measures of the means are NaN if the means are equal up to rounding.
+    Works under `jax.jit`; a traced class without a feature, or a traced invalid label, makes all measures of the means
+    NaN.
 
     !!! example
 
@@ -69,14 +69,14 @@ def neural_collapse(
 
     **Arguments:**
 
-    - `features`: (n, d), one per row.
-    - `labels`: (n,), the class of each, from 0 to C - 1; each class has a feature.
+    - `features`: (n, d), one feature per row.
+    - `labels`: (n,), the class of each feature, from 0 to C - 1; each class has a feature.
     - `weights`: W, (C, d), C at least 2.
-    - `bias`: b, (C,); None is zero.
+    - `bias`: b, (C,); None means zero.
 
     **Returns:**
 
-    A `NeuralCollapse` of scalars of the dtype of `features`.
+    A `NeuralCollapse` with scalars of the dtype of `features`.
 
     **Raises:**
 
@@ -86,7 +86,7 @@ def neural_collapse(
     ??? cite "Source"
 
         Papyan, Han and Donoho, *Prevalence of neural collapse during the terminal phase of deep learning training*
-        (2008.08186), NC1 to NC4. Classes of different sizes, and NaN for equal means: this library.
+        (2008.08186), NC1 to NC4. This library adds classes of different sizes, and NaN for equal means.
     """
     features = check_tokens(features, "features")
     n, d = features.shape
@@ -121,14 +121,14 @@ def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> Neu
     from scipy.linalg import helmert  # loaded when it is needed
 
     classes = weights.shape[0]
-    # A label that is none has a row of zeros; it is made NaN below.
+    # An invalid label has a row of zeros; the measures are made NaN below.
     member = jax.nn.one_hot(labels, classes, dtype=features.dtype)
     counts = member.sum(axis=0)
     known = jnp.all(counts > 0) & jnp.all(member.sum(axis=1) == 1)
     counts = jnp.where(known, counts, jnp.nan)
     rounding = _EQUAL * jnp.finfo(features.dtype).eps * jnp.max(jnp.linalg.norm(features, axis=1))
     given = jnp.argmax(matmul(features, weights.T) + bias[None], axis=1)
-    # All that follows is of differences: sums of numbers with a large offset would lose digits.
+    # All further quantities are differences, which would lose digits to a large common offset.
     features = features - features[:1]
     means = matmul(member.T, features) / counts[:, None]
     centred = means - means.mean(axis=0, keepdims=True)
@@ -136,9 +136,10 @@ def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> Neu
     apart = lengths.max() > rounding
     defined = lambda value: jnp.where(apart, value, jnp.nan)
     within = (features - means[jnp.clip(labels, 0, classes - 1)]) / jnp.sqrt(counts[labels] * classes)[:, None]
-    # With S_B = M^T M / C, tr(S_W S_B^+) / C is the mean of |(h - mu) M^+|^2: no (d, d) matrix is squared. C centred
-    # means span C - 1 directions at most, so that M has C - 1 rows, the contrasts of the means. Directions of the size
-    # of the features' rounding, which may be far above that of the means, are taken out: `pinv` would invert them.
+    # With S_B = M^T M / C, tr(S_W S_B^+) / C is the mean of |(h - mu) M^+|^2, without squaring a (d, d) matrix. C
+    # centred means span at most C - 1 directions, so that M has C - 1 rows, the contrasts of the means. `pinv`
+    # would invert directions within the rounding error of the features, which may far exceed that of the means, so that
+    # these directions are removed.
     contrasts = matmul(jnp.asarray(helmert(classes), features.dtype), jnp.where(apart, means, jnp.ones_like(means)))
     contrasts = contrasts.astype(at_least_single(features.dtype))
     axes, sizes, _ = jnp.linalg.svd(lax.stop_gradient(contrasts), full_matrices=False)
@@ -166,7 +167,7 @@ def _spread(rows: Float[Array, "classes d"]) -> Scalar:
 
 
 def _from_simplex(rows: Float[Array, "classes d"]) -> Scalar:
-    """The mean of |cos + 1 / (C - 1)| over pairs."""
+    """The mean of |cos + 1 / (C - 1)| over pairs of rows."""
     units = rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
     classes = rows.shape[0]
     off = jnp.abs(matmul(units, units.T) + 1 / (classes - 1))

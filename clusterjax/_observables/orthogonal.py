@@ -1,12 +1,13 @@
-r"""The cosines of tokens that are orthogonal at first, under any mask, and when a share of all pairs is close.
+r"""The cosines of initially orthogonal tokens under any mask, and the times at which given shares of pairs are close.
 
-Random tokens of $d \to \infty$ are orthogonal. With V = Q = K = I their matrix of cosines has an equation of its own,
-in which d does not occur; with a full mask all cosines are the one of `equiangular_time`, with a causal mask each pair
-has a time of its own.
+Random tokens are orthogonal for $d \to \infty$. With V = Q = K = I their matrix of cosines obeys a closed equation
+without d. With a full mask all cosines equal the cosine of `equiangular_time`; with a causal mask each pair comes
+together at a separate time.
 
-**Algorithm.** $\dot G = AG + (AG)^\top - (r_i + r_j) G_{ij}$, A the matrix of weights and $r_i = (AG)_{ii}$, by LSODA
-(Petzold, 1983); the moments when a share is reached by bisection within a step.
-**Invariants.** G is symmetric with ones on its diagonal; the first tokens of a causal run do not know how many follow.
+**Algorithm.** $\dot G = AG + (AG)^\top - (r_i + r_j) G_{ij}$, with A the matrix of weights and $r_i = (AG)_{ii}$, is
+integrated by LSODA (Petzold, 1983); bisection within a step finds the times at which shares are reached.
+**Invariants.** G is symmetric with ones on its diagonal; the first tokens of a causal run are independent of the number
+of later tokens.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,10 +21,10 @@ from .._mask import AbstractMask, FullMask, check_mask
 
 
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-11
-# Up to which a step of LSODA is short enough: the number of steps grows like e^beta.
+# Up to these bounds a step of LSODA is cheap enough: the number of steps grows as e^beta.
 MOST_BETA, MOST_TOKENS, _MOST_STEPS = 12.0, 64, 100_000
 _HALVINGS = 50
-# The last time: powers of later ones overflow in the interpolant of LSODA, and the cosines would be NaN.
+# The last time: beyond it, powers of the time overflow in the interpolant of LSODA, and the cosines would be NaN.
 _LATEST = 1e20
 _Rate = Callable[[float, np.ndarray], np.ndarray]
 
@@ -36,11 +37,11 @@ def orthogonal_cosines(
     mask: AbstractMask = FullMask(),
     unnormalised: bool = False,
 ) -> Float[np.ndarray, "times n n"]:
-    r"""The cosines at each time of n tokens that are orthogonal at first, with V = Q = K = I: exact.
+    r"""The cosines at each time of n initially orthogonal tokens, with V = Q = K = I; exact.
 
-    Random tokens are orthogonal for $d \to \infty$. Their cosines $G_{ij}$ have an equation of their own, with the
-    weights $A_{ij}$ of softmax or unnormalised attention: $\dot G_{ij} = (AG)_{ij} + (AG)_{ji} - (r_i + r_j) G_{ij}$,
-    $r_i = (AG)_{ii}$. With a full mask all cosines are equal, those of `equiangular_time`. A host function.
+    Random tokens are orthogonal for $d \to \infty$. Their cosines $G_{ij}$ obey a closed equation with the weights
+    $A_{ij}$ of softmax or unnormalised attention: $\dot G_{ij} = (AG)_{ij} + (AG)_{ji} - (r_i + r_j) G_{ij}$,
+    $r_i = (AG)_{ii}$. With a full mask all cosines equal the cosine of `equiangular_time`. A host function.
 
     !!! example
 
@@ -54,14 +55,14 @@ def orthogonal_cosines(
     **Arguments:**
 
     - `ts`: Times (times,), not negative, increasing and at most 1e20.
-    - `beta`: Inverse temperature, from 0 to 12; beyond, follow `jax.numpy.eye(n)` with `coarsen`.
-    - `n`: How many tokens, from 2 to 64.
+    - `beta`: Inverse temperature, from 0 to 12; for larger beta, follow `jax.numpy.eye(n)` with `coarsen`.
+    - `n`: The number of tokens, from 2 to 64.
     - `mask`: The mask.
-    - `unnormalised`: Whether attention is the unnormalised one.
+    - `unnormalised`: True for unnormalised attention.
 
     **Returns:**
 
-    An array (times, n, n), to about 1e-7.
+    An array (times, n, n), accurate to about 1e-7.
 
     **Raises:**
 
@@ -70,8 +71,8 @@ def orthogonal_cosines(
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6, for a full mask; the
-        equation for any mask is of this library.
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6, for a full mask; this
+        library derives the equation for any mask.
     """
     remedy = "pass numpy.linspace(0, 30, 61), say"
     times: Any = check_host_array(ts, "ts", shape=("times",), least=0, most=_LATEST, remedy=remedy)
@@ -100,11 +101,11 @@ def orthogonal_time(
     mask: AbstractMask = FullMask(),
     unnormalised: bool = False,
 ) -> Float[np.ndarray, " shares"]:
-    r"""When first so large a share of the pairs of n tokens, orthogonal at first, has cosines of `gamma` or more.
+    r"""The first time at which a given share of the pairs of n initially orthogonal tokens has cosines >= `gamma`.
 
-    With a full mask every share has the time of `equiangular_time`: the transition of the phase diagram is one line.
-    With a causal mask pairs come together one after the other, in $d \to \infty$ too, each at a time of its own. The
-    first pair of all, which sees no other token, takes $\int_0^\gamma (e^{\beta(1-c)} + 1) / (1 - c^2)\,dc$.
+    With a full mask all shares are reached at the time of `equiangular_time`: the transition of the phase diagram is a
+    line. With a causal mask pairs come together one after the other, also for $d \to \infty$. The first pair, which
+    attends to no other token, takes the time $\int_0^\gamma (e^{\beta(1-c)} + 1) / (1 - c^2)\,dc$.
 
     !!! example
 
@@ -120,7 +121,7 @@ def orthogonal_time(
 
     - `share`: Shares (shares,), from 0 to 1, in any order.
     - `beta`: Inverse temperature, from 0 to 12.
-    - `n`: How many tokens, from 2 to 64.
+    - `n`: The number of tokens, from 2 to 64.
     - `gamma`: The cosine at which a pair counts as close, in (0, 1).
 
     **Other arguments:**
@@ -129,7 +130,7 @@ def orthogonal_time(
 
     **Returns:**
 
-    The times, (shares,), of pairs i < j. A pair may part again: a follower lags behind a token that moves fast.
+    The times, (shares,), for pairs i < j. A pair may separate again, because a follower lags behind a fast token.
 
     **Raises:**
 
@@ -138,8 +139,8 @@ def orthogonal_time(
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6.2, for a full mask; for
-        others it is of this library.
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6.2, for a full mask;
+        other masks are this library's extension.
     """
     shares: Any = check_host_array(
         share, "share", shape=("shares",), least=0, most=1, remedy="pass numpy.array([0.1, 0.5, 0.9])"
@@ -147,9 +148,9 @@ def orthogonal_time(
     gamma = check_number(gamma, "gamma", above=0, below=1, remedy="pass 0.999, say")
     beta, n, mask, unnormalised = _checked(beta, n, mask, unnormalised)
     pairs = n * (n - 1) // 2
-    # A share of s is reached by the k-th pair, k / pairs >= s.
+    # The k-th pair reaches the share s if k / pairs >= s.
     wanted = np.ceil(shares.astype(float) * pairs - 1e-6).astype(int)
-    # In the order of the numbers of pairs; each later one is reached at the same time or later.
+    # Times are found in the order of the number of pairs; a larger number is never reached earlier.
     when, reached = np.zeros(pairs + 1), 0
     for solver in _steps(beta, n, mask, unnormalised, np.inf):
         count = int(np.sum(solver.y >= gamma))
@@ -165,7 +166,7 @@ def orthogonal_time(
             reached = count
         if reached >= wanted.max(initial=0):
             return when[wanted]
-    # A solver of tokens that do not move comes to infinity in few steps.
+    # If no token moves, the solver reaches infinite time in few steps.
     raise RuntimeError(
         f"the cosines of {n} orthogonal tokens stay below {gamma:g} for ever: the mask keeps tokens apart."
     )
@@ -189,7 +190,7 @@ def _rate(beta: float, n: int, mask: AbstractMask, unnormalised: bool) -> _Rate:
         g = np.zeros((n, n))
         g[places] = upper
         g = g + g.T + ones
-        # e^{beta (g - 1)} does not overflow where a step has taken a cosine beyond 1.
+        # e^{beta (g - 1)} does not overflow if a step has taken a cosine slightly beyond 1.
         weights = np.where(permitted, np.exp(beta * (g - 1)), 0.0)
         weights = weights * (np.exp(beta) / many) if unnormalised else weights / weights.sum(axis=1, keepdims=True)
         pulled = weights @ g
@@ -203,7 +204,7 @@ def _steps(beta: float, n: int, mask: AbstractMask, unnormalised: bool, end: flo
     """The solver after each of its steps, from orthogonal tokens to the time `end`."""
     if end == 0:
         return
-    from scipy.integrate import LSODA  # here, since its import takes as long as a small run
+    from scipy.integrate import LSODA  # imported here, because the import takes as long as a small run
 
     rate, start = _rate(beta, n, mask, unnormalised), np.zeros(n * (n - 1) // 2)
     first = min(1e-3 / (1 + np.exp(beta) * unnormalised), end)

@@ -10,16 +10,15 @@ from .._precision import at_least_single
 
 
 def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
-    r"""How many singular values of the matrix of tokens exceed `tolerance` times the largest.
+    r"""The number of singular values of the matrix of tokens above `tolerance` times the largest.
 
-    Unchanged if all tokens are rotated, or all rescaled. Tokens that have merged into k clusters in general position
-    have rank min(k, d).
+    The rank is invariant under a rotation or a rescaling of all tokens. Tokens that have merged into k clusters in
+    general position have rank min(k, d).
 
     **Arguments:**
 
     - `x`: Tokens, one per row; their mean is not subtracted.
-    - `tolerance`: The relative threshold, positive; it has no default, since the rank is a property of it. May be
-      traced.
+    - `tolerance`: The relative threshold, positive, which defines the rank and has no default. May be traced.
 
     **Returns:**
 
@@ -31,11 +30,11 @@ def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
 
     ??? cite "Source"
 
-        Dong, Cordonnier and Loukas, *Attention is not all you need* (2103.03404), study its collapse.
+        Dong, Cordonnier and Loukas, *Attention is not all you need* (2103.03404), on the collapse of the rank.
     """
     x = check_tokens(x)
     tolerance = check_scalar(tolerance, "tolerance", x.dtype, above=0, remedy="pass a number above zero")
-    # In decreasing order; of a cloud of zeros none exceeds zero.
+    # Singular values are in decreasing order; for a cloud of zeros none exceeds zero.
     singular = _singular_values(x)
     return unless_finite(singular, jnp.sum(singular > tolerance * singular[0]))
 
@@ -43,8 +42,9 @@ def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
 def effective_rank(x: Tokens) -> Scalar:
     r"""$\exp\big(-\sum_k p_k\log p_k\big)$ with $p_k = \sigma_k/\sum_l\sigma_l$ the normalised singular values.
 
-    A rank without a threshold: between 1 and `rank`, equal to it if the non-zero singular values are equal. Unchanged
-    if all tokens are rotated, or all rescaled. Differentiable; singular values that are exactly zero get no gradient.
+    This rank needs no threshold: it is between 1 and `rank`, and equal to `rank` if the non-zero singular values are
+    equal. It is invariant under a rotation or a rescaling of all tokens. Differentiable; singular values that are
+    exactly zero get no gradient.
 
     **Arguments:**
 
@@ -63,10 +63,10 @@ def effective_rank(x: Tokens) -> Scalar:
         Roy and Vetterli, *The effective rank: a measure of effective dimensionality* (EUSIPCO 2007).
     """
     singular = _singular_values(check_tokens(x))
-    # Both `where` keep derivatives finite where a singular value, or all of them, are zero.
+    # The substituted ones keep derivatives finite where a singular value, or all of them, are zero.
     total = jnp.sum(singular)
     shares = singular / jnp.where(total > 0, total, jnp.ones_like(total))
-    # 0 log 0 = 0: one in the place of zero, whose logarithm would be minus infinity.
+    # 0 log 0 = 0: zero is replaced by one, because its logarithm would be minus infinity.
     logs = jnp.log(jnp.where(shares == 0, jnp.ones_like(shares), shares))
     return jnp.where(total == 0, jnp.zeros_like(total), jnp.exp(-jnp.sum(shares * logs)))
 

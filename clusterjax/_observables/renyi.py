@@ -1,7 +1,7 @@
-"""Rényi centres: tokens far from those before them, around which causal attention forms clusters.
+"""Rényi centres: tokens far from all earlier centres, around which causal attention forms clusters.
 
-Angles are compared as chords, |x - y| = 2 sin(angle / 2), which is accurate for small angles. Greedy centres take one
-round for each centre: the first token that no centre covers is the next one.
+Angles are compared as chords, |x - y| = 2 sin(angle / 2), which is accurate for small angles. The greedy algorithm
+takes one round per centre: the first token that no centre covers becomes the next centre.
 """
 
 import math
@@ -19,13 +19,12 @@ from ._pairs import check_nonzero_rows, map_pair_rows, scaled_square_distances
 
 
 def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False) -> Bool[Array, " n"]:
-    """Which tokens lie at an angle of more than `separation` from every centre before them.
+    """Marks tokens that lie at an angle of more than `separation` from every earlier centre.
 
-    The first token is always a centre. Centres are pairwise more than `separation` apart, and each other token is
-    within it of an earlier centre. A strong centre is that far from every token before it, centre or not, so that
-    strong centres are centres. The order of the tokens matters; the distance is the geodesic one of the sphere. The
-    cost is n d operations for each centre, and n^2 d in blocks of rows if `strong`; works under `jax.jit` and
-    `jax.vmap`.
+    The first token is always a centre. Any two centres are more than `separation` apart, and every other token is
+    within `separation` of an earlier centre. A strong centre is that far from every earlier token, so that strong
+    centres are centres. The order of the tokens matters; the distance is the geodesic distance of the sphere. The cost
+    is n d operations for each centre, and n^2 d in blocks of rows if `strong`; works under `jax.jit` and `jax.vmap`.
 
     !!! example
 
@@ -43,11 +42,11 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
 
     - `x`: Tokens, one per row, none of them zero; only their directions count.
     - `separation`: An angle in radians, in (0, pi]; the papers take a multiple of `beta ** -0.5`. May be traced.
-    - `strong`: Whether to ask for strong centres.
+    - `strong`: True to return strong centres.
 
     **Returns:**
 
-    One boolean for each token; False for a traced one that is not finite.
+    One boolean for each token; False for a traced token that is not finite.
 
     **Raises:**
 
@@ -59,7 +58,7 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
     """
     x = check_nonzero_rows(check_tokens(x))
     separation = _check_separation(separation, x.dtype)
-    # A token that is not finite is near none, which alone would make it a centre.
+    # A token that is not finite is near no token, and would therefore count as a centre.
     finite = jnp.all(jnp.isfinite(x), axis=1)
     return (_strong if check_flag(strong, "strong") else _greedy)(normalise(x), 0.5 / jnp.sin(separation / 2)) & finite
 
@@ -67,15 +66,15 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
 def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) -> Scalar:
     r"""$\frac{1 - (1-p)^n}{p}$: the mean number of strong centres among $n$ independent uniform tokens.
 
-    $p = \frac12 I_{\sin^2\delta}(\frac{d-1}{2}, \frac12)$ is the share of the sphere within the angle $\delta$ of a
-    point, here for $\delta \le \pi/2$. For infinite n it is $1/p$: $\pi/\delta$ for d = 2 and
-    $1/\sin^2(\delta/2)$ for d = 3, where the paper prints a third of that.
+    $p = \frac12 I_{\sin^2\delta}(\frac{d-1}{2}, \frac12)$ is, for $\delta \le \pi/2$, the fraction of the sphere within
+    the angle $\delta$ of a point. For infinite n the number is $1/p$: $\pi/\delta$ for d = 2 and $1/\sin^2(\delta/2)$
+    for d = 3, where the paper prints a third of that.
 
     **Arguments:**
 
     - `separation`: The angle $\delta$ in radians, in (0, pi]. May be traced.
     - `n`: The number of tokens, or `math.inf`.
-    - `d`: Their dimension.
+    - `d`: The dimension of the tokens.
 
     **Returns:**
 
@@ -87,30 +86,30 @@ def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) 
 
     ??? cite "Source"
 
-        Karagodin, Polyanskiy and Rigollet, *Clustering in causal attention masking* (2411.04990), Lemma C.1,
-        here for finite n too and with d = 3 corrected.
+        Karagodin, Polyanskiy and Rigollet, *Clustering in causal attention masking* (2411.04990), Lemma C.1, extended
+        here to finite n, and corrected for d = 3.
     """
     d = check_integer(d, "d", remedy="pass the dimension of the tokens")
     if not (isinstance(n, float) and n == math.inf):
         n = check_integer(n, "n", remedy="pass the number of tokens, or math.inf")
     separation = _check_separation(separation, None)
     if d == 1:
-        # The sphere is two points; only the whole circle of angles reaches the other one.
+        # The sphere consists of two points, and only the angle pi reaches the other point.
         share = jnp.where(separation < math.pi, 0.5, 1.0).astype(separation.dtype)
     else:
         a = jnp.asarray((d - 1) / 2, separation.dtype)
-        # The share of the cap within min(angle, pi - angle); beyond pi / 2 it is the complement.
+        # The fraction of the cap within min(angle, pi - angle); beyond pi / 2 its complement is taken.
         half = jax.scipy.special.betainc(a, jnp.asarray(0.5, separation.dtype), jnp.square(jnp.sin(separation))) / 2
         share = jnp.where(separation <= math.pi / 2, half, 1 - half)
     if n == math.inf:
         return 1 / share
-    # 1 - (1 - p)^n without cancellation for small p.
+    # This form of 1 - (1 - p)^n avoids cancellation for small p.
     return -jnp.expm1(n * jnp.log1p(-share)) / share
 
 
 def _check_separation(separation: Any, dtype: Any) -> Float[Array, ""]:
     array = check_scalar(separation, "separation", dtype, above=0, remedy="pass a number above zero")
-    # In single precision pi itself rounds up.
+    # The bound has a tolerance, because pi rounds up in single precision.
     if is_concrete(array) and float(np.asarray(array)) > np.pi * (1 + 1e-6):
         raise ValueError(f"separation must be an angle of at most pi, but it is {array}; give it in radians.")
     return array
@@ -120,7 +119,7 @@ def _check_separation(separation: Any, dtype: Any) -> Float[Array, ""]:
 def _strong(unit: Tokens, scale: Float[Array, ""]) -> Bool[Array, " n"]:
     n, d = unit.shape
 
-    # Near any earlier token, centre or not.
+    # A strong centre is near no earlier token, whether that token is a centre or not.
     def block(rows, index):
         near = scaled_square_distances(rows, unit, scale) <= 1
         return ~jnp.any(near & (jnp.arange(n)[None, :] < index[:, None]), axis=1)
@@ -130,13 +129,13 @@ def _strong(unit: Tokens, scale: Float[Array, ""]) -> Bool[Array, " n"]:
 
 @jax.jit
 def _greedy(unit: Tokens, scale: Float[Array, ""]) -> Bool[Array, " n"]:
-    # The first token that no centre covers is the next centre: one round for each centre, not for each token.
+    # The first token that no centre covers is the next centre, so that a round is spent per centre, not per token.
     def add(state):
         centres, covered = state
-        # The first False: argmin of booleans.
+        # `argmin` of booleans finds the first False.
         first = jnp.argmin(covered)
         near = scaled_square_distances(unit[first][None], unit, scale)[0] <= 1
-        # It covers itself whatever rounding, or NaN, makes of its distance to itself: the loop ends.
+        # A centre covers itself whatever rounding, or NaN, does to its distance to itself, so that the loop ends.
         return centres.at[first].set(True), (covered | near).at[first].set(True)
 
     start = jnp.zeros(unit.shape[0], dtype=bool)

@@ -1,7 +1,7 @@
 """Cosines of all pairs of tokens, their histogram, and the fraction of close pairs.
 
-Pairs are taken in blocks of rows. Invariants: counts are of ordered pairs i != j, or of i < j, never of the diagonal,
-and exact; a token that is not finite makes the result NaN.
+Pairs are processed in blocks of rows. Invariants: counts are exact and cover ordered pairs i != j, or pairs i < j, but
+never the diagonal; a token that is not finite makes the result NaN.
 """
 
 from functools import partial
@@ -20,14 +20,14 @@ from .._misc import is_concrete, matmul, normalise
 from ._pairs import check_nonzero_rows, map_pair_rows
 
 
-# The index of a bin is an int32, and there is one bin more than is returned.
+# Bins have int32 indices, and one additional bin is used internally.
 _MOST_BINS = 2**31 - 2
 
 
 def pairwise_cosine(x: Tokens) -> Float[Array, "n n"]:
     r"""$\langle x_i, x_j\rangle / (|x_i||x_j|)$ for every pair.
 
-    Symmetric to rounding, never outside [-1, 1], and unchanged if tokens are rescaled or all rotated.
+    Symmetric to rounding, never outside [-1, 1], and invariant under a rescaling of tokens or a rotation of all tokens.
 
     **Arguments:**
 
@@ -43,8 +43,8 @@ def pairwise_cosine(x: Tokens) -> Float[Array, "n n"]:
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), whose histograms of ALBERT's
-        layers are of these numbers.
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), whose histograms of the layers of
+        ALBERT show these numbers.
     """
     unit = normalise(check_nonzero_rows(check_tokens(x)))
     return jnp.clip(matmul(unit, unit.T), -1, 1)
@@ -55,9 +55,9 @@ def cosine_histogram(
 ) -> tuple[Float[Array, " bins"], Float[Array, " edges"]]:
     """The density of the cosines of the pairs i < j, and the edges of its bins.
 
-    It integrates to one over the edges. The diagonal is left out: the papers' code counts it, which puts a spike of
-    mass 1/n at similarity one in every layer. Bins hold their left edge, and the last one its right edge too, as in
-    `numpy.histogram`; pairs beyond the edges are not counted. Rows are taken in blocks.
+    The density integrates to one over the edges. The diagonal is left out; the code of the papers includes it, which
+    adds a spike of mass 1/n at similarity one in every layer. A bin contains its left edge, and the last bin also its
+    right edge, as in `numpy.histogram`; pairs beyond the edges are not counted. Rows are processed in blocks.
 
     !!! example
 
@@ -87,22 +87,22 @@ def cosine_histogram(
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), and Peat, *Clustering in
-        Transformers*, Figure 1. Without the diagonal here.
+        Transformers*, Figure 1. Here the diagonal is left out.
     """
     x = check_nonzero_rows(check_tokens(x, min_tokens=2))
     return _histogram(normalise(x), check_edges(bins, x.dtype), equal=np.ndim(bins) == 0)
 
 
 def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
-    r"""The fraction of ordered pairs $i \ne j$ with $\langle x_i, x_j\rangle > $ `cosine`, tokens normalised.
+    r"""The fraction of ordered pairs $i \ne j$ with $\langle x_i, x_j\rangle > $ `cosine`, for normalised tokens.
 
-    One when all tokens point the same way, zero when no two do. The phase diagrams of the papers are maps of it, with
-    the threshold 0.999.
+    The fraction is one if all tokens have one direction, and zero if no two are close. The phase diagrams of the papers
+    show this fraction with the threshold 0.999.
 
     **Arguments:**
 
     - `x`: At least two tokens, one per row, none of them zero.
-    - `cosine`: The threshold; it has no default, since the fraction is a property of it. May be traced.
+    - `cosine`: The threshold, which defines the fraction and has no default. May be traced.
 
     **Returns:**
 
@@ -132,7 +132,7 @@ def check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
             bins = check_integer(bins, "bins", most=_MOST_BINS)
         except ValueError:
             raise ValueError(f"bins {rule}, but it is {shown(bins)}; pass 100, say.") from None
-        # The edges, the density, and the counts of at least two rows of pairs.
+        # The memory holds the edges, the density, and the counts of at least two rows of pairs.
         num_bytes = 2 * bins * (jnp.dtype(dtype).itemsize + 4)
         check_room(bins, "bins", num_bytes, "the bins and their counts", remedy="pass 100, say")
         return jnp.linspace(-1, 1, bins + 1, dtype=dtype)
@@ -148,21 +148,21 @@ def _histogram(
 ) -> tuple[Float[Array, " bins"], Float[Array, " edges"]]:
     n, num_bins = unit.shape[0], edges.shape[0] - 1
 
-    # Clipped, so that rounding takes no pair out of [-1, 1] and out of the bins.
+    # Cosines are clipped, so that rounding moves no pair out of [-1, 1] and out of the bins.
     def block(rows, index):
         cosines = jnp.clip(matmul(rows, unit.T), -1, 1)
         which = (among_equal if equal else among)(edges, cosines)
         # The last bin is closed on both sides.
         which = jnp.where(cosines == edges[-1], num_bins - 1, which)
         counted = (index[:, None] < jnp.arange(n)[None, :]) & (which >= 0) & (which < num_bins)
-        # One more bin takes what is not counted, and is dropped.
+        # An additional bin takes the pairs that are not counted, and is dropped.
         which = jnp.where(counted, which, num_bins)
         counts = jnp.zeros((rows.shape[0], num_bins + 1), dtype=jnp.int32)
-        # One scatter a row: no two rows of a block write to the same entry.
+        # The scatter is separate for each row, so that no two rows of a block write to one entry.
         counts = counts.at[jnp.arange(rows.shape[0])[:, None], which].add(1)
         return counts[:, :-1].astype(unit.dtype)
 
-    # A row's counts are exact; their sum is taken as floats, since n^2 / 2 pairs may exceed an int32.
+    # The counts of a row are exact; their sum is in floats, because n^2 / 2 pairs may exceed an int32.
     counts = jnp.sum(map_pair_rows(block, unit), axis=0)
     total = jnp.maximum(jnp.sum(counts), 1)
     return jnp.where(jnp.all(jnp.isfinite(unit)), counts / total / jnp.diff(edges), jnp.nan), edges
@@ -174,7 +174,7 @@ def among(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int
 
 
 def among_equal(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int[Array, "rows n"]:
-    """The same for equal bins of [-1, 1], without a search: the computed bin may be off by one, which is corrected."""
+    """As `among`, for equal bins of [-1, 1] without a search: the computed bin may be off by one, and is corrected."""
     num_bins = edges.shape[0] - 1
     guess = jnp.clip(jnp.floor((cosines + 1) * (num_bins / 2)).astype(jnp.int32), 0, num_bins - 1)
     guess = jnp.where(cosines < edges[guess], guess - 1, guess)
@@ -184,7 +184,7 @@ def among_equal(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) 
 @jax.jit
 def close_fraction(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
     """`close_pairs_fraction` of unit tokens."""
-    # The rule for batches is for small systems on a CPU: see `map_systems_last`.
+    # The batching rule serves small systems on a CPU: see `map_systems_last`.
     if jax.default_backend() != "cpu" or unit.shape[1] > FEW_DIMENSIONS:
         return _close_fraction_of_one(unit, cosine)
     return call_with_rule(_close_fraction_of_one, _close_fraction_of_batch, unit, cosine)
@@ -196,7 +196,7 @@ def _close_fraction_of_one(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
     def block(rows, index):
         cosines = matmul(rows, unit.T)
         close = (cosines > cosine) & (index[:, None] != jnp.arange(n)[None, :])
-        # Comparisons with NaN are False: such a pair would count as not close.
+        # Comparisons with NaN are False, so that such a pair would count as not close.
         unknown = jnp.isnan(jnp.sum(cosines, axis=1))
         return jnp.where(unknown, jnp.nan, jnp.sum(close, axis=1).astype(unit.dtype))
 
@@ -204,7 +204,7 @@ def _close_fraction_of_one(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
 
 
 def _close_fraction_of_batch(batched: Any, unit: Any, cosine: Any) -> Float[Array, " systems"]:
-    # The kernel for batches has one threshold for all clouds.
+    # The kernel for batches takes a single threshold for all clouds.
     if not batched[0] or batched[1]:
         return jax.vmap(_close_fraction_of_one, [0 if is_batched else None for is_batched in batched])(unit, cosine)
     n, d = unit.shape[1:]
@@ -213,7 +213,7 @@ def _close_fraction_of_batch(batched: Any, unit: Any, cosine: Any) -> Float[Arra
         token = [unit[:, k] for k in range(d)]
 
         def block(rows, index):
-            # (rows, n, systems), written out over the coordinates.
+            # `cosines` is (rows, n, systems), a sum written out over the coordinates.
             cosines: Any = sum(rows[:, k, None] * token[k][None] for k in range(d))
             close = (cosines > cosine) & (index[:, None] != jnp.arange(n)[None, :])[:, :, None]
             return jnp.sum(close.astype(unit.dtype), axis=1)

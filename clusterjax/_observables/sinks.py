@@ -1,5 +1,4 @@
-"""Attention sinks: tokens that receive more attention than their share, and what uniform causal attention gives
-them."""
+"""Attention sinks: tokens that receive more attention than under uniform causal attention."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,13 +13,13 @@ from ._pairs import check_square
 def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Float[Array, " n"]:
     r"""$\frac{1}{n-1}\sum_{i\ne j} w_{ij}$: the mean weight that the other tokens give to token $j$.
 
-    Between 0 and 1 if the rows are probabilities. Under a causal mask early tokens receive more even when nobody
-    prefers them: compare with `uniform_causal_sink`. A lone token has no others, and its mass is 0.
+    The mass is between 0 and 1 if the rows are probabilities. Under a causal mask early tokens receive more even
+    without any preference: compare with `uniform_causal_sink`. A single token has mass 0, because there are no others.
 
     **Arguments:**
 
     - `weights`: The attention matrix; row i attends to column j.
-    - `include_self`: Whether to count the diagonal too, and divide by n.
+    - `include_self`: True to include the diagonal, and divide by n.
 
     **Returns:**
 
@@ -43,7 +42,7 @@ def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Fl
     n = weights.shape[0]
     if include_self:
         return jnp.mean(weights, axis=0)
-    # The diagonal set to zero: subtracting it from the column sums would cancel.
+    # The diagonal is set to zero, because subtracting it from the column sums would cancel.
     others = jnp.where(jnp.eye(n, dtype=bool), jnp.zeros_like(weights), weights)
     return jnp.sum(others, axis=0) / max(n - 1, 1)
 
@@ -51,13 +50,14 @@ def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Fl
 def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: DTypeLike | None = None) -> Float[Array, " n"]:
     r"""$\frac{H_n - H_j}{n-1}$, the `sink_mass` of token $j = 1, \dots, n$ when causal attention is uniform.
 
-    Row i is then 1/i on its first i tokens, as at consensus. $H_j$ are the harmonic numbers. With `include_self` it is
-    $\frac{H_n - H_{j-1}}{n}$, which for the first token is $H_n/n$: 0.0741 at n = 64. Only what exceeds this is a sink.
+    Row i then has the weight 1/i on its first i tokens, as at consensus. $H_j$ are the harmonic numbers. With
+    `include_self` the mass is $\frac{H_n - H_{j-1}}{n}$, for the first token $H_n/n$: 0.0741 at n = 64. Only mass above
+    this value indicates a sink.
 
     **Arguments:**
 
     - `n`: The number of tokens.
-    - `include_self`: As for `sink_mass`: the two must agree for a comparison.
+    - `include_self`: As for `sink_mass`; a comparison requires equal values.
     - `dtype`: The dtype of the result; None means JAX's default float.
 
     **Returns:**
@@ -71,7 +71,7 @@ def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: DTypeLike 
     n = check_integer(n, "n", remedy="pass the number of tokens")
     include_self, dtype = check_flag(include_self, "include_self"), check_float_dtype(dtype)
     check_room(n, "n", 40 * n, "the sums for n tokens", longest=n, remedy="ask for fewer tokens")
-    # Summed from the small end, in double precision, on the host: tails[j] = 1/(j+1) + ... + 1/n.
+    # Sums start with the smallest terms, in double precision, on the host: tails[j] = 1/(j+1) + ... + 1/n.
     tails = np.cumsum(1 / np.arange(n, 0, -1))[::-1]
     mass = tails / n if include_self else np.append(tails[1:], 0.0) / max(n - 1, 1)
     return jnp.asarray(mass, dtype=dtype or jnp.result_type(float))

@@ -13,7 +13,8 @@ from .._misc import is_concrete
 def spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Complex[np.ndarray, " d"]:
     """The eigenvalues of a real square matrix, by decreasing real part, then by decreasing imaginary part.
 
-    The long-time behaviour of tokens hangs on them: on the largest real part of V and on its multiplicity. A matrix
+    The long-time behaviour of tokens depends on the largest real part of an eigenvalue of V and on its multiplicity. An
+    exactly symmetric matrix gives exactly real eigenvalues. Computed by NumPy in double precision, on the host.
     that is exactly symmetric gets exactly real eigenvalues. Computed by NumPy in double precision, on the host.
 
     **Arguments:**
@@ -31,7 +32,7 @@ def spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Complex[np.ndarray, " 
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), whose theorems are
-        sorted by the spectrum of V.
+        classified by the spectrum of V.
     """
     return _sorted(_check_matrix(matrix, "matrix", square=True), _complex_dtype(matrix))
 
@@ -41,8 +42,8 @@ def product_spectrum(
 ) -> Complex[np.ndarray, " rank"]:
     """The eigenvalues of `left @ right` that need not be zero, from the smaller of the two products.
 
-    `left @ right`, (d, d), and `right @ left`, (k, k), have the same non-zero eigenvalues, with multiplicities. A
-    head's value-output operator of d = 2048 and k = 128 takes milliseconds in place of many seconds.
+    `left @ right`, (d, d), and `right @ left`, (k, k), have equal non-zero eigenvalues, with multiplicities. The
+    value-output operator of a head with d = 2048 and k = 128 takes milliseconds instead of many seconds.
 
     **Arguments:**
 
@@ -51,7 +52,7 @@ def product_spectrum(
 
     **Returns:**
 
-    min(k, d) eigenvalues, sorted and typed as in `spectrum`; the other d - k, if k < d, are zero.
+    min(k, d) eigenvalues, sorted and typed as in `spectrum`; the remaining d - k, if k < d, are zero.
 
     **Raises:**
 
@@ -67,7 +68,7 @@ def product_spectrum(
             f"left and right must have the shapes (d, k) and (k, d), but they are {factors[0].shape} and "
             f"{factors[1].shape}; transpose one of them."
         )
-    # The smaller of the two products, d x d or k x k.
+    # The product of smaller size, d x d or k x k, is computed.
     first, second = factors if factors[0].shape[0] <= factors[0].shape[1] else factors[::-1]
     return _sorted(first @ second, np.result_type(_complex_dtype(left), _complex_dtype(right)))
 
@@ -75,8 +76,8 @@ def product_spectrum(
 def symmetric_part_spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
     r"""The eigenvalues of $(B + B^\top)/2$, in decreasing order.
 
-    They are what the quadratic form $\langle x, Bx\rangle$ sees of $B = Q^\top K$: all positive if every token
-    attends to itself more than to its opposite. Computed by NumPy in double precision, on the host.
+    These eigenvalues determine the quadratic form $\langle x, Bx\rangle$ of $B = Q^\top K$: all are positive if every
+    token attends to itself more than to its opposite. Computed by NumPy in double precision, on the host.
 
     **Arguments:**
 
@@ -93,7 +94,7 @@ def symmetric_part_spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Float[n
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), the code of its
-        figures of ALBERT's heads.
+        figures of the heads of ALBERT.
     """
     array = _check_matrix(matrix, "matrix", square=True)
     values = np.linalg.eigvalsh((array + array.T) / 2)[::-1]
@@ -103,13 +104,13 @@ def symmetric_part_spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Float[n
 def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
     r"""$\sqrt d\,\|\tfrac12(B + B^\top)\|_F$: the inverse temperature of a trained head.
 
-    Tokens after layer normalisation have length $\sqrt d$. Written with unit tokens, and with $B$ scaled to the
-    Frobenius norm of the identity, the logits are this number times $\langle x_i, \hat B x_j\rangle$: if
-    $B = \beta I/d$, it is $\beta$.
+    Tokens after layer normalisation have norm $\sqrt d$. In terms of unit tokens, and of $\hat B$, which is $B$ scaled
+    to the Frobenius norm of the identity, the logits are this number times $\langle x_i, \hat B x_j\rangle$; for
+    $B = \beta I/d$ the number is $\beta$.
 
     **Arguments:**
 
-    - `query_key`: $B = Q^\top K$ of one head, its factor $1/\sqrt{d_k}$ included; not traced.
+    - `query_key`: $B = Q^\top K$ of one head, including its factor $1/\sqrt{d_k}$; not traced.
 
     **Returns:**
 
@@ -122,11 +123,11 @@ def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), the code of its
-        figures of ALBERT's heads.
+        figures of the heads of ALBERT.
     """
     # The antisymmetric part of B does not contribute to <x, B x>.
     array = _check_matrix(query_key, "query_key", square=True)
-    # The largest entry is taken out of the norm: its square may be more than float64 holds.
+    # The largest entry is factored out of the norm, because its square may overflow in float64.
     symmetric = array / 2 + array.T / 2
     largest = float(np.max(np.abs(symmetric)))
     return largest * (math.sqrt(array.shape[0]) * float(np.linalg.norm(symmetric / (largest or 1.0))))
@@ -144,7 +145,7 @@ def _check_matrix(matrix: Any, name: str, *, square: bool = False) -> np.ndarray
         raise ValueError(f"{name} must be {wanted}, but its shape is {array.shape}; pass one head at a time.")
     if np.iscomplexobj(array):
         raise ValueError(f"{name} must be real, but its dtype is {array.dtype}; pass its real part.")
-    # bfloat16 and float16 too, for which LAPACK has no routines.
+    # LAPACK has no routines for bfloat16 and float16.
     array = array.astype(np.float64)
     if not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be finite, but it holds a NaN or an infinity; mend that entry.")
@@ -159,5 +160,5 @@ def _sorted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     # `eigvalsh` gives exactly real eigenvalues; `eigvals` leaves imaginary parts of the size of rounding errors.
     symmetric = np.array_equal(array, array.T)
     values = (np.linalg.eigvalsh(array) if symmetric else np.linalg.eigvals(array)).astype(np.complex128)
-    # The last key is the primary one.
+    # `lexsort` sorts by the last key first.
     return values[np.lexsort((-values.imag, -values.real))].astype(dtype)

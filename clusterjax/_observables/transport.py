@@ -1,14 +1,14 @@
-r"""The Wasserstein distance between two clouds of tokens: how far mass must be carried to turn one into the other.
+r"""The Wasserstein distance between two clouds of tokens: the least cost of transporting the mass of one to the other.
 
-**Algorithm.** $W_p^p = \min\sum_{ij}\pi_{ij}\,d(x_i, y_j)^p$ over the couplings $\pi$ of the masses. With as many equal
-masses on either side it is an assignment (`scipy.optimize.linear_sum_assignment`, a Jonker-Volgenant algorithm); with
-other masses a linear programme (`scipy.optimize.linprog`, HiGHS). On the line an optimal coupling is monotone, so that
-sorting suffices. On the circle it is monotone on the line that covers it: the cost is a convex function of the mass by
-which one quantile function is shifted against the other, whose minimum is found by golden section.
+**Algorithm.** $W_p^p = \min\sum_{ij}\pi_{ij}\,d(x_i, y_j)^p$ over the couplings $\pi$ of the masses. Equal numbers of
+equal masses give an assignment problem (`scipy.optimize.linear_sum_assignment`, a Jonker-Volgenant algorithm); other
+masses use successive shortest augmenting paths. On the line an optimal coupling is monotone, so that sorting suffices.
+On the circle it is monotone on the covering line: the cost is a convex function of the mass by which one quantile
+function is shifted against the other, and golden section finds its minimum.
 
 **Reference.** Peyre and Cuturi, *Computational Optimal Transport*, 2019, sections 2.2, 2.6 and 3; Rabin, Delon and
-Gousseau, *Transportation distances on the circle*, 2011. **Invariants.** A metric on clouds of the same mass; no
-smaller than the distance of the means in Euclidean space.
+Gousseau, *Transportation distances on the circle*, 2011. **Invariants.** The distance is a metric on clouds of equal
+mass, and in Euclidean space at least the distance of the means.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from .._custom_types import Masses, Numbers, Tokens
 from .._space import AbstractSpace, Euclidean, Sphere
 
 
-# Entries of the matrix of distances; more take more memory and time than a host function should.
+# The largest number of distances: more would take more memory and time than a host function should.
 _MOST = 2**26
 _MOST_WEIGHTED = 2**20
-# Golden section: halvings of the bracket to the root of what doubles can tell.
+# The number of steps of golden section, which shrink the bracket to the resolution of doubles.
 _SECTIONS = 90
-# The size of coordinates whose differences, and the norms of these, are finite.
+# The largest size of coordinates whose differences, and their norms, are finite.
 _LARGEST = 1e300
 
 
@@ -40,11 +40,11 @@ def wasserstein(
     space: AbstractSpace = Sphere(),
     masses: tuple[Masses | Numbers, Masses | Numbers] | None = None,
 ) -> float:
-    r"""$W_p(\mu, \nu) = \min_\pi\left(\sum_{ij}\pi_{ij}\,d(x_i, y_j)^p\right)^{1/p}$, d the distance along the space.
+    r"""$W_p(\mu, \nu) = \min_\pi\left(\sum_{ij}\pi_{ij}\,d(x_i, y_j)^p\right)^{1/p}$, with d the distance in the space.
 
     A host function, exact to the rounding of tokens and masses: by sorting on the line and on the circle, by an
-    assignment for equal masses, by shortest augmenting paths for others. A share of the mass that is of the size of
-    rounding is not carried.
+    assignment for equal masses, and by shortest augmenting paths for other masses. A mass of the size of the rounding
+    error is not transported.
 
     !!! example
 
@@ -58,9 +58,9 @@ def wasserstein(
     **Arguments:**
 
     - `x`, `y`: Tokens, (n, d) and (m, d).
-    - `p`: At least 1.
+    - `p`: The exponent, from 1 to 64.
     - `space`: `Sphere()`, whose distance is the angle, or `Euclidean()`.
-    - `masses`: Those of both, (n,) and (m,), each brought to the sum one; None is equal ones.
+    - `masses`: The masses of x and of y, (n,) and (m,), each divided by its sum; None means equal masses.
 
     **Returns:**
 
@@ -68,8 +68,8 @@ def wasserstein(
 
     **Raises:**
 
-    - `ValueError` for tokens that do not fit each other, masses that do not fit them, p below 1, or more pairs than are
-        solved: 2^26 of equal numbers of equal masses, 2^20 of others, but on the line and on the circle.
+    - `ValueError` for clouds of different dimensions, masses that do not fit the clouds, p out of range, or too many
+        pairs: 2^26 for equal numbers of equal masses, 2^20 for others, without a limit on the line and on the circle.
 
     ??? cite "Source"
 
@@ -96,7 +96,7 @@ def wasserstein(
 
 
 def _host(cloud: Any, name: str, sphere: bool) -> NDArray:
-    """Tokens on the host, in double precision, of unit length on the sphere."""
+    """Tokens on the host, in double precision, normalised on the sphere."""
     check_concrete(cloud, name)
     points = check_host_array(cloud, name, shape=("n", "d"), remedy="pass tokens (n, d)")
     if not points.size:
@@ -112,7 +112,7 @@ def _host(cloud: Any, name: str, sphere: bool) -> NDArray:
 
 
 def _shares(masses: Any, points: list[NDArray]) -> tuple[NDArray, NDArray]:
-    """The masses of both, each times the sum of the other: the sums are equal, without rounding if masses are whole."""
+    """The masses of both clouds, each times the sum of the other, so that whole masses have exactly equal sums."""
     if masses is None:
         masses = tuple(np.ones(len(one)) for one in points)
     if not isinstance(masses, tuple | list) or len(masses) != 2:
@@ -123,27 +123,27 @@ def _shares(masses: Any, points: list[NDArray]) -> tuple[NDArray, NDArray]:
         one = check_host_array(given, "masses", shape=(len(cloud),), remedy="pass one a token")
         if np.any(one < 0) or not one.sum() > 0:
             raise refusal("masses", "be not negative and not all zero", "they are not", "pass weights of tokens")
-        found.append(np.ldexp(one, -np.frexp(one.max())[1]))  # by a power of two, which rounds nothing
+        found.append(np.ldexp(one, -np.frexp(one.max())[1]))  # the scale by a power of two does not round
     return found[0] * found[1].sum(), found[1] * found[0].sum()
 
 
 def _distances(x: NDArray, y: NDArray, sphere: bool) -> NDArray:
-    """All of them, along the space."""
+    """The distances of all pairs in the space."""
     along = range(x.shape[1])
     norm = lambda sign: reduce(np.hypot, (x[:, None, k] + sign * y[None, :, k] for k in along), np.zeros(()))
-    # The angle between unit vectors, right to rounding at zero and at pi alike (Kahan).
+    # This formula for the angle between unit vectors is accurate both near zero and near pi (Kahan).
     return 2 * np.arctan2(norm(-1), norm(1)) if sphere else norm(-1)
 
 
 def _power_mean(distances: NDArray, shares: NDArray, p: float) -> float:
-    """The p-th root of the mean of p-th powers, the largest distance taken out so that no power is lost."""
+    """The p-th root of the mean of p-th powers, with the largest distance factored out to prevent underflow."""
     largest = distances.max(initial=0.0, where=shares > 0)
     ratios = np.minimum(distances / largest, 1) if largest else distances
     return float(largest * (np.sum(shares * ratios**p) / shares.sum()) ** (1 / p))
 
 
 def _by_pairs(distances: NDArray, p: float, couple: Callable[[NDArray], NDArray]) -> float:
-    """The distance by a coupling of least cost; costs are in a unit in which those of this coupling are not lost."""
+    """The distance by a coupling of least cost, in a unit in which the costs of this coupling do not underflow."""
     unit = distances.max()
     while unit > 0:
         coupling = couple(np.minimum(distances / unit, 1e150 ** (1 / p)) ** p)
@@ -163,10 +163,10 @@ def _assigned(costs: NDArray) -> NDArray:
 
 
 def _coupled(costs: NDArray, first: NDArray, second: NDArray) -> NDArray:
-    """The coupling (n, m) of least cost: the mass of each row goes along shortest paths to columns that have room.
+    """The coupling (n, m) of least cost: the mass of each row moves along shortest paths to columns with room.
 
-    A path may take mass back from the rows that sent it. Reduced costs, less the potentials u and v, are never
-    negative, and zero where mass is carried, so that Dijkstra's algorithm finds these paths.
+    A path may take mass back from the rows that sent it. The reduced costs, after subtraction of the potentials u and
+    v, are never negative, and zero where mass is transported, so that Dijkstra's algorithm finds these paths.
     """
     n, m = costs.shape
     least = _rounding(first, second)
@@ -174,7 +174,7 @@ def _coupled(costs: NDArray, first: NDArray, second: NDArray) -> NDArray:
     u, v = np.zeros(n), costs.min(axis=0)
     for start in range(n):
         while left[start] > least and room.max() > least:
-            # To columns: the lengths of paths, the last row of each. To rows: the same, by the column that mass leaves.
+            # Lengths of paths to columns and rows, with the last row before a column and the last column before a row.
             to_column, last = costs[start] - u[start] - v, np.full(m, start)
             to_row, left_from = np.full(n, np.inf), np.full(n, -1)
             to_row[start] = 0
@@ -209,12 +209,12 @@ def _coupled(costs: NDArray, first: NDArray, second: NDArray) -> NDArray:
 
 
 def _rounding(first: NDArray, second: NDArray) -> float:
-    """By how much sums of masses may be off: less mass is not carried."""
+    """A bound on the rounding error of sums of masses; smaller masses are not transported."""
     return (len(first) + len(second)) * np.finfo(float).eps * first.sum()
 
 
 def _quantiles(first: NDArray, second: NDArray, least: float) -> tuple[NDArray, NDArray]:
-    """The middles of the pieces on which both quantile functions are constant, and their lengths, above `least`."""
+    """The midpoints of the pieces on which both quantile functions are constant, and their lengths, above `least`."""
     cuts = np.unique(np.concatenate([[0.0], first, second]))
     lengths = np.diff(cuts)
     return ((cuts[1:] + cuts[:-1]) / 2)[lengths > least], lengths[lengths > least]
@@ -236,8 +236,8 @@ def _on_the_circle(x: NDArray, y: NDArray, first: NDArray, second: NDArray, p: f
     x, first, y, second = x[order], np.cumsum(first[order]), y[other], np.cumsum(second[other])
 
     def cost(shift: float) -> float:
-        """Of the coupling that is monotone on the line covering the circle, mass `shift` before y's cut."""
-        # The jumps of the shifted quantile function within one turn.
+        """The cost of the coupling that is monotone on the covering line, with mass `shift` before the cut of y."""
+        # The pieces end at the jumps of the shifted quantile function within one turn.
         middles, lengths = _quantiles(first, np.append(np.mod(second + shift, total), total), least)
         from_x = x[np.minimum(np.searchsorted(first, middles), len(x) - 1)]
         turns = np.floor((middles - shift) / total)

@@ -1,4 +1,4 @@
-"""Trained networks, encoders and causal ones: loaded, run, traced layer by layer, and made into particle models."""
+"""Tools for trained encoders and causal networks: loading, running, tracing by layer, conversion to particle models."""
 
 from typing import TYPE_CHECKING
 

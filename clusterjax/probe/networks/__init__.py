@@ -1,1 +1,1 @@
-"""The networks in Flax, all behind one interface: their files, tokenizers, batches, and the pre-training of ALBERT."""
+"""Networks in Flax with a common interface: their files, tokenizers, batches, and the pre-training of ALBERT."""

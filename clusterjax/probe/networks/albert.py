@@ -1,11 +1,11 @@
 """ALBERT in flax.nnx, with the parameter tree of the published `flax_model.msgpack` files.
 
-Embedding of words, positions and token types of size e, a linear map to d, then one group of layers applied `depth`
-times (Lan et al., *ALBERT: a lite BERT*, 1909.11942, Section 3.1). Each layer is attention and feed-forward, with a
-residual connection and a layer norm after each: post-norm, as in BERT.
+Embeddings of words, positions and token types of size e, a linear map to d, then one group of layers applied `depth`
+times (Lan et al., *ALBERT: a lite BERT*, 1909.11942, Section 3.1). Each layer has attention and feed-forward, each with
+a residual connection followed by a layer norm: post-norm, as in BERT.
 
-Invariants: attribute names are those of the checkpoints, since `weights` matches tensors by them; the number of heads
-is no parameter, so the same matrices can be divided into another number; what comes out at padding is zero.
+Invariants: attribute names are those of the checkpoints, because `weights` matches tensors by name; the number of heads
+is not a parameter, so that the same matrices can be divided into another number; the output at padding is zero.
 """
 
 import functools
@@ -39,12 +39,12 @@ from .token_ids import check_ids, check_like, check_mask
 
 @signed
 class Albert(AbstractNetwork):
-    r"""ALBERT: one layer, applied again and again; $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$.
+    r"""ALBERT: one layer applied repeatedly; $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$.
 
-    A is multi-head attention, F the feed-forward, N a layer norm. Padding neither attends nor is attended to, and is
-    zero in what comes out. The layers are applied by one `lax.scan`, so that `depth` costs no compilation. Deeper than
-    trained means the trained sequence of layers again from its first; with one group that is the shared layer applied
-    further. No dropout: the published second versions have none.
+    A is multi-head attention, F the feed-forward, N a layer norm. Padding neither gives nor receives attention, and its
+    output is zero. One `lax.scan` applies the layers, so that compilation does not grow with `depth`. Beyond the
+    trained depth, the trained sequence of layers starts again from its first; with one group, the shared layer is
+    applied further times. There is no dropout, as in the published second versions.
 
     The parameter tree, with i a group, j a layer in it, is
 
@@ -63,20 +63,20 @@ class Albert(AbstractNetwork):
     **Arguments:**
 
     - `sizes`: An `AlbertSizes`.
-    - `rngs`: `nnx.Rngs` of the random weights.
+    - `rngs`: `nnx.Rngs` for the random weights.
 
     **Other arguments:**
 
-    - `depth`: How many times a group is applied; None is the trained `sizes.num_layers`.
-    - `heads`: Heads into which the trained matrices are divided; None is `sizes.num_heads`. Any other number is another
-        network from layer 1 on.
-    - `pooler`, `head`: Whether to have the pooler, and the masked-LM head that `logits` needs.
-    - `dtype`: Of the parameters, and so of everything.
-    - `precision`: Of the matrix products.
+    - `depth`: The number of applications of a group; None selects the trained `sizes.num_layers`.
+    - `heads`: The number of heads into which the trained matrices are divided; None selects `sizes.num_heads`. Another
+        number changes the network from layer 1 on.
+    - `pooler`, `head`: True for a network with the pooler, and with the masked-LM head that `logits` requires.
+    - `dtype`: The dtype of the parameters, and thus of all arrays.
+    - `precision`: The precision of the matrix products.
 
     **Raises:**
 
-    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option is of another kind.
+    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option has a wrong type.
 
     ??? cite "Source"
 
@@ -99,14 +99,14 @@ class Albert(AbstractNetwork):
         precision: Precision = lax.Precision.HIGHEST,
     ):
         check_sizes(sizes, AlbertSizes)
-        # The matrices are (d, d) for any number of heads; only the division of their columns into heads changes.
+        # The matrices are (d, d) for any number of heads, which only changes the division of their columns.
         heads = check_heads(sizes.hidden_size, sizes.num_heads if heads is None else heads, "heads")
         dtype, precision = check_making(rngs, dtype, precision)
         check_weights(sizes, dtype)
         check_flag(pooler, "pooler")
         check_flag(head, "head")
         self.sizes, self.num_heads = sizes, heads
-        self.unroll = 1  # layers in a step of the scan: with all of them derivatives are faster, compiling is slower
+        self.unroll = 1  # layers in a step of the scan; with all layers derivatives are faster, compilation slower
         self.depth = sizes.num_layers if depth is None else check_depth(depth)
         std = init_normal(sizes.spread)
         linear = functools.partial(
@@ -114,13 +114,13 @@ class Albert(AbstractNetwork):
         )
         self.embeddings = _Embeddings(sizes, rngs, dtype)
         self.encoder = _Encoder(sizes, heads, linear, dtype, precision)
-        # None where the checkpoint has no such part, so that the parameter tree is that of the file.
+        # None if the checkpoint lacks the part, so that the parameter tree matches the file.
         self.pooler = linear(sizes.hidden_size, sizes.hidden_size) if pooler else None
         self.predictions = _Predictions(sizes, linear, dtype) if head else None
 
     @property
     def num_layers(self) -> int:
-        """How many layers are applied, each with an attention of its own."""
+        """The number of layers that are applied, each with its own attention."""
         return self.depth * self.sizes.inner_layers
 
     def __call__(
@@ -130,21 +130,21 @@ class Albert(AbstractNetwork):
         token_types: Int[Array, "batch n"] | None = None,
         position_ids: Int[Array, "batch n"] | None = None,
     ) -> Float[Array, "batch n d"]:
-        """The hidden states after the last layer; for those of all layers see `trace`.
+        """The hidden states after the last layer; `trace` returns those of all layers.
 
         **Raises:**
 
-        - `ValueError` if the ids are not those of a batch, or there are more of them than positions.
+        - `ValueError` if the ids do not form a batch, or a text has more tokens than there are positions.
         """
         sizes = self.sizes
-        # int32 whatever came in, so that NumPy's int64 compiles no second program.
+        # Always int32, so that NumPy's int64 does not compile a second program.
         ids = jnp.asarray(check_ids(token_ids, "token_ids", sizes.vocab_size), jnp.int32)
         mask = None if mask is None else check_mask(mask, ids.shape)
         if token_types is not None:
             token_types = check_like(token_types, "token_types", ids.shape, sizes.type_vocab_size, "the token types")
         if position_ids is not None:
             position_ids = check_like(position_ids, "position_ids", ids.shape, sizes.max_positions, "the positions")
-        # A lookup beyond the table does not fail: it gives NaN, and the message would be about hidden states.
+        # A lookup beyond the table gives NaN without an error, and a later message would blame the hidden states.
         elif ids.shape[1] > sizes.max_positions:
             raise refusal(
                 "token_ids", f"hold at most {sizes.max_positions} tokens a text, the positions",
@@ -158,15 +158,15 @@ class Albert(AbstractNetwork):
         token_types: Int[Array, "batch n"] | None = None,
         position_ids: Int[Array, "batch n"] | None = None,
     ) -> Float[Array, "batch n d"]:
-        """The hidden states before the first layer; positions are those of the rows if they are not given."""
+        """The hidden states before the first layer; by default positions are the indices of the columns."""
         return self.encoder.embedding_hidden_mapping_in(self.embeddings(token_ids, token_types, position_ids))
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
-        """The scores of each word of the vocabulary at each place, from the last hidden states.
+        """The scores of all words of the vocabulary at each position, from the last hidden states.
 
         **Raises:**
 
-        - `ValueError` if the network has no masked-LM head, or `hidden` is not of its size.
+        - `ValueError` if the network has no masked-LM head, or `hidden` has another size.
         """
         if self.predictions is None:
             raise ValueError("head must be True for logits, but this network has no masked-LM head; load one that has.")
@@ -176,7 +176,7 @@ class Albert(AbstractNetwork):
     def pool(
         self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"] | None = None
     ) -> Float[Array, "batch d"]:
-        """The pooled first word of each text, from the last hidden states; without a mask that is the first row.
+        """The pooled first word of each text, from the last hidden states; without a mask, the first row is pooled.
 
         **Raises:**
 
@@ -187,60 +187,60 @@ class Albert(AbstractNetwork):
         return jnp.tanh(self.pooler(first_word(hidden, mask)))
 
     def position_bias(self, n: int) -> None:
-        """None: the positions of ALBERT are in its embedding."""
+        """None, because the positions of ALBERT are in its embedding."""
         return None
 
     def context(self, n: int) -> Context:
-        """Nothing: the positions of ALBERT are in its embedding."""
+        """An empty context, because the positions of ALBERT are in its embedding."""
         return Context()
 
     def blocks(self) -> "list[_Layer]":
-        """The layers that have weights of their own."""
+        """The layers with their own weights."""
         return [layer for group in self.encoder.albert_layer_groups for layer in group.albert_layers]
 
     def order(self) -> list[int]:
-        """Which of `blocks` each layer is."""
+        """The index in `blocks` of each layer."""
         sizes, inner = self.sizes, range(self.sizes.inner_layers)
-        # As in transformers: the groups share the trained layers evenly, in order. Beyond `num_layers` the sequence
-        # begins again, so that the first layers stay those of the trained network.
+        # As in transformers, the groups divide the trained layers evenly, in order. Beyond `num_layers` the sequence
+        # starts again, so that the first layers remain those of the trained network.
         trained = [i * sizes.num_groups // sizes.num_layers for i in range(sizes.num_layers)]
         groups = [trained[i % sizes.num_layers] for i in range(self.depth)]
         return [group * sizes.inner_layers + j for group in groups for j in inner]
 
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """What is done after the last layer: nothing."""
+        """Returns the hidden states unchanged: ALBERT has no norm after its last layer."""
         return hidden
 
     def unembedding(self) -> Float[Array, "words d"]:
-        """The vector of each word: its embedding, mapped to the hidden space. The masked-LM head is not linear."""
+        """The embedding of each word, mapped to the hidden space; the masked-LM head itself is not linear."""
         map_ = self.encoder.embedding_hidden_mapping_in
         return product("we,ed->wd", self.embeddings.word_embeddings.embedding[...], map_.kernel[...], map_.precision)
 
     def attention_maps(self) -> list[AttentionMaps]:
-        """The maps of each of `blocks`, in double precision on the host."""
+        """The maps of the heads of each of `blocks`, in double precision on the host."""
         parts = (block.attention for block in self.blocks())
         return [maps_of_heads(part.query, part.key, part.value, part.dense, self.num_heads) for part in parts]
 
     @property
     def score_scale(self) -> float:
-        """What the products of queries and keys are multiplied by: the root of the dimension of a head, inverted."""
+        """The factor of the products of queries and keys: 1 / sqrt(k) for heads of dimension k."""
         return (self.sizes.hidden_size // self.num_heads) ** -0.5
 
     def word_factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """The table of words, (words, e), and the map from its rows to the hidden space, (e, d)."""
+        """The embedding of words, (words, e), and the map from its rows to the hidden space, (e, d)."""
         table, map_ = self.embeddings.word_embeddings.embedding, self.encoder.embedding_hidden_mapping_in.kernel
         return np.asarray(table[...], np.float64), np.asarray(map_[...], np.float64)
 
     def norm_scales(self) -> None:
-        """None: the norms act on the stream itself."""
+        """None, because the norms act on the residual stream itself."""
         return None
 
     def last_scale(self) -> None:
-        """None: there is no norm after the last layer."""
+        """None, because there is no norm after the last layer."""
         return None
 
     def drop_head(self) -> None:
-        """Take away pooler and masked-LM head, in place."""
+        """Remove the pooler and the masked-LM head, in place."""
         self.pooler = self.predictions = None
 
 
@@ -262,7 +262,7 @@ class _Embeddings(nnx.Module):
         position_ids: Int[Array, "batch n"] | None,
     ) -> Array:
         types = jnp.zeros_like(token_ids) if token_types is None else token_types
-        # (1, n): broadcast over the batch by the lookup and the sum below.
+        # (1, n): the lookup and the sum below broadcast it over the batch.
         places = jnp.arange(token_ids.shape[1])[None] if position_ids is None else position_ids
         positions = self.position_embeddings(places)
         return self.LayerNorm(self.word_embeddings(token_ids) + self.token_type_embeddings(types) + positions)
@@ -297,7 +297,7 @@ class _Layer(AbstractBlock):
         return self.attention.LayerNorm, self.full_layer_layer_norm
 
     def set_norms(self, norm: AbstractNorm) -> None:
-        # Of any norm, where the constructor has layer norms.
+        # `Any`, because the constructor declares layer norms and `norm` may be any norm.
         whole: Any = self
         whole.attention.LayerNorm, whole.full_layer_layer_norm = norm, norm
 
@@ -324,7 +324,7 @@ class _Attention(nnx.Module):
 
 class _Predictions(nnx.Module):
     def __init__(self, sizes: AlbertSizes, linear: Any, dtype: Any):
-        # Of a tied decoder only the bias is a parameter; transformers keeps that of another beside its kernel.
+        # With a tied decoder only its bias is a parameter; transformers stores another decoder's bias with its kernel.
         self.bias = nnx.Param(jnp.zeros(sizes.vocab_size, dtype)) if sizes.tied else None
         self.dense = linear(sizes.hidden_size, sizes.embedding_size)
         self.LayerNorm = LayerNorm(sizes.embedding_size, sizes.eps, dtype)
@@ -335,7 +335,6 @@ class _Predictions(nnx.Module):
         hidden = self.LayerNorm(activation(self.activation)(self.dense(hidden)))
         if self.decoder is not None:
             return self.decoder(hidden)
-        # Tied: the table of words is the decoder, so the hidden states are compared with every word in the e
-        # dimensions.
+        # Tied: the embedding of words is the decoder, so the scores are inner products with each word in e dimensions.
         scores = jnp.einsum("bne,we->bnw", hidden, words, precision=self.dense.precision)
         return scores + cast(Any, self.bias)[...][None, None]

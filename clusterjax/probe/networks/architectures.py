@@ -1,10 +1,10 @@
-"""The architectures that `load` knows: how the configuration and the files of each become its network.
+"""The architectures that `load` supports: how the configuration and the files of each become its network.
 
-A new architecture is a file with its sizes and its network (`network.AbstractNetwork`), and an entry of
+A new architecture needs a file with its sizes and its network (`network.AbstractNetwork`), and an entry in
 `ARCHITECTURES`.
 
-Invariants: an entry of `config.json` is refused by its name before any array is made; nothing here depends on the
-classes of transformers, which change between its versions, but for those of configurations.
+Invariants: an invalid entry of `config.json` is refused by name before any array is allocated; of the classes of
+transformers, which change between versions, only the configurations are used.
 """
 
 import functools
@@ -25,21 +25,21 @@ from .t5 import T5Encoder
 
 
 class Architecture(NamedTuple):
-    """What `load` has to know of an architecture.
+    """The properties of an architecture that `load` needs.
 
     **Arguments:**
 
-    - `config`: The class of `transformers` that fills in what a `config.json` leaves out.
-    - `network`: The class of the network, whose first argument are the sizes.
+    - `config`: The class of `transformers` that provides defaults for entries missing from a `config.json`.
+    - `network`: The class of the network, whose first argument is the sizes.
     - `sizes`: The class of the sizes.
-    - `read_sizes`: The sizes by name, of the configuration and the place of the file.
-    - `fit`: Raises a ValueError unless such sizes fit together.
-    - `make`: The network of some sizes: `make(sizes, heads=..., depth=..., dtype=...)` and optional parts.
-    - `prefix`: Of all tensors in a model with a head, removed.
-    - `left_out`: A pattern of the tensors that are no part of the network: decoders, heads for tasks.
-    - `parts`: Optional parts of the network by the argument that makes them, with what their tensors begin with.
-    - `ties`: Copies that transformers writes of tied weights, with the names of the originals, given the sizes.
-    - `renamed`: Ends of names in old files, with what they are called now.
+    - `read_sizes`: A function of the configuration and the path of its file, which returns the sizes by name.
+    - `fit`: A function that raises a ValueError unless the sizes fit together.
+    - `make`: A function `make(sizes, heads=..., depth=..., dtype=...)`, with optional parts, that builds the network.
+    - `prefix`: The prefix of all tensors in a model with a head, which is removed.
+    - `left_out`: A pattern of the tensors that are not part of the network: decoders and heads for tasks.
+    - `parts`: The optional parts of the network: from the argument that enables a part to the prefix of its tensors.
+    - `ties`: From the sizes, the names of the copies of tied weights that transformers writes, each with its original.
+    - `renamed`: Suffixes of names in old files, each with its present form.
     """
 
     config: str
@@ -55,7 +55,7 @@ class Architecture(NamedTuple):
     renamed: tuple[tuple[str, str], ...] = ()
 
     def bare(self, name: str) -> str:
-        """The name of a tensor in the tree, from that in a file."""
+        """The name of a tensor in the parameter tree, from its name in a file."""
         name = name.removeprefix(self.prefix)
         for old, new in self.renamed:
             name = f"{name.removesuffix(old)}{new}" if name.endswith(old) else name
@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
 
 
 def heads_fit(sizes: dict[str, Any], place: str, entry: str = "num_attention_heads") -> None:
-    """Raise a ValueError unless the heads divide the hidden size."""
+    """Raise a ValueError unless the number of heads divides the hidden size."""
     if sizes["hidden_size"] % sizes["num_heads"]:
         raise ValueError(
             f"config must have a {entry} that divides the hidden size, {sizes['hidden_size']}, but in "
@@ -84,7 +84,7 @@ def _make_albert(sizes: AlbertSizes, *, heads: int | None, **options: Any) -> Al
 
 
 def _make_t5(sizes: T5Sizes, *, heads: int | None, **options: Any) -> T5Encoder:
-    # T5 has a parameter for each head, a column of its bias.
+    # T5 has parameters for each head, a column of its position bias.
     if heads is not None and check_integer(heads, "heads") != sizes.num_heads:
         raise ValueError(
             f"heads must be None for T5, whose bias of positions is learnt for each of its {sizes.num_heads} heads, "
@@ -94,7 +94,7 @@ def _make_t5(sizes: T5Sizes, *, heads: int | None, **options: Any) -> T5Encoder:
 
 
 def _make_llama(sizes: LlamaSizes, *, heads: int | None, **options: Any) -> Llama:
-    # Rotation pairs the entries of a head, so that another division of the matrices would rotate other pairs.
+    # The rotation pairs the entries of a head, so that another division of the matrices would change the pairs.
     if heads is not None and check_integer(heads, "heads") != sizes.num_heads:
         raise ValueError(
             f"heads must be None for a network whose {sizes.num_heads} heads are rotated each by itself, but it is "
@@ -113,7 +113,7 @@ def _make_gpt2(sizes: GPT2Sizes, **options: Any) -> GPT2:
 
 def _masked_ties(sizes: AlbertSizes | BertSizes, head: str) -> dict[str, str]:
     word = "embeddings.word_embeddings."
-    # Two names of one bias: where the decoder is tied transformers adds `bias`, else `decoder.bias`.
+    # transformers names the bias of the decoder `bias` if the decoder is tied, and `decoder.bias` otherwise.
     if not sizes.tied:
         return {f"{head}bias": f"{head}decoder.bias"}
     ties = {f"{head}decoder.weight": f"{word}weight", f"{head}decoder.kernel": f"{word}embedding"}
@@ -132,7 +132,7 @@ _ALBERT = Architecture(
     fit=heads_fit,
     make=_make_albert,
     prefix="albert.",
-    # Of early versions of transformers: counters.
+    # `position_ids` and `token_type_ids` are buffers of early versions of transformers.
     left_out=r"(sop_classifier|classifier|qa_outputs)\.|embeddings\.(position_ids|token_type_ids)$",
     parts={"pooler": "pooler", "head": "predictions"},
     ties=functools.partial(_masked_ties, head="predictions."),
@@ -157,14 +157,14 @@ _LLAMA = Architecture(
     fit=llama_fit,
     make=_make_llama,
     prefix="model.",
-    # Early versions of transformers saved the frequencies of rotation with each layer.
+    # Early versions of transformers stored the rotation frequencies with each layer.
     left_out=r"(score|classifier|qa_outputs)\.|(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq$",
     parts={"head": "lm_head"},
     ties=lambda sizes: {"lm_head.weight": "embed_tokens.weight"} if sizes.tied else {},
 )
 
-# By the `model_type` of a configuration. mT5 has the encoder of T5 with other numbers; Mistral is a Llama whose tokens
-# see a window of others, Qwen2 one with biases.
+# The keys below are the `model_type` of a configuration. mT5 has the encoder of T5 with other sizes; Mistral is a Llama
+# with a sliding window, and Qwen2 a Llama with biases.
 
 
 _BERT = Architecture(
@@ -178,7 +178,7 @@ _BERT = Architecture(
     left_out=r"(cls\.seq_relationship|classifier|qa_outputs)\.|embeddings\.(position_ids|token_type_ids)$",
     parts={"pooler": "pooler", "head": "cls.predictions"},
     ties=functools.partial(_masked_ties, head="cls.predictions."),
-    # The names of TensorFlow, in which the first files were written.
+    # TensorFlow's names, which the first files have.
     renamed=((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")),
 )
 _GPT2 = Architecture(
@@ -189,13 +189,13 @@ _GPT2 = Architecture(
     fit=functools.partial(heads_fit, entry="n_head"),
     make=_make_gpt2,
     prefix="transformer.",
-    # Of early versions of transformers: the causal mask, and what it put in the place of scores.
+    # Early versions of transformers stored the causal mask, and the value that replaced masked scores.
     left_out=r"h\.\d+\.attn\.(bias|masked_bias)$|(score|classifier|multiple_choice_head|qa_outputs)\.",
     parts={"head": "lm_head"},
     ties=_gpt2_ties,
 )
 
-# By the `model_type` of a configuration. mT5 has the encoder of T5 with other numbers.
+# The keys are the `model_type` of a configuration. mT5 has the encoder of T5 with other sizes.
 ARCHITECTURES: dict[str, Architecture] = {
     "albert": _ALBERT,
     "t5": _T5,
@@ -209,5 +209,5 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture_of(sizes: Any) -> Architecture:
-    """The architecture of these sizes."""
+    """The architecture to which these sizes belong."""
     return next(one for one in ARCHITECTURES.values() if one.sizes is type(sizes))

@@ -1,12 +1,12 @@
-"""Texts as batches of token ids, and what a batch must be.
+"""Encoding of texts as batches of token ids, and the checks of a batch.
 
-`encode` runs the tokenizer and pads on the right; `prompt_ids` and `continuation_ids` encode a text that goes on, and
-what follows it; `check_batch` is where every forward pass of `probe` begins: ids of the vocabulary, a mask of the same
-shape, no text longer than the positions, each with at least one word.
+`encode` runs the tokenizer and pads on the right. `prompt_ids` encodes a text that will be continued, and
+`continuation_ids` its continuation. `check_batch` begins every forward pass of `probe`: it checks that ids are in the
+vocabulary, the mask has the same shape, and texts have at least one word, and cuts texts to the positions.
 
-Invariants: ids are int32 whatever came in; a text that is truncated by the tokenizer keeps its last special token; the
-number of truncated texts is said in a warning unless a `length` was given; the ids of a text and then those of what
-continues it hold no special token but those that begin the text, and those that are written in it.
+Invariants: ids are int32 for any input; a text that the tokenizer truncates keeps its last special token; a warning
+states the number of truncated texts unless a `length` was given; the ids of a text followed by those of its
+continuation contain no special tokens except those that begin the text and those written in it.
 """
 
 import functools
@@ -27,7 +27,7 @@ from .token_ids import check_ids, check_like, check_mask, in_parts
 from .tokenizer import special_tokens, tokenize
 
 
-# A word across a seam is looked at from so many letters before it.
+# One more than the maximum number of last letters of a text behind which a continuation is encoded.
 _LAST = 9
 
 
@@ -46,7 +46,7 @@ class Encoded(_Batch):
 
     **Raises:**
 
-    - `ValueError` unless they are integers of shape (batch, n), and as many that are 0 or 1.
+    - `ValueError` unless `token_ids` are integers of shape (batch, n), and `mask` has this shape and entries 0 or 1.
     """
 
     __slots__ = ()
@@ -58,12 +58,12 @@ class Encoded(_Batch):
         if mask is None:
             raise ValueError("mask must be true at words and false at padding, but it is None; pass 1 and 0.")
         check_mask(mask, np.shape(ids))
-        # `_Batch.__new__` would accept anything; this class only adds the checks.
+        # `_Batch.__new__` would accept anything; this class adds only the checks.
         return tuple.__new__(cls, (np.asarray(ids), np.asarray(mask, bool)))
 
 
 def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> Encoded:
-    """Texts as a padded batch of token ids, with the special tokens of the model's tokenizer.
+    """Encode texts as a padded batch of token ids, with the special tokens of the model's tokenizer.
 
     !!! example
 
@@ -82,8 +82,8 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
 
     **Other arguments:**
 
-    - `length`: n, to which shorter texts are padded and longer ones are cut, so that all batches have one shape; None
-        is the longest text, but no more than the positions of the model.
+    - `length`: n, to which shorter texts are padded and longer texts cut, so that all batches have one shape; None
+        selects the longest text, limited by the number of positions of the model.
 
     **Returns:**
 
@@ -91,9 +91,9 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
 
     **Raises:**
 
-    - `ValueError` if there are no texts, one of them has no tokens, the model has no tokenizer, or one that is broken
-        or gives ids that the network lacks, or `length` is no integer, leaves no room beside the special tokens, or is
-        beyond the positions.
+    - `ValueError` if there are no texts, a text has no tokens, the model has no tokenizer, the tokenizer is broken or
+        gives ids outside the vocabulary of the network, or `length` is not an integer, leaves no room beside the
+        special tokens, or exceeds the positions.
 
     **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
     """
@@ -103,29 +103,29 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
         raise ValueError(
             f"model must have a tokenizer to encode texts, but the folder of {model.name!r} has none; pass token ids."
         )
-    # At least one token besides the special ones.
+    # A text needs at least one token besides the special ones.
     limit, least = model.max_positions, special_tokens(model.tokenizer, model.folder) + 1
     if length is not None:
         remedy = f"pass None, say: {least} are the special tokens and one more"
         limit = length = check_integer(length, "length", least=least, most=limit, remedy=remedy)
     size = model.network.sizes.vocab_size
     ids_of = functools.partial(tokenize, model.tokenizer, model.folder, size)
-    # All of the text first, so that the warning can say how many texts are too long.
+    # Texts are first encoded in full, so that the warning can state the number of long texts.
     rows = ids_of(texts, verbose=False)
     long = [i for i, row in enumerate(rows) if limit is not None and len(row) > limit]
     if long:
         if length is None:
             _warn_truncated(len(long), len(rows), limit)
-        # By the tokenizer, so that the last special token stays.
+        # The tokenizer itself truncates, so that the last special token stays.
         for i, row in zip(long, ids_of([texts[i] for i in long], truncation=True, max_length=limit), strict=True):
             rows[i] = row
     empty = [i for i, row in enumerate(rows) if len(row) == 0]
     if empty:
         raise ValueError(f"texts must have at least one token each, but text {empty[0]} has none; leave it out.")
-    # With a `length` all batches have one shape, and so one compilation.
+    # With a `length` all batches have one shape, and thus one compilation.
     n = length if length is not None else max(map(len, rows))
     pad = getattr(model.config, "pad_token_id", None)
-    # Padding is masked, whatever its id; but it must be that of a word.
+    # Padding is masked, whatever its id, but the id must be in the vocabulary.
     token_ids = np.full((len(rows), n), pad if isinstance(pad, int) and 0 <= pad < size else 0, np.int32)
     mask = np.zeros((len(rows), n), bool)
     for i, row in enumerate(rows):
@@ -134,13 +134,13 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
 
 
 def prompt_ids(model: Model, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of texts that go on: with the special tokens that begin a text, and without those that end one.
+    """The ids of texts that will be continued: with the special tokens that begin a text, without those that end one.
 
     **Raises:**
 
-    - `ValueError` if the tokenizer fails, or puts its special tokens elsewhere.
+    - `ValueError` if the tokenizer fails, or adds special tokens elsewhere.
     """
-    # The letter shows where a text begins: a text of special tokens alone may be found at more than one place.
+    # The text "a" shows where a text begins: a text of special tokens alone may match at several positions.
     texts = ["a", *texts]
     ids_of = functools.partial(tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, texts)
     found, begin = [], 0
@@ -155,35 +155,35 @@ def prompt_ids(model: Model, texts: Sequence[str]) -> list[list[int]]:
 
 
 def continuation_ids(model: Model, text: str, more: str) -> list[int]:
-    """The ids of what follows a text, of which `prompt_ids` gives the ids: without special tokens.
+    """The ids of the continuation of a text whose own ids `prompt_ids` returns, without special tokens.
 
-    As both are encoded together, if the pieces of the text stay what they are. Otherwise a piece lies across the seam,
-    and the text keeps its own pieces: what follows is encoded behind a few letters whose pieces stay what they are, the
-    last ones of the text if it can be, else another letter, since some tokenizers put a blank before what stands alone,
-    or take it for the beginning of a word. What cannot be encoded behind any letter is encoded alone.
+    If encoding both together leaves the tokens of the text unchanged, the remaining tokens are returned. Otherwise a
+    token spans the seam, and the text keeps its own tokens: the continuation is encoded behind a few letters whose
+    tokens do not change, the last letters of the text if possible and another letter otherwise, since some tokenizers
+    put a space before a separate text or treat it as the beginning of a word. Failing that, it is encoded alone.
     """
     bare = functools.partial(
         tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, add_special_tokens=False, verbose=False
     )
     unknown = getattr(model.tokenizer, "unk_token_id", None)
-    # Of a short word, such as "w" before "as", every ending joins what follows: another letter may not.
+    # Every ending of a short word, such as "w" before "as", may merge with the continuation; another letter may not.
     letters = dict.fromkeys(filter(str.isalpha, text[::-1] + ascii_lowercase))
     for ends in ((text,), (*(text[-k:] for k in range(1, _LAST)), *letters)):
         rows = bare([*ends, *(end + more for end in ends)])
         for before, joined in zip(rows[: len(ends)], rows[len(ends) :], strict=True):
-            # A word that is not known may have swallowed what follows it.
+            # An unknown word may have absorbed the continuation.
             if before and before[-1] != unknown and len(joined) > len(before) and joined[: len(before)] == before:
                 return joined[len(before) :]
     return bare([more])[0]
 
 
 class Batch(NamedTuple):
-    """What a network reads.
+    """The checked input of a network.
 
     **Arguments:**
 
-    - `token_ids`, `mask`, `token_types`: (batch, n); None without token types.
-    - `moved`: What `words_first` says of the mask.
+    - `token_ids`, `mask`, `token_types`: (batch, n); `token_types` is None for a network without token types.
+    - `moved`: The result of `words_first` for the mask.
     """
 
     token_ids: Array
@@ -193,13 +193,13 @@ class Batch(NamedTuple):
 
 
 def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> Batch:
-    """The batch as arrays, no text of it longer than the positions of the model."""
+    """Returns the batch as arrays, with texts cut to the number of positions of the model."""
     whole = token_ids
     token_ids, mask, token_types = in_parts(token_ids, mask, token_types)
     if token_ids is not whole and model.network.num_token_types is None:
-        # Some tokenizers make token types for every network.
+        # Some tokenizers return token types for every network.
         token_types = None
-    # int32 whatever came in, so that NumPy's int64 does not compile anew.
+    # Always int32, so that NumPy's int64 does not trigger compilation.
     token_ids = jnp.asarray(check_ids(token_ids, "token_ids", model.network.sizes.vocab_size), jnp.int32)
     mask = check_mask(mask, token_ids.shape)
     if token_types is not None:
@@ -211,7 +211,7 @@ def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> Ba
         token_types = check_like(token_types, "token_types", token_ids.shape, types, "the token types")
     limit, moved = model.max_positions, words_first(mask)
     if limit is not None and token_ids.shape[1] > limit:
-        # Texts that only have padding beyond the positions lose nothing, and are not counted.
+        # Texts with only padding beyond the positions lose nothing and are not counted.
         places = jnp.cumsum(mask, axis=1)
         truncated = int(np.sum(np.asarray(places[:, -1]) > limit)) if is_concrete(mask) else mask.shape[0]
         if truncated:

@@ -1,10 +1,10 @@
 """BERT in flax.nnx, with the parameter tree of the published files.
 
-Embedding of words, positions and token types with a layer norm, then layers of attention and feed-forward, each with a
-residual connection and a layer norm after it: post-norm (Devlin et al., *BERT*, 1810.04805, Section 3).
+Embeddings of words, positions and token types with a layer norm, then layers of attention and feed-forward, each with a
+residual connection followed by a layer norm: post-norm (Devlin et al., *BERT*, 1810.04805, Section 3).
 
-Invariants: attribute names are those of the checkpoints, since `weights` matches tensors by them; the number of heads
-is no parameter, so the same matrices can be divided into another number; what comes out at padding is zero.
+Invariants: attribute names are those of the checkpoints, because `weights` matches tensors by name; the number of heads
+is not a parameter, so that the same matrices can be divided into another number; the output at padding is zero.
 """
 
 import functools
@@ -28,11 +28,11 @@ from .token_ids import check_ids, check_like, check_mask, check_places
 
 @signed
 class Bert(AbstractNetwork):
-    r"""BERT: $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$, in layers with weights of their own.
+    r"""BERT: $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$, in layers with their own weights.
 
-    A is multi-head attention, F the feed-forward, N a layer norm. Padding neither attends nor is attended to, and is
-    zero in what comes out. The layers are applied by one `lax.scan` over their stacked weights. Deeper than trained
-    means the stack again from its first layer. No dropout.
+    A is multi-head attention, F the feed-forward, N a layer norm. Padding neither gives nor receives attention, and its
+    output is zero. One `lax.scan` applies the layers, over their stacked weights. Beyond the trained depth, the stack
+    starts again from its first layer. There is no dropout.
 
     The parameter tree, with i a layer, is
 
@@ -51,20 +51,20 @@ class Bert(AbstractNetwork):
     **Arguments:**
 
     - `sizes`: A `BertSizes`.
-    - `rngs`: `nnx.Rngs` of the random weights.
+    - `rngs`: `nnx.Rngs` for the random weights.
 
     **Other arguments:**
 
-    - `depth`: How many layers are applied; None is the trained `sizes.num_layers`.
-    - `heads`: Heads into which the trained matrices are divided; None is `sizes.num_heads`. Any other number is another
-        network from layer 1 on.
-    - `pooler`, `head`: Whether to have the pooler, and the masked-LM head that `logits` needs.
-    - `dtype`: Of the parameters, and so of everything.
-    - `precision`: Of the matrix products.
+    - `depth`: The number of layers that are applied; None selects the trained `sizes.num_layers`.
+    - `heads`: The number of heads into which the trained matrices are divided; None selects `sizes.num_heads`. Another
+        number changes the network from layer 1 on.
+    - `pooler`, `head`: True for a network with the pooler, and with the masked-LM head that `logits` requires.
+    - `dtype`: The dtype of the parameters, and thus of all arrays.
+    - `precision`: The precision of the matrix products.
 
     **Raises:**
 
-    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option is of another kind.
+    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option has a wrong type.
 
     ??? cite "Source"
 
@@ -99,13 +99,13 @@ class Bert(AbstractNetwork):
         )
         self.embeddings = _Embeddings(sizes, rngs, dtype)
         self.encoder = _Encoder(sizes, heads, linear, dtype, precision)
-        # None where the checkpoint has no such part, so that the parameter tree is that of the file.
+        # None if the checkpoint lacks the part, so that the parameter tree matches the file.
         self.pooler = _Dense(linear, sizes.hidden_size, sizes.hidden_size) if pooler else None
         self.cls = _Heads(sizes, linear, dtype) if head else None
 
     @property
     def num_layers(self) -> int:
-        """How many layers are applied."""
+        """The number of layers that are applied."""
         return self.depth
 
     def __call__(
@@ -114,11 +114,11 @@ class Bert(AbstractNetwork):
         mask: Bool[Array, "batch n"] | None = None,
         token_types: Int[Array, "batch n"] | None = None,
     ) -> Float[Array, "batch n d"]:
-        """The hidden states after the last layer; for those of all layers see `trace`.
+        """The hidden states after the last layer; `trace` returns those of all layers.
 
         **Raises:**
 
-        - `ValueError` if the ids are not those of a batch, or there are more of them than positions.
+        - `ValueError` if the ids do not form a batch, or a text has more tokens than there are positions.
         """
         sizes = self.sizes
         ids = jnp.asarray(check_ids(token_ids, "token_ids", sizes.vocab_size), jnp.int32)
@@ -135,11 +135,11 @@ class Bert(AbstractNetwork):
         return self.embeddings(token_ids, token_types)
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
-        """The scores of each word of the vocabulary at each place, from the last hidden states.
+        """The scores of all words of the vocabulary at each position, from the last hidden states.
 
         **Raises:**
 
-        - `ValueError` if the network has no masked-LM head, or `hidden` is not of its size.
+        - `ValueError` if the network has no masked-LM head, or `hidden` has another size.
         """
         if self.cls is None:
             raise ValueError("head must be True for logits, but this network has no masked-LM head; load one that has.")
@@ -149,7 +149,7 @@ class Bert(AbstractNetwork):
     def pool(
         self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"] | None = None
     ) -> Float[Array, "batch d"]:
-        """The pooled first word of each text, from the last hidden states; without a mask that is the first row.
+        """The pooled first word of each text, from the last hidden states; without a mask, the first row is pooled.
 
         **Raises:**
 
@@ -160,49 +160,49 @@ class Bert(AbstractNetwork):
         return jnp.tanh(self.pooler.dense(first_word(hidden, mask)))
 
     def context(self, n: int) -> Context:
-        """Nothing: the positions of BERT are in its embedding."""
+        """An empty context, because the positions of BERT are in its embedding."""
         return Context()
 
     def blocks(self) -> "list[_Layer]":
-        """The layers that have weights of their own."""
+        """The layers with their own weights."""
         return list(self.encoder.layer)
 
     def order(self) -> list[int]:
-        """Which of `blocks` each layer is."""
+        """The index in `blocks` of each layer."""
         return [i % self.sizes.num_layers for i in range(self.depth)]
 
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """What is done after the last layer: nothing."""
+        """Returns the hidden states unchanged: BERT has no norm after its last layer."""
         return hidden
 
     def unembedding(self) -> Float[Array, "words d"]:
-        """The embedding of each word. The masked-LM head is not linear."""
+        """The embedding of each word; the masked-LM head itself is not linear."""
         return self.embeddings.word_embeddings.embedding[...]
 
     def attention_maps(self) -> list[AttentionMaps]:
-        """The maps of each of `blocks`, in double precision on the host."""
+        """The maps of the heads of each of `blocks`, in double precision on the host."""
         parts = ((block.attention.self, block.attention.output.dense) for block in self.blocks())
         return [maps_of_heads(part.query, part.key, part.value, out, self.num_heads) for part, out in parts]
 
     @property
     def score_scale(self) -> float:
-        """What the products of queries and keys are multiplied by: the root of the dimension of a head, inverted."""
+        """The factor of the products of queries and keys: 1 / sqrt(k) for heads of dimension k."""
         return (self.sizes.hidden_size // self.num_heads) ** -0.5
 
     def word_factors(self) -> tuple[np.ndarray, None]:
-        """The table of words, (words, d), in double precision; its rows are in the hidden space."""
+        """The embedding of words, (words, d), in double precision; its rows are in the hidden space, hence None."""
         return np.asarray(self.embeddings.word_embeddings.embedding[...], np.float64), None
 
     def norm_scales(self) -> None:
-        """None: the norms act on the stream itself."""
+        """None, because the norms act on the residual stream itself."""
         return None
 
     def last_scale(self) -> None:
-        """None: there is no norm after the last layer."""
+        """None, because there is no norm after the last layer."""
         return None
 
     def drop_head(self) -> None:
-        """Take away pooler and masked-LM head, in place."""
+        """Remove the pooler and the masked-LM head, in place."""
         self.pooler = self.cls = None
 
 
@@ -219,7 +219,7 @@ class _Embeddings(nnx.Module):
 
     def __call__(self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None) -> Array:
         types = jnp.zeros_like(token_ids) if token_types is None else token_types
-        # (1, n): broadcast over the batch by the sum.
+        # (1, n): the sum broadcasts it over the batch.
         positions = self.position_embeddings(jnp.arange(token_ids.shape[1])[None])
         return self.LayerNorm(self.word_embeddings(token_ids) + self.token_type_embeddings(types) + positions)
 
@@ -246,7 +246,7 @@ class _Layer(AbstractBlock):
         return self.attention.output.LayerNorm, self.output.LayerNorm
 
     def set_norms(self, norm: AbstractNorm) -> None:
-        # Of any norm, where the constructor has layer norms.
+        # `Any`, because the constructor declares layer norms and `norm` may be any norm.
         whole: Any = self
         whole.attention.output.LayerNorm, whole.output.LayerNorm = norm, norm
 
@@ -276,14 +276,14 @@ class _SelfAttention(nnx.Module):
 
 
 class _Dense(nnx.Module):
-    """A linear map under the name that the checkpoints give it."""
+    """A linear map under the name that the checkpoints use."""
 
     def __init__(self, linear: Any, size: int, out: int):
         self.dense = linear(size, out)
 
 
 class _Output(nnx.Module):
-    """The last linear map of a part, and its norm, under the names that the checkpoints give them."""
+    """The last linear map of a part, and its norm, under the names that the checkpoints use."""
 
     def __init__(self, linear: Any, size: int, sizes: BertSizes, dtype: Any):
         self.dense = linear(size, sizes.hidden_size)
@@ -298,7 +298,7 @@ class _Heads(nnx.Module):
 class _Predictions(nnx.Module):
     def __init__(self, sizes: BertSizes, linear: Any, dtype: Any):
         self.transform = _Transform(sizes, linear, dtype)
-        # Of a tied decoder only the bias is a parameter; transformers keeps that of another beside its kernel.
+        # With a tied decoder only its bias is a parameter; transformers stores another decoder's bias with its kernel.
         self.bias = nnx.Param(jnp.zeros(sizes.vocab_size, dtype)) if sizes.tied else None
         self.decoder = None if sizes.tied else linear(sizes.hidden_size, sizes.vocab_size)
 

@@ -1,11 +1,11 @@
-"""One block of a network in its parts: what its attention and its feed-forward read, and what they write.
+"""One block of a network: the input and the output of its attention and of its feed-forward.
 
-All networks of `probe` are made of two additions to a stream x, attention A and feed-forward F, with a norm N before
-each (x + A(N(x)); Xiong et al., 2002.04745) or after each (N(x + A(x)); Vaswani et al., 1706.03762). A block says what
-its norms, its heads and its neurons are; the forward pass is written here, once.
+All networks of `probe` consist of two additions to a residual stream x, attention A and feed-forward F, with a norm N
+before each (x + A(N(x)); Xiong et al., 2002.04745) or after each (N(x + A(x)); Vaswani et al., 1706.03762). A subclass
+defines its norms, heads and neurons; the forward pass is defined here, once.
 
-Invariants: `__call__` is the only forward pass; what the parts write, carried through the norms, adds up to the stream;
-a gain of 1 changes nothing, and one of 0 leaves exactly nothing of a part, biases included.
+Invariants: `__call__` is the only forward pass; the outputs of the parts, carried through the norms, sum to the stream;
+a gain of 1 changes nothing, and a gain of 0 removes a part exactly, including its biases.
 """
 
 from abc import abstractmethod
@@ -21,15 +21,14 @@ from .rotation import rotate
 
 
 class Context(NamedTuple):
-    """What the layers of a network share for texts of n tokens.
+    """The quantities that the layers of a network share for texts of n tokens.
 
     **Arguments:**
 
-    - `bias`: Added to the scores, (1, heads, n, n); None without positions of that kind.
-    - `causal`: Whether token i attends to no later token.
-    - `rotation`: Cosines and sines of the angles by which queries and keys are rotated, both (n, k / 2); None without.
-    - `allowed`: Which token may attend to which, (n, n), in place of what the network was trained with; None is as it
-        was trained.
+    - `bias`: The position bias added to the scores, (1, heads, n, n); None for a network without it.
+    - `causal`: True if no token attends to a later one.
+    - `rotation`: Cosines and sines of the angles that rotate queries and keys, both (n, k / 2); None without rotation.
+    - `allowed`: The allowed pairs, (n, n), which replace the mask of the network; None for the mask of its training.
     """
 
     bias: Float[Array, "1 heads n n"] | None = None
@@ -39,15 +38,15 @@ class Context(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """By what the parts of a layer multiply what they write; None is 1. Stacked, the first axis is that of the layers.
+    """Factors of the outputs of the parts of a layer; None is 1. Stacked gains have the layers as their first axis.
 
-    A network holds them with an axis of any length p in place of n, whose last entry stands for all further places.
+    A network stores gains with an axis of any length p in place of n, whose last entry holds for all further positions.
 
     **Arguments:**
 
-    - `attention`, `feed_forward`: (n,), of all heads with the bias, and of all neurons with the bias.
-    - `heads`: (h, n), of each head, without the bias of the output.
-    - `neurons`: (m, n), of each neuron.
+    - `attention`, `feed_forward`: (n,), for all heads and all neurons, each including the bias.
+    - `heads`: (h, n), for each head, without the bias of the output.
+    - `neurons`: (m, n), for each neuron.
     """
 
     attention: Float[Array, "... n"] | None = None
@@ -57,18 +56,18 @@ class Gains(NamedTuple):
 
 
 def at_places(gain: Any, n: int) -> Any:
-    """A gain at each of n places, from one whose last entry stands for all further places."""
+    """The gain at each of n positions, from a gain whose last entry holds for all further positions."""
     return gain[..., np.minimum(np.arange(n), gain.shape[-1] - 1)]
 
 
 class Projected(NamedTuple):
-    """What each head compares and moves.
+    """The queries, keys and values of all heads.
 
     **Arguments:**
 
     - `query`: (batch, n, heads, k), scaled, before the rotation.
-    - `key`, `value`: (batch, n, shared, k), each of as many heads in a row; keys before the rotation.
-    - `distances`: Vectors of the distances; None is none.
+    - `key`, `value`: (batch, n, shared, k), each shared by equally many consecutive heads; keys before the rotation.
+    - `distances`: Vectors of the distances; None for a network without them.
     """
 
     query: Float[Array, "batch n heads k"]
@@ -78,20 +77,20 @@ class Projected(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """A linear map, by rows, and what is added after it."""
+    """A linear map, which acts on rows, and the bias that is added after it."""
 
     kernel: Float[Array, "... d"]
     bias: Float[Array, " d"] | None
 
 
 class AbstractBlock(nnx.Module):
-    """Attention, then feed-forward, each added to the stream, with a norm before it or after it.
+    """Attention, then feed-forward, each added to the residual stream, with a norm before or after each addition.
 
     **Attributes:**
 
-    - `length`: What holds the stream at one length before the block, a norm; None is nothing.
-    - `width`: The window of the attention, (); None is no window.
-    - `precision`: Of the matrix products.
+    - `length`: A norm that rescales the stream to a fixed norm before the block; None leaves the stream unchanged.
+    - `width`: The window of the attention, (); None for no window.
+    - `precision`: The precision of the matrix products.
     """
 
     length: Any = None
@@ -101,31 +100,31 @@ class AbstractBlock(nnx.Module):
     @property
     @abstractmethod
     def post_norm(self) -> bool:
-        """Whether the norms act on the stream, after each addition; else on what each part reads."""
+        """True if the norms act on the stream, after each addition; False if they act on the input of each part."""
 
     @abstractmethod
     def norms(self) -> tuple[AbstractNorm, AbstractNorm]:
-        """That of the attention and that of the feed-forward."""
+        """The norm of the attention and the norm of the feed-forward."""
 
     @abstractmethod
     def set_norms(self, norm: AbstractNorm) -> None:
-        """Put `norm` in the place of both, in place."""
+        """Replace both norms by `norm`, in place."""
 
     @abstractmethod
     def project(self, read: Float[Array, "batch n d"]) -> Projected:
-        """Queries, keys and values of all heads."""
+        """The queries, keys and values of all heads."""
 
     @abstractmethod
     def head_outputs(self) -> Affine:
-        """The map of what the heads attended to into the stream, (heads, k, d), and its bias."""
+        """The map from the attention outputs of the heads into the stream, (heads, k, d), and its bias."""
 
     @abstractmethod
     def activations(self, read: Float[Array, "batch n d"]) -> Float[Array, "batch n m"]:
-        """How strongly each neuron of the feed-forward fires: the coefficients of its values."""
+        """The activation of each neuron of the feed-forward: the coefficients of its values."""
 
     @abstractmethod
     def neuron_values(self) -> Affine:
-        """The value of each neuron of the feed-forward, (m, d), and the bias that is added."""
+        """The value vector of each neuron of the feed-forward, (m, d), and the bias of the output."""
 
     def __call__(
         self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context, gains: Gains = Gains()
@@ -145,7 +144,7 @@ class AbstractBlock(nnx.Module):
     def add_heads(
         self, hidden: Float[Array, "batch n d"], attended: Float[Array, "batch n heads k"], gains: Gains = Gains()
     ) -> Float[Array, "batch n d"]:
-        """The stream with what the heads write, from what they attended to."""
+        """The stream after the heads have added their outputs, given their attention outputs `attended`."""
         if gains.heads is not None:
             attended = attended * gains.heads.T[None, :, :, None]
         kernel, bias = self.head_outputs()
@@ -157,38 +156,38 @@ class AbstractBlock(nnx.Module):
     def after_feed_forward(
         self, hidden: Float[Array, "batch n d"], gains: Gains = Gains()
     ) -> Float[Array, "batch n d"]:
-        """The stream after the feed-forward, from that after the attention."""
+        """The stream after the feed-forward, given the stream after the attention."""
         return self.write(1, hidden + self.feed_forward(self.read(1, hidden), gains))
 
     def feed_forward(self, read: Float[Array, "batch n d"], gains: Gains = Gains()) -> Float[Array, "batch n d"]:
-        """What the feed-forward writes."""
+        """The output of the feed-forward."""
         fired = self.activations(read)
         fired = fired if gains.neurons is None else fired * gains.neurons.T[None]
         kernel, bias = self.neuron_values()
         return _gained(_biased(product("bnm,md->bnd", fired, kernel, self.precision), bias), gains.feed_forward)
 
     def enter(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """The stream as the block finds it: held at one length, if anything holds it."""
+        """The stream at the entry of the block, rescaled if `length` is set."""
         return hidden if self.length is None else self.length(hidden)
 
     def read(self, part: int, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """What the attention (0) or the feed-forward (1) reads of the stream."""
+        """The input of the attention (0) or the feed-forward (1)."""
         return hidden if self.post_norm else self.norms()[part](hidden)
 
     def write(self, part: int, total: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """The stream after the attention (0) or the feed-forward (1), whose update has been added."""
+        """The stream after the attention (0) or the feed-forward (1), given the sum of stream and update."""
         return self.norms()[part](total) if self.post_norm else total
 
     def carry(
         self, part: int, total: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]
     ) -> Float[Array, "*shares batch n d"]:
-        """What `write` leaves of a share of the sum, without the bias of the norm: linear in `share`."""
+        """The contribution of a share of the sum `total` to `write`, linear in `share`: without the norm's bias."""
         return self.norms()[part].carry(total, share) if self.post_norm else share
 
     def attend(
         self, read: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
     ) -> tuple[Float[Array, "batch n heads k"], Float[Array, "batch heads n n"]]:
-        """What each head attends to, before its map into the stream, and with which weights."""
+        """The attention output of each head, before its map into the stream, and the attention weights."""
         query, attention_keys, value, distances = self.turned(read, context)
         places = jnp.arange(read.shape[1], dtype=jnp.int32)
         allowed = self.allowed(places, places, context)
@@ -197,14 +196,14 @@ class AbstractBlock(nnx.Module):
         return attend(*parts, causal=causal)
 
     def turned(self, read: Float[Array, "batch n d"], context: Context) -> Projected:
-        """What each head compares and moves, with queries and keys rotated."""
+        """The queries, keys and values of all heads, with queries and keys rotated."""
         parts = self.project(read)
         if context.rotation is None:
             return parts
         return parts._replace(query=rotate(parts.query, context.rotation), key=rotate(parts.key, context.rotation))
 
     def allowed(self, i: Int[Array, " i"], j: Int[Array, " j"], context: Context) -> Bool[Array, "i j"] | None:
-        """Which of the places `i` may attend to which of `j`; None is all. `context` is of just these."""
+        """True where position `i` may attend to `j`; None allows all pairs. `context` holds exactly these positions."""
         if context.allowed is not None or not context.causal:
             return context.allowed
         back = i[:, None] - j[None, :]
@@ -223,18 +222,18 @@ def _gained(update: Float[Array, "batch n d"], gain: Float[Array, " n"] | None) 
 def project_heads(
     query: Array, attention_keys: Array, value: Array, heads: int, scale: float | None = None
 ) -> Projected:
-    """Queries, keys and values side by side, (batch, n, heads k), divided into heads.
+    """Divide queries, keys and values, (batch, n, heads k), into heads.
 
-    The scale, which is 1 / sqrt(k) if it is None, is put into the queries, (n, d), and not into the scores, (n, n).
+    The scale, by default 1 / sqrt(k), multiplies the queries, (n, d), rather than the scores, (n, n).
     """
     size = query.shape[-1] // heads
-    # Column h k + i is entry i of head h, as in the published checkpoints; heads may share keys and values.
+    # Column h k + i is entry i of head h, as in the published checkpoints; several heads may share keys and values.
     query, attention_keys, value = (part.reshape(*part.shape[:2], -1, size) for part in (query, attention_keys, value))
     return Projected(query * (size**-0.5 if scale is None else scale), attention_keys, value)
 
 
 def affine(linear: Any, heads: int | None = None) -> Affine:
-    """A linear map of Flax; with `heads` its rows are divided among them, (heads, k, d)."""
+    """A linear map of Flax as an `Affine`; with `heads` its rows are divided among the heads, (heads, k, d)."""
     kernel = linear.kernel[...]
     kernel = kernel if heads is None else kernel.reshape(heads, -1, kernel.shape[-1])
     return Affine(kernel, None if linear.bias is None else linear.bias[...])

@@ -1,4 +1,4 @@
-"""What comes with the package: a small trained ALBERT, and texts that it has not seen."""
+"""The data of the package: a small trained ALBERT, and texts that it has not seen in training."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ TEXTS, TRAINING = "texts.txt", "training.json"
 
 
 def bundled_texts() -> list[str]:
-    """Passages of Wikipedia, one paragraph each, of which the ALBERT of the package has seen none.
+    """Returns passages of Wikipedia, one paragraph each, which the ALBERT of the package has not seen in training.
 
     They are from the test part of WikiText-2, under the licence CC BY-SA.
 
@@ -31,18 +31,17 @@ def bundled_texts() -> list[str]:
 
 
 def bundled_training() -> dict[str, Any]:
-    """How the ALBERT of the package was trained: its recipe, its losses, and how its tokens cluster at snapshots along
-    the way.
+    """Returns a record of the training of the ALBERT of the package: its recipe, its losses, and the clustering of its
+    tokens at snapshots during training.
     """
     return read_checked_json(BUNDLED / TRAINING, dict, "folder", "install clusterjax again", finite=False)
 
 
 def bundled_start(key: PRNGKeyArray) -> Albert:
-    """The ALBERT of the package as it was before its training, for another seed: its control, as `initial` of
-    `controls`.
+    """The ALBERT of the package before its training, for another seed: its control, as `initial` of `controls`.
 
-    Positions begin as sinusoids, and the matrices that write to the hidden states shrunk by the root of twice the
-    layers, so that random weights do not gather the tokens as those of `transformers` do.
+    Positions are initialised as sinusoids, and the matrices that write to the hidden states are divided by the square
+    root of twice the number of layers, so that random weights do not cluster the tokens as those of `transformers` do.
 
     **Arguments:**
 
@@ -58,13 +57,13 @@ def bundled_start(key: PRNGKeyArray) -> Albert:
 
     ??? cite "Source"
 
-        The shrinking: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3; the
+        The scaling: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3; the
         sinusoids: Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5.
     """
     check_key(key)
     check_concrete(key, "key")
-    from .train import AlbertRecipe, _network  # imports optax, which reading the texts does not need
+    from .train import AlbertRecipe, _network  # imported here, since it imports optax, which the texts do not need
 
-    # The stages say how it was trained, not how it began, and JSON has lists where the recipe has tuples.
+    # The stages do not concern the initialisation, and JSON has lists where the recipe has tuples.
     recipe = {name: value for name, value in bundled_training()["report"]["recipe"].items() if name != "stages"}
     return _network(AlbertRecipe(**recipe), int(jr.bits(key, dtype=jnp.uint32)) >> 1)

@@ -1,14 +1,14 @@
-"""Keys and values of what a causal network has read, kept so that each further token costs one place and not all.
+"""Cached keys and values of a causal network, so that each new token costs one position instead of a whole pass.
 
-No token attends to a later one, so the keys and values of a text are those of its beginning and of what follows
-(Vaswani et al., 1706.03762, Section 3.2.3; Shazeer, *Fast transformer decoding*, 1911.02150, Section 2.4). They are
-written to the places of their tokens in arrays of a fixed size, and the queries of the tokens that are read see the
-places up to their own. One layer is compiled, and called for each in turn: a scan over stacked weights would copy the
-weights of each layer out of the stack, which for one token takes longer than the products, and a program of all layers
-compiles for long.
+No token attends to a later one, so that the keys and values of a text do not change when it is continued (Vaswani et
+al., 1706.03762, Section 3.2.3; Shazeer, *Fast transformer decoding*, 1911.02150, Section 2.4). They are written to the
+positions of their tokens in arrays of a fixed size, and the queries of new tokens attend to positions up to their own.
+One layer is compiled and called for each layer in turn: a scan over stacked weights would copy the weights of each
+layer out of the stack, which for one token takes longer than the products, and a program of all layers takes long to
+compile.
 
-Invariants: what is read in pieces is what is read at once, but for rounding, under every causal mask and with every
-kind of positions; what stands behind the last token that was read is never attended to, and is overwritten.
+Invariants: reading in pieces equals reading at once, up to rounding, under every causal mask and with every kind of
+positions; entries after the last token that was read receive no attention and are overwritten.
 """
 
 import functools
@@ -28,15 +28,15 @@ from .network import AbstractNetwork, check_not_ahead
 
 
 class Parts(NamedTuple):
-    """A network taken apart, so that its layers are called one by one.
+    """A network split into parts, so that its layers can be called one by one.
 
     **Arguments:**
 
     - `whole`: The network: its form, which is static, and its arrays.
-    - `blocks`: The same of each block.
-    - `order`: Which of them each layer is.
-    - `gains`: Those of each layer at all places.
-    - `shared`: What the layers share at all places: the bias, the rotation and what is allowed of `Context`.
+    - `blocks`: The form and the arrays of each block.
+    - `order`: The index of the block of each layer.
+    - `gains`: The gains of each layer at all positions.
+    - `shared`: The bias, the rotation and the allowed pairs of `Context` at all positions, which the layers share.
     """
 
     whole: tuple[Any, tuple[Array, ...]]
@@ -47,7 +47,7 @@ class Parts(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """The keys, rotated, and the values of the tokens of texts that were read, at their places, for one layer.
+    """The rotated keys and the values of the tokens that one layer has read, at the positions of the tokens.
 
     **Arguments:**
 
@@ -59,11 +59,11 @@ class Cache(NamedTuple):
 
 
 def take_apart(network: AbstractNetwork, size: int) -> Parts:
-    """A causal network for texts of so many places.
+    """Split a causal network for texts of `size` positions.
 
     **Raises:**
 
-    - `ValueError` if under the mask of the network a token attends to a later one.
+    - `ValueError` if under the mask of the network some token attends to a later one.
     """
     context, gains = network.shared_context(size), gains_of(network, size)
     check_not_ahead(network, "this network", size)
@@ -76,7 +76,7 @@ def take_apart(network: AbstractNetwork, size: int) -> Parts:
 
 
 def empty(network: AbstractNetwork, batch: int, size: int) -> list[Cache]:
-    """The cache of each layer, for so many texts of so many places."""
+    """An empty cache for each layer, for `batch` texts of `size` positions."""
     parts = jax.eval_shape(lambda: network.blocks()[0].project(network.embed(jnp.zeros((batch, size), jnp.int32))))
     make = lambda part: jnp.zeros(part.shape, part.dtype)
     return [Cache(make(parts.key), make(parts.value)) for _ in range(network.num_layers)]
@@ -85,19 +85,19 @@ def empty(network: AbstractNetwork, batch: int, size: int) -> list[Cache]:
 def read_on(
     parts: Parts, caches: list[Cache], ids: Int[Array, "batch size"], first: Int[Array, " batch"], count: int
 ) -> tuple[Float[Array, "batch count d"], list[Cache]]:
-    """The hidden states after the last layer of `count` tokens of each text from the place `first` on.
+    """The hidden states after the last layer of `count` tokens of each text, from position `first` on.
 
     **Arguments:**
 
-    - `parts`: What `take_apart` made of the network.
-    - `caches`: What was kept of the tokens before `first`, by layer; they are used up.
-    - `ids`: The texts, on as many places as the caches have; those behind the tokens that are read may hold any.
-    - `first`: The place of the first token of each text to be read.
-    - `count`: How many are read.
+    - `parts`: The result of `take_apart`.
+    - `caches`: The cache of each layer for the tokens before `first`; the arrays are donated.
+    - `ids`: The texts, with as many positions as the caches; ids after the tokens that are read are arbitrary.
+    - `first`: The position of the first token to read, for each text.
+    - `count`: The number of tokens to read.
 
     **Returns:**
 
-    The hidden states, before the last norm, and the caches with what was kept of these tokens.
+    The hidden states, before the last norm, and the caches including these tokens.
     """
     hidden, kept = _embed(*parts.whole, ids, first, count), []
     for which, gains, cache in zip(parts.order, parts.gains, caches, strict=True):
@@ -109,18 +109,18 @@ def read_on(
 def _flat(module: nnx.Module) -> tuple[Any, tuple[Array, ...]]:
     form, state = nnx.split(module)
     leaves, tree = jtu.tree_flatten(state)
-    # A tuple of arrays is handed to a compiled function faster than a tree of Flax.
+    # Calling a compiled function is faster with a tuple of arrays than with a tree of Flax.
     return (form, tree), tuple(leaves)
 
 
 def whole(form: Any, leaves: tuple[Array, ...]) -> Any:
-    """The module again."""
+    """Rebuild the module that `_flat` split."""
     return nnx.merge(form[0], jtu.tree_unflatten(form[1], leaves))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _embed(form: Any, leaves: Any, ids: Array, first: Array, count: int) -> Array:
-    # XLA looks up those places only that are taken.
+    # XLA looks up only the positions that are taken.
     take = lambda row, first: lax.dynamic_slice_in_dim(row, first, count, 0)
     return jax.vmap(take)(whole(form, leaves).embed(ids), first)
 

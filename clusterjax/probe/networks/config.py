@@ -1,7 +1,7 @@
-"""The `config.json` of a checkpoint: the configuration of transformers, and the sizes that it says.
+"""The `config.json` of a checkpoint: the configuration of transformers, and the sizes that it defines.
 
-Invariants: a configuration is refused with the name of the entry and the file before any array is made of it; no code
-of a checkpoint is run; only the architectures of `ARCHITECTURES` are known.
+Invariants: a configuration is refused with the names of entry and file before any array is allocated; no code of a
+checkpoint is run; only the architectures of `ARCHITECTURES` are supported.
 """
 
 import math
@@ -15,13 +15,13 @@ from .library import transformers_library
 from .sizes import CHOICES, FLAGS, MOST, MOST_LAYERS, NULLABLE, OTHERS, REALS
 
 
-# What messages call the entries of `CHOICES`.
+# The terms that messages use for the entries of `CHOICES`.
 _WORDS = {"activation": "an activation", "scaling": "a rope_type"}
 _LABELS = Within(int, 0, 10**5)
 
 
 def read_config(folder: Path) -> Any:
-    """The `transformers` configuration of a folder; no network, no code of the folder's own."""
+    """The `transformers` configuration of a folder; neither a network nor code of the folder is run."""
     path = folder / "config.json"
     if not path.is_file():
         raise ValueError(f"path must be a folder with a config.json, but {str(folder)!r} has none; put it there.")
@@ -32,7 +32,7 @@ def read_config(folder: Path) -> Any:
 
 
 def make_config(fields: Any, place: str) -> Any:
-    """The `transformers` configuration of these fields; `place` is where they are, for messages."""
+    """The `transformers` configuration of the given fields; `place` names their source in messages."""
     kind = fields.get("model_type") if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise ValueError(
@@ -40,26 +40,25 @@ def make_config(fields: Any, place: str) -> Any:
             "another checkpoint."
         )
     wrong = misfit(fields, {"num_labels?": (None, _LABELS), "_num_labels?": (None, _LABELS)})
-    if wrong is not None:  # transformers makes a name for each of them
+    if wrong is not None:  # transformers creates a name for each label
         raise ValueError(f"config must be one of {kind}, but in {place} {wrong}; mend it.")
-    # transformers alone takes seconds to import, and PyTorch with it where that is installed.
+    # Importing transformers alone takes seconds, and imports PyTorch where that is installed.
     transformers = transformers_library()
     try:
-        # `from_dict` fills what the file leaves out by the defaults of transformers, which is how published files are
-        # meant.
+        # `from_dict` fills missing entries with the defaults of transformers, on which published files rely.
         return getattr(transformers, ARCHITECTURES[kind].config).from_dict(fields)
-    except Exception as error:  # which errors its validation raises differs between versions of transformers
+    except Exception as error:  # the errors of its validation differ between versions of transformers
         raise ValueError(f"config must be one of {kind}, but {place} is refused ({error}); mend it.") from error
 
 
 def sizes_of(config: Any, file: Path) -> Any:
-    """The sizes of a network from its configuration, checked; `file` is where the configuration is, for messages."""
+    """The checked sizes of a network from its configuration; `file` names the configuration in messages."""
     architecture, place = ARCHITECTURES[config.model_type], repr(str(file))
     sizes = architecture.read_sizes(config, place)
     for name, value in sizes.items():
         if name in CHOICES or name in FLAGS or name in OTHERS or (value is None and name in NULLABLE):
             continue
-        # bool is an int to Python, and JSON gives 1.0 where an integer was meant; both are refused.
+        # In Python a bool is an int, and JSON may give 1.0 where an integer was meant; both are refused.
         is_integer = name not in REALS
         kind = int if is_integer else int | float
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:

@@ -1,7 +1,7 @@
-"""Reads the msgpack files of Flax: trees of arrays, each held against the bytes that are there before it is made.
+"""Reader for the msgpack files of Flax: trees of arrays, each checked against the available bytes before allocation.
 
-In them an array is an extension of type 1 that holds, in msgpack again, its shape, the name of its dtype and its bytes;
-an array of more than 2^30 bytes is a map of its chunks.
+In these files an array is an extension of type 1, which contains, again in msgpack, its shape, the name of its dtype
+and its bytes; an array of more than 2^30 bytes is a map of its chunks.
 
 Source: `flax.serialization`.
 """
@@ -22,33 +22,33 @@ _DTYPES = {name: np.dtype(getattr(jnp, name)) for name in ("float16", "bfloat16"
 
 
 class NoTree(ValueError):
-    """The file is complete, but holds something else than a tree of arrays; the message says where."""
+    """Raised if the file is complete but does not contain a tree of arrays; the message states the position."""
 
 
 def read_flax(data: bytes, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
-    """The arrays of a file under dotted names; of those that are not wanted only the names.
+    """The arrays of a file under dotted names; unwanted arrays are replaced by None.
 
     **Raises:**
 
-    - `ValueError` if it is not a whole file, and `NoTree` if that holds no tree of arrays; they say why in a few words,
+    - `ValueError` if the file is incomplete, and `NoTree` if it contains no tree of arrays; both give a short reason
         for a message.
     """
     import msgpack
 
     try:
-        # Texts and bytes are no longer than what is there; a tree has maps and arrays, and no lists.
-        # Bounds on counts, since msgpack allocates what a header claims before it looks for the bytes.
+        # msgpack checks the lengths of texts and bytes against the data, but allocates maps and arrays as large as a
+        # header claims; hence the bounds on their counts. A tree has maps and arrays, and no lists.
         tree = msgpack.unpackb(
             data, ext_hook=_extension, object_pairs_hook=_once, max_array_len=_MOST_DEPTH, max_map_len=_MOST_NAMES
         )
-    except Exception as error:  # msgpack raises a dozen kinds, by the byte at which it loses its way
+    except Exception as error:  # msgpack raises a dozen types, depending on the first invalid byte
         raise ValueError(str(error).strip().splitlines()[0] if str(error).strip() else repr(error)) from error
     arrays: dict[str, np.ndarray | None] = {}
     pending: list[tuple[tuple[str, ...], Any]] = [((), tree)]
     while pending:
         path, value = pending.pop()
         name = ".".join(path)
-        # Before the recursion: a chunked array is a map too, and its keys are no names.
+        # Chunked arrays come first: a chunked array is a map too, but its keys are not names.
         if isinstance(value, dict) and _CHUNKS in value:
             value = _joined(name, value)
         if isinstance(value, dict) and (value or path):
@@ -73,11 +73,11 @@ def _extension(code: int, data: bytes) -> np.ndarray:
     parts = msgpack.unpackb(data, raw=True, max_array_len=64, max_map_len=0, max_ext_len=0)
     fits = isinstance(parts, list) and len(parts) == 3 and isinstance(parts[0], list) and isinstance(parts[2], bytes)
     name = parts[1] if fits else None
-    # Only these types: a structured or an object dtype named in a file could be anything.
+    # Only these dtypes: a structured or an object dtype named in a file could be anything.
     dtype = _DTYPES.get(name.decode("ascii", "replace") if isinstance(name, bytes) else str(name))
     if not fits or dtype is None or not all(type(size) is int and size >= 0 for size in parts[0]):
         raise ValueError(f"it holds an array of {name!r}, which is not read")
-    # Python's integers do not wrap, so shapes whose product overflows 64 bits are seen.
+    # Python's integers do not overflow, so shapes whose product exceeds 64 bits are detected.
     if math.prod(parts[0]) * dtype.itemsize != len(parts[2]) or len(parts[0]) > 32:
         raise ValueError(f"an array of shape {parts[0]} has {len(parts[2])} bytes")
     return np.frombuffer(parts[2], dtype).reshape(parts[0])
@@ -85,14 +85,14 @@ def _extension(code: int, data: bytes) -> np.ndarray:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
-    # A plain dict would keep the last of two equal names without a word.
+    # A plain dict would silently keep the last of two equal names.
     if len(mapping) < len(pairs):
         raise ValueError("a name is there twice")
     return mapping
 
 
 def _joined(name: str, value: dict[str, Any]) -> np.ndarray:
-    """An array that is kept in chunks."""
+    """An array that is stored in chunks."""
     shape, chunks = value.get("shape"), value.get("chunks")
     if not isinstance(shape, dict) or not isinstance(chunks, dict) or not chunks:
         raise ValueError(f"the chunks of {name!r} are broken")

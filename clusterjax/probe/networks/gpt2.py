@@ -1,10 +1,10 @@
 """GPT-2 in flax.nnx, with the parameter tree of the published safetensors files.
 
-Embedding of words and positions, then pre-norm blocks, x + A(N(x)) and x + F(N(x)), whose tokens attend to none that
-come later, and a last norm (Radford et al., *Language models are unsupervised multitask learners*, 2019, Section 2.3).
+Embeddings of words and positions, then pre-norm blocks, x + A(N(x)) and x + F(N(x)), in which no token attends to a
+later one, and a last norm (Radford et al., *Language models are unsupervised multitask learners*, 2019, Section 2.3).
 
-Invariants: attribute names are those of the checkpoints, since `weights` matches tensors by them; linear maps are
-(in, out), in the files as well, and so called `weight`; the number of heads is no parameter; padding comes out as zero.
+Invariants: attribute names are those of the checkpoints, because `weights` matches tensors by name; linear maps are
+(in, out), as in the files, and hence named `weight`; the number of heads is no parameter; the output at padding is 0.
 """
 
 import functools
@@ -28,24 +28,24 @@ from .token_ids import check_ids, check_mask, check_places
 
 @checked
 class GPT2Sizes(NamedTuple):
-    """The numbers that make a GPT-2.
+    """The sizes of a GPT-2.
 
     **Arguments:**
 
     - `vocab_size`, `hidden_size`: Rows and columns of the word embedding.
-    - `num_heads`, `intermediate_size`: The heads, which divide the hidden size, and the width of the feed-forward.
-    - `num_layers`: The blocks, each with weights of its own.
+    - `num_heads`, `intermediate_size`: The number of heads, which divides the hidden size, and the feed-forward width.
+    - `num_layers`: The number of blocks, each with its own weights.
     - `activation`: As in `AlbertSizes`.
-    - `max_positions`: Rows of the embedding of positions.
-    - `scaled`: Whether scores are divided by the root of the dimension of a head.
-    - `scaled_by_layer`: Whether those of block i, from 1, are also divided by i.
-    - `eps`: Of the layer norms.
-    - `tied`: Whether words are scored by the word embedding.
-    - `spread`: Standard deviation of random weights.
+    - `max_positions`: Rows of the position embedding.
+    - `scaled`: True if scores are divided by the square root of the dimension of a head.
+    - `scaled_by_layer`: True if the scores of block i, from 1, are also divided by i.
+    - `eps`: The epsilon of the layer norms.
+    - `tied`: True if words are scored by the word embedding.
+    - `spread`: The standard deviation of random weights.
 
     **Raises:**
 
-    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is another.
+    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is unknown.
 
     ??? cite "Source"
 
@@ -68,7 +68,7 @@ class GPT2Sizes(NamedTuple):
 
     @property
     def num_blocks(self) -> int:
-        """How many layers have weights of their own."""
+        """The number of layers with their own weights."""
         return self.num_layers
 
     def fit(self) -> None:
@@ -77,7 +77,7 @@ class GPT2Sizes(NamedTuple):
 
 
 def gpt2_sizes(config: Any, place: str) -> dict[str, Any]:
-    """The arguments of `GPT2Sizes` from a configuration of transformers; `place` is where it is, for messages."""
+    """The arguments of `GPT2Sizes` from a configuration of transformers; `place` names its source in messages."""
     if getattr(config, "add_cross_attention", False):
         raise ValueError(
             f"config must be of a network that reads one text, but in {place} add_cross_attention is true; name "
@@ -88,7 +88,7 @@ def gpt2_sizes(config: Any, place: str) -> dict[str, Any]:
         vocab_size=config.vocab_size,
         hidden_size=d,
         num_heads=config.n_head,
-        # What is no integer is refused by the name of the hidden size.
+        # A value that is not an integer is refused later, under the name of the hidden size.
         intermediate_size=4 * d if inner is None and isinstance(d, int) else inner,
         num_layers=config.n_layer,
         activation=config.activation_function,
@@ -107,9 +107,9 @@ class GPT2(AbstractNetwork):
     r"""GPT-2: $x \leftarrow x + A(N(x))$, then $x \leftarrow x + F(N(x))$, and a last N after all blocks.
 
     A is multi-head attention in which no token attends to a later one, F the feed-forward, N a layer norm. Padding
-    neither attends nor is attended to, and is zero in what comes out. The blocks are applied by one `lax.scan` over
-    their stacked weights. Deeper than trained means the stack again from its first block, as often as needed; the last
-    norm is then applied after the last of them. No dropout.
+    neither gives nor receives attention, and its output is zero. One `lax.scan` applies the blocks, over their stacked
+    weights. Beyond the trained depth, the stack starts again from its first block, and the last norm follows the last
+    block that is applied. There is no dropout.
 
     The parameter tree, with i a block, is
 
@@ -120,25 +120,25 @@ class GPT2(AbstractNetwork):
         ln_f/{scale,bias}
         lm_head/kernel                                                   (if `head`, and it is not tied)
 
-    where each `weight` is (in, out), and c_attn makes queries, keys and values side by side.
+    where each `weight` is (in, out), and c_attn computes queries, keys and values side by side.
 
     **Arguments:**
 
     - `sizes`: A `GPT2Sizes`.
-    - `rngs`: `nnx.Rngs` of the random weights.
+    - `rngs`: `nnx.Rngs` for the random weights.
 
     **Other arguments:**
 
-    - `depth`: How many blocks are applied; None is the trained `sizes.num_layers`.
-    - `heads`: Heads into which the trained matrices are divided; None is `sizes.num_heads`. Any other number is another
-        network from layer 1 on.
-    - `head`: Whether to have the map to the scores of words that `logits` needs, where the word embedding is not it.
-    - `dtype`: Of the parameters, and so of everything.
-    - `precision`: Of the matrix products.
+    - `depth`: The number of blocks that are applied; None selects the trained `sizes.num_layers`.
+    - `heads`: The number of heads into which the trained matrices are divided; None selects `sizes.num_heads`. Another
+        number changes the network from layer 1 on.
+    - `head`: True for a network with the output map that `logits` requires, unless the word embedding serves as one.
+    - `dtype`: The dtype of the parameters, and thus of all arrays.
+    - `precision`: The precision of the matrix products.
 
     **Raises:**
 
-    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option is of another kind.
+    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option has a wrong type.
 
     ??? cite "Source"
 
@@ -178,17 +178,17 @@ class GPT2(AbstractNetwork):
 
     @property
     def num_layers(self) -> int:
-        """How many blocks are applied."""
+        """The number of blocks that are applied."""
         return self.depth
 
     def __call__(
         self, token_ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"] | None = None
     ) -> Float[Array, "batch n d"]:
-        """The hidden states after the last norm; for those of all blocks see `trace`.
+        """The hidden states after the last norm; `trace` returns those of all blocks.
 
         **Raises:**
 
-        - `ValueError` if the ids are not those of a batch, or there are more of them than positions.
+        - `ValueError` if the ids do not form a batch, or a text has more tokens than there are positions.
         """
         ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
         mask = None if mask is None else check_mask(mask, ids.shape)
@@ -200,45 +200,45 @@ class GPT2(AbstractNetwork):
         return self.wte(token_ids) + self.wpe(jnp.arange(token_ids.shape[1])[None])
 
     def context(self, n: int) -> Context:
-        """That no token attends to a later one."""
+        """The context of a causal network: no token attends to a later one."""
         return Context(causal=True)
 
     def blocks(self) -> "list[_Block]":
-        """The blocks that have weights of their own."""
+        """The blocks with their own weights."""
         return list(self.h)
 
     def order(self) -> list[int]:
-        """Which of `blocks` each layer is."""
+        """The index in `blocks` of each layer."""
         return [i % self.sizes.num_layers for i in range(self.depth)]
 
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """What is done after the last block: the last norm."""
+        """Apply the last norm, after the last block."""
         return self.ln_f(hidden)
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
-        """The scores of each next word of the vocabulary at each place, from the last hidden states.
+        """The scores of all words of the vocabulary as the next word at each position, from the last hidden states.
 
         **Raises:**
 
-        - `ValueError` if the network has no map to the scores of words, or `hidden` is not of its size.
+        - `ValueError` if the network has no map to the scores of words, or `hidden` has another size.
         """
         hidden = check_array(hidden, "hidden", shape=("batch", "n", self.sizes.hidden_size))
         if self.sizes.tied:
             words = self.wte.embedding[...]
-            # In the dtype of the network, as linear maps of Flax take what comes.
+            # In the dtype of the network, because linear maps of Flax accept any dtype.
             return jnp.einsum("bnd,wd->bnw", hidden.astype(words.dtype), words, precision=cast(Any, self.precision))
         if self.lm_head is None:
             raise ValueError("head must be True for logits, but this network has no head for words; load one that has.")
         return self.lm_head(hidden)
 
     def unembedding(self) -> Float[Array, "words d"]:
-        """The vector that each word is scored by: its embedding, or that of the head where it has its own."""
+        """The vectors that score words: the embedding, or the weights of a separate head."""
         return self.wte.embedding[...] if self.lm_head is None else self.lm_head.kernel[...].T
 
     def attention_maps(self) -> list[AttentionMaps]:
-        """The maps of each of `blocks`, in double precision on the host.
+        """The maps of the heads of each of `blocks`, in double precision on the host.
 
-        Where scores are divided by the number of the block, its queries are.
+        Where scores are divided by the index of the block, its queries are divided instead.
         """
         maps = []
         for block in self.blocks():
@@ -250,27 +250,27 @@ class GPT2(AbstractNetwork):
 
     @property
     def score_scale(self) -> float:
-        """What the products of queries and keys are multiplied by: the root of the dimension of a head, inverted, or 1
-        if the scores are not scaled."""
+        """The factor of the products of queries and keys: 1 / sqrt(k) for heads of dimension k, or 1 if the scores are
+        not scaled."""
         return (self.sizes.hidden_size // self.num_heads) ** -0.5 if self.sizes.scaled else 1.0
 
     def word_factors(self) -> tuple[np.ndarray, None]:
-        """The table of words, (words, d), in double precision; its rows are in the hidden space."""
+        """The embedding of words, (words, d), in double precision; its rows are in the hidden space, hence None."""
         return np.asarray(self.wte.embedding[...], np.float64), None
 
     def norm_scales(self) -> list[np.ndarray]:
-        """The scales of the norm that each block applies to what its attention reads, (d,).
+        """The scale of the norm that each block applies to the input of its attention, (d,).
 
-        That this norm subtracts the mean first, and adds a bias after, is left out.
+        The centring and the bias of the norm are left out.
         """
         return [np.asarray(block.ln_1.scale[...], np.float64) for block in self.blocks()]
 
     def last_scale(self) -> np.ndarray:
-        """The scale of the norm after the last block, (d,); its centring and its bias are left out."""
+        """The scale of the norm after the last block, (d,), without its centring and its bias."""
         return np.asarray(self.ln_f.scale[...])
 
     def drop_head(self) -> None:
-        """Take away the map to the scores of words, in place."""
+        """Remove the map to the scores of words, in place."""
         self.lm_head = None
 
 
@@ -279,7 +279,7 @@ class _Kernel(NamedTuple):
 
 
 class _Conv1D(nnx.Module):
-    """A linear map whose matrix is (in, out) in the files as well, under the name that it has there."""
+    """A linear map whose matrix is (in, out), with the layout and the name of the files."""
 
     def __init__(self, rngs: nnx.Rngs, dtype: Any, precision: Any, size: int, out: int, spread: float):
         self.weight = nnx.Param(init_normal(spread)(rngs.params(), (size, out), dtype))
@@ -306,7 +306,7 @@ class _Block(AbstractBlock):
         return self.ln_1, self.ln_2
 
     def set_norms(self, norm: AbstractNorm) -> None:
-        # Of any norm, where the constructor has layer norms.
+        # `Any`, because the constructor declares layer norms and `norm` may be any norm.
         whole: Any = self
         whole.ln_1, whole.ln_2 = norm, norm
 
@@ -330,9 +330,9 @@ class _Attention(nnx.Module):
     def __init__(self, sizes: GPT2Sizes, index: int, linear: Any, dtype: Any):
         d = sizes.hidden_size
         self.c_attn = linear(d, 3 * d, sizes.spread)
-        # What is added to the stream begins smaller, by the root of how often something is added.
+        # Matrices that add to the stream start smaller, by the square root of the number of additions.
         self.c_proj = linear(d, d, sizes.spread * (2 * sizes.num_layers) ** -0.5)
-        # An array, for it differs between blocks that share one program; no `Param`, for it is in no file.
+        # An array, because it differs between blocks of one program; no `Param`, because files do not contain it.
         self.share = nnx.Variable(jnp.asarray(1 / (index + 1), dtype)) if sizes.scaled_by_layer else None
 
 

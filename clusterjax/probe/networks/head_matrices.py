@@ -1,9 +1,9 @@
-"""The matrices of each head, in one layout whatever the network calls them.
+"""The matrices of each head, in one layout for all networks.
 
-Networks keep the maps of all heads side by side in one matrix, (d, heads k) for queries, keys and values and
-(heads k, d) for the output. Here they are divided by heads: row x_i is moved by sum_j w_ij x_j W_V W_O.
+Networks store the maps of all heads side by side in one matrix, (d, heads k) for queries, keys and values and
+(heads k, d) for the output. Here they are divided into heads: attention adds sum_j w_ij x_j W_V W_O to row x_i.
 
-Invariants: float64 on the host; blocks in the order of `network.blocks()`, each once, however often it is applied.
+Invariants: float64 on the host; blocks in the order of `network.blocks()`, each included once.
 """
 
 from typing import NamedTuple
@@ -14,13 +14,13 @@ from .load import Model, check_model
 
 
 class HeadMatrices(NamedTuple):
-    """The maps of all heads of a network in double precision; tokens are rows, and multiply from the left.
+    """The maps of all heads of a network in double precision; tokens are rows, which multiply from the left.
 
     **Attributes:**
 
     - `query`, `key`, `value`: (blocks, heads, d, k).
     - `output`: (blocks, heads, k, d).
-    - `scale`: What the scores are multiplied by: $1/\\sqrt k$ for ALBERT and Llama, 1 for T5.
+    - `scale`: The factor of the scores: $1/\\sqrt k$ for ALBERT and Llama, 1 for T5.
     """
 
     query: np.ndarray
@@ -31,7 +31,7 @@ class HeadMatrices(NamedTuple):
 
 
 def head_matrices(model: Model) -> HeadMatrices:
-    """The matrices of each head of each layer that has weights of its own, without biases and scales of norms.
+    """The matrices of each head of each layer with its own weights, without biases and the scales of norms.
 
     **Arguments:**
 
@@ -39,7 +39,7 @@ def head_matrices(model: Model) -> HeadMatrices:
 
     **Returns:**
 
-    A `HeadMatrices`. Head h of block b moves the row x_i by `sum_j w_ij x_j @ value[b, h] @ output[b, h]`.
+    A `HeadMatrices`. Head h of block b adds `sum_j w_ij x_j @ value[b, h] @ output[b, h]` to the row x_i.
 
     **Raises:**
 

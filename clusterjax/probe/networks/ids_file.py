@@ -1,8 +1,8 @@
-"""Texts as token ids in a file: for a network whose folder has no tokenizer.
+"""Reader for files of token ids, for a network whose folder has no tokenizer.
 
-A file of text has one text a line, whole numbers apart by blanks or commas (`.txt`, `.csv`, `.tsv`) or a list of JSON
-(`.jsonl`); `.json` holds a list of such lists, `.npy` an array with a text in each row. Invariants: nothing is
-unpickled; every id that is returned is one of the vocabulary; the place of a wrong one is named.
+A text file has one text per line: integers separated by spaces or commas (`.txt`, `.csv`, `.tsv`) or a JSON list
+(`.jsonl`). `.json` contains a list of such lists, and `.npy` an array with one text per row. Invariants: nothing is
+unpickled; every returned id is in the vocabulary; an error states the position of the invalid id.
 """
 
 import io
@@ -26,13 +26,13 @@ def read_ids(path: Path, words: int) -> list[np.ndarray]:
 
     **Arguments:**
 
-    - `path`: The file, perhaps with `.gz` behind its name.
-    - `words`: How many words the network has.
+    - `path`: The file; its name may end in `.gz`.
+    - `words`: The number of words of the network.
 
     **Raises:**
 
-    - `ValueError` if there is no such file, it is of another kind, cannot be read, or holds something else than ids of
-        the vocabulary; a text without ids is refused too.
+    - `ValueError` if there is no such file, it has an unknown type, cannot be read, or contains something other than
+        ids of the vocabulary or a text without ids.
     """
     if not path.is_file():
         raise ValueError(f"ids must be a file of token ids, but there is none at {str(path)!r}; check its name.")
@@ -50,7 +50,7 @@ def read_ids(path: Path, words: int) -> list[np.ndarray]:
 
 
 def _rows(path: Path, kind: str) -> Iterator[tuple[str, Any]]:
-    """Each text as a list, with where it stands."""
+    """Each text as a list, with a description of its position in the file."""
     try:
         if kind == "npy":
             yield from ((f"row {k + 1}", row) for k, row in enumerate(_array(path)))
@@ -74,7 +74,7 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def _numbers(line: str) -> list[Any]:
-    """The whole numbers of a line; what is none stays a word."""
+    """The integers of a line; anything else stays a string."""
     words = [word for word in re.split(r"[\s,]+", line) if word]
     return [int(word) if _NUMBER.fullmatch(word) else word for word in words]
 

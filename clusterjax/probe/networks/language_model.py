@@ -1,10 +1,10 @@
-"""The language model of `transformer` as a network of `probe`: the same parameters, the same function, every tool.
+"""A language model of `transformer` as a network of `probe`: the same parameters and the same function.
 
-A `LanguageModel` is Equinox, and computes for one text; the tools of `probe` run Flax networks on batches. This network
-holds the arrays of a model and what else makes its function (activation, norms, mask), and computes what it computes.
+A `LanguageModel` is an Equinox module for a single text; the tools of `probe` run Flax networks on batches. This
+network contains the arrays of a model and the other parts that define its function (activation, norms, mask).
 
-Invariants: equal to the model but for rounding, whatever its options; blocks have one form, so that they can be
-stacked; arrays are parameters, and the rest is static.
+Invariants: the outputs equal those of the model up to rounding, for all options; blocks have one structure, so that
+they can be stacked; arrays are leaves of the module, and everything else is static.
 """
 
 from collections.abc import Callable
@@ -34,24 +34,24 @@ from .token_ids import check_ids, check_mask, check_places
 
 
 class LanguageSizes(NamedTuple):
-    """What makes a `LanguageModel` besides its arrays: what is the same before and after training.
+    """The properties of a `LanguageModel` that its training does not change.
 
     **Arguments:**
 
-    - `vocab_size`, `hidden_size`, `num_heads`, `head_size`, `intermediate_size`, `num_layers`: The sizes; no neurons
-        where there is no feed-forward.
-    - `shared`: Whether all layers are one block.
-    - `max_positions`: How many learned positions there are; None is no limit.
-    - `sinusoidal`, `rotary`: The base of such positions; None is none.
-    - `distances`: How many vectors of distances there are, 2 m + 1; 0 is none.
-    - `distance_values`: Whether such vectors are added to the values as well.
-    - `post_norm`: Whether norms act on the stream; None is no norms.
-    - `norm_bias`, `bias_in`, `bias_out`: Whether the norms, and the two maps of the feed-forward, have a bias.
-    - `last_norm`, `last_bias`: Whether there is a norm after the last layer, and whether it has a bias.
-    - `eps`: That of the norms.
-    - `tied`: Whether words are scored by their embedding.
-    - `spread`: Standard deviation of random weights; None, which it is of a trained model, where it is not known.
-    - `activation`: That of the feed-forward.
+    - `vocab_size`, `hidden_size`, `num_heads`, `head_size`, `intermediate_size`, `num_layers`: The sizes;
+        `intermediate_size` is 0 without a feed-forward.
+    - `shared`: True if all layers are one block.
+    - `max_positions`: The number of learned positions; None for no limit.
+    - `sinusoidal`, `rotary`: The base of sinusoidal or rotary positions; None without them.
+    - `distances`: The number of vectors of distances, 2 m + 1; 0 without them.
+    - `distance_values`: True if vectors of distances are added to the values as well.
+    - `post_norm`: True if norms act on the residual stream, False if on the inputs; None without norms.
+    - `norm_bias`, `bias_in`, `bias_out`: True if the norms, and the two maps of the feed-forward, have a bias.
+    - `last_norm`, `last_bias`: True if there is a norm after the last layer, and if it has a bias.
+    - `eps`: The epsilon of the norms.
+    - `tied`: True if words are scored by their embedding.
+    - `spread`: The standard deviation of random weights; None if unknown, as for a trained model.
+    - `activation`: The activation of the feed-forward.
     """
 
     vocab_size: int
@@ -80,16 +80,16 @@ class LanguageSizes(NamedTuple):
 
 @signed
 class LanguageNetwork(AbstractNetwork):
-    """A `LanguageModel` of `transformer` as a network: made by `probe.from_language_model`.
+    """A `LanguageModel` of `transformer` as a network, made by `probe.from_language_model`.
 
     **Arguments:**
 
     - `sizes`: A `LanguageSizes`.
-    - `rngs`: `nnx.Rngs` of the random weights.
+    - `rngs`: `nnx.Rngs` for the random weights.
 
     **Other arguments:**
 
-    - `dtype`: Of the parameters, and so of everything.
+    - `dtype`: The dtype of the parameters, and thus of all arrays.
 
     Source: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3.
     """
@@ -98,7 +98,7 @@ class LanguageNetwork(AbstractNetwork):
         check_instance(sizes, "sizes", LanguageSizes, "a LanguageSizes", "make it with from_language_model")
         self.sizes, self.num_heads, self.depth, self.unroll = sizes, sizes.num_heads, sizes.num_layers, 1
         self.shares_layers = sizes.shared
-        # Masks may hold arrays, and are no parameters.
+        # `nnx.data`, because a mask may hold arrays, which are not parameters.
         self.trained_mask = nnx.data(CausalMask())
         draw = lambda *shape: nnx.Param(init_normal(sizes.spread)(rngs.params(), shape, dtype))
         self.embedding = draw(sizes.vocab_size, sizes.hidden_size)
@@ -109,17 +109,17 @@ class LanguageNetwork(AbstractNetwork):
 
     @property
     def num_layers(self) -> int:
-        """How many blocks are applied."""
+        """The number of blocks that are applied."""
         return self.depth
 
     def __call__(
         self, token_ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"] | None = None
     ) -> Float[Array, "batch n d"]:
-        """The hidden states after the last norm; for those of all blocks see `trace`.
+        """The hidden states after the last norm; `trace` returns those of all blocks.
 
         **Raises:**
 
-        - `ValueError` if the ids are not those of a batch, or there are more of them than positions.
+        - `ValueError` if the ids do not form a batch, or a text has more tokens than there are positions.
         """
         ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
         if self.sizes.max_positions is not None:
@@ -137,12 +137,12 @@ class LanguageNetwork(AbstractNetwork):
         return words + sinusoidal_positions(n, d, base=base, dtype=words.dtype)[None]
 
     def context(self, n: int) -> Context:
-        """The mask of the model, and the angles of rotary positions."""
+        """The mask of the model, and the angles of its rotary positions."""
         mask, rotation = self.trained_mask, None
         causal = isinstance(mask, CausalMask)
         if self.sizes.rotary is not None:
             k = self.sizes.head_size
-            # In double precision on the host, as in `transformer`.
+            # The angles are computed in double precision on the host, as in `transformer`.
             angles = np.arange(n)[:, None] * self.sizes.rotary ** (-np.arange(0, k, 2) / k)
             rotation = (
                 jnp.asarray(np.cos(angles), self.embedding.dtype), jnp.asarray(np.sin(angles), self.embedding.dtype)
@@ -151,15 +151,15 @@ class LanguageNetwork(AbstractNetwork):
         return Context(causal=causal, allowed=allowed, rotation=rotation)
 
     def blocks(self) -> "list[_Block]":
-        """The blocks that have weights of their own."""
+        """The blocks with their own weights."""
         return list(self.layers)
 
     def order(self) -> list[int]:
-        """Which of `blocks` each layer is."""
+        """The index in `blocks` of each layer."""
         return [i % len(self.layers) for i in range(self.depth)]
 
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """What is done after the last block: the last norm, if there is one."""
+        """Apply the last norm, if there is one."""
         return hidden if self.norm is None else self.norm(hidden)
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
@@ -167,17 +167,17 @@ class LanguageNetwork(AbstractNetwork):
 
         **Raises:**
 
-        - `ValueError` if `hidden` is not of the size of the model.
+        - `ValueError` if `hidden` does not have the size of the model.
         """
         hidden = check_array(hidden, "hidden", shape=("batch", "n", self.sizes.hidden_size))
         return product("bnd,wd->bnw", hidden, self.unembedding(), lax.Precision.HIGHEST)
 
     def unembedding(self) -> Float[Array, "words d"]:
-        """The vector that each word is scored by: its embedding, or that of the head where it has its own."""
+        """The vectors that score words: the embedding, or the weights of a separate head."""
         return self.embedding[...] if self.head is None else self.head[...]
 
     def attention_maps(self) -> list[AttentionMaps]:
-        """The maps of each of `blocks`, in double precision on the host; queries hold the temperature of each head."""
+        """The maps of each of `blocks`, in double precision on the host; queries include the `beta` of each head."""
         double = lambda parameter: np.asarray(parameter[...], np.float64)
         return [
             AttentionMaps(
@@ -189,15 +189,15 @@ class LanguageNetwork(AbstractNetwork):
 
     @property
     def score_scale(self) -> float:
-        """1: the temperature of each head is in its queries."""
+        """1, because the queries of `attention_maps` include the inverse temperature of each head."""
         return 1.0
 
     def word_factors(self) -> tuple[np.ndarray, None]:
-        """The table of words, (words, d), in double precision; its rows are in the hidden space."""
+        """The embedding of words, (words, d), in double precision; its rows are in the hidden space, hence None."""
         return np.asarray(self.embedding[...], np.float64), None
 
     def norm_scales(self) -> list[np.ndarray] | None:
-        """The scales of the norm that each block applies to what its attention reads, (d,); None with norms on the
+        """The scale of the norm that each block applies to the input of its attention, (d,); None if norms act on the
         stream, or without norms."""
         if self.sizes.post_norm is not False:
             return None
@@ -208,15 +208,15 @@ class LanguageNetwork(AbstractNetwork):
         return None if self.norm is None else np.asarray(self.norm.gain[...])
 
     def drop_head(self) -> None:
-        """Nothing to take away: a head of its own is small beside the rest, and stays."""
+        """Does nothing: a separate head is small compared with the network, and stays."""
 
 
 def network_of(model: LanguageModel) -> LanguageNetwork:
-    """The network with the arrays of a language model.
+    """Build the network with the arrays of a language model.
 
     **Raises:**
 
-    - `ValueError` if its stream is of another dtype than its parameters, or its positions are of a kind of one's own.
+    - `ValueError` if the stream of the model has another dtype than its parameters, or its positions are custom.
     """
     dtype = model.embedding.dtype
     if model.stream_dtype is not None and np.dtype(model.stream_dtype) != dtype:
@@ -268,7 +268,7 @@ def _sizes_of(model: LanguageModel) -> LanguageSizes:
             "read it with the tools of clusterjax.transformer",
         )  # fmt: skip
     last = stack.norm
-    # Only the norms of one stack may differ in whether there is a bias, and no tool makes such.
+    # Within a model only the bias could differ between norms, and no tool creates such a model.
     return LanguageSizes(
         vocab_size=model.num_words,
         hidden_size=part.d,
@@ -288,7 +288,7 @@ def _sizes_of(model: LanguageModel) -> LanguageSizes:
         bias_out=forward is not None and forward.bias_out is not None,
         last_norm=last is not None,
         last_bias=last is not None and last.bias is not None,
-        # One for all norms: those of a model are made alike.
+        # All norms of a model are created alike, so that one epsilon is enough.
         eps=float(norm.epsilon if norm is not None else last.epsilon if last is not None else 0.0),
         tied=model.head.unembedding is None,
         activation=jnp.asarray if forward is None else forward.activation,
@@ -296,7 +296,7 @@ def _sizes_of(model: LanguageModel) -> LanguageSizes:
 
 
 class _Norm(AbstractNorm):
-    """The layer norm of `transformer`, whose bias may be missing."""
+    """The layer norm of `transformer`, whose bias is optional."""
 
     def __init__(self, size: int, eps: float, dtype: Any, bias: bool):
         self.gain = nnx.Param(jnp.ones(size, dtype))
@@ -322,7 +322,7 @@ class _Block(AbstractBlock):
     def __init__(self, sizes: LanguageSizes, draw: Callable[..., Any], dtype: Any):
         h, d, k, m = sizes.num_heads, sizes.hidden_size, sizes.head_size, sizes.intermediate_size
         self.query, self.key, self.value, self.output = draw(h, d, k), draw(h, d, k), draw(h, d, k), draw(h, k, d)
-        # No `Param`: temperatures are not trained to be redrawn.
+        # No `Param`, because `randomise` must not redraw inverse temperatures.
         self.beta = nnx.Variable(jnp.full(h, k**-0.5, dtype))
         self.distance_keys = draw(sizes.distances, k) if sizes.distances else None
         self.distance_values = draw(sizes.distances, k) if sizes.distances and sizes.distance_values else None
@@ -341,7 +341,7 @@ class _Block(AbstractBlock):
         return self.first, self.second
 
     def set_norms(self, norm: AbstractNorm) -> None:
-        # Of any norm, where the constructor has its own.
+        # `Any`, because the constructor declares its own norms and `norm` may be any norm.
         whole: Any = self
         whole.first, whole.second = norm, norm
 

@@ -1,11 +1,11 @@
-"""Runs the layers of a network by one `jax.lax.scan`: one compiled layer, whatever the depth.
+"""Applies the layers of a network by one `jax.lax.scan`, so that one layer is compiled whatever the depth.
 
-The weights of blocks that differ are stacked along a new first axis, (blocks, ...), and step i of the scan picks block
-order[i] from the stack; one shared block (ALBERT) is closed over and not stacked at all. Shared layers: Lan et al.,
+The weights of distinct blocks are stacked along a new first axis, (blocks, ...), and step i of the scan takes block
+order[i] from the stack; a single shared block (ALBERT) is closed over and not stacked. Shared layers: Lan et al.,
 *ALBERT* (1909.11942), Section 3.1.
 
-Invariants: padding is zero before every layer and after the last, and wherever it stands the words are read as if it
-stood behind them; the scan holds the hidden states of one layer, and only what `measure` returns grows with the depth;
+Invariants: padding is zero before every layer and after the last; wherever padding is, the words are processed as if it
+were behind them; the scan holds the hidden states of one layer, and only the results of `measure` grow with the depth;
 the compiled program depends on the blocks, not on the depth.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def check_depth(depth: Any) -> int:
-    """`depth` if it is a positive integer."""
+    """Returns `depth` if it is a positive integer, and raises a ValueError otherwise."""
     return check_integer(depth, "depth", most=MOST_LAYERS, remedy="pass 1 or more, or None as trained")
 
 
@@ -42,7 +42,7 @@ def run_layers(
     ids: Int[Array, "batch n"],
     *more: Int[Array, "batch n"] | None,
 ) -> Float[Array, "batch n d"]:
-    """The last hidden states of a network; the ids and `more` are what its `embed` takes."""
+    """The last hidden states of a network; the ids and `more` are the arguments of its `embed`."""
     moved = words_first(mask)
     mask = jnp.ones(jnp.shape(ids), bool) if mask is None else mask
     return run_layers_measured(network, mask, (ids, *more), None, moved)[0]
@@ -57,32 +57,32 @@ def run_layers_measured(
 ) -> tuple[Float[Array, "batch n d"], Any]:
     """The last hidden states, and `measure(hidden, attention, allowed)` at each layer, stacked.
 
-    `hidden` is what enters the layer, `attention` the weights that the layer makes of it, and `allowed`,
-    (batch, n, n), between which words it may have made some. The scan holds one layer at a time, so that nothing but
-    what `measure` returns grows with the depth.
+    `hidden` enters the layer, `attention` has the weights of the layer, and `allowed`, (batch, n, n), is True at the
+    pairs of words between which its mask permits attention. The scan holds one layer at a time, so that only the
+    results of `measure` grow with the depth.
 
     **Arguments:**
 
     - `network`, `mask`: The network, and True at words.
-    - `read`: What `embed` takes.
+    - `read`: The arguments of `embed`.
     - `measure`: The function.
-    - `moved`: What `words_first` says of the mask; by default that padding stands behind the words.
+    - `moved`: The result of `words_first` for the mask; by default padding is behind the words.
     """
     order, back = moved
     if order is not None and back is not None:
-        # As many rows as the network has positions; a row that is not read has the place of another, and is blank.
+        # At most as many columns as the network has positions; tokens beyond get another token's state and are blanked.
         most = min(order.shape[1], network.max_positions or order.shape[1])
         order, back = order[:, :most], jnp.minimum(back, most - 1)
     words = _arranged(mask, order, 1)
     embedded = network.embed(*(_arranged(part, order, 1) for part in read))
     n = embedded.shape[1]
-    # The same for every layer, so it is computed once, outside the scan.
+    # The context is the same for every layer, so it is computed once, outside the scan.
     context, places = network.shared_context(n), jnp.arange(n, dtype=jnp.int32)
     put_back = lambda hidden: hidden if back is None else blank(_arranged(hidden, back, 1), mask)
     pairs = mask[:, :, None] & mask[:, None, :]
 
     def between(weights: Array, axes: tuple[int, int]) -> Array:
-        """The weights of pairs of rows, from those of pairs of places."""
+        """The weights of pairs in the original order of tokens, from those in the order with words first."""
         if back is None:
             return weights
         weights, kept = _arranged(weights, back, *axes), pairs if weights.ndim == 3 else pairs[:, None]
@@ -99,12 +99,12 @@ def run_layers_measured(
 
     # The embedding of padding is not zero.
     hidden, measured = scan_layers(network, step, blank(embedded, words), n)
-    # Again: a last norm with a bias would move the zeros of padding.
+    # Padding is blanked again, because a last norm with a bias would make it non-zero.
     return put_back(blank(network.finish(hidden), words)), measured
 
 
 def _arranged(x: Any, order: Any, *axes: int) -> Any:
-    """`arranged` of each text of a batch, whose axis is the first one of `axes` counted here."""
+    """`arranged` for each text of a batch; `axes` count the batch axis."""
     if order is None or x is None:
         return x
     return jax.vmap(lambda x, order: arranged(x, order, *(axis - 1 for axis in axes)))(jnp.asarray(x), order)
@@ -119,25 +119,25 @@ def scan_layers(
     *,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """`step(block, carry, (gains, what the layer is given)) -> (carry, what to keep)` for each layer in turn.
+    """Apply `step(block, carry, (gains, entry of each)) -> (carry, result)` to each layer in turn.
 
     **Arguments:**
 
-    - `network`: Whose layers.
+    - `network`: The network whose layers are applied.
     - `step`: The function.
-    - `carry`: What is handed from layer to layer, of one shape.
-    - `n`: How many tokens the texts have.
+    - `carry`: The value passed from layer to layer, of a fixed shape.
+    - `n`: The number of tokens of the texts.
     - `each`: Arrays whose first axis is that of the layers.
-    - `reverse`: Whether the last layer comes first.
+    - `reverse`: True if the last layer comes first.
 
     **Returns:**
 
-    The last `carry`, and what was kept, stacked along a first axis in the order of the layers.
+    The last `carry`, and the results, stacked along a first axis in the order of the layers.
     """
     order, block_of = _blocks(network)
     given = (order, gains_of(network, n), each)
-    # `order` is None for a single block: then nothing is scanned over, and `length` says how often it is applied.
-    # `unroll` is 1 but in training, where the derivative of an unrolled loop is faster.
+    # For a single block `order` is None, and `length` gives the number of its applications.
+    # `unroll` is 1 except in training, where the derivative of an unrolled loop is faster.
     return lax.scan(
         lambda carry, given: step(block_of(given[0]), carry, given[1:]), carry, given, length=network.num_layers,
         unroll=network.unroll, reverse=reverse,
@@ -145,10 +145,10 @@ def scan_layers(
 
 
 def gains_of(network: "AbstractNetwork", n: int) -> Gains:
-    """The gains of each layer at n places."""
+    """The gains of each layer at n positions."""
     if network.gains is None:
         return Gains()
-    # The place of the last token that was named is two before the length: the last entry is of all further places.
+    # The last entry of a gain holds for all further positions, so the last named position is the length minus two.
     last = max(gain.shape[-1] for gain in network.gains if gain is not None) - 2
     if last >= n:
         raise refusal("token", f"be one of each text, which have {n}", f"it is {last}", "name one that is there")
@@ -156,9 +156,9 @@ def gains_of(network: "AbstractNetwork", n: int) -> Gains:
 
 
 def _blocks(network: "AbstractNetwork") -> tuple[Int[Array, " layers"] | None, Callable[[Any], Any]]:
-    """What to scan over, and the block that each entry means."""
+    """The values to scan over, and a function from each value to its block."""
     blocks = network.blocks()
-    # Closed over rather than stacked: a gather of the only block would copy its weights at each step.
+    # A single block is closed over rather than stacked: a gather would copy its weights at each step.
     if len(blocks) == 1:
         return None, lambda index: blocks[0]
     form, stacked = stack_blocks(blocks)
@@ -166,15 +166,15 @@ def _blocks(network: "AbstractNetwork") -> tuple[Int[Array, " layers"] | None, C
 
 
 def stack_blocks(blocks: Sequence[AbstractBlock]) -> tuple[Any, Any]:
-    """The form of all blocks, and their weights, stacked along a first axis."""
-    # Block 0 of T5 also holds the bias of positions, which is not of the block: the last one has the form of all.
+    """The structure of all blocks, and their weights, stacked along a first axis."""
+    # Block 0 of T5 also holds the shared position bias, so the structure is taken from the last block.
     parts = [nnx.split(block, _is_bias, ...) for block in blocks]
     return parts[-1][0], jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(rest for _, _, rest in parts))
 
 
 def pick_block(form: Any, stacked: Any, index: Any) -> Any:
-    """One of the blocks that `stack_blocks` stacked."""
-    # A dynamic index, so that the program is one layer long; with a static one each layer would be compiled.
+    """One of the blocks that `stack_blocks` stacked, by its index."""
+    # A dynamic index keeps the program one layer long; with a static one each layer would be compiled.
     return nnx.merge(form, jtu.tree_map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), stacked))
 
 

@@ -1,9 +1,9 @@
-"""What the networks share: attention among the words of a text, the norms, the activations.
+"""Parts that the networks share: attention among the words of a text, the norms, the activations.
 
-Attention is softmax(q k^T + bias) v with padding masked on both sides (Vaswani et al., 1706.03762, Section 3.2.1); the
-layer norm is that of Ba et al. (1607.06450), the RMS norm that of Zhang and Sennrich (1910.07467), without a mean.
+Attention is softmax(q k^T + bias) v with padding masked on both sides (Vaswani et al., 1706.03762, Section 3.2.1). The
+layer norm is from Ba et al. (1607.06450), the RMS norm, without centring, from Zhang and Sennrich (1910.07467).
 
-Invariants: a row of weights of a word sums to 1 over the words; rows and columns of padding are exactly zero; a text
+Invariants: the weights of each word sum to 1 over the words; rows and columns of padding are exactly zero; a text
 without words gives zeros, with derivatives that are zero and not NaN.
 """
 
@@ -23,8 +23,8 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._check import check_float_dtype, check_instance, refusal, shown
 
 
-# Rows of a causal matrix that are computed at once, at least, and into how many such blocks it is divided at most: half
-# of the pairs are left out, and what is computed of one block stays in the cache of the processor.
+# The minimum number of rows per block of a causal matrix, and the maximum number of blocks: the blocks omit about half
+# of the pairs, and the intermediate arrays of one block stay in the cache of the processor.
 _ROWS, _MOST_BLOCKS = 64, 8
 
 
@@ -36,7 +36,7 @@ Precision: TypeAlias = str | lax.Precision | lax.DotAlgorithmPreset | None
 
 
 def signed(cls: _Class) -> _Class:
-    """The class with the signature of its constructor, which the metaclass of Flax hides from `help`."""
+    """Returns the class with the signature of its constructor, which the metaclass of Flax hides from `help`."""
     # `inspect.signature` of the class itself would give the metaclass's `(*args, **kwargs)`.
     _, *parameters = inspect.signature(cls.__init__).parameters.values()
     cls.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
@@ -44,14 +44,13 @@ def signed(cls: _Class) -> _Class:
 
 
 def check_making(rngs: Any, dtype: Any, precision: Any) -> tuple[Any, Any]:
-    """The dtype and the precision, if networks can be made with them and with `rngs`."""
+    """Returns dtype and precision, checked together with `rngs` for the construction of a network."""
     check_instance(rngs, "rngs", nnx.Rngs, "a nnx.Rngs", "pass nnx.Rngs(0), say")
     float_dtype = check_float_dtype(dtype)
     if float_dtype is None:
         raise refusal("dtype", "be a floating dtype", "it is None", "pass jax.numpy.float32, for example")
     if isinstance(precision, str):
-        # A string such as "highest" is what `jax.lax.Precision` calls its members; one it does not know falls through
-        # to the refusal below.
+        # Strings such as "highest" are values of `jax.lax.Precision`; an unknown string leads to the refusal below.
         with contextlib.suppress(ValueError):
             return float_dtype, lax.Precision(precision)
     if precision is not None and not isinstance(precision, lax.Precision | lax.DotAlgorithmPreset):
@@ -62,13 +61,13 @@ def check_making(rngs: Any, dtype: Any, precision: Any) -> tuple[Any, Any]:
 
 
 class Distances(NamedTuple):
-    """Learnt vectors of the distance of two tokens (Shaw et al., 1803.02155).
+    """Learnt vectors for the distance between two tokens (Shaw et al., 1803.02155).
 
     **Arguments:**
 
-    - `keys`: Added to the keys, (distances, k).
-    - `values`: Added to the values, (distances, k); None is nothing.
-    - `rows`: The row of both for token j from token i, (i, j).
+    - `keys`: The vectors added to the keys, (distances, k).
+    - `values`: The vectors added to the values, (distances, k); None adds nothing.
+    - `rows`: The index of the vectors for token j as seen from token i, (i, j).
     """
 
     keys: Float[Array, "distances k"]
@@ -77,13 +76,13 @@ class Distances(NamedTuple):
 
 
 def distance_rows(i: Any, j: Any, distances: int) -> Int[Array, "i j"]:
-    """The row of each distance from the places `i`, (i,), to `j`, (j,); farther ones have the first and last row."""
+    """The index of the distance from each position in `i` to each in `j`, (i, j), clipped to the first and the last."""
     farthest = distances // 2
     return jnp.clip(j[None, :] - i[:, None], -farthest, farthest) + farthest
 
 
 def product(equation: str, first: Array, second: Array, precision: Any) -> Array:
-    """`einsum` of two arrays, in one dtype."""
+    """`einsum` of two arrays in the dtype of the first."""
     return jnp.einsum(equation, first, second.astype(first.dtype), precision=precision)
 
 
@@ -99,12 +98,12 @@ def attend(
     asking: Bool[Array, "batch i"] | None = None,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch i heads k"], Float[Array, "batch heads i j"]]:
-    """The attended values and the weights: each row of a word sums to 1 over the words, all else is zero.
+    """The attention outputs and the weights: the row of each word sums to 1 over the words, all else is zero.
 
-    Token i attends to token j only where `allowed` is true, to itself at least; None allows all pairs. Where there are
-    fewer keys and values than queries, each serves as many heads in a row. `distances` are added to keys and values.
-    `asking` says which queries are of words; None is `mask`, for queries and keys of the same tokens. `causal` promises
-    that of the same tokens none attends to a later one, so that blocks of rows are computed up to their last column.
+    Token i attends to token j only where `allowed` is True, which includes i itself; None allows all pairs. Fewer keys
+    and values than queries are each shared by equally many consecutive heads. `distances` are added to
+    keys and values. `asking` is True at queries of words; None is `mask`, for queries and keys of the same tokens.
+    `causal` promises the same tokens, none of which attends to a later one, so blocks of rows end at their last column.
     """
     asking = mask if asking is None else asking
     n = query.shape[1]
@@ -122,7 +121,7 @@ def attend(
             None if allowed is None else allowed[rows, until], near, asking[:, rows],
         )  # fmt: skip
         attended.append(part)
-        # Nobody computes these where only the attended values are asked for.
+        # XLA omits this padding if only the attention outputs are used.
         weights.append(jnp.pad(of_part, ((0, 0), (0, 0), (0, 0), (0, n - last))))
     return jnp.concatenate(attended, axis=1), jnp.concatenate(weights, axis=2)
 
@@ -131,35 +130,35 @@ def _attend_rows(
     query: Array, attention_keys: Array, value: Array, mask: Array, bias: Array | None, precision: Any,
     allowed: Array | None, distances: Distances | None, asking: Array,
 ) -> tuple[Float[Array, "batch i heads k"], Float[Array, "batch heads i j"]]:  # fmt: skip
-    """`attend`, all pairs of these rows and columns at once."""
+    """`attend` for all pairs of the given rows and columns at once."""
     (batch, n, heads, k), (among, shared) = query.shape, value.shape[1:3]
-    # (batch, heads, i, j): all pairs at once, for the weights themselves are among what is measured.
+    # (batch, heads, i, j): all pairs at once, because the weights themselves are measured.
     if heads == shared:
         scores = jnp.einsum("bihk,bjhk->bhij", query, attention_keys, precision=precision)
     else:
-        # The queries of heads that share a key lie side by side, (batch, shared, heads / shared, n, k): no key is
+        # The queries of heads that share a key are grouped, (batch, shared, heads / shared, n, k), so that no key is
         # copied.
         queries = jnp.moveaxis(query.reshape(batch, n, shared, heads // shared, k), 1, 3)
         scores = jnp.einsum("bgqik,bjgk->bgqij", queries, attention_keys, precision=precision)
         scores = scores.reshape(batch, heads, n, among)
     scores = scores if bias is None else scores + bias
     if distances is not None:
-        # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: a product for each distance, and a gather.
+        # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: one product for each distance, and a gather.
         of_distances = jnp.einsum("bihk,rk->bhir", query, distances.keys, precision=precision)
         rows = jnp.broadcast_to(distances.rows[None, None], scores.shape)
         scores = scores + jnp.take_along_axis(of_distances, rows, axis=3)
     seen = mask[:, None, None, :] if allowed is None else mask[:, None, None, :] & allowed[None, None]
-    # A text without words has a row without a maximum; its weights are zero, and so is their derivative.
+    # A text without words has no maximum in its rows; its weights and their derivatives are zero.
     scores = jnp.where(seen, scores, -jnp.inf)
     top = lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
-    # The maximum is taken off so that no exponential overflows. It carries no derivative: the weights do not depend on
-    # it.
+    # The maximum is subtracted so that no exponential overflows. The weights do not depend on it, so it carries no
+    # derivative.
     exponentials = jnp.exp(scores - jnp.where(jnp.isfinite(top), top, jnp.zeros_like(top)))
     total = jnp.sum(exponentials, axis=-1, keepdims=True)
     weights = exponentials / jnp.where(total > 0, total, jnp.ones_like(total))
-    # Rows of padding would attend to the words; as zeros they drop out of every later sum over rows.
+    # Rows of padding would attend to the words; as zeros they vanish from every later sum over rows.
     weights = jnp.where(asking[:, None, :, None], weights, jnp.zeros_like(weights))
-    # Heads first: for "bhij,bjhk" XLA's product on a CPU takes twice as long.
+    # Heads first, because XLA's product for "bhij,bjhk" takes twice as long on a CPU.
     values = jnp.swapaxes(value, 1, 2)
     if heads == shared:
         attended = jnp.einsum("bhij,bhjk->bhik", weights, values, precision=precision)
@@ -168,7 +167,7 @@ def _attend_rows(
         attended = jnp.einsum("bgqij,bgjk->bgqik", grouped, values, precision=precision).reshape(batch, heads, n, k)
     attended = jnp.swapaxes(attended, 1, 2)
     if distances is not None and distances.values is not None:
-        # The weights of token i are summed by distance before they multiply the vectors of distances.
+        # The weights of token i are summed by distance before they multiply the distance vectors.
         number, places = distances.keys.shape[0], jnp.arange(n)[:, None]
         summed = jnp.zeros((batch, heads, n, number), weights.dtype).at[:, :, places, distances.rows].add(weights)
         attended = attended + jnp.einsum("bhir,rk->bihk", summed, distances.values, precision=precision)
@@ -176,20 +175,20 @@ def _attend_rows(
 
 
 def blank(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> Float[Array, "batch n d"]:
-    """The hidden states with zeros in place of padding."""
+    """The hidden states, with zeros at padding."""
     return jnp.where(mask[:, :, None], hidden, jnp.zeros_like(hidden))
 
 
 def first_word(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"] | None) -> Float[Array, "batch d"]:
-    """The hidden state of the first word of each text; None is no padding."""
+    """The hidden state of the first word of each text; a mask of None means no padding."""
     if mask is None:
         return hidden[:, 0]
     return jnp.take_along_axis(hidden, jnp.argmax(mask, axis=1)[:, None, None], axis=1)[:, 0]
 
 
 def activation(name: str) -> Callable[[Array], Array]:
-    """The function that `transformers` calls by this name."""
-    # `gelu` is the exact function with erf; two names are of its approximation by tanh, and two of x / (1 + exp(-x)).
+    """The activation function with this name in `transformers`."""
+    # `gelu` is exact, with erf; two names denote its approximation by tanh, and two denote x / (1 + exp(-x)).
     by_tanh = functools.partial(jax.nn.gelu, approximate=True)
     return {
         "gelu": functools.partial(jax.nn.gelu, approximate=False),
@@ -202,7 +201,7 @@ def activation(name: str) -> Callable[[Array], Array]:
 
 
 def init_normal(spread: float | None) -> Any:
-    """Random weights of this standard deviation; NaN where it is None, not known, so that nothing is taken for them."""
+    """An initialiser with this standard deviation; for None, unknown, the weights are NaN and thus unusable."""
     return nnx.initializers.constant(jnp.nan) if spread is None else nnx.initializers.normal(spread)
 
 
@@ -211,26 +210,26 @@ class AbstractNorm(nnx.Module):
 
     @abstractmethod
     def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
-        """What the norm leaves of a share of `x`, without the bias: with the statistics of `x`, linear in `share`."""
+        """The contribution of a share of `x` to the norm, without the bias: linear in `share`, given `x`."""
 
     @abstractmethod
     def offset(self) -> Float[Array, " d"] | None:
-        """The bias that is added; None is none."""
+        """The bias that is added; None without a bias."""
 
     def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        # A row is the share of itself that is all of it.
+        # The norm of a row is the contribution of the whole row.
         out, offset = self.carry(x, x), self.offset()
-        # Broadcast by hand: the tests run with strict rank promotion.
+        # The axes are explicit, because the tests run with strict rank promotion.
         return out if offset is None else out + offset[None, None]
 
 
 def _lifted(array: Array, like: Array) -> Array:
-    """`array` with as many axes as `like`, new ones first."""
+    """`array` with as many axes as `like`, with new axes in front."""
     return jnp.expand_dims(array, tuple(range(like.ndim - array.ndim)))
 
 
 class LayerNorm(AbstractNorm):
-    """Rows shifted to mean zero and scaled to variance one, then scaled and shifted by what was learnt."""
+    """Rows shifted to mean zero and scaled to variance one, then scaled and shifted by learnt parameters."""
 
     def __init__(self, size: int, eps: float, dtype: Any):
         self.scale = nnx.Param(jnp.ones(size, dtype))
@@ -238,11 +237,10 @@ class LayerNorm(AbstractNorm):
         self.eps = eps
 
     def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
-        # Two passes: the variance from the centred entries, since mean(x^2) - mean(x)^2 cancels where the mean is
-        # large.
+        # The variance is computed from the centred entries, since mean(x^2) - mean(x)^2 cancels if the mean is large.
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-        # XLA makes the centred entries once where the share is `x` itself.
+        # XLA computes the centred entries only once if the share is `x` itself.
         share = share - jnp.mean(share, axis=-1, keepdims=True)
         return share * _lifted(lax.rsqrt(variance + self.eps), share) * _lifted(self.scale[...], share)
 
@@ -251,14 +249,14 @@ class LayerNorm(AbstractNorm):
 
 
 class RMSNorm(AbstractNorm):
-    """Rows scaled to mean square one, then by what was learnt."""
+    """Rows scaled to mean square one, then by learnt parameters."""
 
     def __init__(self, size: int, eps: float, dtype: Any):
         self.weight = nnx.Param(jnp.ones(size, dtype))
         self.eps = eps
 
     def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
-        # In the dtype of the stream, where PyTorch's T5 takes float32 whatever the dtype; see `T5Encoder`.
+        # Computed in the dtype of the stream, whereas PyTorch's T5 always uses float32; see `T5Encoder`.
         square = jnp.mean(x * x, axis=-1, keepdims=True)
         return share * _lifted(lax.rsqrt(square + self.eps), share) * _lifted(self.weight[...], share)
 

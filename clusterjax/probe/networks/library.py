@@ -1,7 +1,7 @@
-"""The library transformers, imported without what it says of PyTorch, which nothing here needs.
+"""Import of the library transformers without its notice about PyTorch, which is not needed here.
 
-Configurations and tokenizers are all that is used of it. While it is imported it logs that its own models need PyTorch
-where that is not installed; this one notice is left out, and every other message and warning passes.
+Only its configurations and tokenizers are used. On import, transformers logs that its own models need PyTorch if that
+is not installed; this notice alone is suppressed, and every other message and warning passes.
 """
 
 import importlib
@@ -9,7 +9,7 @@ import logging
 from typing import Any
 
 
-# How the notice begins: in transformers 5, and in 4.57.
+# The first words of the notice, in transformers 5 and in 4.57.
 _NOTICES = ("PyTorch was not found", "None of PyTorch")
 
 

@@ -1,11 +1,11 @@
-"""The decoder of Llama in flax.nnx, with the parameter tree of `LlamaForCausalLM`; Mistral and Qwen2 are such as well.
+"""The decoder of Llama in flax.nnx, with the parameter tree of `LlamaForCausalLM`; also serves Mistral and Qwen2.
 
-Pre-norm blocks, x + A(N(x)) and x + F(N(x)), with RMS norms, causal attention of rotated queries and keys, and a gated
-feed-forward (Touvron et al., *LLaMA*, 2302.13971, Section 2.2).
+Pre-norm blocks, x + A(N(x)) and x + F(N(x)), with RMS norms, causal attention with rotated queries and keys, and a
+gated feed-forward (Touvron et al., *LLaMA*, 2302.13971, Section 2.2).
 
-Invariants: attribute names are those of the checkpoints, since `weights` matches tensors by them; no token depends on a
-later one; all blocks have one form, so that they can be stacked, and what differs between them besides weights is an
-array.
+Invariants: attribute names are those of the checkpoints, because `weights` matches tensors by name; no token depends on
+a later one; all blocks have one structure, so that they can be stacked, and differences between them other than weights
+are arrays.
 """
 
 import functools
@@ -33,14 +33,14 @@ from .token_ids import check_ids, check_mask
 class Llama(AbstractNetwork):
     r"""Llama, Mistral or Qwen2: $x \leftarrow x + A(N(x))$, then $x \leftarrow x + F(N(x))$, and a last N after all.
 
-    A is multi-head attention of each token to itself and those before it, in some layers only to a window of them, with
-    queries and keys rotated by their places; some heads may share keys and values. F is the gated feed-forward, N an
-    RMS norm without mean. Padding neither attends nor is attended to, and is zero in what comes out. The blocks are
-    applied by one `lax.scan` over their stacked weights. Deeper than trained means the stack again from its first
-    block; the last norm is then applied after the last of them. A text longer than `max_positions` is rotated further.
+    A is multi-head attention of each token to itself and to earlier tokens, in some layers only within a window, with
+    queries and keys rotated by their positions; several heads may share keys and values. F is the gated feed-forward, N
+    an RMS norm without centring. Padding neither gives nor receives attention, and its output is zero. One `lax.scan`
+    applies the blocks, over their stacked weights. Beyond the trained depth, the stack starts again from its first
+    block, and the last norm follows the last block that is applied. Texts may be longer than `max_positions`.
 
-    Norms, angles and weights are computed in the precision of the network or a higher one, where PyTorch's Llama takes
-    float32 whatever the precision: in float64 the two agree to 1e-6 only.
+    Norms, angles and weights are computed at least in the precision of the network, whereas PyTorch's Llama always uses
+    float32: in float64 the two agree only to 1e-6.
 
     The parameter tree, with i a block, is
 
@@ -54,18 +54,18 @@ class Llama(AbstractNetwork):
     **Arguments:**
 
     - `sizes`: A `LlamaSizes`.
-    - `rngs`: `nnx.Rngs` of the random weights.
+    - `rngs`: `nnx.Rngs` for the random weights.
 
     **Other arguments:**
 
-    - `depth`: How many blocks are applied; None is the trained `sizes.num_layers`.
-    - `head`: Whether to have the head that scores words, which `logits` needs where it is not tied to the embedding.
-    - `dtype`: Of the parameters, and so of everything.
-    - `precision`: Of the matrix products.
+    - `depth`: The number of blocks that are applied; None selects the trained `sizes.num_layers`.
+    - `head`: True for a network with a head that scores words, which `logits` needs unless it is tied to the embedding.
+    - `dtype`: The dtype of the parameters, and thus of all arrays.
+    - `precision`: The precision of the matrix products.
 
     **Raises:**
 
-    - `ValueError` if `depth` is not positive, or an option is of another kind.
+    - `ValueError` if `depth` is not positive, or an option has a wrong type.
 
     ??? cite "Source"
 
@@ -110,17 +110,17 @@ class Llama(AbstractNetwork):
 
     @property
     def num_layers(self) -> int:
-        """How many blocks are applied."""
+        """The number of blocks that are applied."""
         return self.depth
 
     def __call__(
         self, token_ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"] | None = None
     ) -> Float[Array, "batch n d"]:
-        """The hidden states after the last norm; for those of all blocks see `trace`.
+        """The hidden states after the last norm; `trace` returns those of all blocks.
 
         **Raises:**
 
-        - `ValueError` if the ids are not those of a batch.
+        - `ValueError` if the ids do not form a batch.
         """
         ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
         return run_layers(self, None if mask is None else check_mask(mask, ids.shape), ids)
@@ -130,19 +130,19 @@ class Llama(AbstractNetwork):
         return self.embed_tokens(token_ids)
 
     def context(self, n: int) -> Context:
-        """That no token attends to later ones, and the angles of the places."""
+        """The context of a causal network, with the rotation angles of the positions."""
         return Context(causal=True, rotation=rotation(n, self.sizes, self.norm.weight[...].dtype))
 
     def blocks(self) -> "list[_LlamaBlock]":
-        """The blocks that have weights of their own."""
+        """The blocks with their own weights."""
         return list(self.layers)
 
     def order(self) -> list[int]:
-        """Which of `blocks` each layer is."""
+        """The index in `blocks` of each layer."""
         return [i % self.sizes.num_layers for i in range(self.depth)]
 
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """What is done after the last block: the last norm."""
+        """Apply the last norm, after the last block."""
         return self.norm(hidden)
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
@@ -150,7 +150,7 @@ class Llama(AbstractNetwork):
 
         **Raises:**
 
-        - `ValueError` if the network has no head that scores words, or `hidden` is not of its size.
+        - `ValueError` if the network has no head that scores words, or `hidden` has another size.
         """
         if self.lm_head is None and not self.sizes.tied:
             raise ValueError(
@@ -164,11 +164,11 @@ class Llama(AbstractNetwork):
         return jnp.einsum("bnd,wd->bnw", hidden, words, precision=cast(Any, self.precision))
 
     def unembedding(self) -> Float[Array, "words d"]:
-        """The vector that each word is scored by: its embedding, or that of the head where it has its own."""
+        """The vectors that score words: the embedding, or the weights of a separate head."""
         return self.embed_tokens.embedding[...] if self.lm_head is None else self.lm_head.kernel[...].T
 
     def attention_maps(self) -> list[AttentionMaps]:
-        """The maps of each of `blocks`, in double precision on the host."""
+        """The maps of the heads of each of `blocks`, in double precision on the host."""
         parts = (block.self_attn for block in self.blocks())
         shared = self.sizes.num_shared
         return [
@@ -177,15 +177,15 @@ class Llama(AbstractNetwork):
 
     @property
     def score_scale(self) -> float:
-        """What the products of queries and keys are multiplied by: the root of the dimension of a head, inverted."""
+        """The factor of the products of queries and keys: 1 / sqrt(k) for heads of dimension k."""
         return self.sizes.head_size**-0.5
 
     def word_factors(self) -> tuple[np.ndarray, None]:
-        """The table of words, (words, d), in double precision; its rows are in the hidden space."""
+        """The embedding of words, (words, d), in double precision; its rows are in the hidden space, hence None."""
         return np.asarray(self.embed_tokens.embedding[...], np.float64), None
 
     def norm_scales(self) -> list[np.ndarray]:
-        """The scales of the norm that each block applies to what its attention reads, (d,)."""
+        """The scale of the norm that each block applies to the input of its attention, (d,)."""
         return [np.asarray(block.input_layernorm.weight[...], np.float64) for block in self.blocks()]
 
     def last_scale(self) -> np.ndarray:
@@ -193,7 +193,7 @@ class Llama(AbstractNetwork):
         return np.asarray(self.norm.weight[...])
 
     def drop_head(self) -> None:
-        """Take away the head that scores words, in place; one that is tied is the embedding, and stays."""
+        """Remove the head that scores words, in place; a tied head is the embedding, and stays."""
         self.lm_head = None
 
 
@@ -203,7 +203,7 @@ class _LlamaBlock(AbstractBlock):
         self.self_attn = _LlamaAttention(sizes, linear)
         self.post_attention_layernorm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
         self.mlp = _GatedFeedForward(sizes, linear)
-        # An array, since layers of different windows are one program; no `Param`, since no file holds it.
+        # An array, because layers with different windows share one program; no `Param`, because no file contains it.
         self.width = None if width is None else nnx.Variable(jnp.asarray(width, jnp.int32))
         self.num_heads, self.activation, self.precision = sizes.num_heads, sizes.activation, precision
 
@@ -215,7 +215,7 @@ class _LlamaBlock(AbstractBlock):
         return self.input_layernorm, self.post_attention_layernorm
 
     def set_norms(self, norm: AbstractNorm) -> None:
-        # Of any norm, where the constructor has RMS norms.
+        # `Any`, because the constructor declares RMS norms and `norm` may be any norm.
         whole: Any = self
         whole.input_layernorm, whole.post_attention_layernorm = norm, norm
 

@@ -1,9 +1,9 @@
-"""The sizes of a Llama, and how the configurations of Llama, Mistral and Qwen2 say them.
+"""The sizes of a Llama, and their names in the configurations of Llama, Mistral and Qwen2.
 
 Rotary positions: Su et al., *RoFormer* (2104.09864). Heads that share keys and values: Ainslie et al., *GQA*
 (2305.13245). Sliding windows: Jiang et al., *Mistral 7B* (2310.06825).
 
-Invariants: no network is made of sizes that it cannot have; a rope_type that is not computed here is refused by name.
+Invariants: inconsistent sizes are refused before a network is made; an unsupported rope_type is refused by name.
 """
 
 from typing import Any, NamedTuple
@@ -14,36 +14,36 @@ from .sizes import CHOICES, MOST, checked
 
 @checked
 class LlamaSizes(NamedTuple):
-    """The numbers that make a Llama, a Mistral or a Qwen2.
+    """The sizes of a Llama, a Mistral or a Qwen2.
 
     **Arguments:**
 
     - `vocab_size`, `hidden_size`: Rows and columns of the embedding.
-    - `num_heads`, `num_shared`: The heads of queries, and of keys and values, each of which serves as many of the first
-        in a row.
-    - `head_size`: The dimension of each, even; times `num_heads` it need not be `hidden_size`.
+    - `num_heads`, `num_shared`: The number of heads of queries, and of keys and values, each of which serves equally
+        many consecutive heads of queries.
+    - `head_size`: The dimension of each head, even; times `num_heads` it need not be `hidden_size`.
     - `intermediate_size`: The width of the feed-forward.
-    - `num_layers`: The blocks.
+    - `num_layers`: The number of blocks.
     - `activation`: "silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh" or "relu", as `transformers` names them.
     - `max_positions`: The longest text.
-    - `eps`: Of the RMS norms.
-    - `tied`: Whether words are scored by the table of the embedding.
-    - `attention_bias`, `output_bias`, `feed_forward_bias`: Whether the maps to queries, keys and values, the map behind
-        attention, and those of the feed-forward have biases.
-    - `window`: To how many tokens each attends, itself the last; None is all up to itself.
-    - `sliding`: For each layer, whether the window holds in it; None is each layer.
+    - `eps`: The epsilon of the RMS norms.
+    - `tied`: True if words are scored by the embedding.
+    - `attention_bias`, `output_bias`, `feed_forward_bias`: True if the maps to queries, keys and values, the output map
+        of attention, and the maps of the feed-forward have biases.
+    - `window`: The number of tokens to which each token attends, itself the last; None allows all earlier tokens.
+    - `sliding`: For each layer, True if the window applies; None applies it in all layers.
     - `theta`: The base of the rotary frequencies.
-    - `scaling`: What is done to these frequencies: nothing ("default"), all are divided by `factor` ("linear"), or the
-        low ones are ("llama3").
-    - `factor`, `low_frequency`, `high_frequency`, `original_positions`: Of the scaling. In "llama3" frequencies of
-        fewer than `low_frequency` turns in `original_positions` tokens are divided, those of more than `high_frequency`
-        stay.
-    - `spread`: Standard deviation of random weights; None where it is not known, as of GGUF files.
+    - `scaling`: The change of these frequencies: none ("default"), division of all by `factor` ("linear"), or of the
+        low ones ("llama3").
+    - `factor`, `low_frequency`, `high_frequency`, `original_positions`: The parameters of the scaling. "llama3" divides
+        frequencies with fewer than `low_frequency` turns in `original_positions` tokens, and keeps those with more than
+        `high_frequency`.
+    - `spread`: The standard deviation of random weights; None if unknown, as for GGUF files.
 
     **Raises:**
 
-    - `ValueError` if a number is not positive, `num_shared` does not divide the heads, `head_size` is odd, `sliding` is
-        not of each layer, the frequencies of the scaling are out of order, or a choice is another.
+    - `ValueError` if a number is not positive, `num_shared` does not divide the heads, `head_size` is odd, `sliding`
+        does not cover each layer, the frequencies of the scaling are out of order, or a choice is unknown.
 
     ??? cite "Source"
 
@@ -77,12 +77,12 @@ class LlamaSizes(NamedTuple):
 
     @property
     def num_blocks(self) -> int:
-        """How many layers have weights of their own."""
+        """The number of layers with their own weights."""
         return self.num_layers
 
     @property
     def widths(self) -> list[int] | None:
-        """To how many tokens each layer attends; None if there is no window in any."""
+        """The number of tokens to which each token attends, for each layer; None if no layer has a window."""
         if self.window is None:
             return None
         sliding = (True,) * self.num_layers if self.sliding is None else self.sliding
@@ -131,9 +131,9 @@ def llama_fit(sizes: dict[str, Any], place: str) -> None:
 
 
 def llama_sizes(config: Any, place: str) -> dict[str, Any]:
-    """The arguments of `LlamaSizes` from a configuration of transformers; `place` is where it is, for messages."""
+    """The arguments of `LlamaSizes` from a configuration of transformers; `place` names its source in messages."""
     window = getattr(config, "sliding_window", None) if config.model_type != "llama" else None
-    # The classes of Mistral and Qwen2 have no entries for biases: the first never has any, the second these.
+    # The configurations of Mistral and Qwen2 have no entries for biases: Mistral has none, and Qwen2 `attention_bias`.
     llama, qwen = config.model_type == "llama", config.model_type == "qwen2"
     return dict(
         vocab_size=config.vocab_size,
@@ -168,17 +168,17 @@ def _head_size(config: Any, place: str) -> Any:
             f"config must have a num_attention_heads that divides the hidden size, {hidden}, or a head_dim, but in "
             f"{place} it is {heads}; mend it."
         )
-    # What is no number is refused by its own name.
+    # A value that is not a number is refused later, under its own name.
     return hidden // heads if whole else 2
 
 
 def _sliding(config: Any, place: str) -> tuple[bool, ...] | None:
-    """Which layers have the window."""
+    """True for each layer that has the window; None without such entries."""
     kinds = getattr(config, "layer_types", None)
     if kinds is None:
         return None
     known = ("full_attention", "sliding_attention")
-    # transformers ignores what a Mistral says of its layers, and slides in all.
+    # transformers ignores the layer_types of a Mistral and applies the window in all layers.
     allowed = known[1:] if config.model_type == "mistral" else known
     wrong = [kind for kind in kinds if kind not in allowed]
     if wrong:
@@ -192,11 +192,11 @@ def _sliding(config: Any, place: str) -> tuple[bool, ...] | None:
 def _rope(config: Any, place: str) -> dict[str, Any]:
     """The base and the scaling of the rotary frequencies."""
     rope = getattr(config, "rope_parameters", None)
-    if rope is None:  # versions 4 of transformers
+    if rope is None:  # version 4 of transformers
         theta = getattr(config, "rope_theta", 10000.0)
         rope = {"rope_theta": theta} | (getattr(config, "rope_scaling", None) or {})
     kind = rope.get("rope_type", rope.get("type", "default"))
-    # A base for each kind of layer, or a part of each head only: of other networks.
+    # Other networks have a base for each kind of layer, or rotate only a part of each head.
     other = [name for name, value in rope.items() if isinstance(value, dict)]
     if rope.get("partial_rotary_factor") not in (None, 1):
         other.append("partial_rotary_factor")

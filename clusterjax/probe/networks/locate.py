@@ -1,6 +1,6 @@
-"""Finds a checkpoint: a folder or a GGUF file of this machine, that of a package, or a copy from the hub.
+"""Location of a checkpoint: a local folder or GGUF file, a file of an installed package, or a copy from the hub.
 
-Copies from the hub are in the hub's own cache.
+Copies from the hub are in the cache of the hub's own library.
 """
 
 import re
@@ -14,13 +14,13 @@ from .weight_files import FLAX, WHOLE
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 GGUF, SMOLLM2 = ".gguf", "smollm2"
-LANGUAGE_MODEL = "language-model"  # that of `transformer`
+LANGUAGE_MODEL = "language-model"  # the language model of `transformer`
 GGUF, SMOLLM2 = ".gguf", "smollm2"
 _SMALL = ["*.json", "*.model", "*.txt"]  # configuration, index, tokenizer; never *.bin
 
 
 def locate(path: str | Path | None) -> tuple[Path, str]:
-    """The folder, or the GGUF file, and the name by which it was asked for."""
+    """The folder or the GGUF file, and the name of the model."""
     if path is None:
         return BUNDLED, NAME
     folder = Path(path)
@@ -40,7 +40,7 @@ def locate(path: str | Path | None) -> tuple[Path, str]:
         return _installed(), SMOLLM2
     if not _ID.fullmatch(str(path)):
         raise ValueError(f"path must be a folder or an id of the hub, but there is no folder {str(path)!r}; name one.")
-    # In two steps: asking for both formats at once would download the weights twice from a repository that has both.
+    # One format at a time: asking for both would download the weights twice from a repository with both.
     snapshot = _download(str(path), [*_SMALL, "*.safetensors"])
     if not list(snapshot.glob("*.safetensors")):
         snapshot = _download(str(path), [*_SMALL, "flax_model*.msgpack"])
@@ -54,7 +54,7 @@ def locate(path: str | Path | None) -> tuple[Path, str]:
 
 
 def _installed() -> Path:
-    """The file of the package that brings SmolLM2."""
+    """The GGUF file of the package that contains SmolLM2."""
     file = find_smollm2()
     if file is None:
         raise ValueError(
@@ -65,13 +65,13 @@ def _installed() -> Path:
 
 
 def _download(name: str, patterns: list[str]) -> Path:
-    # Here and not above: a folder on this machine needs neither the library nor a network.
+    # Imported here, since a local folder needs neither this library nor network access.
     import huggingface_hub
 
     try:
-        # Files in folders of the hub's repository are of other formats.
+        # Subfolders of a repository contain other formats, hence `ignore_patterns`.
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
-    except Exception as error:  # of which kind differs by what fails, and those of a proxy are plain Exceptions
+    except Exception as error:  # the type depends on the failure; errors of a proxy are plain Exceptions
         reason = str(error).strip().splitlines()
         raise ValueError(
             f"path must be a folder or an id of the hub, but there is no folder {name!r}, and the hub gives no such "

@@ -1,10 +1,10 @@
-"""Masked language modelling: which tokens are hidden, what guessing them costs, and what it costs without context.
+"""Masked language modelling: hiding of tokens, the loss of predicting them, and the loss without context.
 
-A fixed share of each row is hidden; 80 % of these become [MASK], 10 % a random word piece, 10 % stay (Devlin et al.,
-*BERT*, 1810.04805, Section 3.1). The loss is the mean cross entropy over the hidden places.
+A fixed fraction of each row is hidden; 80 % of these tokens become [MASK], 10 % a random word piece, and 10 % stay
+(Devlin et al., *BERT*, 1810.04805, Section 3.1). The loss is the mean cross entropy over the hidden positions.
 
-Invariants: each row has the same number m of hidden places, so that shapes are static and logits are computed at m
-places and not at all n; special tokens are never hidden; the same key hides the same tokens.
+Invariants: each row has the same number m of hidden positions, so that shapes are static and logits are computed at m
+positions rather than at all n; special tokens are never hidden; the same key hides the same tokens.
 """
 
 import math
@@ -22,7 +22,7 @@ from ..._corpus import MASK, SPECIAL
 
 
 class Held(eqx.Module):
-    """A Flax network as an equinox module, whose arrays are leaves: what the training loop takes."""
+    """A Flax network as an equinox module, whose arrays are leaves, as the training loop requires."""
 
     form: Any = eqx.field(static=True)
     state: Any
@@ -34,16 +34,16 @@ class Held(eqx.Module):
 
     @property
     def network(self) -> Any:
-        """The network again."""
+        """The network, rebuilt from its structure and its arrays."""
         return nnx.merge(self.form, self.state)
 
 
 def hide(
     token_ids: Int[Array, "rows n"], vocab_size: int, share: float, key: PRNGKeyArray
 ) -> tuple[Int[Array, "rows n"], Int[Array, "rows m"], Int[Array, "rows m"]]:
-    """`m = ceil(share n)` tokens of each row hidden: what the network sees, where they are, what they were.
+    """Hide `m = ceil(share n)` tokens of each row: returns the network input, the hidden positions, and their tokens.
 
-    Special tokens are not hidden. Of the hidden ones 80 % become `[MASK]`, 10 % a random word piece, and 10 % stay.
+    Special tokens are not hidden. Of the hidden tokens 80 % become `[MASK]`, 10 % a random word piece, and 10 % stay.
 
     ??? cite "Source"
 
@@ -59,7 +59,7 @@ def hide(
     how = jr.uniform(how_key, (rows, m), jnp.float32)
     other = jr.randint(word_key, (rows, m), len(SPECIAL), vocab_size, words.dtype)
     shown = jnp.where(how < 0.8, jnp.asarray(MASK, words.dtype), jnp.where(how < 0.9, other, words))
-    # A row with fewer words than m would hide special tokens: they stay as they are, and count for nothing.
+    # In a row with fewer words than m special tokens are chosen too; they stay as they are and do not count.
     shown = jnp.where(words < len(SPECIAL), words, shown)
     seen = token_ids.at[jnp.arange(rows)[:, None], places].set(shown)
     return seen, places, words
@@ -70,11 +70,11 @@ class MaskedLoss(eqx.Module):
 
     **Arguments:**
 
-    - `vocab_size`: Of the network.
-    - `share`: Which share of the tokens is hidden.
-    - `depth`: How often the layers are applied; None is as in the network.
-    - `length`: Rows are cut into pieces of so many tokens, each of which is read alone, its tokens at the positions
-        that they have in the row; None reads rows whole.
+    - `vocab_size`: The size of the vocabulary of the network.
+    - `share`: The fraction of the tokens that is hidden.
+    - `depth`: The number of applications of the layers; None selects that of the network.
+    - `length`: Rows are cut into pieces of `length` tokens, which are read separately with the positions of the row;
+        None reads whole rows.
 
     Source: Devlin et al., *BERT: pre-training of deep bidirectional transformers* (1810.04805), Section 3.1.
     """
@@ -87,22 +87,22 @@ class MaskedLoss(eqx.Module):
     def __call__(
         self, model: Held, token_ids: Int[Array, "rows n"], key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-        """The loss of a batch, and the share of hidden word pieces that are guessed right."""
+        """The loss of a batch, and the fraction of hidden word pieces that are predicted correctly."""
         rows, n = token_ids.shape
         length = n if self.length is None else self.length
-        # Positions of the whole row: all of the table is trained, though the pieces are read one by one.
+        # Positions count along the whole row, so that the whole position embedding is trained despite the pieces.
         positions = jnp.tile(jnp.arange(n).reshape(-1, length), (rows, 1))
         seen, places, words = hide(token_ids.reshape(-1, length), self.vocab_size, self.share, key)
         network = model.network
         if self.depth is not None:
-            # `nnx.merge` made this network anew, so the one that is trained keeps its depth. All layers are unrolled:
-            # compiling takes longer, and each of thousands of derivatives is faster.
+            # `nnx.merge` has made a new network, so the trained one keeps its depth. All layers are unrolled: this
+            # slows compilation but speeds up each of thousands of derivatives.
             network.depth = network.unroll = self.depth
-        # Only the hidden places reach the head: there is a logit for each word of the vocabulary.
+        # Only the hidden positions reach the head, which computes a logit for each word of the vocabulary.
         hidden = jnp.take_along_axis(network(seen, position_ids=positions), places[:, :, None], axis=1)
         scores = network.logits(hidden)
         counted = (words >= len(SPECIAL)).astype(scores.dtype)
-        # A batch of special tokens alone has nothing to guess: its loss is 0, and not 0 / 0.
+        # The maximum with 1 makes the loss of a batch of special tokens 0 rather than 0 / 0.
         total = jnp.maximum(jnp.sum(counted), 1)
         of_word = jnp.take_along_axis(scores, words[:, :, None], axis=2)[:, :, 0]
         cost = (jax.nn.logsumexp(scores, axis=2) - of_word) * counted
@@ -111,7 +111,7 @@ class MaskedLoss(eqx.Module):
 
 
 class Evaluate:
-    """Loss and accuracy on batches that were held out, the same tokens hidden each time."""
+    """Loss and accuracy on held-out batches, with the same tokens hidden each time."""
 
     def __init__(self, batches: Int[np.ndarray, "k size n"], loss: MaskedLoss, key: PRNGKeyArray):
         self.batches, self.loss, self.key = jnp.asarray(batches), loss, key
@@ -129,10 +129,10 @@ _measure = eqx.filter_jit(lambda loss, model, rows, key: loss(model, rows, key))
 
 
 def unigram_loss(train: Int[np.ndarray, "rows n"], held_out: Int[np.ndarray, "*more n"], vocab_size: int) -> float:
-    """What guessing by frequency alone costs, in nats: the cross entropy of the held-out word pieces under the counts
-    of training, each one larger; special tokens are not counted.
+    """The loss of predicting by frequency alone, in nats: the cross entropy of the held-out word pieces under the
+    training counts plus one, without special tokens.
     """
-    # One is added to each count (Laplace), so that a word piece that training lacks has a finite cost.
+    # One is added to each count (Laplace), so that the loss of a word piece missing from training is finite.
     counts = np.bincount(train.ravel(), minlength=vocab_size)[len(SPECIAL) :] + 1.0
     seen = np.bincount(held_out.ravel(), minlength=vocab_size)[len(SPECIAL) :]
     return float(-np.sum(seen * np.log(counts / counts.sum())) / seen.sum())

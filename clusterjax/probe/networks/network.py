@@ -1,12 +1,12 @@
-"""What every tool of `probe` asks of a network, whatever its architecture.
+"""The interface that every tool of `probe` requires of a network, whatever its architecture.
 
-A network embeds token ids, applies blocks one after another, finishes the stream, and scores words. Blocks with weights
-of their own are a list, and each layer names one of them, so that one `lax.scan` runs a network of any depth
-(`layer_scan`). What all layers share for texts of n tokens, and no layer computes, is a `Context`; a block in its parts
-is `block.AbstractBlock`.
+A network embeds token ids, applies blocks one after another, finishes the residual stream, and scores words. Blocks
+with their own weights form a list, and each layer refers to one of them, so that one `lax.scan` runs a network of any
+depth (`layer_scan`). A `Context` holds the quantities that all layers share for texts of n tokens and no layer
+computes; `block.AbstractBlock` defines the parts of a block.
 
-Invariants: a tool asks the network and never which class it is; a new architecture is one file, and a line of
-`architectures.ARCHITECTURES`.
+Invariants: tools use this interface and never test the class of a network; a new architecture is one file, and an entry
+of `architectures.ARCHITECTURES`.
 """
 
 from abc import abstractmethod
@@ -23,11 +23,11 @@ from .block import AbstractBlock, Context, Gains
 
 
 class AttentionMaps(NamedTuple):
-    """The linear maps of the attention of one block, without biases; tokens are rows, and multiply from the left.
+    """The linear maps of the attention of one block, without biases; tokens are rows, which multiply from the left.
 
     **Arguments:**
 
-    - `query`, `key`, `value`: (heads, d, k). Heads that share a key or a value have copies of it.
+    - `query`, `key`, `value`: (heads, d, k). A shared key or value is copied for each of its heads.
     - `output`: (heads, k, d).
     """
 
@@ -38,18 +38,18 @@ class AttentionMaps(NamedTuple):
 
 
 class AbstractNetwork(nnx.Module):
-    """A Transformer, as `probe` sees it.
+    """A Transformer in the form that `probe` requires.
 
     **Attributes:**
 
-    - `sizes`: The numbers that make it, a named tuple.
-    - `num_heads`: The heads of each layer.
-    - `depth`: How often the trained sequence of layers, or how many of its layers, are applied.
-    - `unroll`: Layers in a step of the scan: with all of them derivatives are faster, compiling is slower.
-    - `mask`: Which tokens may attend to which, in place of what the network was trained with; None is as trained.
-    - `gains`: By what each part of each layer multiplies what it writes; None is 1.
-    - `shares_layers`: Whether one layer is applied again and again, so that more depth than trained is the same network
-        further.
+    - `sizes`: The sizes of the network, a named tuple.
+    - `num_heads`: The number of heads of each layer.
+    - `depth`: The number of applications of the trained sequence of layers, or the number of applied layers.
+    - `unroll`: The number of layers in a step of the scan; with all layers derivatives are faster but compilation is
+        slower.
+    - `mask`: An attention mask that replaces the mask of the training; None keeps the mask of the training.
+    - `gains`: The factors of the outputs of the parts of each layer; None is 1.
+    - `shares_layers`: True if one layer is applied repeatedly, so that a depth beyond the trained one continues it.
     """
 
     sizes: Any
@@ -63,7 +63,7 @@ class AbstractNetwork(nnx.Module):
     @property
     @abstractmethod
     def num_layers(self) -> int:
-        """How many layers are applied, each with an attention of its own."""
+        """The number of layers that are applied, each with its own attention."""
 
     @abstractmethod
     def embed(
@@ -73,23 +73,23 @@ class AbstractNetwork(nnx.Module):
 
     @abstractmethod
     def context(self, n: int) -> Context:
-        """What the layers share for texts of n tokens."""
+        """The quantities that the layers share for texts of n tokens."""
 
     @abstractmethod
     def blocks(self) -> Sequence[AbstractBlock]:
-        """The blocks that have weights of their own."""
+        """The blocks with their own weights."""
 
     @abstractmethod
     def order(self) -> list[int]:
-        """Which of `blocks` each layer is."""
+        """The index in `blocks` of each layer."""
 
     @abstractmethod
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """What is done after the last layer."""
+        """The final operation after the last layer, such as a last norm."""
 
     @abstractmethod
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
-        """The scores of each word of the vocabulary at each place, from the last hidden states.
+        """The scores of all words of the vocabulary at each position, from the last hidden states.
 
         **Raises:**
 
@@ -98,27 +98,27 @@ class AbstractNetwork(nnx.Module):
 
     @abstractmethod
     def unembedding(self) -> Float[Array, "words d"]:
-        """The vector in the hidden space that each word of the vocabulary is scored by, where the head is linear; else,
-        and without a head, the embedding of each word."""
+        """The vectors in the hidden space that score the words, if the head is linear; otherwise, and without a head,
+        the embedding of each word."""
 
     @abstractmethod
     def attention_maps(self) -> list[AttentionMaps]:
-        """The maps of each of `blocks`, in double precision on the host."""
+        """The maps of the heads of each of `blocks`, in double precision on the host."""
 
     @property
     @abstractmethod
     def score_scale(self) -> float:
-        """What the products of queries and keys are multiplied by."""
+        """The factor of the products of queries and keys."""
 
     @abstractmethod
     def word_factors(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """The table of words, (words, e), in double precision, and the map from its rows to the hidden space, (e, d);
-        None where the rows are in that space."""
+        """The embedding of words, (words, e), in double precision, and the map from its rows to the hidden space,
+        (e, d); None if the rows are in the hidden space."""
 
     @abstractmethod
     def norm_scales(self) -> list[np.ndarray] | None:
-        """The scales of the norm that each block applies to what its attention reads, (d,); None where norms act on the
-        stream itself and hold its length."""
+        """The scale of the norm that each block applies to the input of its attention, (d,); None if norms act on the
+        residual stream itself and keep its norm constant."""
 
     @abstractmethod
     def last_scale(self) -> np.ndarray | None:
@@ -126,25 +126,25 @@ class AbstractNetwork(nnx.Module):
 
     @abstractmethod
     def drop_head(self) -> None:
-        """Take away what plays no part in the hidden states, in place: a pooler, a head that scores words."""
+        """Remove the parts that the hidden states do not depend on, in place: a pooler, a head that scores words."""
 
     @property
     def num_token_types(self) -> int | None:
-        """How many token types it has; None if it takes none."""
+        """The number of token types; None if the network takes none."""
         return getattr(self.sizes, "type_vocab_size", None)
 
     @property
     def max_positions(self) -> int | None:
-        """The longest text, in tokens; None if there is no limit."""
+        """The maximum number of tokens of a text; None if there is no limit."""
         return getattr(self.sizes, "max_positions", None)
 
     def shared_context(self, n: int) -> Context:
-        """`context`, with the mask that the network was given."""
+        """`context`, with the mask of `with_mask` if there is one."""
         return self.context(n) if self.mask is None else self.context(n)._replace(allowed=self.mask.matrix(n))
 
 
 def check_not_ahead(network: AbstractNetwork, name: str, n: int) -> None:
-    """Raise a ValueError if a token attends to a later one: by the mask that the network was given, or by itself."""
+    """Raise a ValueError if a token attends to a later one, under a mask of `with_mask` or that of the training."""
     context = network.shared_context(n)
     ahead = not context.causal if context.allowed is None else np.triu(np.asarray(context.allowed), 1).any()
     if ahead and network.mask is not None:
@@ -159,16 +159,16 @@ def check_not_ahead(network: AbstractNetwork, name: str, n: int) -> None:
 def maps_of_heads(
     query: Any, key: Any, value: Any, output: Any, heads: int, shared: int | None = None
 ) -> AttentionMaps:
-    """The maps of all heads side by side, divided by heads, in double precision.
+    """Divide the maps of all heads side by side into those of each head, in double precision.
 
     **Arguments:**
 
     - `query`, `key`, `value`: Linear maps of (d, heads k); the last two of (d, shared k).
     - `output`: A linear map of (heads k, d).
-    - `heads`: How many heads.
-    - `shared`: How many heads of keys and values, each for as many heads in a row; None is one for each.
+    - `heads`: The number of heads.
+    - `shared`: The number of heads of keys and values, each shared by equally many consecutive heads; None is `heads`.
     """
-    # Float64 on the host: spectra of products of two float32 matrices would lose the small eigenvalues.
+    # Float64 on the host: float32 products would lose the small eigenvalues of the spectra.
     kernels = [np.asarray(linear.kernel[...], np.float64) for linear in (query, key, value, output)]
     groups = heads if shared is None else shared
     divided = [

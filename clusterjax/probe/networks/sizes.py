@@ -1,9 +1,9 @@
-"""The sizes that define a network: named tuples of plain numbers, checked when they are made.
+"""The sizes that define a network: named tuples of plain numbers, checked on construction.
 
 They are hashable, so that they can be static under `jax.jit`, and independent of the classes of transformers, which
-change between its versions. `config` reads them from a `config.json`.
+change between versions. `config` reads them from a `config.json`.
 
-Invariant: no network is made of sizes that it cannot have.
+Invariant: inconsistent sizes are refused before a network is made.
 """
 
 import functools
@@ -13,8 +13,8 @@ from ..._check import check_choice, check_flag, check_instance, check_integer, c
 
 
 MOST = 2**31 - 1
-LARGEST = 3.4e38  # what float32 holds, in which networks are computed
-# A network lists its layers, shared ones too.
+LARGEST = 3.4e38  # about the largest float32, the dtype of the computations
+# A network lists all of its layers, including shared ones, hence the bound.
 MOST_LAYERS = 2**20
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
 CHOICES = {"activation": ACTIVATIONS, "scaling": ("default", "linear", "llama3")}
@@ -22,16 +22,16 @@ FLAGS = (
     "tied", "gated", "attention_bias", "output_bias", "feed_forward_bias", "scaled", "scaled_by_layer",
 )  # fmt: skip
 REALS = ("eps", "spread", "theta", "factor", "low_frequency", "high_frequency")
-# What the configuration of some networks may lack.
+# Entries that some configurations lack.
 NULLABLE = ("window", "spread")
-# Neither numbers nor words: what `fit` checks.
+# Entries that are neither numbers nor words, which `fit` checks.
 OTHERS = ("sliding",)
 _Sizes = TypeVar("_Sizes", bound=type)
 
 
 def checked(cls: _Sizes) -> _Sizes:
-    """A named tuple whose numbers are checked when it is made, and then by its method `fit`, if it has one."""
-    # `__new__` and not `__init__`, which a named tuple does not have; `_replace` and `_make` come through here as well.
+    """A decorator for a named tuple, whose numbers are then checked on construction, followed by its method `fit`."""
+    # `__new__`, because named tuples have no `__init__`; `_replace` and `_make` call it as well.
     make = cls.__new__
 
     @functools.wraps(make)
@@ -43,10 +43,10 @@ def checked(cls: _Sizes) -> _Sizes:
 
 
 def check_sizes(sizes: Any, kind: Any) -> Any:
-    """`sizes`, if they are of this kind and a network can be made of them."""
+    """Returns `sizes` if they are of this kind and consistent, and raises a ValueError otherwise."""
     check_instance(sizes, "sizes", kind, f"a {kind.__name__}", "pass those of a model, model.network.sizes, say")
     for name, value in sizes._asdict().items():
-        # What a network may lack is None: a window, and the spread of its random weights, which no GGUF file says.
+        # Optional entries may be None: a window, and the spread of random weights, which GGUF files do not contain.
         if name in OTHERS or (value is None and type(None) in get_args(kind.__annotations__[name])):
             continue
         if name in CHOICES:
@@ -62,42 +62,43 @@ def check_sizes(sizes: Any, kind: Any) -> Any:
 
 
 def check_weights(sizes: Any, dtype: Any) -> None:
-    """Raise a ValueError if what surely is in a network of these sizes does not fit in memory: tables, most maps."""
+    """Raise a ValueError if the certain parts of a network of these sizes (tables, most maps) do not fit in memory."""
     width, d = getattr(sizes, "embedding_size", sizes.hidden_size), sizes.hidden_size
     blocks = getattr(sizes, "num_blocks", sizes.num_layers)
-    # Rotary positions, of which sizes have the base, need no table.
+    # Networks with rotary positions, whose sizes have a `theta`, need no position table.
     names = ("vocab_size",) if hasattr(sizes, "theta") else ("vocab_size", "max_positions", "type_vocab_size")
     tables = {name: width * getattr(sizes, name, 0) for name in names}
     maps = {"intermediate_size": 2 * blocks * d * sizes.intermediate_size}
-    # Where heads have a size of their own, their maps may be small.
+    # Where heads have their own size, their maps may be small.
     maps["hidden_size"] = 0 if hasattr(sizes, "head_size") else 2 * blocks * d * d
     numbers = tables | maps
     name = max(numbers, key=lambda name: numbers[name])
-    # int32 indexes every axis: `check_sizes` bounds each of them.
+    # int32 can index every axis, because `check_sizes` bounds each of them.
     num_bytes = sum(numbers.values()) * dtype.itemsize
     check_room(getattr(sizes, name), name, num_bytes, "the weights", remedy="make the network smaller")
 
 
 @checked
 class AlbertSizes(NamedTuple):
-    """The numbers that make an ALBERT.
+    """The sizes of an ALBERT.
 
     **Arguments:**
 
     - `vocab_size`, `embedding_size`: Rows and columns of the word embedding, which is factorised: a linear map takes it
         to `hidden_size`.
-    - `hidden_size`, `num_heads`, `intermediate_size`: d, the heads that divide it, the width of the feed-forward.
-    - `num_layers`: How many times a group of layers is applied.
-    - `num_groups`, `inner_layers`: How many groups share these times evenly, and of how many layers each group is.
+    - `hidden_size`, `num_heads`, `intermediate_size`: d, the number of heads, which divides d, and the width of the
+        feed-forward.
+    - `num_layers`: The number of applications of a group of layers.
+    - `num_groups`, `inner_layers`: The number of groups, which divide these applications evenly, and of layers in each.
     - `activation`: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu" or "swish", as `transformers` names them.
     - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
-    - `eps`: Of the layer norms.
-    - `tied`: Whether the masked-LM head uses the word embedding.
-    - `spread`: Standard deviation of random weights.
+    - `eps`: The epsilon of the layer norms.
+    - `tied`: True if the masked-LM head uses the word embedding.
+    - `spread`: The standard deviation of random weights.
 
     **Raises:**
 
-    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is another.
+    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is unknown.
 
     ??? cite "Source"
 
@@ -122,7 +123,7 @@ class AlbertSizes(NamedTuple):
 
     @property
     def num_blocks(self) -> int:
-        """How many layers have weights of their own."""
+        """The number of layers with their own weights."""
         return self.num_groups * self.inner_layers
 
     def fit(self) -> None:
@@ -132,24 +133,24 @@ class AlbertSizes(NamedTuple):
 
 @checked
 class T5Sizes(NamedTuple):
-    """The numbers that make a T5 encoder.
+    """The sizes of a T5 encoder.
 
     **Arguments:**
 
     - `vocab_size`, `hidden_size`: Rows and columns of the embedding.
-    - `num_heads`, `head_size`: The heads and the dimension of each; their product need not be `hidden_size`.
+    - `num_heads`, `head_size`: The number of heads and their dimension; the product need not be `hidden_size`.
     - `intermediate_size`: The width of the feed-forward.
-    - `num_layers`: The blocks of the encoder.
-    - `activation`, `gated`: Of the feed-forward.
-    - `num_buckets`, `max_distance`: Of the relative positions.
-    - `eps`: Of the RMS norms.
-    - `factor`: Multiplies all random weights, each of which has a standard deviation of its own, and the scales of the
+    - `num_layers`: The number of blocks of the encoder.
+    - `activation`, `gated`: The activation of the feed-forward, and True if it is gated.
+    - `num_buckets`, `max_distance`: The buckets and the largest distinguished distance of the relative positions.
+    - `eps`: The epsilon of the RMS norms.
+    - `factor`: Multiplies all random weights, each of which has its own standard deviation, and the scales of the
         norms; `initializer_factor` of a configuration.
 
     **Raises:**
 
-    - `ValueError` if a number is not positive, there are fewer than 4 buckets, `max_distance` is not beyond a quarter
-        of them, or the activation is another.
+    - `ValueError` if a number is not positive, there are fewer than 4 buckets, `max_distance` does not exceed a quarter
+        of their number, or the activation is unknown.
 
     ??? cite "Source"
 
@@ -172,35 +173,35 @@ class T5Sizes(NamedTuple):
 
     @property
     def num_blocks(self) -> int:
-        """How many layers have weights of their own."""
+        """The number of layers with their own weights."""
         return self.num_layers
 
     def fit(self) -> None:
         """Raise a ValueError unless the numbers fit together."""
-        # Four buckets are the fewest with one for small and one for large distances in each direction; distances of
-        # which all have a bucket of their own would leave none to share.
+        # With four buckets each direction has one for small and one for large distances. If every distance up to
+        # `max_distance` had its own bucket, none would be left to share.
         check_integer(self.num_buckets, "num_buckets", least=4, most=MOST)
         check_integer(self.max_distance, "max_distance", least=self.num_buckets // 4 + 1, most=MOST)
 
 
 @checked
 class BertSizes(NamedTuple):
-    """The numbers that make a BERT.
+    """The sizes of a BERT.
 
     **Arguments:**
 
     - `vocab_size`, `hidden_size`: Rows and columns of the word embedding.
-    - `num_heads`, `intermediate_size`: The heads, which divide the hidden size, and the width of the feed-forward.
-    - `num_layers`: The layers, each with weights of its own.
+    - `num_heads`, `intermediate_size`: The number of heads, which divides the hidden size, and the feed-forward width.
+    - `num_layers`: The number of layers, each with its own weights.
     - `activation`: As in `AlbertSizes`.
     - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
-    - `eps`: Of the layer norms.
-    - `tied`: Whether the masked-LM head uses the word embedding.
-    - `spread`: Standard deviation of random weights.
+    - `eps`: The epsilon of the layer norms.
+    - `tied`: True if the masked-LM head uses the word embedding.
+    - `spread`: The standard deviation of random weights.
 
     **Raises:**
 
-    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is another.
+    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is unknown.
 
     ??? cite "Source"
 
@@ -222,7 +223,7 @@ class BertSizes(NamedTuple):
 
     @property
     def num_blocks(self) -> int:
-        """How many layers have weights of their own."""
+        """The number of layers with their own weights."""
         return self.num_layers
 
     def fit(self) -> None:
@@ -231,7 +232,7 @@ class BertSizes(NamedTuple):
 
 
 def check_heads(hidden_size: int, heads: Any, name: str) -> int:
-    """`heads`, if so many divide the hidden size."""
+    """Returns `heads` as an integer if it divides the hidden size, and raises a ValueError otherwise."""
     try:
         number = check_integer(heads, name)
     except ValueError:
@@ -243,8 +244,8 @@ def check_heads(hidden_size: int, heads: Any, name: str) -> int:
 
 
 def albert_sizes(config: Any, place: str) -> dict[str, Any]:
-    """The arguments of `AlbertSizes` from a configuration of transformers; `place` is where it is, for messages."""
-    # Versions 4 of transformers could build ALBERT with relative positions; no published checkpoint has them.
+    """The arguments of `AlbertSizes` from a configuration of transformers; `place` names its source in messages."""
+    # Version 4 of transformers could build ALBERT with relative positions; no published checkpoint has them.
     positions = getattr(config, "position_embedding_type", "absolute")
     if positions != "absolute":
         raise ValueError(
@@ -289,8 +290,8 @@ def t5_sizes(config: Any, place: str) -> dict[str, Any]:
 
 
 def bert_sizes(config: Any, place: str) -> dict[str, Any]:
-    """The arguments of `BertSizes` from a configuration of transformers; `place` is where it is, for messages."""
-    # Versions 5 of transformers no longer have relative positions, and would read such a file as if they were absolute.
+    """The arguments of `BertSizes` from a configuration of transformers; `place` names its source in messages."""
+    # Version 5 of transformers has no relative positions, and would read such a file as if they were absolute.
     positions = getattr(config, "position_embedding_type", None)
     if positions not in (None, "absolute"):
         raise ValueError(

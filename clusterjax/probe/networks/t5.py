@@ -1,10 +1,10 @@
 """The encoder of T5 in flax.nnx, with the parameter tree of the published `flax_model.msgpack` files.
 
-Pre-norm blocks, x + A(N(x)) and x + F(N(x)), with RMS norms, unscaled scores and a bias that is learnt for each head
-and each bucket of the distance j - i (Raffel et al., 1910.10683, Section 2.1).
+Pre-norm blocks, x + A(N(x)) and x + F(N(x)), with RMS norms, unscaled scores and a learnt bias for each head and each
+bucket of the distance j - i (Raffel et al., 1910.10683, Section 2.1).
 
-Invariants: attribute names are those of the checkpoints, since `weights` matches tensors by them; the bias belongs to
-block 0 and is the same in every block; bucket bounds are computed in integers, so that they are exact.
+Invariants: attribute names are those of the checkpoints, because `weights` matches tensors by name; the bias is stored
+in block 0 and is the same in every block; bucket bounds are computed in integers and thus exact.
 """
 
 import functools
@@ -31,13 +31,13 @@ class T5Encoder(AbstractNetwork):
     r"""The encoder of T5: $x \leftarrow x + A(N(x))$, then $x \leftarrow x + F(N(x))$, and a last N after all blocks.
 
     A is multi-head attention whose scores are not scaled and have a bias that depends on the head and on the bucket of
-    the distance, F the feed-forward, N an RMS norm without mean. The bias is learnt in block 0 and shared by all.
-    Padding neither attends nor is attended to, and is zero in what comes out. The blocks are applied by one `lax.scan`
-    over their stacked weights. Deeper than trained means the stack again from its first block, as often as needed; the
-    last norm is then applied after the last of them.
+    the distance, F the feed-forward, N an RMS norm without centring. The bias is stored in block 0 and shared by all.
+    Padding neither gives nor receives attention, and its output is zero. One `lax.scan` applies the blocks, over their
+    stacked weights. Beyond the trained depth, the stack starts again from its first block, and the last norm follows
+    the last block that is applied.
 
-    The mean square of N is taken in the precision of the network. PyTorch's T5 takes it in float32 whatever the
-    precision, so that in float64 the two agree to 1e-6 only.
+    The mean square of N is computed in the precision of the network, whereas PyTorch's T5 always uses float32, so that
+    in float64 the two agree only to 1e-6.
 
     The parameter tree, with i a block, is
 
@@ -51,23 +51,23 @@ class T5Encoder(AbstractNetwork):
     **Arguments:**
 
     - `sizes`: A `T5Sizes`.
-    - `rngs`: `nnx.Rngs` of the random weights.
+    - `rngs`: `nnx.Rngs` for the random weights.
 
     **Other arguments:**
 
-    - `depth`: How many blocks are applied; None is the trained `sizes.num_layers`.
-    - `dtype`: Of the parameters, and so of everything.
-    - `precision`: Of the matrix products.
+    - `depth`: The number of blocks that are applied; None selects the trained `sizes.num_layers`.
+    - `dtype`: The dtype of the parameters, and thus of all arrays.
+    - `precision`: The precision of the matrix products.
 
     **Raises:**
 
-    - `ValueError` if `depth` is not positive, or an option is of another kind.
+    - `ValueError` if `depth` is not positive, or an option has a wrong type.
 
     ??? cite "Source"
 
         Raffel et al., *Exploring the limits of transfer learning with a unified text-to-text transformer*
-        (1910.10683), Section 2.1; the tree is that of `FlaxT5EncoderModel` in versions 4 of transformers, and the
-        random weights have the spread of that library.
+        (1910.10683), Section 2.1; the tree is that of `FlaxT5EncoderModel` in version 4 of transformers, and the
+        random weights have the standard deviations of that library.
     """
 
     def __init__(
@@ -89,25 +89,25 @@ class T5Encoder(AbstractNetwork):
         linear = functools.partial(
             nnx.Linear, use_bias=False, param_dtype=dtype, dtype=dtype, precision=cast(Any, precision), rngs=rngs
         )
-        # Standard deviation 1, as in Mesh TensorFlow.
+        # The standard deviation is 1, as in Mesh TensorFlow.
         self.shared = table(sizes.vocab_size, sizes.hidden_size, embedding_init=init_normal(1.0))
         self.encoder = _Stack(sizes, table, linear, dtype, precision)
-        # A normal number times the factor has a deviation times it; transformers begins norms with the factor, too.
+        # Multiplying normal weights by the factor multiplies their deviation; transformers also scales norms by it.
         nnx.update(self, jax.tree.map(lambda weights: sizes.factor * weights, nnx.state(self, nnx.Param)))
 
     @property
     def num_layers(self) -> int:
-        """How many blocks are applied."""
+        """The number of blocks that are applied."""
         return self.depth
 
     def __call__(
         self, token_ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"] | None = None
     ) -> Float[Array, "batch n d"]:
-        """The hidden states after the last norm; for those of all blocks see `trace`.
+        """The hidden states after the last norm; `trace` returns those of all blocks.
 
         **Raises:**
 
-        - `ValueError` if the ids are not those of a batch.
+        - `ValueError` if the ids do not form a batch.
         """
         ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
         return run_layers(self, None if mask is None else check_mask(mask, ids.shape), ids)
@@ -117,57 +117,57 @@ class T5Encoder(AbstractNetwork):
         return self.shared(token_ids)
 
     def context(self, n: int) -> Context:
-        """The bias of positions."""
+        """The context with the position bias."""
         return Context(bias=self.position_bias(n))
 
     def position_bias(self, n: int) -> Float[Array, "1 heads n n"]:
-        """What is added to the scores of n tokens, in every block."""
+        """The bias added to the scores of n tokens, in every block."""
         first: Any = self.encoder.block[0].layer[0]
         # Only the 2 n - 1 distances are looked up; the (n, n) matrix is gathered from them below.
         buckets = relative_buckets(np.arange(1 - n, n), self.sizes)
         by_distance = first.SelfAttention.relative_attention_bias(jnp.asarray(buckets))
         places = jnp.arange(n)
-        # Row i, column j holds distance j - i, at place j - i + n - 1; heads first, with an axis for the batch.
+        # Row i, column j has distance j - i, with the index j - i + n - 1; heads first, with an axis for the batch.
         return jnp.moveaxis(by_distance[places[None, :] - places[:, None] + n - 1], -1, 0)[None]
 
     def blocks(self) -> "list[_T5Block]":
-        """The blocks that have weights of their own."""
+        """The blocks with their own weights."""
         return list(self.encoder.block)
 
     def order(self) -> list[int]:
-        """Which of `blocks` each layer is."""
+        """The index in `blocks` of each layer."""
         return [i % self.sizes.num_layers for i in range(self.depth)]
 
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """What is done after the last block: the last norm."""
+        """Apply the last norm, after the last block."""
         return self.encoder.final_layer_norm(hidden)
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
-        """Refused: an encoder has no head that scores words."""
+        """Raises a ValueError, because an encoder has no head that scores words."""
         raise ValueError(
             "model must have a head for logits, but it is a T5 encoder; load a network with a language-modelling head."
         )
 
     def unembedding(self) -> Float[Array, "words d"]:
-        """The embedding of each word; an encoder has no head."""
+        """The embedding of each word, because an encoder has no head."""
         return self.shared.embedding[...]
 
     def attention_maps(self) -> list[AttentionMaps]:
-        """The maps of each of `blocks`, in double precision on the host."""
+        """The maps of the heads of each of `blocks`, in double precision on the host."""
         parts = (cast(Any, block.layer[0]).SelfAttention for block in self.blocks())
         return [maps_of_heads(part.q, part.k, part.v, part.o, self.num_heads) for part in parts]
 
     @property
     def score_scale(self) -> float:
-        """What the products of queries and keys are multiplied by: 1."""
+        """The factor of the products of queries and keys, 1."""
         return 1.0
 
     def word_factors(self) -> tuple[np.ndarray, None]:
-        """The table of words, (words, d), in double precision; its rows are in the hidden space."""
+        """The embedding of words, (words, d), in double precision; its rows are in the hidden space, hence None."""
         return np.asarray(self.shared.embedding[...], np.float64), None
 
     def norm_scales(self) -> list[np.ndarray]:
-        """The scales of the norm that each block applies to what its attention reads, (d,)."""
+        """The scale of the norm that each block applies to the input of its attention, (d,)."""
         return [np.asarray(block.layer[0].layer_norm.weight[...], np.float64) for block in self.blocks()]
 
     def last_scale(self) -> np.ndarray:
@@ -175,22 +175,22 @@ class T5Encoder(AbstractNetwork):
         return np.asarray(self.encoder.final_layer_norm.weight[...])
 
     def drop_head(self) -> None:
-        """Nothing to take away."""
+        """Does nothing, because the encoder has no head."""
 
 
 def relative_buckets(distances: np.ndarray, sizes: T5Sizes) -> np.ndarray:
-    r"""The bucket of each distance j - i, of token j from the token i that attends.
+    r"""The bucket of each distance j - i, from the attending token i to token j.
 
-    Half of the buckets are for j > i. Of each half, the first half is for the smallest distances r, one each; the k-th
-    of the remaining m holds those with $(r / e)^m \ge (D / e)^k$, where e is the first distance that shares a bucket
-    and D = `max_distance`. The bounds are computed in integers, so that none depends on how a logarithm is rounded.
+    Half of the buckets are for j > i. In each half, the first half is for the smallest distances r, one each; the k-th
+    of the remaining m contains those with $(r / e)^m \ge (D / e)^k$, where e is the first distance that shares a bucket
+    and D = `max_distance`. The bounds are computed in integers, so that none depends on the rounding of a logarithm.
     """
-    # The encoder attends in both directions, so the sign of the distance takes one bit of the bucket.
+    # The encoder attends in both directions, so half of the buckets encode the sign of the distance.
     half = sizes.num_buckets // 2
     e, D = half // 2, sizes.max_distance
     m = half - e
     # The published rule rounds e + m log(r / e) / log(D / e) down. Raised to the m-th power it is a comparison of
-    # integers, exact however large they are in Python.
+    # Python integers, which are exact at any size.
     bounds = [_first(lambda r, k=k: r**m * e**k >= D**k * e**m, e, D) for k in range(1, m)]
     r = np.abs(distances)
     large = e + np.searchsorted(np.asarray(bounds, dtype=np.int64), r, side="right")
@@ -198,7 +198,7 @@ def relative_buckets(distances: np.ndarray, sizes: T5Sizes) -> np.ndarray:
 
 
 def _first(holds: Any, low: int, high: int) -> int:
-    """The first integer above `low` for which `holds`, which it does from there on and at `high`."""
+    """The first integer above `low` where `holds`, a predicate that is monotone and true at `high`, is true."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -208,7 +208,7 @@ def _first(holds: Any, low: int, high: int) -> int:
 class _Stack(nnx.Module):
     def __init__(self, sizes: T5Sizes, table: Any, linear: Any, dtype: Any, precision: Any):
         blocks = range(sizes.num_layers)
-        # The table of the bias exists in block 0 only, as in the checkpoints.
+        # The bias is a parameter of block 0 only, as in the checkpoints.
         self.block = nnx.List([_T5Block(sizes, table if i == 0 else None, linear, dtype, precision) for i in blocks])
         self.final_layer_norm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
 
@@ -241,7 +241,7 @@ class _T5Block(AbstractBlock):
 
     def activations(self, read: Float[Array, "batch n d"]) -> Array:
         part, act = cast(Any, self.layer[1]).DenseReluDense, activation(self.activation)
-        # The gated form of T5 1.1: one map is activated and multiplies the other (1910.10683 and 2002.05202).
+        # The gated form of T5 1.1: the activation of one map multiplies the other (1910.10683 and 2002.05202).
         return act(part.wi_0(read)) * part.wi_1(read) if self.gated else act(part.wi(read))
 
     def neuron_values(self) -> Affine:
@@ -257,8 +257,8 @@ class _AttentionSublayer(nnx.Module):
 class _SelfAttention(nnx.Module):
     def __init__(self, sizes: T5Sizes, table: Any, linear: Any):
         d, inner = sizes.hidden_size, sizes.num_heads * sizes.head_size
-        # Queries begin smaller by the root of the head size, in place of the factor 1 / sqrt(k) that other networks put
-        # into the scores.
+        # Queries start smaller by the square root of the head size, instead of the factor 1 / sqrt(k) of the scores in
+        # other networks.
         self.q = linear(d, inner, kernel_init=init_normal((d * sizes.head_size) ** -0.5))
         self.k, self.v = (linear(d, inner, kernel_init=init_normal(d**-0.5)) for _ in range(2))
         self.o = linear(inner, d, kernel_init=init_normal(inner**-0.5))

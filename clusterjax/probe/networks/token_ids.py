@@ -1,4 +1,4 @@
-"""Batches of token ids and their masks, as the networks take them."""
+"""Batches of token ids and their masks, in the form that the networks accept."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,9 @@ from ..._misc import is_concrete
 
 
 def in_parts(token_ids: Any, mask: Any, token_types: Any) -> tuple[Any, Any, Any]:
-    """Ids, mask and token types, from what `encode`, or a tokenizer of transformers, returned in one piece."""
+    """Ids, mask and token types, also if `token_ids` is a result of `encode` or of a tokenizer of transformers."""
     if isinstance(token_ids, Mapping) and "input_ids" in token_ids:
-        # A BatchEncoding.
+        # A BatchEncoding of transformers.
         held = tuple(token_ids.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
     elif isinstance(token_ids, tuple) and getattr(token_ids, "_fields", None) == ("token_ids", "mask"):
         held = (*token_ids, None)
@@ -26,7 +26,7 @@ def in_parts(token_ids: Any, mask: Any, token_types: Any) -> tuple[Any, Any, Any
 
 
 def check_ids(value: Any, name: str, size: int | None = None, what: str = "the words of the vocabulary") -> Any:
-    """`value` as an array, if it is one of integers of shape (batch, n), below `size` where there is one."""
+    """Returns `value` as an array, checked to be integers of shape (batch, n), below `size` if that is given."""
     rule = "be an array of integers of shape (batch, n), a text a row"
     remedy = "pass the token_ids that encode returns, or those of a tokenizer with padding=True"
     ids = as_numbers(value, name)
@@ -36,7 +36,7 @@ def check_ids(value: Any, name: str, size: int | None = None, what: str = "the w
         raise refusal(name, rule, f"its shape is {np.shape(ids)}", remedy)
     if not jnp.issubdtype(ids.dtype, jnp.integer):
         raise refusal(name, rule, f"its dtype is {ids.dtype}", remedy)
-    # The values of traced ids are unknown. A lookup beyond the table gives NaN, and a negative one another row.
+    # Traced ids have no known values. A lookup beyond the table gives NaN, and a negative id looks up another row.
     if size is not None and is_concrete(ids):
         seen = np.asarray(ids)
         wrong = (seen < 0) | (seen >= size)
@@ -52,7 +52,7 @@ def check_ids(value: Any, name: str, size: int | None = None, what: str = "the w
 
 
 def check_like(value: Any, name: str, shape: tuple[int, ...], size: int, what: str) -> Array:
-    """`value` as int32, if it is an array of integers of the shape of the token ids, below `size`."""
+    """Returns `value` as int32, checked to be integers below `size` with the shape of the token ids."""
     ids = check_ids(value, name, size, what)
     if np.shape(ids) != shape:
         raise refusal(name, f"be of the shape of token_ids, {shape}", f"it is {np.shape(ids)}", "pass one per token")
@@ -60,8 +60,8 @@ def check_like(value: Any, name: str, shape: tuple[int, ...], size: int, what: s
 
 
 def check_places(ids: Any, most: int) -> None:
-    """Raise a ValueError if the texts are longer than the positions of the network."""
-    # A lookup beyond the table does not fail: it gives NaN, and the message would be about hidden states.
+    """Raise a ValueError if the texts exceed the positions of the network."""
+    # A lookup beyond the table gives NaN without an error, and a later message would blame the hidden states.
     if np.shape(ids)[1] > most:
         raise refusal(
             "token_ids",
@@ -72,7 +72,7 @@ def check_places(ids: Any, most: int) -> None:
 
 
 def check_mask(mask: Any, shape: tuple[int, ...], of: str = "token_ids") -> Array:
-    """`mask` as booleans, if it has this shape and holds nothing but 0 and 1; None is True throughout."""
+    """Returns `mask` as booleans, checked to have this shape and the entries 0 and 1; None gives True throughout."""
     if mask is None:
         return jnp.ones(shape, bool)
     numbers = as_numbers(mask, "mask")

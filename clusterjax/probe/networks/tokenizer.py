@@ -1,11 +1,11 @@
 """The tokenizer of a folder, read and run by `transformers`.
 
-Its files are checked against their checksums and their forms first: transformers would allocate a word for each of the
-extra ids that a file asks for. Whatever goes wrong inside the library afterwards is turned into one ValueError that
-names the folder.
+Its files are first checked against their checksums and their forms, since transformers would allocate a word for each
+of the extra ids that a file requests. Any later failure inside the library is turned into one ValueError that names the
+folder.
 
-Invariants: nothing is downloaded and no code of the folder is run; every id that comes out is below the number of
-words of the network, so that no lookup is clamped.
+Invariants: nothing is downloaded and no code of the folder is run; every returned id is below the number of words of
+the network, so that no lookup is out of range.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from .library import transformers_library
 _CONFIG = "tokenizer_config.json"
 _FILES = ("tokenizer.json", _CONFIG, "spiece.model", "tokenizer.model", "vocab.txt")
 _SUFFIXES = (".json", ".jsonl", ".jinja", ".model", ".txt")
-# transformers makes a word for each of the extra ids of T5, however many are asked for.
+# transformers creates a word for each of the extra ids of T5, whatever number is requested.
 _FORM = {"extra_ids?": (None, Within(int, 0, 10**5)), "model_max_length?": (None, float)}
 
 
@@ -32,18 +32,18 @@ def read_tokenizer(folder: Path) -> Any:
 
     **Raises:**
 
-    - `ValueError` if it has one that cannot be read.
+    - `ValueError` if the folder has a tokenizer that cannot be read.
     """
     files = [folder / name for name in _FILES if (folder / name).is_file()]
     if not files:
         return None
-    # Here and not above: transformers takes seconds to import, and most uses of `probe` need no tokenizer.
+    # Imported here: importing transformers takes seconds, and most uses of `probe` need no tokenizer.
     AutoTokenizer = transformers_library().AutoTokenizer
 
     for file in files:
         check(file, "model", "fetch it again")
     with _refused(folder):
-        # All of its files, since transformers opens others than these, and would wait for ever at a named pipe.
+        # All files are checked, since transformers opens others too, and would wait for ever at a named pipe.
         for file in folder.iterdir():
             if file.suffix in _SUFFIXES and not file.is_dir():
                 with open_regular(file) as opened:
@@ -58,7 +58,7 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def special_tokens(tokenizer: Any, folder: Any) -> int:
-    """How many special tokens each text gets."""
+    """The number of special tokens that the tokenizer adds to each text."""
     with _refused(folder):
         return int(tokenizer.num_special_tokens_to_add())
 
@@ -68,7 +68,7 @@ def tokenize(tokenizer: Any, folder: Any, words: int, texts: Sequence[str], **op
 
     **Raises:**
 
-    - `ValueError` if the tokenizer fails, or gives other ids.
+    - `ValueError` if the tokenizer fails, or gives ids out of this range.
     """
     with _refused(folder):
         rows = tokenizer(texts, return_attention_mask=False, **options)["input_ids"]
@@ -81,11 +81,11 @@ def tokenize(tokenizer: Any, folder: Any, words: int, texts: Sequence[str], **op
 
 @contextlib.contextmanager
 def _refused(folder: Any) -> Iterator[None]:
-    """A ValueError that names the folder, in place of whatever a broken tokenizer leads to."""
+    """Replaces any error of a broken tokenizer by a ValueError that names the folder."""
     try:
         yield
-    # The Rust code of tokenizers panics with an exception that is no `Exception`; KeyboardInterrupt and the like are
-    # passed on.
+    # The Rust code of tokenizers panics with an exception that is not an `Exception`; others, such as
+    # KeyboardInterrupt, are passed on.
     except BaseException as error:
         if not is_of_tokenizers(error):
             raise

@@ -1,11 +1,11 @@
-"""Pre-training an ALBERT: word pieces, masked language modelling, and snapshots along the way.
+"""Pre-training of an ALBERT: word pieces, masked language modelling, and snapshots during training.
 
-The loop itself, its checkpoints and its report are those of `clusterjax._pretraining`; here are the recipe, the
+The training loop, its checkpoints and its report are in `clusterjax._pretraining`; this file has the recipe, the
 initial weights, the optimiser and the stages. AdamW with a warm-up and a cosine decay (Loshchilov and Hutter,
 1711.05101); a shallow network on short pieces first (Gong et al., 2019; BERT, 1810.04805, Appendix A.2).
 
-Invariants: a run that was killed and started again gives the same weights, bit for bit; the schedule of stages is
-given in shares of the steps, so that it scales with them; the folder that is written is read by transformers too.
+Invariants: an interrupted run that is restarted gives the same weights, bit for bit; the stages are given as fractions
+of the steps, so that they scale with them; transformers can also read the folder that is written.
 """
 
 import functools
@@ -46,36 +46,36 @@ from .sizes import AlbertSizes
 from .weights import tensors
 
 
-# Its configuration is in the words of transformers, so that it names no format of ours.
+# The configuration has the format of transformers, and therefore names no format of this package.
 _FOLDER = ModelFolder("out", "train it again", "probe.train_albert")
 
 
 @final
 @dataclass(frozen=True)
 class AlbertRecipe(AbstractRecipe):
-    """How an ALBERT is built and trained. The defaults fit a package: under 6 MB, and about an hour on one core.
+    """The architecture and the training of an ALBERT. The defaults fit a package: under 6 MB, about an hour on a core.
 
     **Arguments:**
 
-    - `vocab_size`: Word pieces, special ones included.
+    - `vocab_size`: The number of word pieces, including special ones.
     - `embedding_size`, `hidden_size`, `num_heads`, `intermediate_size`, `num_layers`: As in `AlbertSizes`.
-    - `length`: Tokens in a row of training, and so the longest text that the network can read.
-    - `batch_size`: Rows in a step.
-    - `steps`: Steps in all.
-    - `epoch_steps`: Steps between two checkpoints; at most so many as the rows make batches.
-    - `stages`: What comes before all layers read entire rows. Each is three numbers: how many times the shared layer is
-        applied, how many tokens it reads at a time, and until which share of the steps. Few layers are faster, and in
-        short pieces of text the neighbours, which tell most, are found thousands of steps sooner. None is a quarter of
-        the layers on 16 tokens for 0.4 of the steps, and then on entire rows until 0.6.
-    - `learning_rate`, `warm_up`: Of AdamW, whose rate rises for `warm_up` steps and falls to nothing as a cosine.
-    - `weight_decay`: Of matrices, not of biases and norms.
+    - `length`: The number of tokens in a row of training, and thus the longest text that the network can read.
+    - `batch_size`: The number of rows in a step.
+    - `steps`: The total number of steps.
+    - `epoch_steps`: The number of steps between two checkpoints, at most the number of batches that the rows make.
+    - `stages`: The stages before all layers read entire rows. Each is three numbers: the number of applications of the
+        shared layer, the number of tokens that it reads at a time, and the fraction of the steps at which the stage
+        ends. Few layers are faster, and short pieces of text let the network find the most informative tokens, the
+        neighbours, thousands of steps sooner. None selects a quarter of the layers on 16 tokens until 0.4 of the steps,
+        and then on entire rows until 0.6.
+    - `learning_rate`, `warm_up`: For AdamW: the rate rises for `warm_up` steps and then decays to zero as a cosine.
+    - `weight_decay`: The weight decay of matrices; biases and norms have none.
     - `spread`: The standard deviation of the random weights.
-    - `share`: Of the tokens, hidden.
-    - `held_out`: Of the texts, never trained on.
+    - `share`: The fraction of the tokens that is hidden.
+    - `held_out`: The fraction of the texts that is never used for training.
 
-    Source: the scheme is that of BERT (1810.04805) and ALBERT (1909.11942), without sentence order. That
-    a shallow network may be trained first: Gong et al., *Efficient training of BERT by progressively stacking* (2019);
-    that short texts may: BERT, Appendix A.2.
+    Source: the scheme of BERT (1810.04805) and ALBERT (1909.11942), without sentence order. Shallow networks first:
+    Gong et al., *Efficient training of BERT by progressively stacking* (2019). Short texts first: BERT, Appendix A.2.
     """
 
     vocab_size: int = 4096
@@ -97,8 +97,8 @@ class AlbertRecipe(AbstractRecipe):
     held_out: float = 0.02
 
     def __post_init__(self):
-        # The dataclass is frozen; `object.__setattr__` is how its own generated `__init__` writes.
-        keep = lambda name, value: object.__setattr__(self, name, value)  # plain numbers, which JSON can hold
+        # The dataclass is frozen, so values are set by `object.__setattr__`, as in its generated `__init__`.
+        keep = lambda name, value: object.__setattr__(self, name, value)  # plain numbers, for JSON
         for name, kind in self.__annotations__.items():
             if kind is int:
                 least = 8 if name == "length" else 1
@@ -110,7 +110,7 @@ class AlbertRecipe(AbstractRecipe):
             keep(name, check_number(getattr(self, name), name, above=0, below=1, remedy="pass 0.1, say"))
         if self.stages is not None:
             keep("stages", _stages(self.stages))
-        # Increasing and without duplicates, or a stage would have no steps.
+        # The ends must increase without duplicates, since otherwise a stage would have no steps.
         ends = [share for _, _, share in self.schedule]
         if ends != sorted(set(ends)) or not all(map(self._fits, self.schedule[:-1])):
             raise ValueError(
@@ -128,17 +128,17 @@ class AlbertRecipe(AbstractRecipe):
 
     @property
     def schedule(self) -> tuple[tuple[int, int, float], ...]:
-        """All stages, with the last: all layers, entire rows, to the end."""
-        # A quarter of the layers, rounded up, so that one layer stays one.
+        """All stages including the last: all layers, entire rows, to the end."""
+        # A quarter of the layers, rounded up, so that one layer remains one.
         few, last = -(-self.num_layers // 4), (self.num_layers, self.length, 1.0)
         if self.stages is not None:
             return *self.stages, last
-        # Pieces of 16 tokens only where they divide the row.
+        # Pieces of 16 tokens are used only if they divide the row.
         return *(((few, 16, 0.4),) if self.length % 16 == 0 else ()), (few, self.length, 0.6), last
 
     @property
     def sizes(self) -> AlbertSizes:
-        """Of the network."""
+        """The sizes of the network."""
         return AlbertSizes(
             self.vocab_size, self.embedding_size, self.hidden_size, self.num_heads, self.intermediate_size,
             self.num_layers, max_positions=self.length, spread=self.spread,
@@ -173,28 +173,28 @@ def train_albert(
 ) -> dict[str, Any]:
     """Train an ALBERT by masked language modelling, and write a folder that `load` and `transformers` read.
 
-    The folder holds the weights, configuration and tokenizer, the history of every checkpoint, a report with the
-    held-out loss beside that of guessing by frequency on the same rows, and under `snapshots` the weights along the
-    way, in each stage at steps that double. A run that was killed goes on, bit for bit, when it is called again in the
-    same way. One that is finished is trained further when it is asked for more steps, in the last stage and with a
-    learning rate that rises and falls again, which is not one run of so many steps; the report has the steps at which
-    each leg ended under `legs`. A `tokenizer.json` that is in the folder is used; without one it is trained.
+    The folder contains the weights, configuration and tokenizer, the history of all checkpoints, a report with the
+    held-out loss and that of predicting by frequency on the same rows, and under `snapshots` the weights during
+    training, in each stage at steps that double. An interrupted run resumes, bit for bit, when the function is called
+    again with the same arguments. A finished run is trained further when more steps are requested, in the last stage
+    and with a learning rate that rises and decays again, so the result differs from a single run of that many steps;
+    the report lists the last step of each leg under `legs`. Without a `tokenizer.json` in the folder one is trained.
 
     **Arguments:**
 
-    - `out`: The folder, made if it is not there.
+    - `out`: The folder, which is created if it does not exist.
     - `paths`: Files of texts, as `read_texts` reads them.
     - `recipe`: An `AlbertRecipe`; None is `AlbertRecipe()`.
 
     **Other arguments:**
 
-    - `seed`: Of the split of the texts, the random weights and all that is drawn in training.
-    - `snapshots`: How many weights along the way are kept.
-    - `say`: Is given each line of progress.
+    - `seed`: The seed for the split of the texts, the random weights and all random draws in training.
+    - `snapshots`: The number of snapshots of the weights that are kept.
+    - `say`: A function that receives each line of progress.
 
     **Returns:**
 
-    The report, as it was written.
+    The report that was written.
 
     **Raises:**
 
@@ -211,7 +211,7 @@ def train_albert(
 
 
 def _train_in(asked: Request) -> dict[str, Any]:
-    """`train_albert` in a folder that no other run writes to."""
+    """`train_albert` in a folder that is locked against other runs."""
     folder, recipe, seed, log = asked.folder, asked.recipe, asked.seed, asked.say
     corpus = read_corpus(asked, recipe.vocab_size, "vocab_size", pack)
     rows, held = corpus.rows, corpus.held
@@ -221,7 +221,7 @@ def _train_in(asked: Request) -> dict[str, Any]:
             f"they hold {len(rows)} and {len(held)}; name more texts, or a smaller batch."
         )
     batches = len(rows) // recipe.batch_size
-    # An epoch is what lies between two checkpoints; fewer steps than one, or fewer batches, shorten it.
+    # An epoch lies between two checkpoints; if there are fewer steps or batches than `epoch_steps`, it is shorter.
     ready = lambda recipe: replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps, batches))
     recipe, legs = legs_in(asked, ready, _record)
     if batches < min(asked.recipe.epoch_steps, asked.recipe.steps):
@@ -229,7 +229,7 @@ def _train_in(asked: Request) -> dict[str, Any]:
     held = held_batches(corpus, recipe, 64)
     base = unigram_loss(rows, held, recipe.vocab_size)
     log(f"{rows.size / 1e6:.2f} million word pieces to train on; guessing by frequency costs {base:.3f} nats")
-    # A key of its own, so that the same tokens are hidden at each evaluation and in no other place.
+    # A separate key, so that each evaluation hides the same tokens, independently of all other draws.
     hidden = jr.fold_in(jr.key(seed), 2)
 
     def stage(layers: int, tokens: int, share: float) -> Stage:
@@ -239,7 +239,7 @@ def _train_in(asked: Request) -> dict[str, Any]:
         return Stage(until, loss, Evaluate(held, loss, hidden), line)
 
     network = Pretraining(
-        # What a finished run is trained further with is its last stage: all layers, entire rows.
+        # A finished run is trained further in its last stage: all layers, entire rows.
         Held.of(_network(recipe, seed)), _optimiser(recipe, legs.start),
         [stage(*each) for each in (recipe.schedule[-1:] if legs.ends else recipe.schedule)], held,
         {"unigram loss": base}, _kept(recipe, legs, asked.snapshots),
@@ -256,14 +256,14 @@ def _record(recipe: AlbertRecipe) -> dict[str, Any]:
 
 
 def _network(recipe: AlbertRecipe, seed: int) -> Albert:
-    """An ALBERT with random weights, smaller in the maps that write to the hidden states, so that the tokens do not
-    cluster within a few layers; positions start as sinusoids, so that what is learnt of one place holds at the next.
+    """An ALBERT with random weights, smaller in the maps that write to the hidden states, and with positions that start
+    as sinusoids, so that features learnt at one position generalise to the next.
 
     Source: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3; Vaswani et al.,
     *Attention is all you need* (1706.03762), Section 3.5.
     """
     # Post-norm layers with plain random weights make the tokens nearly parallel within this depth; smaller output maps
-    # keep them apart.
+    # prevent this.
     network = Albert(recipe.sizes, nnx.Rngs(seed), head=True)
     network.embeddings.position_embeddings.embedding[...] = jnp.asarray(_sinusoids(recipe), jnp.float32)
     for block in network.blocks():
@@ -273,43 +273,43 @@ def _network(recipe: AlbertRecipe, seed: int) -> Albert:
 
 
 def _sinusoids(recipe: AlbertRecipe) -> np.ndarray:
-    """Positions of the size of the random words; the wavelengths go from 2 pi to 2 pi times the length."""
-    # Wavelengths from 2 pi to 2 pi n, geometric, as 1706.03762 has them with 10,000 in place of n.
+    """Position embeddings with the standard deviation of the random words."""
+    # Wavelengths from 2 pi to 2 pi n in geometric progression, as in 1706.03762 with 10,000 in place of n.
     half = -(-recipe.embedding_size // 2)
     angles = np.arange(recipe.length)[:, None] * float(recipe.length) ** (-np.arange(half) / half)
     return np.sqrt(2) * recipe.spread * np.concatenate([np.sin(angles), np.cos(angles)], 1)[:, : recipe.embedding_size]
 
 
-@functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
+@functools.lru_cache(maxsize=8)  # the same object, so that a second run does not compile again
 def _optimiser(recipe: AlbertRecipe, start: int = 0) -> optax.GradientTransformation:
-    # Of the leg that begins after so many steps.
+    # The schedule of the leg that begins after `start` steps.
     steps = recipe.steps - start
     warm_up = min(recipe.warm_up, steps // 2)
     rate = later(optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, warm_up, steps), start)
     # Weight decay acts on matrices and tables; biases and the gains of norms have one axis.
     matrices = lambda tree: jax.tree_util.tree_map(lambda leaf: np.ndim(leaf) > 1, tree)
     return optax.chain(
-        # Rare words give single batches with far larger gradients than the others.
+        # Rare words give single batches far larger gradients than the others, so gradients are clipped.
         optax.clip_by_global_norm(1.0),
         optax.adamw(rate, b2=0.98, weight_decay=recipe.weight_decay, mask=matrices),
     )
 
 
 def _kept(recipe: AlbertRecipe, legs: Legs, most: int) -> set[int]:
-    """The checkpoints of which a snapshot is kept; of a leg that trains further its last, half of it, a quarter, ..."""
+    """The checkpoints with a snapshot; in a leg that trains further the last, half of it, a quarter, ..."""
     if not legs.ends:
         return _doublings(recipe, most)
     return {legs.start_epoch + max(1, (legs.epochs - legs.start_epoch) >> k) for k in range(max(1, most))}
 
 
 def _doublings(recipe: AlbertRecipe, most: int) -> set[int]:
-    """At most `most` epochs for all stages, or one for each; in each stage its last, half of it, a quarter, ..."""
+    """At most `most` epochs over all stages, or one for each: in each stage the last, half of it, a quarter, ..."""
     epochs, start = set(), 0
     for _, _, share in recipe.schedule:
         end = round(share * recipe.epochs)
         epochs |= {
-            # end - start, half of it, a quarter, ...: early training changes most, so snapshots lie at steps that
-            # double.
+            # end - start, half of it, a quarter, ...: weights change most early in training, so the steps of the
+            # snapshots double.
             start + max(1, (end - start) >> k)
             for k in range(max(1, most // len(recipe.schedule)))
             if end > start
@@ -323,7 +323,7 @@ def _packed(model: Held) -> bytes:
 
 
 def _write(folder: Path, recipe: AlbertRecipe, model: Held, files: dict[str, bytes]) -> None:
-    """Write weights and configuration, as `transformers` reads them, and the other files of the model."""
+    """Write weights and configuration in the format of `transformers`, and the other files of the model."""
     encode = lambda value: json.dumps(value, indent=1).encode()
     arrays = tensors(model.network)
     _FOLDER.write(folder, arrays, _config(recipe.sizes), encode, files, metadata={"format": "pt"})

@@ -1,9 +1,9 @@
-"""A loaded network as the tools of `transformer` see it: the residual stream, memories and the logit lens read this.
+"""A view of a loaded network for the tools of `transformer`: residual stream, memories and the logit lens.
 
 The parts are those of `block.AbstractBlock`, for one text in place of a batch.
 
-Invariants: the last stream of a view, finished, is the last hidden state of `trace`; what is not present is zero in it,
-and so is every part of it; gains of knock-outs act on what is written and not on the weights.
+Invariants: the last stream of a view, after `finish`, is the last hidden state of `trace`; tokens that are not present
+are zero in the stream and in every part of it; gains of knock-outs act on outputs and not on the weights.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class _BlockView(AbstractBlockView):
     context: Context
 
     def enter(self, x: Float[Array, "n d"], share: Float[Array, "*shares n d"]) -> Float[Array, "*shares n d"]:
-        # The embedding of padding is not zero.
+        # The embedding of padding is not zero, hence `_blank`.
         share, length = self._blank(share), self.block.length
         return share if length is None else length.carry(x[None], share[..., None, :, :])[..., 0, :, :]
 
@@ -47,7 +47,7 @@ class _BlockView(AbstractBlockView):
         return self._blank(self.block.carry(part, total[None], share[..., None, :, :])[..., 0, :, :])
 
     def _blank(self, share: Float[Array, "*shares n d"]) -> Float[Array, "*shares n d"]:
-        """Zeros in place of padding, as the scan over layers has them between the blocks."""
+        """Replaces padding by zeros, like the scan over layers between the blocks."""
         present = jnp.expand_dims(self.present[:, None], tuple(range(share.ndim - 2)))
         return jnp.where(present, share, jnp.zeros_like(share))
 
@@ -66,7 +66,7 @@ class _BlockView(AbstractBlockView):
 
     def passed(self, read: Float[Array, "n d"]) -> Passed:
         parts, output = self.block.project(read[None]), self.block.head_outputs().kernel
-        # (n, h, k): heads that share their values have copies of them.
+        # (n, h, k): a value that heads share is copied for each of them.
         values = jnp.repeat(parts.value[0], output.shape[0] // parts.value.shape[2], axis=1)
         given = jnp.einsum("nhk,hkd->hnd", values, output, precision="highest")
         if parts.distances is None or parts.distances.values is None:
@@ -85,7 +85,7 @@ class _BlockView(AbstractBlockView):
         return self.block.feed_forward(read[None], self.gains)[0]
 
     def _gain(self) -> Float[Array, "h n"] | None:
-        """That of each head at each token; None is 1."""
+        """The gain of each head at each token; None is 1."""
         whole, heads = self.gains.attention, self.gains.heads
         if whole is None:
             return heads
@@ -94,7 +94,7 @@ class _BlockView(AbstractBlockView):
 
 
 class NetworkView(AbstractView):
-    """A network of `probe`, its arrays apart from its form, so that it can be traced."""
+    """A network of `probe`, with its arrays separate from its structure, so that they can be traced."""
 
     form: Any = eqx.field(static=True)
     state: Any
@@ -106,7 +106,7 @@ class NetworkView(AbstractView):
 
     @property
     def network(self) -> AbstractNetwork:
-        """The network again, with whatever arrays the view holds."""
+        """The network, rebuilt with the arrays that the view holds."""
         return nnx.merge(self.form, self.state)
 
     @property

@@ -1,11 +1,10 @@
-"""Reads the tensors of a checkpoint from its folder: safetensors or Flax's msgpack, in one file or in shards.
+"""Reader for the tensors of a checkpoint folder: safetensors or Flax's msgpack, in one file or in shards.
 
-The first of these that is there: `model.safetensors`, the shards of its index, `flax_model.msgpack`, the shards of its
-index. Formats: the specification of safetensors; `flax.serialization`.
+The first of the following that exists is read: `model.safetensors`, the shards of its index, `flax_model.msgpack`, the
+shards of its index. Formats: the specification of safetensors; `flax.serialization`.
 
-Invariants: a pickle is never read, because that runs code; a shard lies beside its index, so that no path leads out of
-the folder; every tensor that an index lists is in its shard and the other way round; a tensor that is not wanted is
-named and not loaded.
+Invariants: a pickle is never read, because that runs code; a shard is in the folder of its index, so that no path leads
+out of the folder; an index and its shards list the same tensors; an unwanted tensor is named and not loaded.
 """
 
 from collections.abc import Callable
@@ -28,9 +27,9 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 class Tensors(NamedTuple):
-    """What is in the files of a folder, under dotted names.
+    """The tensors in the files of a folder, under dotted names.
 
-    `arrays` are those that were wanted, `left_out` the names of the others; `flax` says in whose words the names are.
+    `arrays` has the wanted tensors and `left_out` the names of the others; `flax` is True if the names are Flax's.
     """
 
     arrays: dict[str, np.ndarray]
@@ -40,7 +39,7 @@ class Tensors(NamedTuple):
 
 
 def read_tensors(folder: Path, wanted: Callable[[str], bool]) -> Tensors:
-    """The tensors of a folder; of those that are not `wanted` only the names are read, where the format allows it."""
+    """The tensors of a folder; unwanted tensors are not loaded, where the format allows it, and only named."""
     if (folder / WHOLE).is_file():
         return _tensors(_read_safetensors(folder / WHOLE, wanted), folder / WHOLE)
     if (folder / INDEX).is_file():
@@ -70,7 +69,7 @@ def _tensors(contents: dict[str, np.ndarray | None], file: Path) -> Tensors:
 def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
         with open_regular(file) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
-            # Through a memory map, so that the decoder of a T5, which is not wanted, is never read from the disk.
+            # A memory map, so that the unwanted decoder of a T5 is never read from the disk.
             tensors_read = read_arrays(data, wanted)
     except NotRead as error:
         raise ValueError(
@@ -87,7 +86,7 @@ def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np
 
 def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
-        # Flax has slashes where the names here have dots.
+        # Names in Flax have slashes instead of the dots used here.
         listed = decode(read_bounded(index, MOST_INDEX, "weights", "fetch it again"))
         wrong = misfit(listed, {"weight_map": {str: str}})
         if wrong is not None:
@@ -98,7 +97,7 @@ def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], 
         ) from error
     shard_of = {name.replace("/", "."): shard for name, shard in listed["weight_map"].items()}
     shards = sorted(set(shard_of.values()))
-    # A name such as ../other would read files outside of the folder; one with a zero byte makes the system call fail.
+    # A name such as ../other would read files outside of the folder; a zero byte makes the system call fail.
     plain = all(Path(name).name == name and "\0" not in name for name in shards)
     if not plain:
         raise ValueError(f"weights must be in shards beside their index, but {str(index)!r} names {shards}; mend it.")
@@ -109,7 +108,7 @@ def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], 
             raise ValueError(f"weights must be whole, but the shard {str(file)!r} is missing; fetch it again.")
         part = read(file, wanted)
         listed = {name for name, where in shard_of.items() if where == shard}
-        # Both directions: a tensor that an index does not list may be a leftover of another model.
+        # Compared in both directions, since an unlisted tensor may be a leftover of another model.
         for name in sorted(listed ^ set(part)):
             where = "is not in" if name in listed else "is unlisted in"
             raise ValueError(f"weights must be as their index says, but {name!r} {where} {str(file)!r}; fetch both.")
@@ -129,5 +128,5 @@ def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.nda
             f"weights must be a whole msgpack file of Flax, but {str(file)!r} is not ({error}); fetch it again."
         ) from error
     check(file, "weights", "fetch it again")
-    # In one order, so that messages about the first wrong tensor do not depend on the file.
+    # Sorted, so that messages about the first wrong tensor do not depend on the file.
     return dict(sorted(contents.items()))

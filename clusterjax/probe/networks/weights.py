@@ -1,11 +1,10 @@
-"""Matches the tensors of a checkpoint with the parameters of a network, one to one.
+"""Matching of the tensors of a checkpoint with the parameters of a network, one to one.
 
 The names in a file are those of the parameter tree, up to three differences: the prefix of a model with a head, the
-last word (`kernel` in Flax, `weight` in PyTorch; old words of old files) and the layout of a linear map, which PyTorch
-keeps as (out, in).
-Copies that transformers writes of tied weights are compared with their originals and left out.
+last word (`kernel` in Flax, `weight` in PyTorch; old words in old files) and the layout of a linear map, which PyTorch
+stores as (out, in). Copies of tied weights that transformers writes are compared with their originals and left out.
 
-Invariants: each parameter gets one tensor and each tensor of the file is a parameter, a tied copy, or of a part that
+Invariants: each parameter gets one tensor, and each tensor of the file is a parameter, a tied copy, or in a part that
 is left out on purpose; anything else is an error. `tensors` and `load` are inverse, bit for bit.
 """
 
@@ -25,34 +24,34 @@ from .network import AbstractNetwork
 from .weight_files import Tensors, read_tensors
 
 
-# The last word of a parameter in the tree of Flax, and what transformers calls it in PyTorch.
+# The last word of a parameter in the tree of Flax, and its name in the PyTorch files of transformers.
 _TORCH = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
 
 
 def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
     """A network with the weights of a folder, and the names of the tensors that were left out on purpose.
 
-    `make(sizes, pooler=..., head=...)` builds the network; only its shapes are computed.
+    `make(sizes, pooler=..., head=...)` builds the network, of which only the shapes are computed.
     """
     architecture = architecture_of(sizes)
-    # By a pattern: the parts of tasks differ between the classes of transformers that saved the file.
+    # A pattern, since the heads for tasks differ between the classes of transformers that saved the file.
     left_out = re.compile(architecture.left_out)
     tensors = read_tensors(folder, lambda name: not left_out.match(architecture.bare(name)))
     return fill(tensors, sizes, make, dtype)
 
 
 def fill(tensors: Tensors, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
-    """A network with these tensors as its weights, and the names of those that were left out on purpose."""
+    """A network with these tensors as its weights, and the names of the tensors that were left out on purpose."""
     architecture = architecture_of(sizes)
     arrays, sizes = _untied(_bare(tensors, architecture.bare), sizes, tensors)
     arrays = _without_copies(arrays, architecture.ties(sizes), tensors)
     _check_layers(sizes, arrays, tensors)
-    # Pooler and masked-LM head are built only where the file has them, so that nothing stays at random values.
+    # The pooler and the masked-LM head are built only if the file has them, so that no random weights remain.
     parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
-    # `eval_shape`: the random weights that would be replaced at once are never drawn.
+    # `eval_shape` avoids drawing random weights that would be replaced at once.
     split = lambda network: nnx.split(network, nnx.Param, ...)
     form, state, rest = split(nnx.eval_shape(lambda: make(sizes, **parts)))
-    # What is no parameter is in no file: constants of layers. Compiled, so that the random weights are not drawn.
+    # `rest` has constants of layers, which no file contains. `jit` removes the random weights, which are not used.
     rest = jax.jit(lambda: split(make(sizes, **parts))[2])() if rest else rest
     flat = list(nnx.to_flat_state(state))
     names = [_name_in_file(path, tensors.flax) for path, _ in flat]
@@ -65,9 +64,9 @@ def fill(tensors: Tensors, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tupl
 
 
 def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
-    """Raise a ValueError if there are fewer tensors than layers, before a network of so many layers is built."""
+    """Raise a ValueError if there are fewer tensors than layers, before a network with this many layers is built."""
     layers = sizes.num_blocks
-    # A `config.json` with a billion layers would otherwise build a billion modules before the names are compared.
+    # Otherwise a `config.json` with a billion layers would build a billion modules before the names are compared.
     if layers > len(arrays):
         raise ValueError(
             f"weights must be those of config.json, which has {layers} layers of weights, but {str(tensors.file)!r} "
@@ -76,10 +75,10 @@ def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -
 
 
 def tensors(network: nnx.Module) -> dict[str, np.ndarray]:
-    """The parameters of a network under the names, and in the layout, of `transformers`.
+    """The parameters of a network with the names and the layout of `transformers`.
 
-    Written with `safetensors.numpy.save_file` as `model.safetensors`, beside a `config.json`, they are a checkpoint
-    that `load` reads back bit for bit, and that `transformers` reads as well.
+    Saved by `safetensors.numpy.save_file` as `model.safetensors`, beside a `config.json`, they form a checkpoint that
+    `load` reads back bit for bit, and that `transformers` can also read.
 
     **Arguments:**
 
@@ -91,19 +90,19 @@ def tensors(network: nnx.Module) -> dict[str, np.ndarray]:
 
     **Raises:**
 
-    - `ValueError` if `network` is none.
+    - `ValueError` if `network` is not a network of `probe`.
     """
     check_instance(network, "network", AbstractNetwork, "a network of probe", "pass model.network, say")
     arrays = {}
     for path, value in nnx.to_flat_state(nnx.state(network, nnx.Param)):
         array = np.asarray(value[...])
-        # Contiguous, because safetensors writes the memory as it lies.
+        # Contiguous, because safetensors writes the memory in its order.
         arrays[_name_in_file(path, False)] = np.ascontiguousarray(array.T if path[-1] == "kernel" else array)
     return arrays
 
 
 def _bare(tensors: Tensors, bare: Any) -> dict[str, np.ndarray]:
-    """The arrays under names without the prefix of a model with a head."""
+    """The arrays under their names without the prefix of a model with a head."""
     arrays: dict[str, np.ndarray] = {}
     for name, array in tensors.arrays.items():
         if bare(name) in arrays:
@@ -116,8 +115,8 @@ def _bare(tensors: Tensors, bare: Any) -> dict[str, np.ndarray]:
 
 
 def _untied(arrays: dict[str, np.ndarray], sizes: Any, tensors: Tensors) -> tuple[dict[str, np.ndarray], Any]:
-    """The arrays and the sizes of a network with a decoder of its own, where the file holds other numbers for what its
-    config.json ties: transformers 5 then ties nothing."""
+    """The arrays and the sizes of a network with a separate decoder, if the file has different numbers for weights that
+    its config.json ties, in which case transformers 5 ties nothing."""
     ties_of = architecture_of(sizes).ties
     ties = ties_of(sizes) if getattr(sizes, "tied", True) else {}
     differ = [tied for tied, name in ties.items() if tied in arrays and not _is_copy(arrays, tied, name)]
@@ -138,24 +137,24 @@ def _untied(arrays: dict[str, np.ndarray], sizes: Any, tensors: Tensors) -> tupl
     for tied, name in ties.items():
         if name in arrays:
             arrays.setdefault(tied, arrays[name].T if tied.endswith("kernel") else arrays[name])
-    # A bias that the decoder does not add.
+    # Drops a bias that the separate decoder does not add.
     return {name: array for name, array in arrays.items() if name not in ties_of(sizes)}, sizes
 
 
 def _is_copy(arrays: dict[str, np.ndarray], tied: str, name: str) -> bool:
-    """Whether the file holds the same numbers under both names, or one of them alone."""
+    """True if the file has equal numbers under both names, or only one of the names."""
     copy = arrays[tied]
     return name not in arrays or np.array_equal(arrays[name], copy.T if tied.endswith("kernel") else copy)
 
 
 def _without_copies(arrays: dict[str, np.ndarray], ties: dict[str, str], tensors: Tensors) -> dict[str, np.ndarray]:
-    """The arrays without the second copies that transformers writes of what it ties."""
+    """The arrays without the copies of tied weights that transformers writes."""
     arrays = dict(arrays)
     for tied, name in ties.items():
         if tied not in arrays:
             continue
         same, copy = _is_copy(arrays, tied, name), arrays.pop(tied)
-        # If only the copy is there it becomes the original.
+        # If the file has only the copy, it becomes the original.
         arrays.setdefault(name, copy.T if tied.endswith("kernel") else copy)
         if not same:
             warnings.warn(
@@ -172,7 +171,7 @@ def _name_in_file(path: tuple[Any, ...], flax: bool) -> str:
 
 
 def _account(names: list[str], arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
-    """Raise a ValueError unless the file holds what the network has, no less and no more."""
+    """Raise a ValueError unless the tensors of the file are exactly the parameters of the network."""
     file = str(tensors.file)
     missing = [name for name in names if name not in arrays]
     if missing:
@@ -193,8 +192,8 @@ def _more(names: list[str]) -> str:
 
 
 def _parameter(name: str, kind: str, shape: tuple[int, ...], array: np.ndarray, tensors: Tensors, dtype: Any) -> Any:
-    """The array as a parameter: of the right shape, finite, in the precision asked for."""
-    turned = kind == "kernel" and not tensors.flax  # PyTorch has the outputs of a linear map along its first axis
+    """The array as a parameter, checked for its shape and for finite values, in the requested precision."""
+    turned = kind == "kernel" and not tensors.flax  # in PyTorch the first axis of a linear map is that of its outputs
     expected = shape[::-1] if turned else shape
     if array.shape != expected:
         raise ValueError(
@@ -206,7 +205,7 @@ def _parameter(name: str, kind: str, shape: tuple[int, ...], array: np.ndarray, 
             f"weights must be floats, but {name!r} of {str(tensors.file)!r} is of {array.dtype}; name a checkpoint "
             "that is not quantised."
         )
-    # Before the check: a float64 of 1e300 is finite in the file and infinite in float32.
+    # Cast before the check: a float64 of 1e300 is finite in the file but infinite in float32.
     array = array.astype(dtype)
     if not np.all(np.isfinite(array)):
         raise ValueError(

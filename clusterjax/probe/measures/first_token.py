@@ -91,7 +91,7 @@ def first_token(
     of $\langle x_1, x_i\rangle / (|x_1||x_i|)$ with the mean over pairs without the first token.
 
     Any network is accepted: the first token of an encoder is its special token, if it has one. Levels are those of
-    `trace`; a final norm rescales the norms at the last level.
+    `trace`; a final norm of the network changes the norms of the last level.
 
     !!! example
 

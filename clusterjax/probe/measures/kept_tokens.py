@@ -57,7 +57,7 @@ def kept_tokens(
 
 
 def check_kept(leave_out: Any, without_first: Any) -> tuple[tuple[int, ...], bool]:
-    """Returns both options, checked to be ids and a flag."""
+    """Returns both options, checked to be a sequence of ids and a flag."""
     ids = check_sequence(leave_out, "leave_out", object, "ids of tokens", least=0)
     numbers = [check_integer(token, f"leave_out[{place}]", least=0) for place, token in enumerate(ids)]
     # Python integers in increasing order, because they are written as settings in JSON.

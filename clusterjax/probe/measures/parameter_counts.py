@@ -44,7 +44,7 @@ class ParameterCounts(NamedTuple):
     - `positions`: Position tables, and biases or vectors of distances.
     - `attention`, `feed_forward`: The attention and the feed-forward of all layers, without their norms.
     - `norms`: All norms.
-    - `unembedding`: A separate head that scores words, and a pooler; 0 if the head is tied to the embedding.
+    - `unembedding`: The head that scores words, except the weights tied to the embedding, and a pooler.
     """
 
     embedding: int

@@ -147,7 +147,7 @@ class Activation(NamedTuple):
     **Attributes:**
 
     - `received`: (layers, heads, n): the mean weight that token j receives from all tokens, including itself.
-    - `token_ids`: (n,).
+    - `token_ids`: The ids of the tokens, (n,).
     - `words`: The tokens as strings; None if the model has no tokenizer.
     """
 

@@ -81,7 +81,7 @@ class Albert(AbstractNetwork):
     ??? cite "Source"
 
         Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1; the tree is that of `FlaxAlbertForMaskedLM` and
-        `FlaxAlbertModel` in versions 4 of transformers.
+        `FlaxAlbertModel` in version 4 of transformers.
     """
 
     shares_layers: bool = True

@@ -70,7 +70,7 @@ def run_layers_measured(
     """
     order, back = moved
     if order is not None and back is not None:
-        # At most as many rows as the network has positions; a row beyond takes the state of another and is then blanked.
+        # At most as many rows as the network has positions; a row beyond takes the state of another, then is blanked.
         most = min(order.shape[1], network.max_positions or order.shape[1])
         order, back = order[:, :most], jnp.minimum(back, most - 1)
     words = _arranged(mask, order, 1)

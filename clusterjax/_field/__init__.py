@@ -1,4 +1,4 @@
-"""Velocities: dx/dt = field(t, x, args)."""
+"""Fields, which give the velocity of tokens: dx/dt = field(t, x, args)."""
 
 from .attention import AttentionField as AttentionField
 from .base import AbstractField as AbstractField, ScaledField as ScaledField, SumField as SumField

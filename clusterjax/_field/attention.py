@@ -23,9 +23,9 @@ from .base import AbstractField
 class AttentionField(AbstractField):
     r"""$\dot x_i = P_{x_i}\big(\sum_j w_{ij}(x)\, V x_j\big)$, evaluated at `space.retract(x)`.
 
-    On the sphere the velocity is tangent, $\langle x_i, \dot x_i\rangle = 0$; and because it is evaluated at the
-    retracted tokens, a token that rounding took off the sphere keeps its distance, for every V (evaluated at the raw
-    iterate it would run away for V = -I).
+    On the sphere the velocity is tangent, $\langle x_i, \dot x_i\rangle = 0$. Because the velocity is evaluated at the
+    retracted tokens, a token that rounding moves off the sphere keeps its distance from the sphere, for every V
+    (without the retraction it would diverge for V = -I).
 
     !!! example
 
@@ -43,8 +43,8 @@ class AttentionField(AbstractField):
     - `attention`: The attention, such as `SoftmaxAttention(beta)`.
     - `value`: V, (d, d), or a schedule; None is the identity.
     - `space`: `Sphere()` or `Euclidean()`.
-    - `masses`: (n,), not negative: the weight of each token in every sum, up to a common factor; None is one each. A
-        token of mass zero moves with the others and moves none of them.
+    - `masses`: (n,), not negative: the weight of each token in every sum, up to a common factor; None gives each the
+        weight one. A token of mass zero is moved by the others and moves none of them.
 
     **Raises:**
 
@@ -62,19 +62,19 @@ class AttentionField(AbstractField):
     masses: Array | None = eqx.field(default=None, converter=optional_array("masses"), kw_only=True)
 
     def __check_init__(self):
-        # What does not depend on the number of tokens is checked here, the rest by `check`.
+        # Checks that do not depend on the number of tokens are made here, the others by `check`.
         check_attention(self.attention)
         check_space(self.space)
         check_square(self.value, "value")
         check_masses(self.masses)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        # Evaluated at retracted tokens: at others the sphere repels where <x, v> < 0.
+        # The field is evaluated at retracted tokens: without retraction the sphere is repelling where <x, v> < 0.
         y = self.enter(x)
         value = at_time(self.value, t, y.dtype)
-        # V commutes with the average over tokens: n d^2 after it, where values V x would be a second set of columns.
+        # V commutes with the average over tokens. After the average it costs n d^2, without a second set of columns.
         average = self.attention.average(y, None, t, at_time(self.masses, t, y.dtype))
-        # Rows are tokens: V x_j is row j of x V^T.
+        # Tokens are rows: V x_j is row j of x V^T.
         return self.space.tangent(y, average if value is None else matmul(average, value.T))
 
     def check(self, n: int, d: int) -> None:

@@ -1,7 +1,7 @@
-"""The interface of the fields: a velocity on a space, checks of its arguments, sums and multiples.
+"""The interface of the fields: a velocity on a space, the checks of its arguments, sums and multiples.
 
-A field is dx/dt = field(t, x, args) in the signature of diffrax's vector fields. Invariant: fields are evaluated at
-retracted tokens and return tangent vectors of their space, so that sums and multiples of fields do so too.
+A field is dx/dt = field(t, x, args), in the signature of diffrax's vector fields. Invariant: fields are evaluated at
+retracted tokens and return tangent vectors of their space, and therefore so do sums and multiples of fields.
 """
 
 from abc import abstractmethod
@@ -18,16 +18,16 @@ from .._space import AbstractSpace, check_directions
 
 
 class AbstractField(AbstractPart):
-    """A velocity of tokens, dx/dt = field(t, x, args): what diffrax calls.
+    """A velocity of tokens, dx/dt = field(t, x, args), which diffrax evaluates.
 
-    Fields add (`field + field`) and scale (`2.0 * field`, `-field` for time reversed).
+    Fields can be added (`field + field`) and scaled (`2.0 * field`, or `-field` for reversed time).
     """
 
-    # A property and not an AbstractVar: type checkers would take that for the first argument of every field.
+    # The space is a property: type checkers would take an AbstractVar for the first argument of every field.
     @property
     @abstractmethod
     def space(self) -> AbstractSpace:
-        """Where the tokens live."""
+        """The space of the tokens."""
 
     @abstractmethod
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
@@ -38,7 +38,7 @@ class AbstractField(AbstractPart):
         """Raise a ValueError unless the field fits `n` tokens of dimension `d`."""
 
     def enter(self, x: Tokens) -> Tokens:
-        """The tokens at which the field is evaluated: `x`, checked and retracted."""
+        """Check and retract `x`; the result are the tokens at which the field is evaluated."""
         x = check_tokens(x)
         self.check(*x.shape)
         check_directions(self.space, x, "x")
@@ -60,7 +60,7 @@ class AbstractField(AbstractPart):
 
 
 class SumField(AbstractField):
-    """The sum of fields on one space: attention and perceptron, or several interactions at once.
+    """The sum of fields on one space, such as attention and perceptron, or several interactions at once.
 
     **Arguments:**
 
@@ -68,7 +68,7 @@ class SumField(AbstractField):
 
     **Raises:**
 
-    - `ValueError` if there are none, or if their spaces differ.
+    - `ValueError` if there are no summands, or if their spaces differ.
 
     ??? cite "Source"
 
@@ -84,9 +84,9 @@ class SumField(AbstractField):
             raise ValueError(f"fields must be a tuple of fields, but it is {shown(fields)}; pass at least one field.")
         for field in fields:
             check_field(field, "fields")
-            # Nested sums are flattened: a + b + c compiles the same as the sum of a tuple.
+            # Nested sums are flattened, so that a + b + c compiles to the same code as the sum of a tuple.
             flat.extend(field.fields if isinstance(field, SumField) else (field,))
-        # By kind: two instances of `Sphere` are one space.
+        # Spaces are compared by class, since two instances of `Sphere` are the same space.
         kinds = sorted({type(field.space).__name__ for field in flat})
         if not kinds:
             raise ValueError("fields must hold at least one field, but it is empty; pass some, (field, other).")
@@ -109,7 +109,7 @@ class SumField(AbstractField):
 
 
 class ScaledField(AbstractField):
-    """A field times a number: a change of the unit of time; -1 runs it backwards.
+    """A field times a number, which changes the unit of time; -1 reverses time.
 
     **Arguments:**
 
@@ -141,7 +141,7 @@ class ScaledField(AbstractField):
         return self.field.space
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        # The factor takes the dtype of the velocity: strict promotion would refuse to mix them.
+        # The factor is cast to the dtype of the velocity, since strict promotion would refuse to mix dtypes.
         velocity = self.field(t, x, args)
         return at_time(self.factor, t, velocity.dtype) * velocity
 
@@ -150,9 +150,9 @@ class ScaledField(AbstractField):
 
 
 def check_field(field: Any, name: str = "field") -> AbstractField:
-    """`field`, if it is one; raises a `ValueError` otherwise."""
+    """`field`, or a `ValueError` if it is not a field."""
     remedy = "build one with AttentionField, or subclass AbstractField"
-    # Frequent arguments: the message says how to make a field of them.
+    # For frequent mistakes the message says how to make a field of the argument.
     if isinstance(field, AbstractAttention):
         remedy = "wrap it, AttentionField(attention)"
     elif callable(field) and not isinstance(field, type):

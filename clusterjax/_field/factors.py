@@ -1,11 +1,12 @@
 """`HeadFactors`: the matrices of several heads as factors of rank k, so that no (d, d) matrix is formed.
 
-B_h = W_Q W_K^T and V_h = (W_V W_O)^T (Geshkovski et al., 2312.10794, Section 2): tokens are mapped to the k dimensions
-of each head first, (h, n, k), where scores may know the places of the tokens, by a bias (Raffel et al., *T5*,
-1910.10683) or because queries and keys are rotated by angles of their places (Su et al., *RoFormer*, 2104.09864).
+B_h = W_Q W_K^T and V_h = (W_V W_O)^T (Geshkovski et al., 2312.10794, Section 2): tokens are first mapped to the k
+dimensions of each head, (h, n, k). There the scores may depend on the positions of the tokens, by a bias (Raffel et
+al., *T5*, 1910.10683) or by a rotation of queries and keys by angles of their positions (Su et al., *RoFormer*,
+2104.09864).
 
-Invariants: without bias and rotation equal to heads with the products of the factors; equal angles at all places change
-nothing, and scores under rotation depend on the differences of angles only.
+Invariants: without bias and rotation the result equals that of heads with the products of the factors; equal angles at
+all positions change nothing, and scores under rotation depend on the differences of angles only.
 """
 
 from typing import Any, NamedTuple
@@ -53,12 +54,13 @@ class HeadFactors(AbstractPart):
 
     **Arguments:**
 
-    - `query`, `key`: (h, d, k), or schedules of such.
+    - `query`, `key`: (h, d, k), or schedules of these shapes.
     - `value`: (h, d, v), or a schedule.
     - `output`: (h, v, d), or a schedule.
-    - `bias`: (h, n, n), what positions add to the scores before beta, or a schedule; None is nothing.
+    - `bias`: (h, n, n), or a schedule: a term for each pair of positions, added to the scores before the multiplication
+        by beta; None adds nothing.
     - `rotation`: Cosines and sines, both (n, k/2), of the angles by which entries a and a + k/2 of the queries and keys
-        of each token are rotated as one pair; None rotates nothing.
+        of each token are rotated as a pair; None rotates nothing.
 
     **Raises:**
 
@@ -110,9 +112,9 @@ class HeadFactors(AbstractPart):
         return self._shape("query")[2]
 
     def map(self, y: Tokens, t: RealScalarLike) -> Mapped:
-        """The queries, keys and values of the tokens, rotated at their places, and the bias, at time `t`."""
+        """The queries, keys and values of the tokens, rotated by their positions, and the bias, at time `t`."""
         query, tokens, value = (
-            # From (n, d) straight to (h, n, k): no (d, d) matrix is ever formed.
+            # The map leads from (n, d) directly to (h, n, k): no (d, d) matrix is formed.
             einsum("nd,hdk->hnk", y, at_time(maps, t, y.dtype))
             for maps in (self.query, self.key, self.value)
         )
@@ -122,9 +124,9 @@ class HeadFactors(AbstractPart):
         return Mapped(query, tokens, value, at_time(self.bias, t, y.dtype))
 
     def write(self, averages: Float[Array, "h n v"], t: RealScalarLike) -> Tokens:
-        """The sum over heads of what their outputs make of the averages, (n, d)."""
+        """The sum over heads of the averages times the output matrices, (n, d)."""
         output = at_time(self.output, t, averages.dtype)
-        # One contraction over heads and their dimensions: the heads' outputs (h, n, d) are never held one by one.
+        # One contraction over heads and their dimensions never stores the outputs (h, n, d) of the single heads.
         return einsum("hnv,hvd->nd", averages, output)
 
     def check(self, n: int, d: int) -> None:

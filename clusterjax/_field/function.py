@@ -22,8 +22,8 @@ def _check_velocity(fn: Callable[..., Any]) -> Callable[..., Any]:
 class FunctionField(AbstractField):
     r"""$\dot x = P_x\, f(t, x, \text{args})$: a field from a function, on a space.
 
-    Evaluated at `space.retract(x)` and projected onto the tangent space, so that on the sphere any function of tokens
-    will do. It adds to other fields, and everything that takes a field takes it.
+    The function is evaluated at `space.retract(x)` and projected onto the tangent space, so that on the sphere any
+    function of tokens is allowed. The field can be added to other fields, and used wherever a field is.
 
     !!! example
 
@@ -40,8 +40,8 @@ class FunctionField(AbstractField):
 
     **Arguments:**
 
-    - `fn`: `fn(t, x, args)` returns a velocity of the shape (n, d) of the tokens `x`, as jax arrays. A function or an
-        `equinox.Module` that can be called; arrays of a module are parameters, which may be differentiated.
+    - `fn`: `fn(t, x, args)` returns a velocity of the shape (n, d) of the tokens `x`, as a jax array. It is a function
+        or a callable `equinox.Module`, whose arrays are parameters that may be differentiated.
     - `space`: `Sphere()` or `Euclidean()`.
 
     **Raises:**
@@ -59,10 +59,10 @@ class FunctionField(AbstractField):
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(t)
         y = self.enter(x)
-        # Any function of tokens becomes a vector field of the space: it is evaluated on it, and projected.
+        # Evaluation on the space and projection make a vector field of the space from any function of tokens.
         velocity, remedy = call_traced(self.fn, "fn", _WHAT, t, y, args), "return the velocity of each token"
         velocity = check_array(velocity, "fn(t, x, args)", shape=y.shape, finite=False, remedy=remedy)
         return self.space.tangent(y, velocity.astype(y.dtype))
 
     def check(self, n: int, d: int) -> None:
-        pass  # a function does not say which shapes it takes: that is checked when it is called
+        pass  # the shapes that a function accepts are known only when it is called

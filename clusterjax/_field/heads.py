@@ -1,9 +1,9 @@
 """`MultiHeadField`: several heads of attention, mapped over their stacked parameters with `jax.vmap`.
 
-A head is given by its form B_h and its V_h, (d, d), or by their factors (`HeadFactors`), at k/d of the cost.
+A head is defined by its matrices B_h and V_h, (d, d), or by their factors (`HeadFactors`), at k/d of the cost.
 
-Invariant: equal to the sum of one `AttentionField` a head, but for rounding. Whether there is a matrix (None or not) is
-static and the same for all heads; their number is the only shape that compiles anew.
+Invariant: the field equals the sum of one `AttentionField` per head, except for rounding. Whether a matrix is None is
+static and the same for all heads; of all shapes only a new number of heads compiles anew.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ from .factors import HeadFactors
 
 def _builder(attention: Callable[..., AbstractAttention]) -> Callable[..., AbstractAttention]:
     rule = "be a class of attentions, or a function that builds one"
-    # One attention, and a word, where the class of all of them is wanted.
+    # An attention, or a word, in place of the class of attentions is a frequent mistake.
     if isinstance(attention, AbstractAttention):
         raise refusal("attention", rule, f"it is {shown(attention)}", f"pass the class, {type(attention).__name__}")
     if attention is KernelAttention:
@@ -54,9 +54,9 @@ def _builder(attention: Callable[..., AbstractAttention]) -> Callable[..., Abstr
 
 
 def map_heads(head: Callable[..., Float[Array, "n k"]], count: int, *parameters: Array | None) -> Float[Array, "h n k"]:
-    """`head` of each of `count` heads, by one `jax.vmap`, whatever their number.
+    """The results of `head` for each of `count` heads, by one `jax.vmap`, whatever their number.
 
-    A parameter is a stack along its first axis; one number, or None, is shared by the heads.
+    A parameter is a stack along its first axis; a single number, or None, is shared by the heads.
     """
     axes = tuple(None if parameter is None or parameter.ndim == 0 else 0 for parameter in parameters)
     return jax.vmap(head, in_axes=axes, axis_size=count)(*parameters)
@@ -65,8 +65,8 @@ def map_heads(head: Callable[..., Float[Array, "n k"]], count: int, *parameters:
 class MultiHeadField(AbstractField):
     r"""$\dot x_i = P_{x_i}\big(\sum_h \sum_j w^h_{ij}(x)\, V_h x_j\big)$: the sum over heads, in one compiled program.
 
-    The heads are stacked along the first axis of each parameter and mapped over, so that their number costs no
-    compilation. Equal to the sum of one `AttentionField` for each head.
+    The heads are stacked along the first axis of each parameter and mapped over, so that more heads do not compile
+    longer. The field equals the sum of one `AttentionField` per head.
 
     !!! example
 
@@ -81,17 +81,17 @@ class MultiHeadField(AbstractField):
         (2, True)
         ```
 
-    Heads of a network are mostly of rank k, far below d: `MultiHeadField.factored` takes their factors.
+    The heads of networks mostly have a rank k far below d: `MultiHeadField.factored` takes their factors.
 
     **Arguments:**
 
-    - `beta`: Inverse temperature, () or (h,), or a schedule of such.
-    - `query_key`: The forms $B_h = Q_h^\top K_h$, (h, d, d), or a schedule; None is the identity for each head.
-    - `value`: $V_h$, (h, d, d), each with its output matrix multiplied in, or a schedule; None is the identity.
-    - `attention`: `SoftmaxAttention` or `UnnormalisedAttention`, the class; called as
+    - `beta`: Inverse temperature, () or (h,), or a schedule.
+    - `query_key`: The matrices $B_h = Q_h^\top K_h$, (h, d, d), or a schedule; None is the identity for each head.
+    - `value`: $V_h$, (h, d, d), each including its output matrix, or a schedule; None is the identity.
+    - `attention`: The class `SoftmaxAttention` or `UnnormalisedAttention`, called as
         `attention(beta, query_key=..., mask=..., summation=...)`.
     - `mask`, `summation`, `space`, `masses`: As in `AttentionField` and its attention, shared by the heads.
-    - `factors`: The factors of the heads in place of `query_key` and `value`: what `MultiHeadField.factored` makes.
+    - `factors`: The factors of the heads in place of `query_key` and `value`, as `MultiHeadField.factored` makes them.
 
     **Raises:**
 
@@ -132,11 +132,11 @@ class MultiHeadField(AbstractField):
         space: AbstractSpace = Sphere(),
         masses: Numbers | None = None,
     ) -> "MultiHeadField":
-        r"""The same field of heads in factors, $B_h = W_Q^h W_K^{h\top}$ and $V_h = (W_V^h W_O^h)^\top$.
+        r"""A field whose heads are given by factors, $B_h = W_Q^h W_K^{h\top}$ and $V_h = (W_V^h W_O^h)^\top$.
 
-        Tokens are rows, and multiply from the left, as in the code of networks: the query of token i is x_i @ query[h].
-        Tokens are mapped to the k dimensions of each head first, so that a head of size k costs k/d of one with (d, d)
-        matrices, and sums are those of `summation` in k dimensions.
+        Tokens are rows, and are multiplied from the right, as in the code of networks: the query of token i is x_i @
+        query[h]. Tokens are first mapped to the k dimensions of each head, so that a head of size k costs k/d of a head
+        with (d, d) matrices, and `summation` sums in k dimensions.
 
         !!! example
 
@@ -150,18 +150,18 @@ class MultiHeadField(AbstractField):
 
         **Arguments:**
 
-        - `beta`: Inverse temperature, () or (h,), or a schedule of such.
-        - `query`, `key`: (h, d, k), or schedules of such.
+        - `beta`: Inverse temperature, () or (h,), or a schedule.
+        - `query`, `key`: (h, d, k), or schedules of these shapes.
         - `value`: (h, d, v), or a schedule; v is mostly k.
         - `output`: (h, v, d), or a schedule.
 
         **Other arguments:**
 
-        - `bias`: (h, n, n), or a schedule: what positions add to the scores, as in T5, which are
-            $\beta(\langle q_i, k_j\rangle + b_{ij})$. The matrix of weights is then formed: only `Dense` serves.
-        - `rotation`: Cosines and sines, both (n, k/2), of angles by which the queries and keys of the tokens are
-            rotated at their places, entries a and a + k/2 as one pair, as in Llama.
-        - `attention`: `SoftmaxAttention` or `UnnormalisedAttention`, the class.
+        - `bias`: (h, n, n), or a schedule: a term for each pair of positions in the scores, as in T5, which are
+            $\beta(\langle q_i, k_j\rangle + b_{ij})$. The matrix of weights is then formed, and only `Dense` can sum.
+        - `rotation`: Cosines and sines, both (n, k/2), of the angles by which the queries and keys of the tokens are
+            rotated according to their positions, entries a and a + k/2 as a pair, as in Llama.
+        - `attention`: The class `SoftmaxAttention` or `UnnormalisedAttention`.
         - `mask`, `summation`, `space`, `masses`: As in `MultiHeadField`.
 
         **Returns:**
@@ -170,8 +170,8 @@ class MultiHeadField(AbstractField):
 
         **Raises:**
 
-        - `ValueError` if the factors do not fit together or hold a number that is not finite and real, or a bias comes
-            with a summation that cannot have one.
+        - `ValueError` if the factors do not fit together or hold a number that is not finite and real, or if there is a
+            bias and the summation does not support one.
 
         ??? cite "Source"
 
@@ -186,7 +186,7 @@ class MultiHeadField(AbstractField):
         )  # fmt: skip
 
     def __check_init__(self):
-        # The attention is built when the field is called: its options are checked here, where they are given.
+        # The attention is built when the field is called, but its options are checked here, where they are given.
         check_mask(self.mask)
         check_summation(self.summation)
         check_space(self.space)
@@ -201,7 +201,7 @@ class MultiHeadField(AbstractField):
             shape = self._stacks()[name]
             if getattr(self, name) is not None and (len(shape) != 3 or shape[1] != shape[2]):
                 raise ValueError(f"{name} must be a stack of matrices, but its shape is {shape}; pass (h, d, d).")
-        # A beta of shape () and a matrix of None say nothing about the number of heads.
+        # A beta of shape () and a matrix of None do not determine the number of heads.
         counts = {name: shape[0] for name, shape in self._stacks().items() if shape}
         if len(set(counts.values())) != 1 or jnp.ndim(example(self.beta)) > 1:
             raise ValueError(
@@ -212,7 +212,7 @@ class MultiHeadField(AbstractField):
     @property
     def num_heads(self) -> int:
         """The number of heads."""
-        # All stacks agree, by `__check_init__`.
+        # All stacks agree, as `__check_init__` ensures.
         return next(shape[0] for shape in self._stacks().values() if shape)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
@@ -220,7 +220,7 @@ class MultiHeadField(AbstractField):
         y = self.enter(x)
         beta, masses = (at_time(p, t, y.dtype) for p in (self.beta, self.masses))
         total = self._of_forms if self.factors is None else self._of_factors
-        # One projection of the sum: the projection is linear.
+        # The projection is linear, so that the sum is projected once.
         return self.space.tangent(y, total(t, y, beta, masses))
 
     def check(self, n: int, d: int) -> None:
@@ -234,7 +234,7 @@ class MultiHeadField(AbstractField):
 
     def _of_forms(self, t: RealScalarLike, y: Tokens, beta: Array, masses: Masses | None) -> Tokens:
         def head(beta: Array, query_key: Array | None, value: Array | None) -> Float[Array, "n d"]:
-            # Built inside the map: each head has its slice of the stacks, and mask and summation are shared.
+            # The attention is built inside the map: each head has its slice of the stacks, and all share the mask.
             attention = self.attention(beta, query_key=query_key, mask=self.mask, summation=self.summation)
             average = attention.average(y, None, t, masses)
             return average if value is None else matmul(average, value.T)
@@ -257,7 +257,7 @@ class MultiHeadField(AbstractField):
         return factors.write(map_heads(head, self.num_heads, beta, *factors.map(y, t)), t)
 
     def _check_factors(self) -> None:
-        """Raise a ValueError unless the factors stand alone, and the summation can have their bias."""
+        """Raise a ValueError unless only the factors define the heads, and the summation supports their bias."""
         factors = check_instance(
             self.factors, "factors", HeadFactors, "the factors of heads", "call MultiHeadField.factored"
         )
@@ -270,7 +270,7 @@ class MultiHeadField(AbstractField):
             raise refusal("summation", "be Auto or Dense where there is a bias", f"it is {name}", "leave it out")
 
     def _stacks(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each stacked parameter; () where it is None or the same for all heads."""
+        """The shape of each stacked parameter; () where the parameter is None or the same for all heads."""
         names = ("beta", "query_key", "value")
         shapes = {
             name: jnp.shape(example(getattr(self, name))) if getattr(self, name) is not None else () for name in names

@@ -1,13 +1,13 @@
-r"""The Jacobian of an attention field in closed form, at the cost of the matrix: n^2 d^2 numbers.
+r"""The Jacobian of an attention field in closed form, at the cost of the matrix itself: n^2 d^2 numbers.
 
-Columns of derivatives in forward mode cost n d velocities, thirty times that at n = 32. **Algorithm.** With weights w
-and averages $A_i = \sum_j w_{ij} y_j$ of tokens y, and queries $q_i = B^\top y_i$,
+Forward mode costs n d velocities, which take thirty times as long at n = 32. **Algorithm.** With weights w and averages
+$A_i = \sum_j w_{ij} y_j$ of tokens y, and queries $q_i = B^\top y_i$,
 
 $$\partial A_i / \partial y_j = w_{ij} (I + \beta c_{ij} q_i^\top)
 + \delta_{ij}\, \beta \sum_k w_{ik}\, c_{ik} (B y_k)^\top,$$
 
-where $c_{ij}$ is $y_j - A_i$ if the rows of weights are normalised and $y_j$ if not. **Invariants.** Equal to the
-derivatives of the field in forward mode, but for rounding; itself differentiable in the field and the tokens.
+where $c_{ij}$ is $y_j - A_i$ if the rows of weights are normalised, and $y_j$ if not. **Invariants.** The Jacobian
+equals the derivatives of the field in forward mode, except for rounding, and is differentiable in the field and tokens.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from .base import AbstractField, ScaledField, SumField
 
 
 def has_velocity_jacobian(field: AbstractField) -> bool:
-    """Whether `velocity_jacobian` knows the field: attention by exponentials, and sums and multiples of such."""
+    """True if `velocity_jacobian` supports the field: attention by exponentials, and its sums and multiples."""
     if isinstance(field, SumField):
         return all(has_velocity_jacobian(summand) for summand in field.fields)
     if isinstance(field, ScaledField):
@@ -33,7 +33,7 @@ def has_velocity_jacobian(field: AbstractField) -> bool:
 
 
 def velocity_jacobian(field: Any, t: RealScalarLike, y: Tokens) -> tuple[Float[Array, "n d"], Float[Array, "n d n d"]]:
-    """The velocity before its projection onto the tangent space, and its derivative by the tokens `y` of the space."""
+    """The velocity before its projection onto the tangent space, and its derivative with respect to the tokens `y`."""
     if isinstance(field, SumField):
         first, *others = (velocity_jacobian(summand, t, y) for summand in field.fields)
         return sum((v for v, _ in others), first[0]), sum((j for _, j in others), first[1])
@@ -56,7 +56,7 @@ def _average_jacobian(field: AttentionField, t: RealScalarLike, y: Tokens) -> tu
     average = matmul(weights, y)
     queries = y if form is None else matmul(y, form)
     keys = y if form is None else matmul(y, form.T)
-    # c_ij, (n, n, d).
+    # c_ij has the shape (n, n, d).
     centred = y[None, :, :] - average[:, None, :] if isinstance(attention, SoftmaxAttention) else y[None, :, :]
     weighted = weights[:, :, None] * centred
     own = beta * einsum("ika,kb->iab", weighted, keys)

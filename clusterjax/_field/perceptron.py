@@ -1,4 +1,4 @@
-"""`PerceptronField`: the feed-forward layer as a velocity, for each token alone."""
+"""`PerceptronField`: the feed-forward layer as a velocity, for each token separately."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,10 +20,10 @@ _WHAT = "a function of an array"
 
 
 class PerceptronField(AbstractField):
-    r"""$\dot x_i = P_{x_i}\big(W_{out}\,\sigma(W_{in} x_i + b_{in}) + b_{out}\big)$, for each token alone.
+    r"""$\dot x_i = P_{x_i}\big(W_{out}\,\sigma(W_{in} x_i + b_{in}) + b_{out}\big)$, for each token separately.
 
-    With $W_{out} = W_{in}^\top \mathrm{diag}(\omega)$ it is the gradient of $\sum_j \omega_j \varphi(\langle a_j,
-    x\rangle)/2$ with $\varphi' = 2\sigma$, and attention plus perceptron keeps an energy.
+    With $W_{out} = W_{in}^\top \mathrm{diag}(\omega)$ the velocity is the gradient of $\sum_j \omega_j \varphi(\langle
+    a_j, x\rangle)/2$ with $\varphi' = 2\sigma$, so that attention plus perceptron has an energy.
 
     **Arguments:**
 

@@ -1,11 +1,12 @@
-r"""Exponential time rescaling, $z = e^{-tV}x$: the linear growth taken out of the dynamics on R^d.
+r"""Exponential time rescaling, $z = e^{-tV}x$, which removes the growth by $e^{tV}$ from the dynamics on R^d.
 
-**Algorithm.** $e^{tV} = e^s M$ with $|M| = 1$, by scaling and squaring (Higham, *The scaling and squaring method for
-the matrix exponential revisited*, 2005), the norm taken out after each squaring. The attention is that of the tokens
-$e^s M z$ with s bounded: beyond the bound the softmax is a hardmax in the dtype, and s only overflows.
+**Algorithm.** $e^{tV} = e^s M$ with $|M| = 1$ is computed by scaling and squaring (Higham, *The scaling and squaring
+method for the matrix exponential revisited*, 2005), where each squaring is followed by a normalisation. The attention
+is that of the tokens $e^s M z$ with bounded s: beyond the bound the softmax equals a hardmax in the dtype, and a larger
+s would only overflow.
 
-**Invariants.** Nothing overflows for any t; a multiple of the identity gives exactly that multiple; `rescale` and
-`unscale` are inverse to each other as far as the dtype holds the tokens.
+**Invariants.** Nothing overflows for any t. A multiple of the identity gives exactly that multiple. `rescale` and
+`unscale` are inverse to each other as far as the dtype represents the tokens.
 """
 
 from typing import Any
@@ -29,9 +30,9 @@ from .base import AbstractField
 class RescaledField(AbstractField):
     r"""$z = e^{-tV}x$: $\dot z_i = \sum_j P_{ij} V (z_j - z_i)$, with $P$ the attention of the tokens $x = e^{tV}z$.
 
-    Stable for large t: $e^{tV}$ is computed as $e^s M$ with $|M| = 1$, so that nothing overflows whatever the
-    eigenvalues and Jordan blocks of V are, and the factor $e^s$ stops growing when the softmax can no longer tell it
-    from a hardmax. `unscale` gives x back.
+    The field is stable for large t: $e^{tV}$ is computed as $e^s M$ with $|M| = 1$, so that nothing overflows, whatever
+    the eigenvalues and Jordan blocks of V, and the factor $e^s$ stops growing where the dtype cannot distinguish the
+    softmax from a hardmax. `unscale` returns x.
 
     **Arguments:**
 
@@ -46,7 +47,7 @@ class RescaledField(AbstractField):
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eqs. (1.2) and (1.3);
-        the exponential time rescaling that Peat, *Clustering in Transformers*, Section 3.2, names.
+        the exponential time rescaling that is named in Peat, *Clustering in Transformers*, Section 3.2.
     """
 
     attention: AbstractAttention
@@ -67,40 +68,40 @@ class RescaledField(AbstractField):
 
     @property
     def space(self) -> AbstractSpace:
-        """All of R^d: the rescaled dynamics is not projected."""
+        """All of R^d, since the rescaled dynamics are not projected."""
         return Euclidean()
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(t)
         x = self.enter(x)
         factor, matrix = _exponential(self.value, jnp.asarray(t, x.dtype), x)
-        # Scores are quadratic in the tokens: at this size a relative difference of one machine epsilon decides every
-        # softmax.
+        # Scores are quadratic in the tokens: for tokens of this size a relative difference of one machine epsilon
+        # determines every softmax.
         direction = matmul(x, matrix.T)
         size = jax.lax.stop_gradient(jnp.maximum(jnp.max(jnp.abs(direction)), 1))
-        # 0.4: the scores, products of two such tokens, stay below the largest number to the power 0.8.
+        # With 0.4 the scores, products of two tokens, remain below the largest number to the power 0.8.
         grown = jnp.exp(jnp.minimum(factor, 0.4 * _log_largest(x) - jnp.log(size))) * direction
         average = self.attention.average(grown, x, t, at_time(self.masses, t, x.dtype))
-        # Rows of the attention sum to one: sum_j P_ij (z_j - z_i) is the average minus z_i.
+        # Rows of the attention sum to one, so that sum_j P_ij (z_j - z_i) is the average minus z_i.
         drift = average - x
         return drift if self.value is None else matmul(drift, self.value.astype(x.dtype).T)
 
     def unscale(self, t: RealScalarLike, z: Tokens) -> Tokens:
-        r"""The tokens $x = e^{tV}z$ of the original dynamics; they grow without bound, and end in infinities."""
+        r"""The tokens $x = e^{tV}z$ of the original dynamics, which grow without bound, and finally become infinite."""
         check_time(t)
         z = check_tokens(z, "z")
         check_dimension(self.value, "value", z.shape[1])
         t = jnp.asarray(t, z.dtype)
-        # First for any t, in the form that does not overflow.
+        # The form that does not overflow is computed for every t.
         factor, matrix = _exponential(self.value, t, z)
         direction = matmul(z, matrix.T)
         # Zero times infinity would be NaN.
         beyond = jnp.where(direction == 0, 0, jnp.exp(factor) * direction)
         if self.value is None:
             return beyond
-        # As long as e^{tV} is finite its small entries count too, which beside |M| = 1 are zero.
+        # While e^{tV} is finite, its small entries count too, which underflow in M, where |M| = 1.
         finite = factor < 0.9 * _log_largest(z)
-        # t = 0 in the branch that is not taken: an overflow there would give NaN derivatives.
+        # t = 0 is used in the branch that is not taken, where an overflow would make derivatives NaN.
         plain = _expm(jnp.where(finite, t, 0) * self.value.astype(z.dtype), 48)
         return jnp.where(finite, matmul(z, plain.T), beyond)
 
@@ -120,7 +121,7 @@ def _log_largest(x: Array) -> float:
     return float(np.log(jnp.finfo(x.dtype).max))
 
 
-# Enough for |t V| up to 2^47; a scan of fixed length, so that t may be traced and differentiated in reverse mode.
+# 48 squarings suffice for |t V| up to 2^47; a scan of fixed length allows a traced t and reverse mode.
 _SQUARINGS = 48
 
 
@@ -128,27 +129,27 @@ _SQUARINGS = 48
 def _exponential(
     value: Float[Array, "d d"] | None, t: Array, x: Tokens
 ) -> tuple[Float[Array, ""], Float[Array, "d d"]]:
-    r"""$s$ and $M$ with $e^{tV} = e^s M$ and $|M| = 1$ (Frobenius): scaling, and squaring of unit matrices.
+    r"""$s$ and $M$ with $e^{tV} = e^s M$ and $|M| = 1$ (Frobenius), by scaling and squaring of unit matrices.
 
-    The mean of the eigenvalues is taken out first, so that a multiple of the identity is exact.
+    The mean of the eigenvalues is factored out first, so that a multiple of the identity is exact.
     """
     d = x.shape[1]
     eye = jnp.eye(d, dtype=x.dtype)
     if value is None:
         return t, eye
     value = value.astype(x.dtype)
-    # The trace part commutes with everything: e^{tV} = e^{t mean} e^{t (V - mean)}.
+    # The multiple of the identity commutes with every matrix: e^{tV} = e^{t mean} e^{t (V - mean)}.
     mean = jnp.trace(value) / d
     residual = t * (value - mean * eye)
     size = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(residual), axis=0)))
     # The 1-norm of the scaled matrix is at most a half.
     squarings = jnp.clip(jnp.ceil(jnp.log2(jnp.maximum(size, 0.5)) + 1), 0, _SQUARINGS)
-    # `expm` may square once itself, for norms that rounding puts above a half.
-    # log norm and unit matrix: each squaring doubles the logarithm and squares the matrix.
+    # `expm` may square once itself, if rounding puts the norm above a half. The pair is the logarithm of the norm and
+    # the unit matrix: each squaring doubles the logarithm and squares the matrix.
     start = _unit(jnp.zeros((), x.dtype), _expm(residual / 2.0**squarings, 1))
 
     def square(carry, k):
-        # `cond` and not a loop of traced length: reverse mode needs a fixed number of iterations.
+        # `cond` replaces a loop of traced length, since reverse mode needs a fixed number of iterations.
         grown = jax.lax.cond(k < squarings, lambda s, m: _unit(2 * s, matmul(m, m)), lambda *same: same, *carry)
         return grown, None
 
@@ -157,12 +158,12 @@ def _exponential(
 
 
 def _expm(matrix: Float[Array, "d d"], squarings: int) -> Float[Array, "d d"]:
-    # `expm` solves a system.
+    # `expm` solves a linear system, which LAPACK does not support in half precision.
     single = matrix.astype(at_least_single(matrix.dtype))
     return jax.scipy.linalg.expm(single, max_squarings=squarings).astype(matrix.dtype)
 
 
 def _unit(log_norm: Array, matrix: Array) -> tuple[Array, Array]:
-    """`e^log_norm matrix` with a matrix of norm one."""
+    """The logarithm of the norm of `e^log_norm matrix`, and that matrix divided by its norm."""
     norm = jnp.sqrt(jnp.sum(matrix * matrix))
     return log_norm + jnp.log(norm), matrix / norm

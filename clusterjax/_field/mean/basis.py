@@ -1,8 +1,8 @@
-r"""What the circle and the sphere have in common: harmonics, a grid, transforms between coefficients and values.
+r"""The common interface of the circle and the sphere: harmonics, a grid, transforms between coefficients and values.
 
 **Definition.** Harmonics $Y$ are real and orthonormal with respect to the uniform probability measure $\sigma$. The
-coefficients of a measure $\mu$ are $c = \int Y\,d\mu$, so that $d\mu = \sum_k c_k Y_k\,d\sigma$, and those of n tokens
-are means of harmonics. Coefficients are a matrix: row l holds degree l, in pairs of a cosine and a sine by order.
+coefficients of a measure $\mu$ are $c = \int Y\,d\mu$, so that $d\mu = \sum_k c_k Y_k\,d\sigma$, and those of n
+tokens are means of harmonics. The coefficients form a matrix: row l has degree l, in pairs (cosine, sine) by order.
 
 **Invariants.** The first coefficient is the mass. Grids integrate products of four functions of the degree exactly.
 """
@@ -21,7 +21,7 @@ Coefficients = Float[Array, "rows columns"]
 
 
 class Grid(NamedTuple):
-    """Points, (M, d); their weights, (M,), of sum one; and unit tangent vectors at each, (d - 1, M, d)."""
+    """Points, (M, d); their weights, (M,), with sum one; and unit tangent vectors at each point, (d - 1, M, d)."""
 
     points: np.ndarray
     weights: np.ndarray
@@ -29,15 +29,15 @@ class Grid(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """The functions of one dimension; each takes the degree first.
+    """The functions for one dimension; each takes the degree first.
 
     **Arguments:**
 
-    - `area`: Of the circle or the sphere.
-    - `columns`: How many coefficients a row has.
+    - `area`: The area of the sphere, or the length of the circle.
+    - `columns`: The number of coefficients in a row.
     - `grid`: The grid of a degree.
     - `values`: Coefficients to values of the density with respect to the uniform measure, on the grid, (M,).
-    - `gradients`: Coefficients to components of its gradient along the frame, (d - 1, M).
+    - `gradients`: Coefficients to components of the gradient of the density along the frame, (d - 1, M).
     - `divergence`: Components of a flux f to coefficients of minus its divergence, the integrals of
         $\\langle f, \\nabla Y\\rangle$.
     - `integrals`: Values on the grid to coefficients, the integrals of the values times Y.

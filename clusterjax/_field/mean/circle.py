@@ -1,6 +1,6 @@
 r"""The basis of the circle: $1, \sqrt 2 \cos k\theta, \sqrt 2 \sin k\theta$, a row (cosine, sine) for each k.
 
-**Invariant.** The sine of k = 0 is zero, and its coefficient stays so.
+**Invariant.** The sine of k = 0 is zero, and its coefficient remains zero.
 """
 
 from functools import lru_cache

@@ -1,13 +1,13 @@
 r"""`MeanField`: attention among infinitely many tokens, as an equation for the coefficients of their density.
 
-**Algorithm.** $\partial_t\mu + \nabla\cdot(\mu\,v[\mu]) = T\,\Delta\mu$ tested with the harmonics: $\dot c_k =
-\int\langle\nabla Y_k, v\rangle\,d\mu - T\,l(l + d - 2)\,c_k$, the integral taken on a grid (a Galerkin method with
-quadrature, also called pseudo-spectral). The velocity v is that of attention: the sums of `kernel.py` instead of sums
-over tokens.
+**Algorithm.** The equation $\partial_t\mu + \nabla\cdot(\mu\,v[\mu]) = T\,\Delta\mu$ is tested with the harmonics:
+$\dot c_k = \int\langle\nabla Y_k, v\rangle\,d\mu - T\,l(l + d - 2)\,c_k$, with the integral computed on a grid (a
+Galerkin method with quadrature, also called pseudo-spectral). The velocity v is that of attention, with the sums of
+`kernel.py` in place of sums over tokens.
 
 **Reference.** Geshkovski, Letrouit, Polyanskiy, Rigollet (2312.10794), eq. (3.1) for the equation without noise;
-2604.16288 and 2606.05140 with noise. **Invariants.** The mass is kept exactly, since the harmonic of degree zero is
-constant. Coefficients that decay to nothing before the last degree err by about the last of them: spectral accuracy.
+2604.16288 and 2606.05140 with noise. **Invariants.** The mass is conserved exactly, since the harmonic of degree zero
+is constant. If the coefficients decay before the last degree, their error is about the last of them: spectral accuracy.
 """
 
 from collections.abc import Callable
@@ -51,16 +51,16 @@ _BASES = {2: CIRCLE, 3: SPHERE}
 
 
 class MeanField(AbstractField):
-    r"""Attention among infinitely many tokens: the density of the tokens moves, not each of them.
+    r"""Attention among infinitely many tokens: the field moves the density of the tokens, and not each token.
 
-    The state is a matrix of coefficients, one row for each degree, which `simulate` takes in the place of tokens; all
-    that a field can be asked (derivatives, `jax.vmap`, sweeps) it can be asked too. Coefficients are means of harmonics
-    $Y$ that are orthonormal with respect to the uniform probability measure, so that those of n tokens are means over
-    tokens, and the first is 1. With a temperature T tokens make Brownian motions besides: $T\,\Delta\mu$.
+    The state is a matrix of coefficients, one row for each degree, which `simulate` accepts in place of tokens, as do
+    derivatives, `jax.vmap` and sweeps. Coefficients are means of harmonics $Y$ that are orthonormal with respect to the
+    uniform probability measure: those of n tokens are means over the tokens, and the first coefficient is 1. With a
+    temperature T the tokens also undergo Brownian motion: $T\,\Delta\mu$.
 
     Without noise densities steepen until no degree resolves them. `simulate` watches the coefficients of the highest
-    degrees, and ends the run when they exceed `tolerance` and four times what they were at the start: with a
-    `RuntimeError` that says so, or with `throw=False` at that time.
+    degrees, and ends the run when they exceed both `tolerance` and four times their values at the start: with a
+    `RuntimeError` that reports this, or with `throw=False` at that time.
 
     !!! example
 
@@ -78,15 +78,15 @@ class MeanField(AbstractField):
     - `attention`: `SoftmaxAttention` or `UnnormalisedAttention` with a full mask; its summation is not used.
     - `value`: V, (d, d), or a schedule; None is the identity.
     - `d`: The dimension of the tokens: 2, the circle, or 3, the sphere.
-    - `degree`: The highest degree of harmonics that is kept. The state has the shape (degree + 1, 2) on the circle, and
-        (degree + 1, 2 (degree + 1)) on the sphere, where half of it is zero.
+    - `degree`: The highest degree of the harmonics. The state has the shape (degree + 1, 2) on the circle, and
+        (degree + 1, 2 (degree + 1)) on the sphere, where half of its entries are zero.
     - `temperature`: T >= 0, or a schedule.
-    - `tolerance`: How large the coefficients of the highest degrees may become, relative to those of a single token.
+    - `tolerance`: The largest size of the coefficients of the highest degrees, relative to those of a single token.
 
     **Raises:**
 
-    - `ValueError` for another attention or mask; for a degree that the kernel exceeds, with the degree that would do;
-        for a temperature that is negative.
+    - `ValueError` for another attention or mask; for a degree that the kernel exceeds, with a degree that suffices; for
+        a negative temperature.
 
     ??? cite "Source"
 
@@ -125,7 +125,7 @@ class MeanField(AbstractField):
         self.degree = check_integer(degree, "degree", remedy="pass the highest degree of harmonics, such as 32")
         check_size(self.d, self.degree)
         self.tolerance = check_number(tolerance, "tolerance", above=0, below=1, remedy="pass a number such as 1e-5")
-        # A choice of `simulate` for tokens would not suit coefficients.
+        # `Dense` replaces `Auto`, whose choice in `simulate` would be made for tokens, and not for coefficients.
         self.attention = eqx.tree_at(lambda one: one.summation, attention, Dense())
         self.value = as_parameter(value, "value")
         self.temperature = as_parameter(temperature, "temperature")
@@ -137,7 +137,7 @@ class MeanField(AbstractField):
 
     @property
     def space(self) -> Euclidean:
-        """Coefficients have no constraint but the mass, which the field keeps."""
+        """All of R^d: the only constraint on coefficients is the mass, which the field conserves."""
         return Euclidean()
 
     @property
@@ -157,7 +157,7 @@ class MeanField(AbstractField):
             )
 
     def _state(self, c: Coefficients) -> Coefficients:
-        """`c` as an array, or a ValueError unless it is one of coefficients."""
+        """`c` as an array, or a ValueError unless it has the shape of the coefficients."""
         c = check_tokens(c, "c")
         self._check_shape(c.shape, "c")
         return c
@@ -175,12 +175,12 @@ class MeanField(AbstractField):
 
         **Arguments:**
 
-        - `x`: Tokens, (n, d); brought to unit length.
-        - `masses`: (n,), not negative and not all zero; None is one each.
+        - `x`: Tokens, (n, d), which are normalised.
+        - `masses`: (n,), not negative and not all zero; None gives each token the mass one.
 
         **Returns:**
 
-        The coefficients, to the degree of this field, in the dtype of `x`.
+        The coefficients, up to the degree of this field, in the dtype of `x`.
 
         **Raises:**
 
@@ -194,19 +194,19 @@ class MeanField(AbstractField):
         return means(self.basis, self.degree, x, shares)
 
     def from_density(self, density: Callable[[Tokens], Array]) -> Coefficients:
-        """The coefficients of a density, normalised to the mass one.
+        """The coefficients of a density, normalised to mass one.
 
         **Arguments:**
 
-        - `density`: A function of points, (n, d), that returns numbers, (n,), up to a common factor.
+        - `density`: A function of points, (n, d), that returns the density up to a constant factor, (n,).
 
         **Returns:**
 
-        The coefficients, to the degree of this field.
+        The coefficients, up to the degree of this field.
 
         **Raises:**
 
-        - `ValueError` if `density` is no such function, or its integral is not positive.
+        - `ValueError` if `density` is not such a function, or its integral is not positive.
         """
         what = "a function of points (n, d)"
         check_callable(density, "density", what, takes=1)
@@ -221,16 +221,16 @@ class MeanField(AbstractField):
         return c / c[0, 0]
 
     def density(self, c: Coefficients, points: Tokens) -> Float[Array, " n"]:
-        """The density with respect to arc length, or area, of mass one.
+        """The density of mass one with respect to arc length, or area.
 
         **Arguments:**
 
         - `c`: Coefficients.
-        - `points`: (n, d), brought to unit length.
+        - `points`: (n, d), which are normalised.
 
         **Returns:**
 
-        Its values, (n,); a truncated series may be negative where the density is small.
+        The values of the density, (n,); a truncated series may be negative where the density is small.
 
         **Raises:**
 
@@ -246,23 +246,24 @@ class MeanField(AbstractField):
 
         **Arguments:**
 
-        - `c`: Coefficients of a density; where it is negative nothing is drawn.
+        - `c`: Coefficients of a density; no tokens are drawn where it is negative.
         - `key`: PRNG key.
-        - `n`: How many.
+        - `n`: The number of tokens.
 
         **Raises:**
 
-        - `ValueError` if the shapes do not fit, or `n` is no positive integer.
+        - `ValueError` if the shapes do not fit, or `n` is not a positive integer.
         """
         return draw(self.basis, self.degree, self._state(c), check_key(key), check_integer(n, "n"))
 
     def smoothed(self, c: Coefficients, time: RealScalarLike) -> Coefficients:
-        """The coefficients after the heat flow for a time: those of a few tokens become those of a smooth density.
+        """The coefficients after a heat flow, which smooths the density of a few tokens.
 
         **Arguments:**
 
         - `c`: Coefficients.
-        - `time`: At unit temperature, not negative; the width of the kernel is the root of twice this.
+        - `time`: The time of the heat flow at unit temperature, not negative; the width of its kernel is the root of 2
+            `time`.
         """
         time = check_number(time, "time", least=0, remedy="pass how long to smooth, such as 0.01")
         c = self._state(c)
@@ -275,16 +276,16 @@ class MeanField(AbstractField):
         return first if self.d == 2 else jnp.stack([first[2], first[3], first[0]])
 
     def order_parameter(self, c: Coefficients) -> Scalar:
-        """The length of the mean of the tokens: 0 of the uniform density, 1 of a single cluster."""
+        """The norm of the mean of the tokens: 0 for the uniform density, 1 for a single cluster."""
         return jnp.linalg.norm(self.mean_token(c))
 
     def lowest(self, c: Coefficients) -> Scalar:
-        """The least value of the density on the grid, with respect to the uniform measure: not negative if resolved."""
+        """The minimum of the density on the grid, with respect to the uniform measure: not negative if resolved."""
         return jnp.min(self.basis.values(self.degree, self._state(c)))
 
     def tail(self, c: Coefficients) -> Scalar:
-        """The largest coefficients of the highest eighth of the degrees, root mean square by degree, relative to those
-        of a single token: how well the density is resolved."""
+        """The resolution of the density: the largest root mean square of the coefficients of a degree, over the highest
+        eighth of the degrees, relative to a single token."""
         c = self._state(c)
         highest = max(1, (self.degree + 1) // 8)
         harmonics = 2 if self.d == 2 else 2 * np.arange(self.degree + 1)[-highest:] + 1
@@ -294,7 +295,7 @@ class MeanField(AbstractField):
     def energy(self, c: Coefficients, t: RealScalarLike = 0.0) -> Scalar:
         r"""The interaction energy $\frac{1}{2\beta}\iint e^{\beta\langle x, By\rangle}\,d\mu\,d\mu$.
 
-        The offset of `UnnormalisedAttention` is taken from the exponent.
+        The offset of `UnnormalisedAttention` is subtracted from the exponent.
 
         **Arguments:**
 
@@ -309,7 +310,7 @@ class MeanField(AbstractField):
         return jnp.exp(sums.shift - self._offset(t, c)) * mean / (2 * beta)
 
     def entropy(self, c: Coefficients) -> Scalar:
-        r"""$-\int\log(d\mu/d\sigma)\,d\mu$ with the uniform $\sigma$: 0 of the uniform density, negative of others.
+        r"""$-\int\log(d\mu/d\sigma)\,d\mu$ with the uniform $\sigma$: 0 for the uniform density, negative for others.
 
         **Arguments:**
 
@@ -320,8 +321,8 @@ class MeanField(AbstractField):
         return -jnp.sum(weights * jnp.where(values > 0, values * jnp.log(jnp.where(values > 0, values, 1)), 0))
 
     def free_energy(self, c: Coefficients, t: RealScalarLike = 0.0) -> Scalar:
-        """The temperature times minus the entropy, less the interaction energy: it falls along unnormalised attention
-        with V = B = I, at the rate of `dissipation`.
+        """The free energy: minus the temperature times the entropy, minus the interaction energy. Along unnormalised
+        attention with V = B = I the free energy decreases at the rate `dissipation`.
 
         **Arguments:**
 
@@ -333,7 +334,7 @@ class MeanField(AbstractField):
         return -at_time(self.temperature, t, c.dtype) * self.entropy(c) - self.energy(c, t)
 
     def dissipation(self, c: Coefficients, t: RealScalarLike = 0.0) -> Scalar:
-        r"""$\int |v - T\nabla\log\mu|^2\,d\mu$: how fast the free energy of unnormalised attention falls.
+        r"""$\int |v - T\nabla\log\mu|^2\,d\mu$: the rate at which the free energy of unnormalised attention decreases.
 
         **Arguments:**
 
@@ -342,8 +343,8 @@ class MeanField(AbstractField):
 
         **Raises:**
 
-        - `ValueError` for softmax attention, and for V or B other than the identity: these flows follow no gradient of
-            the free energy.
+        - `ValueError` for softmax attention, and for V or B other than the identity: these flows are no gradient flows
+            of the free energy.
         """
         if not isinstance(self.attention, UnnormalisedAttention) or self.value is not None:
             raise ValueError(
@@ -360,7 +361,7 @@ class MeanField(AbstractField):
         return jnp.sum(weights * values * jnp.sum(speed * speed, axis=0))
 
     def _laplacian(self) -> np.ndarray:
-        """Minus the eigenvalues of the Laplacian by degree."""
+        """Minus the eigenvalues of the Laplacian, by degree."""
         l = np.arange(self.degree + 1)
         return l * (l + self.d - 2.0)
 
@@ -370,7 +371,7 @@ class MeanField(AbstractField):
         return at_time(attention.beta, t, c.dtype), at_time(attention.query_key, t, c.dtype)
 
     def _offset(self, t: RealScalarLike, c: Coefficients) -> Scalar:
-        """What the exponents of unnormalised attention are lessened by."""
+        """The number that is subtracted from the exponents of unnormalised attention."""
         offset = self.attention.offset if isinstance(self.attention, UnnormalisedAttention) else 0.0
         return at_time(offset, t, c.dtype)
 
@@ -385,7 +386,7 @@ class MeanField(AbstractField):
         return pair_sums(self.basis, self.degree, c, queries, shift)
 
     def _velocity(self, c: Coefficients, t: RealScalarLike) -> Float[Array, "frame M"]:
-        """The components along the frame, on the grid."""
+        """The components of the velocity along the frame, on the grid."""
         sums = self._sums(c, t)
         if isinstance(self.attention, SoftmaxAttention):
             average = sums.tokens / sums.mass[:, None]

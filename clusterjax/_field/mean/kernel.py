@@ -2,12 +2,12 @@ r"""The sums of attention over a density: its mass and its mean token, weighted 
 
 **Algorithm.** With B = I the kernel $e^{\beta\langle x, y\rangle}$ is zonal, and the sum $Z$ of mass has the
 coefficients $a_l(\beta)\,c_{lm}$ (Funk and Hecke). The sum of mass times token is $\int y\,e^{\beta\langle x,
-y\rangle}d\mu = \nabla Z/\beta + x\,\partial_\beta Z$: its coefficients need $a_l/\beta = (a_{l-1} - a_{l+1})/(2l + d -
-2)$ and $a_l' = (l\,a_{l-1} + (l + d - 2)\,a_{l+1})/(2l + d - 2)$, which are finite at beta = 0 too. With another B the
-sums are products with the kernel at all pairs of grid points, in blocks of rows.
+y\rangle}d\mu = \nabla Z/\beta + x\,\partial_\beta Z$. Its coefficients are computed from $a_l/\beta = (a_{l-1} -
+a_{l+1})/(2l + d - 2)$ and $a_l' = (l\,a_{l-1} + (l + d - 2)\,a_{l+1})/(2l + d - 2)$, which are also finite at beta = 0.
+For another B the sums are products with the kernel at all pairs of grid points, in blocks of rows.
 
 **Reference.** Funk-Hecke theorem; DLMF 10.29.1 for the two recurrences. **Invariants.** Sums are scaled by
-$e^{-\text{shift}}$, the shift being the largest score of unit vectors, so that nothing overflows.
+$e^{-\text{shift}}$, where the shift is the largest score of unit vectors, so that nothing overflows.
 """
 
 from typing import NamedTuple
@@ -22,9 +22,9 @@ from ..._summation.harmonic.series.bessel import scaled_bessel
 from .basis import Basis
 
 
-# Further degrees of the Bessel functions, below which the start of their recurrence is forgotten.
+# The number of additional degrees of the Bessel functions, after which the start of their recurrence has no influence.
 _MARGIN = 16
-# Numbers of the kernel that are held at once.
+# The number of values of the kernel that are in memory at once.
 _HELD = 2**22
 
 
@@ -37,7 +37,7 @@ class Sums(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """Of the kernel, by degree, times e^-|beta|: a_l, a_l / beta and the derivative of a_l by beta."""
+    """The coefficients of the kernel times e^-|beta|, by degree: a_l, a_l / beta and the derivative of a_l by beta."""
 
     plain: Float[Array, " degrees"]
     quotient: Float[Array, " degrees"]
@@ -46,7 +46,7 @@ class Coefficients(NamedTuple):
 
 def coefficients(beta: Scalar, degree: int, d: int) -> Coefficients:
     """The coefficients of the zonal kernel $e^{\\beta t}$ up to `degree`."""
-    # a_l(-beta) = (-1)^l a_l(beta), of the quotient and the derivative with the other sign.
+    # a_l(-beta) = (-1)^l a_l(beta); the quotient and the derivative have the opposite sign.
     all_of = scaled_bessel(jnp.abs(beta), degree + _MARGIN, d)[: degree + 2]
     l = jnp.arange(degree + 1).astype(beta.dtype)
     odd = jnp.where((jnp.arange(degree + 1) % 2 == 1) & (beta < 0), -1, 1).astype(beta.dtype)
@@ -60,7 +60,7 @@ def coefficients(beta: Scalar, degree: int, d: int) -> Coefficients:
 
 
 def zonal_sums(basis: Basis, degree: int, c: Array, beta: Scalar) -> Sums:
-    """The sums of queries beta x at all points x of the grid."""
+    """The sums for the queries beta x at all points x of the grid."""
     grid = basis.grid(degree)
     points, frame = jnp.asarray(grid.points, c.dtype), jnp.asarray(grid.frame, c.dtype)
     of = coefficients(beta, degree, points.shape[1])
@@ -71,7 +71,7 @@ def zonal_sums(basis: Basis, degree: int, c: Array, beta: Scalar) -> Sums:
 
 
 def pair_sums(basis: Basis, degree: int, c: Array, queries: Tokens, shift: Scalar) -> Sums:
-    """The sums of queries at all points of the grid, from the kernel of all pairs of points."""
+    """The sums for queries at all points of the grid, from the kernel at all pairs of points."""
     grid = basis.grid(degree)
     points = jnp.asarray(grid.points, c.dtype)
     masses = basis.values(degree, c) * jnp.asarray(grid.weights, c.dtype)

@@ -1,4 +1,4 @@
-"""Sums of harmonics over points, by chunks that fit into memory."""
+"""Sums of harmonics over points, in chunks that fit in memory."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from ..._misc import einsum
 from .basis import Basis, Coefficients
 
 
-# Points whose harmonics are held at once, times the number of harmonics.
+# The largest number of harmonics, over all points of a chunk, that are in memory at once.
 _HELD = 2**22
 
 
@@ -23,12 +23,12 @@ def values_at(basis: Basis, degree: int, c: Coefficients, points: Tokens) -> Flo
 
 @eqx.filter_jit
 def means(basis: Basis, degree: int, x: Tokens, shares: Masses) -> Coefficients:
-    """The sums of shares times harmonics, by chunks of tokens."""
+    """The sums of shares times harmonics, computed over chunks of tokens."""
     size = max(1, _HELD // ((degree + 1) * basis.columns(degree)))
     if len(x) <= size:
         return einsum("n,nrc->rc", shares, basis.harmonics(degree, x))
     count = -(-len(x) // size)
-    # Points that are added have no mass.
+    # Padding points have no mass.
     rows = jnp.concatenate([x, jnp.broadcast_to(x[:1], (count * size - len(x), x.shape[1]))])
     parts = jnp.pad(shares, (0, count * size - len(x))).reshape(count, size)
 

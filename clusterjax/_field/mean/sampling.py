@@ -1,10 +1,10 @@
-r"""Independent tokens from a density: each coordinate is drawn from its distribution function, by bisection.
+r"""Independent tokens from a density: each coordinate is drawn by bisection of its distribution function.
 
-**Algorithm.** On the sphere $z = \cos\theta$ is drawn first, whose density is the sum over l of the coefficients of m =
-0 times Legendre polynomials, with integrals $\int P_l = (P_{l+1} - P_{l-1})/(2l + 1)$; then the angle, whose density
-for that z is a Fourier series, as that of the circle. **Invariant.** Where a truncated density is negative the
-distribution function falls, and bisection takes one of the angles that have its value: nothing is drawn from there but
-for few.
+**Algorithm.** On the sphere $z = \cos\theta$ is drawn first. Its density is the sum over l of the coefficients of m = 0
+times Legendre polynomials, with integrals $\int P_l = (P_{l+1} - P_{l-1})/(2l + 1)$. The angle is drawn next; its
+density for given z is a Fourier series, as on the circle. **Invariant.** Where a truncated density is negative the
+distribution function decreases, and bisection finds one of the angles with the given value: all but a few tokens avoid
+such a region.
 """
 
 import equinox as eqx
@@ -17,7 +17,7 @@ from ..._custom_types import Tokens
 from .basis import Basis
 
 
-# Numbers that are held for the tokens that are drawn at once.
+# The largest number of numbers in memory for the tokens that are drawn at once.
 _HELD = 2**22
 _HALVINGS = 60
 
@@ -32,7 +32,7 @@ def draw(basis: Basis, degree: int, c: Array, key: PRNGKeyArray, n: int) -> Toke
 
 
 def _bisect(function, value: Array, low: Array, high: Array) -> Array:
-    """Where a rising function of a number takes this value."""
+    """The argument at which an increasing function has the given value."""
 
     def halve(_, ends):
         middle = (ends[0] + ends[1]) / 2
@@ -44,7 +44,7 @@ def _bisect(function, value: Array, low: Array, high: Array) -> Array:
 
 
 def _on_circle(pairs: Float[Array, "k two"], share: Array) -> Array:
-    """A point of the circle, (2,), from coefficients of cosines and sines: `share` of the mass comes before it."""
+    """A point of the circle, (2,), from coefficients of cosines and sines: `share` of the mass precedes it."""
     k = jnp.arange(1, pairs.shape[0]).astype(pairs.dtype)
     scaled = jnp.sqrt(jnp.asarray(2, pairs.dtype)) * pairs[1:] / k[:, None]
     turn = jnp.asarray(2 * jnp.pi, pairs.dtype)
@@ -77,10 +77,10 @@ def _on_sphere(basis: Basis, degree: int, c: Array, shares: Float[Array, " two"]
     one = jnp.ones_like(shares[0])
     z = _bisect(below, shares[0] * c[0, 0], -one, one)
     sine = jnp.sqrt(jnp.maximum(1 - z * z, 0))
-    # Harmonics at the azimuth zero: cosines are one, so that they are the Legendre functions of each order.
+    # At azimuth zero all cosines are one, so that the harmonics are the Legendre functions of each order.
     legendre = basis.harmonics(degree, jnp.stack([sine, 0 * z, z])[None])[0].reshape(degree + 1, degree + 1, 2)[..., 0]
     pairs = jnp.sum(legendre[..., None] * c.reshape(degree + 1, degree + 1, 2), axis=0)
-    # A series of cosines and sines without the factor of the circle's harmonics.
+    # The series of cosines and sines omits the factor sqrt(2) of the harmonics of the circle.
     pairs = jnp.concatenate([pairs[:1], pairs[1:] / jnp.sqrt(jnp.asarray(2, c.dtype))])
     cosine, sine_of = _on_circle(pairs, shares[1])
     return jnp.stack([sine * cosine, sine * sine_of, z])

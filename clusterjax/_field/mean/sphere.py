@@ -1,12 +1,12 @@
 r"""The basis of the sphere: $\hat P_{lm}(\cos\theta) \cos m\phi$ and $\sin m\phi$, in row l and columns 2m, 2m + 1.
 
-**Algorithm.** The grid is the product of Gauss-Legendre nodes in $z = \cos\theta$ and of equal angles $\phi$, which has
-no point at a pole. A transform goes through the waves in $\phi$: a product with $\hat P_{lm}(z)$ for each m, and one
-with the cosines and sines. Derivatives by $\theta$ come from $\sin\theta\,\hat P_{lm}' = l z \hat P_{lm} -
-\sqrt{(2l + 1)(l^2 - m^2)/(2l - 1)}\,\hat P_{l-1,m}$.
+**Algorithm.** The grid is the product of Gauss-Legendre nodes in $z = \cos\theta$ and equally spaced angles $\phi$,
+without a point at a pole. A transform has two stages: a product with $\hat P_{lm}(z)$ for each m, and a product with
+the cosines and sines of $m\phi$. Derivatives with respect to $\theta$ follow from $\sin\theta\,\hat P_{lm}' = l z \hat
+P_{lm} - \sqrt{(2l + 1)(l^2 - m^2)/(2l - 1)}\,\hat P_{l-1,m}$.
 
 **Reference.** DLMF 14.10.3 and 14.10.5, in the normalisation of `sphere_tables.py`. **Invariant.** Entries with m > l,
-and the sines of m = 0, are zero and stay so.
+and the sines of m = 0, are zero and remain zero.
 """
 
 from functools import lru_cache
@@ -24,7 +24,7 @@ from .basis import Basis, Grid
 
 
 class _Tables(NamedTuple):
-    """By z, m, l: $\\hat P$, its derivative by theta, and m over sin theta times it; (2, m, phi): the waves."""
+    """By z, m, l: $\\hat P$, its derivative by theta, and m / sin theta times $\\hat P$; (2, m, phi): the waves."""
 
     legendre: np.ndarray
     slope: np.ndarray
@@ -75,7 +75,7 @@ def _pairs(c: Array) -> Float[Array, "l m two"]:
 
 
 def _waves_of(table: np.ndarray, c: Array) -> Float[Array, "two z m"]:
-    # For each m a product over l.
+    # For each m this is a product over l.
     return einsum("zml,lmc->czm", jnp.asarray(table, c.dtype), _pairs(c))
 
 
@@ -96,7 +96,7 @@ def _gradients(degree: int, c: Array) -> Float[Array, "frame M"]:
 
 
 def _against(table: np.ndarray, by_cosine: Array, by_sine: Array) -> Array:
-    """The coefficients that belong to integrals over phi times cosines and sines, each (z, m)."""
+    """The coefficients from integrals over phi times cosines and sines, each (z, m)."""
     parts = jnp.stack([by_cosine, by_sine])
     found = einsum("czm,zml->lmc", parts, jnp.asarray(table, parts.dtype))
     return found.reshape(found.shape[0], -1)
@@ -129,7 +129,7 @@ def _harmonics(degree: int, x: Tokens) -> Float[Array, "n rows columns"]:
         c, s = carry
         return (c * x[:, 0] - s * x[:, 1], s * x[:, 0] + c * x[:, 1]), jnp.stack([c, s]) * scale
 
-    # The harmonics with l = m: multiples of the powers of x + iy, (m, 2, n).
+    # The harmonics with l = m are multiples of the powers of x + iy, (m, 2, n).
     sectoral = lax.scan(power, (jnp.ones_like(x[:, 0]), jnp.zeros_like(x[:, 0])), diagonal)[1]
 
     def step(carry, inputs):

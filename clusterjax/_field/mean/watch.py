@@ -1,6 +1,6 @@
-"""Whether the coefficients still resolve the density: those of the highest degrees are watched along a run.
+"""Watches the coefficients of the highest degrees, and ends a run when they no longer resolve the density.
 
-**Invariant.** A run of a `MeanField` never goes on past the time at which its highest coefficients exceed the limit.
+**Invariant.** No run of a `MeanField` continues beyond the time at which its highest coefficients exceed the limit.
 """
 
 from typing import Any
@@ -17,29 +17,29 @@ from ..._misc import is_concrete
 from .field import MeanField
 
 
-# A start whose highest coefficients are larger than this is resolved by no degree: it is that of a few tokens.
+# No degree resolves a start whose highest coefficients are larger: it is the density of a few tokens.
 _ROUGH = 0.05
-# How much larger than at the start the highest coefficients may become, if they are not below the tolerance.
+# The largest growth of the highest coefficients since the start, if they exceed the tolerance.
 _GROWTH = 4.0
 
 
 class Unresolved(eqx.Module):
-    """Whether the highest coefficients exceed the limit: a condition of an event of diffrax."""
+    """The condition of an event of diffrax: the highest coefficients exceed the limit."""
 
     field: MeanField
     limit: Scalar
 
     def __call__(self, t, y, args, **kwargs) -> Bool[Array, ""]:
-        # What is not a number is not resolved either.
+        # NaN counts as not resolved.
         return ~(self.field.tail(y) <= self.limit)
 
 
 def unresolved(field: Any, c0: Array) -> Unresolved | None:
-    """What ends a run of `field` from `c0`: its first `MeanField` is asked; None if it has none.
+    """The condition that ends a run of `field` from `c0`, for the first `MeanField` in it; None if it has none.
 
     **Raises:**
 
-    - `ValueError` if `c0` is resolved by no degree, and there is no noise that would smooth it.
+    - `ValueError` if no degree resolves `c0`, and there is no noise to smooth it.
     """
     parts = [part for part in jtu.tree_leaves(field, is_leaf=_is_mean) if _is_mean(part)]
     if not parts:

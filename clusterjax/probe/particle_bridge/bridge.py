@@ -1,7 +1,7 @@
 """The similarity curve of a trained network, compared with the curve that its heads predict as a particle model.
 
 The model is from Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. Three
-networks that each lack further parts (`ablations`) stand between it and the network and show which part shapes the
+networks that each lack a part (`ablations`) stand between it and the network and show which part shapes the
 curve; then the time per layer and beta are fitted (`fit`).
 
 Invariants: all curves begin at the same number, the mean cosine of the embedded tokens; curves are compared text by
@@ -135,7 +135,7 @@ def bridge(
     The particles start from the directions of the embedded tokens as they enter the first layer, uncentred, so that
     both curves start from the same number. They move by `particle_field`, with the causal mask, the position bias of T5
     or the rotation of Llama where the network has them. At the last level they are scaled by the last norm, if there is
-    one. Three networks that each lack further parts show which part shapes the curve. Then the time per layer and beta
+    one. Three networks that each lack a part show which part shapes the curve. Then the time per layer and beta
     are fitted to the least mean squared difference of the curves, by the steps of Levenberg and Marquardt in the
     logarithms of both, with exact derivatives of the curves from forward mode through `simulate`. A step that does not
     lower the loss is rejected. The fit stops at a minimum, which need not be the only one.

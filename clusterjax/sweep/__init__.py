@@ -1,4 +1,4 @@
-"""Sweeps: a function at every point of named axes, in batches, on many devices; killed at any moment, it goes on."""
+"""Sweeps: evaluate a function at every point of named axes, in batches, on many devices; a killed sweep can resume."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,10 @@
-"""The axes of a sweep: what a user writes, checked and brought into one form.
+"""The axes of a sweep: checks the axes of the user and brings them into one form.
 
-An axis is dynamic (an array, mapped over) or static (a list of Python values, each compiled for itself); values that
-are no numbers are static in any case. Each labels the result by a coordinate, an array of arrays by its index.
+An axis is dynamic (an array, mapped over) or static (a list of Python values, each compiled separately); values that
+are not numbers are always static. Each axis labels the result by a coordinate; an axis of arrays is labelled by its
+index.
 
-Invariants: no name is used twice, neither by axes nor by their coordinates; no value is NaN, which labels nothing;
+Invariants: no name is used twice, neither by axes nor by their coordinates; no value is NaN, which cannot be a label;
 integers fit the dtype that jax gives them.
 """
 
@@ -25,23 +26,23 @@ from .._misc import too_deep
 from ._frame import Coord, plain
 
 
-MOST_POINTS = 10**8  # each has a status and a reason, which are kept in memory
+MOST_POINTS = 10**8  # each point has a status and a reason, which are kept in memory
 RESERVED = ("key", "status", "reason")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The values along one axis of a sweep, with what they mean.
+    """The values along one axis of a sweep, with their unit and description.
 
     **Arguments:**
 
     - `values`: Numbers, one per point. Booleans and integers keep their kind; floats have the dtype that jax gives
-        them.
-        An array of more axes, such as a stack of matrices (m, d, d), is cut along its first and labelled by index.
-    - `unit`: For the coordinate's attribute `units`; empty for none.
-    - `description`: One sentence, for its attribute `description`.
-    - `static`: Whether each value reaches the function as it is, a Python value with one compilation of its own: for
-        sizes, names and objects such as a mask. Values that are no numbers are static in any case.
+        them. An array of more axes, such as a stack of matrices (m, d, d), is cut along its first axis and labelled by
+        index.
+    - `unit`: The attribute `units` of the coordinate; empty for none.
+    - `description`: One sentence, the attribute `description` of the coordinate.
+    - `static`: Whether the function receives each value as a Python value, with a separate compilation: for sizes,
+        names and objects such as a mask. Values that are not numbers are always static.
     """
 
     values: ArrayLike | Iterable[Any]
@@ -57,7 +58,7 @@ class Axis:
 
 
 class Parsed(NamedTuple):
-    """A checked axis: an array of its values, or a list of them if it is static."""
+    """A checked axis: an array of its values, or a list of its values if the axis is static."""
 
     name: str
     values: Any
@@ -65,13 +66,13 @@ class Parsed(NamedTuple):
     attrs: dict[str, str]
 
     def coords(self) -> list[Coord]:
-        """The coordinates that label it."""
+        """The coordinates that label the axis."""
         if self.static:
             return [Coord(self.name, (self.name,), _labels(self.values), self.attrs)]
         values = plain(self.values)
         if values.ndim == 1:
             return [Coord(self.name, (self.name,), values, self.attrs)]
-        # (m, d, d) values: the axis, then dimensions of their own.
+        # Values of shape (m, d, d) have the dimension of the axis, and then dimensions of their own.
         dims = (self.name, *(f"{self.name}_{k}" for k in range(1, values.ndim)))
         index = Coord(self.name, (self.name,), np.arange(len(values)), self.attrs)
         return [index, Coord(f"{self.name}_values", dims, values, self.attrs)]
@@ -88,20 +89,20 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
 
     **Raises:**
 
-    - `ValueError` if there are none, if two have one name, or one has no points or a name that cannot be.
+    - `ValueError` if there are no axes, if two have the same name, or if one has no points or an invalid name.
     """
     try:
         check_concrete(axes, "axes")
-        # What has no length, such as a generator, may have no end.
+        # An object without a length, such as a generator, may be infinite.
         sized = axes if hasattr(axes, "__len__") else ()
         pairs: list[Any] = list(axes.items()) if isinstance(axes, Mapping) else list(sized)
-    except TypeError:  # it cannot be iterated over
+    except TypeError:  # the object cannot be iterated over
         pairs = []
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise refusal("axes", "map names to values", f"it is {shown(axes)}", "pass {'beta': [1.0, 9.0]}, say")
     names = [name for name, _ in pairs]
     for name in names:
-        # The function is called with the values by keyword.
+        # The function is called with the values as keyword arguments.
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise ValueError(f"axes must have names that an argument can have, but one is {name!r}; rename it.")
         if name in RESERVED:
@@ -129,14 +130,14 @@ def _parse(name: str, axis: Any) -> Parsed:
 
 
 def _points(values: Any, name: str, static: bool) -> Any:
-    """An array of the values of an axis, or a list of them if it is static.
+    """The values of an axis as an array, or as a list if the axis is static.
 
     **Raises:**
 
-    - `ValueError` if they are none, or some label nothing.
+    - `ValueError` if there are no values, or a value cannot be a label.
     """
     check_concrete(values, name)
-    # Sets have no order, and strings and mappings are meant as one value.
+    # Sets have no order, and a string or a mapping is meant as one value.
     ordered = hasattr(values, "__iter__") and hasattr(values, "__len__") or hasattr(values, "__array__")
     remedy = "pass a list of them" if hasattr(values, "__next__") else f"pass [{shown(values)}], say"
     if not ordered or too_deep(values) or isinstance(values, str | bytes | Mapping | set | frozenset | type):
@@ -175,21 +176,21 @@ def _points(values: Any, name: str, static: bool) -> Any:
 
 
 def _length(values: Any) -> int:
-    """How many values there are along the first axis; none of an array of shape ()."""
+    """The number of values along the first axis; 0 for an array of shape ()."""
     try:
         return next(iter(np.shape(values)), 0) if hasattr(values, "__array__") else len(values)
-    except OverflowError:  # such as of range(10**30)
+    except OverflowError:  # for example, the length of range(10**30)
         return sys.maxsize
 
 
 def _numbers(values: Any, name: str) -> np.ndarray | None:
-    """`values` as an array of numbers; None if that is not what they are."""
+    """`values` as an array of numbers; None if they are not numbers."""
     array = as_numbers(values, name)
     return None if array is None else np.asarray(array, float if array.size == 0 else None)
 
 
 def _labels(values: list[Any]) -> np.ndarray:
-    """The labels of static values in a coordinate: themselves if they are numbers, otherwise strings."""
+    """The labels of static values in a coordinate: the values if they are numbers, otherwise strings."""
     for kind in (bool, int, float):
         if all(type(value) is kind for value in values) and np.asarray(values).dtype != object:
             return np.asarray(values)
@@ -197,6 +198,6 @@ def _labels(values: list[Any]) -> np.ndarray:
 
 
 def _word(value: Any) -> str:
-    # A function by its name, another object by its repr without addresses, which differ from run to run.
+    # The label is the name of a function, or the repr of another object without addresses, which differ between runs.
     text = value if isinstance(value, str) else getattr(value, "__name__", None) or repr(value)
     return re.sub(r"\s+", " ", re.sub(r" at 0x[0-9a-f]+", "", text))

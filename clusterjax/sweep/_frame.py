@@ -1,9 +1,9 @@
-"""What is known of a sweep before any of its points: how the result is labelled, and which batch has which points.
+"""The part of a sweep that is known before any point is run: the labels of the result, and the points of each batch.
 
 A `Frame` is the data set without its numbers: axes, coordinates, outputs and attributes, with the order of the points
-and the bounds of the batches. `assemble` fills it with whatever batches there are.
+and the bounds of the batches. `assemble` fills it with the batches that exist.
 
-Invariants: points are in no more than one batch; what no batch gives is unfinished, status 3, and has no number.
+Invariants: no point is in two batches; points without a batch are unfinished, with status 3 and without numbers.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class Coord(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What one point gives under one name."""
+    """The label of one output of a point."""
 
     name: str
     dims: tuple[str, ...]
@@ -42,7 +42,7 @@ class Output(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the points of one batch gave: arrays with the points first, a status for each, and a reason."""
+    """The results of the points of one batch: arrays with the points first, and a status and reason each."""
 
     arrays: dict[str, np.ndarray]
     status: np.ndarray
@@ -54,10 +54,10 @@ class Frame(NamedTuple):
 
     **Attributes:**
 
-    - `names`, `sizes`: Of the axes.
-    - `coords`, `outputs`, `attrs`: Of the data set.
-    - `order`: The flat indices of the points as they are run, (points,).
-    - `bounds`: Where in `order` each batch begins, and the end, (batches + 1,).
+    - `names`, `sizes`: The names and the sizes of the axes.
+    - `coords`, `outputs`, `attrs`: The coordinates, outputs and attributes of the data set.
+    - `order`: The flat indices of the points in the order in which they are run, (points,).
+    - `bounds`: The start of each batch in `order`, and the end, (batches + 1,).
     """
 
     names: tuple[str, ...]
@@ -70,7 +70,7 @@ class Frame(NamedTuple):
 
     @property
     def batches(self) -> int:
-        """How many there are."""
+        """The number of batches."""
         return len(self.bounds) - 1
 
     @property
@@ -83,14 +83,14 @@ class Frame(NamedTuple):
         return self.order[self.bounds[number] : self.bounds[number + 1]]
 
     def assemble(self, outcomes: Iterable[tuple[int, Outcome]]) -> xr.Dataset:
-        """The data set of the batches that are given; the points of all others are unfinished."""
+        """The data set of the given batches; the points of all others are unfinished."""
         total = len(self.order)
-        # Flat over points; each batch writes its rows, and the grid is a reshape at the end.
+        # The arrays are flat over points; each batch writes its rows, and a reshape at the end gives the grid.
         arrays = {out.name: np.full((total, *out.shape), missing(out.dtype), out.dtype) for out in self.outputs}
         status, reasons = np.full(total, UNFINISHED, np.uint8), np.full(total, "", object)
         for number, outcome in outcomes:
             points = self.points(number)
-            # The flat indices of the batch, in the order in which it was run.
+            # The flat indices of the batch are in the order in which it was run.
             status[points], reasons[points] = outcome.status, outcome.reasons
             for name, values in outcome.arrays.items():
                 arrays[name][points] = values
@@ -98,7 +98,7 @@ class Frame(NamedTuple):
             out.name: ((*self.names, *out.dims), arrays[out.name].reshape(*self.sizes, *out.shape), out.attrs)
             for out in self.outputs
         }
-        # Flags as the conventions of climate data (CF) have them, which readers of xarray know.
+        # The flags follow the conventions of climate data (CF), which readers of xarray know.
         data["status"] = (self.names, status.reshape(self.sizes), STATUS)
         data["reason"] = (self.names, reasons.reshape(self.sizes), {"description": "Why a point failed."})
         coords = {coord.name: (coord.dims, coord.values, coord.attrs) for coord in self.coords}
@@ -106,14 +106,14 @@ class Frame(NamedTuple):
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """`array` in a dtype that every reader of files knows: bfloat16 and its like as float32."""
+    """`array` in a dtype that every reader of files supports: bfloat16 and similar dtypes become float32."""
     return array if array.dtype.kind in "biufc" else array.astype(np.float32)
 
 
 def missing(dtype: Any) -> Any:
-    """The value of a point without a number: NaN, the smallest integer, the largest unsigned one, or False."""
+    """The value of a point without a number: NaN, the smallest integer, the largest unsigned integer, or False."""
     dtype = np.dtype(dtype)
-    # Integers have no NaN; the extreme value is the least likely to be a result.
+    # Integers have no NaN; the extreme value is the least likely result.
     if dtype.kind in "iu":
         return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
     return False if dtype.kind == "b" else np.nan

@@ -1,4 +1,4 @@
-"""Reads what a sweep has stored, finished or not."""
+"""Reads the stored result of a sweep, finished or not."""
 
 import os
 
@@ -8,16 +8,16 @@ from ._store import Store
 
 
 def open(store: str | os.PathLike[str]) -> xr.Dataset:
-    """The result of a sweep from its folder, also while it runs and after it was killed.
+    """The result of a sweep from its folder, even while the sweep runs and after it was killed.
 
-    A finished store is plain zarr, which `xarray.open_zarr` reads as well, piece by piece if it is large. Here all of
-    it is read into memory, whole as it was at one moment, also while a run with `resume=False` replaces it, and every
-    file is held against its checksum (a store of clusterjax 0.1.0 has none). Points that are not finished are nan, with
-    the `status` 3; those of a batch whose file is damaged as well, with a `reason`.
+    A finished store is plain zarr, which `xarray.open_zarr` also reads, in pieces if it is large. This function reads
+    the whole store into memory, in the state of a single moment even while a run with `resume=False` replaces it, and
+    compares every file with its checksum (a store of clusterjax 0.1.0 has none). Points that are not finished are nan,
+    with the `status` 3; so are the points of a batch with a damaged file, with a `reason`.
 
     **Arguments:**
 
-    - `store`: The folder that was given to `run`.
+    - `store`: The folder that was passed to `run`.
 
     **Returns:**
 

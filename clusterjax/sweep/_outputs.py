@@ -1,10 +1,10 @@
-"""What a function of a point returns: its names, shapes and dtypes, and how a user may label them.
+"""The outputs of a function of a point: their names, shapes and dtypes, and the labels of the user.
 
-Outputs are normalised to arrays by name. Shapes are found by tracing the function once for each choice of static
-values (`jax.eval_shape`), and must be the same for all of them, since they become one array each.
+Outputs are normalised to arrays by name. Shapes are found by tracing the function once for each choice of static values
+(`jax.eval_shape`), and must be equal for all of them, since each output becomes one array.
 
-Invariants: no output, dimension or coordinate has a name that is taken; dtypes are ones that every reader of files
-knows.
+Invariants: no output, dimension or coordinate has a name that is already used; every reader of files supports the
+dtypes.
 """
 
 import math
@@ -34,14 +34,14 @@ from ._frame import Coord, Output, plain
 
 @dataclass(frozen=True)
 class Variable:
-    """How one output of the function is labelled.
+    """The labels of one output of the function.
 
     **Arguments:**
 
-    - `dims`: A name for each axis of the output at one point; without it they are called after the output.
-    - `coords`: Values along such axes, by their names: save times, say.
-    - `unit`: For the attribute `units`; empty for none.
-    - `description`: One sentence, for the attribute `description`.
+    - `dims`: A name for each axis of the output at one point; by default they are named after the output.
+    - `coords`: Values along such axes, by their names, for example save times.
+    - `unit`: The attribute `units`; empty for none.
+    - `description`: One sentence, the attribute `description`.
     """
 
     dims: tuple[str, ...] | None = None
@@ -61,14 +61,14 @@ class Variable:
 
 
 def as_outputs(returned: Any) -> OrderedDict[str, Array]:
-    """What a function returned, as arrays by name, in its order; a single one is called `result`."""
-    # A NamedTuple by the names of its fields.
+    """The returned value as arrays by name, in their order; a single array is called `result`."""
+    # The outputs of a NamedTuple have the names of its fields.
     if hasattr(returned, "_asdict"):
         returned = returned._asdict()
     if not isinstance(returned, Mapping):
         returned = {"result": returned}
     # A plain dictionary is a PyTree whose keys jax sorts.
-    outputs = OrderedDict()  # of which jax keeps the order
+    outputs = OrderedDict()  # jax keeps its order
     for name, value in returned.items():
         try:
             outputs[name] = jnp.asarray(value)
@@ -88,19 +88,19 @@ def as_outputs(returned: Any) -> OrderedDict[str, Array]:
 
 
 def one_shape(templates: Iterable[tuple[str, Callable[[], dict[str, jax.ShapeDtypeStruct]]]]) -> dict[str, Any]:
-    """The shapes and dtypes that every point returns, from a function for each choice of the static values; one that
-    raises is skipped.
+    """The shapes and dtypes of all points, from a function for each choice of the static values; functions that raise
+    an error are skipped.
 
     **Raises:**
 
-    - `ValueError` if two of them differ. What the first raised, if all of them do.
+    - `ValueError` if two of them differ. If all of them raise, the first error.
     """
     shapes_found, label_found, first_error = None, "", None
     for label, template in templates:
         try:
-            # Without the axis of the batch.
+            # The axis of the batch is removed.
             shapes = {name: (leaf.shape[1:], str(leaf.dtype)) for name, leaf in template().items()}
-        # A choice of static values at which the function raises gives points that failed, and no shape.
+        # If the function raises for a choice of static values, its points fail, and it determines no shape.
         except Exception as error:
             first_error = first_error or error
             continue
@@ -120,16 +120,16 @@ def one_shape(templates: Iterable[tuple[str, Callable[[], dict[str, jax.ShapeDty
 def label_outputs(
     shapes: dict[str, Any], axes: list[Parsed], variables: Mapping[str, Variable] | None
 ) -> tuple[list[Output], list[Coord]]:
-    """The outputs with their labels, and the coordinates that come with them.
+    """The outputs with their labels, and the coordinates that belong to them.
 
     **Raises:**
 
-    - `ValueError` if a name is taken, or a label does not fit.
+    - `ValueError` if a name is already used, or a label does not fit.
     """
     variables = {} if variables is None else dict(variables)
     if unknown := sorted(set(variables) - set(shapes)):
         raise ValueError(f"variables must name outputs ({sorted(shapes)}), but there is {unknown}; rename it.")
-    # What a name already means in the data set, for the message.
+    # The present meaning of each name in the data set, for the message.
     taken = {coord.name: "an axis" for axis in axes for coord in axis.coords()}
     taken |= {dim: "an axis" for axis in axes for coord in axis.coords() for dim in coord.dims}
     taken |= dict.fromkeys(RESERVED, "kept by a sweep")
@@ -161,7 +161,7 @@ def label_outputs(
 
 
 def check_variables(variables: Any) -> None:
-    """Raise a ValueError unless these are labels of outputs by their names, or None."""
+    """Raise a ValueError unless `variables` maps names of outputs to labels, or is None."""
     if variables is None:
         return
     remedy = "pass {'count': sweep.Variable(('time',))}, say"
@@ -172,7 +172,7 @@ def check_variables(variables: Any) -> None:
 
 
 def _along(values: Any, name: str) -> np.ndarray:
-    """The values of a coordinate as a vector: numbers, or strings."""
+    """The values of a coordinate as a vector of numbers or strings."""
     array = as_numbers(values, name)
     if array is None:
         words = check_sequence(values, name, str, "numbers or strings", least=0)
@@ -184,7 +184,7 @@ def _along(values: Any, name: str) -> np.ndarray:
 
 
 def check_point_room(outputs: list[Output], points: int) -> None:
-    """Raise a ValueError if the numbers of all points are more than the memory of this machine."""
+    """Raise a ValueError if the numbers of all points exceed the memory of this machine."""
     sizes = [math.prod(out.shape) * np.dtype(out.dtype).itemsize for out in outputs]
     num_bytes, room = points * sum(sizes), memory_room(device=False)
     if num_bytes > room:

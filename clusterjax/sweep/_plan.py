@@ -1,7 +1,7 @@
-"""In which order the points of a sweep are run, and how they fall into batches.
+"""The order in which the points of a sweep are run, and their division into batches.
 
-The grid is flattened in C order. Points of the same static values are moved next to each other, since one program
-serves them, and sorted by falling cost within their group; then each group is divided into batches.
+The grid is flattened in C order. Points with the same static values are grouped, since one program runs them, and
+sorted by decreasing cost within their group; each group is then divided into batches.
 
 Invariants: the order is a permutation of the flat indices; no batch has points of two groups; without a cost the order
 within a group is that of the grid.
@@ -19,7 +19,7 @@ from ._axis import Parsed
 
 
 def point_values(axes: list[Parsed], points: np.ndarray) -> dict[str, np.ndarray]:
-    """The values of the axes that are not static at flat indices."""
+    """The values of the dynamic axes at flat indices."""
     places = np.unravel_index(points, [len(axis.values) for axis in axes])
     return {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True) if not axis.static}
 
@@ -33,22 +33,21 @@ def static_values(axes: list[Parsed], point: int) -> dict[str, Any]:
 def plan(
     axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The order of the points, (points,), where its batches begin, (batches + 1,), and what each point costs.
+    """The order of the points, (points,), the starts of the batches and the end, (batches + 1,), and the costs.
 
-    Points of the same static values are next to each other, since one program serves them. Among these the
-    costliest come first, so that the points of a batch, which wait for each other, cost about the same, and the last
-    batches are short.
+    Points with the same static values are adjacent, since one program runs them. Among these the costliest come first:
+    the points of a batch, which wait for each other, then have similar costs, and the last batches are short.
     """
     sizes = [len(axis.values) for axis in axes]
     indices = np.arange(math.prod(sizes)).reshape(sizes)
     static = [k for k, axis in enumerate(axes) if axis.static]
-    # (groups, points in each): static axes first, flattened apart from the others.
+    # (groups, points in each): static axes come first, flattened separately from the others.
     groups = np.moveaxis(indices, static, range(len(static))).reshape(math.prod(sizes[k] for k in static), -1)
     costs = None if cost is None else _costs(axes, indices.ravel(), cost)
     if costs is not None:
-        # Stable, so that points of one cost keep the order of the grid on every machine.
+        # The sort is stable, so that points of equal cost keep the order of the grid on every machine.
         groups = np.stack([group[np.argsort(-costs[group], kind="stable")] for group in groups])
-    # Batches begin anew with each group, so the last one of a group may be short.
+    # Batches start anew in each group, so that the last batch of a group may be smaller.
     starts = np.arange(0, groups.shape[1], batch_size)
     bounds = (starts + groups.shape[1] * np.arange(len(groups))[:, None]).ravel()
     return groups.ravel(), np.append(bounds, groups.size), costs
@@ -58,7 +57,7 @@ def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> 
     values, names = point_values(axes, points), names_taken(cost, [axis.name for axis in axes])
     costs = np.empty(len(points))
     for point in points.tolist():
-        # Python numbers and scalars of NumPy: the cost is no function of jax.
+        # The values are Python numbers and NumPy scalars, since the cost is not a function of jax.
         values_at = static_values(axes, point) | {name: array[point] for name, array in values.items()}
         returned = cost(**{name: values_at[name] for name in names})
         try:
@@ -73,7 +72,7 @@ def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> 
 def names_taken(function: Callable[..., Any], names: list[str]) -> list[str]:
     """Those of `names` that `function` takes as arguments; all of them if its signature is unknown."""
     parameters = parameters_of(function)
-    # A function that takes **kwargs, or that hides its signature, is given everything.
+    # A function that takes **kwargs, or whose signature is unknown, is given all values.
     if parameters is None or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return names
     return [
@@ -93,11 +92,11 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
 
 
 def check_function(function: Any, axes: list[Parsed]) -> bool:
-    """Whether `function` takes a `key`.
+    """True if `function` takes a `key`.
 
     **Raises:**
 
-    - `ValueError` if it lacks an argument that is an axis, or needs one that is not.
+    - `ValueError` if `function` lacks an argument for an axis, or requires an argument that is not an axis.
     """
     check_callable(function, "function", "a function of one point")
     names = [axis.name for axis in axes]
@@ -116,5 +115,5 @@ def check_function(function: Any, axes: list[Parsed]) -> bool:
 
 
 def check_seed(seed: Any) -> int:
-    """`seed`, if it is one of 32 bits."""
+    """`seed`, if it is an integer of 32 bits."""
     return check_integer(seed, "seed", least=0, most=2**32 - 1)

@@ -1,4 +1,4 @@
-"""How far a sweep has come, in one line on stderr, with the time that is left."""
+"""The progress of a sweep, in one line on stderr, with the remaining time."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Progress:
-    """A line of progress: written over on a terminal, appended now and then elsewhere."""
+    """A line of progress: overwritten on a terminal, otherwise appended at intervals."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Progress:
         self.costs, self.shown, self.now = costs, shown, now
         self.done, self.failed = done, 0
         self.total = done + len(todo)
-        # In units of cost, so that the time left is right though the costliest points come first.
+        # In units of cost, which makes the remaining time correct although the costliest points come first.
         self.left = self.work = float(costs[todo].sum())
         self.begun = self.last = now()
         self.terminal = sys.stderr.isatty()
@@ -34,18 +34,18 @@ class Progress:
         self.done += len(points)
         self.failed += failed
         self.left -= float(self.costs[points].sum())
-        # Not more than five lines a second on a terminal, and two a minute in a log.
+        # The line is printed at most five times a second on a terminal, and twice a minute in a log.
         over = self.done == self.total
         if self.shown and (over or self.now() - self.last > (0.2 if self.terminal else 30.0)):
             self.last = self.now()
             end = "\n" if over or not self.terminal else ""
-            # Carriage return and erase to the end: the line is written over.
+            # A carriage return and an erasure to the end of the line overwrite it.
             print(("\r\x1b[K" if self.terminal else "") + self.line(), end=end, file=sys.stderr, flush=True)
 
     def line(self) -> str:
         """The line of progress."""
         gone = self.now() - self.begun
-        # Of this run only: what was finished before took none of its time.
+        # Only the work of this run counts: points that were finished before took none of its time.
         worked = self.work - self.left
         words = [f"sweep: {self.done} of {self.total} points", f"{_clock(gone)} gone"]
         if self.done < self.total and worked > 0:

@@ -1,11 +1,11 @@
-"""Runs a sweep: checks what is asked, then batch after batch, in memory or in a store that survives.
+"""Runs a sweep: checks the arguments, then runs batch after batch, in memory or in a store that survives a kill.
 
-The grid is flattened, ordered by static values and cost (`_plan`), divided into batches of one width, and each batch
-is one call of a compiled `jax.vmap` of the function (`_evaluate`). With a store each finished batch is a file
-(`_store`), and at the end the files become one zarr folder.
+The grid is flattened, ordered by static values and cost (`_plan`), and divided into batches of one width; each batch is
+one call of a compiled `jax.vmap` of the function (`_evaluate`). With a store each finished batch is a file (`_store`),
+and at the end the files become one zarr folder.
 
-Invariants: the result does not depend on the number of devices or processes, nor on whether the run was killed in
-between, bit for bit; a point that fails does not touch the others; a store of another sweep is refused.
+Invariants: the result does not depend on the number of devices or processes, nor on whether the run was killed and
+resumed, bit for bit; a failed point does not affect the others; a store of another sweep is refused.
 """
 
 import contextlib
@@ -46,17 +46,17 @@ def run(
     finite: bool = True,
     version: str | int | None = None,
 ) -> xr.Dataset:
-    """A function at every point of a grid, as a labelled data set.
+    """Evaluate a function at every point of a grid, and return a labelled data set.
 
-    The points are mapped over by `jax.vmap` in batches, each of them one call of a compiled program on one device. With
-    a `store` each finished batch is on the disk before the next one is begun, so that a run which is killed at any
-    moment goes on when it is started again, and its final store is that of a run which was not, byte for byte.
+    The points are mapped over by `jax.vmap` in batches; each batch is one call of a compiled program on one device.
+    With a `store` each finished batch is on the disk before the next one begins. A run that is killed at any moment
+    therefore continues when it is started again, with the final store of an uninterrupted run, byte for byte.
 
-    A point fails if the function raises there (an error of `equinox.error_if`, say, or any error while a static value
-    is traced), or if `finite` and one of its numbers is not: NaN, infinite, or the smallest integer of its dtype, which
-    is what `num_clusters` and its like say of tokens that are NaN. Its `status` is not 0 then, its `reason` says why,
-    and all of its numbers are nan (integers: the smallest of their dtype, or the largest if unsigned; booleans: False).
-    All other points stand.
+    A point fails if the function raises an error there (for example by `equinox.error_if`, or while a static value is
+    traced), or, with `finite`, if one of its numbers is NaN, infinite, or the smallest integer of its dtype, which
+    `num_clusters` and similar functions return for NaN tokens. The `status` of the point is then not 0, its `reason`
+    gives the cause, and all of its numbers are nan (integers: the smallest of their dtype, or the largest if unsigned;
+    booleans: False). All other points remain valid.
 
     !!! example
 
@@ -73,30 +73,30 @@ def run(
 
     **Arguments:**
 
-    - `function`: Is called with each axis by its name. The values of static axes are Python values, all others scalars
-        (or arrays, if the axis is of arrays) that may be traced. If it takes `key`, that is `fold_in(key(seed), k)` at
-        the point of flat index k, in the order of the axes, the last one fastest. It returns an array, called `result`,
-        or a dictionary or NamedTuple of arrays, of one shape and dtype at all points.
-    - `axes`: Names and values, a dictionary or pairs; values that need a unit, a description, or to be static, as an
-        `Axis`.
+    - `function`: Called with each axis by its name. The values of static axes are Python values, all others are scalars
+        (or arrays, if the axis is of arrays) that may be traced. If it takes `key`, the key is `fold_in(key(seed), k)`
+        at the point of flat index k, in the order of the axes, the last one fastest. It returns an array, called
+        `result`, or a dictionary or NamedTuple of arrays, of one shape and dtype at all points.
+    - `axes`: Names and values, as a dictionary or pairs; an `Axis` gives values a unit or a description, or makes them
+        static.
 
     **Other arguments:**
 
-    - `batch_size`: How many points are run at once, as many as fit the memory of a device.
-    - `store`: A folder, made if need be; None keeps the result in memory alone.
-    - `resume`: Whether a run goes on from what is in the store: batches whose file is damaged are run again. False
-        computes everything anew; a store of another sweep is refused all the same.
-    - `devices`: Those of this process that batches are spread over, one batch on each at a time; None takes all. One
-        that is listed twice has two batches at a time: a program of loops does not use several cores by itself, and
-        `4 * jax.devices("cpu")` keeps four cores busy, with the memory of four batches. Their number changes no bit of
-        the result.
-    - `progress`: Whether to show on stderr how far it is, and how long it still takes.
-    - `seed`: Of the keys.
-    - `cost`: About how much work a point is, a function of those axes that it names. Points of like cost share a batch,
-        and the costliest are run first. The result keeps the order of the axes.
+    - `batch_size`: The number of points that are run at once, as many as fit the memory of a device.
+    - `store`: A folder, created if necessary; None keeps the result in memory only.
+    - `resume`: Whether a run continues from the store; batches whose file is damaged are then run again. False
+        computes all batches anew; a store of another sweep is refused in either case.
+    - `devices`: The devices of this process over which batches are distributed, one batch on each at a time; None takes
+        all. A device that is listed twice has two batches at a time: a program of loops does not use several cores by
+        itself, and `4 * jax.devices("cpu")` occupies four cores, with the memory of four batches. The number of devices
+        changes no bit of the result.
+    - `progress`: Whether to show the progress and the remaining time on stderr.
+    - `seed`: The seed of the keys.
+    - `cost`: The approximate work of a point, a function of those axes that it names. Points of similar cost share a
+        batch, and the costliest are run first. The result keeps the order of the axes.
     - `variables`: Labels of outputs, by their names.
     - `finite`: Whether a number that is not finite makes its point fail.
-    - `version`: Of the function; change it when something has changed that its own bytecode does not show.
+    - `version`: The version of the function; change it after a change that the bytecode of the function does not show.
 
     **Returns:**
 
@@ -106,12 +106,12 @@ def run(
 
     **Raises:**
 
-    - `ValueError` if an argument cannot be; if the store is of another sweep, which is left as it was, is finished and
-        damaged, is being written by another process, or cannot be written, in which case finished batches stay; if a
-        batch does not fit the memory of a device. What the function raises, if it raises for all static values.
+    - `ValueError` if an argument is invalid; if the store is of another sweep (the store is not changed), is finished
+        and damaged, is being written by another process, or cannot be written (finished batches are kept); if a batch
+        does not fit the memory of a device. The error of the function, if it raises for all static values.
 
-    Under `jax.distributed` every process makes the same call, runs its share of the batches, and returns the whole;
-    the store must be a folder that all of them see.
+    Under `jax.distributed` every process makes the same call, runs its share of the batches, and returns the complete
+    result; all processes must have access to the folder of the store.
     """
     parsed = parse_axes(axes)
     takes_key = check_function(function, parsed)
@@ -120,17 +120,17 @@ def run(
     _check_options(finite, cost, version)
     check_variables(variables)
     order, bounds, costs = plan(parsed, batch_size, cost)
-    # All batches have the width of the widest, so that each choice of static values is one compilation.
+    # All batches have the width of the largest, so that each choice of static values is one compilation.
     programs = Programs(Task(function, takes_key, parsed, int(np.diff(bounds).max()), seed, finite))
     group = math.prod(len(axis.values) for axis in parsed if not axis.static)
-    # One point of each choice of static values, which are next to each other in the order.
+    # One point for each choice of static values, whose points are adjacent in the order.
     firsts = order[::group].tolist()
-    # Traced and not run: names, shapes and dtypes are known before the first batch.
+    # The function is traced and not run: names, shapes and dtypes are known before the first batch.
     shapes = one_shape((str(static_values(parsed, k)), lambda k=k: programs.shapes(k)) for k in firsts)
     labels = label_outputs(shapes, parsed, variables)
     check_point_room(labels[0], len(order))
     options = {"batch_size": batch_size, "seed": seed, "finite": bool(finite), "version": version}
-    # What a store must agree in to be continued.
+    # A store must have this identity to be continued.
     identity = identity_of(function, parsed, order, labels, options)
     names, sizes = tuple(axis.name for axis in parsed), tuple(len(axis.values) for axis in parsed)
     coords = [coord for axis in parsed for coord in axis.coords()] + labels[1]
@@ -152,7 +152,7 @@ def _run_in_store(
     resume: bool,
     progress: bool,
 ) -> xr.Dataset:
-    # One process writes the frame and the final store; all write batches.
+    # One process writes the frame and the final store; all processes write batches.
     leads = jax.process_index() == 0
     with contextlib.ExitStack() as stack:
         with barrier():
@@ -166,14 +166,14 @@ def _run_in_store(
         with barrier():
             _refuse_unshared(result_store, identity)
             is_finished = result_store.is_finished
-            # That of the store, so that a run that goes on has the date of its beginning.
-            frame = frame if is_finished else result_store.frame()  # with the date at which it was begun
+            # The frame of the store is used, so that a resumed run keeps the date of its start.
+            frame = frame if is_finished else result_store.frame()
             intact = set() if is_finished else result_store.intact(frame)
             if leads and progress and not is_finished and (damaged := len(result_store.finished(frame)) - len(intact)):
                 print(f"sweep: {damaged} batches are damaged and are run again", file=sys.stderr, flush=True)
         if not is_finished:
             with barrier():
-                # Round robin: batches are ordered by cost, so the shares are even.
+                # Batches are distributed round robin: they are ordered by cost, so that the shares are even.
                 own_batches = range(jax.process_index(), frame.batches, jax.process_count())
                 numbers = [number for number in own_batches if number not in intact]
                 todo = np.concatenate([np.empty(0, int), *(frame.points(number) for number in numbers)])
@@ -189,12 +189,12 @@ def _run_in_store(
 
 
 def _prepare(result_store: Store, frame: Frame, identity: dict[str, str], resume: bool) -> None:
-    """With the lock held: write the frame of this sweep, or clear what a finished one has left."""
+    """Write the frame of this sweep, or remove the remains of a finished one; the lock must be held."""
     result_store.refuse_another(identity)
     if resume and result_store.is_finished:
-        # A finished store that is damaged is not silently replaced.
+        # A damaged finished store is not silently replaced.
         result_store.check_whole()
-        result_store.clear()  # the run before was killed while it did so
+        result_store.clear()  # the previous run was killed during this removal
         return
     result_store.refuse_strangers(frame.variables)
     try:
@@ -215,14 +215,14 @@ def _refuse_unshared(result_store: Store, identity: dict[str, str]) -> None:
 def _counted(batches: Iterable[tuple[int, Outcome]], frame: Frame, meter: Progress) -> Iterator[tuple[int, Outcome]]:
     for number, outcome in batches:
         yield number, outcome
-        # After the consumer has written the batch, so that what is shown as finished is kept.
+        # The points count after the consumer has written the batch, so that points shown as finished are stored.
         meter.add(frame.points(number), int(np.sum(outcome.status != FINISHED)))
 
 
 def check_place(
     store: Any, devices: Any, batch_size: Any, resume: Any, progress: Any
 ) -> tuple[Store | None, list[Any], int]:
-    """The store, the devices and the batch size of a sweep, checked."""
+    """The checked store, devices and batch size of a sweep."""
     check_flag(resume, "resume")
     check_flag(progress, "progress")
     if store is None and jax.process_count() > 1:

@@ -1,4 +1,4 @@
-"""The interpretable sentiment classifier: text, vocabulary, data, model, training, and leaders."""
+"""The interpretable sentiment classifier: text, vocabulary, data, model, training and leaders."""
 
 from typing import TYPE_CHECKING
 

@@ -1,11 +1,11 @@
-"""Reviews to arrays: the words of each with their counts, in a few rectangles as narrow as their reviews allow.
+"""Encoding of reviews as arrays: the words of each review with their counts, in a few padded rectangles.
 
-Each word is there once with its count, since identical words move as one through hardmax layers. Reviews are sorted by
-length into at most a few buckets; of all choices of widths the one of least cost, rows times width squared, is found
-by trying all combinations of the few widths that are multiples of 32.
+A row holds each word once with its count, since identical words move together through hardmax layers. Reviews are
+sorted by length into a few buckets. The widths of the buckets minimise the cost, rows times width squared, over all
+combinations of the few widths that are multiples of 32.
 
-Invariants: padding is id 0 with count 0; the order of words in a review is that of their first places; `rows` says
-which review each row was, whatever was taken or sorted.
+Invariants: padding is id 0 with count 0; the words of a review are in the order of their first occurrences; `rows`
+gives the number of the encoded review for each row, after any selection or sorting.
 """
 
 import itertools
@@ -21,22 +21,22 @@ from ._reviews import Reviews, check_labels, check_rows
 from ._vocabulary import PADDING, Vocabulary, check_window
 
 
-STEP = 32  # widths are multiples of this: what a streaming sum over words is unrolled by
+STEP = 32  # widths are multiples of this number, the unrolling of the streaming sum over words
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Reviews as ids, padded with zeros on their right.
+    """Encoded reviews: arrays of ids, padded with zeros on the right.
 
     **Attributes:**
 
-    - `ids`: (reviews, width), the ids of each review's words; each word once, at its first place, unless repeated
-        words were asked for.
-    - `counts`: (reviews, width), how often each word is there; 0 where `ids` is padding.
-    - `labels`: 0 or 1 for each review.
-    - `lengths`: How many of the ids of a review are words; 0 if it has no known word.
-    - `rows`: Which of the reviews that were encoded each one is.
+    - `ids`: (reviews, width), the ids of the words of each review; each word once, in the order of first occurrences,
+        unless repeated words were requested.
+    - `counts`: (reviews, width), the count of each word; 0 where `ids` is padding.
+    - `labels`: The label of each review, 0 or 1.
+    - `lengths`: The number of ids of each review that are words; 0 for a review without known words.
+    - `rows`: The number of each review among the encoded reviews.
     """
 
     ids: Int[np.ndarray, "reviews width"]
@@ -51,7 +51,6 @@ class Encoded:
         checked_integers = lambda name, shape, most: check_host_array(
             getattr(self, name), name, shape=shape, integers=True, least=0, most=most
         )
-        # Frozen, so that what was checked stays true; the arrays are NumPy's, on the host.
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "counts", checked_integers("counts", ids.shape, None))
         labels = check_host_array(self.labels, "labels", shape=(count,), integers=True)
@@ -64,26 +63,25 @@ class Encoded:
 
     @property
     def width(self) -> int:
-        """How many ids a row holds."""
+        """The number of columns."""
         return self.ids.shape[1]
 
     def take(self, rows: Int[np.ndarray, " rows"], width: int | None = None) -> "Encoded":
-        """Some of the reviews, perhaps in fewer columns.
+        """Select some of the reviews, optionally in fewer columns.
 
         **Arguments:**
 
-        - `rows`: Indices into this array's first axis.
-        - `width`: How many columns are kept, or None for all.
+        - `rows`: Indices of the first axis.
+        - `width`: The number of columns to keep; None keeps all.
 
         **Returns:**
 
-        The reviews of these rows, in that order.
+        The selected reviews, in the order of `rows`.
 
         **Raises:**
 
-        - `ValueError` if one of these reviews has more words than `width`.
+        - `ValueError` if a selected review has more words than `width`.
         """
-        # Indices, and not a mask of booleans.
         rows = check_rows(rows, len(self))
         width = None if width is None else check_integer(width, "width")
         longest = int(self.lengths[rows].max(initial=0))
@@ -98,29 +96,28 @@ class Encoded:
         )
 
     def buckets(self, most: int = 3) -> tuple["Encoded", ...]:
-        """The reviews sorted by length into at most `most` rectangles, so that less padding is computed with.
+        """Sort the reviews by length into at most `most` rectangles, which reduces the computation on padding.
 
-        Of all choices of widths, each a multiple of 32, the one with the least sum of rows times width squared,
-        which is what attention costs. Each width is one more compilation. Within a bucket the order stays.
+        The widths are multiples of 32 that minimise the cost of attention, the sum of rows times width squared. Each
+        width needs one compilation. The order within a bucket is unchanged.
 
         **Arguments:**
 
-        - `most`: The most buckets.
+        - `most`: The largest number of buckets.
 
         **Returns:**
 
-        The buckets, narrowest first; none of them empty.
+        The non-empty buckets, narrowest first.
 
         **Raises:**
 
-        - `ValueError` if `most` is no positive integer.
+        - `ValueError` if `most` is not a positive integer.
         """
         most = check_integer(most, "most", remedy="pass 3, or 1 for no buckets")
         if not len(self):
             return ()
-        # Each length rounded up to a multiple of 32, one multiple at least.
+        # Lengths are rounded up to a positive multiple of 32.
         needed = np.maximum(-(-self.lengths // STEP), 1) * STEP
-        # How many reviews need each width: a few numbers, however many reviews there are.
         widths, rows = np.unique(needed, return_counts=True)
         widths_chosen = _cheapest(tuple(widths.tolist()), tuple(rows.tolist()), most)
         width_of_row = np.array(widths_chosen)[np.searchsorted(widths_chosen, needed)]
@@ -135,26 +132,27 @@ def encode_reviews(
     keep: Literal["last", "first"] = "last",
     unique: bool = True,
 ) -> Encoded:
-    """The words of each review as ids with counts: what the classifier is trained on.
+    """Encode the words of each review as ids with counts, the input of the classifier.
 
-    Identical words move as one through the hardmax layers, so that a word said twice is one token of count 2: fewer
-    tokens, the same logit and the same gradient. A review with no known word is a row of zeros, of length 0.
+    Identical words move together through the hardmax layers, so that a repeated word becomes one token of count 2:
+    there are fewer tokens, and logit and gradient do not change. A review without known words is a row of zeros, of
+    length 0.
 
     **Arguments:**
 
     - `reviews`: The reviews.
-    - `vocabulary`: Which words have ids.
-    - `length`: The most words that are kept of a review, repeated ones counted.
-    - `keep`: Whether these are its `"last"` or its `"first"`.
-    - `unique`: Whether each word is there once with its count; else each occurrence is there, with the count 1.
+    - `vocabulary`: The words with their ids.
+    - `length`: The largest number of words to keep of a review, including repetitions.
+    - `keep`: `"last"` keeps the last words of a review, `"first"` the first words.
+    - `unique`: True encodes each word once with its count, False each occurrence with the count 1.
 
     **Returns:**
 
-    An `Encoded` as wide as its longest review, rounded up to a multiple of 32.
+    An `Encoded`, whose width is the length of the longest review rounded up to a multiple of 32.
 
     **Raises:**
 
-    - `ValueError` if `length` is no positive integer, or `keep` none of the two.
+    - `ValueError` if `length` is not a positive integer, or `keep` is neither `"last"` nor `"first"`.
     """
     check_reviews(reviews, "reviews")
     check_instance(vocabulary, "vocabulary", Vocabulary, "a Vocabulary", "pass one of Vocabulary.build")
@@ -162,12 +160,12 @@ def encode_reviews(
     words_by_review = []
     for text in reviews.texts:
         ids = vocabulary.encode(text)
-        # The window is of words as they are read, before repeated ones are joined.
+        # The window counts words in reading order, before repeated words are merged.
         ids = ids[-length:] if keep == "last" else ids[:length]
         words_by_review.append(Counter(ids) if unique else ids)
     lengths = np.array([len(ids) for ids in words_by_review], np.int32)
     width = max(-(-int(lengths.max(initial=0)) // STEP), 1) * STEP
-    # (reviews, width): filled from the left, row by row, which is the order of the chain below.
+    # The boolean mask is filled row by row from the left, in the order of `chain` below.
     filled = np.arange(width) < lengths[:, None]
     ids, counts = np.full(filled.shape, PADDING, np.int32), np.zeros(filled.shape, np.int32)
     ids[filled] = list(itertools.chain.from_iterable(words_by_review))
@@ -176,24 +174,24 @@ def encode_reviews(
 
 
 def check_reviews(reviews: Any, name: str) -> None:
-    """Raise a ValueError unless `reviews` are `Reviews`."""
+    """Raise a `ValueError` if `reviews` is not a `Reviews`."""
     check_instance(
         reviews, name, Reviews, "Reviews of clusterjax.sentiment", "pass those of load_imdb, or Reviews(...)"
     )
 
 
 def check_encoded(reviews: Any, name: str) -> None:
-    """Raise a ValueError unless `reviews` are `Encoded`."""
+    """Raise a `ValueError` if `reviews` is not an `Encoded`."""
     check_instance(reviews, name, Encoded, "an Encoded", "pass what encode_reviews returned")
 
 
 def _cheapest(widths: tuple[int, ...], rows: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """At most `most` of `widths`, the last of them among these, with the least cost of what `rows` need."""
+    """The cheapest choice of at most `most` of `widths`, including the last; `rows` counts the rows of each width."""
 
-    # The cost of each row is that of the narrowest chosen width that holds it.
+    # Each row goes into the narrowest chosen width that holds it.
     def cost(chosen: tuple[int, ...]) -> int:
         return sum(n * min(c for c in chosen if c >= width) ** 2 for width, n in zip(widths, rows, strict=True))
 
-    # The widest is always needed.
+    # The largest width is always needed.
     choices = itertools.combinations(widths[:-1], min(most, len(widths)) - 1)
     return min(((*others, widths[-1]) for others in choices), key=cost)

@@ -1,10 +1,10 @@
-"""Why a review is called positive or negative: its leaders, their followers, and the path of each word.
+"""The explanation of the classification of a review: its leaders, their followers, and the path of each word.
 
-Leaders are those of 2407.01602: words that at some layer attend to themselves alone. A follower belongs to the leader
-that is nearest to where its chain of targets ends. Contributions are the shares of `HardmaxClassifier.shares` times
-<w, E_i>, so that with v they add up to the logit exactly.
+A leader is a word that at some layer attends to itself alone (2407.01602). A follower belongs to the leader nearest to
+the end of its chain of targets. Contributions are the shares of `HardmaxClassifier.shares` times <w, E_i>;
+contributions and v add up to the logit exactly.
 
-Invariants: a text without known words has the logit v, no leaders and empty arrays; JSON records hold plain numbers.
+Invariants: a text without known words has the logit v, no leaders and empty arrays; JSON records contain plain numbers.
 """
 
 from dataclasses import asdict, dataclass
@@ -28,22 +28,23 @@ from ._reviews import Reviews
 from ._vocabulary import Vocabulary
 
 
-# Words. Up to here what is compiled in a fifth of the time is slower by at most 25 ms (four heads).
+# The number of words up to which the program that compiles in a fifth of the time is slower by at most 25 ms (four
+# heads).
 _SHORT = 128
 
 
 @final
 @dataclass(frozen=True)
 class Leading:
-    """A leader of one review, and the words that follow it.
+    """A leader of one review, and the words that follow the leader.
 
     **Attributes:**
 
-    - `word`: The leader.
-    - `followers`: The words that end at it, in the order of the review.
-    - `since`: The first layer at which it attended to itself alone.
-    - `distance`: How far it is from the hyperplane, on the positive side if above zero.
-    - `head`: In which head.
+    - `word`: The word that leads.
+    - `followers`: The words whose chains of targets end at the leader, in the order of the review.
+    - `since`: The first layer at which the leader attends to itself alone.
+    - `distance`: The signed distance of the leader from the hyperplane, positive on the positive side.
+    - `head`: The number of the head.
     """
 
     word: str
@@ -56,19 +57,20 @@ class Leading:
 @final
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What the classifier says of one review, and why.
+    """The prediction of the classifier for one review, and its explanation.
 
     **Attributes:**
 
-    - `logit`: Positive means a positive review; the offset v if no word is known.
-    - `words`, `counts`: The known words that were read, each once, and how often each is there.
-    - `leaders`: The leaders with their followers, most followed first; none if no word is known.
-    - `contributions`: What each word's embedding adds to the logit; with v they sum to it, exactly.
-    - `path`: (layers, words, heads, d), where the words are before the first layer and after each.
-    - `scores`: (layers, words), the logit of a review that ended in this place alone: its sign is the side of the
-        hyperplane.
-    - `unknown`: The words of the text that the vocabulary does not have, each once; n-grams are not named.
-    - `cut`: How many known words stand before the last ones, which alone are read of a long text.
+    - `logit`: The logit, which is positive for a positive review, and v if no word is known.
+    - `words`, `counts`: The known words that were read, each once, and their counts.
+    - `leaders`: The leaders with their followers, in decreasing number of followers; empty if no word is known.
+    - `contributions`: The contribution of the embedding of each word to the logit; contributions and v sum to the logit
+        exactly.
+    - `path`: (layers, words, heads, d), the positions of the words before the first layer and after each layer.
+    - `scores`: (layers, words), the logit of a review whose words all end at the position of the word; its sign is the
+        side of the hyperplane.
+    - `unknown`: The words of the text that are not in the vocabulary, each once, without n-grams.
+    - `cut`: The number of known words of a long text that were not read, since only its last words are read.
     """
 
     logit: float
@@ -83,16 +85,16 @@ class Explanation:
 
     @property
     def probability(self) -> float:
-        """That the review is positive."""
+        """The predicted probability that the review is positive."""
         return _probability(self.logit)
 
     @property
     def sentiment(self) -> str:
-        """`positive` or `negative`."""
+        """The predicted label, `positive` or `negative`."""
         return _sentiment(self.logit)
 
     def record(self) -> dict[str, Any]:
-        """All of it as a dictionary that JSON can hold."""
+        """Return the explanation as a dictionary of values of JSON."""
         return {
             "sentiment": self.sentiment,
             "probability": self.probability,
@@ -111,15 +113,16 @@ class Explanation:
         }  # fmt: skip
 
     def table(self, most: int = 20) -> str:
-        """The path of each word through the layers, each place as its score; each leader is followed by its followers.
+        """Return a text table of the score of each word at each layer; the followers of a leader are listed below the
+        leader.
 
         **Arguments:**
 
-        - `most`: How many words are shown; with more, those that end in the same place as one that is shown go first.
+        - `most`: The largest number of words to show; the words of the first leaders are shown first.
         """
         most = check_integer(most, "most")
         depth = len(self.scores) - 1
-        # At most nine layers, evenly spread, with the first and the last.
+        # The table shows at most nine layers, evenly spaced, including the first and the last.
         layers = sorted({round(k * depth / min(depth, 8)) for k in range(min(depth, 8) + 1)} if depth else {0})
         starred = {leader.word for leader in self.leaders}
         order = self._order()
@@ -136,7 +139,7 @@ class Explanation:
         return f"{star} {self.words[i]}" + (f" x{self.counts[i]}" if self.counts[i] > 1 else "")
 
     def _order(self) -> list[int]:
-        """Leaders and their followers of the first head, then the rest; each word once."""
+        """The rows of the table: each leader and its followers, then the remaining words, each word once."""
         place = {word: i for i, word in enumerate(self.words)}
         groups = [[place[leader.word], *(place[word] for word in leader.followers)] for leader in self.leaders]
         return list(dict.fromkeys([*sum(groups, []), *range(len(self.words))]))
@@ -156,9 +159,9 @@ class Explanation:
 
 
 def explain(fitted: Fitted, text: str) -> Explanation:
-    """What the classifier says of `text`, its leaders, and the path of each word.
+    """Explain the prediction of the classifier for `text` by its leaders and the path of each word.
 
-    A word follows the one that it attends to after the last layer, and so on until a leader.
+    After the last layer each word attends to a target, and the chain of targets of a follower ends at its leader.
 
     !!! example
 
@@ -178,13 +181,13 @@ def explain(fitted: Fitted, text: str) -> Explanation:
     **Arguments:**
 
     - `fitted`: A trained classifier.
-    - `text`: A review, as it was written.
+    - `text`: A review, unprocessed.
 
     **Returns:**
 
-    An `Explanation`; of a text without a known word one with the logit v and no leaders.
+    An `Explanation`; a text without known words has the logit v and no leaders.
 
-    Leaders as in 2407.01602.
+    Source: 2407.01602, for the definition of leaders.
     """
     check_fitted(fitted)
     text, model = check_text(text, "text", empty=True), fitted.model
@@ -196,16 +199,15 @@ def explain(fitted: Fitted, text: str) -> Explanation:
     if not n:
         nothing = np.zeros((model.depth + 1, 0, heads, d))
         return Explanation(v, (), (), (), np.zeros(0), nothing, nothing[:, :, 0, 0], unknown)
-    # In steps of 16, so that texts of like length share a compilation; padding has the count 0.
+    # Lengths are rounded up to multiples of 16, so that texts of similar length share a compilation; padding has the
+    # count 0.
     wide = -(-n // 16) * 16
     ids, counts = (np.pad(row[0, :n], (0, wide - n)) for row in (encoded.ids, encoded.counts))
     masses = jnp.asarray(counts, model.v.dtype)
-    # A short review runs for some milliseconds, so that a program of it is compiled for seconds in vain.
+    # A short review runs for milliseconds, so seconds of compilation for a faster program would be wasted.
     of_review = _run_quickly if wide <= _SHORT else _run
     run = jax.tree_util.tree_map(np.asarray, of_review(model, jnp.asarray(ids), masses))
-    # (layers, words, heads, d).
     path, words = np.moveaxis(run.path[:, :, :n], 0, 2), tuple(fitted.vocabulary.decode(ids[:n]))
-    # Share times projection of the embedding, summed over heads.
     parts = np.einsum("nh,nhd,hd->n", run.shares[:n], path[0], w)
     leading = [
         leader
@@ -226,7 +228,7 @@ def explain(fitted: Fitted, text: str) -> Explanation:
 
 
 class _Run(NamedTuple):
-    """One review on its way: (heads, layers, n, d) places, (n, heads) shares, and the leaders of each head."""
+    """The path, (heads, layers, n, d), the shares, (n, heads), and the leaders of each head, for one review."""
 
     path: Any
     shares: Any
@@ -235,11 +237,11 @@ class _Run(NamedTuple):
 
 
 def _run_once(model: HardmaxClassifier, ids: Array, counts: Array) -> _Run:
-    # All in one program, and one head after the other in a loop of it: many small programs take seconds to compile.
+    # One program with a loop over heads compiles faster than many small programs, which take seconds.
     def of_head(head: tuple[Array, Array, Array | None]) -> tuple[Array, Array, Array]:
         start, alpha, A = head
         layer = HardmaxLayer(alpha, A, masses=counts)  # pyright: ignore[reportArgumentType]
-        # No layer: a bag of words, which stays where it is.
+        # Without layers (a bag of words) the words do not move.
         path = iterate(layer, start, model.depth).xs if model.depth else start[None]
         led = leaders(start, layer, model.depth)
         return path, led.first, led.points
@@ -253,8 +255,7 @@ _run, _run_quickly = eqx.filter_jit(_run_once), filter_jit_quickly(_run_once)
 
 
 def _not_read(vocabulary: Vocabulary, text: str, length: int) -> tuple[tuple[str, ...], int]:
-    """The words of a text that are not known, each once, n-grams left out; and how many known ones stand before the
-    last `length`."""
+    """The unknown words of a text, each once, without n-grams; the number of known words before the last `length`."""
     words = dict.fromkeys(word for word in vocabulary.options.words(text) if " " not in word)
     unknown = tuple(word for word in words if word not in vocabulary.ids)
     return unknown, max(0, len(vocabulary.encode(text)) - length)
@@ -268,16 +269,16 @@ def _led(
     points: Float[np.ndarray, "n d"],
     head: int,
 ) -> list[Leading]:
-    """The leaders of one head, most followed first."""
+    """The leaders of one head, in decreasing number of followers."""
     indices, points = np.flatnonzero(first >= 0), np.asarray(points, np.float64)
     if not len(indices):
         return []
-    # At the last layer each word attends to one; followed to the end, the chain names its leader.
+    # The end of the chain of targets at the last layer determines the leader of a word.
     ends = _ends(path[-1], None if model.A is None else np.asarray(model.A[head]))
     followed = np.linalg.norm(path[-1][ends][:, None] - points[indices][None], axis=2).argmin(axis=1)
-    # A leader belongs to itself, also where another one is as near.
+    # A leader belongs to itself, even if another leader is equally near.
     followed[indices] = np.arange(len(indices))
-    # The offset is split evenly over the heads, as each sees one part of the logit.
+    # The offset is split evenly over the heads, since the logit is a sum over heads.
     w, offset = np.asarray(model.w[head], np.float64), float(model.v) / model.w.shape[0]
     found_leaders = []
     for k, i in enumerate(indices.tolist()):
@@ -288,23 +289,22 @@ def _led(
 
 
 def _ends(z: Float[np.ndarray, "n d"], A: Any) -> Int[np.ndarray, " n"]:
-    """The end of each word's chain: from a word to the one that it attends to, until one that attends to itself, or n
-    steps."""
+    """The end of the chain of targets of each word, after n steps."""
     chosen = ((z if A is None else z @ A.T) @ z.T).argmax(axis=1)
     ends = np.arange(len(z))
-    # At most n steps: a chain that is longer repeats a word.
+    # A chain of more than n steps repeats a word, so n steps suffice.
     for _ in range(len(z)):
         ends = chosen[ends]
     return ends
 
 
 def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]:
-    """For each of many texts its sentiment, probability, logit and leaders, without their paths.
+    """Predict the sentiment, probability, logit and leaders of many texts, without the paths of their words.
 
     **Arguments:**
 
     - `fitted`: A trained classifier.
-    - `texts`: Reviews.
+    - `texts`: The reviews, unprocessed.
     """
     check_fitted(fitted)
     texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
@@ -314,7 +314,7 @@ def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]
         Reviews(texts, np.zeros(len(texts), np.int8)), fitted.vocabulary, length=fitted.recipe.length
     )
     logits = predict_logits(fitted.model, encoded.ids, encoded.counts).tolist()
-    # Leaders need no layer after the last here, hence the horizon.
+    # Nothing after the last layer is needed, so the horizon is the depth.
     first = lead(fitted.model, encoded, horizon=fitted.model.depth).first
     predictions = []
     for row, logit in enumerate(logits):
@@ -332,12 +332,12 @@ def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]
 
 
 def _some(words: tuple[str, ...], most: int = 12) -> str:
-    """The first of these words, and how many more there are."""
+    """The first `most` words, and the number of further words, as text."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def _probability(logit: float) -> float:
-    # 1 / (1 + e^{-logit}) without overflow for large negative logits.
+    # This form of 1 / (1 + e^{-logit}) does not overflow for large negative logits.
     return float(np.exp(-np.logaddexp(0, -logit)))
 
 

@@ -1,11 +1,12 @@
-"""Training the classifier through the hardmax: naive-Bayes start, token dropout, and the loop of `_training_loop`.
+"""Training of the classifier through the hardmax: naive-Bayes initialisation, token dropout, and the loop of
+`_training_loop`.
 
-Words start along w at their naive-Bayes log ratio (Wang and Manning, *Baselines and bigrams*, ACL 2012, eq. (2)), with
-noise across; then AdamW on the cross entropy through the exact derivative of the hardmax layers. Token dropout leaves
-words out of a step by chance and compacts the rest, so that a step is cheaper too.
+The embedding of a word starts at its naive-Bayes log ratio along w (Wang and Manning, *Baselines and bigrams*, ACL
+2012, eq. (2)), plus noise. AdamW then minimises the cross entropy with the exact gradient through the hardmax layers.
+Token dropout omits random words in a training step and compacts the others, which also makes the step cheaper.
 
-Invariants: the test part is no argument; the epoch that is kept is the best on the validation part; a killed run goes
-on bit for bit, and is refused with other data.
+Invariants: training never receives the test part; the best epoch on the validation part is kept; a killed run continues
+bit for bit, and a continuation with other data is refused.
 """
 
 import functools
@@ -50,15 +51,15 @@ from ._vocabulary import Vocabulary
 @final
 @dataclass(frozen=True)
 class Fitted:
-    """A trained classifier with all that it takes to use it.
+    """A trained classifier with its vocabulary, recipe and history.
 
     **Attributes:**
 
     - `model`: The `HardmaxClassifier` of the best epoch on the validation part.
-    - `vocabulary`: Its words.
-    - `recipe`: How it was trained.
-    - `history`: Loss and accuracies of each epoch.
-    - `best_epoch`: Which epoch `model` is of, the first being 1.
+    - `vocabulary`: The words of the embedding.
+    - `recipe`: The recipe of the training.
+    - `history`: The loss and the accuracies of each epoch.
+    - `best_epoch`: The number of the epoch of `model`, from 1.
     """
 
     model: HardmaxClassifier
@@ -71,7 +72,7 @@ class Fitted:
         return short(self)
 
     def summary(self) -> str:
-        """The best epoch, with its numbers, and the sizes of model and vocabulary."""
+        """The best epoch with its losses and accuracies, and the size of the vocabulary, as text."""
         rows = [f"epoch {self.best_epoch} of {len(self.history)}, {len(self.vocabulary.words)} words"]
         best = self.history[self.best_epoch - 1] if 0 < self.best_epoch <= len(self.history) else {}
         return "\n".join(rows + [f"{name}: {value:.4g}" for name, value in best.items() if np.ndim(value) == 0])
@@ -84,7 +85,7 @@ class Fitted:
         check_integer(self.best_epoch, "best_epoch", least=-1)
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
-        """The logit of each text; positive means a positive review."""
+        """The logit of each text, which is positive for a positive review."""
         texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
         encoded = encode_reviews(
             Reviews(texts, np.zeros(len(texts), np.int8)), self.vocabulary, length=self.recipe.length
@@ -104,10 +105,10 @@ def fit(
     patience: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Fitted:
-    """Train a `HardmaxClassifier` through the hardmax itself, and keep its best epoch on the validation part.
+    """Train a `HardmaxClassifier` through the hardmax itself, and keep the best epoch on the validation part.
 
-    In float32, with the whole training part on the device; an epoch is one compiled `fori_loop`. The test part is no
-    argument and is never seen.
+    Training is in float32, with the whole training part on the device; an epoch is one compiled `fori_loop`. The
+    function has no argument for the test part.
 
     !!! example
 
@@ -123,19 +124,19 @@ def fit(
 
     **Arguments:**
 
-    - `training`, `validation`: Reviews, as `official_split` gives them: with films apart.
+    - `training`, `validation`: Reviews without common films, as from `official_split`.
     - `recipe`: A `Recipe`; None is `Recipe()`.
 
     **Other arguments:**
 
-    - `key`: PRNG key.
-    - `vocabulary`: None counts the words of the training part.
-    - `options`: How texts become words, if the vocabulary is counted here; None is the defaults, with the recipe's
-        `ngrams`.
-    - `checkpoint`: A file from which a killed run goes on, bit for bit, and a finished one that is asked for more
-        epochs: its learning rate rises and falls again, and the best of all epochs is kept.
-    - `patience`: Stop after so many epochs without a better validation accuracy.
-    - `say`: Is given a line of progress for each epoch.
+    - `key`: The PRNG key.
+    - `vocabulary`: The vocabulary; None builds it from the training part.
+    - `options`: The conversion of texts to words for a new vocabulary; None is the defaults with `ngrams` of the
+        recipe.
+    - `checkpoint`: A file from which a killed run continues bit for bit. A finished run with a larger `epochs`
+        continues as well: the learning rate rises and falls again, and the best of all epochs is kept.
+    - `patience`: The number of epochs without a better validation accuracy after which training stops.
+    - `say`: A function that receives a line of progress for each epoch.
 
     **Returns:**
 
@@ -143,9 +144,9 @@ def fit(
 
     **Raises:**
 
-    - `ValueError` if there is nothing to train or to validate on, or only one label; and as `train`.
+    - `ValueError` if a part is empty, the training part has only one label, or `train` of the training loop raises.
 
-    The model is that of 2407.01602, Section 5.
+    Source: 2407.01602, Section 5, for the model.
     """
     recipe = Recipe() if recipe is None else recipe
     check_recipe(recipe)
@@ -163,9 +164,8 @@ def fit(
         raise ValueError("training must hold reviews of both labels, but all have the same; pass others.")
     if vocabulary is None:
         options = TextOptions(ngrams=recipe.ngrams) if options is None else options
-        # Of the training part alone: a word known from validation reviews would be a leak.
+        # Words of validation reviews would leak information, so the vocabulary is built from the training part only.
         vocabulary = Vocabulary.build(training.texts, options, min_count=recipe.min_count)
-    # The vocabulary is of the training part only, so validation words may be unknown.
     seen = encode_reviews(training, vocabulary, length=recipe.length)
     unseen = encode_reviews(validation, vocabulary, length=recipe.length)
     start_key, train_key = keys_of(key)
@@ -175,20 +175,20 @@ def fit(
 
 
 def keys_of(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """The keys of the start and of the training, apart, so that another start leaves the order of the batches."""
+    """Separate keys for initialisation and training, so that the batches do not depend on the initialisation."""
     start_key, train_key = jr.split(key)
     return start_key, train_key
 
 
 def start(seen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray) -> HardmaxClassifier:
-    """An untrained classifier, float32: each word at its naive-Bayes log ratio along w, with noise.
+    """Create an untrained float32 classifier, with each word at its naive-Bayes log ratio along w, plus noise.
 
     **Arguments:**
 
-    - `seen`: The training part.
-    - `words`: Rows of the embedding.
+    - `seen`: The encoded training part.
+    - `words`: The number of rows of the embedding.
     - `recipe`: A `Recipe`.
-    - `key`: PRNG key.
+    - `key`: The PRNG key.
     """
     check_encoded(seen, "seen")
     check_recipe(recipe)
@@ -196,30 +196,29 @@ def start(seen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray) -> Ha
     words = check_integer(words, "words", least=least, most=10**9, remedy="pass the size of the vocabulary")
     w_key, noise_key = jr.split(check_key(key))
     w = draw_normal(w_key, (recipe.heads, recipe.dim), jnp.float32)
-    # Unit normals: the log ratio is then the logit that a word has by itself.
+    # For unit w the log ratio of a word is its part of the logit in each head, apart from noise.
     w = w / jnp.linalg.norm(w, axis=1, keepdims=True)
     embedding = recipe.noise * draw_normal(noise_key, (words, recipe.heads, recipe.dim), jnp.float32)
     if recipe.naive_bayes:
         ratio = jnp.asarray(log_ratio(seen, words, recipe.smoothing), jnp.float32)
-        # Along w only; the noise gives words of one ratio different places.
         embedding = embedding + ratio[:, None, None] * w[None]
     alpha = jnp.asarray(recipe.alpha, jnp.float32)
     return HardmaxClassifier(embedding, w, jnp.zeros((), jnp.float32), alpha, depth=recipe.depth)
 
 
 def log_ratio(seen: Encoded, words: int, smoothing: float) -> Float[np.ndarray, " words"]:
-    r"""Naive Bayes: $\log\frac{p_i/\sum p}{q_i/\sum q}$, with p and q the positive and negative reviews that have word
-    i, plus `smoothing`; zero for padding and unknown words.
+    r"""The naive-Bayes log ratio $\log\frac{p_i/\sum p}{q_i/\sum q}$, where p and q are the numbers of positive and
+    negative reviews with word i, plus `smoothing`; zero for padding and unknown words.
 
     Source: Wang, Manning, *Baselines and bigrams* (ACL 2012), eq. (2).
     """
     present = seen.counts > 0
     is_positive = np.broadcast_to(seen.labels[:, None] == 1, present.shape)
-    # Reviews that have the word, not occurrences: each row holds a word once.
+    # The counts are numbers of reviews, not of occurrences, since each row holds a word once.
     positive = np.bincount(seen.ids[present & is_positive], minlength=words) + smoothing
     negative = np.bincount(seen.ids[present & ~is_positive], minlength=words) + smoothing
     ratio = np.log(positive / positive.sum()) - np.log(negative / negative.sum())
-    # Ids 0 and 1, padding and unknown words, say nothing.
+    # Ids 0 and 1 are padding and unknown words.
     ratio[:2] = 0
     return ratio
 
@@ -235,18 +234,18 @@ def train_encoded(
     patience: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Training:
-    """`fit` for reviews that are arrays already: for experiments that train many models on the same words.
+    """`fit` for encoded reviews, for experiments that train many models on the same words.
 
     **Arguments:**
 
-    - `model`: Where training starts, as `start` gives it.
-    - `seen`, `unseen`: The training part, and the validation part by which the best epoch is chosen.
-    - `recipe`: A `Recipe`, of which the numbers of the training are read.
+    - `model`: The initial model, as from `start`.
+    - `seen`, `unseen`: The training part, and the validation part, which determines the best epoch.
+    - `recipe`: A `Recipe`, whose parameters of the training are used.
     - `key`, `checkpoint`, `patience`, `say`: As in `fit`.
 
     **Returns:**
 
-    A `Training`, with the best epoch's model and the history.
+    A `Training`, with the model of the best epoch and the history.
     """
     check_model(model, "model")
     for name, part in (("seen", seen), ("unseen", unseen)):
@@ -256,7 +255,7 @@ def train_encoded(
     check_recipe(recipe)
     check_concrete(check_key(key), "key")
     _check_progress(checkpoint, patience, say)
-    # All of the training part goes to the device once.
+    # The whole training part is copied to the device once.
     parts = tuple(
         (
             jnp.asarray(part.ids),
@@ -269,16 +268,15 @@ def train_encoded(
     legs, former = _legs(settings, recipe, checkpoint, patience)
     if legs.ends:
         say(f"trained further, from epoch {legs.start} to {legs.total}: the learning rate rises and falls again")
-    # A few rectangles by length, each with its own compiled step.
     batches = Batches(parts, recipe.batch_size)
     spec = jtu.tree_map(eqx.is_inexact_array, model)
-    # No derivative with respect to A exists, so it is never trained.
+    # The gradient with respect to A is zero, so A is never trained.
     frozen = lambda tree: (tree.A,) if recipe.learn_alpha else (tree.A, tree.raw_alpha)
     spec = eqx.tree_at(frozen, spec, replace_fn=lambda _: False, is_leaf=lambda leaf: leaf is None)
 
     def evaluate(model: HardmaxClassifier) -> dict[str, float]:
         logits = predict_logits(model, unseen.ids, unseen.counts)
-        # log(1 + e^{-y logit}) with labels y of -1 and 1.
+        # The loss is log(1 + e^{-y logit}) with labels y of -1 and 1.
         signs = 2.0 * unseen.labels - 1
         return {
             "validation loss": float(np.mean(np.logaddexp(0, -signs * logits))),
@@ -297,8 +295,9 @@ def train_encoded(
 def _legs(
     settings: dict[str, Any], recipe: Recipe, checkpoint: str | os.PathLike[str] | None, patience: int | None
 ) -> tuple[Legs, dict[str, Any] | None]:
-    """The legs of a run in epochs, of more than one if a finished run is trained further; and the settings of that run,
-    where this call begins to."""
+    """The legs of a run in epochs, of which there are several if a finished run is trained further, and the settings of
+    the former run if this call starts a new leg.
+    """
     stored = None if checkpoint is None else stored_run(Path(checkpoint))
     without = lambda stored: {name: value for name, value in stored.items() if name != "legs"}
     is_of = lambda stored, length: same(without(stored), settings | {"epochs": length})
@@ -308,11 +307,11 @@ def _legs(
     return legs, stored[0] if stored is not None and begins else None
 
 
-@functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
+@functools.lru_cache(maxsize=8)  # a second run gets the same object and so recompiles nothing
 def _optimiser(recipe: Recipe, steps_of_epoch: int, start: int = 0) -> optax.GradientTransformation:
-    # The cosine ends with the last step of the last epoch; it is that of the leg that begins after so many epochs.
+    # The cosine covers the leg that begins after `start` epochs, and ends with the last step of the last epoch.
     steps = (recipe.epochs - start) * steps_of_epoch
-    # In steps, since the warm-up may end within an epoch.
+    # The schedule counts steps, since the warm-up may end within an epoch.
     rate = optax.warmup_cosine_decay_schedule(
         0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
     )
@@ -321,18 +320,18 @@ def _optimiser(recipe: Recipe, steps_of_epoch: int, start: int = 0) -> optax.Gra
 
 
 def _fingerprint(*parts: Encoded) -> int:
-    """A checksum of ids, counts and labels."""
-    # Words by id and count: the same reviews under another vocabulary are other data.
+    """A checksum of the ids, counts and labels of the parts."""
+    # The checksum uses ids, so reviews with another vocabulary count as other data.
     arrays = [array for part in parts for array in (part.ids, part.counts, part.labels)]
     return zlib.crc32(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
 
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The share of reviews whose logit has the sign of their label; a logit of zero counts as negative.
+    """The fraction of reviews whose logit has the sign of their label; a logit of zero counts as negative.
 
     **Arguments:**
 
-    - `logits`, `labels`: Vectors of one entry per review; labels are 0 or 1.
+    - `logits`, `labels`: Vectors with one entry for each review; labels are 0 or 1.
     """
     logits = check_host_array(logits, "logits", shape=("reviews",))
     labels = check_labels(check_host_array(labels, "labels", shape=logits.shape), "labels")
@@ -340,17 +339,17 @@ def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def check_model(model: Any, name: str) -> None:
-    """Raise a ValueError unless `model` is a classifier."""
+    """Raise a `ValueError` if `model` is not a `HardmaxClassifier`."""
     check_instance(model, name, HardmaxClassifier, "a HardmaxClassifier", "pass one of start, or of a Fitted")
 
 
 def check_fitted(fitted: Any) -> None:
-    """Raise a ValueError unless `fitted` is a trained classifier."""
+    """Raise a `ValueError` if `fitted` is not a `Fitted`."""
     check_instance(fitted, "fitted", Fitted, "a Fitted", "pass what fit or load returned")
 
 
 def _check_progress(checkpoint: Any, patience: Any, say: Any) -> None:
-    """Raise a ValueError unless these are a file or None, a number of epochs or None, and a function."""
+    """Raise a `ValueError` if an argument is not a file or None, a number of epochs or None, or a function."""
     if checkpoint is not None:
         check_path(checkpoint, "checkpoint")
     if patience is not None:
@@ -360,35 +359,33 @@ def _check_progress(checkpoint: Any, patience: Any, say: Any) -> None:
 
 @dataclass(frozen=True)
 class _Loss:
-    """Cross entropy of a batch of (ids, counts, labels), with token dropout and smoothed labels."""
+    """The cross entropy of a batch of (ids, counts, labels), with token dropout and smoothed labels."""
 
     drop: float
     label_smoothing: float
 
     def __call__(self, model: HardmaxClassifier, batch: Any, key: PRNGKeyArray) -> tuple[Array, dict[str, Array]]:
         ids, counts, labels = batch
-        # Dropout is of the training loss only; evaluation does not come through here.
         if self.drop:
             ids, counts = thinned(ids, counts, self.drop, key)
         logits = model.logits(ids, counts)
         targets = labels.astype(logits.dtype) * (1 - self.label_smoothing) + self.label_smoothing / 2
-        # Cross entropy of logits with soft targets, without a logarithm of a probability.
+        # This form of the cross entropy with soft targets needs no logarithm of a probability.
         loss = jnp.mean(jax.nn.softplus(logits) - targets * logits)
         return loss, {"accuracy": jnp.mean((logits > 0) == (labels > 0.5), dtype=loss.dtype)}
 
 
 def thinned(ids: Array, counts: Array, drop: float, key: PRNGKeyArray) -> tuple[Array, Array]:
-    """The words that are not dropped, moved to the left into fewer columns: attention costs the square of the width.
+    """Drop random words and move the others left into fewer columns, since attention costs the square of the width.
 
-    There are columns for a quarter more words than the mean; the few beyond them are left out too.
+    The number of columns exceeds the mean number of kept words by a quarter; the few words beyond are dropped as well.
     """
     width = ids.shape[1]
-    # A static width, a multiple of 16 for the strips of the streaming sum.
+    # The width is static, and a multiple of 16 for the strips of the streaming sum.
     kept_width = min(width, -(-int(1.25 * (1 - drop) * width + 2) // 16) * 16)
-    # With probability drop^count a word of that count is dropped: all of its occurrences, each with probability drop.
+    # A word is dropped if all its occurrences are, each with probability `drop`: the probability is drop^count.
     kept = (counts > 0) & (jr.uniform(key, ids.shape, counts.dtype) >= drop**counts)
-    # The new column of each kept word; `kept_width`, which is out of range, for those dropped, and mode="drop" ignores
-    # it.
+    # Dropped words get the column `kept_width`, which is out of range, so that mode="drop" ignores them.
     places = jnp.where(kept, jnp.cumsum(kept, axis=1) - 1, kept_width)
     rows = jnp.arange(ids.shape[0])[:, None]
     empty = lambda array: jnp.zeros((ids.shape[0], kept_width), array.dtype)

@@ -1,16 +1,15 @@
-"""Many reviews through the hardmax layers at once, and a backward pass on which only scalars travel.
+"""The forward pass of many reviews through the hardmax layers, and a backward pass that carries one scalar per token.
 
-Algorithm: in layer k token i moves by alpha / (1 + alpha) towards the token of its largest score (2407.01602, eq.
-(1)). With these targets fixed, which they are almost everywhere, the logit is linear in the embedding, sum_i u_i <w,
-E_i> + v; the backward pass carries the shares u through the layers in reverse, one scalar per token, and the derivative
-with respect to the embedding is the outer product of u and w.
+Algorithm: in layer k token i moves by the fraction alpha / (1 + alpha) of the way to its target, the token of its
+largest score (2407.01602, eq. (1)). Targets are locally constant almost everywhere, and for fixed targets the logit is
+linear in the embedding, sum_i u_i <w, E_i> + v. The backward pass carries the shares u through the layers in reverse,
+one scalar per token, and the gradient with respect to the embedding is the outer product of u and w.
 
-Each head of each review is one lane. In few dimensions on a CPU the lanes run along the last axis and a running
-maximum streams over the words; in more dimensions, or on an accelerator, scores are a matrix product and the lanes
-come first.
+A lane is one head of one review. In few dimensions on a CPU, the lanes are the last axis, and a running maximum streams
+over the words. In more dimensions, or on an accelerator, scores are a matrix product, and the lanes are the first axis.
 
-Invariants: shares of a review sum to 1 and stay so in every layer; absent words have scores so low that no word follows
-them; ties go to the first word.
+Invariants: the shares of a review sum to 1 in every layer; the scores of padding are so low that no word follows
+padding; ties go to the first word.
 """
 
 from functools import partial
@@ -24,13 +23,13 @@ from jaxtyping import Array, Float, Int
 from .._misc import einsum
 
 
-# Above it a matrix product of scores is faster (benchmarks/sentiment_speed.py).
+# In more dimensions a matrix product of scores is faster (benchmarks/sentiment_speed.py).
 _STREAMED_DIMENSIONS = 4
 _UNROLL = 16
 
 
 class Decoder(NamedTuple):
-    """What is read from the words once they have moved: sum over heads of <w_h, mean of z^h>, plus v."""
+    """The parameters of the readout: the logit is the sum over heads of <w_h, mean of z^h>, plus v."""
 
     w: Float[Array, "heads d"]
     v: Float[Array, ""]
@@ -46,21 +45,20 @@ def hardmax_logits(
     ids: Int[Array, "reviews n"],
     counts: Float[Array, "reviews n"],
 ) -> Float[Array, " reviews"]:
-    r"""The logit of each review: embed, move by `depth` hardmax layers, average over its words, decode.
+    r"""The logit of each review: embed the words, apply `depth` hardmax layers, average over the words, and decode.
 
-    With the choice of every token's target fixed, which it is almost everywhere, the logit is linear in the embedding:
-    $\sum_i u_i \langle w, E_i\rangle + v$. The derivative is exact, and of rank one: the shares u go backwards through
-    the layers, scalars, and the derivative with respect to A is zero.
+    The targets of all tokens are locally constant almost everywhere, and for fixed targets the logit is linear in the
+    embedding: $\sum_i u_i \langle w, E_i\rangle + v$. The gradient is exact and of rank one: the scalar shares u are
+    carried backwards through the layers, and the gradient with respect to A is zero.
     """
     return _forward(depth, embedding, decoder, alpha, A, ids, counts)[0]
 
 
 def _forward(depth, embedding, decoder, alpha, A, ids, counts):
-    # The layout is chosen by static facts, dimension and backend, so that nothing is traced twice.
+    # The layout depends only on static data, dimension and backend.
     layout = layout_of(embedding)
     run = run_layers(depth, layout, embedding, decoder.w, alpha, A, ids, counts)
     shares = layout.lanes(_shares(counts), embedding.shape[1])
-    # (heads, reviews, d).
     means = layout.means(shares, run.tokens).reshape(embedding.shape[1], ids.shape[0], -1)
     logits = einsum("hbd,hd->b", means, decoder.w) + decoder.v
     return logits, (embedding, decoder, alpha, A, ids, counts, shares, means, run)
@@ -69,11 +67,11 @@ def _forward(depth, embedding, decoder, alpha, A, ids, counts):
 def _backward(depth, residuals, cotangent):
     embedding, decoder, alpha, A, ids, counts, shares, means, run = residuals
     heads, layout = embedding.shape[1], layout_of(embedding)
-    # Linear in the shares: the cotangent of a review scales all of its own.
+    # The logit is linear in the shares, so the cotangent of a review scales its shares.
     scaled = shares * layout.per_lane(jnp.tile(cotangent, heads))
     word_shares, steps = shares_at_first_layer(layout, run, scaled)
     shares_by_id = jnp.zeros((embedding.shape[0], heads), embedding.dtype)
-    # The same word in many reviews: scatter-add by id, (words, heads).
+    # A word occurs in many reviews, so its shares are added by id, (words, heads).
     shares_by_id = shares_by_id.at[ids.reshape(-1)].add(layout.words(word_shares, heads).reshape(-1, heads))
     # d step / d alpha = 1 / (1 + alpha)^2 = (1 - step)^2.
     step = alpha / (1 + alpha)
@@ -81,7 +79,7 @@ def _backward(depth, residuals, cotangent):
         shares_by_id[:, :, None] * decoder.w[None],
         Decoder(einsum("b,hbd->hd", cotangent, means), jnp.sum(cotangent)),
         jnp.sum(steps.reshape(heads, -1), axis=1) * (1 - step) ** 2,
-        # The targets do not change with A almost everywhere, so its derivative is zero.
+        # The targets do not change with A almost everywhere, so the gradient is zero.
         None if A is None else jnp.zeros_like(A),
         None,
         jnp.zeros_like(counts),
@@ -92,8 +90,9 @@ hardmax_logits.defvjp(_forward, _backward)
 
 
 class LayerRun(NamedTuple):
-    """The tokens after the layers, (lanes, n, d) in the order of the layout; for each layer the index that each token
-    followed and its projection on w, (depth, ...); and the step of each lane."""
+    """The tokens after the layers, in the layout; for each layer the index of the target of each token and the
+    projection of each token on w, (depth, ...); and the step of each lane.
+    """
 
     tokens: Array
     targets: Array
@@ -102,14 +101,13 @@ class LayerRun(NamedTuple):
 
 
 def run_layers(depth, layout, embedding, w, alpha, A, ids, counts) -> LayerRun:
-    """The tokens after `depth` layers, in `layout`; `targets` and projections on w of every layer."""
+    """Run `depth` layers in `layout`, and record the targets and the projections on w of every layer."""
     heads, reviews = embedding.shape[1], ids.shape[0]
-    # One gather of all words, then the order of the layout.
     tokens = layout.enter(embedding[ids])
-    # Added to the scores. A quarter of the lowest float, so that adding a score cannot overflow to -inf.
+    # This number is added to the scores of padding: a quarter of the lowest float, so that the sum cannot overflow to
+    # -inf.
     absent = layout.lanes(jnp.where(counts > 0, 0, jnp.finfo(embedding.dtype).min / 4).astype(embedding.dtype), heads)
     step = jnp.repeat(alpha / (1 + alpha), reviews)
-    # (lanes, d): the w of each lane's head.
     readout = jnp.repeat(w, reviews, axis=0)
     forms = None if A is None else jnp.repeat(A, reviews, axis=0)
 
@@ -120,24 +118,25 @@ def run_layers(depth, layout, embedding, w, alpha, A, ids, counts) -> LayerRun:
             layout.project(tokens, readout),
         )
 
-    # Targets and projections are all that the backward pass needs: (depth, n) for each lane, and not (depth, n, d).
+    # The backward pass needs only targets and projections, (depth, n) for each lane, instead of (depth, n, d).
     tokens, (targets, projections) = lax.scan(layer, tokens, None, length=depth)
     return LayerRun(tokens, targets, projections, step)
 
 
 def shares_at_first_layer(layout, run: LayerRun, shares: Array) -> tuple[Array, Float[Array, " lanes"]]:
-    """The shares of the embedded tokens in a mean that has `shares` of the last tokens, and the derivative with respect
-    to the step of each lane."""
+    """The shares of the embedded tokens in a mean with `shares` of the last tokens, and the gradient with respect to
+    the step of each lane.
+    """
 
     def layer(carry, saved):
         shares, steps = carry
         chosen, projections = saved
-        # <w, z_target - z_i>: what a longer step would add to the projection of token i.
+        # <w, z_target - z_i> is the derivative of the projection of token i with respect to the step.
         change = layout.gather_scalars(projections, chosen) - projections
         steps = steps + layout.sum_over_words(shares * change)
         step = layout.per_lane(run.step)
-        # The transpose of z_i <- (1 - step) z_i + step z_target: each token keeps its part and gives the rest to its
-        # target.
+        # The transpose of z_i <- (1 - step) z_i + step z_target: a token keeps the fraction 1 - step of its share, and
+        # its target gets the rest.
         return ((1 - step) * shares + step * layout.scatter(shares, chosen), steps), None
 
     start = (shares, jnp.zeros_like(run.step))
@@ -145,40 +144,38 @@ def shares_at_first_layer(layout, run: LayerRun, shares: Array) -> tuple[Array, 
 
 
 def _shares(counts: Float[Array, "reviews n"]) -> Float[Array, "reviews n"]:
-    """Each word's part of the mean; zero for all words of an empty review."""
+    """The weight of each word in the mean; zero for all words of an empty review."""
     return counts / jnp.maximum(jnp.sum(counts, axis=1, keepdims=True), 1)
 
 
 def layout_of(embedding: Array) -> Any:
-    """How the lanes are laid out for this embedding."""
+    """The layout of the lanes for this embedding."""
     streamed = embedding.shape[2] <= _STREAMED_DIMENSIONS and jax.default_backend() == "cpu"
     return LanesLast if streamed else LanesFirst
 
 
-# Each method exists in both layouts; `hardmax_logits` is written once for the two.
+# Both layouts have the same methods, so that `hardmax_logits` is written once.
 class LanesLast:
-    """Tokens (d, n, lanes), scalars (n, lanes)."""
+    """The layout with tokens (d, n, lanes) and scalars (n, lanes)."""
 
     @staticmethod
     def enter(tokens):
-        """(reviews, n, heads, d), heads outermost among the lanes."""
+        """Convert tokens (reviews, n, heads, d) to the layout, with heads outermost among the lanes."""
         reviews, n, heads, d = tokens.shape
-        # (reviews, n, heads, d) to (d, n, heads reviews): lane h * reviews + r.
+        # Lane h * reviews + r is head h of review r.
         return jnp.transpose(tokens, (3, 1, 2, 0)).reshape(d, n, heads * reviews)
 
     @staticmethod
     def tokens(tokens):
-        """(lanes, n, d)."""
+        """Convert tokens from the layout to (lanes, n, d)."""
         return jnp.transpose(tokens, (2, 1, 0))
 
     @staticmethod
     def lanes(scalars, heads):
-        # (reviews, n) to (n, heads reviews).
         return jnp.tile(scalars.T, (1, heads))
 
     @staticmethod
     def words(scalars, heads):
-        # (n, heads reviews) to (reviews, n, heads).
         return jnp.transpose(scalars.reshape(scalars.shape[0], heads, -1), (2, 0, 1))
 
     @staticmethod
@@ -215,19 +212,19 @@ class LanesLast:
 
     @staticmethod
     def scatter(scalars, chosen):
-        # One flat scatter: XLA's scatter over two index arrays is slower.
+        # A scatter of XLA over one flat index is faster than over two index arrays.
         lanes = jnp.arange(scalars.shape[1], dtype=chosen.dtype)[None, :]
         places = (chosen * scalars.shape[1] + lanes).reshape(-1)
         return jnp.zeros(scalars.size, scalars.dtype).at[places].add(scalars.reshape(-1)).reshape(scalars.shape)
 
     @staticmethod
     def follow(queries, tokens, absent):
-        """The word that each word attends to: the first of those with the largest score."""
+        """The index of the target of each word: the first word with the largest score."""
         d, n, lanes = tokens.shape
-        # Strips of 16 words, unrolled: the loop body is long enough to be vectorised.
+        # Unrolled strips of 16 words make the loop body long enough for vectorisation.
         width = min(_UNROLL, n)
         missing = -n % width
-        # Words are filled up to whole strips; the filling has score -inf and is never followed.
+        # The words are padded to whole strips; the padding has the score -inf, so that no word follows it.
         tokens = jnp.pad(tokens, ((0, 0), (0, missing), (0, 0)))
         absent = jnp.pad(absent, ((0, missing), (0, 0)), constant_values=-jnp.inf)
 
@@ -236,31 +233,30 @@ class LanesLast:
             strip_tokens = lax.dynamic_slice(tokens, (0, t * width, 0), (d, width, lanes))
             absent_strip = lax.dynamic_slice(absent, (t * width, 0), (width, lanes))
             for k in range(width):
-                # (n, lanes): the score of word t * width + k for every token, coordinate by coordinate.
+                # (n, lanes): the score of word t * width + k for every token.
                 score = sum(queries[c] * strip_tokens[c, k][None, :] for c in range(d)) + absent_strip[k][None, :]
-                # Strictly larger, so that the first of equal scores stays.
+                # The comparison is strict, so that the first of equal scores is kept.
                 larger = score > top
                 top, chosen = jnp.where(larger, score, top), jnp.where(larger, t * width + k, chosen)
             return top, chosen
 
-        # The running maximum and the index that attains it, for every token of every lane.
         start = (jnp.full((n, lanes), -jnp.inf, tokens.dtype), jnp.zeros((n, lanes), jnp.int32))
         return lax.fori_loop(0, (n + missing) // width, strip, start)[1]
 
 
 class LanesFirst:
-    """Tokens (lanes, n, d), scalars (lanes, n)."""
+    """The layout with tokens (lanes, n, d) and scalars (lanes, n)."""
 
     @staticmethod
     def enter(tokens):
-        """(reviews, n, heads, d), heads outermost among the lanes."""
+        """Convert tokens (reviews, n, heads, d) to the layout, with heads outermost among the lanes."""
         reviews, n, heads, d = tokens.shape
-        # (reviews, n, heads, d) to (heads reviews, n, d): lane h * reviews + r.
+        # Lane h * reviews + r is head h of review r.
         return jnp.transpose(tokens, (2, 0, 1, 3)).reshape(heads * reviews, n, d)
 
     @staticmethod
     def tokens(tokens):
-        """(lanes, n, d)."""
+        """Convert tokens from the layout to (lanes, n, d)."""
         return tokens
 
     @staticmethod
@@ -311,14 +307,15 @@ class LanesFirst:
 
     @staticmethod
     def follow(queries, tokens, absent):
-        """The word that each word attends to: the first of those with the largest score.
+        """The index of the target of each word: the first word with the largest score.
 
-        The maximum over the middle axis, and then the least index that attains it: argmax is several times slower.
+        The index is the least index that attains the maximum over the middle axis, since argmax is several times
+        slower.
         """
         n = tokens.shape[1]
         # (lanes, attended, attending).
         scores = einsum("ljd,lid->lji", tokens, queries) + absent[:, :, None]
-        # n - 1 where the score is not the largest, so that the minimum is the first index that attains it, also if only
-        # the last does.
+        # Scores below the maximum count as n - 1, so the minimum is the first index that attains the maximum, even if
+        # only the last index does.
         numbers = jnp.arange(n, dtype=jnp.int32)[None, :, None]
         return jnp.min(jnp.where(scores >= jnp.max(scores, axis=1, keepdims=True), numbers, n - 1), axis=1)

@@ -1,11 +1,11 @@
-"""Reads film reviews: from the hub, the published folder, a CSV or Parquet file, or synthetic ones.
+"""Loading of film reviews from the hub, the published folder, or a CSV or Parquet file, and of synthetic reviews.
 
-The published folder (Maas et al., *Learning word vectors for sentiment analysis*, ACL 2011) has train and test, each
-with neg and pos, each with one file per review, named by its number and its stars; the film of review k is line k of a
-file of addresses. Tables are read by `clusterjax._tables`.
+The published folder (Maas et al., *Learning word vectors for sentiment analysis*, ACL 2011) contains the folders train
+and test, and each contains the folders neg and pos with one file for each review, named by the number and the stars of
+the review. Line k of a file of addresses gives the film of review k. `clusterjax._tables` reads tables.
 
-Invariants: all of a source is read or none; a value that is not understood is refused with its row or file; the memory
-that texts may take is bounded before they are unpacked.
+Invariants: a source is read completely or not at all; the error for an invalid value names its row or file; the memory
+of texts is bounded before they are unpacked.
 """
 
 import re
@@ -24,45 +24,44 @@ from ._reviews import Reviews
 
 HUB = "stanfordnlp/imdb"
 
-# The names under which a column may go, the first found is taken.
+# The possible names of a column; the first name that is found is used.
 _TEXT = ("text", "review", "processed")
 _LABEL = ("label", "sentiment")
 _FILM = ("imdb_title", "film")
 _TITLE = re.compile(r"tt\d+")
 _REVIEW = re.compile(r"([0-9]+)_([0-9]{1,2})\.txt")
-# What file managers leave behind, beside names that start with a dot.
+# Files of file managers, in addition to names that start with a dot.
 _CLUTTER = {"thumbs.db", "desktop.ini"}
 _LABELS = {"0": 0, "1": 1, "neg": 0, "pos": 1, "negative": 0, "positive": 1}
 
 
 def load_imdb(source: str | Path | None = None, *, most_bytes: int = MOST_BYTES) -> Reviews:
-    """The labelled film reviews at `source`, all of them or none.
+    """Load all labelled film reviews of `source`.
 
-    A table is a `.csv` file in UTF-8 or a `.parquet` file, either perhaps with `.gz` behind. It has the columns `text`
-    (or `review`, `processed`) and `label` (or `sentiment`): 0 or 1, neg or pos, negative or positive. It may have
-    `split` (train or test), `imdb_title` (or `film`) and `rating`. The reviews stay in the order of the file, which
-    often is sorted by label.
+    A table is a `.csv` file in UTF-8 or a `.parquet` file, optionally with the further suffix `.gz`. The table has the
+    columns `text` (or `review`, `processed`) and `label` (or `sentiment`) with the values 0 or 1, neg or pos, negative
+    or positive, and optionally `split` (train or test), `imdb_title` (or `film`) and `rating`. The reviews keep the
+    order of the file, which is often sorted by label.
 
     **Arguments:**
 
-    - `source`: A table, the published folder `aclImdb` (or the one around it), `"stanfordnlp/imdb"` for the data set
-        of that name on the hub, or None for `synthetic_reviews`, which need no data.
+    - `source`: A table, the published folder `aclImdb` or its parent folder, `"stanfordnlp/imdb"` for the data set of
+        this name on the hub, or None for `synthetic_reviews`, which need no data.
 
     **Other arguments:**
 
-    - `most_bytes`: What the texts of a file, or of the folder, may take in memory: their letters, and 64 bytes for
+    - `most_bytes`: The largest memory of the texts of a file or folder in bytes: their characters, plus 64 bytes for
         each field.
 
     **Returns:**
 
-    The reviews, those of the training part first if `source` is the hub or the folder.
+    The reviews; the training part comes first if `source` is the hub or the folder.
 
     **Raises:**
 
-    - `ValueError` if `source` is not there, is none of these, is broken or cut off, is of another encoding, lacks a
-        column or a folder, has no rows, has another label than the two, or takes more than `most_bytes` once it is
-        unpacked.
-    - `ImportError` if it takes a library that is not installed; it says which.
+    - `ValueError` if `source` does not exist, is not such a source, is damaged or truncated, has another encoding,
+        lacks a column or a folder, has no rows, has another label, or takes more than `most_bytes` after unpacking.
+    - `ImportError` if a required library is not installed; the error names the library.
 
     ??? cite "Source"
 
@@ -70,19 +69,18 @@ def load_imdb(source: str | Path | None = None, *, most_bytes: int = MOST_BYTES)
     """
     most_bytes = check_integer(most_bytes, "most_bytes")
     if source is None:
-        # Imported where it is needed: most uses read files.
+        # The import is local, since most uses read files.
         from ._synthetic import default_reviews
 
         return default_reviews()
     path = check_source(source, "source")
-    # Only the name of the hub has no path.
     if path is None:
         return _from_hub()
     return _from_folder(path, most_bytes) if path.is_dir() else _from_table(path, most_bytes)
 
 
 def check_source(source: Any, name: str) -> Path | None:
-    """The path of a file or folder that is there; None for the name of the hub."""
+    """Return the path of an existing file or folder, or None for the name of the hub."""
     path = check_path(source, name)
     try:
         if path.exists():
@@ -97,24 +95,24 @@ def check_source(source: Any, name: str) -> Path | None:
 
 
 def digest(source: str | Path | None) -> str:
-    """A hash that identifies a source of reviews: the SHA-256 of the bytes of a table or of the files of a folder, with
-    their names; the name of the hub, or "synthetic" for None.
+    """A string that identifies a source of reviews: the SHA-256 of a table, or of the names and contents of the files
+    of a folder; the name of the hub; or "synthetic" for None.
 
-    All bytes are read, since a label that was changed in place changes neither size nor most samples; they are read
-    again to be trained on, which takes far longer.
+    All bytes are hashed, since an edited label changes neither the size nor most samples of a file. Training takes far
+    longer than this additional reading.
 
     **Raises:**
 
-    - `ValueError` if there is no such source, or it cannot be read.
+    - `ValueError` if the source cannot be read.
     """
     if source is None:
         return "synthetic"
     path, hasher = Path(source), sha256()
     if not path.exists():
-        return str(source)  # a name of the hub, or what `load_imdb` refuses
+        return str(source)  # the name of the hub, or a source that `load_imdb` refuses
     try:
         if path.is_file():
-            # A megabyte at a time: a table may be larger than memory.
+            # A table may be larger than memory, so it is read in blocks of a megabyte.
             with open_regular(path) as stream:
                 while block := stream.read(1 << 20):
                     hasher.update(block)
@@ -124,7 +122,7 @@ def digest(source: str | Path | None) -> str:
         listed = [[*(part / name).glob("*.txt"), *part.glob(f"urls_{name}.txt")] for part, name in parts]
         for file in sorted(file for files in listed for file in files):
             content = read_regular(file, MOST_BYTES)
-            # With the length, so that no two lists of files give the same bytes; file names of any encoding.
+            # The length ensures that different lists of files give different bytes; names may have any encoding.
             hasher.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode("utf-8", "surrogateescape"))
             hasher.update(content)
     except OSError as error:
@@ -141,13 +139,12 @@ def _root(folder: Path) -> Path:
 
 def _from_table(path: Path, most: int) -> Reviews:
     columns = read_table(path, most)
-    # The first of several names under which published tables have the column.
     text, label = _find(columns, _TEXT, path), _find(columns, _LABEL, path)
     film = next((columns[name] for name in _FILM if name in columns), None)
     split, rating = columns.get("split"), columns.get("rating")
     where = repr(str(path))
     if not all(isinstance(value, str) for value in text):
-        # A missing text is None in Parquet.
+        # Parquet has None for a missing text.
         row = next(i for i, value in enumerate(text) if not isinstance(value, str))
         raise ValueError(f"source must have a text in each row, but row {row} of {where} has {text[row]!r}; drop it.")
     return Reviews(
@@ -171,7 +168,6 @@ def _find(columns: dict[str, list[Any]], names: Sequence[str], path: Path) -> li
 
 def _labels(values: Sequence[Any], where: str) -> np.ndarray:
     labels = [_LABELS.get(str(value).strip().lower(), -1) for value in values]
-    # The first row with another label is named.
     if -1 in labels:
         row = labels.index(-1)
         raise ValueError(
@@ -206,12 +202,11 @@ def _from_hub() -> Reviews:
     datasets = wanted("datasets", f"loading {HUB!r} from the hub")
     try:
         parts = {name: datasets.load_dataset(HUB, split=name) for name in ("train", "test")}
-    except Exception as error:  # of its many libraries: no network, no such name, no room
+    except Exception as error:  # the library raises many types: for the network, the name or the disk
         raise ValueError(
             f"source must be within reach, but {HUB!r} could not be loaded ({type(error).__name__}: {error}); check "
             "the network, or name a file."
         ) from error
-    # The training part first, as in the folder.
     texts = [text for part in parts.values() for text in part["text"]]
     labels = [label for part in parts.values() for label in part["label"]]
     split = [name for name, part in parts.items() for _ in part["text"]]
@@ -230,7 +225,7 @@ def _from_folder(folder: Path, most: int) -> Reviews:
                     raise too_large(root, most)
                 texts.append(text)
                 labels.append(label)
-                # A review beyond the list of addresses has no known film.
+                # The film of a review beyond the list of addresses is unknown.
                 films.append(urls[number] if number < len(urls) else "")
                 split.append(part)
                 ratings.append(stars)
@@ -244,14 +239,14 @@ def _from_folder(folder: Path, most: int) -> Reviews:
 
 
 def _files(folder: Path) -> Iterable[tuple[int, int, str]]:
-    """The number, the stars and the text of each review in a folder, in the order of their numbers."""
+    """Yield the number, the stars and the text of each review in a folder, in the order of the numbers."""
     reviews: dict[int, tuple[int, Path]] = {}
     unexpected = []
     for file in sorted(folder.glob("*")):
         named = _REVIEW.fullmatch(file.name)
         if named and int(named[1]) not in reviews:
             reviews[int(named[1])] = (int(named[2]), file)
-        # Named like a review whose number was seen before, or like nothing that belongs here.
+        # The number of the review is a duplicate, or the name is not that of a review.
         elif named or not (file.name.startswith(".") or file.name.lower() in _CLUTTER):
             unexpected.append(file)
     if reviews and unexpected:
@@ -265,16 +260,15 @@ def _files(folder: Path) -> Iterable[tuple[int, int, str]]:
             f"source must hold train/neg, train/pos, test/neg and test/pos with files such as 0_3.txt, but there are "
             f"none in {str(folder)!r}; name the folder aclImdb, unpacked whole."
         )
-    # By number: the order of a directory depends on the file system.
+    # Reviews are sorted by number, since the order of a directory depends on the file system.
     for number in sorted(reviews):
         stars, file = reviews[number]
         yield number, stars, decode(read_bytes(file), str(file))
 
 
 def _urls(file: Path) -> list[str]:
-    """The film of each review by its number, read from the addresses that come with the folder, if they do."""
+    """The film of each review by number, from the file of addresses in the folder; empty if the file does not exist."""
     if not file.is_file():
         return []
     titles = [_TITLE.search(line) for line in decode(read_bytes(file), str(file)).splitlines()]
-    # The address of a film contains its identifier, such as tt0064354.
     return ["" if title is None else title[0] for title in titles]

@@ -1,7 +1,7 @@
-"""Compiling in little time what runs once: `filter_jit_quickly`, for the one review of `explain`.
+"""Fast compilation of programs that run once: `filter_jit_quickly`, for the single review of `explain`.
 
-Of the seconds that a first answer took, most were XLA making a program fast that runs for two milliseconds. Without
-that it compiles in a fifth of the time, to the same values up to rounding.
+Most of the time of a first explanation is the optimisation by XLA of a program that runs for two milliseconds. Without
+this optimisation the program compiles in a fifth of the time, with equal values up to rounding errors.
 """
 
 import functools
@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 
 
-# Settings of XLA: no passes of LLVM that optimise, kernels of the older kind, which are shorter, in one module.
+# These settings of XLA disable optimising passes of LLVM, and use the older, shorter kernels in one module.
 _SETTINGS = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -22,9 +22,10 @@ _SETTINGS = {
 
 
 def filter_jit_quickly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`eqx.filter_jit` whose programs take little time to compile and more to run; not for use within another jit.
+    """`eqx.filter_jit` with fast compilation and slower execution; it must not be used within another jit.
 
-    On another device than a CPU, and with a jaxlib that has none of the settings, it is `eqx.filter_jit`.
+    On devices other than a CPU, and with a jaxlib that knows none of the settings, the function equals
+    `eqx.filter_jit`.
     """
 
     @functools.cache
@@ -41,7 +42,7 @@ def filter_jit_quickly(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def known_settings() -> dict[str, Any]:
-    """The settings that this release of jaxlib knows: of others it says so when something is compiled."""
+    """The settings that this release of jaxlib knows; a compilation with an unknown setting raises an error."""
     if _compiles(_SETTINGS):
         return _SETTINGS
     return {name: value for name, value in _SETTINGS.items() if _compiles({name: value})}

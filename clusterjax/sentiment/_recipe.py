@@ -1,10 +1,10 @@
-"""How a classifier is built and trained, as numbers: one frozen record, checked when it is made.
+"""The hyperparameters of a classifier and its training: one frozen record, which is checked on construction.
 
-The defaults were found by validation for d = 2 and one head; `of_dim` has those for other dimensions, heads and
-n-grams, `bag_of_words` the linear model without layers that clustering is compared with.
+The defaults were chosen on validation data for d = 2 and one head. `of_dim` has the values for other dimensions, heads
+and n-grams, and `bag_of_words` has those for the linear model without layers, the baseline of clustering.
 
-Invariants: every number is a plain Python value, so that a recipe can be written as JSON, hashed and compared; a name
-that no recipe has is refused.
+Invariants: every field is a plain Python value, so that a recipe can be written as JSON, hashed and compared; an
+unknown name of a field is refused.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -18,26 +18,29 @@ from ._text import MOST
 @final
 @dataclass(frozen=True)
 class Recipe:
-    r"""How a classifier is built and trained. The defaults are the best that was found for d = 2 and one head.
+    r"""The hyperparameters of a classifier. The defaults are the best values found for d = 2 and one head.
 
     **Arguments:**
 
-    - `dim`, `heads`, `depth`: d, the number of heads, and K.
-    - `length`: The last so many words of a review are read; the paper has 128, which costs half a point.
-    - `min_count`: Words of the training part that are rarer are left out.
-    - `ngrams`: 2 makes each two neighbouring words a word too, as in `TextOptions`; `length` and `min_count` are
-        then of both.
-    - `epochs`, `batch_size`, `learning_rate`, `warm_up`, `clip`: Of AdamW ($b_2 = 0.99$, no decay), whose learning
-        rate rises for `warm_up` steps and falls as a cosine to a fiftieth.
-    - `smoothing`: Of the naive-Bayes start $E_i = r_i w/|w| + \text{noise}$, $r_i$ the log ratio of the shares of
-        positive and negative reviews with word i, `smoothing` added to each count: rare words start near zero.
-    - `naive_bayes`: Whether there is this start; otherwise E is noise.
-    - `noise`: Standard deviation of the start.
-    - `drop`: Each word of a review is left out of a training step with probability `drop` to the power of its count:
-        as query, as key and from the mean.
-    - `label_smoothing`: The share of each label that goes to both.
-    - `alpha`: Where the steps of the layers start, or stay.
-    - `learn_alpha`: Whether they are trained.
+    - `dim`, `heads`, `depth`: The dimension d, the number of heads, and the number of layers K.
+    - `length`: The number of last words of a review that are read; with the 128 of the paper the accuracy is half a
+        percentage point lower.
+    - `min_count`: The smallest count in the training part of a word of the vocabulary.
+    - `ngrams`: With 2, each pair of neighbouring words becomes a word too, as in `TextOptions`; `length` and
+        `min_count` then apply to words and pairs.
+    - `epochs`, `batch_size`, `learning_rate`, `warm_up`, `clip`: The parameters of AdamW ($b_2 = 0.99$, no weight
+        decay), whose learning rate rises for `warm_up` steps and then falls as a cosine to a fiftieth; `clip` bounds
+        the norm of the gradient.
+    - `smoothing`: The number that is added to each count in the naive-Bayes initialisation $E_i = r_i w/|w| +
+        \text{noise}$, where $r_i$ is the log ratio of the fractions of positive and negative reviews with word i; rare
+        words start near zero.
+    - `naive_bayes`: True for this initialisation; otherwise E is noise.
+    - `noise`: The standard deviation of the noise.
+    - `drop`: A word of count c is dropped in a training step with probability $\text{drop}^c$: as query, as key and
+        from the mean.
+    - `label_smoothing`: The fraction of each label that is distributed evenly over both labels.
+    - `alpha`: The initial step of the layers, which is fixed unless `learn_alpha` is True.
+    - `learn_alpha`: True if the steps are trained.
     """
 
     dim: int = 2
@@ -70,7 +73,7 @@ class Recipe:
         checked["noise"] = check_number(self.noise, "noise", least=0, remedy="pass 0 for none")
         for name in ("drop", "label_smoothing"):
             checked[name] = check_number(getattr(self, name), name, least=0, below=1, remedy="pass 0 for none")
-        # Checked and made plain Python values, which JSON can hold and `lru_cache` can hash.
+        # Plain Python values can be written as JSON and hashed by `lru_cache`.
         for name in ("naive_bayes", "learn_alpha"):
             checked[name] = check_flag(getattr(self, name), name)
         for name, value in checked.items():
@@ -78,29 +81,28 @@ class Recipe:
 
     @classmethod
     def of_dim(cls, dim: int, **changes: float | int | bool) -> "Recipe":
-        """The recipe that was found for this d, and for the heads and n-grams among `changes`; with `changes`.
+        """The best recipe found for this d and for the `heads` and `ngrams` in `changes`, with `changes` applied.
 
-        Several heads keep alpha = 1.3. With n-grams there are more words, and each is seen 5 times.
+        Several heads have the fixed alpha = 1.3. With n-grams, `min_count` is 5, since there are more words.
         """
         dim = check_integer(dim, "dim", most=MOST)
-        # In more dimensions the start needs more noise, or all words stay near the line along w.
+        # In more dimensions more noise is needed, or all words stay near the line along w.
         if dim <= 4:
             numbers: dict[str, Any] = {"noise": 0.1 if dim <= 2 else 0.2}
         else:
             numbers = {"noise": 0.3, "drop": 0.6} if dim <= 8 else {"noise": 0.4, "learning_rate": 6e-3}
         _check_names(changes)
-        # Checked before it is compared: a string would compare with an error about types.
+        # The check precedes the comparison, which would raise a `TypeError` for a string.
         if check_integer(changes.get("heads", 1), "heads", most=MOST) > 1:
             numbers |= {"alpha": 1.3, "learn_alpha": False}
         if check_integer(changes.get("ngrams", 1), "ngrams", most=MOST) > 1:
             numbers |= {"min_count": 5}
-        # What the caller changes comes last.
         numbers = {"dim": dim} | numbers | changes
         return cls(**numbers)
 
     @classmethod
     def bag_of_words(cls, **changes: float | int | bool) -> "Recipe":
-        """The same model without layers, which is linear in the counts of words: the baseline of clustering."""
+        """The recipe of a model without layers, which is linear in the counts of words: the baseline of clustering."""
         numbers: dict[str, Any] = {"dim": 1, "depth": 0, "noise": 0.01, "learning_rate": 1e-2}
         _check_names(changes)
         if check_integer(changes.get("ngrams", 1), "ngrams", most=MOST) > 1:
@@ -109,17 +111,17 @@ class Recipe:
         return cls(**given)
 
     def record(self) -> dict[str, Any]:
-        """The recipe as a dictionary that JSON can hold."""
+        """The recipe as a dictionary of values of JSON."""
         return asdict(self)
 
     def with_(self, **changes: float | int | bool) -> "Recipe":
-        """The recipe with some of its numbers changed."""
+        """The recipe with some fields changed."""
         _check_names(changes)
         return replace(self, **changes)
 
 
 def _check_names(changes: dict[str, Any]) -> None:
-    """Raise a ValueError unless a recipe has each of these numbers."""
+    """Raise a `ValueError` if `changes` has a name that is not a field of a recipe."""
     for name in changes:
         if name not in Recipe.__dataclass_fields__:
             raise ValueError(
@@ -128,5 +130,5 @@ def _check_names(changes: dict[str, Any]) -> None:
 
 
 def check_recipe(recipe: Any) -> None:
-    """Raise a ValueError unless `recipe` is one."""
+    """Raise a `ValueError` if `recipe` is not a `Recipe`."""
     check_instance(recipe, "recipe", Recipe, "a Recipe", "pass Recipe(), or one of its methods")

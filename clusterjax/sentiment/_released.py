@@ -1,4 +1,4 @@
-"""The model that was published with the paper, in the class of this library."""
+"""Loading of the model that was released with the paper of 2407.01602, as a `HardmaxClassifier`."""
 
 from pathlib import Path
 
@@ -16,24 +16,24 @@ _ARRAYS = ("E", "w", "v", "alpha", "depth")
 
 
 def load_released(path: str | Path, *, dtype: DTypeLike | None = None) -> HardmaxClassifier:
-    """The paper's classifier for d = 2 from its arrays: `E`, `w`, `v`, `alpha` and `depth` in an `.npz` file.
+    """Load the released classifier for d = 2 from an `.npz` file with the arrays `E`, `w`, `v`, `alpha` and `depth`.
 
-    Its forward pass is `softmax_logits(ids, counts, 1000)` with all counts 1: softmax attention at the temperature
-    0.001 over all 128 positions, padding (id 0) among them as a word like others. `logits(ids, counts)` is the hardmax
-    of the paper's theory with the same weights. Which word an id means was never published.
+    The forward pass of the released code is `softmax_logits(ids, counts, 1000)` with all counts 1: softmax attention at
+    temperature 0.001 over all 128 positions, where padding (id 0) counts as a word. `logits(ids, counts)` uses the
+    hardmax of the theory of the paper with the same weights. The words of the ids were never published.
 
     **Arguments:**
 
     - `path`: The file.
-    - `dtype`: Precision; None is jax's default.
+    - `dtype`: The dtype of the model; None is the default float of JAX.
 
     **Returns:**
 
-    A `HardmaxClassifier` of one head.
+    A `HardmaxClassifier` with one head.
 
     **Raises:**
 
-    - `ValueError` if there is no such file, or it does not hold these arrays.
+    - `ValueError` if the file does not exist, or does not contain these arrays.
 
     ??? cite "Source"
 
@@ -43,18 +43,17 @@ def load_released(path: str | Path, *, dtype: DTypeLike | None = None) -> Hardma
     path, dtype = check_path(path, "path"), check_float_dtype(dtype)
     try:
         arrays = read_npz(read_regular(path, MOST_UNPACKED))
-    # A sentence of its own: the usual mistake is a wrong name.
+    # A missing file gets a separate message, since the usual mistake is a wrong name.
     except FileNotFoundError as error:
         raise ValueError(f"path must be the released model, but there is no file {str(path)!r}; name it.") from error
     except (OSError, ValueError) as error:
         raise ValueError(
             f"path must be a whole .npz file, but {str(path)!r} cannot be read ({error}); fetch it again."
         ) from error
-    # Any other `.npz` file has other arrays.
     lacking = [name for name in _ARRAYS if name not in arrays]
     if lacking:
         raise ValueError(f"path must hold the arrays {_ARRAYS}, but {str(path)!r} lacks {lacking[0]!r}; name another.")
-    # Ranks; w may be a row or a column, and scalars may have axes of length 1.
+    # The ranks of the arrays; w may be a row or a column, and scalars may have axes of length 1.
     shapes = {"E": 2, "w": None, "v": 0, "alpha": 0, "depth": 0}
     for name, rank in shapes.items():
         array = arrays[name]
@@ -66,7 +65,7 @@ def load_released(path: str | Path, *, dtype: DTypeLike | None = None) -> Hardma
                 f"and shape {array.shape}, or not finite; fetch it again."
             )
     dtype = jnp.result_type(float) if dtype is None else dtype
-    # The released file keeps numbers as arrays of one entry.
+    # The released file stores scalars as arrays with one entry.
     scalars = (jnp.asarray(np.reshape(arrays[name], ()), dtype) for name in ("v", "alpha"))
     embedding, w = (jnp.asarray(array, dtype) for array in (arrays["E"], arrays["w"].reshape(-1)))
     try:

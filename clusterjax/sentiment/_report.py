@@ -1,11 +1,11 @@
-"""What a trained classifier shows on reviews: how often it is right, and which words lead.
+"""The evaluation of a trained classifier on reviews: its accuracy, and the words that lead.
 
-Leaders are those of the definition (2407.01602): words that at some layer attend to themselves alone. Means are over
-reviews drawn at random; the words listed are the most frequent leaders of reviews that are classified correctly and
-with confidence, as in Section 5 of the paper.
+A leader is a word that at some layer attends to itself alone (2407.01602). Means are over randomly drawn reviews. The
+listed words are the most frequent leaders of correctly and confidently classified reviews, as in Section 5 of the
+paper.
 
-Invariants: reviews without known words are in no mean over words; samples are drawn by a key, so that a report can be
-made again.
+Invariants: means over words exclude reviews without known words; a key determines the samples, so that a report is
+reproducible.
 """
 
 from collections import Counter
@@ -28,16 +28,16 @@ from ._reviews import Reviews
 @final
 @dataclass(frozen=True)
 class Evaluation:
-    """How good the classifier is on some reviews.
+    """The accuracy and loss of a classifier on some reviews.
 
     **Attributes:**
 
-    - `accuracy`: The share of reviews whose logit has the sign of their label.
-    - `standard_error`: Of that share, were other reviews drawn: sqrt(a (1 - a) / count).
+    - `accuracy`: The fraction of reviews whose logit has the sign of their label.
+    - `standard_error`: The standard error of the accuracy a under resampling of reviews, sqrt(a (1 - a) / count).
     - `loss`: The mean cross entropy.
-    - `positive_accuracy`, `negative_accuracy`: The accuracy among the reviews of each label; None if there are none.
-    - `count`: How many reviews.
-    - `without_words`: How many of them have no known word, so that their logit is the offset.
+    - `positive_accuracy`, `negative_accuracy`: The accuracy on the reviews of each label; None without such reviews.
+    - `count`: The number of reviews.
+    - `without_words`: The number of reviews without known words, whose logit is the offset v.
     """
 
     accuracy: float
@@ -49,7 +49,7 @@ class Evaluation:
     without_words: int
 
     def record(self) -> dict[str, Any]:
-        """The numbers as a dictionary that JSON can hold."""
+        """The numbers as a dictionary of values of JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -59,12 +59,12 @@ class Evaluation:
 
 
 def evaluate(fitted: Fitted, reviews: Reviews) -> Evaluation:
-    """Accuracy and loss on `reviews`: pass the test part once, when everything is chosen.
+    """Compute accuracy and loss on `reviews`; pass the test part once, after all choices are made.
 
     **Arguments:**
 
     - `fitted`: A trained classifier.
-    - `reviews`: Reviews that it has not seen.
+    - `reviews`: Reviews that were not used in training.
 
     **Returns:**
 
@@ -72,14 +72,14 @@ def evaluate(fitted: Fitted, reviews: Reviews) -> Evaluation:
 
     **Raises:**
 
-    - `ValueError` if there are no reviews.
+    - `ValueError` if `reviews` is empty.
     """
     encoded, logits = _read(fitted, reviews)
     labels = encoded.labels
-    # -1 and 1, for the cross entropy log(1 + e^{-y logit}).
+    # The cross entropy is log(1 + e^{-y logit}) with labels y of -1 and 1.
     signs = 2.0 * labels - 1
     share = accuracy(logits, labels)
-    # None and not NaN where a label is missing, since JSON has no NaN.
+    # A missing label gives None and not NaN, since JSON has no NaN.
     positive, negative = (
         accuracy(logits[labels == k], labels[labels == k]) if np.any(labels == k) else None for k in (1, 0)
     )
@@ -97,15 +97,15 @@ def evaluate(fitted: Fitted, reviews: Reviews) -> Evaluation:
 @final
 @dataclass(frozen=True)
 class Leader:
-    """A word that is a leader.
+    """A word that leads in some reviews.
 
     **Attributes:**
 
     - `word`: The word.
-    - `reviews`: In how many of the reviews it leads.
-    - `distance`: How far it is from the hyperplane, on the positive side if above zero; a mean if that differs from
-        review to review.
-    - `head`: In which head.
+    - `reviews`: The number of reviews in which the word leads.
+    - `distance`: The mean over these reviews of the signed distance of the leader from the hyperplane, positive on the
+        positive side.
+    - `head`: The number of the head.
     """
 
     word: str
@@ -117,24 +117,26 @@ class Leader:
 @final
 @dataclass(frozen=True)
 class LeadersReport:
-    """The leaders of reviews, how many there are, and whether the words have settled.
+    """The leaders of reviews, their numbers, and the motion of words after the last layer.
 
     **Attributes:**
 
-    - `sampled`: Over how many reviews, drawn at random, the shares and means are taken.
-    - `words_per_review`: Different words of a review.
-    - `leaders_per_review`: Leaders of a review, a mean over heads; tokens that merged with a leader are not counted.
-    - `leaders_per_word`: All leaders over all words (and heads): near 1 nothing clusters.
-    - `late_leaders`: The share of leaders that were none at layer 0.
-    - `clusters`: Clusters of a review after the last layer, a mean over heads.
-    - `settled`: The share of reviews none of whose words goes on, from the last layer to layer `horizon`, by more than
-        a hundredth of the longest word.
-    - `horizon`: That layer.
+    - `sampled`: The number of randomly drawn reviews for the fractions and means.
+    - `words_per_review`: The mean number of different words of a review.
+    - `leaders_per_review`: The mean number of leaders over reviews and heads; tokens that merged with a leader are not
+        counted.
+    - `leaders_per_word`: The number of all leaders divided by the number of all words and heads; near 1 nothing
+        clusters.
+    - `late_leaders`: The fraction of leaders that did not lead at layer 0.
+    - `clusters`: The mean number of clusters after the last layer over reviews and heads.
+    - `settled`: The fraction of reviews in which no word moves from the last layer to layer `horizon` by more than a
+        hundredth of the largest norm of a word at layer 0.
+    - `horizon`: The late layer of `settled`.
     - `alpha`: The step of each head.
-    - `confident`: A review is confident if the size of its logit is above this quantile of all sizes.
-    - `least`: That size.
-    - `correct`: Over how many confident and correctly classified reviews the leaders below are counted.
-    - `leaders`, `positive`, `negative`: The most frequent leaders of these: of all, and by label.
+    - `confident`: The quantile of the absolute logits above which a review is confident.
+    - `least`: The absolute logit at this quantile.
+    - `correct`: The number of confident and correctly classified reviews whose leaders are counted below.
+    - `leaders`, `positive`, `negative`: The most frequent leaders of all these reviews, and of those of each label.
     """
 
     sampled: int
@@ -154,7 +156,7 @@ class LeadersReport:
     negative: tuple[Leader, ...]
 
     def record(self) -> dict[str, Any]:
-        """The numbers as a dictionary that JSON can hold."""
+        """The numbers as a dictionary of values of JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -183,17 +185,17 @@ def leaders_report(
     horizon: int = 64,
     key: PRNGKeyArray | None = None,
 ) -> LeadersReport:
-    """The leaders of `reviews`, by the definition: words that at some layer attend to themselves alone.
+    """Report the leaders of `reviews`: words that at some layer attend to themselves alone.
 
     **Arguments:**
 
     - `fitted`: A trained classifier.
     - `reviews`: Reviews with their labels.
-    - `confident`: A quantile of the sizes of the logits: what is above it is confident.
-    - `sample`: How many reviews are drawn for the means, and how many confident and correct ones for the words.
-    - `top`: How many words each list has.
-    - `horizon`: Until which layer words are followed to see whether they have settled.
-    - `key`: PRNG key of the samples; None is `jax.random.key(0)`.
+    - `confident`: The quantile of the absolute logits above which a review is confident.
+    - `sample`: The largest number of reviews for the means, and of confident and correct reviews for the words.
+    - `top`: The largest number of words of each list.
+    - `horizon`: The late layer at which the motion of words after the last layer is measured.
+    - `key`: The PRNG key of the samples; None is `jax.random.key(0)`.
 
     **Returns:**
 
@@ -218,14 +220,14 @@ def leaders_report(
     if not len(known):
         raise ValueError("reviews must hold known words, but none of them does; pass others.")
     sizes = np.abs(logits)
-    # 0 takes all reviews, also one with a logit of exactly 0.
+    # The quantile 0 includes reviews with a logit of exactly 0.
     least = float(np.quantile(sizes[known], confident)) if confident else 0.0
     correct_rows = known[(sizes[known] >= least) & ((logits > 0) == (encoded.labels == 1))[known]]
     sampled, correct_rows = (np.sort(rng.permutation(rows)[:sample]) for rows in (known, correct_rows))
     shown = encoded.take(correct_rows)
-    # One call, so that one shape is compiled.
+    # One call of `lead` for both samples compiles one shape only.
     led = lead(fitted.model, encoded.take(np.concatenate([sampled, correct_rows])), horizon=horizon)
-    # The first rows are the sample, the others the confident and correct reviews.
+    # The first rows are the random sample; the others are the confident and correct reviews.
     measured = _measures(ReviewLeaders(*(column[: len(sampled)] for column in led)))
     led = ReviewLeaders(*(column[len(sampled) :] for column in led))
     lists = [_top(fitted, shown, led, rows, top) for rows in (shown.labels >= 0, shown.labels == 1, shown.labels == 0)]
@@ -237,7 +239,7 @@ def leaders_report(
 
 
 def _read(fitted: Fitted, reviews: Reviews) -> tuple[Encoded, Float[np.ndarray, " reviews"]]:
-    """The reviews as arrays, and their logits."""
+    """The encoded reviews, and their logits."""
     check_fitted(fitted)
     check_reviews(reviews, "reviews")
     if not len(reviews):
@@ -247,9 +249,8 @@ def _read(fitted: Fitted, reviews: Reviews) -> tuple[Encoded, Float[np.ndarray, 
 
 
 def _measures(led: ReviewLeaders) -> dict[str, float]:
-    # (reviews,): different words of each.
+    # (reviews,): the number of different words.
     words = led.present.sum(axis=1)
-    # (reviews, heads).
     leading = (led.first >= 0).sum(axis=1)
     first_layers = led.first[led.first >= 0]
     return {
@@ -265,17 +266,17 @@ def _measures(led: ReviewLeaders) -> dict[str, float]:
 def _top(
     fitted: Fitted, encoded: Encoded, led: ReviewLeaders, rows: Int[np.ndarray, " reviews"] | Any, top: int
 ) -> tuple[Leader, ...]:
-    """The most frequent leaders of these reviews; ties in the order of the vocabulary."""
-    # On the host and in double precision: few numbers, and sums over many reviews.
+    """The most frequent leaders of the reviews with True in `rows`; ties are in the order of the vocabulary."""
+    # Sums over many reviews need double precision.
     w, v = np.asarray(fitted.model.w, np.float64), float(fitted.model.v)
     times: Counter[tuple[int, int]] = Counter()
     sums: Counter[tuple[int, int]] = Counter()
-    # Each word counts once for a review and head, as `encode_reviews` keeps each word once.
+    # Each word counts once for a review and head, since a row holds each word once.
     for row, place, head in np.argwhere((led.first >= 0) & np.asarray(rows)[:, None, None]).tolist():
         word = (int(encoded.ids[row, place]), head)
         times[word] += 1
         sums[word] += (float(led.points[row, place, head] @ w[head]) + v / len(w)) / float(np.linalg.norm(w[head]))  # pyright: ignore[reportArgumentType]
-    # Words of one number of reviews in the order of the vocabulary, so that the list is always the same.
+    # Ties are sorted by the vocabulary, so that the list is reproducible.
     best = sorted(times, key=lambda word: (-times[word], word))[:top]
     return tuple(
         Leader(fitted.vocabulary.decode([word[0]])[0], times[word], sums[word] / times[word], word[1]) for word in best

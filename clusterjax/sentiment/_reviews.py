@@ -1,4 +1,4 @@
-"""Reviews with their labels and, where these are known, their films and the part of the data that they belong to."""
+"""Reviews with their labels and, if known, their films, ratings and parts of the data."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from .._check import check_host_array, check_sequence
 @final
 @dataclass(frozen=True, eq=False)
 class Reviews:
-    """Texts with a label each: 0 is negative, 1 is positive.
+    """Texts with a label for each: 0 is negative, and 1 is positive.
 
     **Arguments:**
 
-    - `texts`: The reviews, as they were written.
-    - `labels`: 0 or 1 for each.
-    - `films`: A name for each review's film, "" where it is not known; None if nothing is known of films.
-    - `split`: "train" or "test" for each review; None if the data come without a split.
-    - `ratings`: The stars that each review gives, 1 to 10; None if they are not known.
+    - `texts`: The reviews, unprocessed.
+    - `labels`: The label of each review, 0 or 1.
+    - `films`: The name of the film of each review, "" for an unknown film; None if all films are unknown.
+    - `split`: "train" or "test" for each review; None if the data have no split.
+    - `ratings`: The stars of each review, 1 to 10; None if unknown.
 
     **Raises:**
 
-    - `ValueError` if one of them is of another length than `texts`, or holds other values.
+    - `ValueError` if an array has another length than `texts`, or invalid values.
     """
 
     texts: tuple[str, ...]
@@ -36,9 +36,9 @@ class Reviews:
 
     def __post_init__(self):
         object.__setattr__(self, "texts", tuple(check_sequence(self.texts, "texts", str, "texts", least=0)))
-        # int8: 50,000 labels are compared and counted, never summed in their own dtype.
+        # int8 suffices for labels, which are compared and counted, but never summed in their dtype.
         object.__setattr__(self, "labels", check_labels(self._checked("labels", check_host_array), "labels"))
-        # Arrays of strings, and not of objects, so that comparisons are elementwise.
+        # Arrays of strings, unlike arrays of objects, compare elementwise.
         names = lambda value, name: np.array(check_sequence(value, name, str, "strings", least=0), str)
         integers = lambda value, name: check_host_array(value, name, integers=True)
         for name, check in (("films", names), ("split", names), ("ratings", integers)):
@@ -48,7 +48,7 @@ class Reviews:
             raise ValueError(f"split must be 'train' or 'test', but it holds {np.unique(self.split)}; map it.")
 
     def _checked(self, name: str, check: Callable[[Any, str], np.ndarray]) -> np.ndarray:
-        """One of the arrays, with one value for each text."""
+        """Return the checked array of this name, with one value for each text."""
         value = check(getattr(self, name), name)
         if value.shape != (len(self.texts),):
             raise ValueError(
@@ -61,19 +61,18 @@ class Reviews:
         return len(self.texts)
 
     def take(self, rows: Sequence[int] | Int[np.ndarray, " rows"]) -> "Reviews":
-        """The reviews of the given rows, in that order.
+        """Select the reviews of the given rows, in the order of `rows`.
 
         **Arguments:**
 
-        - `rows`: Indices into `texts`.
+        - `rows`: Indices of `texts`.
 
         **Returns:**
 
-        Reviews.
+        The selected `Reviews`.
         """
-        # NumPy would take negative indices and booleans for something else than row numbers.
+        # NumPy would interpret negative indices and booleans differently from row numbers.
         index = check_rows(rows, len(self))
-        # What is not known stays None.
         others: dict[str, Any] = {}
         for name in ("films", "split", "ratings"):
             value = getattr(self, name)
@@ -82,7 +81,7 @@ class Reviews:
 
 
 def check_labels(labels: Any, name: str) -> Int[np.ndarray, " reviews"]:
-    """`labels` as an int8 vector, if each of them is 0 or 1."""
+    """Return `labels` as an int8 vector if each label is 0 or 1; raise a `ValueError` otherwise."""
     array = check_host_array(labels, name, shape=(None,))
     if not np.isin(array, (0, 1)).all():
         values = np.unique(array)
@@ -92,6 +91,6 @@ def check_labels(labels: Any, name: str) -> Int[np.ndarray, " reviews"]:
 
 
 def check_rows(rows: Any, count: int) -> Int[np.ndarray, " rows"]:
-    """`rows` as a vector of integers, if each is the index of one of `count` reviews."""
+    """Return `rows` as a vector of integers if each is the index of one of `count` reviews."""
     remedy = f"pass indices of the {count} reviews"
     return check_host_array(rows, "rows", shape=(None,), integers=True, least=0, most=count - 1, remedy=remedy)

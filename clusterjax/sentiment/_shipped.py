@@ -1,8 +1,8 @@
-"""What comes with the package: two classifiers of the 50,000 film reviews, with what was counted of them.
+"""The two classifiers of the 50,000 film reviews that the package contains, with statistics of their words.
 
-Each is a folder of `data` as `sentiment.save` writes it, compact. `d2` also holds `log_ratio.safetensors`, the
-naive-Bayes log ratio of each word, and `leaders.json`, what was counted of its leaders over the test reviews: the
-reviews themselves are not here. Made by `benchmarks/sentiment_shipped.py`.
+Each classifier is a folder in `data` that `sentiment.save` wrote with `compact`. The folder `d2` also contains
+`log_ratio.safetensors`, the naive-Bayes log ratio of each word, and `leaders.json`, the counts of leaders over the test
+reviews; the package does not contain the reviews. `benchmarks/sentiment_shipped.py` creates the folders.
 """
 
 from pathlib import Path
@@ -25,16 +25,16 @@ _REMEDY = "install clusterjax again"
 
 
 def find_shipped(folder: Any) -> Path:
-    """The folder of a model: that of this name, or one of the package if there is none; None is its first."""
+    """The folder of a model: an existing `folder`, or the bundled model of this name; None is the first of these."""
     if folder is None:
         return SHIPPED / DEFAULT
     path = check_path(folder, "folder")
-    # A folder of one's own goes before, so that its meaning does not change with the version of the package.
+    # An existing folder takes precedence, so that its meaning does not depend on the version of the package.
     return SHIPPED / str(folder) if str(folder) in NAMES and not path.exists() else path
 
 
 def log_ratios() -> Float[np.ndarray, " words"]:
-    """The naive-Bayes log ratio of each id of the first classifier, counted on its training part.
+    """The naive-Bayes log ratio of each id of the first classifier, from its training part.
 
     **Raises:**
 
@@ -47,7 +47,7 @@ def log_ratios() -> Float[np.ndarray, " words"]:
 
 
 def leaders_record() -> dict[str, Any]:
-    """What was counted of the leaders of the first classifier, of how many words a review and of how many reviews.
+    """The counts of the leaders of the first classifier, with the numbers of words and of reviews.
 
     **Raises:**
 
@@ -58,5 +58,5 @@ def leaders_record() -> dict[str, Any]:
 
 
 def shipped_digest() -> str:
-    """A hash of all files of the first classifier."""
+    """A hash that depends on all files of the first classifier."""
     return checksum(read_bounded(SHIPPED / DEFAULT / CHECKSUMS, MOST_BYTES, "folder", _REMEDY))

@@ -1,10 +1,10 @@
-"""What a model is trained on, chosen by and tested on: three parts, with films kept apart where they are known.
+"""The training, validation and test part of reviews, with films kept separate if they are known.
 
-Reviews of one film, and reviews of one text, are joined into groups by union-find; the validation part is made of
-whole groups, in a random order, as many as fit.
+Union-find joins reviews of one film, and reviews with one text, into groups. The validation part consists of whole
+groups, which are added in random order as long as they fit.
 
-Invariants: no review is in two parts; nothing of the validation part shares a film or a text with the training part;
-the parts keep the order of the reviews, so that the same key gives the same parts.
+Invariants: no review is in two parts; the validation part and the training part have no film and no text in common; the
+parts keep the order of the reviews, and a key determines the parts.
 """
 
 from collections.abc import Hashable
@@ -23,13 +23,13 @@ from ._reviews import Reviews
 @final
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Three parts of the reviews.
+    """The three parts of the reviews.
 
     **Attributes:**
 
-    - `train`: What the vocabulary and the model are made from.
-    - `validation`: What an epoch and a recipe are chosen by.
-    - `test`: What is evaluated once.
+    - `train`: The reviews for the vocabulary and the training.
+    - `validation`: The reviews for the choice of an epoch and a recipe.
+    - `test`: The reviews for the final evaluation.
     """
 
     train: Reviews
@@ -37,15 +37,15 @@ class Split:
     test: Reviews
 
     def overlap(self) -> dict[str, int]:
-        """How many reviews of the validation and the test part share their text, or their film, with the training part.
+        """The numbers of validation and test reviews whose text or film also occurs in the training part.
 
         **Returns:**
 
-        Counts under `validation_texts`, `test_texts` and, where films are known, `validation_films`, `test_films`.
+        The counts `validation_texts`, `test_texts` and, if films are known, `validation_films`, `test_films`.
         """
         counts = {}
         for name, part in (("validation", self.validation), ("test", self.test)):
-            # The same text under two films is an overlap too.
+            # Equal texts with different films overlap too.
             counts[f"{name}_texts"] = _shared(part.texts, self.train.texts)
             if part.films is not None and self.train.films is not None:
                 counts[f"{name}_films"] = _shared(_known(part.films), _known(self.train.films))
@@ -55,17 +55,17 @@ class Split:
 def official_split(
     reviews: Reviews, *, key: Array, validation: int | float = 0.1, drop_repeated: bool = False
 ) -> Split:
-    """The split that the data come with, a part of its training reviews set aside for validation.
+    """Use the split of the data, and set a part of its training reviews aside for validation.
 
-    Whole films are set aside, and reviews of one text together, so that nothing of the validation part was trained on.
-    Where no film is known, each text is its own film.
+    Whole films, and all reviews with one text, are set aside together, so that the validation part has no film and no
+    text of the training part. A review without a known film is grouped by its text alone.
 
     **Arguments:**
 
     - `reviews`: Reviews with a `split`.
-    - `key`: A PRNG key, which chooses the films.
-    - `validation`: Which fraction of the training reviews is set aside, at most: what whole films can fill of it.
-    - `drop_repeated`: Whether test reviews go whose text is also in the training or validation part.
+    - `key`: The PRNG key of the choice of films.
+    - `validation`: The fraction of the training reviews to set aside; whole films fill at most this fraction.
+    - `drop_repeated`: True drops test reviews whose text also occurs in the training or validation part.
 
     **Returns:**
 
@@ -73,8 +73,8 @@ def official_split(
 
     **Raises:**
 
-    - `ValueError` if the reviews have no split or one of its parts is empty, or `validation` is no fraction or too
-        small for a film.
+    - `ValueError` if the reviews have no split, a part of the split is empty, or `validation` is not a fraction or is
+        too small for a film.
 
     ??? cite "Source"
 
@@ -100,19 +100,19 @@ def random_split(
     validation: int | float = 0.1,
     drop_repeated: bool = False,
 ) -> Split:
-    """A random split, as the paper has it: reviews of one film, and of one text, are in its training and its test part.
+    """Split randomly, as in the paper: reviews of one film, or with one text, may be in the training and the test part.
 
-    The validation part is set aside from the training reviews as in `official_split`, whole films at a time; the
-    released code has none and chooses by the test part.
+    The validation part is set aside from the training reviews as in `official_split`, in whole films. The released code
+    has no validation part and chooses on the test part.
 
     **Arguments:**
 
     - `reviews`: The reviews.
-    - `train`, `test`: How many reviews each part has, as a number or as a fraction of all; together at most all. The
-        validation part comes out of `train`.
-    - `key`: A PRNG key, which chooses the reviews and the films.
-    - `validation`: Which fraction of the training reviews is set aside, at most: what whole films can fill of it.
-    - `drop_repeated`: Whether test reviews go whose text is also in the training or validation part.
+    - `train`, `test`: The number of reviews of each part, as an integer or as a fraction of all reviews; the sum must
+        not exceed all. The validation part is taken from `train`.
+    - `key`: The PRNG key of the choice of reviews and films.
+    - `validation`: The fraction of the training reviews to set aside; whole films fill at most this fraction.
+    - `drop_repeated`: True drops test reviews whose text also occurs in the training or validation part.
 
     **Returns:**
 
@@ -120,7 +120,7 @@ def random_split(
 
     **Raises:**
 
-    - `ValueError` if there are not as many reviews, or `validation` is no fraction or too small for a film.
+    - `ValueError` if there are too few reviews, or `validation` is not a fraction or is too small for a film.
 
     ??? cite "Source"
 
@@ -136,16 +136,15 @@ def random_split(
         )
     rng = generator(key)
     order = rng.permutation(len(reviews))
-    # Sorted, so that the parts keep the order of the reviews.
+    # Sorting keeps the order of the reviews in each part.
     chosen = np.sort(order[: numbers[0]]), np.sort(order[numbers[0] : sum(numbers)])
     return _parts(reviews, *chosen, validation, drop_repeated, rng)
 
 
 def _number(value: Any, name: str, total: int) -> int:
-    """A number of reviews, given as one or as a fraction."""
-    # Floats of NumPy count as fractions too.
+    """The number of reviews, from an integer or a fraction of `total`."""
     fraction = isinstance(value, float | np.floating)
-    # 1 is one review and 1.0 is all of them.
+    # The integer 1 is one review, and the float 1.0 is all reviews.
     number = round(value * total) if fraction and 0 < value <= 1 else value
     return check_integer(number, name, most=total, remedy="pass 0.5 for half of the reviews, or such a number")
 
@@ -160,12 +159,12 @@ def _parts(
 ) -> Split:
     validation = check_number(validation, "validation", least=0, below=1, remedy="pass 0.1, or another fraction")
     if check_flag(drop_repeated, "drop_repeated"):
-        # Of the training reviews, from which the validation part is taken below.
+        # The training reviews still include the validation part here.
         known = {reviews.texts[row] for row in train.tolist()}
         test = np.array([row for row in test.tolist() if reviews.texts[row] not in known], int)
         if not len(test):
             raise ValueError("drop_repeated must leave test reviews, but every text is repeated; pass False.")
-    # Groups among the training reviews only: the test part is given.
+    # The test part is fixed, so only training reviews are grouped.
     groups = _groups(reviews.take(train))
     is_validation = np.isin(groups, _some_of(groups, int(validation * len(train)), rng))
     if validation and not is_validation.any():
@@ -177,9 +176,9 @@ def _parts(
 
 
 def _some_of(groups: Int[np.ndarray, " reviews"], room: int, rng: np.random.Generator) -> list[int]:
-    """Groups in a random order, each taken if there still is room for its reviews."""
+    """Groups in random order, each taken if its reviews still fit into `room`."""
     sizes, chosen = np.bincount(groups), []
-    # A group that does not fit is passed over; a smaller one later may fit.
+    # A group that does not fit is skipped, since a smaller group may fit later.
     for group in rng.permutation(len(sizes)).tolist():
         if sizes[group] <= room:
             chosen.append(group)
@@ -188,13 +187,13 @@ def _some_of(groups: Int[np.ndarray, " reviews"], room: int, rng: np.random.Gene
 
 
 def _groups(reviews: Reviews) -> Int[np.ndarray, " reviews"]:
-    """A number for each review, such that reviews of one film or of one text have the same."""
-    # Without films each text is a group of its own, with its repetitions.
+    """The number of the group of each review; reviews of one film or with one text are in one group."""
+    # Without films each text with its repetitions is a group.
     films = reviews.films if reviews.films is not None else [""] * len(reviews)
     parent = list(range(len(reviews)))
 
     def root(row: int) -> int:
-        # With path halving: each row points to its grandparent afterwards.
+        # Path halving makes each visited row point to its grandparent.
         while parent[row] != row:
             parent[row] = row = parent[parent[row]]
         return row
@@ -202,7 +201,7 @@ def _groups(reviews: Reviews) -> Int[np.ndarray, " reviews"]:
     first: dict[Hashable, int] = {}
     for row, (text, film) in enumerate(zip(reviews.texts, films, strict=True)):
         for name in [("text", text)] + ([("film", str(film))] if film else []):
-            # The first review of this text or film, and this one, are in one group; the smaller index is the root.
+            # This review joins the group of the first review with its text or film; the smaller index is the root.
             a, b = root(first.setdefault(name, row)), root(row)
             parent[max(a, b)] = min(a, b)
     return np.unique([root(row) for row in range(len(reviews))], return_inverse=True)[1]
@@ -213,6 +212,6 @@ def _known(films: Any) -> list[str]:
 
 
 def _shared(values: Any, others: Any) -> int:
-    """How many of `values` are among `others`."""
+    """The number of `values` that occur in `others`."""
     others = set(others)
     return sum(value in others for value in values)

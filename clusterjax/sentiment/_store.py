@@ -1,4 +1,6 @@
-"""A trained classifier as a folder: arrays, words, recipe, history, report; whole, or in a quarter of the room."""
+"""Saving and loading of a trained classifier: a folder with arrays, words, recipe, history and report, optionally
+compact at a quarter of the size.
+"""
 
 import json
 from importlib.metadata import version
@@ -26,11 +28,11 @@ _COMPACT = np.dtype(np.float16)
 
 
 def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = None, *, compact: bool = False) -> None:
-    """Write a classifier into a folder, from which `load` reads it bit for bit.
+    """Write a classifier into a folder, from which `load` reads the classifier bit for bit.
 
     The files are `model.safetensors`, `vocabulary.json`, `history.json`, `report.json`, `config.json` with the recipe
-    and the versions, and `checksums.json` with the checksum of each. They are there whole or not at all: a process that
-    is stopped at any moment leaves the former model or this one.
+    and the versions, and `checksums.json` with the checksum of each. They are written atomically: a process that is
+    stopped at any moment leaves the former or the new model.
 
     !!! example
 
@@ -46,19 +48,19 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
 
     **Arguments:**
 
-    - `fitted`: What `fit` returned.
-    - `folder`: Where to write; made if it is not there. A model that is there is replaced.
-    - `report`: Numbers to keep beside it, such as `evaluate(...).record()`; None writes none.
+    - `fitted`: A `Fitted`, as from `fit`.
+    - `folder`: The folder, which is created if it does not exist. An old model in the folder is replaced.
+    - `report`: Numbers to store with the model, such as `evaluate(...).record()`; None writes no report.
 
     **Other arguments:**
 
-    - `compact`: Whether the embedding is rounded to float16, and the vocabulary compressed. Words nearer than a
-        thousandth may then change places, so that accuracy is to be measured again of what was written.
+    - `compact`: True rounds the embedding to float16 and compresses the vocabulary. Words at distances below a
+        thousandth may then change their order, so the accuracy of the saved model must be measured again.
 
     **Raises:**
 
-    - `ValueError` if the folder cannot be written, and a model that was there before stays; or if `compact` is asked
-        for of an embedding that float16 does not hold.
+    - `ValueError` if the folder cannot be written, in which case an old model is unchanged, or if `compact` is True and
+        the embedding overflows float16.
     """
     check_fitted(fitted)
     folder, model, compact = check_path(folder, "folder"), fitted.model, check_flag(compact, "compact")
@@ -69,7 +71,7 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
             f"fitted must have a row of its embedding for each of the {fitted.vocabulary.size} ids of its vocabulary, "
             f"but it has {model.embedding.shape[0]}; pair them anew."
         )
-    # The order of memory is written as it is, hence C order.
+    # safetensors writes the memory unchanged, hence C order.
     arrays = {name: np.array(getattr(model, name), order="C") for name in _ARRAYS}
     if model.A is not None:
         arrays["A"] = np.array(model.A, order="C")
@@ -83,7 +85,7 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
         "compact": compact,
         "versions": {name: version(name) for name in ("clusterjax", "jax", "numpy")},
     }
-    # Files of the model beside arrays and configuration, replaced in the same step.
+    # These files are replaced in the same step as arrays and configuration.
     words = {PACKED_VOCABULARY: fitted.vocabulary._packed()} if compact else {VOCABULARY: fitted.vocabulary._content()}
     further = words | {HISTORY: _json(fitted.history)}
     further |= {} if report is None else {REPORT: _report(report)}
@@ -95,7 +97,7 @@ def _rounded(embedding: np.ndarray) -> np.ndarray:
 
     **Raises:**
 
-    - `ValueError` if a number of it is too large for that.
+    - `ValueError` if an entry is too large for float16.
     """
     largest = float(np.abs(embedding).max())
     if not largest <= float(np.finfo(_COMPACT).max):
@@ -107,7 +109,7 @@ def _rounded(embedding: np.ndarray) -> np.ndarray:
 
 
 def load(folder: str | Path | None = None) -> Fitted:
-    """The classifier that `save` wrote, or one that comes with the package.
+    """Load a classifier that `save` wrote, or a bundled classifier.
 
     !!! example
 
@@ -120,9 +122,9 @@ def load(folder: str | Path | None = None) -> Fitted:
 
     **Arguments:**
 
-    - `folder`: The folder. None is the classifier of the package with d = 2 and one head, `"heads"` that with four
-        heads and n-grams; a folder of this name goes before it. Both were trained on the film reviews of Maas et al.;
-        `MODEL_CARD.md` beside them says what they are, and what not.
+    - `folder`: The folder. None is the bundled classifier with d = 2 and one head, and `"heads"` the bundled classifier
+        with four heads and n-grams, unless a folder of this name exists. Both were trained on the film reviews of Maas
+        et al.; the accompanying `MODEL_CARD.md` describes the models and their limits.
 
     **Returns:**
 
@@ -130,7 +132,7 @@ def load(folder: str | Path | None = None) -> Fitted:
 
     **Raises:**
 
-    - `ValueError` if there is no such folder, a file is missing or broken, or it is of another format, version, or
+    - `ValueError` if the folder does not exist, a file is missing or damaged, or has another format, version or
         vocabulary.
     """
     folder = find_shipped(folder)
@@ -143,7 +145,7 @@ def _build(folder: Path) -> Fitted:
     config = _FOLDER.config(folder)
     words = PACKED_VOCABULARY if config.get("compact") is True else VOCABULARY
     _FOLDER.present(folder, ARRAYS, words, HISTORY)
-    # It has its own checksum, and is useful without the model.
+    # The vocabulary has a separate checksum, since it is useful without the model.
     vocabulary = Vocabulary.load(folder / words)
     try:
         wrong = misfit(config, _FORM)
@@ -154,16 +156,15 @@ def _build(folder: Path) -> Fitted:
         where = f"{str(folder / CONFIG)!r} does not fit this version ({error})"
         raise _FOLDER.refusal("be whole", where) from error
     model = _model(folder, config["depth"])
-    # The files may be of two models that were copied over each other.
+    # The files of two models may have been mixed by copying.
     rows, heads, dim = model.embedding.shape
-    # Rows of the embedding and ids of the vocabulary belong together.
     if rows != vocabulary.size:
         where = f"the {rows} rows of its {ARRAYS} are not the {vocabulary.size} ids of its {words}"
         raise _FOLDER.refusal("hold one model", where)
     if (heads, dim, model.depth) != (recipe.heads, recipe.dim, recipe.depth):
         where = f"its {ARRAYS} is of {heads} heads of dimension {dim} and its {CONFIG} of {recipe.heads}"
         raise _FOLDER.refusal("hold one model", f"{where} of dimension {recipe.dim}")
-    # Read as strictly as the model: a table of numbers by name for each epoch.
+    # The history must be a list of dictionaries of numbers, one for each epoch.
     history = _FOLDER.json(folder, HISTORY)
     wrong = misfit(history, [{str: float}])
     if wrong is not None:
@@ -173,15 +174,15 @@ def _build(folder: Path) -> Fitted:
 
 
 def load_report(folder: str | Path | None = None) -> dict[str, Any] | None:
-    """The report that `save` wrote beside the model, or None if there is none.
+    """Load the report that `save` wrote with the model; None if there is no report.
 
     **Arguments:**
 
-    - `folder`: The folder, or a model of the package, as in `load`.
+    - `folder`: The folder or the name of a bundled model, as in `load`.
 
     **Raises:**
 
-    - `ValueError` if it is broken.
+    - `ValueError` if the report is damaged.
     """
     return _FOLDER.load(find_shipped(folder), _build_report)
 
@@ -202,7 +203,7 @@ def _model(folder: Path, depth: Any) -> HardmaxClassifier:
     lacking = [name for name in _ARRAYS if name not in arrays]
     if lacking:
         raise _FOLDER.refusal("hold a whole model", f"{str(path)!r} lacks {lacking[0]!r}")
-    # All arrays have the precision in which the model was trained, but that a compact embedding is rounded.
+    # All arrays have the dtype of the training, except a compact embedding, which is rounded.
     dtype = arrays["w"].dtype
     for name in (*_ARRAYS, *(["A"] if "A" in arrays else [])):
         known = dtype.name in ("float16", "float32", "float64")
@@ -211,16 +212,16 @@ def _model(folder: Path, depth: Any) -> HardmaxClassifier:
             raise _FOLDER.refusal("hold one model", where)
         if not np.all(np.isfinite(arrays[name])):
             raise _FOLDER.refusal("hold a model of finite numbers", f"in {str(path)!r} {name!r} has others")
-    # Converted by NumPy, which compiles nothing for it.
+    # NumPy converts dtypes without any compilation.
     embedding, w, v, raw = (jnp.asarray(np.asarray(arrays[name], dtype)) for name in _ARRAYS)
     try:
-        # With alpha 1, whose place is taken below: the constructor takes alpha, and the file has raw_alpha.
+        # The constructor takes alpha, but the file has raw_alpha, so alpha is 1 here and raw_alpha is replaced below.
         model = HardmaxClassifier(embedding, w, v, jnp.ones(raw.shape, dtype), arrays.get("A"), depth=depth)
     except ValueError as error:
         raise ValueError(f"folder must hold one model, but in {str(path)!r} {error}") from error
     if raw.shape != model.raw_alpha.shape or not np.all(np.isfinite(raw)):
         raise _FOLDER.refusal("hold one model", f"in {str(path)!r} alpha is {raw}")
-    # The number that was trained, not one that went through its inverse.
+    # The stored raw_alpha is exact, whereas the inverse of softplus has rounding errors.
     return eqx.tree_at(lambda tree: tree.raw_alpha, model, raw)
 
 

@@ -1,10 +1,10 @@
-"""Synthetic reviews of planted sentiment words and meaningless ones: the leaders are known in advance, and no data are
-needed.
+"""Synthetic reviews with planted sentiment words and meaningless words: the leaders are known in advance, and no data
+are needed.
 
-Each review draws an odd number of planted words, of which a majority has the sentiment of its label, and fills up with
+Each review contains an odd number of planted words, most of which have the sentiment of its label; the other words are
 pseudo-words whose frequencies follow Zipf's law, 1/r.
 
-Invariants: the same key gives the same reviews; labels are balanced; each film is in one half of the split.
+Invariants: the key determines the reviews; labels are balanced; each film is in one half of the split.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,13 +30,13 @@ _SENTENCE = 9  # words
 @final
 @dataclass(frozen=True, eq=False)
 class SyntheticReviews:
-    """Reviews, and the words that were planted in them.
+    """Synthetic reviews and their planted words.
 
     **Attributes:**
 
-    - `reviews`: The reviews, with films and a split of halves.
-    - `positive`, `negative`: The planted words. A review is positive if it holds more positive ones than negative.
-    - `neutral`: The other words, the most frequent first. They mean nothing.
+    - `reviews`: The reviews, with films and a split into halves.
+    - `positive`, `negative`: The planted words. A review is positive if it has more positive than negative words.
+    - `neutral`: The other words, which have no meaning, in decreasing order of frequency.
     """
 
     reviews: Reviews
@@ -57,21 +57,22 @@ def synthetic_reviews(
     planted: int = 5,
     per_film: int = 10,
 ) -> SyntheticReviews:
-    r"""`count` reviews whose sentiment is that of the planted words they hold, half of them positive.
+    r"""Generate `count` reviews whose sentiment is that of their planted words; half of the reviews are positive.
 
-    A review holds 1, 3, 5, ... planted words, `planted` at most, each chosen alike, so that there is always a majority;
-    its label is the majority's. The rest are words without meaning, the r-th of them with probability proportional to
-    $1/r$, in sentences with capitals, full stops and here and there a tag. Each film is in one half of the split.
+    A review has 1, 3, 5, ... planted words, at most `planted`, with equal probabilities of all these numbers; the
+    number is odd, so that a majority exists, and the label is that of the majority. The other words have no meaning,
+    and the r-th word has a probability proportional to $1/r$. The text has sentences with capitals, full stops and some
+    tags. Each film is in one half of the split.
 
     **Arguments:**
 
-    - `key`: A PRNG key. The same key gives the same reviews.
-    - `count`: How many reviews.
+    - `key`: The PRNG key, which determines the reviews.
+    - `count`: The number of reviews.
     - `positive`, `negative`: The words to plant, in lower case and in ASCII.
-    - `num_neutral`: How many words without meaning there are.
-    - `shortest`, `longest`: The least and the most words of a review, planted ones counted.
-    - `planted`: The most planted words of a review, an odd number.
-    - `per_film`: How many reviews each film has.
+    - `num_neutral`: The number of words without meaning.
+    - `shortest`, `longest`: The smallest and the largest number of words of a review, including planted words.
+    - `planted`: The largest number of planted words of a review, an odd number.
+    - `per_film`: The number of reviews of each film.
 
     **Returns:**
 
@@ -79,23 +80,23 @@ def synthetic_reviews(
 
     **Raises:**
 
-    - `ValueError` if a number is out of its range, or a planted word is on both sides, a stop word or not made of
-        lower-case letters.
+    - `ValueError` if a number is out of range, or a planted word is both positive and negative, a stop word, or not
+        made of lower-case letters.
 
-    Frequencies as in Zipf's law.
+    Source: Zipf's law, for the frequencies.
     """
     rng = generator(key)
     _check(count, positive, negative, num_neutral, shortest, longest, planted, per_film)
     neutral = _pseudo_words(rng, num_neutral, {*positive, *negative})
-    # As many of each label, but for one if the count is odd.
+    # The numbers of both labels differ by at most one.
     labels = rng.permutation(np.arange(count) % 2)
     lengths = rng.integers(shortest, longest + 1, count)
-    # Odd, so that there is a majority.
+    # The number of planted words is odd, so that a majority exists.
     numbers = 2 * rng.integers(0, (planted + 1) // 2, count) + 1
-    # From just above half to all of them, each as likely.
+    # The size of the majority is uniform from just above half to all planted words.
     majorities = rng.integers(numbers // 2 + 1, numbers + 1)
     ranks = 1 / np.arange(1, num_neutral + 1)
-    # All fillers in one draw, split by review afterwards, which is faster than a draw for each review.
+    # One draw of all fillers, split afterwards, is faster than a draw for each review.
     fillers = rng.choice(num_neutral, int(np.sum(lengths - numbers)), p=ranks / ranks.sum())
     fillers = np.split(fillers, np.cumsum(lengths - numbers)[:-1])
     texts = []
@@ -104,9 +105,9 @@ def synthetic_reviews(
         words = [majority_words[i] for i in rng.integers(len(majority_words), size=majority)]
         words += [minority_words[i] for i in rng.integers(len(minority_words), size=number - majority)]
         words += [neutral[i] for i in filler.tolist()]
-        # Planted words anywhere in the review.
+        # The permutation puts planted words anywhere in the review.
         texts.append(" ".join(_sentences([words[i] for i in rng.permutation(len(words)).tolist()])))
-    # Films in order; the first half of them is the training part.
+    # The first half of the films is the training part.
     films = np.arange(count) // per_film
     split = np.where(films <= films[-1] // 2, "train", "test")
     reviews = Reviews(tuple(texts), labels, films=np.array([f"film{film:05d}" for film in films]), split=split)
@@ -114,20 +115,20 @@ def synthetic_reviews(
 
 
 def default_reviews() -> Reviews:
-    """What `load_imdb` gives without a source: always the same 2,000 made-up reviews."""
+    """The 2,000 fixed synthetic reviews that `load_imdb` returns without a source."""
     return synthetic_reviews(jr.key(0)).reviews
 
 
 def _sentences(words: list[str]) -> Iterator[str]:
-    """The words as sentences, every third with a tag after it."""
+    """The words as sentences, with a tag after every third sentence."""
     for number, start in enumerate(range(0, len(words), _SENTENCE), 1):
         text = " ".join(words[start : start + _SENTENCE]).capitalize()
         yield f"{text}.<br /><br />" if number % 3 == 0 else f"{text}."
 
 
 def _pseudo_words(rng: np.random.Generator, number: int, taken: set[str]) -> tuple[str, ...]:
-    """Different pseudo-words of three syllables, none of which `TextOptions` would drop."""
-    # `TextOptions` would drop stop words and take negators for something else.
+    """Different pseudo-words of three syllables that `TextOptions` does not drop."""
+    # `TextOptions` drops stop words and handles negators differently.
     taken = taken | STOP_WORDS | NEGATORS
     words: dict[str, None] = {}
     while len(words) < number:
@@ -148,7 +149,7 @@ def _check(
     planted: int,
     per_film: int,
 ) -> None:
-    # At most half of all pseudo-words, so that drawing until enough differ ends soon.
+    # At most half of all pseudo-words may be drawn, so that the search for different words ends soon.
     most = (len(_STARTS) * len(_VOWELS)) ** 3 // 2
     ranges = (
         ("count", count, lambda: 2 * per_film, lambda: MOST),
@@ -158,8 +159,7 @@ def _check(
         ("shortest", shortest, 1, lambda: MOST),
         ("per_film", per_film, 1, lambda: MOST // 2),
     )
-    # From the last on, for each bound is a number that was let in.
-    # Bounds are functions, so that each is computed once the number that it depends on is checked.
+    # Bounds are functions of other numbers, so the checks run in reverse order: a bound uses only checked numbers.
     for name, value, least, greatest in reversed(ranges):
         check_integer(value, name, least=least() if callable(least) else least, most=greatest())
     if planted % 2 == 0:

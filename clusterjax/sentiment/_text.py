@@ -1,11 +1,11 @@
-"""Text to words: what is done with tags, case, negation and stop words before a review becomes tokens.
+"""Conversion of text to words: tags, case, negation, stop words and n-grams.
 
-One pass of regular expressions and byte tables turns a text into letters, spaces and full stops; then words are
-filtered, negated words marked up to the end of their clause, and n-grams appended. The options of the paper's released
-code are `TextOptions.published`.
+Regular expressions and byte tables convert a text to letters, spaces and full stops. Words are then filtered, the first
+words after a negator are marked up to the end of the clause, and n-grams are added. `TextOptions.published` has the
+options of the released code of the paper.
 
-Invariants: the time is linear in the text, whatever it holds; the same text and options give the same words; the marks
-of negation and clauses never reach the vocabulary as words of their own.
+Invariants: the time is linear in the length of any text; text and options determine the words; ends of clauses, and
+negators if negation is marked, never become words.
 """
 
 import re
@@ -17,7 +17,7 @@ from typing import Any, final
 from .._check import check_callable, check_flag, check_integer, check_sequence, check_text, shown
 
 
-# NLTK's English list, its contractions split at their apostrophes.
+# The English list of NLTK, with contractions split at apostrophes.
 STOP_WORDS = frozenset(
     "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself "
     "it its itself they them their theirs themselves what which who whom this that these those am is are was were be "
@@ -29,10 +29,11 @@ STOP_WORDS = frozenset(
 )
 NEGATORS = frozenset("no nor not never cannot".split())
 NEGATED = "not_"
-MOST = 10**6  # of words, of letters in a row, of anything that is counted here
+MOST = 10**6  # the limit of all counts in the options
 
 _LINK = re.compile(r"https?://\S+|www\.\S+")
-# Without an end a tag reaches to the end of the text, so that this is linear; such a tag stays, see `_letters`.
+# The optional end lets an unclosed tag match to the end of the text, so that the time is linear; `_letters` keeps
+# unclosed tags.
 _TAG = re.compile(r"<[^>]+>?")
 _CONTRACTED_NOT = re.compile(r"[nN]['`’][tT]\b")
 _FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
@@ -45,35 +46,35 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 @final
 @dataclass(frozen=True)
 class TextOptions:
-    """How a text becomes words: runs of the letters a to z, in the order in which they are read.
+    """The options for the conversion of a text to words, which are runs of the letters a to z, in reading order.
 
     With the defaults "It wasn't that good.<br />AWFUL!" becomes `not_good`, `awful`. Digits, punctuation and letters
-    with accents end a word, and `. , ; : ! ? ( ) "` end a clause. The first `negation_scope` words that are kept after
-    a negator of their clause are marked, and the negator itself goes.
+    with accents end a word, and `. , ; : ! ? ( ) "` end a clause. The first `negation_scope` kept words after a negator
+    in its clause are marked, and the negator is removed.
 
     **Arguments:**
 
-    - `lower`: Whether words are put in lower case, before stop words are looked up.
-    - `tag`: What takes the place of an HTML tag; `" . "` ends the clause, `" "` the word, `""` nothing.
-    - `expand_not`: Whether n't becomes the word not: "didn't" gives `did not`, "can't" gives `ca not`.
-    - `negation_scope`: How many words after a negator become `not_word`; 0 leaves negators to `stop_words`.
+    - `lower`: True converts words to lower case before stop words are removed.
+    - `tag`: The replacement of an HTML tag; `" . "` ends the clause, `" "` ends the word, and `""` ends neither.
+    - `expand_not`: True replaces n't by the word not: "didn't" gives `did not`, and "can't" gives `ca not`.
+    - `negation_scope`: The number of words after a negator that become `not_word`; with 0, negators are ordinary words.
     - `negators`: The words that negate.
-    - `stop_words`: The words that are left out.
-    - `single_letters`: Whether words of one letter are kept.
-    - `drop_links`: Whether what starts with http:// or www. is removed, before anything else.
-    - `glue`: Whether digits and letters outside ASCII vanish, so that "café2go" is `cafgo`, instead of ending a
-        word.
-    - `longest_run`: The most times that a letter may follow itself, "soooo" with 2 is `soo`; 0 is no limit.
-    - `ngrams`: The longest n-gram. With 2, each two neighbours of a clause, of the words that are kept, are a word too,
-        after the second of them: "a waste of time" gives `waste`, `time`, `waste time`.
-    - `lemmatise`: A function from a word to its lemma, called for each word kept; stop words are left out before and
-        after it. It cannot be written to a file, so it is passed again when options are read.
+    - `stop_words`: The words that are removed.
+    - `single_letters`: True keeps words of one letter.
+    - `drop_links`: True first removes links that start with http://, https:// or www.
+    - `glue`: True deletes digits and letters outside ASCII, so that "café2go" is `cafgo`, instead of ending the word.
+    - `longest_run`: The longest run of one letter: with 2, "soooo" becomes `soo`; 0 is no limit.
+    - `ngrams`: The length of the longest n-gram. With 2, each pair of neighbouring kept words of a clause is added as a
+        word after the second: "a waste of time" gives `waste`, `time`, `waste time`.
+    - `lemmatise`: A function from a word to its lemma, which is called for each kept word; stop words are removed
+        before and after the call. Functions are not written to files, so `lemmatise` must be passed again when options
+        are read.
 
     **Raises:**
 
-    - `ValueError` if a value is not of its type, or a count is negative.
+    - `ValueError` if a value has the wrong type, or a count is negative.
 
-    The stop words are those of NLTK, the negated words are an old idea of sentiment analysis.
+    The stop words are those of NLTK; the marking of negated words is a standard method of sentiment analysis.
     """
 
     lower: bool = True
@@ -105,13 +106,15 @@ class TextOptions:
 
     @classmethod
     def published(cls, lemmatise: Callable[[str], str] | None = None) -> "TextOptions":
-        """The pipeline of the released code: case is kept, tags vanish without a space, no negation, letters stay.
+        """The options of the released code: case and single letters are kept, tags are deleted without a space, and
+        negation is not marked.
 
-        Two things differ. Its words go through NLTK's lemmatiser for nouns, which needs data of its own: pass
-        `WordNetLemmatizer().lemmatize` for it. And its words are cut by NLTK's tokeniser, which after punctuation is
-        gone differs from spaces in a handful of words ("cannot" is `can not`, "gonna" is `gon na`); here those stay
-        whole. Its vocabulary counts all reviews, test part included, and keeps every word: `Vocabulary.build` of all
-        texts with `min_count=1`.
+        Two details differ from the released code. The released code applies the lemmatiser of NLTK for nouns, which
+        needs additional data: pass `WordNetLemmatizer().lemmatize` to apply it here. The released code also uses the
+        tokeniser of NLTK, which after the removal of punctuation differs from a split at spaces in a few words
+        ("cannot" becomes `can not`, "gonna" becomes `gon na`); these words stay whole here. The vocabulary of the
+        released code counts all reviews, including the test part, and keeps every word, as `Vocabulary.build` of all
+        texts with `min_count=1` does.
 
         **Arguments:**
 
@@ -139,43 +142,42 @@ class TextOptions:
         )
 
     def words(self, text: str) -> list[str]:
-        """The words of `text`, in its order; none if nothing is left of it.
+        """The words of `text`, in reading order.
 
         **Arguments:**
 
-        - `text`: A review, as it was written.
+        - `text`: A review, unprocessed.
 
         **Returns:**
 
-        Words of letters; those that are negated start with `not_`, and the words of an n-gram have spaces between.
+        The list of words, possibly empty; negated words start with `not_`, and spaces separate the words of an n-gram.
         """
-        # Letters, then words, then marks: each step sees only what the one before left.
         words = self._kept(self._letters(check_text(text, "text", empty=True)).split())
         words = self._negated(words) if self.negation_scope else words
         return self._phrases(words) if self.ngrams > 1 else words
 
     def record(self) -> dict[str, Any]:
-        """The options as plain values that JSON can hold; of `lemmatise` only whether there is one."""
+        """The options as values of JSON; `lemmatise` is recorded as True or False, for its presence."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: _plain(name, value) for name, value in values.items()}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], *, lemmatise: Callable[[str], str] | None = None) -> "TextOptions":
-        """The options that `record` was made of.
+        """Restore the options from their record.
 
         **Arguments:**
 
-        - `record`: What `TextOptions.record` returned, perhaps by way of a JSON file.
-        - `lemmatise`: The lemmatiser, if there was one.
+        - `record`: The result of `TextOptions.record`, possibly read from a JSON file.
+        - `lemmatise`: The lemmatiser of the recorded options, or None.
 
         **Returns:**
 
-        Options equal to those recorded.
+        Options equal to the recorded options.
 
         **Raises:**
 
-        - `ValueError` if `record` has other names than the options have, or values of other types, or if `lemmatise`
-            is missing or was not there before.
+        - `ValueError` if `record` has other names than the options, or values of other types, or if the presence of
+            `lemmatise` differs from the record.
         """
         names = {item.name for item in fields(cls)}
         if not isinstance(record, Mapping) or set(record) != names:
@@ -183,7 +185,7 @@ class TextOptions:
             raise ValueError(
                 f"record must hold the options {sorted(names)}, but it holds {told}; pass what record() returned."
             )
-        # Of a function only its presence was recorded.
+        # The record has only the presence of the function.
         if bool(record["lemmatise"]) != (lemmatise is not None):
             there = "with" if record["lemmatise"] else "without"
             raise ValueError(
@@ -196,47 +198,46 @@ class TextOptions:
         return options
 
     def _letters(self, text: str) -> str:
-        """`text` as letters and spaces and, if something looks for it, a full stop on its own per end of a clause."""
+        """Convert `text` to letters, spaces and, if clauses matter, a separate full stop for each end of a clause."""
         if self.drop_links:
             text = _LINK.sub("", text)
-        # Looking for one character is much faster than a regular expression that finds nothing.
+        # The search for one character is much faster than a regular expression without a match.
         if "<" in text:
             text = _TAG.sub(lambda match: self.tag if match[0][-1] == ">" else match[0], text)
         if self.expand_not:
             text = _CONTRACTED_NOT.sub(" not ", text)
         if self.glue:
-            # Punctuation of any script ends a word; what else is outside ASCII vanishes with the digits.
+            # Punctuation of any script ends a word; other characters outside ASCII are deleted below.
             text = _FOREIGN_PUNCTUATION.sub(" ", text)
-            # Digits and letters outside ASCII vanish without a gap, as in the released code.
+            # Digits and letters outside ASCII are deleted without a space, as in the released code.
             plain = text.encode("ascii", "ignore").translate(self._table, _DIGITS).decode("ascii")
         else:
-            # Every byte of a letter outside ASCII becomes a space.
+            # Each byte of a letter outside ASCII becomes a space.
             plain = text.encode("utf-8", "surrogatepass").translate(self._table).decode("ascii")
         if self.longest_run:
             plain = self._long_run.sub(lambda match: match[0][: self.longest_run], plain)
         return plain.replace(_END, f" {_END} ") if self._marks else plain
 
     def _kept(self, words: list[str]) -> list[str]:
-        """`words` without those left out, as lemmas if these are asked for; with what `_negated` looks for."""
-        # Sets that are made once for these options.
+        """`words` without stop words, as lemmas if `lemmatise` is given, and with the marks of `_negated`."""
         left_out, marks = self._left_out, self._marks
         kept = [word for word in words if word not in left_out]
         if self.lemmatise is None:
             return kept
-        # Stop words are looked for before and after, as in the released code.
+        # Stop words are removed before and after lemmatisation, as in the released code.
         lemmas = [word if word in marks else self.lemmatise(word) for word in kept]
         return [word for word in lemmas if word not in left_out]
 
     def _negated(self, words: list[str]) -> list[str]:
-        """`words` without negators, the first few after each marked, and without ends of clauses if none needs them."""
+        """`words` without negators, with the first words after each negator marked; n-grams need ends of clauses."""
         marks, scope, left, phrases = self._marks, self.negation_scope, 0, self.ngrams > 1
-        # Nothing to mark: most reviews that are short.
+        # Most short reviews have no marks.
         if marks.isdisjoint(words):
             return words
         negated = []
         for word in words:
             if word in marks:
-                # The end of a clause ends the scope; another negator begins it anew.
+                # The end of a clause ends the scope, and a further negator restarts the scope.
                 left = 0 if word == _END else scope
                 if phrases and word == _END:
                     negated.append(word)
@@ -248,7 +249,7 @@ class TextOptions:
         return negated
 
     def _phrases(self, words: list[str]) -> list[str]:
-        """`words` without ends of clauses, each followed by the n-grams that end with it."""
+        """`words` without ends of clauses, each word followed by the n-grams that end with the word."""
         phrases: list[str] = []
         start = 0
         for stop, word in enumerate(words):
@@ -256,14 +257,14 @@ class TextOptions:
                 start = stop + 1
                 continue
             phrases.append(word)
-            # Bigrams before trigrams, each ending at this word; none reaches over the end of a clause.
+            # The n-grams that end at this word are added by length; they do not cross the end of a clause.
             for first in range(stop - 1, max(start, stop + 1 - self.ngrams) - 1, -1):
                 phrases.append(" ".join(words[first : stop + 1]))
         return phrases
 
     @cached_property
     def _marks(self) -> frozenset[str]:
-        """The words, and the full stop, that `_negated` and `_phrases` look for; none if neither is asked for."""
+        """The negators and the full stop for `_negated` and `_phrases`; empty if neither is used."""
         if self.negation_scope:
             return frozenset((*self.negators, _END))
         return frozenset((_END,)) if self.ngrams > 1 else frozenset()
@@ -271,17 +272,17 @@ class TextOptions:
     @cached_property
     def _left_out(self) -> frozenset[str]:
         letters = "" if self.single_letters else _LETTERS
-        # Marks may be stop words; they are removed later, when their work is done.
+        # Marks that are stop words are still needed by `_negated`, which removes them.
         return frozenset((*self.stop_words, *letters)) - self._marks
 
     @cached_property
     def _table(self) -> bytes:
-        """A table of 256 bytes for `bytes.translate`: what each byte is replaced by."""
+        """The table for `bytes.translate`: the replacement of each of the 256 bytes."""
         letters = _LETTERS.encode()
         table = bytearray(b" " * 256)
         for byte in letters:
             table[byte] = ord(chr(byte).lower()) if self.lower else byte
-        # A table of 256 bytes: one `translate` does case, punctuation and ends of clauses.
+        # One `translate` handles case, punctuation and ends of clauses.
         for byte in _CLAUSE_ENDS if self._marks else b"":
             table[byte] = ord(_END)
         return bytes(table)

@@ -1,10 +1,11 @@
-"""Training from a file of reviews to a folder with model, history and test report: what the command does.
+"""Training from a file of reviews to a folder with model, history and test report, as done by the command line.
 
-Reads the reviews, splits them, trains by `fit` with a checkpoint in the folder, evaluates, and writes everything in
-one step. The settings of the run, with a digest of the data, are in the report, so that a finished run is recognised.
+`train_sentiment` reads and splits the reviews, trains by `fit` with a checkpoint in the folder, evaluates, and writes
+everything atomically. The report contains the settings of the run with a digest of the data, so that a finished run is
+recognised.
 
-Invariants: one run at a time in a folder; a killed run goes on bit for bit; the test part is read once, after the
-epoch is chosen; a folder of other settings is refused and not overwritten.
+Invariants: a folder has one run at a time; a killed run continues bit for bit; the test part is evaluated once, after
+the choice of the epoch; a folder with other settings is refused and not overwritten.
 """
 
 from collections.abc import Callable
@@ -45,33 +46,35 @@ def train_sentiment(
     resume: bool | None = None,
     say: Callable[[str], None] = print_line,
 ) -> dict[str, Any]:
-    """Train on film reviews, choose the epoch on validation, evaluate on the test part once, and write it all to `out`.
+    """Train on film reviews, choose the epoch on the validation part, evaluate once on the test part, and write the
+    results to `out`.
 
-    `checkpoint.safetensors` in `out` holds the last finished epoch; a run that was killed goes on from it, bit for bit,
-    when it is called again in the same way. A finished run is not repeated; asked for more epochs it is trained
-    further: the learning rate rises and falls again, the best of all epochs is kept, and the report has the epochs at
-    which each leg ended under `legs` of its settings.
+    `checkpoint.safetensors` in `out` holds the last finished epoch. A killed run continues from the checkpoint, bit for
+    bit, if the function is called again with the same arguments. A finished run is not repeated. With more epochs a
+    finished run is trained further: the learning rate rises and falls again, the best of all epochs is kept, and the
+    entry `legs` of the settings in the report has the epochs at which each leg ended.
 
     **Arguments:**
 
-    - `out`: The folder, made if it is not there.
-    - `imdb`: What `load_imdb` reads; None makes reviews up.
+    - `out`: The folder, which is created if it does not exist.
+    - `imdb`: A source of `load_imdb`; None uses synthetic reviews.
     - `recipe`: A `Recipe`; None is `Recipe()`.
-    - `seed`: Of the split and of everything that is drawn in training.
-    - `split`: `"official"`, the one that the data come with, or `"random"`: 70 % to train, 30 % to test. A tenth of
-        the training part is for validation, films kept apart.
-    - `patience`: Stop after so many epochs without a better validation accuracy.
-    - `resume`: True goes on from a checkpoint that must be there, False starts anew, None goes on if there is one.
-    - `say`: Is given each line of progress.
+    - `seed`: The seed of the split and of all random numbers in training.
+    - `split`: `"official"`, the split of the data, or `"random"`, 70 % for training and 30 % for testing. A tenth of
+        the training part is set aside for validation, in whole films.
+    - `patience`: The number of epochs without a better validation accuracy after which training stops.
+    - `resume`: True continues from a checkpoint, which must exist, False starts anew, and None continues if a
+        checkpoint exists.
+    - `say`: A function that receives each line of progress.
 
     **Returns:**
 
-    The report, as it was written.
+    The report that was written.
 
     **Raises:**
 
-    - `ValueError` if the reviews cannot be read, the folder cannot be written, holds another run, or another process
-        is writing to it.
+    - `ValueError` if the reviews cannot be read, the folder cannot be written, the folder contains a different run, or
+        another process is writing to the folder.
     """
     recipe, folder = Recipe() if recipe is None else recipe, check_path(out, "out")
     check_recipe(recipe)
@@ -97,10 +100,10 @@ def _train_in(
     resume: bool | None,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """`train_sentiment` in a folder that no other run writes to."""
+    """Train in a folder that is locked."""
     checkpoint = folder / CHECKPOINT
     settings = {"imdb": None if imdb is None else Path(imdb).name, "split": split, "seed": seed, "patience": patience}
-    # The name of the file and its content: a copy elsewhere under the same name is the same data.
+    # The name and the content of a file identify the data, so that a copy in another folder is the same data.
     settings |= {"recipe": recipe.record(), "data": digest(imdb)}
     finished = _finished(folder, settings, resume)
     if finished is not None:
@@ -111,9 +114,9 @@ def _train_in(
     refuse_strangers(folder, sorted(OF_A_MODEL - {CURVES}), "out")
     key = jr.fold_in(jr.key(seed), 1)
     _refuse_another_seed(checkpoint, key, seed, resume)
-    # Read and split again also by a resumed run: the checkpoint has no data.
+    # The checkpoint has no data, so a resumed run reads and splits the reviews again.
     parts = _parts(imdb, split, seed, log)
-    # Only once the reviews could be read: a wrong name leaves the checkpoint.
+    # The checkpoint is deleted only after the reviews are read, so that a wrong name does not delete it.
     if resume is False:
         forget(checkpoint, "out")
     fitted = fit(
@@ -126,7 +129,7 @@ def _train_in(
     evaluations = {name: evaluate(fitted, getattr(parts, name)) for name in ("validation", "test")}
     leaders = leaders_report(fitted, parts.test)
     report |= {name: evaluation.record() for name, evaluation in evaluations.items()} | {"leaders": leaders.record()}
-    # All is on the disk before any of it is said.
+    # The results are written before they are logged.
     save(fitted, folder, report)
     log(f"best epoch: {fitted.best_epoch}")
     for name, evaluation in evaluations.items():
@@ -137,22 +140,23 @@ def _train_in(
 
 
 def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> dict[str, Any] | None:
-    """The report of a run that ended in this folder, if it is this one; None if there is one to go on with, which may
-    be that with fewer epochs; an error if it is another."""
+    """The report of a finished run with these settings; None if training must start or continue; raises a `ValueError`
+    if the folder contains a different run.
+    """
     if resume is False or not (folder / "config.json").is_file():
         return None
     checkpoint = folder / CHECKPOINT
     stored = stored_run(checkpoint)
     if checkpoint.is_file() and not (stored and _is_over(stored, settings["patience"])):
         return None
-    # Raises if the finished model is damaged.
+    # `load` raises if the finished model is damaged.
     load(folder)
     report = load_report(folder)
     recorded = report.get("settings") if isinstance(report, dict) else None
     recorded = recorded if isinstance(recorded, dict) else {}
-    # The legs are not asked for: they are those of the run.
+    # The legs are results of the run and not settings.
     differ = differing({name: value for name, value in recorded.items() if name != "legs"}, plain(settings))
-    # The same settings and other reviews: a sentence of its own, as the name of the file may be the same.
+    # Other reviews get a separate message, since the name of the file may be unchanged.
     if list(differ) == ["data"]:
         raise ValueError(
             f"imdb must be the reviews that the model in {str(folder)!r} was trained on, but their content is another; "
@@ -174,7 +178,7 @@ def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> di
 
 
 def _refuse_another_seed(checkpoint: Path, key: PRNGKeyArray, seed: int, resume: bool | None) -> None:
-    """Raise a ValueError if the run of the checkpoint was begun with another seed, of which it has the key alone."""
+    """Raise a `ValueError` if the key in the checkpoint is not that of `seed`."""
     stored = stored_run(checkpoint)
     if resume is not False and stored is not None and stored[0].get("key") != jr.key_data(keys_of(key)[1]).tolist():
         raise ValueError(
@@ -184,12 +188,12 @@ def _refuse_another_seed(checkpoint: Path, key: PRNGKeyArray, seed: int, resume:
 
 
 def _is_over(stored: Stored, patience: int | None) -> bool:
-    """Whether the run of a checkpoint has made all its epochs, or has ended by its patience."""
+    """True if the run of a checkpoint has finished all epochs, or has stopped by its patience."""
     return stored[1] == stored[0].get("epochs") or ended_early(stored, patience)
 
 
 def _differences(differ: dict[str, tuple[Any, Any]]) -> str:
-    """What differs, but for the digest of data of another name."""
+    """The differing settings as text, without the digest of data with another name."""
     names = [name for name in differ if name != "data" or "imdb" not in differ]
     return ", ".join(f"{name} was {differ[name][0]}, now {differ[name][1]}" for name in names) or "none are recorded"
 
@@ -198,7 +202,7 @@ def _parts(imdb: str | Path | None, split: str, seed: int, log: Callable[[str], 
     try:
         reviews = load_imdb(imdb)
     except ValueError as error:
-        # The argument is called `imdb` here; the sentence stays the same.
+        # The argument of this function is called `imdb`, not `source`.
         if not str(error).startswith("source "):
             raise
         raise ValueError(f"imdb {str(error).removeprefix('source ')}") from error
@@ -209,7 +213,7 @@ def _parts(imdb: str | Path | None, split: str, seed: int, log: Callable[[str], 
             f"split must be 'random' for reviews without a column 'split', but it is {split!r}; pass --split random."
         )
     _check_labels(reviews)
-    # Of the split; training has fold_in(key, 1).
+    # The split uses fold_in(key, 0), and training uses fold_in(key, 1).
     key = jr.fold_in(jr.key(seed), 0)
     parts = official_split(reviews, key=key) if split == "official" else random_split(reviews, key=key)
     sizes = (len(part) for part in (parts.train, parts.validation, parts.test))

@@ -1,10 +1,11 @@
-"""Words and their ids, counted on the training part, and kept in a file beside the model.
+"""The vocabulary: words and their ids, counted on the training part, and saved in a file.
 
-Ids go by frequency, the most frequent word first, ties in alphabetical order; 0 is padding and 1 the unknown word. The
-file is JSON with the options that turn texts into words and a checksum of itself, compressed if its name ends in `.gz`.
+Ids are sorted by decreasing frequency, with ties in alphabetical order; 0 is padding, and 1 is the unknown word. The
+file is JSON with the options for the conversion of texts to words and a checksum of the file, compressed if the name
+ends in `.gz`.
 
-Invariants: the same texts in any order give the same vocabulary; encoding then decoding gives the known words back; a
-file is refused unless it is whole, of this version and as it was written.
+Invariants: the vocabulary does not depend on the order of the texts; decoding of encoded words returns the known words;
+a file that is incomplete, changed or of another version is refused.
 """
 
 import gzip
@@ -44,28 +45,28 @@ _FORM = {
     "sha256?": str, "format": str, "version": int, "words": [str], "counts": [Within(int, 0, 2**63)], "options": dict,
     "keep_unknown": bool, str: (),
 }  # fmt: skip
-# Whoever reads a damaged file has no vocabulary that could be saved again.
+# A user with a damaged file has no vocabulary to save again.
 _ANEW = "restore the file from a copy, or pass its texts to Vocabulary.build and save the result"
 
 
 @final
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that a model knows: id 0 is padding, id 1 `<unk>`, and `words[i]` has the id i + 2.
+    """The words of a model: id 0 is padding, id 1 is `<unk>`, and `words[i]` has the id i + 2.
 
-    A word that is not known is left out, as a stop word is, so that the words kept of a long review are known ones;
-    or, with `keep_unknown`, it becomes `<unk>`.
+    Unknown words are dropped, like stop words, so that all kept words of a long review are known; with `keep_unknown`,
+    unknown words become `<unk>`.
 
     **Arguments:**
 
     - `words`: The words, each once.
-    - `counts`: How often each was seen.
-    - `options`: What turns a text into words.
-    - `keep_unknown`: Whether a word that is not known becomes `<unk>` instead of being left out.
+    - `counts`: The number of occurrences of each word.
+    - `options`: The options for the conversion of texts to words.
+    - `keep_unknown`: True replaces unknown words by `<unk>` instead of dropping them.
 
     **Raises:**
 
-    - `ValueError` if there are no words, if one is there twice, or if there are not as many counts.
+    - `ValueError` if there are no words, a word is repeated, or the number of counts is not that of words.
     """
 
     words: tuple[str, ...]
@@ -84,7 +85,7 @@ class Vocabulary:
                 f"counts must be as many as words, but there are {len(self.counts)} for {len(self.words)} words; "
                 "pass one for each."
             )
-        # The reserved names have ids of their own.
+        # The reserved names already have ids.
         twice = [word for word, count in Counter((*self.words, *_RESERVED)).items() if count > 1]
         if twice:
             raise ValueError(
@@ -100,16 +101,16 @@ class Vocabulary:
         min_count: int = 3,
         keep_unknown: bool = False,
     ) -> "Vocabulary":
-        """The vocabulary of `texts`: the most frequent word first, words of one frequency in alphabetical order.
+        """Build the vocabulary of `texts`, sorted by decreasing frequency, with ties in alphabetical order.
 
-        The order of the texts does not matter. Pass the training part only: a word that is known because a test
-        review holds it is a leak.
+        The result does not depend on the order of the texts. Pass the training part only: words from test reviews would
+        leak information.
 
         **Arguments:**
 
         - `texts`: The reviews of the training part.
-        - `options`: What turns a text into words.
-        - `min_count`: How often a word must be seen to be known.
+        - `options`: The options for the conversion of texts to words.
+        - `min_count`: The smallest number of occurrences of a word of the vocabulary.
         - `keep_unknown`: As in `Vocabulary`.
 
         **Returns:**
@@ -118,8 +119,8 @@ class Vocabulary:
 
         **Raises:**
 
-        - `ValueError` if `texts` is no sequence of texts, as is an iterator, which may have no end, if `min_count` is
-            no positive integer, or if no word is seen as often.
+        - `ValueError` if `texts` is not a sequence of texts (an iterator is refused, since it may be infinite),
+            `min_count` is not a positive integer, or no word occurs `min_count` times.
         """
         check_integer(min_count, "min_count", remedy="pass 1 to keep every word")
         check_instance(options, "options", TextOptions, "a TextOptions", "pass TextOptions()")
@@ -127,7 +128,6 @@ class Vocabulary:
         seen: Counter[str] = Counter()
         for text in check_sequence(texts, "texts", str, "texts", least=0):
             seen.update(options.words(text))
-        # Most frequent first, then by the alphabet.
         kept = sorted((-count, word) for word, count in seen.items() if count >= min_count)
         if not kept:
             raise ValueError(
@@ -138,7 +138,7 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """How many ids there are, padding and `<unk>` included: the rows of an embedding."""
+        """The number of ids, including padding and `<unk>`, which is the number of rows of an embedding."""
         return len(self.words) + len(_RESERVED)
 
     @cached_property
@@ -147,36 +147,34 @@ class Vocabulary:
         return {word: number for number, word in enumerate(self.words, len(_RESERVED))}
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the words of `text`, in its order; none if it holds no known word.
+        """The ids of the words of `text`, in reading order.
 
         **Arguments:**
 
-        - `text`: A review, as it was written.
+        - `text`: A review, unprocessed.
 
         **Returns:**
 
-        Ids; never that of padding.
+        The list of ids, without padding; empty if the text has no known word and `keep_unknown` is False.
         """
-        # The dictionary is made once for each vocabulary.
         ids, words = self.ids, self.options.words(check_text(text, "text", empty=True))
         if self.keep_unknown:
             return [ids.get(word, UNKNOWN) for word in words]
-        # No known word has the id 0, so `filter` drops exactly the unknown ones.
+        # No known word has the id 0, so `filter` drops exactly the unknown words.
         return list(filter(None, map(ids.get, words)))
 
     def encode_many(
         self, texts: Sequence[str], length: int = 256, keep: Literal["last", "first"] = "last"
     ) -> tuple[Int[np.ndarray, "reviews length"], Int[np.ndarray, " reviews"]]:
-        """The ids of each text as one row, padded with zeros on its right.
+        """The ids of each text as one row, padded with zeros on the right.
 
-        Words that are left out do not count towards `length`. A text with no known word is a row of zeros, of
-        length 0.
+        Dropped words do not count towards `length`. A text without known words is a row of zeros, of length 0.
 
         **Arguments:**
 
         - `texts`: The reviews.
-        - `length`: The most words that a row holds.
-        - `keep`: Whether the `"last"` or the `"first"` words of a longer text are kept.
+        - `length`: The number of columns, and so the largest number of words of a row.
+        - `keep`: `"last"` keeps the last words of a longer text, `"first"` the first words.
 
         **Returns:**
 
@@ -184,7 +182,7 @@ class Vocabulary:
 
         **Raises:**
 
-        - `ValueError` if `length` is no positive integer, or `keep` none of the two.
+        - `ValueError` if `length` is not a positive integer, or `keep` is neither `"last"` nor `"first"`.
         """
         length = check_window(length, keep)
         texts = check_sequence(texts, "texts", str, "texts", least=0)
@@ -196,7 +194,7 @@ class Vocabulary:
         return ids, lengths
 
     def decode(self, ids: Iterable[Any]) -> list[str]:
-        """The words of `ids`, padding left out.
+        """The words of `ids`, without padding.
 
         **Arguments:**
 
@@ -204,36 +202,34 @@ class Vocabulary:
 
         **Returns:**
 
-        Words; the id 1 is `<unk>`.
+        The list of words; the id 1 is `<unk>`.
 
         **Raises:**
 
-        - `ValueError` if an id is of no word.
+        - `ValueError` if an id is out of the vocabulary.
         """
         names, words = (*_RESERVED, *self.words), []
         for number in check_host_array(
             ids, "ids", shape=(None,), integers=True, least=0, most=self.size - 1, remedy="pass ids of this model"
         ).tolist():
-            # Padding is no word.
             if number != PADDING:
                 words.append(names[number])
         return words
 
     def save(self, path: str | Path) -> None:
-        """Writes the vocabulary and its options as JSON: whole, or not at all.
+        """Write the vocabulary and its options as JSON, atomically.
 
         **Arguments:**
 
-        - `path`: The file; missing folders are made, and a file that is there is replaced. One whose name ends in
-            `.gz` is compressed, to about a quarter.
+        - `path`: The file; missing folders are created, and an existing file is replaced. A file whose name ends in
+            `.gz` is compressed to about a quarter of the size.
 
         **Raises:**
 
-        - `ValueError` if the file cannot be written. What was there before stays.
+        - `ValueError` if the file cannot be written; an existing file is then unchanged.
         """
         path = check_path(path, "path")
         try:
-            # Errors of both become one sentence.
             path.parent.mkdir(parents=True, exist_ok=True)
             replace(path, self._packed() if path.suffix == PACKED else self._content())
         except OSError as error:
@@ -245,7 +241,7 @@ class Vocabulary:
     def _content(self) -> bytes:
         """The bytes that `save` writes."""
         record = {
-            # Blank while the checksum is computed, then filled in at the same length.
+            # The field is blank while the checksum is computed, and then filled with text of equal length.
             "sha256": BLANK,
             "format": _FORMAT,
             "version": _VERSION,
@@ -257,25 +253,25 @@ class Vocabulary:
         return seal((json.dumps(record, ensure_ascii=False) + "\n").encode())
 
     def _packed(self) -> bytes:
-        """The same, compressed; always the same bytes, since no time is written into them."""
+        """The compressed bytes of `_content`, which are reproducible, since they contain no time."""
         return gzip.compress(self._content(), compresslevel=9, mtime=0)
 
     @classmethod
     def load(cls, path: str | Path, *, lemmatise: Callable[[str], str] | None = None) -> "Vocabulary":
-        """The vocabulary that `save` wrote.
+        """Load the vocabulary that `save` wrote.
 
         **Arguments:**
 
         - `path`: The file.
-        - `lemmatise`: The lemmatiser of its options, if there was one; functions are not written to files.
+        - `lemmatise`: The lemmatiser of the saved options, or None; functions are not written to files.
 
         **Returns:**
 
-        A vocabulary equal to the one saved.
+        A vocabulary equal to the saved vocabulary.
 
         **Raises:**
 
-        - `ValueError` if the file cannot be read, or is not whole, or not of this format and version.
+        - `ValueError` if the file cannot be read, is incomplete, or has another format or version.
         """
         path = check_path(path, "path")
         try:
@@ -303,15 +299,15 @@ class Vocabulary:
             raise ValueError(
                 f"path must be a whole vocabulary, but {str(path)!r} lacks words, counts or options ({wrong}); {_ANEW}."
             )
-        # The files of version 0.1.0 have no checksum.
-        # Looked at last, so that a file that is wrong in a way that can be named is not only called damaged.
+        # Files of version 0.1.0 have no checksum. The checksum is compared last, so that a more specific error takes
+        # precedence.
         sealed = "sha256" not in record or is_sealed(data, record["sha256"])
         try:
-            # Functions are not in the file: a lemmatiser that was used must be passed again.
+            # The file has no functions, so a lemmatiser must be passed again.
             options = TextOptions.from_record(record["options"], lemmatise=lemmatise)
             vocabulary = cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
         except (TypeError, ValueError) as error:
-            if str(error).startswith("lemmatise") and sealed:  # which is not of the file
+            if str(error).startswith("lemmatise") and sealed:  # the argument is wrong, not the file
                 raise ValueError(f"{str(error).removesuffix('.')}, for {str(path)!r}.") from error
             raise ValueError(
                 f"path must be a whole vocabulary, but {str(path)!r} does not fit ({error}); {_ANEW}."
@@ -325,11 +321,11 @@ class Vocabulary:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """What a file of gzip holds, if that is at most so many bytes: a small file may hold gigabytes.
+    """Decompress gzip data to at most `MOST_UNPACKED` bytes, since a small file may expand to gigabytes.
 
     **Raises:**
 
-    - `ValueError` if it is cut off, is none, or holds more.
+    - `ValueError` if the data are truncated, are not gzip, or expand to more bytes.
     """
     try:
         with gzip.open(io.BytesIO(data)) as stream:
@@ -342,6 +338,6 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def check_window(length: Any, keep: Any) -> int:
-    """`length`, if the two say which words of a long text are kept."""
+    """Return `length` if `length` and `keep` are valid; raise a `ValueError` otherwise."""
     check_choice(keep, "keep", ("last", "first"))
     return check_integer(length, "length", most=MOST, remedy="pass 256, or another")

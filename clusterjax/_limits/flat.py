@@ -23,7 +23,7 @@ class Run(NamedTuple):
     """The rescaled tokens at the saved times, and the velocity at the last; `ts` is empty without a run."""
 
     ts: np.ndarray
-    zs: np.ndarray  # (times, n, d), the last of which is judged
+    zs: np.ndarray  # (times, n, d); the shape is that of the last tokens
     velocity: np.ndarray | None
     t: float
 

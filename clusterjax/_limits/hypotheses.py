@@ -2,10 +2,10 @@ r"""The theorem that applies to a field: its hypotheses are tested on the matric
 
 The theorems in R^d concern z = e^{-tV} x (2305.05465). If V = I and $Q^\top K$ is symmetric positive definite, the
 limit is a polytope (Theorem 3.1). If the leading eigenvalue is real, positive and simple and
-$\langle Q\varphi_1, K\varphi_1\rangle > 0$, it is at most three hyperplanes (Theorem 4.2). If V is paranormal and
-$Q^\top K$ symmetric positive definite, both combine (Section 5). In one dimension with V > 0 and QK > 0 attention is
-Boolean (Theorem 2.1). On the sphere with V = I the limit is one point: causally for any Q, K (2411.04990, Theorem 4.1),
-else for Q = K = I, or from an open hemisphere (2312.10794, Theorem 6.1, Lemma 6.4).
+$\langle Q\varphi_1, K\varphi_1\rangle > 0$, the limit is at most three hyperplanes (Theorem 4.2). If V is paranormal
+and $Q^\top K$ symmetric positive definite, the limit combines both (Section 5). In one dimension with V > 0 and QK > 0
+attention is Boolean (Theorem 2.1). On the sphere with V = I the limit is one point: causally for any Q, K (2411.04990,
+Theorem 4.1), else for Q = K = I, or from an open hemisphere (2312.10794, Theorem 6.1, Lemma 6.4).
 **Invariants.** The theorems require softmax attention, constant matrices and equal masses, and nothing beyond their
 statements is claimed. V = c I with c > 0 is V = I in another unit of time. An equality must hold to rounding, and an
 inequality by more than the rounding error; otherwise the hypothesis does not hold.

@@ -69,7 +69,7 @@ class LimitShape(eqx.Module):
     - `frame`: (d, r), unit vectors along these directions; on the sphere they span the shape.
     - `rest`: (d, d - r), a basis of the directions in which the shape does not constrain the tokens.
     - `present`: (n,), True for tokens that have mass.
-    - `t`: The time at which the tokens are judged; infinite if the tokens are taken for the limit itself.
+    - `t`: The time of the tokens; infinite if the tokens are taken for the limit itself.
     - `until`: For a metastable shape, the time of the next merger according to `coarsen`; otherwise infinite.
     - `tolerance`: The largest residual that counts as zero.
     - `ts`, `history`: (times,), the saved times of a run, and the largest residual of a token at each.

@@ -40,7 +40,7 @@ def limit_shape(
         supports.
     - At most three **hyperplanes** $\varphi_1^*(z) \in \{a, 0, b\}$ if $\lambda$ is simple.
     - A **polytope x subspace** if $V = \lambda I$ on a subspace F and smaller on G: the part in F is as in a polytope.
-    - In one dimension **Boolean** attention: every row but one attends to one end alone.
+    - In one dimension **Boolean** attention: every row, except at most one, attends to one end alone.
 
     On the sphere the shape is the simplest that fits of **one point**, **opposite points**, **several points**,
     **circle** and **subspace**.
@@ -72,7 +72,7 @@ def limit_shape(
 
     - `x`: A run of `simulate` with this field, or tokens, (n, d), which are rescaled tokens for a `RescaledField`.
     - `field`: The field. The tokens of an `AttentionField` on `Euclidean()` are rescaled first. For a field without a
-        known theorem the shape is judged on the sphere, and is "none" in $R^d$.
+        known theorem the shape is determined only on the sphere, and is "none" in $R^d$.
     - `t`: The time of the tokens; a run has its own. None takes tokens of a `RescaledField` for the limit itself, where
         attention is hardmax and rest is not tested; on the sphere None means 0.
     - `tolerance`: The largest residual that counts as zero, relative to the largest norm of a token; below 1.
@@ -125,7 +125,7 @@ def limit_shape(
 
 
 def _frames(x: Any, t: Any) -> tuple[np.ndarray, np.ndarray, float | None]:
-    """The saved times, the tokens at these times, and the last time, at which the tokens are judged."""
+    """The saved times, the tokens at these times, and the last time, at which the shape is determined."""
     when = None if t is None else check_number(t, "t")
     if not isinstance(x, Trajectory):
         check_concrete(x, "x")

@@ -55,12 +55,7 @@ def scaled_square_distances(
 
 
 def check_masses(masses: Any, x: Tokens) -> Float[Array, " n"]:
-    """`masses` divided by their sum, in the dtype of `x`; uniform if `masses` is None.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`masses` divided by their sum, in the dtype of `x`, or uniform if None; raises a `ValueError` if invalid."""
     n = x.shape[0]
     if masses is None:
         return jnp.full((n,), 1 / n, dtype=x.dtype)
@@ -73,12 +68,7 @@ def check_masses(masses: Any, x: Tokens) -> Float[Array, " n"]:
 
 
 def check_square(matrix: Any, name: str) -> Float[Array, "d d"]:
-    """`matrix` as an array, if it is square, real, and finite when concrete.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`matrix` as an array; raises a `ValueError` unless it is square, real, and finite when concrete."""
     array = check_array(matrix, name, remedy="pass an array of shape (d, d)")
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] == 0:
         raise ValueError(

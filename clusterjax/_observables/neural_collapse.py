@@ -118,7 +118,7 @@ def _check_labels(labels: np.ndarray, classes: int) -> None:
 
 @eqx.filter_jit
 def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> NeuralCollapse:
-    from scipy.linalg import helmert  # loaded when it is needed
+    from scipy.linalg import helmert  # imported only when needed
 
     classes = weights.shape[0]
     # An invalid label has a row of zeros; the measures are made NaN below.

@@ -21,7 +21,7 @@ from .._mask import AbstractMask, FullMask, check_mask
 
 
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-11
-# Up to these bounds a step of LSODA is cheap enough: the number of steps grows as e^beta.
+# Beyond these bounds LSODA is too slow: the number of steps grows as e^beta.
 MOST_BETA, MOST_TOKENS, _MOST_STEPS = 12.0, 64, 100_000
 _HALVINGS = 50
 # The last time: beyond it, powers of the time overflow in the interpolant of LSODA, and the cosines would be NaN.

@@ -76,8 +76,9 @@ def product_spectrum(
 def symmetric_part_spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
     r"""The eigenvalues of $(B + B^\top)/2$, in decreasing order.
 
-    These eigenvalues determine the quadratic form $\langle x, Bx\rangle$ of $B = Q^\top K$: all are positive if every
-    token attends to itself more than to its opposite. Computed by NumPy in double precision, on the host.
+    The quadratic form $\langle x, Bx\rangle$ of $B = Q^\top K$ depends only on this symmetric part: all eigenvalues are
+    positive if every token attends to itself more than to its opposite. Computed by NumPy in double precision, on the
+    host.
 
     **Arguments:**
 

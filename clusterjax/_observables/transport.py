@@ -155,7 +155,7 @@ def _by_pairs(distances: NDArray, p: float, couple: Callable[[NDArray], NDArray]
 
 
 def _assigned(costs: NDArray) -> NDArray:
-    from scipy.optimize import linear_sum_assignment  # loaded when it is needed
+    from scipy.optimize import linear_sum_assignment  # imported only when needed
 
     coupling = np.zeros_like(costs)
     coupling[linear_sum_assignment(costs)] = 1

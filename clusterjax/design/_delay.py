@@ -208,7 +208,7 @@ def _changed(base: Array, direction: np.ndarray, norm: float) -> Array:
 
 def _search(made: _Apart, base: Array, start: np.ndarray, norm: float, most: int) -> tuple[np.ndarray, int]:
     """The best direction near `start`, and the number of evaluations of the value and its gradient."""
-    from scipy.optimize import minimize  # loaded when it is needed
+    from scipy.optimize import minimize  # imported only when needed
 
     start = start / np.linalg.norm(start)
 

@@ -4,7 +4,7 @@ r"""`hold` finds parameters with which tokens keep exactly k clusters until a gi
 within 0.45 radii of the mean of its cluster, and any two means are at least two radii apart. Both together imply k
 clusters at that radius. The Levenberg-Marquardt method minimises the violations of the conditions, starting from the
 parameters of the field and then from random parameters near them. **Reference.** Own synthesis; `num_clusters` defines
-the clusters. **Invariants.** The result is judged by a separate run, at more times than were fitted.
+the clusters. **Invariants.** A separate run tests the result, at more times than the fit.
 """
 
 from collections.abc import Callable
@@ -170,7 +170,7 @@ def hold(
     - `key`: PRNG key for random initial values.
     - `pieces`: The number of pieces of equal length in which the parameters are constant.
     - `which`: A function of the field that returns the free array, or a tuple of free arrays; None frees all
-        floating-point arrays. None of them may be a schedule.
+        floating-point arrays. No free array may be a schedule.
     - `labels`: (n,), the index of the cluster of each token, 0 to k - 1. None assigns tokens by average linkage: the
         first, third, ... attempts use the positions at the start, the others the positions at `since` with the
         initial values of the attempt.
@@ -245,7 +245,7 @@ def _sizes(parameters: Parameters, field: AbstractField, pieces: int) -> Array:
 
 
 def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, since: float, until: float) -> Hold:
-    """The result for the parameters `vector`, judged by a separate run with tight tolerances."""
+    """The result for the parameters `vector`, from a separate run with tight tolerances."""
     field, x0 = made.parameters.in_pieces(made.field, made.knots[:-1], vector), made.x0
     ts = np.linspace(since, until, COUNTS)
     run = _counted(field, x0, jnp.asarray(np.append(0.0, ts[ts > 0]), x0.dtype), made.radius)

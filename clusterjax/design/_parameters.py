@@ -81,11 +81,11 @@ class Parameters(eqx.Module):
 def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *, pieces: bool = False) -> Parameters:
     """The leaves of `field` that `which` selects; None selects all floating-point arrays except the times of schedules.
 
-    With `pieces` none may belong to a schedule: each becomes one.
+    With `pieces` no leaf may belong to a schedule, because each leaf becomes a schedule.
 
     **Raises:**
 
-    - `ValueError` naming `which` if it picks nothing, or what is no array of floats of the field.
+    - `ValueError` naming `which` if it picks nothing, or anything but floating-point arrays of the field.
     """
     leaves, structure = jtu.tree_flatten(field)
     labelled = jtu.tree_unflatten(structure, [_Place(index) for index in range(len(leaves))])
@@ -114,8 +114,8 @@ def check_pieces(field: AbstractField, parameters: Parameters, x0: Array, pieces
 
     **Raises:**
 
-    - `ValueError` naming `which` and the parameter if one may not, as the gain of a norm, or naming `pieces` if their
-        parameters do not fit in memory.
+    - `ValueError` naming `which` and a parameter that must not depend on time, such as the gain of a norm, or naming
+        `pieces` if the parameters of the pieces do not fit in memory.
     """
     # A fit holds four vectors: the initial guess, the current point, a step and a gradient.
     numbers = pieces * parameters.count

@@ -46,7 +46,7 @@ from ._parameters import Parameters, check_pieces, pick_parameters
 
 # One piece in SPARE is reserved for correcting the errors of the others.
 SPARE = 4
-# A fit of a piece that goes part of the way takes at most most / HASTE steps: the next piece corrects the rest.
+# A fit of a piece that goes part of the way takes at most `most` / HASTE steps: the next piece corrects the rest.
 HASTE = 5
 # The largest number of parameters that are fitted together: each step costs one run per parameter.
 TOGETHER = 500
@@ -171,7 +171,7 @@ def steer(
     - `t_end`: The time at which the tokens should reach their targets; None means one unit of time for each piece.
     - `labels`: (n,), the index in `targets` of the target of each token.
     - `which`: A function of the field that returns the free array, or a tuple of free arrays; None frees all
-        floating-point arrays. None of them may be a schedule.
+        floating-point arrays. No free array may be a schedule.
     - `spread`: The standard deviation of the initial values around the values of `field`, or one for each free array.
     - `tolerance`: The largest distance from its target at which a token may end.
     - `attempts`: The maximal number of attempts, each with other initial values, until the targets are reached.

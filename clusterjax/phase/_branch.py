@@ -27,7 +27,7 @@ from ._rates import growth, leading
 
 # The number of orders of perturbations that are tested: none beyond 2 was found to grow first.
 _ORDERS = 3
-# If the largest temperature exceeds T_c by less, relatively, rounding cannot be told from a fold.
+# If the largest temperature exceeds T_c by less, relatively, rounding error is indistinguishable from a fold.
 _FLAT = 1e-9
 
 
@@ -217,7 +217,7 @@ def _locate(
     equations: Equations, rs: Array, unknowns: Array, ends: tuple[int, int], value: Callable[..., float]
 ) -> Point:
     """The point between two points of the branch at which a function is zero."""
-    from scipy.optimize import brentq  # loaded when it is needed
+    from scipy.optimize import brentq  # imported only when needed
 
     at = lambda r: (equations, solve(equations, jnp.asarray(r, rs.dtype), unknowns[ends[0]]), jnp.asarray(r, rs.dtype))
     low, high = (float(rs[end]) for end in ends)

@@ -114,12 +114,7 @@ def read_starts(path: str | Path) -> Float[np.ndarray, "samples n d"]:
 
 
 def read_named(path: Any, name: str) -> Float[np.ndarray, "samples n d"]:
-    """`read_starts`, with the name of the argument in messages.
-
-    **Raises:**
-
-    - `ValueError` naming the argument.
-    """
+    """`read_starts`, with `name` as the name of the argument in error messages."""
     path = check_path(path, name)
     readers = {".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
     if path.suffix not in readers:
@@ -140,12 +135,7 @@ def read_named(path: Any, name: str) -> Float[np.ndarray, "samples n d"]:
 
 
 def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n d"]:
-    """`x0` as an array, if its rows can be initial points.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and the requirement.
-    """
+    """`x0` as an array (samples, n, d); raises a `ValueError` unless its rows can be initial points."""
     check_concrete(x0, name)
     array, rule = as_numbers(x0, name), "be floats of shape (samples, n, d) with n >= 2"
     if array is None:

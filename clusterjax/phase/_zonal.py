@@ -27,7 +27,7 @@ class Table(NamedTuple):
 @lru_cache
 def nodes(count: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     """The nodes z, and the weights with sum one."""
-    from scipy.special import roots_gegenbauer  # loaded when it is needed
+    from scipy.special import roots_gegenbauer  # imported only when needed
 
     z, weights = roots_gegenbauer(count, d / 2 - 1)
     return z, weights / weights.sum()

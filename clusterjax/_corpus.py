@@ -246,7 +246,7 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str 
 def is_of_tokenizers(error: BaseException) -> bool:
     """True if the library tokenizers may have raised `error`; it raises no class narrower than `Exception`.
 
-    A panic of its Rust code is not an `Exception`: it is a `BaseException`, of a class that cannot be imported.
+    A panic of its Rust code is no `Exception` but a `BaseException`, of a class that cannot be imported.
     """
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 

@@ -47,7 +47,7 @@ _STIFF_IMPLICIT = (
     "steps of Rodas5P stay short where the tokens go on moving, as they do for ever under a V with complex "
     "eigenvalues; end earlier, or pass a larger max_steps"
 )
-# The velocity is evaluated at these numbers of spacings after the time reached, since the stages of a step are apart.
+# The velocity is evaluated these numbers of spacings after the time reached, over which the stages of a step spread.
 _BEYOND = (0, *(2**k for k in range(11)))
 # A change of the tokens within one spacing, relative to their size, that exceeds rounding: steps are then rejected.
 _JUMP = 1e-4

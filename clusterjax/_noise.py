@@ -44,7 +44,7 @@ def make_terms(
 
 
 # The tree need not resolve a step that is shorter than `dt0` by more than this factor, as between a save time and a
-# jump beside it. The noise of such a step is too small, but its variance is below that of `dt0` by the same factor.
+# jump beside it. The noise of such a step is too small, but the variance that is lost is negligible by this factor.
 _FINEST = 2.0**-20
 
 

@@ -81,7 +81,7 @@ class RunFile(NamedTuple):
 
         **Raises:**
 
-        - `ValueError` if it is not such a file, is damaged, or has other settings; the message names those that differ.
+        - `ValueError` if the file is of another kind, damaged, or has other settings, which the message names.
         """
         header, arrays = self.unpack(path, form)
         asked, stored = plain(settings) or {}, header["settings"] or {}
@@ -98,7 +98,7 @@ class RunFile(NamedTuple):
 
         **Raises:**
 
-        - `ValueError` if it is not such a file, or is damaged.
+        - `ValueError` if the file is of another kind, or is damaged.
         """
         must = f"{self.argument} must be"
         try:

@@ -31,7 +31,7 @@ def read_table(path: Path, most: int = MOST_BYTES) -> dict[str, list[Any]]:
     **Raises:**
 
     - `ValueError` if the file is of another kind, too large, broken, or has no rows.
-    - `ImportError` if it is a Parquet file and pyarrow is not installed.
+    - `ImportError` if the file is Parquet and pyarrow is not installed.
     """
     # "data.csv.gz" and "data.csv" are both of the kind "csv".
     kind = "".join(path.suffixes[-2:]).lower().removesuffix(".gz").rsplit(".", 1)[-1]

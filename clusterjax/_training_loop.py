@@ -174,8 +174,8 @@ def train(
 
     **Raises:**
 
-    - `ValueError` if the checkpoint has other settings or is no checkpoint, if it cannot be written (the one of the
-        epoch before is then kept), if another process is writing it, or if `monitor` is not a measured number.
+    - `ValueError` if the file is no checkpoint or has other settings, if the checkpoint cannot be written (the
+        former one is then kept), if another process is writing it, or if `monitor` is not a measured number.
     - `FloatingPointError` if the loss is no longer finite.
     """
     # Only trainable arrays are differentiated, updated and stored; the rest of the model is `fixed`.

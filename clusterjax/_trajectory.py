@@ -33,7 +33,7 @@ class Trajectory(eqx.Module):
         also `resolved`: whether its degree resolved the density until the end.
     - `result`: The result of diffrax, for `diffrax.is_successful(result)` and `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or the time of the event.
-    - `event_reached`: Whether the run ended by its event. Where it is False `t1` is not the time of an event.
+    - `event_reached`: Whether the run ended by its event. If False, `t1` is not the time of an event.
     - `x1`: (n, d), the tokens at time `t1`.
     - `saved`: The results of the function of `TokensAnd`, with a leading axis of length T, marked like `xs` at times
         that the run did not reach; None without `TokensAnd`.
@@ -57,7 +57,7 @@ class Trajectory(eqx.Module):
 
     @property
     def event_reached(self) -> Bool[Array, "*batch"]:
-        """Whether the run ended by its event; False where it reached `ts[-1]`, and where it failed.
+        """True if the run ended by its event; False where the run reached `ts[-1]`, and where it failed.
 
         Where the value is False `t1` is the end of the run, and not the time of an event. A mean of event times must
         therefore be taken over the runs that reached their event, and reported with the number of runs that did not.
@@ -66,7 +66,7 @@ class Trajectory(eqx.Module):
 
     @property
     def _resolved(self) -> Any:
-        """Whether the coefficients of a `MeanField` resolved the density until the end; True for all other runs."""
+        """True if the coefficients of a `MeanField` resolved the density until the end, and for all other runs."""
         return self.stats.get("resolved", np.ones((), bool))
 
     @property

@@ -183,7 +183,7 @@ def read(path: Path) -> dict[str, Any]:
 
     **Raises:**
 
-    - `ValueError` if it is not such a file, has another version, or is damaged.
+    - `ValueError` if the file is of another kind, has another version, or is damaged.
     """
     header, arrays = FILE.read(path, None, _FORM)
     reader = Reader(path, arrays)

@@ -38,7 +38,7 @@ class AbstractField(AbstractPart):
         """Raise a ValueError unless the field fits `n` tokens of dimension `d`."""
 
     def enter(self, x: Tokens) -> Tokens:
-        """Check and retract `x`; the result are the tokens at which the field is evaluated."""
+        """Check `x` and retract it onto the space; the field is evaluated at the result."""
         x = check_tokens(x)
         self.check(*x.shape)
         check_directions(self.space, x, "x")

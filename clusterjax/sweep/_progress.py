@@ -22,7 +22,7 @@ class Progress:
         self.costs, self.shown, self.now = costs, shown, now
         self.done, self.failed = done, 0
         self.total = done + len(todo)
-        # In units of cost, which makes the remaining time correct although the costliest points come first.
+        # The work is counted in units of cost: the remaining time is right although the costliest points come first.
         self.left = self.work = float(costs[todo].sum())
         self.begun = self.last = now()
         self.terminal = sys.stderr.isatty()

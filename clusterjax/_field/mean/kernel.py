@@ -29,7 +29,7 @@ _HELD = 2**22
 
 
 class Sums(NamedTuple):
-    """On the grid: mass, (M,), and mass times token, (M, d), both times e^-shift."""
+    """The sums on the grid: mass, (M,), and mass times token, (M, d), both times e^-shift."""
 
     mass: Float[Array, " M"]
     tokens: Tokens

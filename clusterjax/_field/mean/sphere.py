@@ -24,7 +24,7 @@ from .basis import Basis, Grid
 
 
 class _Tables(NamedTuple):
-    """By z, m, l: $\\hat P$, its derivative by theta, and m / sin theta times $\\hat P$; (2, m, phi): the waves."""
+    """$\\hat P$, its derivative by theta, and m / sin theta times $\\hat P$, by (z, m, l); the waves, (2, m, phi)."""
 
     legendre: np.ndarray
     slope: np.ndarray

@@ -121,8 +121,8 @@ def energy_dissipation(
     if `log_partition` is None. With $V = -B$ the rate is $-dE_\beta/dt$; for other $V$, and for $B$ that is not
     symmetric, neither holds. Several unnormalised heads with $V_h = B_h = B_h^\top$ increase the sum of their energies
     at this rate. With masses and $M = \sum_i m_i$ the rate is $\sum_i \frac{m_i}{M}\frac{Z_i}{M}|P_{x_i}\dot x_i|^2$
-    with $Z_i = \sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, the masses also of `log_partition`. Only the tangent
-    part of the velocity counts.
+    with $Z_i = \sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, and `log_partition` must use these masses. Only
+    the tangent part of the velocity counts.
 
     **Arguments:**
 

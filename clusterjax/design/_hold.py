@@ -139,8 +139,8 @@ def hold(
     r"""Parameters of a field with which tokens form exactly k clusters, and keep the clusters until a given time.
 
     `num_clusters` counts the clusters at the given radius. Under attention with V = I all clusters merge eventually; a
-    large beta keeps them for times of the order of $e^{\beta(1 - c)}$, but if beta is too large, no clusters form. A
-    host function.
+    large beta keeps two clusters of mutual cosine c for times of the order of $e^{\beta(1 - c)}$, but if beta is too
+    large, no clusters form. A host function.
 
     !!! example
 

@@ -3,8 +3,7 @@
 `jax.custom_batching.custom_vmap` also has such rules, but under `vmap` its results have no reverse-mode derivative.
 This module defines a new JAX primitive instead (JAX documentation, *How JAX primitives work*), whose derivatives are
 those of a plain function: a differentiated call is traced as if there were no rule, and `vmap` maps over its
-operations. **Invariant.** Neither a rule nor the function `differentiated` changes the result of a batch, except for
-rounding.
+operations. **Invariant.** Neither a rule nor the function `differentiated` changes a result, except for rounding.
 """
 
 from collections.abc import Callable

@@ -179,8 +179,7 @@ def tokenise(tokenizer: Any, texts: Sequence[str]) -> Int[np.ndarray, " pieces"]
 
 
 def pack(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows length"]:
-    """Cut the pieces into rows of equal length, each between `[CLS]` and `[SEP]`, without padding; an incomplete last
-    row is dropped.
+    """Cut the pieces into full rows of `length`, each between `[CLS]` and `[SEP]`; the remaining pieces are dropped.
 
     Liu et al., *RoBERTa* (1907.11692), Section 4.2: full sentences.
     """

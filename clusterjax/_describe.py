@@ -2,8 +2,7 @@
 
 `Setup` carries the description with a run through `jit`, `vmap` and derivatives: its text is static JSON, equal
 wherever the structure is equal, and its numbers are arrays, whose values never cause a recompilation. Functions are
-kept by name only, so that two runs that differ only in a `lambda` can be stacked. No part of a description is ever
-executed.
+kept by name only, so that two runs that differ only in a `lambda` can be stacked. No description is ever executed.
 """
 
 import dataclasses

@@ -173,8 +173,7 @@ class _Downward(eqx.Module):
     """A condition that crosses zero downward, even if it is below zero from the start.
 
     diffrax looks for a sign change from one step to the next, so that the value at t0 must be positive. A negative
-    value at t0 is replaced by 1 + t0 - t, whose derivative with respect to anything but time is zero: so is that of the
-    event time.
+    value at t0 is replaced by 1 + t0 - t, which depends on time only: the derivative of the event time is zero.
     """
 
     condition: Callable[..., Array]

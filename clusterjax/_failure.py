@@ -5,8 +5,7 @@ once more, at the time at which the run stopped and a few floating-point spacing
 there, or changes much within one spacing, no step is possible; otherwise there were many steps because their length is
 constant, or because they remained short.
 
-**Invariants.** A successful run costs nothing. Where the field is not available, as under `jit`, the message names all
-causes.
+**Invariants.** A successful run costs nothing. Without the field, as under `jit`, the message names all causes.
 """
 
 from typing import Any

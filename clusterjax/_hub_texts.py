@@ -1,8 +1,8 @@
 """Texts of the data sets of the hub on which trained networks are measured, C4 and WikiText, by the library datasets.
 
 The data sets are streamed, so that a few thousand texts of C4 do not require its 300 GB. C4: Raffel et al.
-(1910.10683), Section 2.2. WikiText: Merity et al. (1609.07843); its rows are paragraphs, and headings, which are
-left out.
+(1910.10683), Section 2.2. WikiText: Merity et al. (1609.07843); its rows are paragraphs, or headings, which are
+omitted.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """`iterate`: applies a layer many times, in one compiled scan.
 
 The scans are nested: the inner scan applies `save_every` layers, the outer scan saves. The layer number is traced, so
-that the loop is never unrolled. Invariant: `xs[k]` are the tokens after `k * save_every` layers, and `xs[0]` is the
-retracted start.
+that no loop is unrolled. Invariant: `xs[k]` are the tokens after `k * save_every` layers, `xs[0]` the retracted start.
 """
 
 from typing import Any

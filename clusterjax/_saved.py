@@ -68,8 +68,7 @@ class Saved(eqx.Module):
 
 @final
 class _Pieces(eqx.Module):
-    """Integers or booleans as floats of 16 bits each along a new last axis, the lowest bits first; float32 holds them
-    exactly."""
+    """Integers or booleans as floats of 16 bits each along a new last axis, lowest bits first; float32 is exact."""
 
     pieces: Float[Array, "*shape pieces"]
     dtype: np.dtype = eqx.field(static=True)

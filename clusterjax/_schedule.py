@@ -204,8 +204,7 @@ class FunctionSchedule(AbstractSchedule):
 
     - `fn`: `fn(t)` takes a time, an array of shape (), and returns the parameter at that time, computed by jax: real
         numbers of the same shape and dtype at all times. The function should be smooth: the only jumps that a solver
-        knows are those of schedules that are fields of `fn`, an `equinox.Module` (such as `PiecewiseConstant`,
-        `Interpolated`).
+        knows are those of schedules, such as `PiecewiseConstant`, among the fields of an `equinox.Module`.
     - `name`: The name of the function in error messages.
 
     **Raises:**

@@ -90,8 +90,7 @@ def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
 
 
 class _Counted(io.RawIOBase):
-    """A file from which at most `most` bytes can be read, or `dense` bytes of a compressed file; more raise a
-    ValueError."""
+    """A file that raises a ValueError after `most` bytes, or after `dense` bytes if the file is compressed."""
 
     def __init__(self, file: Any, path: Path, most: int, dense: int):
         self.file, self.path, self.most, self.dense, self.read_so_far = file, path, most, dense, 0

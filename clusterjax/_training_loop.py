@@ -57,8 +57,7 @@ class Batches(eqx.Module):
 
     - `parts`: PyTrees of arrays, each with the rows of its part along the first axis. A batch comes from one part;
         each part is one more branch to compile.
-    - `batch_size`: The number of rows in a batch. Rows that fill no batch are left out of an epoch, different ones in
-        each epoch.
+    - `batch_size`: The number of rows in a batch. Each epoch omits other rows, those that fill no batch.
     - `most`: The largest number of batches in an epoch, drawn anew for each; None takes all. Set it for data so large
         that a checkpoint is wanted before all of them have been read.
 

@@ -113,8 +113,7 @@ class Trajectory(eqx.Module):
         return self.interpolant(t) if t.ndim == 0 else _at_each(self.interpolant, t)
 
     def settings(self) -> dict[str, Any]:
-        """The settings of the run: the field with its parameters, the solver and its tolerances, and the versions of
-        the libraries.
+        """The settings of the run: the field, its parameters, the solver, its tolerances and the versions of libraries.
 
         **Returns:**
 

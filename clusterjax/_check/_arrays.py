@@ -31,8 +31,7 @@ def check_array(
 ) -> Array:
     """`value` as an array, if it has real numbers and this shape, and, where concrete, is finite and in the range.
 
-    Lists, tuples, numbers and objects that NumPy can convert become arrays; integers and booleans become floats unless
-    `integers`.
+    Lists, tuples, numbers and objects that NumPy can convert become arrays; without `integers` they are floats.
 
     **Arguments:**
 

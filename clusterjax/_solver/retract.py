@@ -41,7 +41,7 @@ class Retract(dfx.AbstractWrappedSolver):
     next step (FSAL, such as Tsit5) evaluates it again at the retracted tokens: one more evaluation per step.
 
     The state is an array of tokens; of a tuple, such as the state of `BacksolveAdjoint`, the first entry is retracted.
-    `BacksolveAdjoint` solves the adjoint of the unretracted equation, which is correct only if the field is tangent to
+    `BacksolveAdjoint` solves the unretracted adjoint equation, which is correct only if the field is tangent to
     `space`.
 
     **Arguments:**

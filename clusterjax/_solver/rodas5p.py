@@ -97,7 +97,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     stops at `max_steps`. `Rodas5P` is L-stable: its steps grow as long as the error allows, and shrink when clusters
     merge. The method is linearly implicit: it needs no Newton iteration, but one Jacobian (in closed form for softmax
     and unnormalised attention) and one LU decomposition per step, of size n (d - 1) on the sphere: (n d)^2 numbers and
-    (n d)^3 operations, for up to some hundred tokens. Before clusters form, until t of about 20, `diffrax.Tsit5` is
+    (n d)^3 operations, for up to some hundred tokens. Until clusters form, at t of about 20, `diffrax.Tsit5` is
     cheaper.
 
     Under `jax.vmap` runs that have ended cost nothing. If V rotates (complex eigenvalues), the tokens rotate for ever,
@@ -106,8 +106,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
     The order is 5. The solver is differentiable, in forward and reverse mode, also for a user's field and for any
     equation of `diffrax.diffeqsolve` whose state is one real array. It does not support noise, nor hardmax, whose
-    velocity jumps, nor `RescaledField`, whose attention tends to hardmax. On the sphere each step preserves the norms
-    of the tokens.
+    velocity jumps, nor `RescaledField`, whose attention tends to hardmax. On the sphere each step preserves all norms.
 
     !!! example
 

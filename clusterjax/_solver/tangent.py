@@ -2,8 +2,8 @@
 
 On the sphere the field is evaluated at retracted tokens and is tangent to the space. The Jacobian J of f(x) therefore
 has no columns along x_i, and its row along x_i is known: <x_i, f_i> = 0 gives -<u, f_i> / |x_i| for a tangent u. One LU
-decomposition of size n (d - 1), instead of n d, then solves (I - c J) k = r exactly. On other spaces its size is that
-of the state.
+decomposition of size n (d - 1), instead of n d, then solves (I - c J) k = r exactly. On other spaces it has the size of
+the state.
 """
 
 from typing import Any

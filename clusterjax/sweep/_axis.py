@@ -1,8 +1,8 @@
 """The axes of a sweep: checks the axes of the user and brings them into one form.
 
 An axis is dynamic (an array, mapped over) or static (a list of Python values, each compiled separately); values that
-are not numbers are always static. Each axis labels the result by a coordinate; an axis of arrays is labelled by its
-index.
+are not numbers are always static. Each axis labels the result by a coordinate, which is the index for an axis of
+arrays.
 
 Invariants: no name is used twice, neither by axes nor by their coordinates; no value is NaN, which cannot be a label;
 integers fit the dtype that jax gives them.
@@ -37,8 +37,8 @@ class Axis:
     **Arguments:**
 
     - `values`: Numbers, one per point. Booleans and integers keep their kind; floats have the dtype that jax gives
-        them. An array of more axes, such as a stack of matrices (m, d, d), is cut along its first axis and labelled by
-        index.
+        them. An array of more axes, such as a stack of matrices (m, d, d), is cut along its first axis, with the index
+        as label.
     - `unit`: The attribute `units` of the coordinate; empty for none.
     - `description`: One sentence, the attribute `description` of the coordinate.
     - `static`: Whether the function receives each value as a Python value, with a separate compilation: for sizes,

@@ -3,8 +3,8 @@
 At the end of each part of the work all processes exchange one message, empty if the work succeeded, by an all-gather of
 `jax.experimental.multihost_utils`. No process therefore waits for ever for a process that has failed.
 
-Invariants: a single process exchanges nothing; if the work raises in one process, all processes raise, each time at the
-same barrier.
+Invariants: a single process exchanges nothing; if the work raises in one process, all processes raise at the same
+barrier.
 """
 
 import contextlib

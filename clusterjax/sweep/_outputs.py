@@ -3,8 +3,7 @@
 Outputs are normalised to arrays by name. Shapes are found by tracing the function once for each choice of static values
 (`jax.eval_shape`), and must be equal for all of them, since each output becomes one array.
 
-Invariants: no output, dimension or coordinate has a name that is already used; every reader of files supports the
-dtypes.
+Invariants: no output, dimension or coordinate has a name that is used already; all readers of files support the dtypes.
 """
 
 import math

@@ -77,7 +77,7 @@ def run(
         (or arrays, if the axis is of arrays) that may be traced. If it takes `key`, the key is `fold_in(key(seed), k)`
         at the point of flat index k, in the order of the axes, the last one fastest. It returns an array, called
         `result`, or a dictionary or NamedTuple of arrays, of one shape and dtype at all points.
-    - `axes`: Names and values, as a dictionary or pairs; an `Axis` gives values a unit or a description, or makes them
+    - `axes`: Names and values, as a dictionary or pairs; an `Axis` gives values a unit or a description or makes them
         static.
 
     **Other arguments:**

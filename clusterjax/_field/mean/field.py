@@ -262,8 +262,7 @@ class MeanField(AbstractField):
         **Arguments:**
 
         - `c`: Coefficients.
-        - `time`: The time of the heat flow at unit temperature, not negative; the width of its kernel is the root of 2
-            `time`.
+        - `time`: The time of the heat flow at unit temperature, not negative; the width of the kernel is sqrt(2 time).
         """
         time = check_number(time, "time", least=0, remedy="pass how long to smooth, such as 0.01")
         c = self._state(c)

@@ -3,8 +3,7 @@ r"""Independent tokens from a density: each coordinate is drawn by bisection of 
 **Algorithm.** On the sphere $z = \cos\theta$ is drawn first. Its density is the sum over l of the coefficients of m = 0
 times Legendre polynomials, with integrals $\int P_l = (P_{l+1} - P_{l-1})/(2l + 1)$. The angle is drawn next; its
 density for given z is a Fourier series, as on the circle. **Invariant.** Where a truncated density is negative the
-distribution function decreases, and bisection finds one of the angles with the given value: all but a few tokens avoid
-such a region.
+distribution function decreases, and bisection finds one of the angles with the given value: few tokens are drawn there.
 """
 
 import equinox as eqx

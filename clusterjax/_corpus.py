@@ -30,7 +30,7 @@ _COLUMNS = ("text", "prefix", "review")
 
 
 def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES, most_texts: int = 10_000) -> list[str]:
-    """The texts of some files, in the order of the files.
+    """The texts of some files, one after the other.
 
     **Arguments:**
 

@@ -1,4 +1,4 @@
-"""Pictures, by matplotlib; every function takes an Axes, or makes one, and returns it."""
+"""Pictures with matplotlib; every function draws on a given Axes, or on a new one, and returns the Axes."""
 
 from typing import TYPE_CHECKING
 

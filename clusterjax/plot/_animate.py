@@ -1,4 +1,4 @@
-"""A run as a moving picture."""
+"""Animations of runs."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -50,37 +50,37 @@ def animate(
     space: AbstractSpace = Sphere(),
     limit: Limit | None = None,
 ) -> FuncAnimation:
-    """The tokens moving on the circle, the sphere, in the plane or in space, the time above them; written as a GIF or
-    MP4 if a path is given.
+    """Animate tokens on the circle, on the sphere, in the plane or in space, with the time as title; write a GIF or MP4
+    if a path is given.
 
-    What does not move is drawn once and kept, a GIF has one small palette for all its frames, and the file is written
-    under another name until it is whole. An MP4 needs ffmpeg, and is the same bytes for the same run and ffmpeg.
+    Artists that do not move are created once, a GIF has one small palette for all frames, and the file is written
+    atomically. An MP4 needs ffmpeg; its bytes depend on the run and the version of ffmpeg only.
 
     **Arguments:**
 
     - `trajectory`: Anything with `.ts` (times,) and `.xs` (times, n, d), or tokens (times, n, d), where d is 2 or 3.
-    - `path`: Where to write, ending in `.gif` or, where ffmpeg is installed, in `.mp4`; None writes nothing. The
-        animation that is returned can write other formats, with its own `save`.
-    - `ts`: The save times (times,), where `trajectory` is an array; None counts the frames from 0.
-    - `frames`: How many frames, evenly spaced in time, each the nearest saved one; None shows every saved one.
-    - `fps`: Frames a second.
-    - `dpi`, `inches`: Pixels an inch, and the side of the square picture.
-    - `trail`: Whether the path of the highlighted token up to then is drawn too.
-    - `turn`: How far the sphere, or the box, turns from the first frame to the last, in degrees.
+    - `path`: The file, ending in `.gif` or, if ffmpeg is installed, in `.mp4`; None writes no file. The method `save`
+        of the returned animation can write other formats.
+    - `ts`: The save times (times,) if `trajectory` is an array; None counts the frames from 0.
+    - `frames`: The number of frames at evenly spaced times, each the nearest saved frame; None shows all saved frames.
+    - `fps`: The number of frames per second.
+    - `dpi`, `inches`: The number of pixels per inch, and the side of the square picture in inches.
+    - `trail`: True also draws the path of the highlighted token up to the time of the frame.
+    - `turn`: The angle by which the sphere or the box turns from the first frame to the last, in degrees.
     - `labels`, `colours`, `highlight`, `arrows`, `view`, `counts_from`, `size`: As for `circle` and `sphere`.
-    - `symbol`: What the title calls time, for instance "layer".
-    - `space`: Where the tokens live: with `Euclidean()` they are drawn in the plane or in a box, with ticks.
-    - `limit`: The shape that is drawn behind the tokens: what `limit_shape` gives, or lines, each (points, d).
-    - `progress`: Called with the number of frames done and of all frames, as the file is written.
+    - `symbol`: The name of the time in the title, for example "layer".
+    - `space`: The space of the tokens; with `Euclidean()` tokens are drawn in the plane or in a box, with ticks.
+    - `limit`: The shape behind the tokens: the result of `limit_shape`, or lines, each (points, d).
+    - `progress`: A function that is called with the number of written frames and of all frames.
 
     **Returns:**
 
-    The animation; keep it for as long as it is shown.
+    The animation; keep a reference to the animation as long as it is shown.
 
     **Raises:**
 
-    - `ValueError` if the dimension is not 2 or 3, or if an argument does not fit it or cannot be written to; also for
-        an MP4 where there is no ffmpeg, or none that writes H.264.
+    - `ValueError` if the dimension is not 2 or 3, an argument does not match the tokens, the file cannot be written,
+        or, for an MP4, ffmpeg is missing or cannot write H.264.
     """
     run = frames_of(trajectory, ts)
     eye = view_of(run.xs, view, "trajectory", space)
@@ -89,7 +89,7 @@ def animate(
     if trail and highlight is None:
         raise refusal("trail", "be False without a highlight", "it is True", "say whose trail it is, with highlight=0")
     chosen = _evenly(run.ts, frames)
-    # Before the first frame is drawn: a bad one in the middle would leave half an animation.
+    # All frames are checked before the first is drawn, so that a bad frame leaves no partial animation.
     xs = {k: scaled(run.xs[k], eye, f"trajectory.xs[{k}]") for k in chosen}
     names = time_labels(run.ts[chosen], symbol, digits_between(run.ts[chosen]))
     figure, ax, title = _stage(inches, dpi, token_legend(highlight, labels, colours))
@@ -100,7 +100,7 @@ def animate(
 
     def show(frame: int) -> list[Any]:
         k = chosen[frame]
-        # A view of its own for each frame where the sphere turns; else that of the scene stays.
+        # Each frame has a separate view if the sphere turns; otherwise the view of the scene stays.
         turned: AbstractView | None = None
         if eye.d == 3 and turn and len(chosen) > 1:
             turned = eye.turned(turn * frame / (len(chosen) - 1))
@@ -109,12 +109,12 @@ def animate(
         return [scene.tokens, scene.trail, title]
 
     show(0)
-    # `cache_frame_data` would keep what `show` returns of each frame, which nothing reads.
+    # `cache_frame_data` would store the unused results of `show`.
     made = partial(FuncAnimation, figure, show, frames=len(chosen), interval=1000 / fps, cache_frame_data=False)
     if path is None:
         return made()
     with whole_file(Path(path)) as draft:
-        # The palette is that of three frames: the first, the middle and the last have all the colours of a run.
+        # The first, the middle and the last frame have all colours of a run, so they determine the palette.
         pilots = (picture(figure, dpi) for k in sorted({0, len(chosen) // 2, len(chosen) - 1}) if show(k))
         writer = film_writer(Path(path), fps, dpi, pilots, scene.palette())
         animation = made()
@@ -123,10 +123,10 @@ def animate(
 
 
 def _stage(inches: float | int, dpi: int, legend: list[Line2D]) -> tuple[Figure, Axes, Text]:
-    """A square figure whose layout never changes: the panel, the title above it and the legend below."""
+    """A square figure with a fixed layout: the panel, the title above the panel and the legend below."""
     figure = Figure(figsize=(inches, inches), dpi=dpi)
     check_pixels(figure, dpi)
-    # By hand and not by a layout engine, which would move the panel as titles change their width.
+    # A layout engine would move the panel when the width of the title changes, so positions are fixed here.
     ax = figure.add_axes((0.01, 0.085, 0.98, 0.85) if legend else (0.01, 0.03, 0.98, 0.9))
     title = figure.text(0.5, 0.965, "", ha="center", va="center")
     if legend:
@@ -135,12 +135,12 @@ def _stage(inches: float | int, dpi: int, legend: list[Line2D]) -> tuple[Figure,
 
 
 def _evenly(ts: np.ndarray, frames: int | None) -> list[int]:
-    """The saved frames nearest to evenly spaced times."""
+    """The numbers of the saved frames nearest to evenly spaced times."""
     if frames is None:
         return list(range(len(ts)))
     return [int(np.argmin(np.abs(ts - t))) for t in np.linspace(ts[0], ts[-1], frames)]
 
 
 def _counting(progress: Callable[[int, int], Any] | None) -> Callable[[int, int], Any] | None:
-    """Matplotlib counts the frames from 0 as it begins them; we count those that are done."""
+    """The callback for matplotlib, which counts started frames from 0; `progress` counts finished frames."""
     return None if progress is None else lambda frame, of: progress(frame + 1, of)

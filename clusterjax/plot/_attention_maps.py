@@ -1,4 +1,4 @@
-"""Attention matrices along time, as a row of heat maps."""
+"""Attention matrices at several times, as a row of heat maps."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def attention_maps(
     label: str = "weight",
     panel: float | int = 1.3,
 ) -> np.ndarray:
-    """Attention matrices at a few times, titled "t = 3", in the same colours: row i attends to column j.
+    """Draw attention matrices at a few times on one colour scale, titled "t = 3"; row i attends to column j.
 
     !!! example
 
@@ -39,14 +39,14 @@ def attention_maps(
 
     **Arguments:**
 
-    - `weights`: (times, n, n), such as `attention.weights(x)` gives at each time.
+    - `weights`: The attention weights, (times, n, n), such as `attention.weights(x)` at each time.
     - `ts`: The times (times,); None counts the matrices from 0.
-    - `times`: The times to show (panels,), each the nearest of `ts`; None shows four, evenly spaced.
-    - `axes`: One Axes for each time; None makes a row of them.
-    - `limits`: The lowest and the highest value of the colours; None is 0 and 1.
-    - `symbol`: What the titles call time, for instance "layer".
-    - `label`: What the colours are called.
-    - `panel`: The width of a panel in inches, where `axes` is None.
+    - `times`: The times to show (panels,), each replaced by the nearest of `ts`; None shows four evenly spaced times.
+    - `axes`: One Axes for each time; None makes a row of Axes.
+    - `limits`: The lowest and the highest value of the colour scale; None is 0 and 1.
+    - `symbol`: The name of the time in the titles, for example "layer".
+    - `label`: The label of the colour bar.
+    - `panel`: The width of a panel in inches if `axes` is None.
 
     **Returns:**
 
@@ -54,7 +54,7 @@ def attention_maps(
 
     **Raises:**
 
-    - `ValueError` if `weights` is not (times, n, n), or if times do not fit it.
+    - `ValueError` if `weights` is not (times, n, n), or if times do not match `weights`.
     """
     matrices = real_array(weights, "weights")
     if matrices.ndim != 3 or 0 in matrices.shape or matrices.shape[1] != matrices.shape[2]:

@@ -1,4 +1,4 @@
-"""Tokens of R^2 and R^3."""
+"""Pictures of tokens of R^2 and R^3."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def cloud(
     counts_from: int | None = 5,
     size: float | int = 1.0,
 ) -> Axes:
-    """Tokens of R^2 in the plane, or of R^3 in a box, with ticks, over the shape that they come to.
+    """Draw tokens of R^2 in the plane, or tokens of R^3 in a box, with ticks, in front of their limit shape.
 
     !!! example
 
@@ -44,21 +44,21 @@ def cloud(
 
     **Arguments:**
 
-    - `x`: Tokens (n, d), d of 2 or 3.
-    - `ax`: Where to draw, a plain Axes; None makes a figure 6 cm wide.
-    - `limit`: The shape behind the tokens: what `limit_shape` gives, or lines, each (points, d).
-    - `reach`: The picture goes from -`reach` to `reach`; None leaves room about the tokens.
-    - `labels`, `colours`, `highlight`, `arrows`, `counts_from`, `size`: As for `circle`; arrows begin in the middle.
+    - `x`: Tokens (n, d) with d = 2 or 3.
+    - `ax`: The plain Axes to draw on; None makes a figure of width 6 cm.
+    - `limit`: The shape behind the tokens: the result of `limit_shape`, or lines, each (points, d).
+    - `reach`: The picture shows coordinates from -`reach` to `reach`; None leaves a margin around the tokens.
+    - `labels`, `colours`, `highlight`, `arrows`, `counts_from`, `size`: As for `circle`; arrows start in the middle.
     - `trail`: The path (times, d) of one token.
-    - `view`: Elevation and azimuth of the eye in degrees, of tokens of R^3.
+    - `view`: The elevation and azimuth of the eye in degrees, for tokens of R^3.
 
     **Returns:**
 
-    The Axes; its coordinates are not those of the tokens, which the ticks give.
+    The Axes, whose coordinates differ from those of the tokens, which the ticks show.
 
     **Raises:**
 
-    - `ValueError` if `x` is not (n, 2) or (n, 3), or if another argument does not fit it.
+    - `ValueError` if `x` is not (n, 2) or (n, 3), or another argument does not match `x`.
     """
     tokens = real_array(x, "x")
     if tokens.ndim != 2 or len(tokens) < 1:

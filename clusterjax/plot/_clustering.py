@@ -17,7 +17,7 @@ from ._maps import phase_diagram
 
 @runtime_checkable
 class DatasetLike(Protocol):
-    """What is read of an `xarray.Dataset`, which need not be installed to draw other pictures."""
+    """The used interface of an `xarray.Dataset`; the protocol avoids the import of xarray."""
 
     @property
     def coords(self) -> Mapping[Any, Any]: ...
@@ -47,24 +47,24 @@ def clustering_diagram(
     limits: Numbers | None = None,
     title: str | None = None,
 ) -> Axes:
-    r"""What `clusterjax.sweep.phase_diagram` returns as colours, time to the right and beta upwards.
+    r"""Draw the result of `clusterjax.sweep.phase_diagram` as colours, with time to the right and beta upwards.
 
-    Drawn over it is when n orthogonal tokens, which tokens of $d \to \infty$ are, have all cosines $1 - \delta$; for
-    softmax attention also its limit $e^\beta/(2\beta)$ for large $\beta$. With a causal mask there is no such moment:
-    drawn is when a tenth, half and nine tenths of their pairs are so close, see `orthogonal_time`. Of other masks, of
-    random V and of random Q^T K there is no curve.
+    A curve shows the time at which all cosines of n initially orthogonal tokens, the limit of random tokens for $d \to
+    \infty$, are $1 - \delta$; for softmax attention a second curve shows the asymptote $e^\beta/(2\beta)$ for large
+    $\beta$. A causal mask has no such common time, and three curves show the times at which a tenth, half and nine
+    tenths of the pairs are this close, see `orthogonal_time`. Other masks, random V and random Q^T K have no curve.
 
     **Arguments:**
 
     - `dataset`: An `xarray.Dataset` over `beta` and `t`.
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `statistic`: Which of its variables.
-    - `n`, `unnormalised`: The number of tokens and the kind of attention, for the curves; None takes those of the
-        attributes of `dataset`.
-    - `delta`: Of the curve; None draws none.
-    - `asymptote`: Whether its limit is drawn too.
-    - `contour`, `limits`, `title`: As for `phase_diagram`; the limits of a share are 0 and 1.
-    - `log_x`: Whether time is logarithmic; time zero is left out then.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `statistic`: The name of the variable of `dataset` to draw.
+    - `n`, `unnormalised`: The number of tokens and the kind of attention for the curves; None uses the attributes of
+        `dataset`.
+    - `delta`: The parameter $\delta$ of the curves; None draws no curve.
+    - `asymptote`: True also draws the asymptote.
+    - `contour`, `limits`, `title`: As for `phase_diagram`; the default limits of close pairs are 0 and 1.
+    - `log_x`: True draws time on a logarithmic axis, without time zero.
 
     **Returns:**
 
@@ -72,7 +72,7 @@ def clustering_diagram(
 
     **Raises:**
 
-    - `ValueError` if `dataset` is no phase diagram, has no such statistic, or does not say its number of tokens.
+    - `ValueError` if `dataset` is not a phase diagram, or has no such statistic or no number of tokens.
 
     ??? cite "Source"
 
@@ -85,7 +85,6 @@ def clustering_diagram(
         known = sorted(name for name in dataset if set(dataset[name].dims) == {"beta", "t"})
         raise ValueError(f"statistic must be one of {known}, but it is {statistic!r}; choose one of them.")
     kept = dataset[statistic].transpose("beta", "t").sortby("beta")
-    # A logarithmic axis has no place for t = 0.
     kept = kept.isel(t=np.asarray(kept.t) > 0) if log_x else kept
     tokens: Any = dataset.attrs.get("n") if n is None else n
     if delta is not None and tokens is None:
@@ -112,29 +111,29 @@ def clustering_diagram(
 def _curves(
     betas: np.ndarray, n: int, unnormalised: bool, delta: float, asymptote: bool
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The curves by what they are called, a little beyond the diagram."""
+    """The curves by name, extended slightly beyond the diagram."""
     margin = 0.05 * (np.ptp(betas) + 1)
     beta = np.linspace(max(betas[0] - margin, 0), betas[-1] + margin, 400)
-    # Times beyond any diagram are not drawn, and would overflow.
+    # Times beyond any diagram would overflow, so the logarithm is bounded.
     late = np.minimum(np.asarray(equiangular_time(1 - delta, beta, n, unnormalised=unnormalised, log=True)), 80.0)
     curves = {r"theory, $d \to \infty$": (np.exp(late), beta)}
     if asymptote and not unnormalised:
-        # e^beta / (2 beta) is an asymptote for large beta; below 1 it turns upwards again and says nothing.
+        # The asymptote e^beta / (2 beta) is meaningless for beta < 1, where it increases again as beta decreases.
         beyond = beta[beta >= 1]
         if beyond.size:
             curves[r"$e^\beta / 2\beta$"] = np.exp(np.minimum(beyond, 80.0)) / (2 * beyond), beyond
     return curves
 
 
-# The shares of all pairs for which a curve is drawn over a causal diagram, and at so many betas.
+# The fractions of pairs whose curves are drawn over a causal diagram, and the number of betas of each curve.
 _SHARES, _BETAS = (0.1, 0.5, 0.9), 25
 
 
 def _causal_curves(
     betas: np.ndarray, times: np.ndarray, n: int, unnormalised: bool, delta: float
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """When so many pairs are close, by what they are called; what is beyond the diagram is not computed."""
-    # Larger betas and numbers of tokens take minutes.
+    """The times at which a fraction of the pairs is close, by name; times beyond the diagram are not computed."""
+    # Larger betas and larger numbers of tokens would take minutes.
     kept = np.linspace(betas[0], min(betas[-1], MOST_BETA), _BETAS)
     if n > MOST_TOKENS or betas[0] > MOST_BETA:
         return {}
@@ -144,7 +143,7 @@ def _causal_curves(
             np.array(_SHARES), float(beta), n, 1 - delta, mask=CausalMask(), unnormalised=unnormalised
         )
         found.append(late)
-        # With softmax attention a larger beta is slower.
+        # With softmax attention the times increase with beta.
         if not unnormalised and late[0] > times[-1]:
             break
     found = np.stack(found)

@@ -1,4 +1,4 @@
-"""A colour for each token, and the legend that names the one which is followed."""
+"""The colours of tokens, and the legend for a highlighted token."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -23,9 +23,9 @@ _BESIDE_RED = tuple(colour for colour in OKABE_ITO if colour not in (VERMILION, 
 
 
 def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) -> np.ndarray:
-    """A colour for each token, (n, 4), from cluster labels (n,), or from one colour, n colours or n numbers.
+    """The colour of each token, (n, 4), from cluster labels (n,), one colour, n colours or n numbers.
 
-    Up to six labels take a colour each from Okabe and Ito, more are spread over viridis; negative labels are grey.
+    Up to six labels have colours of Okabe and Ito, more labels have colours of viridis, and negative labels are grey.
     """
     if labels is not None and colours is not None:
         raise ValueError("colours must be None where labels are given, but both say how tokens are coloured; pass one.")
@@ -33,7 +33,7 @@ def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) ->
         return _label_colours(n, np.asarray(labels))
     if colours is None or isinstance(colours, str):
         return np.tile(to_rgba(BLUE if colours is None else colours), (n, 1))
-    # Numbers are coloured by viridis from the least to the largest; strings and RGB tuples are colours.
+    # Numbers are mapped to viridis; strings and RGB tuples are colours.
     if np.ndim(colours) == 1 and np.asarray(colours).dtype.kind in "iufb":
         rgba = np.asarray(colormaps["viridis"](Normalize()(real_array(colours, "colours"))))
     else:
@@ -51,29 +51,29 @@ def _label_colours(n: int, labels: np.ndarray) -> np.ndarray:
             f"labels must be {n} integers, one per token, but are of shape {labels.shape} and dtype {labels.dtype}; "
             "pass what clusterjax.cluster_labels gives."
         )
-    # All negative labels are one name, first in the order: ranks of the others count from 0 after the shift below.
+    # All negative labels count as one, which sorts first; after the shift, the ranks of the others start at 0.
     names, ranks = np.unique(np.where(labels < 0, -1, labels), return_inverse=True)
     ranks = ranks - int(names[0] < 0)
     most = int(ranks.max()) + 1
-    # Without vermilion and black, which are too near to the red of the followed token and to outlines.
+    # Vermilion and black are excluded: they resemble the red of the highlighted token and the outlines.
     palette = to_rgba_array(_BESIDE_RED) if most <= len(_BESIDE_RED) else colormaps["viridis"](np.linspace(0, 1, most))
     return np.where(ranks[:, None] < 0, to_rgba(GREY), palette[ranks])
 
 
 def pale(rgba: Any, share: float | np.ndarray) -> np.ndarray:
-    """Colours mixed with white, opaque: many of them on one spot are as pale as one, which a translucent one is not."""
+    """Opaque colours mixed with white, which do not darken where markers overlap, unlike translucent colours."""
     rgba = np.array(rgba, dtype=np.float64)
     rgba[..., :3] = 1.0 - share * (1.0 - rgba[..., :3])
     return rgba
 
 
 def shade(rgba: Any, light: float = 0.72) -> np.ndarray:
-    """Colours a little darker, for the rims of markers: rims in white would whiten the place where many tokens meet."""
+    """Slightly darker colours, for the rims of markers; white rims would whiten a spot with many tokens."""
     return np.array(rgba, dtype=np.float64) * [light, light, light, 1.0]
 
 
 def token_legend(highlight: int | None, labels: Any = None, colours: Any = None) -> list[Line2D]:
-    """What the legend names: nothing if no token is followed, else that one, and the others if they have one colour."""
+    """The entries of the legend: the highlighted token, if there is one, and the others if they share one colour."""
     if highlight is None:
         return []
     shown: list[tuple[Any, Any, float, str]] = [

@@ -1,4 +1,4 @@
-"""The curves of a training: loss and accuracy over its steps, in training and on what was held out."""
+"""The curves of a training: loss and accuracy against the step, on training and held-out data."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from ._style import BLUE, GREY, INK, ORANGE, VERMILION, style
 
 
 _WIDTH, _HEIGHT = 6.9, 2.6  # inches: both columns of a paper
-_FEW = 30  # so many points are marked one by one
+_FEW = 30  # fewer points also have markers
 _KINDS = (("", "training", BLUE), ("held-out ", "held out", ORANGE), ("validation ", "validation", ORANGE))
 
 
@@ -24,19 +24,19 @@ def training_curves(
     levels: Mapping[str, float] | None = None,
     marks: Mapping[str, Sequence[int | float]] | None = None,
 ) -> Figure:
-    """Loss and accuracy, of each kind that the history has.
+    """Draw the losses and accuracies that the history contains.
 
     **Arguments:**
 
-    - `history`: The numbers of each checkpoint: `loss` and `accuracy`, and those with `held-out` or `validation`
-        before them.
-    - `at`: The step of each.
+    - `history`: The numbers of each checkpoint: `loss` and `accuracy`, each also with the prefix `held-out` or
+        `validation`.
+    - `at`: The step of each checkpoint.
 
     **Other arguments:**
 
-    - `xlabel`: What the steps are.
-    - `levels`: Losses of simpler models, by what they are called.
-    - `marks`: Steps at which something changed, by what that is; of two kinds at most.
+    - `xlabel`: The label of the axis of steps.
+    - `levels`: The losses of simpler models, by name.
+    - `marks`: The steps of events by the name of the event, for at most two events.
 
     **Returns:**
 
@@ -49,7 +49,7 @@ def training_curves(
     lowest = min((levels or {}).values(), default=0.0)
     for words, level in (levels or {}).items():
         loss.axhline(level, color=GREY, linestyle="--", linewidth=0.9, zorder=1)
-        # The words on the lowest line stand below it: two lines may lie close to one another.
+        # The label of the lowest line is below the line, since two lines may be close.
         side = "top" if level == lowest and len(levels or {}) > 1 else "bottom"
         at_right = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": side}
         loss.annotate(words, (1, level), fontsize=6, color=INK, **at_right)
@@ -58,7 +58,7 @@ def training_curves(
             for ax in (loss, accuracy):
                 ax.axvline(place, color=colour, linestyle=line, linewidth=0.9, zorder=1, label=words if k == 0 else "")
     _, names = loss.get_legend_handles_labels()
-    # Both panels show the same lines: one legend, above.
+    # Both panels have equal legends, so one legend above both suffices.
     figure.legend(*loss.get_legend_handles_labels(), loc="outside upper center", ncols=max(1, len(names)))
     return figure
 

@@ -1,4 +1,4 @@
-"""What is drawn, as NumPy arrays: checked at the door, with what came after an event dropped."""
+"""Conversion of the data of pictures to checked NumPy arrays, without frames after an event."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -22,7 +22,7 @@ class Outlined(Protocol):
     """Anything that can be drawn as lines, such as the shape that `limit_shape` gives."""
 
     def outline(self, reach: float) -> Sequence[Any]:
-        """Lines, each (points, d); what is unbounded goes on for `reach`."""
+        """The lines of the shape, each (points, d); unbounded lines have the length `reach`."""
         ...
 
 
@@ -31,26 +31,26 @@ Limit: TypeAlias = Outlined | Sequence[Any]
 
 
 class Frames(NamedTuple):
-    """Save times and tokens that may be drawn; `stopped` says that frames without a finite token were dropped."""
+    """Save times and tokens to draw; `stopped` is True if frames without a finite token were dropped."""
 
     ts: np.ndarray
     xs: np.ndarray
     stopped: bool
 
 
-LARGEST = 1e100  # of a number that is drawn: squares of larger ones, and ranges of them, overflow
+LARGEST = 1e100  # the largest number in a picture: squares and ranges of larger numbers overflow
 
 
 def real_array(value: Any, name: str, *, finite: bool = False) -> np.ndarray:
-    """`value` as a float64 array; complex numbers and words are met with a sentence."""
+    """Return `value` as a float64 array; raise a `ValueError` for complex numbers and words."""
     array = check_host_array(value, name, finite=finite).astype(np.float64)
     check_size(array, name)
     return array
 
 
 def check_size(array: np.ndarray, name: str) -> None:
-    """Raise a ValueError if a finite number is too large to be drawn."""
-    # What is not finite is left out of a picture and may stay.
+    """Raise a `ValueError` if a finite number is too large to be drawn."""
+    # Numbers that are not finite are not drawn, so they are allowed.
     beyond = np.isfinite(array) & (np.abs(array) > LARGEST)
     if beyond.any():
         rule, problem = f"be numbers of at most {LARGEST:.0e} in size", f"one is {array[beyond].flat[0]:.3g}"
@@ -58,7 +58,7 @@ def check_size(array: np.ndarray, name: str) -> None:
 
 
 def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None = None) -> np.ndarray:
-    """`x` as an (n, d) array of unit vectors; rows that are not finite are kept, and must be skipped by the caller."""
+    """Return `x` as an (n, d) array of unit vectors; rows that are not finite are kept for the caller to skip."""
     x = real_array(x, name)
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] != d:
         remedy = f"pass one unit vector per row, shape (n, {d})"
@@ -66,7 +66,7 @@ def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None 
             remedy += f", or draw it with {other}"
         raise ValueError(f"{name} must have the shape (n, {d}) with n >= 1, but its shape is {x.shape}; {remedy}.")
     norms = np.linalg.norm(x, axis=1)
-    # A hundredth is more than any solver leaves and less than an eye sees.
+    # A tolerance of 0.01 is larger than the error of any solver and invisible in a picture.
     off = np.flatnonzero(np.isfinite(norms) & (np.abs(norms - 1.0) > 1e-2))
     if off.size:
         raise ValueError(
@@ -77,9 +77,9 @@ def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None 
 
 
 def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -> Frames:
-    """The frames of a trajectory, or of tokens (T, n, d) at the times `ts`, that hold at least one finite token."""
+    """The frames with at least one finite token of a trajectory, or of tokens (T, n, d) at the times `ts`."""
     xs, name, when = trajectory, "trajectory", "ts"
-    # A class with these attributes satisfies the protocol as well, and is no run.
+    # A class with these attributes also satisfies the protocol, but is not a run.
     if isinstance(trajectory, TrajectoryLike) and not isinstance(trajectory, type):
         xs, name = trajectory.xs, "trajectory.xs"
         ts, when = (trajectory.ts, "trajectory.ts") if ts is None else (ts, when)
@@ -98,8 +98,8 @@ def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -
             f"{when} must hold one time for each of the {len(xs)} frames, but its shape is {ts.shape}; "
             "pass the save times, shape (times,)."
         )
-    # After an event a run is NaN to its end: frames without any finite token are dropped, and tokens that are not
-    # finite stay in the others.
+    # After an event all tokens of a run are NaN. Frames without any finite token are dropped; other frames keep their
+    # tokens that are not finite.
     there = np.any(np.isfinite(xs).all(axis=2), axis=1)
     if np.any(there & ~np.isfinite(ts)):
         k = int(np.flatnonzero(there & ~np.isfinite(ts))[0])
@@ -115,22 +115,22 @@ def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -
 
 
 def check_token_index(index: int | None, n: int, name: str = "highlight") -> None:
-    """Whether `index` is None or one of the `n` tokens, counted from 0."""
+    """Raise a `ValueError` if `index` is neither None nor the index of one of `n` tokens."""
     if index is not None:
         check_integer(index, name, least=0, most=n - 1, remedy="pass a token of those, or None")
 
 
 def time_labels(ts: np.ndarray, symbol: str, digits: int | None = None) -> list[str]:
-    """`t = 3` for each time: as short as it can be, or all with as many digits as tell neighbours apart."""
+    """A label such as `t = 3` for each time, as short as possible, or with `digits` digits after the point."""
     if digits is None:
         return [f"{symbol} = {t:.4g}" for t in ts]
     return [f"{symbol} = {t:.{digits}f}" for t in ts]
 
 
 def digits_between(ts: np.ndarray) -> int:
-    """How many digits after the point show times to a twentieth of the least gap between them; at most four."""
+    """The number of digits after the point, at most four, that shows times to a twentieth of their smallest gap."""
     ts = np.unique(ts)
-    # A twentieth of the least gap: titles of neighbouring frames never show the same time.
+    # With this tolerance titles of neighbouring frames never show equal times.
     slack = 0.05 * (np.min(np.diff(ts)) if len(ts) > 1 else abs(ts[0]))
     for digits in range(4):
         if np.max(np.abs(ts - np.round(ts, digits))) <= slack:

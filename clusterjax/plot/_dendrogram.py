@@ -1,4 +1,4 @@
-"""The tree of mergers: one line for each token, joined where clusters merge, against the logarithm of time."""
+"""Dendrograms of mergers: one line for each token against the logarithm of time, joined at mergers of clusters."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ from ._style import INK, new_axes
 
 @runtime_checkable
 class MergeTreeLike(Protocol):
-    """Anything with the `times` and `pairs` of mergers among `num_tokens` tokens, and their end `t_end`."""
+    """Any object with the `times` and `pairs` of mergers among `num_tokens` tokens, and the final time `t_end`."""
 
     times: Any
     pairs: Any
@@ -37,18 +37,18 @@ def dendrogram(
     ylabel: str = "token",
     title: str | None = None,
 ) -> Axes:
-    """Which tokens merge with which, and when: time to the right, on a logarithmic axis.
+    """Draw the mergers of tokens as a tree, with time to the right on a logarithmic axis.
 
-    Tokens are ordered so that no two lines cross. What merges at time 0 does so at the left edge; what is left at the
-    end goes on to the right edge.
+    Tokens are ordered so that no two lines cross. Mergers at time 0 are at the left edge, and the lines of the final
+    clusters continue to the right edge.
 
     **Arguments:**
 
-    - `tree`: What `coarsen` returns.
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `colour`: Of the lines.
-    - `xlabel`, `ylabel`: What the axes are called.
-    - `title`: Above the picture.
+    - `tree`: The result of `coarsen`.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `colour`: The colour of the lines.
+    - `xlabel`, `ylabel`: The labels of the axes.
+    - `title`: The title above the picture.
 
     **Returns:**
 
@@ -56,14 +56,14 @@ def dendrogram(
 
     **Raises:**
 
-    - `ValueError` if `tree` is no tree of mergers.
+    - `ValueError` if `tree` is not a tree of mergers.
     """
     times, pairs = np.asarray(tree.times, float), np.asarray(tree.pairs, int)
     n = int(tree.num_tokens)
     if times.ndim != 1 or pairs.shape != (len(times), 2) or np.any(pairs < 0) or np.any(pairs >= n):
         raise refusal("tree", "hold a pair of tokens for each time", "it does not", "pass what coarsen returns")
     first, last = _range(times, float(tree.t_end))
-    # The members of each component, from one edge to the other.
+    # The members of each component, in the order of the picture.
     members = {token: [token] for token in range(n)}
     for a, b in pairs:
         members[int(a)] += members.pop(int(b))
@@ -94,7 +94,7 @@ def dendrogram(
 
 
 def _range(times: np.ndarray, t_end: float) -> tuple[float, float]:
-    """The two ends of the axis of time: somewhat more than there is to see."""
+    """The two ends of the axis of time, with a margin around the times of mergers."""
     later = times[times > 0]
     if not later.size:
         return min(1.0, t_end) / 10, t_end if t_end < 1e3 else 10.0

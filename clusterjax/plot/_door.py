@@ -1,10 +1,9 @@
-"""The entrance of every picture: its arguments are checked by their names, and then it is drawn in the style of the
-package.
+"""The decorator of every picture: it checks arguments by their names, and then draws in the style of the package.
 
-`door` reads the signature once, finds a check for each parameter by its name in `CHECKS` (the decorator's own come
-first), and skips None where the annotation allows it. A check takes a value and a name, and returns what the picture
-works with or raises a ValueError of one sentence. What depends on another argument, such as one name for each of n
-tokens, is checked by the picture itself.
+`door` reads the signature once and finds a check for each parameter by its name, first in the arguments of `door` and
+then in `CHECKS`; None is accepted if the annotation allows None. A check takes a value and a name, and returns the
+value for the picture or raises a `ValueError` of one sentence. The picture itself checks arguments that depend on each
+other, such as one name for each of n tokens.
 """
 
 import functools
@@ -46,27 +45,27 @@ Check = Callable[[Any, str], Any]
 
 _LINES = ("-", "--", "-.", ":", "solid", "dashed", "dashdot", "dotted", "None", " ", "")
 _AN_AXES = "a plain Axes of matplotlib"
-MOST_SEVERAL = 1000  # panels and lines: more are no picture
+MOST_SEVERAL = 1000  # the largest number of panels and lines
 
 
 def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Check the arguments of a picture by their names, `checks` first, and draw it in the style of this library."""
+    """Check the arguments of a picture by their names, `checks` first, and draw in the style of this library."""
 
     def wrap(function: Callable[_P, _R]) -> Callable[_P, _R]:
         signature = inspect.signature(function)
-        # Here and not in `drawn`, which runs at every call.
+        # The checks are found here and not in `drawn`, which runs at every call.
         known = {name: (CHECKS | checks).get(name) for name in signature.parameters}
         optional = {name for name, one in signature.parameters.items() if type(None) in get_args(one.annotation)}
 
         @functools.wraps(function)
         def drawn(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            # Only what was given is checked: defaults are of the package, and some need the class that they stand for.
+            # Only given arguments are checked, since defaults are valid.
             bound = signature.bind(*args, **kwargs)
             for name, value in bound.arguments.items():
                 check = known[name]
                 if check is not None and not (value is None and name in optional):
                     bound.arguments[name] = check(value, name)
-            # The settings of matplotlib are read as artists are made, not as they are drawn.
+            # matplotlib reads its settings when artists are created, not when they are drawn.
             with style():
                 return function(*bound.args, **bound.kwargs)
 
@@ -76,22 +75,22 @@ def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
 
 def numbers(value: Any, name: str) -> np.ndarray:
-    """Real numbers, of which some may be NaN or infinite."""
+    """Check for real numbers, of which some may be NaN or infinite."""
     return real_array(value, name)
 
 
 def finite(value: Any, name: str) -> np.ndarray:
-    """Real numbers, all of them finite."""
+    """Check for finite real numbers."""
     return real_array(value, name, finite=True)
 
 
 def row(value: Any, name: str) -> np.ndarray:
-    """Finite numbers in a row, at least one."""
+    """Check for a vector of at least one finite number."""
     return real_array(check_host_array(value, name, shape=("times",)), name)
 
 
 def several(value: Any, name: str) -> np.ndarray:
-    """A number, or some in a row."""
+    """Check for a number or a vector of numbers."""
     array = as_numbers(value, name)
     if array is None or np.ndim(array) == 0:
         return np.asarray(check_number(value, name, remedy="pass one number, or several in a row"))
@@ -102,38 +101,38 @@ def several(value: Any, name: str) -> np.ndarray:
 
 
 def one_each(entries: Sequence[Any] | np.ndarray, name: str, count: int, rule: str) -> None:
-    """Raise a ValueError unless there are `count` of them; `rule` says of what, such as "names, one for each token"."""
+    """Raise a `ValueError` if there are not `count` entries; `rule` describes entries: "names, one for each token"."""
     if len(entries) != count:
         raise refusal(name, f"be {count} {rule}", f"there are {len(entries)}", "pass as many")
 
 
 def words(value: Any, name: str) -> list[str]:
-    """A sequence of strings, perhaps of none."""
+    """Check for a sequence of strings, possibly empty."""
     return check_sequence(value, name, str, "strings", least=0)
 
 
 def integer_from(least: int, most: int) -> Check:
-    """A check for an integer in this range."""
+    """Return a check for an integer in this range."""
     return lambda value, name: check_integer(value, name, least=least, most=most)
 
 
 def above_zero(value: Any, name: str) -> float:
-    """A factor, or a size on paper."""
+    """Check for a positive factor, or a positive size on paper."""
     return check_number(value, name, above=0, most=1000)
 
 
 def share(value: Any, name: str) -> float:
-    """A number between 0 and 1."""
+    """Check for a number between 0 and 1."""
     return check_number(value, name, above=0, below=1)
 
 
 def text(value: Any, name: str) -> str:
-    """A string, perhaps an empty one."""
+    """Check for a string, possibly empty."""
     return check_text(value, name, empty=True)
 
 
 def an_axes(value: Any, name: str) -> Axes:
-    """An Axes that is in a figure."""
+    """Check for an Axes in a figure."""
     ax = check_instance(value, name, Axes, _AN_AXES, "pass one, as Figure().add_subplot() makes")
     if ax.figure is None:
         raise refusal(name, "be in a figure", "it was removed from its own", "pass an Axes that is still in one")
@@ -141,23 +140,23 @@ def an_axes(value: Any, name: str) -> Axes:
 
 
 def many_axes(value: Any, name: str) -> np.ndarray:
-    """One Axes, or several in a sequence or an array."""
+    """Check for one Axes, or several in a sequence or an array."""
     given = value.ravel() if isinstance(value, np.ndarray) else value
     if isinstance(value, Axes):
         given = [value]
     given = check_sequence(given, name, Axes, "plain Axes of matplotlib")
     panels = [an_axes(ax, name) for ax in given]
-    # A panel that is drawn over another would be no error of matplotlib.
+    # matplotlib would silently draw two panels on one Axes.
     if len({id(ax) for ax in panels}) < len(panels):
         raise refusal(name, "be there once each", "two of them are the same", "pass as many as there are panels")
-    # np.array would ask each Axes whether it is a sequence.
+    # np.array would test whether each Axes is a sequence.
     array = np.empty(len(panels), dtype=object)
     array[:] = panels
     return array
 
 
 def colour(value: Any, name: str) -> Any:
-    """One colour."""
+    """Check for one colour."""
     check_concrete(value, name)
     if not (isinstance(value, str | tuple | list | np.ndarray) and is_color_like(value)):
         raise refusal(name, "be a colour of matplotlib", f"it is {shown(value)}", 'pass "#0072B2", for example')
@@ -165,7 +164,7 @@ def colour(value: Any, name: str) -> Any:
 
 
 def colours(value: Any, name: str) -> Any:
-    """One colour, or one colour or one number for each token."""
+    """Check for one colour, or a colour or number for each token."""
     if isinstance(value, str):
         return colour(value, name)
     array = as_numbers(value, name)
@@ -183,34 +182,34 @@ def colours(value: Any, name: str) -> Any:
 
 
 def integers(value: Any, name: str) -> np.ndarray:
-    """Integers, perhaps none."""
+    """Check for integers, possibly none."""
     return check_host_array(value, name, integers=True)
 
 
 def file(value: Any, name: str) -> Path:
-    """A name of a file."""
+    """Check for the name of a file."""
     return check_path(value, name)
 
 
 def film(value: Any, name: str) -> Path:
-    """A name of a GIF, or where there is ffmpeg of an MP4."""
+    """Check for the name of a GIF, or of an MP4 if ffmpeg is installed."""
     path = check_path(value, name)
     if path.suffix.lower() not in FILMS:
         raise refusal(name, "end in .gif or .mp4", f"it is {shown(path)}", "choose such a name")
     if path.suffix.lower() == ".mp4":
-        # Here and not as the first frame is written: the run may take minutes to draw.
+        # The check precedes the drawing, which may take minutes.
         check_ffmpeg(name, shown(path))
     return path
 
 
 def arrows(value: Any, name: str) -> Mapping[str, Any]:
-    """Directions by name."""
+    """Check for directions by name."""
     check_instance(value, name, Mapping, "a mapping of names to directions", "pass {'name': vector}")
     return {text(key, name): finite(entry, f"{name}[{key!r}]") for key, entry in value.items()}
 
 
 def curves(value: Any, name: str) -> Mapping[str, Any]:
-    """Pairs of arrays by name."""
+    """Check for pairs of arrays by name."""
     check_instance(value, name, Mapping, "a mapping of names to pairs of arrays", "pass {'name': (x, y)}")
     return {
         text(key, name): tuple(numbers(one, f"{name}[{key!r}]") for one in check_pair(entry, f"{name}[{key!r}]"))
@@ -219,7 +218,7 @@ def curves(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def check_pair(value: Any, name: str) -> list[Any]:
-    """Two things."""
+    """Check for a sequence of two parts."""
     parts = check_sequence(value, name, object, "two parts", least=2)
     if len(parts) != 2:
         raise refusal(name, "be a sequence of two parts", f"it has {len(parts)}", "pass such a pair")
@@ -227,36 +226,36 @@ def check_pair(value: Any, name: str) -> list[Any]:
 
 
 def line(value: Any, name: str) -> tuple[np.ndarray, float]:
-    """The normal and the offset of a line in the plane."""
+    """Check for the normal and the offset of a line in the plane."""
     normal, offset = check_pair(value, name)
     return check_host_array(normal, f"{name}[0]", shape=(2,)), check_number(offset, f"{name}[1]")
 
 
 def ranges(value: Any, name: str) -> Any:
-    """Two pairs of numbers."""
+    """Check for two pairs of numbers."""
     check_host_array(value, name, shape=(2, 2), remedy="pass ((left, right), (bottom, top))")
     return value
 
 
 def pair(value: Any, name: str) -> np.ndarray:
-    """Two numbers."""
+    """Check for two numbers."""
     return check_host_array(value, name, shape=(2,))
 
 
 def vocabulary(value: Any, name: str) -> Any:
-    """Strings, or a function that gives the word of an id."""
+    """Check for strings, or a function from an id to a word."""
     if callable(value) and not isinstance(value, type):
         return check_callable(value, name, "strings, or a function of an id", takes=1)
     return words(value, name)
 
 
 def counting(value: Any, name: str) -> Any:
-    """A function of how many frames are done, and of how many."""
+    """Check for a function of two counts: the finished frames and all frames."""
     return check_callable(value, name, "a function of two counts", takes=2)
 
 
 def labels(value: Any, name: str) -> np.ndarray:
-    """An integer for each token."""
+    """Check for an integer for each token."""
     return check_host_array(value, name, shape=(None,), integers=True, remedy="pass what cluster_labels gives")
 
 

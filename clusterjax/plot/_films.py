@@ -1,4 +1,4 @@
-"""Which writer makes a moving picture, by the suffix of its name."""
+"""The choice of the writer of a film by the suffix of its name."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +17,6 @@ FILMS = (".gif", ".mp4")
 def film_writer(
     path: Path, fps: int, dpi: int, pilots: Iterable[Image.Image], pinned: np.ndarray
 ) -> AbstractMovieWriter:
-    """The writer of what `path` ends in; a GIF has the palette of these pictures and of the pinned colours (k, 4)."""
-    # An MP4 has all colours: its pilots, which are generated, are never drawn.
+    """The writer for the suffix of `path`; a GIF has the palette of `pilots` and of the pinned colours (k, 4)."""
+    # An MP4 needs no palette, so the generator of pilots is never run.
     return Mp4Writer(fps, dpi) if path.suffix.lower() == ".mp4" else GifWriter(fps, dpi, palette(pilots, pinned))

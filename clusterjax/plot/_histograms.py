@@ -1,4 +1,4 @@
-"""How similar tokens are, over time or depth: panels of histograms, or one ridge for each layer."""
+"""The similarity of tokens over time or depth: panels of histograms, or one ridge for each layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ MOST_BINS, MOST_HISTOGRAMS = 10**4, 1000
 
 
 def edges_of(value: Any, name: str) -> np.ndarray:
-    """The edges (bins + 1,) of so many bins of [-1, 1], or those that are given."""
+    """Check for edges (bins + 1,), or for a number of bins of [-1, 1], whose edges are returned."""
     array = as_numbers(value, name)
     if array is None or np.ndim(array) == 0:
         remedy = "pass how many bins of [-1, 1] there are, or their edges"
@@ -34,7 +34,7 @@ def edges_of(value: Any, name: str) -> np.ndarray:
 
 
 def entries_of(value: Any, name: str) -> list[np.ndarray]:
-    """One array of samples, a matrix of cosines or counts, for each histogram."""
+    """Check for one array for each histogram: samples, a square matrix of cosines, or counts."""
     array = as_numbers(value, name)
     rule = "arrays, one for each time"
     given = check_sequence(value if array is None or np.ndim(array) == 0 else list(array), name, object, rule)
@@ -51,7 +51,7 @@ def entries_of(value: Any, name: str) -> list[np.ndarray]:
 
 
 def _densities(values: Any, bins: Numbers, counted: bool) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The edges (bins + 1,), and for each entry its density over them, (bins,), of integral 1 unless it is empty."""
+    """The edges (bins + 1,) and the density (bins,) of each entry, whose integral is 1 unless the entry is empty."""
     edges, densities = edges_of(bins, "bins"), []
     for k, entry in enumerate(values):
         counts = entry if counted else np.histogram(_samples(entry, edges), edges)[0]
@@ -61,7 +61,7 @@ def _densities(values: Any, bins: Numbers, counted: bool) -> tuple[np.ndarray, l
         if not np.all(np.isfinite(counts) & (counts >= 0)):
             bad = counts[~(np.isfinite(counts) & (counts >= 0))][0]
             raise refusal(f"values[{k}]", "be counts, finite and not negative", f"one is {bad}", "pass counts")
-        # An empty histogram stays zero in place of 0 / 0.
+        # The maximum avoids 0 / 0 for an empty histogram.
         densities.append(counts / np.maximum((counts * np.diff(edges)).sum(), np.finfo(np.float64).tiny))
     if not np.any(densities):
         remedy = "pass numbers that are not NaN, or other bins"
@@ -70,12 +70,12 @@ def _densities(values: Any, bins: Numbers, counted: bool) -> tuple[np.ndarray, l
 
 
 def _samples(entry: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """What is counted: each pair of a square matrix once, or an array as it is; rounding beyond the edges is mended."""
+    """The samples: each pair of a square matrix once, or the entries of a vector, clipped to the edges."""
     if entry.ndim == 2 and entry.shape[0] == entry.shape[1]:
-        # The upper triangle without the diagonal: each pair once, no token with itself.
+        # The upper triangle without the diagonal has each pair of different tokens once.
         entry = entry[np.triu_indices(len(entry), k=1)]
     entry = entry[np.isfinite(entry)]
-    # Cosines of float32 exceed 1 by rounding, and numpy.histogram would drop them.
+    # Cosines in float32 may exceed 1 by rounding errors, and numpy.histogram would drop them.
     slack = 1e-5 * (edges[-1] - edges[0])
     near = (entry > edges[0] - slack) & (entry < edges[-1] + slack)
     return np.clip(entry, edges[0], edges[-1])[near]
@@ -102,23 +102,23 @@ def histograms(
     xlabel: str = "cosine similarity",
     ylabel: str = "density",
 ) -> np.ndarray:
-    """One histogram of similarities for each time or layer, in panels that share both axes.
+    """Draw one histogram of similarities for each time or layer, in panels that share both axes.
 
-    Each has integral 1 over the bins, whatever the number of tokens. On a linear axis a spike above three times the
-    usual peak is cut off, because beside it the other panels would be empty, and its height is written instead.
+    Each histogram has integral 1 over the bins for any number of tokens. On a linear axis a spike above three times the
+    median peak is cut off, since the other panels would look empty, and the height of the peak is written in the panel.
 
     **Arguments:**
 
-    - `values`: For each panel the cosines (m,), or the matrix of them (n, n), of which each pair is counted once and
-        the diagonal never; values that are not finite are left out. With `counted`, the counts (bins,).
-    - `axes`: One Axes for each; None makes a grid.
+    - `values`: For each panel the cosines (m,), or a matrix of cosines (n, n), of which each pair counts once and the
+        diagonal does not count; values that are not finite are dropped. With `counted`, the counts (bins,).
+    - `axes`: One Axes for each histogram; None makes a grid.
     - `bins`: The number of bins of [-1, 1], or their edges (bins + 1,).
     - `labels`: The titles of the panels.
-    - `counted`: Whether `values` are histograms already, as `cosine_histogram` gives.
-    - `columns`: Panels in a row, where `axes` is None; None chooses at most four.
-    - `colour`: Of the bars.
-    - `log`: Whether density is drawn on a logarithmic axis.
-    - `xlabel`, `ylabel`: What the axes are called.
+    - `counted`: True if `values` are counts, as from `cosine_histogram`.
+    - `columns`: The number of panels in a row if `axes` is None; None chooses at most four.
+    - `colour`: The colour of the bars.
+    - `log`: True draws the density on a logarithmic axis.
+    - `xlabel`, `ylabel`: The labels of the axes.
 
     **Returns:**
 
@@ -126,13 +126,13 @@ def histograms(
 
     **Raises:**
 
-    - `ValueError` if there is nothing to draw, or if bins, labels, axes and values do not fit each other.
+    - `ValueError` if there is nothing to draw, or bins, labels, axes and values do not match.
     """
     edges, densities = _densities(values, bins, counted)
     titles = _check_labels(labels, len(densities))
     panels = _grid(axes, len(densities), columns)
     peaks = np.array([density.max() for density in densities])
-    # The median of the peaks, so that one spike does not decide the scale of all panels.
+    # The median of the peaks keeps one spike from determining the scale of all panels.
     top = 1.08 * min(peaks.max(), 3 * float(np.median(peaks))) or 1.0
     for ax, density, title in zip(panels, densities, titles, strict=True):
         ax.stairs(density, edges, fill=True, facecolor=colour, alpha=0.85, linewidth=0)
@@ -159,7 +159,7 @@ def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: 
         given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
         one_each(given, "axes", count, "Axes, one for each histogram")
         return given
-    # 3, 5, 6 and 9 panels fill rows of three better than rows of four.
+    # Rows of three suit 3, 5, 6 and 9 panels better than rows of four.
     columns = min(count, columns or (3 if count in (3, 5, 6, 9) else 4))
     rows = -(-count // columns)
     width = max(COLUMN, 1.15 * columns)
@@ -167,7 +167,7 @@ def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: 
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax in panels[count:]:
         ax.remove()
-    # The last panel of each column may not be in the last row; shared axes label that row alone.
+    # Shared axes label the last row only, but the last panel of a column may be in the row above.
     for ax in panels[max(0, count - columns) : count]:
         ax.xaxis.set_tick_params(labelbottom=True)
     return panels[:count]
@@ -184,44 +184,44 @@ def ridgeline(
     xlabel: str = "cosine similarity",
     ylabel: str = "layer",
 ) -> Axes:
-    """The histograms of many times or layers as ridges, the first at the top, coloured from first to last by viridis.
+    """Draw the histograms of many times or layers as ridges, the first at the top, with colours of viridis.
 
-    All ridges have one scale, by which half of them are higher than 1 in their second highest bin; what is higher than
-    1.8 is cut off flat, because the spike of tokens that coincide would make everything else invisible.
+    All ridges have one scale, such that the median height of the second highest bins is 1. Heights above 1.8 are cut
+    off, since the spike of coinciding tokens would make all other bins invisible.
 
     **Arguments:**
 
     - `values`, `bins`, `counted`: As for `histograms`.
-    - `ax`: Where to draw; None makes a figure one column wide.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
     - `labels`: The names of the ridges; None counts them from 0.
-    - `xlabel`, `ylabel`: What the axes are called.
+    - `xlabel`, `ylabel`: The labels of the axes.
 
     **Returns:**
 
-    The Axes; ridge k stands on the height -k.
+    The Axes; the base of ridge k is at height -k.
 
     **Raises:**
 
-    - `ValueError` if there is nothing to draw, or if bins, labels and values do not fit each other.
+    - `ValueError` if there is nothing to draw, or bins, labels and values do not match.
     """
     edges, densities = _densities(values, bins, counted)
     count = len(densities)
     names = _check_labels(labels, count) if labels is not None else [str(k) for k in range(count)]
     ax = new_axes(COLUMN, min(7.0, 1.0 + 0.2 * count)) if ax is None else ax
-    # The second highest bin: a spike of coinciding tokens is one bin.
+    # A spike of coinciding tokens is a single bin, so the second highest bin is used.
     usual = float(np.median([np.sort(density)[-min(2, len(density))] for density in densities]))
     scale = 1.0 / (usual or 1.0)
     colours = colormaps["viridis"](np.linspace(0, 0.92, count))
-    # Steps: each edge twice but for the ends, each height twice.
+    # The steps need each height and each inner edge twice.
     x = np.repeat(edges, 2)[1:-1]
     tops = []
     for k, density in enumerate(densities):
         y = np.repeat(np.minimum(scale * density, 1.8), 2) - k
-        # Later ridges lie before earlier ones, which stand above them.
+        # Later ridges are drawn in front of earlier ridges, which are above them.
         ax.fill_between(x, -k, y, facecolor=colours[k], alpha=0.85, linewidth=0, zorder=k + 2)
         ax.plot(x, y, color="white", linewidth=0.5, zorder=k + 2.5)
         tops.append(y.max())
-    # At most 16 names, which is what the height has room for.
+    # The height has room for at most 16 names.
     step = max(1, -(-count // 16))
     shown = list(range(0, count, step))
     ax.set(xlim=(edges[0], edges[-1]), ylim=(-count + 0.7, max(tops) + 0.15), xlabel=xlabel, ylabel=ylabel)

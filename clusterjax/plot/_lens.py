@@ -1,4 +1,4 @@
-"""The logit lens: what a language model is about to say at each level, token by token."""
+"""Pictures of the logit lens: the most likely next word at each level of a language model, for each token."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from ._maps import _colour_bar
 from ._style import COLUMN, new_axes
 
 
-WORD = 6.0  # points: the largest words in cells
+WORD = 6.0  # points: the largest font size in cells
 
 
 @door()
@@ -37,28 +37,28 @@ def logit_lens(
     tokens: Sequence[str] | None = None,
     entropy: bool = False,
 ) -> Axes:
-    r"""The likeliest next word at each level and after each token, in cells coloured by its probability.
+    r"""Draw the most likely next word at each level and after each token, with its probability as the colour.
 
-    Level 0, what enters the first layer, is at the bottom, the answer of the model at the top. Words that are too long
-    for their cells are cut, for the size that the figure has when this is called.
+    Level 0, the input of the first layer, is at the bottom, and the output of the model is at the top. Words that are
+    too long for their cells are shortened for the size of the figure at the time of the call.
 
     **Arguments:**
 
-    - `logits`: (levels, n, words), such as `LanguageModel.logit_lens` gives.
-    - `words`: The vocabulary, one string for each word, or a function that gives the word of an id.
-    - `ax`: Where to draw; None makes a figure as wide as the text needs.
-    - `tokens`: The n tokens that were read, below the columns; the words in a column follow its token. None counts them
-        from 1.
-    - `entropy`: Whether colours are the entropy of the whole distribution, $-\sum_w p_w \log_2 p_w$ in bits, in place
-        of the probability of the word; the darkest is that of all words being equally likely.
+    - `logits`: The logits (levels, n, words), as from `LanguageModel.logit_lens`.
+    - `words`: The vocabulary, one string for each id, or a function from an id to a word.
+    - `ax`: The Axes to draw on; None makes a figure of the width of the text.
+    - `tokens`: The names of the n input tokens, written below the columns; the words in a column follow its token. None
+        counts the tokens from 1.
+    - `entropy`: True colours cells by the entropy of the distribution, $-\sum_w p_w \log_2 p_w$ in bits, instead of the
+        probability of the word; the darkest colour is the entropy of equally likely words.
 
     **Returns:**
 
-    The Axes, the cell of level l and token k about (k, l). Its texts are the words.
+    The Axes, with the centre of the cell of level l and token k at (k, l). The texts of the Axes are the words.
 
     **Raises:**
 
-    - `ValueError` if `logits` is not of three dimensions or not finite, or words or names do not fit it.
+    - `ValueError` if `logits` does not have three axes or is not finite, or words or names do not match `logits`.
 
     Source: nostalgebraist, *Interpreting GPT: the logit lens* (2020).
     """
@@ -91,20 +91,20 @@ def logit_lens(
 
 
 def _values(logits: np.ndarray, entropy: bool) -> tuple[np.ndarray, float, str]:
-    """What cells are coloured by, (levels, n), what the last colour stands for, and what it is called."""
-    # Softmax without overflow: the largest logit becomes 0, so that the likeliest word has the weight 1 of `total`.
+    """The values of the cells, (levels, n), the largest value of the colour scale, and the label of the scale."""
+    # The shift avoids overflow: the largest logit becomes 0, so the probability of the most likely word is 1 / total.
     shifted = logits - logits.max(axis=2, keepdims=True)
     total = np.exp(shifted).sum(axis=2)
     if not entropy:
         return 1 / total, 1.0, "probability of the word"
-    # H = log Z - sum p s with p = e^s / Z, in nats; divided by log 2 in bits.
+    # The entropy is log Z - sum p s with p = e^s / Z, in nats; division by log 2 gives bits.
     bits = (np.log(total) - (np.exp(shifted) * shifted).sum(axis=2) / total) / np.log(2)
     return bits, max(float(np.log2(logits.shape[2])), 1e-9), "entropy (bits)"
 
 
 def _write(ax: Axes, words: list[list[str]], colours: Any) -> None:
-    """A word in each cell, black or white, none larger than its cell."""
-    # Of one cell, in points, after the layout has made room for the names below.
+    """Write a word into each cell, black or white, shortened to fit into the cell."""
+    # The size of a cell in points, after the layout has made room for the names below.
     width, height = size_of(ax) / [len(words[0]), len(words)]
     fontsize = min(WORD, 0.8 * height)
     for level, row in enumerate(words):

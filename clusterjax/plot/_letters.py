@@ -1,4 +1,4 @@
-"""Words in letters that can be drawn: vocabularies hold all scripts, and a font does not."""
+"""Conversion of words to printable letters, since vocabularies have letters of all scripts, but a font does not."""
 
 import unicodedata
 from functools import cache
@@ -11,37 +11,37 @@ _SIGNS = str.maketrans({"\n": "↵", "\r": "↵", "\t": "⇥"})
 
 
 def one_line(word: Any) -> str:
-    r"""A word on one line, in letters that the font has: a sign for what breaks a line or is not seen, and an escape,
-    such as `\u6771`, for a letter that the font lacks, that is not printed, or that is a mark without its letter.
+    r"""A word on one line: line breaks, tabs and words of blanks become visible signs, and letters that the font lacks,
+    that are not printable, or that are marks without a letter become escapes such as `\u6771`.
 
-    matplotlib draws the same empty box for each letter that the font lacks, and warns.
+    matplotlib would draw an empty box for each letter that the font lacks, and warn.
     """
     word = str(word).translate(_SIGNS)
-    # A word of blanks alone would be drawn as nothing.
+    # A word of blanks would be invisible.
     if word.isspace():
         return "␣" * len(word)
     return "".join(
-        # A blank in front of the first letter: a mark there has no letter to carry it.
+        # The word is preceded by a blank, so that a mark at its beginning has no letter before it.
         letter if _drawn(letter) and not _stray(before, letter) else _escape(letter)
         for before, letter in zip(" " + word, word, strict=False)
     )
 
 
 def seen_blanks(word: str) -> str:
-    """The word with a sign for each blank, whichever it is."""
+    """The word with a visible sign for each blank character."""
     return "".join("␣" if letter.isspace() else letter for letter in word)
 
 
 @cache
 def _drawn(letter: str) -> bool:
-    """Whether the font of this library has the letter, and it leaves ink or a blank."""
-    # Index 0 is the glyph of letters that the font lacks.
+    """True if the letter is printable and the font of this library has the letter."""
+    # Index 0 is the glyph of missing letters.
     return letter.isprintable() and get_font(findfont("DejaVu Sans")).get_char_index(ord(letter)) > 0
 
 
 def _stray(before: str, letter: str) -> bool:
-    """Whether a combining mark stands where there is no letter to carry it: it would be drawn on whatever is there."""
-    # M are the marks that combine with what is before them, L the letters.
+    """True if the letter is a combining mark without a letter before it, which would be drawn on other characters."""
+    # The categories M and L are combining marks and letters.
     return unicodedata.category(letter).startswith("M") and unicodedata.category(before)[0] not in "LM"
 
 

@@ -1,4 +1,4 @@
-"""Matrices and functions of two parameters as colours."""
+"""Heat maps of matrices and of functions of two parameters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def _colour_map(symmetric: bool) -> Any:
 
 
 def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool, name: str) -> tuple[float, float]:
-    """The values that the ends of the colour map stand for."""
+    """The values of the two ends of the colour map."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         raise refusal(name, "hold a finite number", "none of them is", "look at what it comes from")
@@ -34,10 +34,10 @@ def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool, name: s
         return float(ends[0]), float(ends[1])
     low, high = float(finite.min()), float(finite.max())
     if symmetric:
-        # Zero in the middle of the colours.
+        # Zero is in the middle of the colour map.
         high = max(abs(low), abs(high))
         low = -high
-    # A constant matrix: any range about its value.
+    # A constant matrix gets a range of length 1 around its value.
     return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 
@@ -60,16 +60,16 @@ def heatmap(
     xnames: Sequence[str] | None = None,
     ynames: Sequence[str] | None = None,
 ) -> Axes:
-    """A matrix as colours, row 0 at the top; entries that are not finite are grey.
+    """Draw a matrix as colours, with row 0 at the top; entries that are not finite are grey.
 
     **Arguments:**
 
-    - `matrix`: Numbers (rows, columns), such as attention weights, of which row i attends to column j.
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `xlabel`, `ylabel`, `label`: What the columns, the rows and the colours are called.
-    - `symmetric`: Whether colours diverge from white at zero, for correlations and other signed numbers.
-    - `limits`: The lowest and the highest value; None takes those of the matrix.
-    - `xnames`, `ynames`: A name for each column and each row, such as words; None counts them from 0.
+    - `matrix`: Numbers (rows, columns), such as attention weights, where row i attends to column j.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `xlabel`, `ylabel`, `label`: The labels of the columns, the rows and the colour bar.
+    - `symmetric`: True uses colours that diverge from white at zero, for correlations and other signed numbers.
+    - `limits`: The lowest and the highest value of the colours; None uses those of the matrix.
+    - `xnames`, `ynames`: A name for each column and each row, such as words; None counts from 0.
 
     **Returns:**
 
@@ -77,7 +77,7 @@ def heatmap(
 
     **Raises:**
 
-    - `ValueError` if `matrix` is not of two dimensions, or if names or limits do not fit it.
+    - `ValueError` if `matrix` does not have two axes, or names or limits do not match `matrix`.
     """
     values = real_array(matrix, "matrix")
     if values.ndim != 2 or values.size == 0:
@@ -87,7 +87,7 @@ def heatmap(
     rows, columns = values.shape
     low, high = _limits(values, limits, symmetric, "matrix")
     ax = new_axes(COLUMN, 2.75) if ax is None else ax
-    # Cells of very long matrices are stretched, as square ones would leave a thin line.
+    # The cells of a very elongated matrix are stretched, since square cells would give a thin line.
     square = "equal" if 0.4 < rows / columns < 2.5 else "auto"
     image = ax.imshow(
         np.ma.masked_invalid(values), cmap=_colour_map(symmetric), vmin=low, vmax=high, aspect=square,
@@ -126,22 +126,22 @@ def phase_diagram(
     limits: Numbers | None = None,
     title: str | None = None,
 ) -> Axes:
-    """A function of two parameters as colours, each cell around the point where it was computed.
+    """Draw a function of two parameters as colours, with each cell around the point of its value.
 
-    The edges lie midway between neighbouring points, on a logarithmic axis at their geometric mean.
+    The edges of cells are midway between neighbouring points, or at their geometric mean on a logarithmic axis.
 
     **Arguments:**
 
-    - `x_values`: Where the columns were computed (nx,), increasing.
-    - `y_values`: Where the rows were computed (ny,), increasing.
-    - `grid`: The values (ny, nx); those that are not finite are grey.
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `contour`: One level of the grid or several to draw as lines.
-    - `curves`: Curves such as predictions by name, each `(x, y)` of arrays (m,); the legend names them.
-    - `xlabel`, `ylabel`, `label`: What the axes and the colours are called.
-    - `log_x`, `log_y`: Whether an axis is logarithmic.
+    - `x_values`: The increasing coordinates of the columns (nx,).
+    - `y_values`: The increasing coordinates of the rows (ny,).
+    - `grid`: The values (ny, nx); values that are not finite are grey.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `contour`: One or several levels of the grid to draw as lines.
+    - `curves`: Curves, such as predictions, by name for the legend, each a pair `(x, y)` of arrays (m,).
+    - `xlabel`, `ylabel`, `label`: The labels of the axes and the colour bar.
+    - `log_x`, `log_y`: True makes the axis logarithmic.
     - `symmetric`, `limits`: As for `heatmap`.
-    - `title`: Above the picture and its legend.
+    - `title`: The title above the picture and its legend.
 
     **Returns:**
 
@@ -149,8 +149,8 @@ def phase_diagram(
 
     **Raises:**
 
-    - `ValueError` if the shapes do not fit, if points do not increase, or if a logarithmic axis has one that is not
-        positive.
+    - `ValueError` if the shapes do not match, coordinates do not increase, or a logarithmic axis has a coordinate that
+        is not positive.
     """
     xs, ys, values = real_array(x_values, "x_values"), real_array(y_values, "y_values"), real_array(grid, "grid")
     x_edges, y_edges = cell_edges(xs, "x_values", log=log_x), cell_edges(ys, "y_values", log=log_y)
@@ -169,7 +169,7 @@ def phase_diagram(
         rasterized=True,
     )  # fmt: skip
     if contour is not None:
-        # matplotlib asks for levels that increase.
+        # matplotlib needs increasing levels.
         levels = np.unique(real_array(contour, "contour"))
         lines = ax.contour(xs, ys, np.ma.masked_invalid(values), levels=levels, colors=INK if symmetric else "white")
         ax.clabel(lines, fontsize=6, fmt="%.3g")
@@ -191,25 +191,25 @@ def _draw_curves(ax: Axes, curves: Mapping[str, tuple[Numbers, Numbers]]) -> Non
         if cx.shape != cy.shape or cx.ndim != 1:
             problem = f"their shapes are {cx.shape} and {cy.shape}"
             raise refusal(f"curves[{name!r}]", "be two arrays of one length", problem, "pass such a pair")
-        # A white rim below, so that the curve is seen on every colour.
+        # A white rim makes the curve visible on every colour.
         ax.plot(cx, cy, color="white", linewidth=2.4, solid_capstyle="butt", zorder=3)
         ax.plot(cx, cy, color=RED, linewidth=1.3, linestyle=dashes[k % 4], label=name, zorder=4)
 
 
 def cell_edges(centres: np.ndarray, name: str, *, log: bool) -> np.ndarray:
-    """The edges (k + 1,) of the cells around centres (k,); a lone centre gets a cell of width 1, or of a decade."""
+    """The edges (k + 1,) of the cells around centres (k,); a single centre has a cell of width 1, or of one decade."""
     if centres.ndim != 1 or centres.size == 0 or not np.isfinite(centres).all() or np.any(np.diff(centres) <= 0):
         problem = f"it is {centres}" if centres.size <= 8 else f"it is {shown(centres)}"
         raise refusal(name, "be finite and increase, of shape (k,)", problem, "sort it")
     if log and centres[0] <= 0:
         problem = f"it holds {centres[0]:g}"
         raise refusal(name, "be positive on a logarithmic axis", problem, "drop what is not")
-    # Edges midway in the logarithm are geometric means.
+    # Midpoints of logarithms are geometric means.
     points = np.log10(centres) if log else centres
     if len(points) == 1:
         edges = np.array([points[0] - 0.5, points[0] + 0.5])
     else:
         middle = (points[1:] + points[:-1]) / 2
-        # The outer cells are as wide on either side of their centre.
+        # The outer cells are symmetric about their centres.
         edges = np.concatenate([[2 * points[0] - middle[0]], middle, [2 * points[-1] - middle[-1]]])
     return 10.0**edges if log else edges

@@ -1,4 +1,4 @@
-"""Neurons of a feed-forward layer as memories: the words that each promotes, beside the places that fire it most."""
+"""Pictures of feed-forward neurons as memories: promoted words beside the tokens of largest activation."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -14,13 +14,13 @@ from ._style import BLUE, COLUMN, GREY, INK, VERMILION, new_axes
 
 
 TEXT = 6.0  # points
-_APART = 1.6  # rows between two neurons, in which the name of the next stands
-_BARS, _PLACES, _TOKEN = 0.27, 0.31, 0.68  # of the width: where bars end, and where activations and tokens begin
+_APART = 1.6  # rows between two neurons, with the name of the next neuron
+_BARS, _PLACES, _TOKEN = 0.27, 0.31, 0.68  # of the width: the end of bars, the starts of activations and tokens
 
 
 @runtime_checkable
 class MemoryLike(Protocol):
-    """Anything with the fields of `transformer.KeyValueMemory` that are drawn, (neurons, top) or (neurons, words)."""
+    """Any object with the drawn fields of `transformer.KeyValueMemory`, (neurons, top) or (neurons, words)."""
 
     activation: Any
     text: Any
@@ -30,7 +30,7 @@ class MemoryLike(Protocol):
 
 
 class _Place(NamedTuple):
-    """A place that fires a neuron: how strongly, what was read before, the token there, and what follows."""
+    """A token that activates a neuron: the activation, the tokens before, the token itself, and the tokens after."""
 
     activation: float
     before: list[str]
@@ -50,31 +50,31 @@ def neuron_memory(
     most: int = 6,
     between: str = " ",
 ) -> Axes:
-    """Neurons as keys and values: on the left the words that each promotes, on the right where it fires most.
+    """Draw neurons as keys and values: the promoted words on the left, the tokens of largest activation on the right.
 
-    Bars are inner products of the neuron's value with the unembedding of the words. Beside them stand its strongest
-    places, each with its activation: the token that fires it is bold, what was read before it is on its left, and what
-    follows, which a causal model has not seen there, is grey. Texts are cut to the room that there is, for the size
-    that the figure has when this is called.
+    Bars are inner products of the value of the neuron with the unembedding of the words. Beside the bars are the tokens
+    of largest activation, each with its activation and its context: the activating token is bold, the tokens before it
+    are on its left, and the tokens after it, which a causal model has not read at this position, are grey. Texts are
+    shortened for the size of the figure at the time of the call.
 
     **Arguments:**
 
-    - `memory`: What `transformer.key_value_memory` gives.
-    - `neurons`: Which neuron, or which ones, from 0; they are drawn one below the other.
-    - `words`: The vocabulary, one string for each word, or a function that gives the word of an id.
-    - `texts`: The ids (texts, n) that the memory was made from.
-    - `ax`: Where to draw; None makes a figure two columns wide.
-    - `present`: Which tokens are there, (texts, n); None is all of them.
-    - `most`: How many words and places to draw of each neuron, if there are as many.
-    - `between`: What is written between two tokens of a text.
+    - `memory`: The result of `transformer.key_value_memory`.
+    - `neurons`: The number of one neuron, or of several neurons, from 0, which are drawn below each other.
+    - `words`: The vocabulary, one string for each id, or a function from an id to a word.
+    - `texts`: The ids (texts, n) from which the memory was computed.
+    - `ax`: The Axes to draw on; None makes a figure of two columns.
+    - `present`: The tokens that are present, (texts, n); None is all of them.
+    - `most`: The largest number of words and of tokens to draw for each neuron.
+    - `between`: The separator of two tokens of a text.
 
     **Returns:**
 
-    The Axes. The row of the first word is y = 0, and y grows downwards.
+    The Axes. The row of the first word is y = 0, and y increases downwards.
 
     **Raises:**
 
-    - `ValueError` if a neuron is not there, texts or words are not those of the memory, or `most` is not positive.
+    - `ValueError` if a neuron does not exist, texts or words do not match the memory, or `most` is not positive.
 
     ??? cite "Source"
 
@@ -87,9 +87,8 @@ def neuron_memory(
         np.asarray(memory.promoted)[chosen, :most],
         check_host_array(memory.promotion, "memory.promotion"),
     )
-    # As many words as are drawn, of the neurons that are drawn.
     promotion = promotion[chosen, :most]
-    # Ids that are drawn: those of the texts and those that are promoted.
+    # The words of the texts and the promoted words are drawn.
     check_vocabulary(words, max(int(ids.max()), int(promoted.max())) + 1)
     places = [_places(memory, neuron, most, ids, there, words) for neuron in chosen]
     rows = max(promoted.shape[1], *map(len, places))
@@ -118,7 +117,7 @@ def _chosen(memory: Any, neurons: Numbers) -> list[int]:
 
 
 def _read(memory: MemoryLike, texts: Numbers, present: Numbers | None) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of the texts, and which of them are there."""
+    """The ids of the texts, and the flags of present tokens."""
     ids = check_host_array(texts, "texts", shape=("texts", "n"), integers=True, least=0)
     last = int(np.max(memory.text)), int(np.max(memory.position))
     if ids.shape[0] <= last[0] or ids.shape[1] <= last[1]:
@@ -132,17 +131,17 @@ def _read(memory: MemoryLike, texts: Numbers, present: Numbers | None) -> tuple[
 def _places(
     memory: MemoryLike, neuron: int, most: int, ids: np.ndarray, there: np.ndarray, words: Vocabulary
 ) -> list[_Place]:
-    """The strongest places of a neuron, as many as there are, `most` at most."""
+    """The tokens of largest activation of a neuron, at most `most`."""
     places = []
     for strength, text, position in zip(
         *(np.asarray(part)[neuron, :most].tolist() for part in (memory.activation, memory.text, memory.position)),
         strict=True,
     ):
-        # A memory of fewer places than asked for is filled up with -1.
+        # Missing entries of a memory are -1.
         if text < 0:
             break
         before, after = (
-            # Tokens before and behind, those of padding left out.
+            # The context is drawn without padding.
             words_of(words, ids[text, part][there[text, part]])
             for part in (np.s_[:position], np.s_[position + 1 :])
         )
@@ -151,7 +150,7 @@ def _places(
 
 
 def _bars(ax: Axes, tops: np.ndarray, promotion: np.ndarray, words: list[list[str]]) -> None:
-    """The inner products as bars on the left of the Axes, with the words as the names of their rows."""
+    """Draw the inner products as bars on the left of the Axes, with the words as names of the rows."""
     rows = (tops[:, None] + np.arange(promotion.shape[1])).ravel()
     values = promotion.ravel()
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
@@ -159,7 +158,7 @@ def _bars(ax: Axes, tops: np.ndarray, promotion: np.ndarray, words: list[list[st
     ax.barh(rows, values, height=0.72, color=np.where(values < 0, VERMILION, BLUE), linewidth=0)
     for top in tops:
         ax.vlines(0, top - 0.5, top + promotion.shape[1] - 0.5, color=INK, lw=0.6)
-    # Bars fill the share _BARS of the width; the concordance has the rest.
+    # Bars fill the fraction _BARS of the width; the contexts have the rest.
     ax.set_xlim(low, low + (high - low) / _BARS)
     ticks = [tick for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
     ax.set_xticks(ticks, [f"{tick:g}".replace("-", "−") for tick in ticks], fontsize=LABEL)
@@ -172,7 +171,7 @@ def _bars(ax: Axes, tops: np.ndarray, promotion: np.ndarray, words: list[list[st
 
 
 def _annotate(ax: Axes, x: float, row: float, text: str, shift: float = 0.0, **style: Any) -> None:
-    """A text on a row, at a share x of the width and so many points further to the right."""
+    """Write a text in a row, at the fraction x of the width plus `shift` points."""
     ax.annotate(
         text, (x, row), (shift, 0.0), xycoords=ax.get_yaxis_transform(), textcoords="offset points",
         va="center_baseline", parse_math=False, in_layout=False, **style,
@@ -180,19 +179,19 @@ def _annotate(ax: Axes, x: float, row: float, text: str, shift: float = 0.0, **s
 
 
 def _concordance(ax: Axes, tops: np.ndarray, places: list[list[_Place]], between: str) -> None:
-    """The places below one another, their tokens in one column."""
+    """Write the contexts below each other, with the activating tokens in one column."""
     across, gap = 0.97 * size_of(ax)[0], width(between, TEXT)
-    # As wide as an activation can be with three digits and a sign.
+    # The largest width of an activation with three digits and a sign.
     number = width("−0.0000", TEXT)
     for top, of_neuron in zip(tops, places, strict=True):
         for row, place in enumerate(of_neuron):
             at, style = top + row, {"fontsize": TEXT}
             token = fitted(place.token, (1 - _TOKEN) * across, TEXT, "bold")
             taken = width(token, TEXT, "bold") + gap
-            # Backwards from the token, as what is nearest to it stays when there is no room for all.
+            # The context is read backwards from the token, so that the nearest tokens are kept.
             before = _run(place.before[::-1], (_TOKEN - _PLACES) * across - number - gap, between)[::-1]
             after = _run(place.after, (1 - _TOKEN) * across - taken, between)
-            # # keeps zeros behind the point, so that numbers are as precise as each other.
+            # The format # keeps trailing zeros, so that all numbers have equal precision.
             strength = f"{place.activation:#.3g}".rstrip(".").replace("-", "−")
             _annotate(ax, _PLACES, at, strength, color=VERMILION, **style)
             _annotate(ax, _TOKEN, at, between.join(before), -gap, ha="right", **style)
@@ -201,7 +200,7 @@ def _concordance(ax: Axes, tops: np.ndarray, places: list[list[_Place]], between
 
 
 def _run(tokens: list[str], room: float, between: str) -> list[str]:
-    """As many tokens from the first as fit into `room` points, with the sign that there are more if there are."""
+    """The first tokens that fit into `room` points, followed by an ellipsis if tokens are omitted."""
     kept: list[str] = []
     for token in tokens:
         more = [MORE] if len(kept) < len(tokens) - 1 else []

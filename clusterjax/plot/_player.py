@@ -1,4 +1,4 @@
-"""A run as a page: one HTML file that plays it, without a network."""
+"""Players of runs: one HTML file that plays a run without a network."""
 
 import base64
 import hashlib
@@ -28,13 +28,13 @@ from ._save import whole_file
 @final
 @dataclass(frozen=True)
 class Player:
-    """A page that plays a run; in a notebook it shows itself, in a frame.
+    """A page that plays a run; a notebook displays the page in a frame.
 
     **Attributes:**
 
-    - `html`: The whole page: it needs no other file and no network.
-    - `height`: Of the frame in a notebook, in pixels.
-    - `notes`: What the page says that it left out or changed: thinned times or tokens, a projection.
+    - `html`: The whole page, which needs no other file and no network.
+    - `height`: The height of the frame in a notebook, in pixels.
+    - `notes`: The notes of the page on omissions and changes: thinned times or tokens, and projections.
     """
 
     html: str
@@ -42,7 +42,7 @@ class Player:
     notes: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
-        # Scripts of the page run in a frame that has no access to the notebook.
+        # The frame runs the scripts of the page without access to the notebook.
         return (
             f'<iframe srcdoc="{html.escape(self.html)}" sandbox="allow-scripts" title="a run of tokens" '
             f'style="width: 100%; max-width: 760px; height: {self.height}px; border: 0"></iframe>'
@@ -83,13 +83,13 @@ def player(
     fps: int | None = None,
     height: int = 480,
 ) -> Player:
-    """One self-contained HTML file that plays a run: to be turned and zoomed by hand, with a slider over the times.
+    """Make one self-contained HTML file that plays a run, which the reader can turn and zoom, with a slider of times.
 
-    Unit tokens of dimension 2 and 3 are shown on the circle and the sphere, others in a box of the plane or of space.
-    Tokens of more dimensions are projected onto their first three principal axes, and of more than 10^5 points (times
-    by tokens) an even choice is shown; the page says both. Between two saved times tokens move straight, on the sphere
-    along great circles. The page asks no other host for anything, works from a disk, and obeys a reader who prefers a
-    dark page; the same run gives the same bytes.
+    Unit tokens of dimension 2 and 3 are shown on the circle and the sphere, other tokens in a box of the plane or of
+    space. Tokens of more dimensions are projected onto their first three principal axes, and runs of more than 10^5
+    points (times multiplied by tokens) are thinned evenly; the page notes both. Between saved times tokens move in
+    straight lines, or on the sphere along great circles. The page makes no network requests, works from a disk, and
+    respects the preference for a dark page. The bytes of the page are reproducible.
 
     !!! example
 
@@ -105,27 +105,28 @@ def player(
     **Arguments:**
 
     - `trajectory`: Anything with `.ts` (times,) and `.xs` (times, n, d), or tokens (times, n, d), where d is 2 or more.
-        Tokens that are not finite, such as those after an event, are left out.
-    - `path`: Where to write, ending in `.html`; None writes nothing.
-    - `ts`: The save times (times,), where `trajectory` is an array; None counts the frames from 0.
+        Tokens that are not finite, such as those after an event, are not drawn.
+    - `path`: The file, ending in `.html`; None writes no file.
+    - `ts`: The save times (times,) if `trajectory` is an array; None counts the frames from 0.
     - `labels`, `colours`, `highlight`, `counts_from`, `size`: As for `circle` and `sphere`.
-    - `trail`: Whether tokens draw their way behind them, the followed one its whole way; the page has a switch.
-    - `arrows`: Directions by name, as for `sphere`; on the circle and the sphere.
-    - `view`: Elevation and azimuth of the eye in degrees; None looks at the plane from above, and else as `sphere`.
-    - `symbol`: What the page calls time, for instance "layer".
-    - `title`: What stands above the picture.
-    - `radius`: Counts the clusters at each saved time, as `num_clusters` does at this radius, of all tokens; None
-        counts none.
-    - `fps`: Saved times a second, played at speed 1; None plays a run in four to fifteen seconds.
-    - `height`: Of the frame in a notebook, in pixels.
+    - `trail`: True draws trails of tokens, and the whole path of the highlighted token; the page has a switch.
+    - `arrows`: Directions by name, as for `sphere`, which are drawn for unit tokens only.
+    - `view`: The elevation and azimuth of the eye in degrees; None views the plane from above, and otherwise is as for
+        `sphere`.
+    - `symbol`: The name of the time on the page, for example "layer".
+    - `title`: The title above the picture.
+    - `radius`: The radius of `num_clusters`, which counts the clusters of all tokens at each time; None counts no
+        clusters.
+    - `fps`: The number of saved times per second at speed 1; None plays a run in four to fifteen seconds.
+    - `height`: The height of the frame in a notebook, in pixels.
 
     **Returns:**
 
-    A `Player`: its `.html` is the page, and a notebook shows it.
+    A `Player`, whose `html` is the page, and which a notebook displays.
 
     **Raises:**
 
-    - `ValueError` if an argument does not fit the tokens, or the file cannot be written.
+    - `ValueError` if an argument does not match the tokens, or the file cannot be written.
     """
     run = frames_of(trajectory, ts)
     check_token_index(highlight, run.xs.shape[1])
@@ -134,7 +135,7 @@ def player(
     counted = None if radius is None else _counted(run.xs[seen.times], radius)
     followed = -1 if highlight is None else int(np.flatnonzero(seen.tokens == highlight)[0])
     digits = digits_between(seen.ts)
-    # Times in a geometric series would all need the digits of the smallest.
+    # Times in a geometric series would need four digits, so their labels are short instead.
     digits = None if digits == 4 else digits
     data: dict[str, Any] = {
         "n": seen.xs.shape[1], "d": seen.xs.shape[2], "kind": seen.kind, "times": [float(t) for t in seen.ts],
@@ -151,24 +152,24 @@ def player(
 
 
 def _pace(times: int) -> float:
-    """Saved times a second: twenty, unless the run were over within four seconds or took more than fifteen."""
+    """The number of saved times per second: twenty, or as many as keep the run between 4 and 15 seconds."""
     steps = max(times - 1, 1)
     return steps / min(15.0, max(4.0, steps / 20))
 
 
 @jax.jit
 def _clusters(x: jax.Array, radius: jax.Array) -> jax.Array:
-    # A traced token that is not finite has a negative label, and is no cluster.
+    # A traced token that is not finite has a negative label, which is not counted.
     return jnp.sum(cluster_labels(x, radius) == jnp.arange(x.shape[0]))
 
 
 def _counted(xs: np.ndarray, radius: float) -> list[int]:
-    """The number of clusters of all tokens at each time, not of those that are shown."""
+    """The number of clusters at each time, of all tokens and not only of the shown tokens."""
     return [int(_clusters(jnp.asarray(x), jnp.asarray(float(radius)))) for x in xs]
 
 
 def _coloured(rgba: np.ndarray | None, seen: Shown) -> dict[str, Any]:
-    """The colours of the shown tokens as a palette; none where they are all plain, and the page has its own."""
+    """The colours of the shown tokens as a palette and indices; None for the default colour of the page."""
     if rgba is None:
         return {"palette": None, "colour": None}
     names = [to_hex(one) for one in rgba[seen.tokens]]
@@ -177,7 +178,7 @@ def _coloured(rgba: np.ndarray | None, seen: Shown) -> dict[str, Any]:
 
 
 def _arrows(arrows: Mapping[str, Numbers] | None, seen: Shown, d: int) -> list[dict[str, Any]]:
-    """Unit vectors by name, projected where the tokens are."""
+    """The unit vectors of the arrows by name, projected if the tokens are projected."""
     if not arrows or seen.kind == "box":
         return []
     found = []
@@ -199,7 +200,7 @@ def _view(view: Numbers | None, seen: Shown, size: float | int) -> dict[str, Any
 
 
 def _page(title: str, data: dict[str, Any], highlight: int | None, seen: Shown) -> str:
-    """The page, with its parts put in; a policy allows the scripts and the style that it has, and nothing else."""
+    """The page from its template; its security policy allows only the scripts and the style of the page."""
     source = files("clusterjax.plot").joinpath("_page")
     read = lambda name: source.joinpath(name).read_text("utf-8")
     style, scene, script = read("colours.css") + read("player.css"), read("scene.js"), read("player.js")
@@ -216,9 +217,9 @@ def _page(title: str, data: dict[str, Any], highlight: int | None, seen: Shown) 
         "page_title": html.escape(title or "a run of tokens"), "title": html.escape(title), "style": style,
         "described": html.escape(described), "key": key, "last": str(len(seen.ts) - 1),
         "notes": "".join(f"<li>{html.escape(note)}</li>" for note in seen.notes),
-        # Inside of a script a "<" could begin the tag that ends it.
+        # A "<" inside a script could start the tag that ends the script.
         "run": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         "scene": scene, "script": script,
     }  # fmt: skip
-    # In one pass: what is put in is not looked at again.
+    # One pass ensures that inserted text is not searched for further parts.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read("player.html"))

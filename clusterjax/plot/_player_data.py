@@ -1,8 +1,8 @@
-"""What a player shows of a run: at most 10^5 points, in at most three dimensions, as 16-bit numbers.
+"""The data of a player: at most 10^5 points of a run, in at most three dimensions, as 16-bit numbers.
 
-**Algorithm.** Times are thinned first, evenly and with both ends, then tokens; tokens of more than three dimensions are
-projected onto three principal axes; coordinates are divided by the half-width of what is shown and rounded to 1 / 32767
-of it. **Invariant.** Whatever is left out or changed has a sentence in `Shown.notes`, but for the rounding.
+**Algorithm.** Times are thinned first, evenly and with both ends, and then tokens. Tokens of more than three dimensions
+are projected onto three principal axes. Coordinates are divided by the half-width of the picture and rounded to
+multiples of 1 / 32767. **Invariant.** `Shown.notes` has a sentence on each change except rounding.
 """
 
 import base64
@@ -15,22 +15,22 @@ from ._data import Frames
 
 
 MOST_POINTS = 10**5
-FEWEST_TIMES = 100  # below it tokens are left out and not times
-STEPS = 32767  # of a coordinate, from the middle of what is shown to its edge
-NOTHING = -32768  # the code of a token that is not there
+FEWEST_TIMES = 100  # times are not thinned below this number; tokens are thinned instead
+STEPS = 32767  # of a coordinate, from the middle of the picture to its edge
+NOTHING = -32768  # the code of a token that is not finite
 
 
 class Shown(NamedTuple):
-    """What is left of a run to show.
+    """The part of a run that is shown.
 
     **Attributes:**
 
-    - `ts`: The times, (T,), and `times` their numbers among those of the run.
-    - `xs`: The tokens, (T, n, 2 or 3), within [-1, 1], and `tokens` their numbers among those of the run.
-    - `kind`: What they lie on: `"sphere"`, in a `"ball"` where unit tokens were projected, or in a `"box"`.
-    - `ranges`: Of a box, the least and the largest coordinate of each axis.
-    - `axes`: The axes (3, d) onto which tokens were projected, or None.
-    - `notes`: What was left out or changed, a sentence each.
+    - `ts`: The times, (T,), and `times` their indices in the run.
+    - `xs`: The tokens, (T, n, 2 or 3), within [-1, 1], and `tokens` their indices in the run.
+    - `kind`: `"sphere"` for unit tokens, `"ball"` for projected unit tokens, and `"box"` for other tokens.
+    - `ranges`: The smallest and the largest coordinate of each axis of a box, or None.
+    - `axes`: The axes (3, d) of the projection, or None.
+    - `notes`: A sentence on each omission and change.
     """
 
     ts: np.ndarray
@@ -52,7 +52,7 @@ def shown(run: Frames, highlight: int | None) -> Shown:
     ts, xs = run.ts, run.xs
     times, tokens = _thinned(len(ts), xs.shape[1], highlight)
     notes = _said(times, tokens, *xs.shape[:2])
-    # Whether they are of unit length is asked of all, before some are left out.
+    # The norms of all tokens are checked, before tokens are thinned.
     unit, axes = _unit(xs), None
     ts, xs = ts[times], xs[np.ix_(times, tokens)]
     if not np.isfinite(xs).all(axis=2).any():
@@ -68,19 +68,19 @@ def shown(run: Frames, highlight: int | None) -> Shown:
 
 
 def _thinned(times: int, n: int, highlight: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the times and of the tokens that are shown."""
+    """The indices of the shown times and tokens."""
     if times * n <= MOST_POINTS:
         return np.arange(times), np.arange(n)
     kept = min(times, max(FEWEST_TIMES, MOST_POINTS // n))
     chosen = np.arange(n) if kept * n <= MOST_POINTS else _evenly(n, MOST_POINTS // kept)
-    # The one that is followed takes the place of a neighbour, unless it is there already.
+    # The highlighted token replaces its nearest chosen token, unless it is chosen already.
     if highlight is not None and highlight not in chosen:
         chosen[np.argmin(np.abs(chosen - highlight))] = highlight
     return _evenly(times, kept), chosen
 
 
 def _evenly(count: int, kept: int) -> np.ndarray:
-    """`kept` of the numbers from 0 to `count`, both ends among them."""
+    """`kept` evenly spaced indices from 0 to `count` - 1, including both ends."""
     return np.round(np.linspace(0, count - 1, kept)).astype(int)
 
 
@@ -96,23 +96,23 @@ def _said(times: np.ndarray, tokens: np.ndarray, all_times: int, all_tokens: int
 
 
 def _unit(xs: np.ndarray) -> bool:
-    """Whether all tokens that are there are of unit length, to what an eye can see."""
+    """True if all finite tokens are unit vectors, within a visible tolerance."""
     norms = np.linalg.norm(xs, axis=2)
     return bool((np.abs(norms[np.isfinite(norms)] - 1.0) < 1e-2).all())
 
 
 def _projected(xs: np.ndarray, unit: bool) -> tuple[np.ndarray, np.ndarray, str]:
-    """Coordinates along three principal axes, the axes, and the sentence that names the projection."""
+    """The coordinates along three principal axes, the axes, and the sentence on the projection."""
     d = xs.shape[2]
     points = xs[np.isfinite(xs).all(axis=2)]
-    # The centre of the sphere is a point of the picture; other clouds have no such point but their mean.
+    # Unit tokens are projected about the centre of the sphere, other clouds about their mean.
     centre = np.zeros(d) if unit else points.mean(axis=0)
-    # Scaled first: squares of large coordinates overflow.
+    # Squares of large coordinates would overflow, so coordinates are scaled first.
     size = max(float(np.abs(points - centre).max()), np.finfo(float).tiny)
     moments = ((points - centre) / size).T @ ((points - centre) / size)
     strengths, vectors = np.linalg.eigh(moments)
     axes = vectors[:, ::-1][:, :3].T
-    # An axis has two directions: the one whose largest component is positive.
+    # The sign of an axis is arbitrary; here its largest component is positive.
     axes = axes * np.sign(axes[np.arange(3), np.abs(axes).argmax(axis=1)])[:, None]
     share = strengths[-3:].sum() / strengths.sum() if strengths.sum() > 0 else 1.0
     measure = "the mean square length" if unit else "the variance"
@@ -125,24 +125,24 @@ def _projected(xs: np.ndarray, unit: bool) -> tuple[np.ndarray, np.ndarray, str]
 
 
 def _boxed(xs: np.ndarray) -> tuple[np.ndarray, list[list[float]]]:
-    """Coordinates from -1 to 1 in a box with equal sides, and its ends in the units of the tokens."""
+    """The coordinates from -1 to 1 in a box with equal sides, and the ends of the box in the units of the tokens."""
     points = xs[np.isfinite(xs).all(axis=2)]
     low, high = points.min(axis=0), points.max(axis=0)
     middle, half = (low + high) / 2, float((high - low).max()) / 2
-    # All tokens at one point: a box of that size around it.
+    # If all tokens coincide, the size of their coordinates determines the box.
     half = half or max(1.0, float(np.abs(middle).max())) / 2
     return (xs - middle) / half, [[float(m - half), float(m + half)] for m in middle]
 
 
 def coded(xs: np.ndarray) -> str:
-    """Numbers of [-1, 1] as 16-bit integers in base64, little-endian; others are marked as not there."""
+    """Encode coordinates of [-1, 1] as little-endian 16-bit integers in base64; NaN tokens become `NOTHING`."""
     there = np.isfinite(xs).all(axis=2, keepdims=True)
-    # Unit vectors may be a rounding longer than one.
+    # The norm of a unit vector may exceed 1 by a rounding error.
     scaled = np.rint(np.clip(np.where(there, xs, 0.0), -1.0, 1.0) * STEPS)
     return base64.b64encode(np.where(there, scaled, NOTHING).astype("<i2").tobytes()).decode("ascii")
 
 
 def decoded(codes: str, shape: tuple[int, ...]) -> np.ndarray:
-    """What the page makes of `coded`: the numbers, to 1 / 65534."""
+    """Decode the result of `coded` as the page does, with an error of at most 1 / 65534."""
     numbers: Any = np.frombuffer(base64.b64decode(codes), dtype="<i2").reshape(shape)
     return np.where(numbers == NOTHING, np.nan, numbers / STEPS)

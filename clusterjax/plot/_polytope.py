@@ -1,4 +1,4 @@
-"""Hardmax tokens in the plane: the polytope they come to, its leaders, and what draws one of them."""
+"""Pictures of hardmax tokens in the plane: the limit polytope, leaders, and the attraction of one token."""
 
 from collections.abc import Sequence
 
@@ -24,26 +24,26 @@ def polytope(
     reach: float | int | None = None,
     size: float | int = 1.0,
 ) -> Axes:
-    """Tokens in the plane, leaders as stars, over the polytope, with a cross at the origin.
+    """Draw tokens in the plane, with leaders as stars, in front of the polytope, with a cross at the origin.
 
     **Arguments:**
 
     - `x`: Tokens (n, 2).
-    - `ax`: Where to draw; None makes a figure 6 cm wide.
-    - `corners`: The vertices (v, 2) of the polytope, in any order, such as `limit_set(...).vertices`; two make a
-        segment.
-    - `leaders`: The numbers of the leaders, or a mask (n,).
-    - `labels`: Integers (n,), one colour each, such as `limit_set(...).goes_to`.
-    - `reach`: The picture goes from -`reach` to `reach`; None leaves room about the tokens and the corners.
-    - `size`: A factor for the markers.
+    - `ax`: The Axes to draw on; None makes a figure of width 6 cm.
+    - `corners`: The vertices (v, 2) of the polytope, in any order, such as `limit_set(...).vertices`; two vertices give
+        a segment.
+    - `leaders`: The indices of the leaders, or a mask (n,).
+    - `labels`: Integers (n,), with one colour for each integer, such as `limit_set(...).goes_to`.
+    - `reach`: The picture shows coordinates from -`reach` to `reach`; None leaves a margin around tokens and corners.
+    - `size`: The factor on the area of the markers.
 
     **Returns:**
 
-    The Axes, both of its units equally long.
+    The Axes, with equal units on both axes.
 
     **Raises:**
 
-    - `ValueError` if `x` or `corners` is not of finite points of the plane, or `leaders` names no tokens.
+    - `ValueError` if `x` or `corners` are not finite points of the plane, or `leaders` are not indices of tokens.
 
     ??? cite "Source"
 
@@ -54,13 +54,13 @@ def polytope(
     led = _chosen(leaders, len(tokens), "leaders")
     ax = new_axes(2.4, 2.4) if ax is None else ax
     if len(hull):
-        # Vertices of a convex polygon in the order of their angles about its middle: its outline.
+        # The vertices of a convex polygon, sorted by their angles about the centre, give its outline.
         angles = np.arctan2(*(hull - hull.mean(axis=0)).T[::-1])
         outline = Polygon(hull[np.argsort(angles)], closed=True, facecolor="#E8EEF4", edgecolor=GREY, linewidth=0.7)
         ax.add_patch(outline)
         outline.set_zorder(1)
     faces = token_colours(len(tokens), labels)
-    # Leaders are drawn apart and on top, as stars.
+    # Leaders are drawn separately, as stars in front of the others.
     rest = np.setdiff1d(np.arange(len(tokens)), led)
     _origin(ax)
     ax.scatter(
@@ -75,28 +75,28 @@ def polytope(
 def attraction(
     x: Numbers, token: int, ax: Axes | None = None, *, form: Numbers | None = None, size: float | int = 1.0
 ) -> Axes:
-    r"""What draws one token: the tokens farthest in the direction $A z_i$, where a line perpendicular to it leaves the
-    cloud.
+    r"""Draw the attraction of one token: token i attends to the tokens farthest in the direction $A z_i$.
 
-    The followed token is red, the direction $A z_i$ an arrow from the origin, the line dashed and what lies beyond it
-    shaded; a dotted line leads from each token to its place along the direction, and an arrow from the token to the
-    mean of those that it attends to.
+    Token i is red, and the direction $A z_i$ is an arrow from the origin. The dashed line is perpendicular to the
+    direction and touches the cloud at the farthest tokens; the half-plane beyond the line is shaded. Dotted lines
+    connect tokens with their projections on the direction, and an arrow leads from token i to the mean of its attended
+    tokens.
 
     **Arguments:**
 
     - `x`: Tokens (n, 2).
-    - `token`: The number i of the token.
-    - `ax`: Where to draw; None makes a figure 6 cm wide.
+    - `token`: The index i of the token.
+    - `ax`: The Axes to draw on; None makes a figure of width 6 cm.
     - `form`: A, (2, 2); None is the identity.
-    - `size`: A factor for the markers.
+    - `size`: The factor on the area of the markers.
 
     **Returns:**
 
-    The Axes, both of its units equally long.
+    The Axes, with equal units on both axes.
 
     **Raises:**
 
-    - `ValueError` if `x` is not of finite points of the plane, `token` none of them or at the origin, or `form` not
+    - `ValueError` if `x` are not finite points of the plane, `token` is not an index, $A z_i$ is zero, or `form` is not
         (2, 2).
 
     ??? cite "Source"
@@ -114,12 +114,12 @@ def attraction(
         raise ValueError(f"token {i} must not be sent to the origin, but A z is {query}; choose another token.")
     along = query / np.linalg.norm(query)
     heights = tokens @ along
-    # Ties within rounding of the scores attend alike, as hardmax does.
+    # Scores that are equal within rounding errors are ties, as in the hardmax.
     drawn_to = np.flatnonzero(heights >= heights.max() - 1e-9 * np.abs(tokens).max())
     ax = new_axes(2.4, 2.4) if ax is None else ax
     far = float(np.ptp(tokens, axis=0).max())
     _half_plane(ax, along, float(heights.max()), far)
-    # The foot of each token on the line through the origin along A z_i: its score, seen.
+    # The projection of each token on the line through the origin along A z_i shows its score.
     feet = heights[:, None] * along
     for place, foot in zip(tokens, feet, strict=True):
         ax.plot(*np.stack([place, foot]).T, ls=":", lw=0.6, color=GREY, zorder=1.5)
@@ -128,7 +128,7 @@ def attraction(
     _arrow(ax, np.zeros(2), tip, INK)
     _origin(ax)
     goal = tokens[drawn_to].mean(axis=0)
-    # A leader attends to itself: an arrow of no length has no direction.
+    # A leader attends to itself, and an arrow of length zero has no direction.
     if not np.array_equal(drawn_to, [i]):
         _arrow(ax, tokens[i], goal, RED)
     others = np.setdiff1d(np.arange(len(tokens)), np.append(drawn_to, i))
@@ -143,7 +143,7 @@ def attraction(
 
 
 def _name(ax: Axes, word: str, place: np.ndarray, away: np.ndarray, colour: str) -> None:
-    """A word beside a place, on the side of `away`."""
+    """Write a word beside a point, in the direction `away`."""
     length = np.linalg.norm(away)
     away = np.array([0.0, 1.0]) if length == 0 else away / length
     ax.annotate(
@@ -159,9 +159,9 @@ def _name(ax: Axes, word: str, place: np.ndarray, away: np.ndarray, colour: str)
 
 
 def _half_plane(ax: Axes, along: np.ndarray, height: float, far: float) -> None:
-    """The side beyond the line that touches the cloud."""
+    """Draw the half-plane beyond the line that touches the cloud."""
     across = np.array([-along[1], along[0]])
-    # A strip four times as large as the cloud reaches beyond the picture on every side.
+    # A strip of four times the size of the cloud extends beyond the picture.
     near = height * along + 4 * far * np.stack([across, -across])
     strip = Polygon(np.concatenate([near, near[::-1] + 4 * far * along]), facecolor="#F3EFE6", edgecolor="none")
     ax.add_patch(strip)
@@ -184,7 +184,7 @@ def _origin(ax: Axes) -> None:
 def _frame(ax: Axes, points: np.ndarray, reach: float | int | None) -> None:
     if reach is None:
         middle = (points.min(axis=0) + points.max(axis=0)) / 2
-        # A margin of 13 % on either side, and a picture of some width where all tokens coincide.
+        # The margin is 13 % on either side; the minimum gives a positive width if all tokens coincide.
         half = 0.63 * max(float(np.ptp(points, axis=0).max()), 1e-9)
         ax.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
     else:
@@ -206,7 +206,7 @@ def _chosen(tokens: Numbers | Sequence[int], n: int, name: str) -> np.ndarray:
     check_concrete(tokens, name)
     array = as_numbers(tokens, name)
     numbers = np.empty((), object) if array is None else np.asarray(array)
-    # A mask (n,); a list of booleans of another length is refused below as no list of integers.
+    # A list of booleans of another length than n is refused below.
     if numbers.dtype == bool and numbers.shape == (n,):
         return np.flatnonzero(numbers)
     if numbers.ndim and numbers.size == 0:

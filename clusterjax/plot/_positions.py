@@ -1,4 +1,4 @@
-"""The three kinds of position: tables of sinusoids, tables that were learned, vectors of distances."""
+"""Pictures of positions: tables of sinusoidal or learned positions, and vectors of relative positions."""
 
 from typing import Any
 
@@ -23,16 +23,17 @@ def _table(table: Numbers, rows: str = "a row for each position, (n, d)") -> np.
 
 @door()
 def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entry") -> Axes:
-    """The vectors of positions as colours, one row for each position, position 0 at the top; zero is white.
+    """Draw the vectors of positions as colours, one row for each position, with position 0 at the top and zero in
+    white.
 
-    Of sinusoids the columns are waves, whose length grows from left to right.
+    The columns of sinusoidal positions are waves, whose wavelength increases from left to right.
 
     **Arguments:**
 
     - `table`: The vectors (n, d), such as `transformer.sinusoidal_positions(n, d)`, or `table` of
         `transformer.LearnedPositions`.
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `label`: What the colours are called.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `label`: The label of the colour bar.
 
     **Returns:**
 
@@ -40,7 +41,7 @@ def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entr
 
     **Raises:**
 
-    - `ValueError` if `table` is no matrix of finite numbers.
+    - `ValueError` if `table` is not a matrix of finite numbers.
 
     ??? cite "Source"
 
@@ -51,15 +52,15 @@ def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entr
 
 @door()
 def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
-    """The cosine of the angle between the vectors of each two positions, from -1 to 1, position 0 at the top.
+    """Draw the cosine of the angle between the vectors of each two positions, from -1 to 1, with position 0 at the top.
 
-    Of sinusoids it is the same along each diagonal. What stands off the diagonal of a learned table was learned: drawn
-    at random, its cosines are of the order of 1 / sqrt(d). A position whose vector is zero has no angle, and is grey.
+    The cosines of sinusoidal positions are constant along each diagonal. Large cosines off the diagonal of a learned
+    table are learned, since those of random vectors are of order 1 / sqrt(d). Positions with a zero vector are grey.
 
     **Arguments:**
 
     - `table`: The vectors (n, d), as for `position_table`.
-    - `ax`: Where to draw; None makes a figure one column wide.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
 
     **Returns:**
 
@@ -67,7 +68,7 @@ def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
 
     **Raises:**
 
-    - `ValueError` if `table` is no matrix of finite numbers.
+    - `ValueError` if `table` is not a matrix of finite numbers.
 
     ??? cite "Source"
 
@@ -75,7 +76,7 @@ def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
     """
     array = _table(table)
     lengths = np.linalg.norm(array, axis=1, keepdims=True)
-    # NaN in place of 0 / 0: such rows are grey.
+    # Zero vectors become NaN instead of 0 / 0, so that their rows are grey.
     units = np.divide(array, lengths, out=np.full_like(array, np.nan), where=lengths > 0)
     cosines = np.clip(units @ units.T, -1.0, 1.0)
     return heatmap(
@@ -91,18 +92,18 @@ def position_offsets(
     label: str | None = None,
     colour: Colour | None = None,
 ) -> Axes:
-    r"""The inner product $\langle p_i, p_{i + k}\rangle$ against the offset k: its mean over i, and a band from the
-    least to the largest.
+    r"""Draw the inner product $\langle p_i, p_{i + k}\rangle$ against the offset k: the mean over i, and a band from
+    the smallest to the largest.
 
-    Of sinusoids it depends on k alone, $\sum_m \cos(k / 10000^{2m/d})$, so that the band has no width: that is how
-    attention can see distances in them. Call it again on the Axes that it returned to compare tables.
+    The inner product of sinusoidal positions depends on k alone, $\sum_m \cos(k / 10000^{2m/d})$, so that the band has
+    zero width, and attention can read distances from the positions. Further calls on the returned Axes compare tables.
 
     **Arguments:**
 
-    - `table`: The vectors (n, d), as for `position_table`, two at least; k goes from -(n - 1) to n - 1.
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `label`: What the legend calls the line; None leaves it out of it.
-    - `colour`: Of line and band.
+    - `table`: The vectors (n, d), as for `position_table`, with n at least 2; k goes from -(n - 1) to n - 1.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `label`: The name of the line in the legend; None adds no entry.
+    - `colour`: The colour of the line and the band.
 
     **Returns:**
 
@@ -110,7 +111,7 @@ def position_offsets(
 
     **Raises:**
 
-    - `ValueError` if `table` is no matrix of finite numbers with two rows.
+    - `ValueError` if `table` is not a matrix of finite numbers with at least two rows.
 
     ??? cite "Source"
 
@@ -121,7 +122,7 @@ def position_offsets(
     if n < 2:
         raise ValueError("table must be of two positions at least, but it is of one; offsets lie between two.")
     products = array @ array.T
-    # Products of positions k apart are the k-th diagonal; the matrix is symmetric, so that -k has the same.
+    # The products at offset k are the k-th diagonal, and those at -k are equal, since the matrix is symmetric.
     there = [np.diagonal(products, k) for k in range(n)]
     low, mean, high = (
         np.array([f(one) for one in there])[np.abs(np.arange(1 - n, n))] for f in (np.min, np.mean, np.max)
@@ -147,21 +148,22 @@ def relative_positions(
     label: str | None = None,
     colour: Colour | None = None,
 ) -> Axes:
-    r"""What relative positions do at each distance $r = \mathrm{clip}(j - i)$ from the query i to the key j.
+    r"""Draw the effect of relative positions at each distance $r = \mathrm{clip}(j - i)$ from the query i to the key j.
 
-    With queries: what each head adds to its score, $\beta_h \langle q^h_i, a_r\rangle$, its mean over the queries with
-    a band of one standard deviation on either side. Without: the length of each vector, which is the most that a query
-    of length one can gain. Beyond the clipping distance m all is as at m, and drawn dotted there; a causal model never
-    meets distances above 0. Call it again on the Axes that it returned, for the vectors of the values say.
+    With queries, the picture shows the term $\beta_h \langle q^h_i, a_r\rangle$ that each head adds to its score: the
+    mean over the queries with a band of one standard deviation. Without queries, it shows the norm of each vector,
+    which bounds the term of a query of norm 1 with beta 1. Beyond the clipping distance m the value of m is drawn
+    dotted; a causal model has no distances above 0. Further calls on the Axes add lines, such as the vectors of the
+    values.
 
     **Arguments:**
 
     - `vectors`: $a_r$ for the distances -m to m, (2 m + 1, k), such as `keys` of `transformer.RelativePositions`.
-    - `ax`: Where to draw; None makes a figure one column wide.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
     - `queries`: $q^h_i$, (heads, queries, k), such as `jnp.einsum("nd,hdk->hnk", x, attention.query)`.
     - `beta`: The inverse temperature, () or (heads,), such as `attention.beta`.
-    - `label`: What the legend calls the line where there are no queries; with them heads are counted from 1.
-    - `colour`: Of the line without queries.
+    - `label`: The name of the line in the legend without queries; with queries the legend counts heads from 1.
+    - `colour`: The colour of the line without queries.
 
     **Returns:**
 
@@ -169,7 +171,7 @@ def relative_positions(
 
     **Raises:**
 
-    - `ValueError` if the rows of `vectors` are not odd in number, or queries or `beta` do not fit.
+    - `ValueError` if the number of rows of `vectors` is even, or `queries` or `beta` do not match.
 
     ??? cite "Source"
 
@@ -199,7 +201,7 @@ def relative_positions(
 
 
 def _added(vectors: np.ndarray, queries: Numbers, beta: Numbers) -> np.ndarray:
-    """What each head adds for each query and distance, (heads, queries, 2 m + 1)."""
+    """The term that each head adds to the score for each query and distance, (heads, queries, 2 m + 1)."""
     asked, factor = real_array(queries, "queries"), real_array(beta, "beta")
     if asked.ndim != 3 or 0 in asked.shape or asked.shape[2] != vectors.shape[1] or not np.isfinite(asked).all():
         raise ValueError(
@@ -214,13 +216,13 @@ def _added(vectors: np.ndarray, queries: Numbers, beta: Numbers) -> np.ndarray:
 
 
 def _clipped(ax: Axes, line: np.ndarray, spread: np.ndarray | None, **style: Any) -> None:
-    """A line over the distances, with its dotted ends beyond them."""
+    """Draw a line over the distances, with dotted ends beyond the clipping distance."""
     farthest = len(line) // 2
     distances = np.arange(-farthest, farthest + 1)
     (drawn,) = ax.plot(distances, line, marker="o", ms=2.4, lw=1.1, zorder=3, **style)
     colour = drawn.get_color()
     for end, way in ((0, -1), (-1, 1)):
-        # A short dotted stub beyond the clipping distance: all farther distances share its value.
+        # The dotted ends stand for all farther distances, which share the value of the clipping distance.
         ends = distances[end] + np.array([0.0, 0.12 * way * max(farthest, 1)])
         ax.plot(ends, line[[end, end]], ":", lw=1.1, color=colour, zorder=3)
     if spread is not None:
@@ -228,7 +230,7 @@ def _clipped(ax: Axes, line: np.ndarray, spread: np.ndarray | None, **style: Any
 
 
 def _name_distances(ax: Axes, farthest: int) -> None:
-    # At most four names on either side of 0, and both ends.
+    # The axis has at most four ticks on either side of 0, and both ends.
     step = max(1, -(-farthest // 4))
     inner = [k * step for k in range(-4, 5) if abs(k * step) + 0.6 * step < farthest or k == 0]
     ticks = sorted({-farthest, *inner, farthest})

@@ -1,4 +1,4 @@
-"""Pictures written to disk: whole or not at all, and the same bytes for the same picture."""
+"""Writing of pictures: atomically, and with reproducible bytes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,23 +16,23 @@ from ._layout_grid import on_grid
 from ._style import check_pixels, figure_of, style
 
 
-# What a format would write of the day and of the version that made it, and does not.
+# These entries omit the date and the versions that a format would write.
 _UNDATED = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-# Pictures that are not written here.
+# Formats of pictures that are not supported.
 _FOREIGN = {"jpg", "jpeg", "webp", "gif", "mp4", "tif", "tiff", "bmp", "eps", "ps", "pgf", "svgz"}
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to, which becomes `path` if all goes well and is removed if not.
+    """A draft beside `path`, which replaces `path` on success and is removed on failure.
 
     **Raises:**
 
-    - `ValueError` if the folder cannot be made or written to, or what is at `path` is no regular file.
+    - `ValueError` if the folder cannot be created or written to, or `path` exists and is not a regular file.
     """
     try:
         path = target_of(path)
@@ -44,29 +44,29 @@ def whole_file(path: Path) -> Iterator[Path]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             clear_drafts_of(path)
-            # So that a folder that cannot be written is refused before the picture is drawn.
+            # A folder that cannot be written is refused before the picture is drawn.
             draft.touch()
         except OSError as error:
             problem = f"{str(path)!r} cannot be written ({error.strerror})"
             raise refusal("path", "be in a folder that can be written", problem, "choose another") from error
         yield draft
-        # In one step, on every system: a reader sees the old file or the new one.
+        # `os.replace` is atomic on every system: a reader sees the old or the new file.
         os.replace(draft, path)
 
 
 def _top_figure(drawn: Figure | Axes | np.ndarray) -> Figure:
-    """The figure of what the functions of this package return."""
+    """The figure of a figure, an Axes or an array of Axes."""
     if isinstance(drawn, Figure):
         return drawn
     first = drawn.flat[0] if isinstance(drawn, np.ndarray) and drawn.size else drawn
     ax = check_instance(first, "fig", Axes, "a figure, an Axes or an array of them", "pass what a picture returned")
     figure = figure_of(ax)
-    # An Axes of a subfigure: what is saved is the figure at the top.
+    # The figure at the top is saved if the Axes is in a subfigure.
     return figure if isinstance(figure, Figure) else figure.figure
 
 
 def _targets(path: Path, formats: Sequence[str] | None) -> list[tuple[str, Path]]:
-    """Each format with its file."""
+    """Each format with the path of its file."""
     wanted = None
     if formats is not None:
         names = check_sequence(formats, "formats", str, "names")
@@ -77,7 +77,7 @@ def _targets(path: Path, formats: Sequence[str] | None) -> list[tuple[str, Path]
             rule = f"be None or [{suffix!r}] beside a path that ends in {path.suffix}"
             raise refusal("formats", rule, f"it is {shown(wanted)}", "leave the suffix or the formats away")
         return [(suffix, path)]
-    # What other programs call a picture; any other suffix, as in "beta0.5", is part of the name.
+    # Suffixes of other formats are refused; any other suffix, as in "beta0.5", is part of the name.
     if suffix in _FOREIGN:
         rule = "end in .png, .svg, .pdf or in no suffix of a picture"
         raise refusal("path", rule, f"it is {shown(path)}", "choose one of these")
@@ -91,7 +91,7 @@ def save(
     *,
     dpi: int = 300,
 ) -> list[Path]:
-    """Writes a figure to `path` in the format of its suffix, or without one once for each format; nothing is clipped.
+    """Write a figure to `path` in the format of the suffix, or in each of `formats`, without clipping.
 
     !!! example
 
@@ -110,17 +110,17 @@ def save(
 
         ```
 
-    Each file is written under another name first and renamed when it is whole. No date and no version goes into it, so
-    that the same picture gives the same bytes.
+    Each file is written atomically, as a draft that is renamed. Files contain no date and no version, so that their
+    bytes are reproducible.
 
     **Arguments:**
 
-    - `fig`: A figure, or the Axes (or the array of them) that a function of this package returned.
-    - `path`: Where to; missing folders are made. A suffix `.png`, `.svg` or `.pdf` decides the format, and the file has
-        this name; without one of them each format adds its own.
-    - `formats`: Any of `"png"`, `"svg"` and `"pdf"`; None is PNG and SVG. Beside a suffix of `path` it is None, or that
-        one format.
-    - `dpi`: Pixels an inch, of PNGs and of what is rasterised within the others.
+    - `fig`: A figure, an Axes or an array of Axes, as returned by the functions of this package.
+    - `path`: The file; missing folders are created. A suffix `.png`, `.svg` or `.pdf` determines the format; without
+        such a suffix each format adds its suffix to `path`.
+    - `formats`: Any of `"png"`, `"svg"` and `"pdf"`; None is PNG and SVG. If `path` has a suffix, `formats` must be
+        None or only the format of the suffix.
+    - `dpi`: The number of pixels per inch of PNGs and of rasterised parts of other formats.
 
     **Returns:**
 
@@ -128,15 +128,14 @@ def save(
 
     **Raises:**
 
-    - `ValueError` if a format is not one of the three or not that of the suffix, or if the folder cannot be written
-        to.
+    - `ValueError` if a format is unknown or differs from the suffix, or the folder cannot be written to.
     """
     dpi = check_integer(dpi, "dpi", most=5000)
     targets = _targets(check_path(path, "path"), formats)
     figure, paths = _top_figure(fig), []
     check_pixels(figure, dpi)
     for name, target in targets:
-        # The style again, as some settings (fonts, hashsalt) are read when a file is written.
+        # matplotlib reads some settings of the style (fonts, hashsalt) when a file is written.
         with style(), on_grid(figure), whole_file(target) as draft:
             figure.savefig(draft, format=name, dpi=dpi, bbox_inches="tight", pad_inches=0.03, metadata=_UNDATED[name])
         paths.append(target)

@@ -1,9 +1,9 @@
-"""The tokens of one panel as artists that can be moved: drawn once by a still picture, many times by an animation.
+"""The tokens of one panel as movable artists, which a still picture draws once and an animation many times.
 
-Artists are made once and only their data changes, which is what makes a GIF of 60 frames take seconds. All tokens are
-one `EllipseCollection`, sorted so that what is in front is drawn last, as painters do; matplotlib sorts artists by
-zorder but not the members of a collection. Tokens that are not finite are left out of a frame and keep their number and
-colour.
+Artists are created once and only their data change, so that a GIF of 60 frames takes seconds. All tokens are one
+`EllipseCollection`, sorted so that the tokens in front are drawn last (painter's algorithm), since matplotlib sorts
+artists by zorder but not the members of a collection. Tokens that are not finite are not drawn in a frame and keep
+their index and colour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,16 +24,16 @@ from ._style import GREY, INK, RED
 from ._views import AbstractView
 
 
-DIAMETER = 0.075  # of a token, where the circle has radius 1
-OUTLINE = "#CC79A7"  # of the limit that tokens come to
-FAR = 0.36  # how much of its colour a token keeps on the far side
+DIAMETER = 0.075  # of a token, in units of the radius of the circle
+OUTLINE = "#CC79A7"  # of the limit shape
+FAR = 0.36  # the fraction of its colour that a token keeps on the far side
 
 
 @final
 class Scene:
-    """One panel: the background, the tokens, their counts, one token's trail and some arrows.
+    """One panel: the background, the tokens, their counts, the trail of one token, and arrows.
 
-    Sizes are in units of the data, so that a panel looks the same at any size.
+    Sizes are in units of the data, so that the picture scales with the panel.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Scene:
         self.faces = token_colours(n, labels, colours)
         if highlight is not None:
             self.faces[highlight] = to_rgba(RED)
-        # Square limits, fixed for all frames: what moves must not rescale the picture.
+        # The limits are square and fixed, so that moving tokens do not rescale the picture.
         reach = view.reach + (view.reach_of_arrows if arrows else 0.0)
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         ax.set_axis_off()
@@ -68,11 +68,10 @@ class Scene:
         self.outline = LineCollection([], colors=OUTLINE, linewidths=0.9, zorder=2)
         ax.add_collection(self.outline, autolim=False)
         self._draw_outline()
-        # autolim=False below: data of artists must not move the limits.
+        # autolim=False keeps the data of artists from changing the limits.
         self.trail = LineCollection([], zorder=3, linewidths=1.1, capstyle="butt")
         ax.add_collection(self.trail, autolim=False)
         self.tokens = EllipseCollection(
-            # Widths in units of the data: a panel of another size has markers in proportion.
             [],
             [],
             [],
@@ -88,37 +87,37 @@ class Scene:
         self.arrows = [_Arrow(ax, name, vector, view) for name, vector in (arrows or {}).items()]
 
     def update(self, x: np.ndarray, trail: np.ndarray | None = None, view: AbstractView | None = None) -> None:
-        """Moves everything to tokens (n, d), to a trail (T, d), and to another view if one is given."""
+        """Move the artists to tokens (n, d), a trail (T, d), and optionally another view."""
         if view is not None:
             self.view = view
             view.refresh(self.background)
             self._draw_outline()
             for arrow in self.arrows:
                 arrow.turn(view)
-        # After an event some rows are NaN; `groups` and the k-d tree take finite points only.
+        # After an event some rows are NaN, and the k-d tree of `groups` needs finite points.
         alive = np.flatnonzero(np.isfinite(x).all(axis=1))
         crowds = groups(x[alive], self.counts_from)
         across = np.full(len(alive), self.diameter)
         for group in crowds:
-            # A marker stands for all tokens below it, and is wider the more there are.
+            # The marker of a group stands for all its tokens, so its width increases with their number.
             across[group.members] *= group.growth()
         xy, height = self.view.project(x[alive])
         followed = alive == self.highlight
         across[followed] = 1.3 * self.diameter
-        # The last key of lexsort sorts first: the far side, then whether it is followed, then height.
-        order = np.lexsort((height, followed, height >= 0))  # far side first; the followed token on top of its own side
+        # `lexsort` sorts by its last key first: the far side comes first, and the highlighted token last on its side.
+        order = np.lexsort((height, followed, height >= 0))
         self._move_tokens(alive[order], xy[order], height[order], across[order])
         self._write_counts(crowds)
         self._follow(trail)
 
     def _draw_outline(self) -> None:
-        """The lines of a shape behind the tokens, where the view has them."""
+        """Move the lines of the limit shape to their positions in the view."""
         self.outline.set_segments([self.view.project(line)[0] for line in self.lines])
 
     def palette(self) -> np.ndarray:
-        """The colours (k, 4) that a picture of few colours must have: those of the tokens, near and far."""
+        """The colours (k, 4) that a small palette must contain: tokens on both sides, and fixed artists."""
         near = np.unique(self.faces, axis=0)
-        # A GIF has 256 colours: at most 24 of the faces, twice, leave room for what is between.
+        # A GIF has 256 colours: about 24 faces, near and far, leave room for intermediate colours.
         near = near[:: max(1, len(near) // 24)]
         return np.concatenate([near, pale(near, FAR), to_rgba_array(["white", INK, RED, GREY, "#B9B9B9", OUTLINE])])
 
@@ -127,7 +126,7 @@ class Scene:
         followed = (index == self.highlight)[:, None]
         far = pale(self.faces[index], FAR)
         rim = np.where(followed, to_rgba(INK), shade(self.faces[index]))
-        # A hint of perspective: the near side by 16 % larger, though the projection has none.
+        # Tokens on the near side are up to 16 % larger, as a hint of perspective, which the projection lacks.
         across = across * (1.0 if self.view.d == 2 else 1.0 + 0.16 * np.clip(height, -1, 1))
         self.tokens.set(
             offsets=xy,
@@ -139,7 +138,7 @@ class Scene:
         )
 
     def _write_counts(self, crowds: list[Group]) -> None:
-        # Texts are kept and hidden, as groups come and go from frame to frame.
+        # Groups appear and disappear between frames, so unused texts are hidden and reused.
         while len(self.counts) < len(crowds):
             self.counts.append(self.ax.text(0, 0, "", fontsize=6, zorder=6, path_effects=_halo()))
         for text in self.counts[len(crowds) :]:
@@ -148,13 +147,13 @@ class Scene:
             return
         xy, height = self.view.project(np.stack([group.centre for group in crowds]))
         margin = 0.05 + np.array([max(0.5 * self.diameter * group.growth(), group.radius) for group in crowds])
-        # Counts keep clear of tokens and of the names of arrows.
+        # Counts avoid tokens and the names of arrows.
         names = np.array([arrow.text.get_position() for arrow in self.arrows]).reshape(-1, 2)
         avoid = np.concatenate([np.asarray(self.tokens.get_offsets()), names])
         places, ways = self.view.beside(xy, margin, avoid)
         for text, group, place, way, h in zip(self.counts, crowds, places, ways, height, strict=False):
             text.set(text=f"×{len(group.members)}", position=place, alpha=1.0 if h >= 0 else 0.6, visible=True)
-            # Aligned by the direction it stands in, so that its near end and not its middle is beside the spot.
+            # The alignment follows the direction, so that the near end of the text is beside the spot.
             text.set_horizontalalignment("center" if abs(way[0]) < 0.5 else "left" if way[0] > 0 else "right")
             text.set_verticalalignment("center" if abs(way[1]) < 0.5 else "bottom" if way[1] > 0 else "top")
 
@@ -165,7 +164,7 @@ class Scene:
             self.trail.set_segments([])
             return
         xy, height = self.view.path(trail)
-        # Older parts are paler, and so are those on the far side.
+        # Older parts and parts on the far side are paler.
         share = np.linspace(0.45, 1.0, len(xy) - 1) * np.where(height[1:] >= 0, 1.0, 0.45)
         colours = pale(np.tile(to_rgba(RED), (len(share), 1)), share[:, None])
         self.trail.set(segments=list(np.stack([xy[:-1], xy[1:]], axis=1)), edgecolor=colours)
@@ -173,7 +172,7 @@ class Scene:
 
 @final
 class _Arrow:
-    """A direction, such as an eigenvector, from the centre of the picture."""
+    """An arrow for a direction, such as an eigenvector, from the centre of the picture."""
 
     def __init__(self, ax: Axes, name: str, vector: Numbers, view: AbstractView):
         direction = real_array(vector, f"arrows[{name!r}]")
@@ -188,19 +187,19 @@ class _Arrow:
         self.turn(view)
 
     def turn(self, view: AbstractView) -> None:
-        """Points the arrow to where the view has its vector; fainter when it points away."""
+        """Move the arrow to the direction of its vector in the view; an arrow away from the eye is fainter."""
         tip, height = view.aim(self.direction)
         alpha = 1.0 if height >= 0 else 0.4
-        # An annotation without text: its arrow is scaled on paper and not with the data.
+        # The head of an annotation arrow has a size on paper, not in units of the data.
         self.arrow.xy = tuple(view.arrow_length * tip)
-        # matplotlib types it as optional.
+        # matplotlib declares `arrow_patch` as optional.
         if self.arrow.arrow_patch is not None:
             self.arrow.arrow_patch.set_alpha(alpha)
-        # The name stands beyond the tip; an arrow towards the eye has no direction on paper.
+        # The name is beyond the tip; an arrow towards the eye has no direction on paper, hence the maximum.
         beyond = tip / max(float(np.linalg.norm(tip)), 1e-12)
         self.text.set(position=view.arrow_length * tip + 0.13 * beyond, alpha=alpha)
 
 
 def _halo() -> list[withStroke]:
-    """A white rim around words, so that they can be read on top of lines."""
+    """A white rim that makes words readable on lines."""
     return [withStroke(linewidth=1.4, foreground="white")]

@@ -1,4 +1,4 @@
-"""Numbers against time: a mean with its error, and the angle of every token."""
+"""Pictures of numbers against time: a mean with its error, and the angles of tokens."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,20 +24,20 @@ def time_series(
     ylabel: str = "",
     title: str | None = None,
 ) -> Axes:
-    """A line with a band of one error on either side of it.
+    """Draw a line with a band of one error on either side.
 
-    Call it again on the Axes that it returned for the next line, which takes the next colour.
+    Further calls on the returned Axes add lines, each in the next colour.
 
     **Arguments:**
 
-    - `ts`: Times or layers (times,).
-    - `mean`: The line (times,); where it is not finite there is a gap.
-    - `error`: Its standard error (times,), or the lower and the upper end of the band (2, times); None draws no band.
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `label`: What the legend calls the line; None leaves it out of it.
-    - `colour`, `linestyle`: Of the line.
-    - `xlabel`, `ylabel`: What the axes are called; an empty word leaves the name as it is.
-    - `title`: Above the picture and its legend.
+    - `ts`: The times or layers (times,).
+    - `mean`: The line (times,), with gaps at entries that are not finite.
+    - `error`: The standard error (times,), or the lower and the upper end of the band (2, times); None draws no band.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `label`: The name of the line in the legend; None adds no entry.
+    - `colour`, `linestyle`: The colour and the style of the line.
+    - `xlabel`, `ylabel`: The labels of the axes; an empty string keeps the existing label.
+    - `title`: The title above the picture and its legend.
 
     **Returns:**
 
@@ -45,7 +45,7 @@ def time_series(
 
     **Raises:**
 
-    - `ValueError` if the shapes do not fit, or if an error is negative.
+    - `ValueError` if the shapes do not match, or an error is negative.
     """
     times, line = real_array(ts, "ts"), real_array(mean, "mean")
     if line.shape != times.shape:
@@ -90,25 +90,25 @@ def angles(
     highlight: int | None = None,
     xlabel: str = "t",
 ) -> Axes:
-    """The angle of every token of dimension 2 against time: clusters are lines that meet.
+    """Draw the angle of every token of dimension 2 against time; the lines of a cluster meet.
 
-    The circle is cut where the last frame has its widest gap, so that no cluster at the end is cut in two.
+    The circle is cut at the widest gap of the last frame, so that no final cluster is cut in two.
 
     **Arguments:**
 
     - `trajectory`: Anything with `.ts` (times,) and `.xs` (times, n, 2), or tokens (times, n, 2).
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `ts`: The save times (times,), where `trajectory` is an array; None counts the frames from 0.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `ts`: The save times (times,) if `trajectory` is an array; None counts the frames from 0.
     - `labels`, `colours`, `highlight`: As for `circle`.
-    - `xlabel`: What time is called.
+    - `xlabel`: The label of the axis of time.
 
     **Returns:**
 
-    The Axes, one line for each token, the vertical axis in radians.
+    The Axes, with one line for each token and angles in radians.
 
     **Raises:**
 
-    - `ValueError` if the dimension is not 2, or if an argument does not fit.
+    - `ValueError` if the dimension is not 2, or an argument does not match the tokens.
     """
     run = frames_of(trajectory, ts)
     if run.xs.shape[2] != 2:
@@ -121,10 +121,10 @@ def angles(
     theta = np.arctan2(run.xs[..., 1], run.xs[..., 0])
     theta = np.where(np.isfinite(run.xs).all(axis=2), theta, np.nan)
     start = widest_gap(theta[-1][np.isfinite(theta[-1])])
-    # Angles in [start, start + 2 pi): the cut lies in the widest gap of the last frame.
+    # Angles are in [start, start + 2 pi), with the cut in the widest gap of the last frame.
     theta = start + np.mod(theta - start, 2 * np.pi)
     ax = new_axes() if ax is None else ax
-    # The followed token last, on top of the others.
+    # The highlighted token is drawn last, in front of the others.
     for token in sorted(range(n), key=lambda k: k == highlight):
         followed = token == highlight
         line_ts, line = _broken(run.ts, theta[:, token])
@@ -133,7 +133,7 @@ def angles(
             alpha=1.0 if followed else 0.65, zorder=4 if followed else 3, solid_capstyle="round",
         )  # fmt: skip
     ax.set(xlim=(run.ts[0], run.ts[-1]) if len(run.ts) > 1 else None, ylim=(start, start + 2 * np.pi))
-    # The multiples of a quarter turn within the picture, its ends included in spite of rounding.
+    # The ticks are the multiples of a quarter turn in the picture, including its ends up to rounding errors.
     quarters = np.arange(np.ceil(start / (np.pi / 2) - 1e-9), np.floor((start + 2 * np.pi) / (np.pi / 2) + 1e-9) + 1)
     ax.set_yticks(quarters * np.pi / 2, [_quarter(int(q)) for q in quarters])
     ax.set(xlabel=xlabel, ylabel="angle")
@@ -149,8 +149,8 @@ def angles(
 
 
 def widest_gap(theta: np.ndarray) -> float:
-    """The middle of the widest arc of the circle without an angle of `theta` (n,), in (-2 pi, pi]."""
-    # Gaps between neighbours, the last one across zero.
+    """The middle, in (-2 pi, pi], of the widest arc of the circle without an angle of `theta` (n,)."""
+    # The last gap between neighbours is the gap across zero.
     ordered = np.sort(np.mod(theta, 2 * np.pi))
     gaps = np.diff(np.append(ordered, ordered[0] + 2 * np.pi))
     k = int(np.argmax(gaps))
@@ -158,14 +158,14 @@ def widest_gap(theta: np.ndarray) -> float:
 
 
 def _broken(ts: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The line with a gap wherever it leaves the picture on one side and comes back on the other."""
-    # A step of more than half a turn is one across the cut: a NaN there breaks the line.
+    """The line with a gap at each jump from one side of the picture to the other."""
+    # A step of more than half a turn crosses the cut; a NaN breaks the line there.
     jumps = np.flatnonzero(np.abs(np.diff(theta)) > np.pi) + 1
     return np.insert(ts, jumps, np.nan), np.insert(theta, jumps, np.nan)
 
 
 def _quarter(q: int) -> str:
-    """The name of q quarter turns of the half circle: 0, π/2, π, 3π/2 and so on."""
+    """The name of the angle of q quarter turns: 0, π/2, π, 3π/2 and so on."""
     sign, q = "−" * (q < 0), abs(q)
     if q == 0:
         return "0"

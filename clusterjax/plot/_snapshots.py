@@ -1,4 +1,4 @@
-"""A run as a row of panels, one for each chosen time."""
+"""Snapshots of runs: a row of panels, one for each chosen time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from ._space_views import outline_of, scaled, trail_in, view_of
 from ._style import figure_of
 
 
-PANEL = 1.16  # inches: three panels and their gaps fill one column
+PANEL = 1.16  # inches: three panels with their gaps fill one column
 MOST_PANELS = 100
 
 
@@ -42,25 +42,25 @@ def snapshots(
     space: AbstractSpace = Sphere(),
     limit: Limit | None = None,
 ) -> np.ndarray:
-    """The tokens at a few times, on circles or on spheres by their dimension, titled "t = 3", with one legend for all.
+    """Draw tokens at a few times, on circles or spheres, titled "t = 3", with one legend for all panels.
 
-    Each panel shows the saved frame nearest to the time that is asked for, and its title says the time of that frame.
-    Where an event has stopped the run earlier, the last frame stands in, and the title says that the run had stopped.
+    Each panel shows the saved frame nearest to the requested time, with the time of the frame as title. After an event
+    has stopped the run, the panel shows the last frame, and the title says that the run has stopped.
 
     **Arguments:**
 
     - `trajectory`: Anything with `.ts` (times,) and `.xs` (times, n, d), or tokens (times, n, d), where d is 2 or 3.
-    - `ts`: The save times (times,), where `trajectory` is an array; None counts the frames from 0.
-    - `times`: The times to show (panels,); None shows four, evenly spaced, the first and the last among them.
-    - `axes`: One Axes for each time; None makes a row of them.
+    - `ts`: The save times (times,) if `trajectory` is an array; None counts the frames from 0.
+    - `times`: The times to show (panels,); None shows four evenly spaced times, including the first and the last.
+    - `axes`: One Axes for each time; None makes a row of Axes.
     - `labels`: Integers (n,) for all panels, or (panels, n).
     - `highlight`: The index of a token to draw in red.
-    - `trail`: Whether the path of the highlighted token up to then is drawn too.
+    - `trail`: True also draws the path of the highlighted token up to the time of the panel.
     - `colours`, `arrows`, `view`, `counts_from`, `size`: As for `circle` and `sphere`.
-    - `symbol`: What the titles call time, for instance "layer".
-    - `panel`: The width of a panel in inches, where `axes` is None.
-    - `space`: Where the tokens live: with `Euclidean()` they are drawn in the plane or in a box, with ticks.
-    - `limit`: The shape that is drawn behind the tokens: what `limit_shape` gives, or lines, each (points, d).
+    - `symbol`: The name of the time in the titles, for example "layer".
+    - `panel`: The width of a panel in inches if `axes` is None.
+    - `space`: The space of the tokens; with `Euclidean()` tokens are drawn in the plane or in a box, with ticks.
+    - `limit`: The shape behind the tokens: the result of `limit_shape`, or lines, each (points, d).
 
     **Returns:**
 
@@ -68,7 +68,7 @@ def snapshots(
 
     **Raises:**
 
-    - `ValueError` if the dimension is not 2 or 3, if a time lies outside the run, or if an argument does not fit.
+    - `ValueError` if the dimension is not 2 or 3, a time is outside the run, or an argument does not match the tokens.
     """
     frames = frames_of(trajectory, ts)
     eye = view_of(frames.xs, view, "trajectory", space)
@@ -98,15 +98,15 @@ def snapshots(
 
 
 def choose_frames(frames: Frames, times: Numbers | None, symbol: str) -> tuple[list[int], list[str]]:
-    """The frame nearest to each time, and its title."""
+    """The index of the frame nearest to each time, and its title."""
     ts = frames.ts
     asked = np.linspace(ts[0], ts[-1], min(4, len(ts))) if times is None else np.atleast_1d(several(times, "times"))
     if len(asked) > MOST_PANELS:
         raise refusal("times", f"be at most {MOST_PANELS} times", f"there are {len(asked)}", "pass fewer")
-    # Times that a user computes differ from save times in the last digits.
+    # Computed times may differ from save times by rounding errors.
     slack = 1e-6 * max(1.0, float(np.abs(ts).max()))
     late = asked > ts[-1] + slack
-    # After the end of a run that an event stopped, its last frame stands for all later times.
+    # The last frame of a run that an event has stopped stands for all later times.
     wrong = asked[(asked < ts[0] - slack) | (late & (not frames.stopped))]
     if wrong.size:
         problem = f"it holds {wrong[0]:g}, and the run goes from {ts[0]:g} to {ts[-1]:g}"
@@ -120,7 +120,7 @@ def _panels(
     axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, width: float | int, legend: bool
 ) -> np.ndarray:
     if axes is None:
-        # Circles and spheres touch: the margins of the default layout would make them a fifth smaller.
+        # The margins of the default layout would make circles and spheres a fifth smaller.
         layout = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.02, wspace=0.0, hspace=0.0)
         figure = Figure(figsize=(count * width, width + 0.12 + 0.15 * legend), layout=layout)
         return figure.subplots(1, count, squeeze=False)[0]
@@ -130,7 +130,7 @@ def _panels(
 
 
 def _labels_by_panel(labels: Numbers | None, count: int) -> list[Any]:
-    # Labels (n,) hold for all panels, labels (times, n) for one each.
+    # Labels (n,) are those of all panels, and labels (times, n) have one row for each panel.
     if labels is None or np.ndim(labels) != 2:
         return [labels] * count
     one_each(np.asarray(labels), "labels", count, "rows, one for each time, or one for all")

@@ -1,7 +1,7 @@
-"""Tokens of R^2 and R^3 on paper: a plane with its axes, a box seen from far away.
+"""Views of tokens of R^2 and R^3 on paper: a plane with axes, and a box seen from far away.
 
-The views take points in units of the box about all that is drawn, from -1 to 1, so that markers and counts are as on
-circles and spheres; ticks say the numbers of the data. All frames of a run have one box.
+The views take points in units of the box around all drawn points, from -1 to 1, so that markers and counts are as on
+circles and spheres; ticks show the coordinates of the data. All frames of a run share one box.
 """
 
 from itertools import product
@@ -23,40 +23,40 @@ from ._style import GREY
 from ._views import AbstractView, CircleView, checked_angles, checked_frame, eye_frame, sphere_view
 
 
-MARGIN = 1.12  # the box, in units of what is in it
-CUBE = 0.62  # half the side of the box of R^3 on paper, so that it fits whichever way it is turned
+MARGIN = 1.12  # the size of the box relative to its contents
+CUBE = 0.62  # half the side of the box of R^3 on paper, which fits in every orientation
 
 
 class Box(NamedTuple):
-    """A cube about all that is drawn: its middle (d,), and half its side."""
+    """A cube around all drawn points: its centre (d,), and half its side."""
 
     middle: np.ndarray
     half: float
 
     def scale(self, x: np.ndarray) -> np.ndarray:
-        """Points (..., d) in units of the box, which goes from -1 to 1."""
+        """Convert points (..., d) to units of the box, which extends from -1 to 1."""
         return (x - self.middle) / self.half
 
     def ticks(self, axis: int) -> np.ndarray:
-        """A few round numbers along an axis, within the box."""
+        """A few round coordinates along an axis, within the box."""
         low, high = self.middle[axis] - self.half, self.middle[axis] + self.half
         numbers = MaxNLocator(4).tick_values(low, high)
         return numbers[(numbers > low + 0.02 * self.half) & (numbers < high - 0.02 * self.half)]
 
 
 def box_of(points: np.ndarray) -> Box:
-    """The box about points (..., d), those that are finite."""
+    """The box around the finite points of points (..., d)."""
     points = points.reshape(-1, points.shape[-1])
     points = points[np.isfinite(points).all(axis=1)]
     low, high = points.min(axis=0), points.max(axis=0)
     half = MARGIN * float((high - low).max()) / 2
-    # All tokens at one place: a picture of some width.
+    # If all tokens coincide, the box still has a positive size.
     return Box((low + high) / 2, half if half > 0 else max(float(np.abs(points).max()), 1.0))
 
 
 @final
 class PlaneView(AbstractView):
-    """The plane, with a frame and ticks."""
+    """A view of the plane, with a frame and ticks."""
 
     d = 2
     reach = 1.27
@@ -99,7 +99,7 @@ class PlaneView(AbstractView):
 
 @final
 class BoxView(AbstractView):
-    """A box of R^3 from the direction of elevation and azimuth, in degrees, by orthographic projection."""
+    """A view of a box of R^3 by orthographic projection, from an elevation and azimuth in degrees."""
 
     d = 3
     reach = 1.15
@@ -126,7 +126,7 @@ class BoxView(AbstractView):
         near = LineCollection([], colors="#B9B9B9", linewidths=0.5, zorder=0.6)
         for lines in (far, near):
             ax.add_collection(lines, autolim=False)
-        # Texts are made once, at most as many as there are ticks, and moved.
+        # The texts of ticks are created once, at most 24, and moved.
         texts = [ax.text(0, 0, "", fontsize=6, color=GREY, ha="center", va="center") for _ in range(24)]
         artists: list[Artist] = [far, near, *texts]
         self.refresh(artists)
@@ -144,7 +144,7 @@ class BoxView(AbstractView):
         used = 0
         for axis in range(3):
             along = [(i, j) for i, j in edges if corners[i][axis] != corners[j][axis]]
-            # The edge on the outline that is lowest on paper, of the upright ones the one on the left.
+            # Ticks are at the lowest edge of the outline on paper, or at the leftmost edge for the vertical axis.
             middles = np.array([seen[[i, j], :2].mean(axis=0) for i, j in along])
             side = middles[:, 0] if axis == 2 else middles[:, 1] + 0.1 * np.abs(middles[:, 0])
             (i, j), middle = along[int(np.argmin(side))], middles[int(np.argmin(side))]
@@ -176,7 +176,7 @@ def _beside(xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray, reach: float)
 
 
 def view_of(xs: np.ndarray, view: Numbers, name: str, space: AbstractSpace = Sphere()) -> AbstractView:
-    """The view that draws tokens (..., d): a circle or a sphere, or with another space the plane or a box."""
+    """The view for tokens (..., d): a circle or a sphere for the space `Sphere`, and the plane or a box otherwise."""
     d = xs.shape[-1]
     if d not in (2, 3):
         raise ValueError(
@@ -189,12 +189,12 @@ def view_of(xs: np.ndarray, view: Numbers, name: str, space: AbstractSpace = Sph
 
 
 def outline_of(limit: Any, eye: AbstractView) -> list[np.ndarray]:
-    """The lines of a limit shape, or lines (points, d) as they are, in the units of the view and within its box."""
+    """The lines of a limit shape, or the given lines (points, d), in the units of the view and clipped to its box."""
     if limit is None:
         return []
     box = eye.box if isinstance(eye, PlaneView | BoxView) else None
     if callable(getattr(limit, "outline", None)) and not isinstance(limit, type):
-        # Unbounded shapes are drawn from the origin: far enough to leave the box on either side.
+        # Unbounded shapes are drawn from the origin, so the reach must extend beyond the box.
         reach = 1.0 if box is None else 4 * (box.half + float(np.linalg.norm(box.middle)))
         given = limit.outline(reach)
     else:
@@ -211,16 +211,16 @@ def outline_of(limit: Any, eye: AbstractView) -> list[np.ndarray]:
 
 
 def clipped(line: np.ndarray) -> list[np.ndarray]:
-    """What of a line (points, d), or of the outline of a flat face if it is closed, lies in the box from -1 to 1."""
+    """The parts of a line (points, d), or of a flat face if the line is closed, within the box from -1 to 1."""
     if len(line) > 3 and np.array_equal(line[0], line[-1]):
-        # A face, cut by one side of the box after the other (Sutherland, Hodgman, 1974).
+        # A face is cut by each side of the box in turn (Sutherland, Hodgman, 1974).
         corners = line[:-1]
         for axis, sign in product(range(line.shape[1]), (-1.0, 1.0)):
             corners = _cut(corners, 1 - sign * corners[:, axis])
         return [np.concatenate([corners, corners[:1]])] if len(corners) else []
     parts = []
     for start, end in zip(line[:-1], line[1:], strict=True):
-        # The shares of the way at which the line enters and leaves each pair of sides (Liang, Barsky, 1984).
+        # The parameters at which the line enters and leaves each pair of sides (Liang, Barsky, 1984).
         step, first, last = end - start, 0.0, 1.0
         for place, way in zip(start, step, strict=True):
             if way == 0:
@@ -234,7 +234,7 @@ def clipped(line: np.ndarray) -> list[np.ndarray]:
 
 
 def _cut(corners: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """A polygon's corners where `inside` is not negative, with those where its sides cross zero."""
+    """The corners of a polygon with `inside` of 0 or more, and the points where the sides cross zero."""
     kept = []
     for k in range(len(corners)):
         before = corners[k - 1], inside[k - 1]
@@ -247,12 +247,12 @@ def _cut(corners: np.ndarray, inside: np.ndarray) -> np.ndarray:
 
 
 def trail_in(eye: AbstractView, path: np.ndarray) -> np.ndarray:
-    """The path (times, d) of a token in the units of a view."""
+    """Convert the path (times, d) of a token to the units of a view."""
     return eye.box.scale(path) if isinstance(eye, PlaneView | BoxView) else path
 
 
 def scaled(x: np.ndarray, eye: AbstractView, name: str) -> np.ndarray:
-    """Tokens (..., n, d) in the units of a view: those of a circle or sphere checked, others by its box."""
+    """Convert tokens (..., n, d) to the units of a view; tokens of a circle or sphere are checked for unit norm."""
     if isinstance(eye, PlaneView | BoxView):
         return eye.box.scale(x)
     return checked_frame(x, eye, name)

@@ -1,4 +1,4 @@
-"""Eigenvalues in the complex plane."""
+"""Pictures of eigenvalues in the complex plane."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,26 +23,26 @@ def spectrum(
     size: float | int = 12.0,
     title: str | None = None,
 ) -> Axes:
-    r"""Eigenvalues as points of the complex plane, one unit as long on both axes, the axes through 0 drawn.
+    r"""Draw eigenvalues as points of the complex plane, with equal units on both axes and lines through 0.
 
-    Call it again on the Axes that it returned to compare spectra.
+    Further calls on the returned Axes compare spectra.
 
     **Arguments:**
 
-    - `eigenvalues`: Real or complex numbers (k,); those that are not finite are left out.
-    - `ax`: Where to draw; None makes a square figure.
-    - `unit_circle`: Whether $|\lambda| = 1$ is drawn.
-    - `label`: What the legend calls them; None leaves them out of it.
-    - `colour`, `size`: Of the markers, the size their area in square points.
-    - `title`: Above the picture and its legend.
+    - `eigenvalues`: Real or complex numbers (k,); numbers that are not finite are not drawn.
+    - `ax`: The Axes to draw on; None makes a square figure.
+    - `unit_circle`: True draws the circle $|\lambda| = 1$.
+    - `label`: The name of the eigenvalues in the legend; None adds no entry.
+    - `colour`, `size`: The colour of the markers, and their area in square points.
+    - `title`: The title above the picture and its legend.
 
     **Returns:**
 
-    The Axes, large enough for every spectrum drawn on it.
+    The Axes, whose limits include every spectrum that was drawn.
 
     **Raises:**
 
-    - `ValueError` if `eigenvalues` is not of one dimension, is empty, or holds no finite number.
+    - `ValueError` if `eigenvalues` does not have one axis, is empty, or has no finite number.
     """
     check_concrete(eigenvalues, "eigenvalues")
     values = as_numbers(eigenvalues, "eigenvalues")
@@ -62,7 +62,7 @@ def spectrum(
         problem = "none is"
         raise refusal("eigenvalues", "hold a finite number", problem, "look at the matrix that they come from")
     ax = new_axes(2.75, 2.75) if ax is None else ax
-    # A second spectrum on the same Axes: the cross through 0 is there, and the limits only grow.
+    # Further spectra on an Axes keep the lines through 0, and only enlarge the limits.
     first = not ax.collections
     if first:
         ax.axhline(0, color=GREY, linewidth=0.5, zorder=0)
@@ -73,7 +73,7 @@ def spectrum(
     if unit_circle:
         ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.7, linestyle="--", zorder=1))
     ax.scatter(values.real, values.imag, s=size, color=colour, alpha=0.75, linewidths=0, label=label, zorder=3)
-    # The last terms: a spectrum of zeros has no size, and the unit circle is not to be cut off.
+    # The last two terms cover a spectrum of zeros and the unit circle.
     reach = 1.08 * max(float(np.abs(values.real).max()), float(np.abs(values.imag).max()), 1e-12, 1.0 * unit_circle)
     if not first:
         reach = max(reach, ax.get_xlim()[1])

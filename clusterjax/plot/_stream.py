@@ -1,4 +1,4 @@
-"""The residual streams of a text side by side, and what attention moves between them."""
+"""Pictures of the residual streams of a text side by side, and of the transport between them by attention."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,10 +19,10 @@ from ._style import BLACK, BLUE, COLUMN, GREEN, GREY, INK, ORANGE, PURPLE, SKY, 
 WIDEST = 4.5  # points, of the strongest arc
 STREAM = "0.8"
 
-_HEADS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)  # without the yellow, which is faint as a thin line
+_HEADS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)  # without yellow, which is faint as a thin line
 _DASHES = ("-", (0, (2.2, 1.6)), (0, (0.6, 1.4)))
-_LEAVE, _ARRIVE, _SPREAD = 0.03, 0.55, 0.11  # in layers: where arcs begin and end, and how far those of heads are apart
-_READ, _WRITE, _BOX = 0.72, 0.96, (0.16, 0.78, 0.2, 0.12)  # of the feed-forward: ends of its loop; left, bottom, sizes
+_LEAVE, _ARRIVE, _SPREAD = 0.03, 0.55, 0.11  # in layers: the ends of arcs, and the spread of heads
+_READ, _WRITE, _BOX = 0.72, 0.96, (0.16, 0.78, 0.2, 0.12)  # feed-forward layer: ends of its loop; left, bottom, sizes
 
 
 @door()
@@ -35,30 +35,30 @@ def residual_flow(
     most: int = 24,
     label: str = "moved",
 ) -> Axes:
-    """Each token's residual stream as a line upwards, with arcs for what heads move from stream to stream.
+    """Draw the residual stream of each token as a vertical line, with arcs for the transport between streams by heads.
 
-    The width of an arc is proportional to what is moved, each head has a colour (from the eighth on dashes), and an arc
-    ends in a dot on the stream that receives. Only the strongest are drawn, and none from a token to itself. The boxes
-    beside the streams are the feed-forward layers, which read one stream and add to it: the darker, the longer what
-    they add. The legend says what the widest arc and the darkest box are.
+    The width of an arc is proportional to the entry of `moved`, each head has a colour (and dashes from the eighth head
+    on), and an arc ends in a dot on the receiving stream. Only the strongest arcs are drawn, and no arc from a token to
+    itself. The boxes beside the streams are the feed-forward layers, which read one stream and add to it; darker boxes
+    add vectors of larger norm. The legend has the values of the widest arc and the darkest box.
 
     **Arguments:**
 
-    - `moved`: (layers, heads, n, n), what the head moves to token i from token j (last axis), not negative: such as
+    - `moved`: (layers, heads, n, n), the non-negative transport by a head to token i from token j (last axis), such as
         `moved` of `transformer.residual_stream`, or the absolute value of its `share`.
-    - `ax`: Where to draw; None makes a figure as wide as the text needs.
-    - `written`: (layers, n), the length of what each feed-forward layer writes; None draws no boxes.
-    - `tokens`: Their names, below the streams; long ones are cut. None counts them from 1.
-    - `most`: How many arcs.
-    - `label`: What `moved` is called in the legend: lengths are in the units of the stream, shares have none.
+    - `ax`: The Axes to draw on; None makes a figure of the width of the text.
+    - `written`: (layers, n), the norm of the output of each feed-forward layer; None draws no boxes.
+    - `tokens`: The names of the tokens, written below the streams; long names are shortened. None counts from 1.
+    - `most`: The largest number of arcs.
+    - `label`: The name of `moved` in the legend; norms are in the units of the stream, and shares have no unit.
 
     **Returns:**
 
-    The Axes; token k is at x = k, layer l from y = l to l + 1.
+    The Axes; token k is at x = k, and layer l extends from y = l to l + 1.
 
     **Raises:**
 
-    - `ValueError` if the shapes do not match, something is negative or not finite, or `most` is not positive.
+    - `ValueError` if the shapes do not match, an entry is negative or not finite, or `most` is not positive.
 
     ??? cite "Source"
 
@@ -94,29 +94,29 @@ def _checked(moved: Numbers, written: Numbers | None) -> tuple[np.ndarray, np.nd
     for name, array in (("moved", flow), ("written", lengths)):
         if array is not None and not (np.isfinite(array).all() and (array >= 0).all()):
             raise ValueError(f"{name} must be finite and not negative, but it is not; take absolute values.")
-    # What a head moves from a token to itself is no arc.
+    # The diagonal, from a token to itself, has no arcs.
     return flow * ~np.eye(n, dtype=bool), lengths
 
 
 def _arcs(ax: Axes, flow: np.ndarray, most: int) -> list[int]:
-    """Draws the strongest arcs, wide ones first so that narrow ones lie on them; the heads that they are of."""
+    """Draw the strongest arcs, wide arcs first and narrow arcs on top; return the heads of the arcs."""
     heads, top = flow.shape[1], flow.max()
-    # Over all layers, heads and pairs at once; a stable order, so that equal arcs are chosen alike each time.
+    # A stable sort makes the choice among equal arcs reproducible.
     strongest = np.argsort(-flow, axis=None, kind="stable")[:most]
     drawn, dots = set(), []
     for layer, head, i, j in np.stack(np.unravel_index(strongest, flow.shape), axis=1).tolist():
         size = WIDEST * flow[layer, head, i, j] / top if top > 0 else 0.0
-        # All that follow are zeros too.
+        # All later entries are zero too.
         if size <= 0:
             break
-        # Arcs of different heads leave at different heights and do not cover each other.
+        # Arcs of different heads start at different heights, so that they do not cover each other.
         low = layer + _LEAVE + _SPREAD * head / max(heads - 1, 1)
         high, bend = low + _ARRIVE - _LEAVE, 0.3 * (i - j)
-        # A Bezier curve that leaves and arrives horizontally: its control points lie beside its ends.
+        # The control points beside the ends make the Bezier curve start and end horizontally.
         curve = Path([(j, low), (j + bend, low), (i - bend, high), (i, high)], [Path.MOVETO, *3 * [Path.CURVE4]])
         arc = PathPatch(curve, fill=False, lw=size, capstyle="butt", zorder=3, in_layout=False, **head_look(head))
         ax.add_patch(arc)
-        # The area of the dot that ends an arc grows with its width.
+        # The area of the dot increases with the width of the arc.
         dots.append((i, high, (1.0 + 0.85 * size) ** 2, head_look(head)["color"]))
         drawn.add(head)
     if dots:
@@ -126,17 +126,17 @@ def _arcs(ax: Axes, flow: np.ndarray, most: int) -> list[int]:
 
 
 def head_look(head: int) -> dict[str, Any]:
-    """The colour of a head and, from the eighth on, its dashes: the same in every picture."""
+    """The colour of a head and, from the eighth head on, its dashes, for all pictures."""
     return {"color": _HEADS[head % len(_HEADS)], "ls": _DASHES[head // len(_HEADS) % len(_DASHES)]}
 
 
 def _boxes(ax: Axes, lengths: np.ndarray) -> None:
-    """A loop beside each stream, with the box in it, and a dot where it adds to the stream."""
+    """Draw a loop beside each stream, with a box on the loop, and a dot at the position of the addition."""
     left, bottom, width, height = _BOX
-    # All boxes are white where nothing is written.
+    # If all outputs are zero, all boxes are white.
     top = lengths.max() or 1.0
     loop = np.array([(0, _READ), (left + width / 2, _READ), (left + width / 2, _WRITE), (0, _WRITE)])
-    # One loop of lines, moved to each token and layer: (n * layers, 4, 2).
+    # One loop is moved to each token and layer, (n * layers, 4, 2).
     corners = np.array([(k, layer) for layer in range(len(lengths)) for k in range(lengths.shape[1])])
     ax.add_collection(LineCollection([*(loop + corners[:, None])], color=GREY, lw=0.6, zorder=2))
     ax.scatter(*(corners + loop[3]).T, s=3.0, color=GREY, linewidths=0, zorder=4)
@@ -154,7 +154,7 @@ def _shade(share: float) -> str:
 
 
 def _handles(heads: list[int], label: str, flow: np.ndarray, lengths: np.ndarray | None) -> list[Line2D]:
-    """What the legend shows: the heads that arcs are of, the scale of the arcs, that of the boxes."""
+    """The entries of the legend: the heads of the arcs, the scale of the arcs, and the scale of the boxes."""
     handles = [Line2D([], [], lw=2.4, **head_look(head), label=f"head {head + 1}") for head in heads]
     if heads:
         text = f"widest: {label} {flow.max():.2g}"

@@ -1,4 +1,4 @@
-"""One look for every picture: sizes, fonts and colours, applied while a picture is drawn and never globally."""
+"""The style of all pictures: sizes, fonts and colours, which apply while a picture is drawn and never globally."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "
 """The palette of Okabe and Ito, blue first: eight colours that colour-blind readers can tell apart."""
 
 BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, BLACK = OKABE_ITO
-RED = "#D40A1E"  # the one token that is followed; it differs from its neighbours in size and outline as well
+RED = "#D40A1E"  # the highlighted token, which also has another size and outline
 INK = "#222222"
 GREY = "#8C8C8C"
 MISSING = "#D9D9D9"
@@ -44,16 +44,16 @@ STYLE: dict[str, Any] = {
     "legend.handlelength": 1.4,
     "lines.linewidth": 1.3,
     "mathtext.fontset": "dejavusans",
-    # TrueType, which journals ask for, in place of Type 3.
+    # Journals require TrueType instead of Type 3 fonts.
     "pdf.fonttype": 42,
-    # `save` cuts the margins itself.
+    # `save` crops the margins.
     "savefig.bbox": None,
     "savefig.dpi": 300,
     "savefig.facecolor": "auto",
     "savefig.transparent": False,
-    # Letters as outlines: the file looks the same where the font is not installed.
+    # Outlines of letters make the file independent of installed fonts.
     "svg.fonttype": "path",
-    # Without a salt the ids in an SVG are random, and no two files are the same.
+    # Without a salt the ids in an SVG are random, and files are not reproducible.
     "svg.hashsalt": "clusterjax",
     "text.color": INK,
     "text.usetex": False,
@@ -67,21 +67,21 @@ STYLE: dict[str, Any] = {
 
 
 def style(**overrides: Any):
-    """The look of this library as a context: inside it the settings of matplotlib are ours, after it as they were.
+    """A context with the settings of matplotlib of this library; the former settings are restored afterwards.
 
-    Every function of `clusterjax.plot` draws inside it already; use it around drawing of your own. It works as a
-    decorator too.
+    Every function of `clusterjax.plot` already draws in this context; use the context for additional drawing. `style`
+    also works as a decorator.
 
     **Arguments:**
 
-    - `overrides`: Settings of matplotlib that differ from ours, with underscores in place of dots in their names:
+    - `overrides`: Further settings of matplotlib, with underscores instead of dots in their names:
         `style(font_size=10)`.
 
     **Raises:**
 
-    - `ValueError` if an override is not a setting of matplotlib, or not what that setting can be.
+    - `ValueError` if an override is not a setting of matplotlib, or its value is invalid.
     """
-    # Keywords have no dots.
+    # Keywords cannot contain dots.
     known = {name.replace(".", "_"): name for name in mpl.rcParams} if overrides else {}
     unknown = [key for key in overrides if key not in known]
     if unknown:
@@ -96,7 +96,7 @@ def _styled(settings: Any) -> Iterator[None]:
         yield
 
 
-# What a setting may be whose name ends so.
+# The bounds of settings by the end of their name.
 _SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("size", {"above": 0, "most": 1000}),
     ("width", {"least": 0, "most": 1000}),
@@ -105,12 +105,12 @@ _SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def _setting(value: Any, name: str, setting: str) -> Any:
-    """`value`, if matplotlib takes it for a setting, and it is finite and of a size that can be drawn."""
+    """Return `value` if it is valid for the setting of matplotlib, finite, and of a size that can be drawn."""
     check_concrete(value, name)
     array = as_numbers(value, name)
     given: Any = {setting: value}
     try:
-        # matplotlib validates a setting as it is put into its dictionary, and tells by several kinds of errors.
+        # matplotlib validates a setting on assignment, with several types of errors.
         (taken,) = mpl.RcParams(given).values()
     except (TypeError, ValueError, OverflowError):
         raise refusal(name, f"be what matplotlib takes for {setting}", f"it is {shown(value)}", "pass that") from None
@@ -122,24 +122,24 @@ def _setting(value: Any, name: str, setting: str) -> Any:
 
 
 def new_axes(width: float | int = COLUMN, height: float | int = 2.4) -> Axes:
-    """An Axes in a Figure of its own, `width` by `height` inches, which no global state knows of."""
-    # Not by pyplot: its figures live until they are closed.
+    """An Axes in a new Figure of `width` by `height` inches, without any global state."""
+    # Figures of pyplot would live until they are closed.
     return Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
 def figure_of(ax: Axes) -> Figure | SubFigure:
-    """The figure that holds `ax`, which is never None for an Axes that can be drawn on."""
+    """The figure of `ax`; raises a `ValueError` if `ax` was removed from its figure."""
     figure = ax.figure
     if figure is None:
         raise refusal("ax", "be in a figure", "it was removed from its own", "pass an Axes that is still in one")
     return figure
 
 
-MOST_PIXELS = 2**28  # of a picture: more fit no memory
+MOST_PIXELS = 2**28  # of a picture: more pixels do not fit into memory
 
 
 def check_pixels(figure: Figure, dpi: float | int, name: str = "dpi") -> None:
-    """Raise a ValueError if the figure has too many pixels."""
+    """Raise a `ValueError` if the figure has too many pixels."""
     count = float(np.prod(figure.get_size_inches())) * dpi**2
     if count > MOST_PIXELS:
         rule, problem = f"be such that a picture has at most {MOST_PIXELS:.0e} pixels", f"it has {count:.0e}"
@@ -147,13 +147,12 @@ def check_pixels(figure: Figure, dpi: float | int, name: str = "dpi") -> None:
 
 
 def legend_above(ax: Axes, title: str | None = None, columns: int = 3) -> None:
-    """A legend above the data of `ax`, where it hides nothing, and the title above the legend."""
+    """Draw a legend above the data of `ax`, where it hides nothing, and the title above the legend."""
     handles, names = ax.get_legend_handles_labels()
     columns = max(1, min(columns, len(names)))
-    # -(-a // b) is a / b rounded up.
     rows = -(-len(names) // columns)
     if names:
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2, columnspacing=1.2)
     if title is not None:
-        # 11.5 points are a row of the legend.
+        # A row of the legend is 11.5 points high.
         ax.set_title(title, pad=4.0 + 11.5 * rows * bool(names))

@@ -1,4 +1,4 @@
-"""Tokens on the circle and on the sphere."""
+"""Pictures of tokens on the circle and on the sphere."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ def _draw(ax: Axes | None, view: AbstractView, x: Numbers, trail: Numbers | None
     followed = None if trail is None else _check_trail(trail, view.d)
     legend = token_legend(options["highlight"], options["labels"], options["colours"])
     if ax is None:
-        # The legend stands below the circle and not in it.
+        # The legend is below the circle and needs additional height.
         ax = new_axes(2.4, 2.7 if legend else 2.4)
     Scene(ax, view, len(tokens), **options).update(tokens, followed)
     if legend:
@@ -50,10 +50,10 @@ def circle(
     counts_from: int | None = 5,
     size: float | int = 1.0,
 ) -> Axes:
-    """Tokens of dimension 2 on the unit circle.
+    """Draw tokens of dimension 2 on the unit circle.
 
-    Markers are translucent, and where many tokens meet a number beside them says how many: 64 tokens on one spot are
-    one marker and "×64".
+    Markers are translucent, and a number beside a spot with many tokens counts them: 64 tokens on one spot are one
+    marker with "×64".
 
     !!! example
 
@@ -68,22 +68,22 @@ def circle(
     **Arguments:**
 
     - `x`: Tokens (n, 2), one unit vector per row.
-    - `ax`: Where to draw; None makes a figure 6 cm wide.
-    - `labels`: Integers (n,), such as `cluster_labels` gives: one colour per cluster, grey where negative.
-    - `colours`: In place of `labels`: one colour, n colours, or n numbers, which viridis colours.
-    - `highlight`: The index of a token to draw in red, larger, and named in a legend.
-    - `trail`: The path (times, 2) of one token; it spirals outward to the circle, the oldest point innermost.
+    - `ax`: The Axes to draw on; None makes a figure of width 6 cm.
+    - `labels`: Integers (n,), such as from `cluster_labels`: one colour for each cluster, and grey for negative labels.
+    - `colours`: Instead of `labels`, one colour, n colours, or n numbers, which are mapped to viridis.
+    - `highlight`: The index of a token to draw larger, in red, and with an entry in the legend.
+    - `trail`: The path (times, 2) of one token, drawn as a spiral outwards to the circle from the oldest point.
     - `arrows`: Directions (2,) by name, such as the eigenvectors of the value matrix.
-    - `counts_from`: The least number of tokens on one spot that is written beside it; None writes none.
-    - `size`: A factor on the size of the markers.
+    - `counts_from`: The smallest number of tokens on one spot that is written beside the spot; None writes no numbers.
+    - `size`: The factor on the diameter of the markers.
 
     **Returns:**
 
-    The Axes, one unit of its coordinates the radius of the circle.
+    The Axes, in units of the radius of the circle.
 
     **Raises:**
 
-    - `ValueError` if `x` is not (n, 2) or not of unit vectors, or if another argument does not fit it.
+    - `ValueError` if `x` is not (n, 2) or not unit vectors, or another argument does not match `x`.
     """
     options = dict(
         labels=labels, colours=colours, highlight=highlight, arrows=arrows, counts_from=counts_from, size=size
@@ -105,27 +105,27 @@ def sphere(
     counts_from: int | None = 5,
     size: float | int = 1.0,
 ) -> Axes:
-    """Tokens of dimension 3 on the unit sphere, seen from far away; those on the far side are fainter and smaller.
+    """Draw tokens of dimension 3 on the unit sphere, with fainter and smaller tokens on the far side.
 
-    The projection is orthographic and done here, so that the Axes is a plain one: the outline is a circle, what is
-    hidden is known exactly, and the vector formats stay small. `project` gives the coordinates of further points.
+    The projection is orthographic and computed without 3D axes of matplotlib, so that the outline is a circle, hidden
+    parts are known exactly, and vector files are small. `project` returns the coordinates of further points.
 
     **Arguments:**
 
     - `x`: Tokens (n, 3), one unit vector per row.
-    - `ax`: Where to draw, a plain Axes; None makes a figure 6 cm wide.
+    - `ax`: The plain Axes to draw on; None makes a figure of width 6 cm.
     - `labels`, `colours`, `highlight`, `counts_from`, `size`: As for `circle`.
-    - `trail`: The path (times, 3) of one token, drawn along great circles, older parts paler.
+    - `trail`: The path (times, 3) of one token, drawn along great circles, with older parts paler.
     - `arrows`: Directions (3,) by name, such as the eigenvectors of the value matrix.
-    - `view`: Elevation and azimuth of the eye, in degrees.
+    - `view`: The elevation and azimuth of the eye in degrees.
 
     **Returns:**
 
-    The Axes, one unit of its coordinates the radius of the sphere.
+    The Axes, in units of the radius of the sphere.
 
     **Raises:**
 
-    - `ValueError` if `x` is not (n, 3) or not of unit vectors, or if another argument does not fit it.
+    - `ValueError` if `x` is not (n, 3) or not unit vectors, or another argument does not match `x`.
     """
     options = dict(
         labels=labels, colours=colours, highlight=highlight, arrows=arrows, counts_from=counts_from, size=size

@@ -1,4 +1,4 @@
-"""Where a token lands on paper: the unit circle as it is, the unit sphere seen from far away."""
+"""The views of tokens on paper: the unit circle, and the unit sphere seen from far away."""
 
 import abc
 from typing import Any, final
@@ -16,44 +16,44 @@ from ._style import GREY, INK
 
 
 class AbstractView(abc.ABC):
-    """Paper coordinates of points, and what is drawn behind them."""
+    """A map of points to paper coordinates, and the background of the points."""
 
     d: int
     reach: float  # half the width of the picture
-    reach_of_arrows: float  # what arrows add to it
+    reach_of_arrows: float  # the addition of arrows to `reach`
     arrow_length: float
 
     @abc.abstractmethod
     def project(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Paper coordinates (n, 2) of points (n, d), and their height above the paper (n,), positive in front."""
+        """The paper coordinates (n, 2) of points (n, d), and their heights above the paper (n,), positive in front."""
 
     @abc.abstractmethod
     def aim(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
-        """Where a direction (d,) points on paper, (2,), and how far out of it."""
+        """The projection of a direction (d,) on paper, (2,), and its component out of the paper."""
 
     @abc.abstractmethod
     def turned(self, by: float) -> "AbstractView":
-        """The same seen from `by` degrees farther round, where there is a way round."""
+        """The view turned by `by` degrees about the vertical axis; a view of the plane is unchanged."""
 
     @abc.abstractmethod
     def background(self, ax: Axes) -> list[Artist]:
-        """Draws what the tokens lie on; returns the artists that depend on the view."""
+        """Draw the background of the tokens; return the artists that depend on the view."""
 
     @abc.abstractmethod
     def refresh(self, artists: list[Artist]) -> None:
-        """Moves what `background` returned to where this view has it."""
+        """Move the artists that `background` returned to their positions in this view."""
 
     @abc.abstractmethod
     def path(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Paper coordinates and heights of the path of one token through the points (T, d), without corners."""
+        """The paper coordinates and heights of a smooth path of one token through the points (T, d)."""
 
     @abc.abstractmethod
     def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Places (k, 2) for words beside the spots `xy`, clear of points (m, 2), and the unit vectors to there."""
+        """The positions (k, 2) of words beside the spots `xy`, away from points (m, 2), and unit vectors to them."""
 
 
 def eye_frame(elev: float | int, azim: float | int) -> np.ndarray:
-    """Rows: right, up and towards the eye, which is at (elevation, azimuth), with the z axis upwards on paper."""
+    """The matrix with the rows right, up and towards the eye at (elevation, azimuth); z is upwards on paper."""
     e, a = np.radians(elev), np.radians(azim)
     right = (-np.sin(a), np.cos(a), 0.0)
     up = (-np.sin(e) * np.cos(a), -np.sin(e) * np.sin(a), np.cos(e))
@@ -63,7 +63,7 @@ def eye_frame(elev: float | int, azim: float | int) -> np.ndarray:
 
 @final
 class CircleView(AbstractView):
-    """The unit circle, its angles marked inside, so that counts have room outside."""
+    """A view of the unit circle, with marks of angles inside, so that counts have room outside."""
 
     d = 2
     reach = 1.26
@@ -83,7 +83,7 @@ class CircleView(AbstractView):
         ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.6, zorder=1))
         angles = np.arange(8) * np.pi / 4
         rays = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        # Longer ticks at multiples of 90 degrees, which alone have names.
+        # Only the multiples of 90 degrees have names and longer ticks.
         inner = np.where(np.arange(8) % 2 == 0, 0.93, 0.96)[:, None]
         ticks = list(np.stack([inner * rays, rays], axis=1))
         ax.add_collection(LineCollection(ticks, colors=GREY, linewidths=0.6, zorder=1), autolim=False)
@@ -95,17 +95,17 @@ class CircleView(AbstractView):
         pass
 
     def path(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The path spirals outward from radius 0.55 to the circle, because on the circle it would cover itself."""
-        # Unwrapped, as a step from 359 to 1 degrees is one of two degrees.
+        """The path spirals outwards from radius 0.55 to the circle, since a path on the circle would cover itself."""
+        # The angles are unwrapped, since a step from 359 to 1 degrees is a step of two degrees.
         theta = np.unwrap(np.arctan2(x[:, 1], x[:, 0]))
-        # Eight points for each saved one, so that an arc has no corners.
+        # Eight points for each saved point make arcs smooth.
         steps = np.linspace(0, len(x) - 1, 8 * (len(x) - 1) + 1)
         theta = np.interp(steps, np.arange(len(x)), theta)
         radius = np.linspace(0.55, 1.0, len(theta))
         return np.stack([radius * np.cos(theta), radius * np.sin(theta)], axis=1), np.ones(len(theta))
 
     def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # Neighbours nearer than 0.26 radians could not be read apart.
+        # Words of neighbours nearer than 0.26 radians would overlap.
         theta = spread_angles(np.arctan2(xy[:, 1], xy[:, 0]), 0.26)
         away = np.stack([np.cos(theta), np.sin(theta)], axis=1)
         return (1.0 + margin[:, None]) * away, away
@@ -113,7 +113,7 @@ class CircleView(AbstractView):
 
 @final
 class SphereView(AbstractView):
-    """The unit sphere from the direction of elevation and azimuth, in degrees, by orthographic projection."""
+    """A view of the unit sphere by orthographic projection, from an elevation and azimuth in degrees."""
 
     d = 3
     reach = 1.1
@@ -125,7 +125,7 @@ class SphereView(AbstractView):
         self.axes = eye_frame(elev, azim)
 
     def project(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # Rows of `axes` are right, up and towards the eye: the last coordinate is the height above the paper.
+        # The rows of `axes` are right, up and towards the eye, so the last coordinate is the height above the paper.
         seen = x @ self.axes.T
         return seen[:, :2], seen[:, 2]
 
@@ -137,7 +137,7 @@ class SphereView(AbstractView):
         return SphereView(self.elev, self.azim + by)
 
     def background(self, ax: Axes) -> list[Artist]:
-        for k in np.linspace(0, 1, 9):  # discs within discs: a soft light from above on the left, in vectors
+        for k in np.linspace(0, 1, 9):  # nested discs imitate a soft light from the upper left
             shade = str(round(0.935 + 0.04 * k, 4))
             ax.add_patch(Circle((-0.3 * k, 0.34 * k), 1 - 0.88 * k, facecolor=shade, edgecolor="none", zorder=0))
         ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK, linewidth=0.5, zorder=1))
@@ -154,22 +154,22 @@ class SphereView(AbstractView):
             artist.set_segments(self._graticule(side))
 
     def path(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Points between the saved ones lie on the great circle through them."""
+        """The path follows great circles between saved points."""
         steps = np.linspace(0, len(x) - 1, 8 * (len(x) - 1) + 1)
         fine = np.stack([np.interp(steps, np.arange(len(x)), column) for column in x.T], axis=1)
-        # The chord between two saved points, pushed onto the sphere, is the great circle through them.
+        # The projection of the chord between two saved points onto the sphere is the great circle through them.
         return self.project(fine / np.maximum(np.linalg.norm(fine, axis=1, keepdims=True), 1e-12))
 
     def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         length = np.linalg.norm(xy, axis=1, keepdims=True)
-        # Outwards from the centre; a spot at the centre of the disc has no outwards and gets upwards.
+        # Words are outwards from the centre of the disc, or upwards for a spot near the centre.
         away = np.where(length > 0.3, xy / np.maximum(length, 1e-12), [0.0, 1.0])
         away = clear_places(xy, away, margin, avoid, self.reach - 0.1)
         return xy + margin[:, None] * away, away
 
     def _graticule(self, side: int) -> list[np.ndarray]:
-        """The parts of parallels and meridians, 30 degrees apart, on one side of the sphere."""
-        # Steps of 3 degrees: no corner is seen at the size of a page.
+        """The parts of parallels and meridians, at distances of 30 degrees, on one side of the sphere."""
+        # Steps of 3 degrees look smooth at the size of a page.
         s = np.linspace(0, 2 * np.pi, 121)
         lines = [
             np.stack([np.cos(e) * np.cos(s), np.cos(e) * np.sin(s), np.full_like(s, np.sin(e))], axis=1)
@@ -182,27 +182,26 @@ class SphereView(AbstractView):
         parts = []
         for line in lines:
             xy, height = self.project(line)
-            # A meridian is a whole circle, of which one half is hidden; lines are split where they go behind the
-            # sphere.
+            # Half of a meridian circle is hidden, so lines are split at the outline of the sphere.
             parts += _runs(xy, side * height >= 0)
         return parts
 
 
 def _runs(points: np.ndarray, keep: np.ndarray) -> list[np.ndarray]:
-    """The stretches of neighbouring points where `keep` holds."""
-    # The places at which `keep` changes split the line into stretches of one kind.
+    """The runs of consecutive points with `keep`."""
+    # The changes of `keep` split the line into runs.
     cuts = np.flatnonzero(np.diff(keep.astype(np.int8))) + 1
     stretches = zip(np.split(points, cuts), np.split(keep, cuts), strict=True)
     return [part for part, kept in stretches if kept[0] and len(part) > 1]
 
 
 def sphere_view(view: Numbers) -> SphereView:
-    """The view from `(elev, azim)` in degrees, checked."""
+    """The view of the sphere from a checked pair `(elev, azim)` in degrees."""
     return SphereView(*checked_angles(view))
 
 
 def checked_angles(view: Numbers) -> tuple[float, float]:
-    """Elevation and azimuth in degrees, checked."""
+    """Check for an elevation and azimuth in degrees."""
     angles = real_array(view, "view")
     if angles.shape != (2,) or not np.isfinite(angles).all():
         raise ValueError(f"view must be two angles, but it is {view!r}; pass elevation and azimuth, (22, -55), say.")
@@ -211,18 +210,18 @@ def checked_angles(view: Numbers) -> tuple[float, float]:
 
 @door(x=finite)
 def project(x: Numbers, view: Numbers = (22.0, -55.0)) -> tuple[np.ndarray, np.ndarray]:
-    r"""Where `sphere` draws points: $(\langle x, r\rangle, \langle x, u\rangle)$, with $r$ right and $u$ up on paper.
+    r"""Project points as `sphere` does: $(\langle x, r\rangle, \langle x, u\rangle)$, with $r$ right and $u$ up.
 
-    For things of your own on top of a sphere: draw them at these coordinates on the Axes that `sphere` returned.
+    Draw further objects at these coordinates on the Axes that `sphere` returned.
 
     **Arguments:**
 
-    - `x`: Points, (n, 3), of any length.
-    - `view`: Elevation and azimuth of the eye in degrees, as given to `sphere`.
+    - `x`: Points, (n, 3), of any norm.
+    - `view`: The elevation and azimuth of the eye in degrees, as given to `sphere`.
 
     **Returns:**
 
-    Paper coordinates (n, 2) and heights above the paper (n,), positive for what is in front.
+    The paper coordinates (n, 2) and the heights above the paper (n,), positive in front.
 
     **Raises:**
 
@@ -235,5 +234,5 @@ def project(x: Numbers, view: Numbers = (22.0, -55.0)) -> tuple[np.ndarray, np.n
 
 
 def checked_frame(x: Any, view: AbstractView, name: str = "x") -> np.ndarray:
-    """One frame of tokens, checked against the dimension of its view."""
+    """Check one frame of tokens for unit vectors of the dimension of the view."""
     return check_unit_tokens(x, view.d, name, other={2: "plot.sphere", 3: "plot.circle"}[view.d])

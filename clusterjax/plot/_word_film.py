@@ -1,4 +1,4 @@
-"""Words on their way through the layers, as a moving picture."""
+"""Films of words that move through the layers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class WordRun:
 
     **Attributes:**
 
-    - `xs`: (layers, n, 2), where the words are before the first layer and after each.
-    - `names`: What they are called.
-    - `first`: (n,), the layer at which a word leads first; -1 if it never does.
-    - `title`: What the picture is called.
+    - `xs`: (layers, n, 2), the positions of the words before the first layer and after each layer.
+    - `names`: The names of the words.
+    - `first`: (n,), the first layer at which a word leads; -1 if the word never leads.
+    - `title`: The title of the panel.
     """
 
     xs: np.ndarray
@@ -43,13 +43,13 @@ class WordRun:
         one_each(self.names, "names", self.xs.shape[1], "strings, one for each word")
 
     def leading(self, k: int) -> np.ndarray:
-        """Who leads at layer `k`."""
+        """The indices of the words that lead at layer `k`."""
         k = check_integer(k, "k", least=0)
         return np.flatnonzero((self.first >= 0) & (self.first <= k))
 
 
 def check_runs(runs: Any, name: str) -> list[WordRun]:
-    """The runs as a list."""
+    """Check for a sequence of runs, and return a list."""
     return check_sequence(runs, name, WordRun, "WordRuns")
 
 
@@ -66,22 +66,22 @@ def animate_words(
     dpi: int = 130,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Path:
-    """A GIF or MP4 of words that move from layer to layer in straight lines and rest at each; all names show at rest.
+    """Write a GIF or MP4 of words that move in straight lines from layer to layer and rest at each, with all names.
 
-    While words move only leaders have their names, which stay where they are, as leaders do.
+    While words move, only leaders have names, at fixed positions, since leaders do not move.
 
     **Arguments:**
 
-    - `runs`: A `WordRun` for each panel, one below the other.
-    - `path`: Where to write, ending in `.gif` or, where ffmpeg is installed, in `.mp4`.
+    - `runs`: A `WordRun` for each panel; panels are below each other.
+    - `path`: The file, ending in `.gif` or, if ffmpeg is installed, in `.mp4`.
     - `line`, `limits`: As for `words`.
-    - `hold`, `move`: How many frames words rest at a layer and move to the next.
-    - `fps`, `dpi`: Frames a second, and pixels an inch.
-    - `progress`: Called with the number of frames done and of all frames.
+    - `hold`, `move`: The number of frames of the rest at a layer, and of the motion to the next layer.
+    - `fps`, `dpi`: The number of frames per second, and of pixels per inch.
+    - `progress`: A function that is called with the number of written frames and of all frames.
 
     **Returns:**
 
-    The path.
+    The path of the file.
 
     **Raises:**
 
@@ -92,7 +92,7 @@ def animate_words(
         raise ValueError(f"runs must be of one depth, but theirs are {depths}; cut them to the same.")
     figure, times = Figure(figsize=(4.4, 0.35 + 1.75 * len(runs)), dpi=dpi), _times(depths[0], hold, move)
     check_pixels(figure, dpi)
-    # In inches and not in shares, so that the heading has the same room above one run and above four.
+    # The room of the heading is fixed in inches, so that it does not depend on the number of runs.
     height = 1 - 0.19 / figure.get_figheight()
     panels = [
         figure.add_axes((0.01, height * (1 - (k + 1) / len(runs)) + 0.01, 0.98, height / len(runs) - 0.055))
@@ -103,12 +103,12 @@ def animate_words(
     def show(time: float) -> Figure:
         layer = int(time)
         for run, ax in zip(runs, panels, strict=True):
-            # Names are placed anew in each frame, so that no artist can be kept.
+            # The placement of names changes in each frame, so all artists are drawn again.
             ax.clear()
             after = run.xs[min(layer + 1, depths[0])]
             places = run.xs[layer] + (time - layer) * (after - run.xs[layer])
             led = run.leading(layer)
-            # Names of moving words would jump from place to place.
+            # The names of moving words would jump, so only leaders have names.
             names = [name if time == layer or k in led else "" for k, name in enumerate(run.names)]
             words(places, names, ax, leaders=led, line=line, limits=limits, equal=False, avoid=_everywhere(run))
             ax.set_title(run.title, pad=3)
@@ -116,7 +116,7 @@ def animate_words(
         return figure
 
     with whole_file(Path(path)) as draft:
-        # Blue and vermilion of the sides, black of the stars, and the paper.
+        # The palette must contain the colours of the sides, the stars and the background.
         pinned = np.array([[*_rgb(colour), 1.0] for colour in (BLUE, VERMILION, BLACK, "#FFFFFF")])
         pilots = (picture(show(float(k)), dpi) for k in sorted({0, depths[0] // 2, depths[0]}))
         writer = film_writer(Path(path), fps, dpi, pilots, pinned)
@@ -130,11 +130,11 @@ def animate_words(
 
 
 def _times(depth: int, hold: int, move: int) -> list[float]:
-    """The layers, whole ones `hold` times, with `move` times between; the last a little longer."""
-    # Words start fast and come to rest softly: the sine squared has no velocity at its end.
+    """The times of the frames: each layer `hold` times, the last twice as often, and `move` times between layers."""
+    # The squared sine has zero velocity at the end, so words come to rest smoothly.
     between = np.sin(np.linspace(0, np.pi / 2, move + 2)[1:-1]) ** 2
     times = [time for k in range(depth) for time in (*[float(k)] * hold, *(k + between).tolist())]
-    # The film rests twice as long at its end, before it begins again.
+    # The film rests twice as long at its end, before it repeats.
     return times + [float(depth)] * (2 * hold)
 
 

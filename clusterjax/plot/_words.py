@@ -1,10 +1,10 @@
-"""Words in the plane, each with its name where there is room: leaders as stars, and the line that divides them.
+"""Pictures of words in the plane, with names where there is room, leaders as stars, and a dividing line.
 
-Names are placed greedily, in the order of their importance: each takes the nearest of 96 candidate rectangles (16
-directions, 6 distances) that overlaps nothing which is placed already. That is the usual heuristic for point labels
-(Christensen, Marks, Shieber, ACM Trans. Graphics 14, 1995); the best placement is NP-hard. All geometry is in points on
-paper, since a name has its size there and not in the units of the data. Invariant: no two rectangles in `occupied`
-overlap but for a marker and its own name.
+Names are placed greedily in the order of importance: each name takes the nearest of 96 candidate rectangles (16
+directions, 6 distances) that overlaps no rectangle placed before. This is the usual heuristic for point labels
+(Christensen, Marks, Shieber, ACM Trans. Graphics 14, 1995); the optimal placement is NP-hard. All geometry is in points
+on paper, since names have a fixed size on paper. Invariant: a new name overlaps no rectangle in `occupied`, except that
+of its own marker.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ from ._style import BLUE, GREY, INK, VERMILION, figure_of, new_axes
 
 
 STAR, DOT = 4.2, 1.9  # radii of the markers, in points
-NEAR = 1.5  # points: what is nearer to a leader lies on it
-STEPS = (0.0, 4.0, 8.0, 13.0, 19.0, 26.0)  # how far beyond its marker a name may stand, in points
+NEAR = 1.5  # points: a word nearer to a leader counts as on the leader
+STEPS = (0.0, 4.0, 8.0, 13.0, 19.0, 26.0)  # the distances of a name from its marker, in points
 WAYS = np.radians(np.arange(0, 360, 22.5))
-LINED = 5.0  # a name farther away is tied to its marker by a thin line
+LINED = 5.0  # points: a thin line connects a name farther away with its marker
 
 
 @door(names=words_of_names, limits=ranges, avoid=finite)
@@ -49,37 +49,38 @@ def words(
     fontsize: float | int = 5.5,
     size: float | int = 1.0,
 ) -> Axes:
-    r"""Words at their places, leaders as stars, and the dashed line $\langle w, x\rangle + v = 0$ between two sides.
+    r"""Draw words at their positions, leaders as stars, and the dashed dividing line $\langle w, x\rangle + v = 0$.
 
-    No name covers a marker of another word, a leader's name, or another name: names are placed one after the other,
-    leaders first and then from the outside inwards, each at the nearest free place, tied to its marker by a thin line
-    if that is far. A word for whose name there is no room goes without. Words that lie on a leader are counted behind
-    its name: "worst +12". Places are found for the size that the figure has when this is called.
+    Names do not overlap, and the name of a word covers no marker of another word, except that names of leaders may
+    cover markers of other words. Names are placed in turn, leaders first and then other words from the outside inwards,
+    each at the nearest free position, with a thin line to a far marker. Names without a free position are omitted. A
+    number after the name of a leader counts the words on the leader: "worst +12". Positions are for the size of the
+    figure at the time of the call.
 
     **Arguments:**
 
-    - `x`: Where the words are, (n, 2).
-    - `names`: What they are called, n strings; "" leaves one without a name.
-    - `ax`: Where to draw; None makes a figure one column wide.
-    - `leaders`: The numbers of the leaders, or a mask (n,).
-    - `line`: The normal (2,) and the offset of the dividing line; the side to which the normal points is tinted blue,
-        the other vermilion, and words have the colour of their side.
-    - `colours`: In place of sides: one colour, n colours, or n numbers.
-    - `limits`: What the picture shows, ((left, right), (bottom, top)); None leaves room about the words.
-    - `equal`: Whether both units are equally long.
-    - `avoid`: Further points (m, 2) that the names of leaders keep clear of, instead of the words: with the places of
-        all frames of a film, these names stay where they are.
-    - `fontsize`: Of the names, in points.
-    - `size`: A factor for the markers.
+    - `x`: The positions of the words, (n, 2).
+    - `names`: The names of the words, n strings; "" draws no name.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `leaders`: The indices of the leaders, or a mask (n,).
+    - `line`: The normal (2,) and the offset of the dividing line; the side of the normal is tinted blue, the other side
+        vermilion, and words have the colour of their side.
+    - `colours`: Instead of the colours of the sides, one colour, n colours, or n numbers.
+    - `limits`: The limits of the picture, ((left, right), (bottom, top)); None leaves a margin around the words.
+    - `equal`: True makes the units of both axes equal.
+    - `avoid`: Points (m, 2) that the names of leaders avoid, instead of the words: with the positions of all frames of
+        a film, these names do not move.
+    - `fontsize`: The font size of the names, in points.
+    - `size`: The factor on the area of the markers.
 
     **Returns:**
 
-    The Axes. Its texts are the names that found room.
+    The Axes. The texts of the Axes are the placed names.
 
     **Raises:**
 
-    - `ValueError` if `x` is not of finite points of the plane, if there are not as many names, or `leaders`, `line` or
-        `limits` do not fit.
+    - `ValueError` if `x` are not finite points of the plane, the number of names is not n, or `leaders`, `line` or
+        `limits` are invalid.
     """
     places = _points(x, "x")
     one_each(names, "names", len(places), "strings, one for each word")
@@ -88,14 +89,14 @@ def words(
     kept_clear = None if avoid is None else _points(avoid, "avoid")
     normal, offset = _line(line)
     ax = new_axes() if ax is None else ax
-    # Before any name is placed: limits decide how many points lie between two words.
+    # The limits precede the placement, since they determine the distances of words on paper.
     _frame(ax, places, limits, equal)
-    # Signed distances from the line, times the length of its normal; 0 everywhere without a line.
+    # Signed distances from the line, times the norm of the normal; 0 without a line.
     heights = places @ normal + offset
     if line is not None:
         _divide(ax, normal, offset)
         colours = np.where(heights > 0, BLUE, VERMILION) if colours is None else colours
-    # An array of colour names would be read as numbers of a colour map.
+    # An array of names of colours would be read as numbers of a colour map, hence the list.
     faces = token_colours(len(places), colours=list(colours) if isinstance(colours, np.ndarray) else colours)
     rest = np.setdiff1d(np.arange(len(places)), led)
     rims: Any = shade(faces[rest])
@@ -103,42 +104,42 @@ def words(
     ax.scatter(
         *places[led].T, s=(2 * STAR) ** 2 * size, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4
     )
-    # `s` of a scatter is an area, the radii below are lengths.
+    # `s` of a scatter is an area, but the radii below are lengths.
     size = float(np.sqrt(size))
     paper = _Paper(ax, fontsize)
     dots = paper.points(places)
-    # The number of a leader for each word whose marker it hides, on paper and not in the data.
+    # The leader that hides the marker of each word on paper, or -1.
     joined = _joined(dots, led)
     divide = paper.along(normal, offset)
-    # Points that names should not hide if there is a choice; they may, if there is none.
+    # Names avoid these points if possible.
     clear = np.concatenate([divide, dots[rest] if kept_clear is None else paper.points(kept_clear)])
     paper.occupy(_rectangles(dots[led], STAR * size))
-    # Leaders first: their names matter most. Only their markers are occupied by now, so that names of leaders may hide
-    # other words' markers rather than be left out.
+    # The names of leaders matter most. Only the markers of leaders are occupied here, so that names of leaders may hide
+    # markers of other words rather than be omitted.
     for i in led.tolist():
         following = int(np.sum(joined == i))
         name = f"{names[i]} +{following}" if names[i] and following else names[i]
         paper.name(name, dots[i], STAR * size, weight="bold", beside=clear)
     paper.occupy(_rectangles(dots[rest], DOT * size))
-    # From the outside inwards: words far from the line say most, and the middle is where it is crowded.
+    # Words far from the line are most informative, and the middle is crowded, so names are placed inwards.
     for i in sorted(rest[joined[rest] < 0].tolist(), key=lambda i: (-abs(heights[i]), i)):
         paper.name(names[i], dots[i], DOT * size, beside=divide)
     return ax
 
 
 class _Paper:
-    """What is taken of an Axes, in points from its lower left corner, and the names that go where there is room."""
+    """The occupied rectangles of an Axes, in points from its lower left corner, and the placement of names."""
 
     def __init__(self, ax: Axes, fontsize: float | int):
         figure = figure_of(ax)
         top = figure.figure if isinstance(figure, SubFigure) else figure
-        # A subfigure has no engine of its own: the figure at the top lays all of it out.
+        # A subfigure has no layout engine; the figure at the top has one.
         if top.get_layout_engine() is not None:
-            top.draw_without_rendering()  # only now is it known how large the Axes is
+            top.draw_without_rendering()  # the layout determines the size of the Axes
         ax.apply_aspect()
         window = ax.get_window_extent()
         self.ax, self.fontsize, self.scale = ax, fontsize, 72 / figure.dpi
-        # matplotlib works in pixels of `figure.dpi`; 72 points are an inch.
+        # matplotlib uses pixels of `figure.dpi`; an inch has 72 points.
         self.corner = self.scale * np.asarray(window.p0)
         self.room = np.array([0.0, 0.0, *(self.scale * np.asarray(window.size))])
         self.occupied = np.empty((0, 4))  # left, bottom, right, top
@@ -147,14 +148,14 @@ class _Paper:
         return self.scale * self.ax.transData.transform(x) - self.corner
 
     def along(self, normal: np.ndarray, offset: float) -> np.ndarray:
-        """Points along the dividing line, where names are not welcome."""
+        """Points along the dividing line, which names avoid."""
         if not normal.any():
             return np.empty((0, 2))
-        # The point of the line nearest to the origin, and one a step along it: two points are enough on paper.
+        # Two points of the line determine the line on paper.
         foot = -offset * normal / (normal @ normal)
         start, end = self.points(np.stack([foot, foot + np.array([-normal[1], normal[0]])]))
         way = (end - start) / np.linalg.norm(end - start)
-        # From the point next to the middle of the picture, a point every 5 points on either side, beyond its corners.
+        # Points every 5 points on either side of the middle of the picture, beyond its corners.
         middle = start + way * ((self.room[2:] / 2 - start) @ way)
         return middle + way * np.arange(-2 * self.room[3], 2 * self.room[3], 5.0)[:, None]
 
@@ -164,30 +165,30 @@ class _Paper:
     def name(
         self, name: str, spot: np.ndarray, radius: float, *, weight: str = "normal", beside: np.ndarray | None = None
     ) -> None:
-        """Writes a name at the nearest free place; of those as near, where fewest of the points `beside` are hidden."""
+        """Write a name at the free position of least cost, the distance plus a penalty for hiding `beside`."""
         within = np.all((spot >= self.room[:2]) & (spot <= self.room[2:]))
         if not name or not within:
             return
-        # One point of air.
+        # The margin is one point.
         width = _width(name, self.fontsize, weight) + 1.0
         places = _candidates(spot, radius, width, self.fontsize)
         free = np.all((places[:, :2] >= self.room[:2]) & (places[:, 2:] <= self.room[2:]), axis=1)
-        # The marker's own rectangle touches every candidate and must not rule it out.
+        # The rectangle of the marker itself touches every candidate and must be ignored.
         own = np.all(np.isclose(self.occupied, _rectangles(spot[None], radius)), axis=1)
         others = self.occupied[~own]
         free &= ~_overlaps(places, others).any(axis=1)
-        # Where a line from the marker would end: the point of each rectangle that is nearest to it.
+        # A connecting line ends at the point of the rectangle that is nearest to the marker.
         ends = np.clip(spot, places[:, :2], places[:, 2:])
         far = np.linalg.norm(ends - spot, axis=1) > radius + LINED
-        # A connecting line through another marker or name would tie the name to the wrong word.
+        # A connecting line through another marker or name would be ambiguous.
         free[far] &= ~_crosses(spot, ends[far], others).any(axis=1)
         if not free.any():
             return
         cost = np.linalg.norm(ends - spot, axis=1)
         if beside is not None:
-            # A hidden point is worth 6 points of distance.
+            # The penalty of a hidden point is 6 points.
             cost = cost + 6.0 * _overlaps(places, _rectangles(beside, DOT)).sum(axis=1)
-        # argmin takes the first of equals, which `_candidates` puts to the right.
+        # argmin takes the first of equal costs, which is on the right by the order of `_candidates`.
         k = int(np.argmin(np.where(free, cost, np.inf)))
         self.occupy(places[k : k + 1])
         if far[k]:
@@ -196,7 +197,7 @@ class _Paper:
 
     def _write(self, name: str, spot: np.ndarray, box: np.ndarray, end: np.ndarray | None, weight: str) -> None:
         if end is not None:
-            # Back to the units of the data, so that the line follows when the figure is saved at another size.
+            # The line is in units of the data, so that it follows a change of the size of the figure.
             line = (np.stack([spot, end]) + self.corner) / self.scale
             self.ax.plot(*self.ax.transData.inverted().transform(line).T, color=GREY, lw=0.4, zorder=2.5)
         middle = (box[:2] + box[2:]) / 2 - spot
@@ -205,28 +206,27 @@ class _Paper:
             name, tuple(place), tuple(middle), textcoords="offset points", ha="center", va="center_baseline",
             fontsize=self.fontsize, weight=weight, zorder=6, parse_math=False,
         )  # fmt: skip
-        # The layout would shrink the Axes to make room for names, and all places would be wrong.
+        # Otherwise the layout would shrink the Axes to make room for names, and all positions would be wrong.
         text.set_in_layout(False)
-        # A white rim, as names may lie on the tinted sides and on lines.
+        # A white rim keeps names readable on tinted sides and lines.
         text.set_path_effects([withStroke(linewidth=1.2, foreground="white")])
 
 
 @lru_cache(maxsize=4096)
 def _width(name: str, fontsize: float | int, weight: str) -> float:
-    """How wide a name is, in points; a dollar in it begins no formula."""
-    # Not by a renderer: the width of the outline is the same for every backend and resolution.
+    """The width of a name in points; a dollar sign does not start a formula."""
+    # Unlike the width from a renderer, the width of the outline does not depend on backend and resolution.
     font = FontProperties(family=["DejaVu Sans"], size=fontsize, weight=weight)
     return float(TextPath((0, 0), name.replace("$", r"\$"), prop=font).get_extents().width)
 
 
 def _candidates(spot: np.ndarray, radius: float, width: float, fontsize: float | int) -> np.ndarray:
-    """Boxes (k, 4) about a spot that names may fill, near ones first, to its right before elsewhere."""
+    """Candidate boxes (k, 4) for a name around a spot, nearest first, and to the right first among equal distances."""
     half = np.array([width, 1.15 * fontsize]) / 2
     ways = np.stack([np.cos(WAYS), np.sin(WAYS)], axis=1)
-    # (steps, 1, 1) against (directions, 2): all distances for all directions.
     reach = radius + 0.8 + np.array(STEPS)[:, None, None]
-    # The rectangle stands beside the point at distance `reach`: to its right on the right, centred straight above and
-    # below; rounding takes cos(90 degrees) = 6e-17 for the 0 that it is.
+    # The rectangle is beside the point at distance `reach`, and is centred straight above and below the spot, for which
+    # rounding replaces cos(90 degrees) = 6e-17 by 0.
     centres = (spot + ways * reach + np.sign(np.round(ways, 6)) * half).reshape(-1, 2)
     return np.concatenate([centres - half, centres + half], axis=1)
 
@@ -236,21 +236,21 @@ def _rectangles(spots: np.ndarray, radius: float) -> np.ndarray:
 
 
 def _overlaps(these: np.ndarray, those: np.ndarray) -> np.ndarray:
-    """Whether boxes (a, 4) and (b, 4) overlap, (a, b)."""
-    # Rectangles are apart if one ends before the other begins in x or in y: (a, b, 2) reduced over the axes.
+    """The array (a, b) that is True if boxes (a, 4) and (b, 4) overlap."""
+    # Rectangles are disjoint if one ends before the other begins in x or in y.
     before = np.maximum(*(these[:, None, 2:] <= those[None, :, :2]).transpose(2, 0, 1))
     behind = np.maximum(*(these[:, None, :2] >= those[None, :, 2:]).transpose(2, 0, 1))
     return np.asarray(~(before | behind))
 
 
 def _crosses(start: np.ndarray, ends: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
-    """Whether the lines from `start` to `ends` (a, 2) meet boxes (b, 4), (a, b): at some time within both ranges."""
+    """The array (a, b) that is True if the segment from `start` to `ends` (a, 2) meets the box (b, 4)."""
     way = (ends - start)[:, None]
-    # Lines along an axis: a tiny slope in place of a division by zero.
+    # A tiny slope of lines along an axis avoids a division by zero.
     way = np.where(np.abs(way) < 1e-9, 1e-9, way)
-    # The slab method: the times at which the line crosses the two sides in x and in y, (2, a, b, 2).
+    # The slab method: the times at which the line crosses the sides in x and in y, (2, a, b, 2).
     times = np.stack([(rectangles[None, :, :2] - start) / way, (rectangles[None, :, 2:] - start) / way])
-    # The line is inside while it is within both slabs, and it ends at time 1.
+    # The line is inside the box while it is within both slabs, and ends at time 1.
     enter, leave = times.min(axis=0), times.max(axis=0)
     return np.maximum(np.maximum(*np.moveaxis(enter, 2, 0)), 0.0) < np.minimum(
         np.minimum(*np.moveaxis(leave, 2, 0)), 1.0
@@ -258,15 +258,15 @@ def _crosses(start: np.ndarray, ends: np.ndarray, rectangles: np.ndarray) -> np.
 
 
 def _steps(start: np.ndarray, end: np.ndarray, radius: float) -> np.ndarray:
-    """Small boxes along a line, beyond the marker at its start."""
+    """Small boxes along a line, starting outside the marker at its start."""
     length = float(np.linalg.norm(end - start))
-    # A rectangle around a slanted line would occupy far more than the line; small ones every 2 points do not.
+    # One rectangle around a slanted line would occupy far more room than small rectangles every 2 points.
     along = np.arange(min(radius, length), length, 2.0) / max(length, 1e-9)
     return _rectangles(start + along[:, None] * (end - start), 1.0)
 
 
 def _joined(dots: np.ndarray, led: np.ndarray) -> np.ndarray:
-    """The leader that each word lies on, or -1; a leader lies on none."""
+    """The leader on which each word lies, or -1; leaders have -1."""
     joined = np.full(len(dots), -1)
     if len(led):
         away = np.linalg.norm(dots[:, None] - dots[led][None], axis=2)
@@ -285,12 +285,12 @@ def _line(line: tuple[Numbers, float | int] | None) -> tuple[np.ndarray, float]:
 
 
 def _divide(ax: Axes, normal: np.ndarray, offset: float) -> None:
-    """The dividing line, and the sides in faint colours."""
+    """Draw the dividing line, and the sides in faint colours."""
     length = np.linalg.norm(normal)
     along, foot = normal / length, -offset * normal / length**2
     across = np.array([-along[1], along[0]])
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    # Long enough to leave the picture wherever the origin is, short enough for float64.
+    # The line is long enough to leave the picture for any origin, and short enough for float64.
     far = 2 * np.hypot(right - left, top - bottom) + np.abs([left, right, bottom, top]).max()
     ends = foot + far * np.stack([across, -across])
     for side, colour in ((along, BLUE), (-along, VERMILION)):
@@ -298,14 +298,14 @@ def _divide(ax: Axes, normal: np.ndarray, offset: float) -> None:
         ax.add_patch(half)
         half.set_zorder(0)
     ax.plot(*ends.T, ls="--", lw=0.9, color=INK, zorder=1)
-    # Patches and lines beyond the picture have moved its limits.
+    # Patches and lines beyond the picture have changed its limits.
     ax.set(xlim=(left, right), ylim=(bottom, top))
 
 
 def _frame(ax: Axes, places: np.ndarray, limits: tuple[Numbers, Numbers] | None, equal: bool) -> None:
     low, high = places.min(axis=0), places.max(axis=0)
     room = 0.12 * np.maximum(high - low, 1e-3)
-    # With equal units one side has room enough for both.
+    # With equal units both axes get the larger margin.
     room = np.full(2, room.max()) if equal else room
     ranges = np.stack([low - room, high + room], axis=1) if limits is None else real_array(list(limits), "limits")
     if ranges.shape != (2, 2) or not np.isfinite(ranges).all() or np.any(ranges[:, 0] >= ranges[:, 1]):

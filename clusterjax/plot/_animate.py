@@ -54,7 +54,7 @@ def animate(
     if a path is given.
 
     Artists that do not move are created once, a GIF has one small palette for all frames, and the file is written
-    atomically. An MP4 needs ffmpeg; its bytes depend on the run and the version of ffmpeg only.
+    atomically. An MP4 needs ffmpeg; its bytes are reproducible for one version of ffmpeg.
 
     **Arguments:**
 

@@ -122,7 +122,7 @@ def player(
 
     **Returns:**
 
-    A `Player`, whose `html` is the page, and which a notebook displays.
+    A `Player`, which contains the page as `html` and is displayed by a notebook.
 
     **Raises:**
 

@@ -313,7 +313,7 @@ class LanesFirst:
         slower.
         """
         n = tokens.shape[1]
-        # (lanes, attended, attending).
+        # The axes are (lanes, attended word, attending word).
         scores = einsum("ljd,lid->lji", tokens, queries) + absent[:, :, None]
         # Scores below the maximum count as n - 1, so the minimum is the first index that attains the maximum, even if
         # only the last index does.

@@ -1,4 +1,4 @@
-"""Multi-head attention with its own query, key, value and output matrices.
+"""Multi-head attention with separate query, key, value and output matrices.
 
 Scaled dot-product attention (Vaswani et al., *Attention is all you need*, 1706.03762, Section 3.2), optionally with
 learnt vectors of the distance j - i added to keys and values (Shaw et al., 1803.02155), or with queries and keys
@@ -126,8 +126,8 @@ def _words_first(x: Array, present: Array | None) -> tuple[Array, Array | None, 
 
 
 class MultiHeadAttention(eqx.Module):
-    r"""$u'_i = \sum_h W_{c,h}^\top \sum_j \alpha^h_{ij}\, W_{V,h}^\top x_j$ with $\alpha^h_{ij} = \mathrm{softmax}_j
-    (\beta\langle W_{Q,h}^\top x_i, W_{K,h}^\top x_j\rangle)$.
+    r"""Multi-head attention: $u'_i = \sum_h W_{c,h}^\top \sum_j \alpha^h_{ij}\, W_{V,h}^\top x_j$ with $\alpha^h_{ij} =
+    \mathrm{softmax}_j (\beta\langle W_{Q,h}^\top x_i, W_{K,h}^\top x_j\rangle)$.
 
     **Arguments:**
 

@@ -161,7 +161,7 @@ def _first_token(
     """The mean attention weight of the other tokens on the first token, minus the weight under uniform attention."""
     weights = weights.astype(at_least_single(weights.dtype))
     permitted = (allowed & present[None, :]).astype(weights.dtype)
-    # Row i of uniform attention gives the first token 1 over the number of tokens that i may attend to.
+    # Uniform attention of token i gives the first token 1 over the number of tokens to which token i may attend.
     uniform = permitted[:, 0] / jnp.maximum(permitted.sum(axis=1), jnp.ones_like(permitted[:, 0]))
     # The first token is left out: under a causal mask it attends to itself alone.
     others = (present & (jnp.arange(present.shape[0]) > 0)).astype(weights.dtype)

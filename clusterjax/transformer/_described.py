@@ -110,7 +110,7 @@ def described(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     """Describe a value as JSON; its arrays are put into `arrays` under their paths."""
     if eqx.is_array(value):
         narrow = value.dtype == jnp.bfloat16  # safetensors with NumPy cannot read bfloat16
-        # bfloat16 to float32 and back is exact.
+        # The conversion from bfloat16 to float32 and back is exact.
         arrays[path] = np.asarray(value.astype(jnp.float32) if narrow else value)
         return {"array": path, "dtype": jnp.dtype(value.dtype).name}
     # Classes are compared by identity: another library may have a class of the same name.
@@ -212,7 +212,7 @@ def _is_graph(value: Any) -> bool:
 
 
 def _width(module: Any) -> jax.ShapeDtypeStruct:
-    """The shape and dtype of one token that the module takes."""
+    """The shape and dtype of one input token of the module."""
     if isinstance(module, LayerNorm):
         return jax.ShapeDtypeStruct(module.gain.shape, module.gain.dtype)
     if isinstance(module, FeedForward):

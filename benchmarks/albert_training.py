@@ -25,9 +25,9 @@ import tokenizers
 from _harness import HERE, report, say
 
 from clusterjax import probe
-from clusterjax._corpus import pack, read_texts, set_aside, some_batches, tokenise
+from clusterjax._training.corpus import pack, read_texts, set_aside, some_batches, tokenise
 from clusterjax.probe.networks.bundled import BUNDLED, TEXTS, TRAINING
-from clusterjax.probe.networks.masked_modelling import Evaluate, Held, MaskedLoss, unigram_loss
+from clusterjax.probe.networks.train import Evaluate, Held, MaskedLoss, unigram_loss
 
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")

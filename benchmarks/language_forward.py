@@ -18,7 +18,7 @@ from _networks import cores, peers
 from flax import nnx
 
 from clusterjax import probe
-from clusterjax.probe.networks.gguf_file import find_smollm2
+from clusterjax.probe.networks.gguf import find_smollm2
 
 
 COLUMNS = ["what", "texts", "tokens", "method", "threads", "seconds", "best s", "IQR/median", "CPU s", "repeats",

@@ -20,8 +20,8 @@ import numpy as np
 from _harness import HERE, report, say
 
 from clusterjax import probe, sentiment, transformer
-from clusterjax._training_loop import stored_seconds
-from clusterjax.transformer._bundled import BUNDLED, TRAINING
+from clusterjax._training.loop import stored_seconds
+from clusterjax.transformer._language_model import BUNDLED, TRAINING
 
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")

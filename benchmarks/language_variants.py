@@ -23,9 +23,9 @@ import numpy as np
 from _harness import HERE, report, say
 
 from clusterjax import probe, transformer
-from clusterjax._corpus import CLS, read_texts, set_aside
-from clusterjax._training_loop import stored_seconds
-from clusterjax.transformer._bundled import BUNDLED
+from clusterjax._training.corpus import CLS, read_texts, set_aside
+from clusterjax._training.loop import stored_seconds
+from clusterjax.transformer._language_model import BUNDLED
 
 
 SHORT: dict[str, Any] = {"steps": 800, "epoch_steps": 50, "warm_up": 100, "held_out": 0.1}

@@ -23,7 +23,7 @@ from _networks import BASE, XLARGE, cores, full_texts, peers, random_model, run_
 from _published_probes import all_cosines, head_correlations, head_spectra, same_bins, similarity_histograms
 
 from clusterjax import probe
-from clusterjax.probe.measures.head_correlations import correlate
+from clusterjax.probe.measures.heads import correlate
 
 
 PUBLISHED, EQUAL = "published, PyTorch and NumPy", "PyTorch and NumPy, our bins"

@@ -21,11 +21,10 @@ import safetensors.numpy
 from _harness import HERE, report, say
 
 from clusterjax import sentiment
-from clusterjax.experiments.sentiment.model import LENGTH
-from clusterjax.experiments.sentiment.shipped import trained_shipped
-from clusterjax.experiments.sentiment_leaders.measure import count
-from clusterjax.sentiment._fit import log_ratio
-from clusterjax.sentiment._shipped import DEFAULT, LEADERS, NAMES, RATIO, SHIPPED
+from clusterjax.experiments.figures.sentiment import LENGTH, trained_shipped
+from clusterjax.experiments.figures.sentiment_leaders import count
+from clusterjax.sentiment._loss import log_ratio
+from clusterjax.sentiment._released import DEFAULT, LEADERS, NAMES, RATIO, SHIPPED
 from clusterjax.sentiment._store import _FOLDER
 
 

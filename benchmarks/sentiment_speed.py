@@ -22,8 +22,8 @@ import optax
 from _harness import HERE, Program, check, interleave, measure, report, say
 
 from clusterjax import sentiment
-from clusterjax._training_loop import Batches, _epoch, _State
-from clusterjax.sentiment._fit import _Loss
+from clusterjax._training.loop import Batches, _epoch, _State
+from clusterjax.sentiment._loss import _Loss
 
 
 IMDB = HERE.parent.parent / "shared" / "data" / "imdb" / "imdb50k.csv.gz"

@@ -20,103 +20,165 @@ MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 # What each result is of: files and folders, relative to the package.
-_PAIRS = ("_attention/base.py", "_attention/softmax.py", "_summation/auto.py", "_summation/base.py",
-          "_summation/blocked.py", "_summation/dense.py", "_summation/rows.py", "_batching.py", "_blocks.py",
-          "_mask/full_causal.py", "_misc.py", "_field/attention.py", "_space.py")  # fmt: skip
-_SERIES = (*_PAIRS, "_summation/harmonic", "_summation/batch_max.py")
-_RUNS = (*_PAIRS, "_simulate.py", "_integrate.py", "_solver/retract.py", "_solver/stages.py")
-_STIFF = (*_RUNS, "_solver/rodas5p.py", "_solver/tangent.py", "_field/jacobian.py")
-_HARDMAX = ("_attention/base.py", "_attention/hardmax.py", "_summation/base.py", "_summation/rows.py",
-            "_summation/blocked.py", "_summation/nearest", "_mask/full_causal.py", "_blocks.py",
-            "_misc.py")  # fmt: skip
-_LAYERS = ("hardmax", "_layer.py", "_iterate.py", *_HARDMAX)
-_BLOCK = tuple(f"probe/networks/{name}.py" for name in ("block", "layers", "layer_scan", "network", "albert"))
-_SURVEY = (*_BLOCK, *(f"probe/measures/{name}.py" for name in ("survey", "stream", "tally", "similarity")),
-           "_observables/similarity.py", "_observables/clusters.py", "_observables/_pairs.py")  # fmt: skip
-_TRAINING = ("_training_loop.py", "_pretraining.py", "_corpus.py")
-_LANGUAGE = ("transformer/_attention.py", "transformer/_block.py", "transformer/_feed_forward.py",
-             "transformer/_head.py", "transformer/_language_model.py", "transformer/_norm.py",
-             "transformer/_positions.py", "transformer/_train.py", "transformer/_transformer.py")  # fmt: skip
-_SENTIMENT = ("sentiment/_encode.py", "sentiment/_fit.py", "sentiment/_forward.py", "sentiment/_leading.py",
-              "sentiment/_model.py", "sentiment/_recipe.py", "sentiment/_split.py", "sentiment/_text.py",
-              "sentiment/_vocabulary.py")  # fmt: skip
-_CLASSIFIER = (*_SENTIMENT, *_LAYERS, "_training_loop.py")
+# fmt: off
+_PAIRS = (
+    "_model/attention.py",
+    "_summation/auto.py",
+    "_model/summation.py",
+    "_summation/blocked.py",
+    "_summation/dense.py",
+    "_base/batching.py",
+    "_model/mask.py",
+    "_base/numerics.py",
+    "_model/field.py",
+    "_model/space.py",
+)
+_SERIES = (*_PAIRS, "_summation/harmonic", "_base/batching.py")
+_RUNS = (*_PAIRS, "_dynamics/simulate.py", "_dynamics/integrate.py", "_dynamics/retract.py")
+_STIFF = (*_RUNS, "_dynamics/rodas5p.py")
+_HARDMAX = (
+    "_model/attention.py",
+    "_model/summation.py",
+    "_summation/blocked.py",
+    "_summation/hull.py",
+    "_model/mask.py",
+    "_base/batching.py",
+    "_base/numerics.py",
+)
+_LAYERS = ("hardmax", "_model/layer.py", "_dynamics/iterate.py", *_HARDMAX)
+_BLOCK = tuple(f"probe/networks/{name}.py" for name in ("block", "albert"))
+_SURVEY = (
+    *_BLOCK,
+    *(f"probe/measures/{name}.py" for name in ("survey", "similarity")),
+    "_observables/similarity.py",
+    "_observables/clusters.py",
+)
+_TRAINING = ("_training/loop.py", "_training/pretraining.py", "_training/corpus.py")
+_LANGUAGE = (
+    "transformer/_attention.py",
+    "transformer/_block.py",
+    "transformer/_feed_forward.py",
+    "transformer/_head.py",
+    "transformer/_language_model.py",
+    "transformer/_norm.py",
+    "transformer/_positions.py",
+    "transformer/_train.py",
+)
+_SENTIMENT = (
+    "sentiment/_encode.py",
+    "sentiment/_loss.py",
+    "sentiment/_forward.py",
+    "sentiment/_leading.py",
+    "sentiment/_model.py",
+    "sentiment/_text.py",
+    "sentiment/_vocabulary.py",
+)
+_CLASSIFIER = (*_SENTIMENT, *_LAYERS, "_training/loop.py")
 MEASURED = {
     "accelerator": (*_SERIES, *_RUNS),
-    "albert_training": (*_SURVEY, *_TRAINING, "probe/networks/masked_modelling.py", "probe/networks/train.py"),
+    "albert_training": (*_SURVEY, *_TRAINING, "probe/networks/train.py"),
     "batched": _PAIRS,
     "certificate_attack": _SERIES,
     "coarsening": ("_coarsen", *_STIFF),
     "coarsening_100000": ("_coarsen",),
     "coarsening_many": ("_coarsen", *_PAIRS),
-    "compile_times": (*_RUNS, "_iterate.py", "_layer.py", "_observables/energy.py", "_observables/clusters.py",
-                      "_observables/similarity.py", "_observables/_pairs.py", "_observables/_partition.py"),
+    "compile_times": (
+        *_RUNS,
+        "_dynamics/iterate.py",
+        "_model/layer.py",
+        "_observables/energy.py",
+        "_observables/clusters.py",
+        "_observables/similarity.py",
+    ),
     "gradient_cost": _RUNS,
     "hardmax_control": _LAYERS,
     "hardmax_convergence": _LAYERS,
     "hardmax_hull": _HARDMAX,
     "harmonic": _SERIES,
-    "language_forward": (*_BLOCK, "probe/networks/llama.py", "probe/networks/cache.py", "probe/networks/rotation.py",
-                         "probe/measures/generation.py"),
+    "language_forward": (*_BLOCK, "probe/networks/llama.py", "probe/networks/block.py", "probe/measures/generation.py"),
     "language_training": (*_LANGUAGE, *_TRAINING, "transformer/_depth_profile.py", "transformer/_memory.py"),
     "language_variants": (*_LANGUAGE, *_TRAINING, "transformer/_lstm.py"),
-    "language_variants_sinks": (*_LANGUAGE, *_TRAINING, "probe/networks/language_model.py",
-                                "probe/measures/position_heads.py", "probe/measures/first_token.py"),
+    "language_variants_sinks": (
+        *_LANGUAGE,
+        *_TRAINING,
+        "probe/networks/language_model.py",
+        "probe/measures/position_heads.py",
+        "probe/measures/sinks.py",
+    ),
     "long_runs": _STIFF,
     "many_tokens": (*_SERIES, *_RUNS),
-    "mean_field": ("_field/mean", "phase/_branch.py", "phase/_equations.py", "phase/_rates.py", "phase/_zonal.py",
-                   *_RUNS),
-    "phase_diagram": ("phase/_diagram.py", "phase/_integrators.py", "phase/_laws.py", "phase/_starts.py",
-                      "phase/_statistics.py", "_observables/similarity.py", *_RUNS),
-    "playground": ("../docs/playground", "plot/_page", "plot/_player.py", "plot/_player_data.py"),
+    "mean_field": ("_model/density.py", "phase/_branch.py", *_RUNS),
+    "phase_diagram": ("phase/_diagram.py", "phase/_laws.py", "_observables/similarity.py", *_RUNS),
+    "playground": ("../docs/playground", "plot/_page", "plot/_player.py"),
     "probe_forward": _BLOCK,
-    "probe_memory": (*_SURVEY, "probe/measures/head_correlations.py"),
-    "probe_speed": (*_SURVEY, "probe/measures/head_correlations.py", "probe/measures/head_clusters.py",
-                    "probe/measures/spectra.py", "probe/networks/head_matrices.py", "_observables/spectra.py"),
+    "probe_memory": (*_SURVEY, "probe/measures/heads.py"),
+    "probe_speed": (
+        *_SURVEY,
+        "probe/measures/heads.py",
+        "probe/measures/spectra.py",
+        "probe/networks/directions.py",
+        "_observables/spectra.py",
+    ),
     "sentiment_accuracy": _CLASSIFIER,
     "sentiment_shipped": (*_CLASSIFIER, "sentiment/_store.py"),
     "sentiment_speed": _CLASSIFIER,
     "sentiment_variants": _CLASSIFIER,
-    "sharded_devices4": ("_summation/devices", *_SERIES),
-    "sharded_processes2": ("_summation/devices", *_SERIES),
+    "sharded_devices4": ("_summation/devices.py", "_summation/collectives.py", *_SERIES),
+    "sharded_processes2": ("_summation/devices.py", "_summation/collectives.py", *_SERIES),
     "step_cost": _RUNS,
-    "transformer_step": (*_LANGUAGE, "_training_loop.py", "transformer/_residual_stream.py", "transformer/_view.py"),
+    "transformer_step": (*_LANGUAGE, "_training/loop.py", "transformer/_residual_stream.py"),
     "velocity": _PAIRS,
     "work_precision": _RUNS,
     "work_precision_curve": _RUNS,
-}  # fmt: skip
+}
+# fmt: on
 
 
 def source(name: str, package: Path = HERE.parent / "clusterjax") -> str:
-    """The hash of the code that a result is of: of Python without comments, docstrings and layout, of the rest whole.
+    """The hash of the code that a result is of.
 
-    A package of another commit may lack a file, and has another hash then.
+    Python counts as the set of its definitions without imports, docstrings, comments and layout, whichever file of the
+    list holds a definition, and whatever its local variables are called: code that only moved is the code that was
+    measured. Files of other languages count whole.
     """
-    digest = hashlib.sha256()
-    for part in dict.fromkeys(MEASURED[name]):
+    found = set()
+    for part in MEASURED[name]:
         path = package / part
-        files = sorted(path.rglob("*.*")) if path.is_dir() else [path]
-        for file in files:
-            if file.suffix in (".py", ".js") and file.is_file():
-                digest.update(f"{part} {file.name}\n{_code(file.read_text('utf-8'), file.suffix)}".encode())
-    return digest.hexdigest()
+        for file in sorted(path.rglob("*.*")) if path.is_dir() else [path]:
+            if file.suffix == ".py" and file.is_file():
+                found |= definitions(file.read_text("utf-8"))
+            elif file.suffix == ".js":
+                found.add(file.read_text("utf-8"))
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
 
 
-def _code(text: str, suffix: str) -> str:
-    """The text of a module; of Python its tree without docstrings."""
-    if suffix != ".py":
-        return text
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return repr(_plain(tree))
+def definitions(text: str) -> set[str]:
+    """The statements of a module but for imports and docstrings, as trees in words; locals are numbered."""
+    found = set()
+    for statement in ast.parse(text).body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                node.body = [line for line in node.body if not isinstance(line, ast.Import | ast.ImportFrom)]
+        if isinstance(statement, ast.Import | ast.ImportFrom | ast.Expr):
+            continue
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
+            continue
+        if isinstance(statement, ast.FunctionDef):
+            names = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+            numbers = {local: f"local {place}" for place, local in enumerate(dict.fromkeys(names))}
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name):
+                    node.id = numbers.get(node.id, node.id)
+        found.add(repr(_plain(statement)))
+    return found
 
 
 def _plain(node: Any) -> Any:
     """A tree without its empty fields, which differ between versions of Python."""
     if isinstance(node, list):
-        return [_plain(one) for one in node]
+        return [_plain(entry) for entry in node]
     if not isinstance(node, ast.AST):
         return node
     fields = [(name, _plain(value)) for name, value in ast.iter_fields(node) if value is not None and value != []]

@@ -14,7 +14,22 @@ if TYPE_CHECKING:
         sweep as sweep,
         transformer as transformer,
     )
-    from ._attention import (
+    from ._base.version import __version__ as __version__
+    from ._coarsen import MergeTree as MergeTree, coarsen as coarsen
+    from ._dynamics.events import clustered_event as clustered_event, stationary_event as stationary_event
+    from ._dynamics.integrate import TokensAnd as TokensAnd
+    from ._dynamics.iterate import iterate as iterate
+    from ._dynamics.noise import NoisyLayer as NoisyLayer
+    from ._dynamics.retract import Retract as Retract
+    from ._dynamics.rodas5p import Rodas5P as Rodas5P
+    from ._dynamics.simulate import simulate as simulate
+    from ._limits import (
+        LimitClause as LimitClause,
+        LimitHypothesis as LimitHypothesis,
+        LimitShape as LimitShape,
+        limit_shape as limit_shape,
+    )
+    from ._model.attention import (
         AbstractAttention as AbstractAttention,
         HardmaxAttention as HardmaxAttention,
         KernelAttention as KernelAttention,
@@ -22,28 +37,19 @@ if TYPE_CHECKING:
         UnnormalisedAttention as UnnormalisedAttention,
         query_key_form as query_key_form,
     )
-    from ._coarsen import MergeTree as MergeTree, coarsen as coarsen
-    from ._events import clustered_event as clustered_event, stationary_event as stationary_event
-    from ._field import (
+    from ._model.density import MeanField as MeanField
+    from ._model.field import (
         AbstractField as AbstractField,
         AttentionField as AttentionField,
         FunctionField as FunctionField,
-        MeanField as MeanField,
-        MultiHeadField as MultiHeadField,
         PerceptronField as PerceptronField,
         RescaledField as RescaledField,
         ScaledField as ScaledField,
         SumField as SumField,
     )
-    from ._iterate import iterate as iterate
-    from ._layer import AbstractLayer as AbstractLayer, ResidualLayer as ResidualLayer
-    from ._limits import (
-        LimitClause as LimitClause,
-        LimitHypothesis as LimitHypothesis,
-        LimitShape as LimitShape,
-        limit_shape as limit_shape,
-    )
-    from ._mask import (
+    from ._model.heads import MultiHeadField as MultiHeadField
+    from ._model.layer import AbstractLayer as AbstractLayer, ResidualLayer as ResidualLayer
+    from ._model.mask import (
         AbstractMask as AbstractMask,
         CausalMask as CausalMask,
         FullMask as FullMask,
@@ -52,7 +58,14 @@ if TYPE_CHECKING:
         SinkMask as SinkMask,
         WindowMask as WindowMask,
     )
-    from ._noise import NoisyLayer as NoisyLayer
+    from ._model.schedule import (
+        AbstractSchedule as AbstractSchedule,
+        Combined as Combined,
+        FunctionSchedule as FunctionSchedule,
+        Interpolated as Interpolated,
+        PiecewiseConstant as PiecewiseConstant,
+    )
+    from ._model.space import AbstractSpace as AbstractSpace, Euclidean as Euclidean, Sphere as Sphere
     from ._observables import (
         Hemisphere as Hemisphere,
         Lifetimes as Lifetimes,
@@ -92,17 +105,6 @@ if TYPE_CHECKING:
         uniform_growth_rates as uniform_growth_rates,
         wasserstein as wasserstein,
     )
-    from ._saved import TokensAnd as TokensAnd
-    from ._schedule import (
-        AbstractSchedule as AbstractSchedule,
-        Combined as Combined,
-        FunctionSchedule as FunctionSchedule,
-        Interpolated as Interpolated,
-        PiecewiseConstant as PiecewiseConstant,
-    )
-    from ._simulate import simulate as simulate
-    from ._solver import Retract as Retract, Rodas5P as Rodas5P
-    from ._space import AbstractSpace as AbstractSpace, Euclidean as Euclidean, Sphere as Sphere
     from ._summation import (
         AbstractExponentialSum as AbstractExponentialSum,
         AbstractNearestSearch as AbstractNearestSearch,
@@ -115,9 +117,8 @@ if TYPE_CHECKING:
         Sharded as Sharded,
         Support as Support,
     )
-    from ._trajectory import Trajectory as Trajectory
-    from ._version import __version__ as __version__
+    from ._trajectory.trajectory import Trajectory as Trajectory
 else:
-    from ._lazy import lazy_names
+    from ._base.lazy import lazy_names
 
     __getattr__, __dir__, __all__ = lazy_names(__name__)

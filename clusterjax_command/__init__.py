@@ -7,4 +7,4 @@ Python back answers an exception with an abort. What is finished is on the disk 
 it so too; hence the process takes away its drafts and locks, says one line, and ends on the spot.
 """
 
-from ._run import run as run
+from clusterjax_command._run import run as run

@@ -2,7 +2,7 @@
 
 import sys
 
-from ._run import run
+from clusterjax_command._run import run
 
 
 if __name__ == "__main__":

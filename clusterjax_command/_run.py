@@ -72,7 +72,7 @@ def _end(number: int, frame: Any = None) -> Never | None:
     if not _ENDING.acquire(blocking=False):
         return None
     with contextlib.suppress(BaseException):  # a module that is only half imported, a disk that is gone
-        sys.modules["clusterjax._lock"].abandon()
+        sys.modules["clusterjax._files.lock"].abandon()
     words = " ".join(["clusterjax", *(word for word in sys.argv[1:2] if word.isalpha())])
     with contextlib.suppress(OSError):
         os.write(2, f"{words}: {_said(number)}; what was finished is kept.\n".encode())

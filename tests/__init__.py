@@ -1,1 +1,1 @@
-from . import type_checks as type_checks  # the hook that checks types imports `tests` alone
+from tests import type_checks as type_checks  # the hook that checks types imports `tests` alone

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .helpers import normal, sphere_tokens
-from .reference import attention as reference
+from tests.helpers import normal, sphere_tokens
+from tests.reference import attention as reference
 
 
 N, D = 9, 3

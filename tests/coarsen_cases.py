@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import clusterjax as cjx
-
-from .reference import coarsening as reference
+from tests.reference import coarsening as reference
 
 
 def field(beta, value=None, masses=None, *, causal=False, normalised=True, **options):

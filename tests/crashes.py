@@ -3,7 +3,7 @@
 import builtins
 import os
 
-from clusterjax import _disk
+from clusterjax._files import disk as _disk
 
 
 # Whatever changes a folder goes through one of these, in `pathlib` and `shutil` too.

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from clusterjax.probe.networks.gguf_file import find_smollm2
+from clusterjax.probe.networks.gguf import find_smollm2
 
 
 gguf = pytest.importorskip("gguf", reason="the library gguf is not installed")

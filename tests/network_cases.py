@@ -5,10 +5,9 @@ import json
 import matplotlib.text
 import numpy as np
 
-from clusterjax._corpus import train_tokenizer
+from clusterjax._training.corpus import train_tokenizer
 from clusterjax.experiments import Settings
-
-from .probe_cases import SHARED, tensors_of, write
+from tests.probe_cases import SHARED, tensors_of, write
 
 
 CONFIG = SHARED | {

@@ -16,7 +16,7 @@ import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_enable_x64", True)
 
-from .sweep_cases import run
+from tests.sweep_cases import run
 
 
 def killed_at(call: int, store: Path) -> None:

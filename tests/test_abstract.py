@@ -4,9 +4,8 @@ import equinox as eqx
 import pytest
 
 import clusterjax as cjx
-from clusterjax._abstract import AbstractPart, lacking
-
-from .house.test_modules import CLASSES
+from clusterjax._base.types import AbstractPart, lacking
+from tests.house.test_modules import CLASSES
 
 
 PUBLIC = [name for name in cjx.__all__ if name.startswith("Abstract")]

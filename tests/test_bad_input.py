@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .attention_cases import FORM, MASSES, D, N, X
-from .helpers import as_a_user, normal
+from tests.attention_cases import FORM, MASSES, D, N, X
+from tests.helpers import as_a_user, normal
 
 
 TS = jnp.asarray([0.0, 1.0])

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._batching import call_with_rule
-from clusterjax._blocks import cut, join, map_blocks, map_systems_last
+from clusterjax._base.batching import call_with_rule, cut, join, map_blocks, map_systems_last
 from clusterjax._observables.similarity import close_fraction
 from clusterjax._summation import ratio
-
-from .helpers import assert_close, assert_same, normal
-from .reference import attention as reference, phase
+from tests.helpers import assert_close, assert_same, normal
+from tests.reference import attention as reference, phase
 
 
 # --- the rule

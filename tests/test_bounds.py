@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, sentiment, transformer
-from clusterjax._arrays import read_npy, read_npz
-from clusterjax._corpus import read_texts
-from clusterjax._disk import CHECKSUMS, check
+from clusterjax._files.arrays import read_npy, read_npz
+from clusterjax._files.disk import CHECKSUMS, check
+from clusterjax._training.corpus import read_texts
 from clusterjax.probe.networks.bundled import BUNDLED as ALBERT
-from clusterjax.transformer._bundled import BUNDLED as LANGUAGE
-
-from .helpers import as_a_user
-from .probe_cases import SHARED, T5, tensors_of, write
-from .transformer.test_store import model_of
+from clusterjax.transformer._language_model import BUNDLED as LANGUAGE
+from tests.helpers import as_a_user
+from tests.probe_cases import SHARED, T5, tensors_of, write
+from tests.transformer.test_store import model_of
 
 
 MANY = {

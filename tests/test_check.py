@@ -13,10 +13,9 @@ import pytest
 import tokenizers
 
 import clusterjax as cjx
-from clusterjax import _check as check
-from clusterjax._mask import AbstractMask, CausalMask
-
-from .helpers import as_a_user
+from clusterjax._base import checks as check
+from clusterjax._model.mask import AbstractMask, CausalMask
+from tests.helpers import as_a_user
 
 
 FORM = re.compile(r"^x must .+, but .+; .+\.$")

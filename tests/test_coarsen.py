@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .clouds import CLOUDS, cloud
-from .coarsen_cases import agrees, coarsen, field, on_the_circle, sphere
-from .reference import coarsening as reference
+from tests.clouds import CLOUDS, cloud
+from tests.coarsen_cases import agrees, coarsen, field, on_the_circle, sphere
+from tests.reference import coarsening as reference
 
 
 NEAR = np.sqrt(2 - 2 * 0.99)

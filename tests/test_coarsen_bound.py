@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from .coarsen_cases import coarsen, field, on_the_circle, sphere
-from .reference import coarsening as reference
+from tests.coarsen_cases import coarsen, field, on_the_circle, sphere
+from tests.reference import coarsening as reference
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_bound_covers_tokens_that_become_one_far_too_early(beta, early, star
 )
 def test_the_gradient_of_a_merger_time(x0, masses):
     """Of each merger, against differences of whole runs in three directions."""
-    from clusterjax._coarsen import adjoint, bound, run
+    from clusterjax._coarsen import bound, bound as adjoint, run
 
     law, masses = run.Law(6.0, None, None, 1.0, True, False, 0.0), np.array(masses, float)
     follow = lambda x: run.run(law, x / np.linalg.norm(x, axis=1)[:, None], masses, 1e12, 0.1, 1e-7, 10_000)
@@ -69,7 +69,7 @@ def test_the_gradient_of_a_merger_time(x0, masses):
 
 
 def test_the_spread_of_a_cluster_is_its_mean_square_distance():
-    from clusterjax._coarsen import clouds, law
+    from clusterjax._coarsen import clouds, velocity as law
 
     rng = np.random.default_rng(3)
     x = np.array([0.0, 0.6, 0.8]) + 1e-3 * rng.normal(size=(5, 3))
@@ -99,7 +99,7 @@ def test_tokens_that_part_again_do_not_become_one():
 @pytest.mark.parametrize("form", [None, np.array([[0.9, 0.3, -0.2], [0.0, 0.7, 0.4], [0.3, -0.1, 0.8]])])
 def test_derivatives_are_those_of_velocities(value, normalised, causal, form):
     """Against differences of the double loop, in tangent directions; and the product is by the same matrix."""
-    from clusterjax._coarsen import clouds, derivatives, law
+    from clusterjax._coarsen import clouds, velocity as derivatives, velocity as law
 
     x, masses, h = sphere(5, 3, seed=2), np.array([1.0, 0.4, 2.0, 1.0, 0.7]), 1e-6
     flow = law.Law(3.0, form, value, 1.0 if value is not None else 1.3, normalised, causal, 0.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from .coarsen_cases import coarsen, field, on_the_circle
+from tests.coarsen_cases import coarsen, field, on_the_circle
 
 
 def lemma(u0, beta, c):

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._coarsen import bound, clouds, law as laws, run, tiles, touches
-
-from .coarsen_cases import coarsen, field, sphere
-from .helpers import as_a_user
-from .reference import coarsening as reference
+from clusterjax._coarsen import bound, clouds, run, run as touches, velocity as laws, velocity as tiles
+from tests.coarsen_cases import coarsen, field, sphere
+from tests.helpers import as_a_user
+from tests.reference import coarsening as reference
 
 
 MANY = 4200
@@ -46,7 +45,7 @@ def test_a_cloud_that_has_contracted_is_summed_to_its_own_size():
 
 
 def test_rates_by_tiles_are_above_all_within_clusters():
-    from clusterjax._coarsen.derivatives import contraction
+    from clusterjax._coarsen.velocity import contraction
 
     attracting = 0
     for size, beta in ((2.0, 9.0), (0.3, 9.0), (0.05, 9.0), (0.3, 1.0)):
@@ -148,7 +147,7 @@ def test_many_are_followed_as_few_are(few_are_many, monkeypatch, n, d, beta, tol
 
 def test_displacements_are_carried_along_steps(few_are_many):
     """The error of one step through the next, against the step from there; and those of tokens that become one."""
-    from clusterjax._coarsen import forward, steps
+    from clusterjax._coarsen import bound as forward, steps
 
     flow, x, masses = plain(4.0), sphere(150, 3, seed=1), np.random.default_rng(1).uniform(0.5, 2, 150)
     whole = run.run(flow, x, masses, 2.0, 0.1, 1e-6, 100)

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from clusterjax._coarsen import clouds, steps, touches
-
-from .clouds import cloud
-from .coarsen_cases import agrees, coarsen, field, sphere
-from .reference import coarsening as reference
+from clusterjax._coarsen import clouds, run as touches, steps
+from tests.clouds import cloud
+from tests.coarsen_cases import agrees, coarsen, field, sphere
+from tests.reference import coarsening as reference
 
 
 def test_tokens_that_pass_each_other_within_a_step():

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from clusterjax._coarsen import clouds, law, run
+from clusterjax._coarsen import clouds, run, velocity as law
 from clusterjax._coarsen.run import _reach
 from clusterjax._coarsen.steps import along_orbit
-
-from .coarsen_cases import coarsen, field, on_the_circle, sphere
+from tests.coarsen_cases import coarsen, field, on_the_circle, sphere
 
 
 @pytest.mark.parametrize("size", (1e-300, 1e-200, 1e-126, 1e-124, 1.0, 1e124, 1e126, 1e200, 1e300))

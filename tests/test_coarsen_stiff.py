@@ -5,10 +5,18 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._coarsen import adjoint, bound, clouds, implicit, law as laws, pace, run, steps
-from clusterjax._coarsen.tree import MergeTree
-
-from .coarsen_cases import coarsen, sphere
+from clusterjax._coarsen import (
+    bound,
+    bound as adjoint,
+    clouds,
+    run,
+    steps,
+    steps as implicit,
+    steps as pace,
+    velocity as laws,
+)
+from clusterjax._coarsen.coarsen import MergeTree
+from tests.coarsen_cases import coarsen, sphere
 
 
 def random_form(seed, *more):
@@ -112,7 +120,7 @@ def test_gradients_go_through_implicit_steps():
 @pytest.mark.parametrize("start", [5, 10, 11, 22])
 def test_starts_that_explicit_steps_do_not_follow(start):
     """Of the experiment `any-query-key`, to one cluster; the last wait is that of the integral along the arc."""
-    from clusterjax.experiments.any_query_key.measure import arrivals_of, draw_forms, waits_of
+    from clusterjax.experiments.figures.any_query_key import arrivals_of, draw_forms, waits_of
     from clusterjax.experiments.framework.ensemble import draw_starts
 
     form, x = draw_forms(0, 256, 3)[start], np.asarray(draw_starts(0, 256, 16, 3)[start], float)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax import _misc, hardmax
-
-from .helpers import as_a_user
+from clusterjax import hardmax
+from clusterjax._base import numerics as _misc
+from tests.helpers import as_a_user
 
 
 COMPILED = [0]

@@ -9,9 +9,8 @@ import pytest
 from beartype.roar import BeartypeCallHintViolation
 
 import clusterjax as cjx
-
-from .conftest import leave_combinations_out, of_no_test
-from .type_checks import at_first_call
+from tests.conftest import leave_combinations_out, of_no_test
+from tests.type_checks import at_first_call
 
 
 class Case:

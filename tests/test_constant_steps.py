@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._schedule import AbstractSchedule
-from clusterjax._solver import StepsByLayer
-from clusterjax._solver.jumps import neighbour
-
-from . import oracles
+from clusterjax._dynamics.retract import StepsByLayer, neighbour
+from clusterjax._model.schedule import AbstractSchedule
+from tests import oracles
 
 
 X0 = oracles.unit_tokens(1, 6, 3)

@@ -8,9 +8,8 @@ import sys
 import pytest
 
 import clusterjax
-from clusterjax._contents import first_sentence, sentence
-
-from .helpers import fresh_environment
+from clusterjax._base.lazy import first_sentence, sentence
+from tests.helpers import fresh_environment
 
 
 PARTS = ("", "hardmax", "phase", "plot", "probe", "sentiment", "sweep", "transformer", "experiments")
@@ -71,7 +70,7 @@ def test_first_sentences():
 
 def test_nothing_is_imported_and_nothing_read_before_it_is_asked_for():
     code = (
-        "import sys, clusterjax; assert 'clusterjax._contents' not in sys.modules; len(clusterjax.__doc__); "
+        "import sys, clusterjax; assert 'clusterjax._base.lazy' not in sys.modules; len(clusterjax.__doc__); "
         "assert not {'jax', 'numpy', 'equinox'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=fresh_environment())

@@ -7,7 +7,18 @@ import re
 import numpy as np
 import pytest
 
-from clusterjax._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, pack, read_texts, tokenise, train_tokenizer
+from clusterjax._training.corpus import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    SPECIAL,
+    UNKNOWN,
+    pack,
+    read_texts,
+    tokenise,
+    train_tokenizer,
+)
 
 
 TEXTS = ["The cat sat on the mat.", "A dog, not a cat; it ran!", "Unbelievable running of unbelievably many dogs."] * 4

@@ -7,10 +7,21 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-import clusterjax._disk as disk
-from clusterjax._arrays import read_arrays
-from clusterjax._disk import BLANK, CHECKSUMS, DRAFT, PARTIAL, check, is_sealed, recover, replace, seal, write_folder
-from clusterjax._run_file import RunFile
+import clusterjax._files.disk as disk
+from clusterjax._files.arrays import read_arrays
+from clusterjax._files.disk import (
+    BLANK,
+    CHECKSUMS,
+    DRAFT,
+    PARTIAL,
+    check,
+    is_sealed,
+    recover,
+    replace,
+    seal,
+    write_folder,
+)
+from clusterjax._files.run_file import RunFile
 
 
 OLD, NEW = {"a.bin": b"old a", "b.bin": b"old b", "gone.bin": b"old"}, {"a.bin": b"new a", "b.bin": b"new b!"}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from .helpers import fresh_environment
-from .house.test_docs import NAMES, public_modules
+from tests.helpers import fresh_environment
+from tests.house.test_docs import NAMES, public_modules
 
 
 BLOCK = re.compile(r"^!!! example\n\n^    ```python\n(.*?)^    ```$", re.MULTILINE | re.DOTALL)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from . import doors
-from .doors.inside import is_door
-from .doors.walk import call, is_finite, public, walk
-from .helpers import as_a_user
+from tests import doors
+from tests.doors.inside import is_door
+from tests.doors.walk import call, is_finite, public, walk
+from tests.helpers import as_a_user
 
 
 PUBLIC = {name: (module, called) for module in doors.FINISHED for name, called in public(module).items()}

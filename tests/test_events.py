@@ -9,8 +9,8 @@ import pytest
 from scipy.special import exp1, expi
 
 import clusterjax as cjx
-from clusterjax._events import clustered_event, stationary_event
-from clusterjax._space import Euclidean, Sphere
+from clusterjax._dynamics.events import clustered_event, stationary_event
+from clusterjax._model.space import Euclidean, Sphere
 
 
 N = 5

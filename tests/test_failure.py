@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .helpers import as_a_user, normal
+from tests.helpers import as_a_user, normal
 
 
 X = cjx.Sphere().retract(normal(1, 6, 3))

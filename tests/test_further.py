@@ -4,7 +4,7 @@ import numpy as np
 import optax
 import pytest
 
-from clusterjax._further import Legs, ended_early, later, legs_of
+from clusterjax._training.loop import Legs, ended_early, later, legs_of
 
 
 def steps_by_loop(ends, total, each):

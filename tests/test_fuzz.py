@@ -2,9 +2,9 @@
 
 import pytest
 
-from .fuzz.loaders import LOADERS
-from .fuzz.trial import try_many
-from .helpers import as_a_user
+from tests.fuzz.loaders import LOADERS
+from tests.fuzz.trial import try_many
+from tests.helpers import as_a_user
 
 
 @pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: loader.name)

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from clusterjax._hub_texts import HubTexts, hub_texts_of
+from clusterjax._training.corpus import HubTexts, hub_texts_of
 from clusterjax.probe import read_texts
 
 

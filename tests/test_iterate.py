@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._check import _room
-
-from .attention_cases import BETA, FORM, MASSES, D, N, X
-from .helpers import (
+from clusterjax._base import checks as _room
+from tests.attention_cases import BETA, FORM, MASSES, D, N, X
+from tests.helpers import (
     DTYPES,
     CountTraces,
     as_a_user,
@@ -20,7 +19,7 @@ from .helpers import (
     normal,
     tolerance,
 )
-from .reference import attention as attention_reference, fields as reference
+from tests.reference import attention as attention_reference, fields as reference
 
 
 VALUE = normal(11, D, D)

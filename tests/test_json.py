@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterjax._json import MOST_DEPTH, Within, misfit, open_regular, parse, read_json, read_regular
+from clusterjax._files.json import MOST_DEPTH, Within, misfit, open_regular, parse, read_json, read_regular
 
 
 def said(data, form=object, **options):
@@ -165,6 +165,6 @@ def test_a_file_that_memory_does_not_hold_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "sparse"
     with open(path, "wb") as file:
         file.truncate(2**28)
-    monkeypatch.setattr("clusterjax._check.memory_room", lambda device: 2**27)
+    monkeypatch.setattr("clusterjax._base.checks.memory_room", lambda device: 2**27)
     with pytest.raises(OSError, match=f"it has {2**28} bytes, more than {2**27}"):
         read_regular(path)

@@ -137,7 +137,7 @@ def test_a_package_without_its_sources_says_what_to_do(tmp_path):
     package = tmp_path / "bare"
     package.mkdir()
     (package / "__init__.py").write_text(
-        "from clusterjax._lazy import lazy_names\n"
+        "from clusterjax._base.lazy import lazy_names\n"
         "__spec__.loader = None\n"
         "__getattr__, __dir__, __all__ = lazy_names(__name__)\n"
     )

@@ -13,10 +13,18 @@ from pathlib import Path
 import filelock
 import pytest
 
-from clusterjax import _drafts, _lock
-from clusterjax._disk import DRAFT, PARTIAL, recover, write_folder
-from clusterjax._drafts import OLD, clear_drafts, clear_drafts_of, draft_beside
-from clusterjax._lock import LOCK, abandon, holder_file, locked
+from clusterjax._files import disk as _drafts, lock as _lock
+from clusterjax._files.disk import (
+    DRAFT,
+    OLD,
+    PARTIAL,
+    clear_drafts,
+    clear_drafts_of,
+    draft_beside,
+    recover,
+    write_folder,
+)
+from clusterjax._files.lock import LOCK, abandon, holder_file, locked
 
 
 PACKAGE = Path(_lock.__file__).parent
@@ -27,7 +35,7 @@ from pathlib import Path
 package = types.ModuleType("clusterjax")
 package.__path__ = [{str(PACKAGE)!r}]
 sys.modules["clusterjax"] = package
-from clusterjax._lock import locked
+from clusterjax._files.lock import locked
 folder = Path(sys.argv[1])
 """
 
@@ -237,7 +245,9 @@ def test_drafts_that_count_already_stay(tmp_path):
 def test_a_live_draft_stays(tmp_path):
     """Of another process and of this one; that of a process that has ended goes, even if this one has its number."""
     path = tmp_path / "run.png"
-    body = "from clusterjax._drafts import draft_beside\nwith draft_beside(folder) as draft:\n    draft.touch()\n    "
+    body = (
+        "from clusterjax._files.disk import draft_beside\nwith draft_beside(folder) as draft:\n    draft.touch()\n    "
+    )
     process = child(body + "print('held', flush=True)\n    sys.stdin.readline()", path, stdin=subprocess.PIPE)
     assert process.stdout.readline() == "held\n"
     (other,) = names(tmp_path)

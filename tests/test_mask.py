@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .helpers import DTYPES, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
-from .reference import attention as reference
+from tests.helpers import DTYPES, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
+from tests.reference import attention as reference
 
 
 N = 9

@@ -11,14 +11,12 @@ import pytest
 import safetensors.numpy
 
 from clusterjax import probe, sentiment, transformer
-from clusterjax._disk import CHECKSUMS, write_folder
-from clusterjax._model_folder import ARRAYS, CONFIG, REPORT, ModelFolder
-from clusterjax.probe.networks.masked_modelling import Held
-from clusterjax.probe.networks.train import AlbertRecipe, _network, _write
-
-from .crashes import Crash, Crasher
-from .sentiment.test_store import WORDS, fitted_of
-from .transformer_cases import block_of
+from clusterjax._files.disk import CHECKSUMS, write_folder
+from clusterjax._files.model_folder import ARRAYS, CONFIG, REPORT, ModelFolder
+from clusterjax.probe.networks.train import AlbertRecipe, Held, _network, _write
+from tests.crashes import Crash, Crasher
+from tests.sentiment.test_store import WORDS, fitted_of
+from tests.transformer_cases import block_of
 
 
 FILES = lambda number: {"history.json": b"[]", REPORT: json.dumps({"number": number}).encode()}

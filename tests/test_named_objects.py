@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import pytest
 
 import clusterjax as cjx
-from clusterjax._check import named_by
-from clusterjax._field import AbstractField
-from clusterjax._mask import AbstractMask
-
-from .helpers import as_a_user
+from clusterjax._base.checks import named_by
+from clusterjax._model.field import AbstractField
+from clusterjax._model.mask import AbstractMask
+from tests.helpers import as_a_user
 
 
 X, TS = jnp.eye(3), jnp.asarray([0.0, 1.0])

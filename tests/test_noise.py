@@ -28,10 +28,9 @@ from clusterjax import (
     simulate,
     stationary_event,
 )
-from clusterjax._noise import brownian_step
-
-from . import oracles
-from .helpers import as_a_user
+from clusterjax._dynamics.noise import brownian_step
+from tests import oracles
+from tests.helpers import as_a_user
 
 
 ANY: Any = SimpleNamespace(AttentionField=AttentionField, None_=None, one=1)

@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from .helpers import fresh_environment
+from tests.helpers import fresh_environment
 
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,15 +15,14 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import plot, probe, sweep
-from clusterjax._corpus import train_tokenizer
-from clusterjax._model_folder import ARRAYS, CONFIG, ModelFolder
+from clusterjax._files.model_folder import ARRAYS, CONFIG, ModelFolder
+from clusterjax._training.corpus import train_tokenizer
 from clusterjax.experiments import Files, Settings, reproduce
 from clusterjax.phase import read_starts
 from clusterjax.sentiment import Recipe, Vocabulary, load_imdb, load_released, train_sentiment
-
-from .experiments.own import experiment
-from .helpers import fresh_environment
-from .sweep_cases import content, run as run_sweep, run_unfinished
+from tests.experiments.own import experiment
+from tests.helpers import fresh_environment
+from tests.sweep_cases import content, run as run_sweep, run_unfinished
 
 
 QUICKLY = Files(("png",), film=False)
@@ -92,7 +91,7 @@ def test_files_that_training_would_replace_are_refused(tmp_path):
 
 
 def test_a_tokenizer_that_was_put_into_a_folder_stays_as_it_is(tmp_path):
-    from clusterjax._corpus import write_tokenizer
+    from clusterjax._training.corpus import write_tokenizer
 
     tokenizer = train_tokenizer(["a b c d e f"], 12)
     put = tokenizer.to_str(pretty=True).encode()
@@ -286,7 +285,7 @@ def test_what_is_no_file_of_this_kind_is_refused_at_once(tmp_path, name, kind):
 
 
 def albert_of(folder: Path) -> Path:
-    from .test_model_folder import save_albert
+    from tests.test_model_folder import save_albert
 
     save_albert(folder, 0)
     write = train_tokenizer(["a b c d e f"], 12).to_str()
@@ -335,7 +334,7 @@ def test_a_gzip_bomb_is_left_after_a_few_megabytes(tmp_path, monkeypatch, name):
 
 
 def clusterjax_tables():
-    from clusterjax import _tables
+    from clusterjax._files import tables as _tables
 
     return _tables
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .helpers import fresh_environment
+from tests.helpers import fresh_environment
 
 
 ROOT = Path(__file__).resolve().parents[1]

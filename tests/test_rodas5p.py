@@ -11,12 +11,10 @@ from diffrax._term import WrapTerm
 from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
-from clusterjax._field.jacobian import has_velocity_jacobian
-from clusterjax._solver.tangent import Equation, linearise
-
-from .reference import rosenbrock
-from .rodas5p_cases import CLOSED, CLOUDS, FIELDS, FLAT, flow, tokens
-from .test_rodas5p_coefficients import METHOD
+from clusterjax._dynamics.rodas5p import Equation, has_velocity_jacobian, linearise
+from tests.reference import rosenbrock
+from tests.rodas5p_cases import CLOSED, CLOUDS, FIELDS, FLAT, flow, tokens
+from tests.test_rodas5p_coefficients import METHOD
 
 
 def equation_of(field, direction=1):

@@ -6,9 +6,8 @@ Conditions by rooted trees for Rosenbrock methods, the sums of rows that a time-
 import numpy as np
 import pytest
 
-from clusterjax._solver import rodas5p
-
-from .reference import rosenbrock
+from clusterjax._dynamics import rodas5p
+from tests.reference import rosenbrock
 
 
 GIVEN = {

@@ -10,16 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from clusterjax._trajectory.trajectory.interpolants import NotKept
 from scipy.integrate import quad
 
 import clusterjax as cjx
-from clusterjax._describe import Setup
-from clusterjax._events import Bracket
-from clusterjax._interpolants import NotKept
-from clusterjax._solver import check_suits
-
-from .helpers import fresh_environment
-from .rodas5p_cases import FIELDS, FORM, PRECISE, flow, perceptron, softmax, tokens
+from clusterjax._base.summary import Setup
+from clusterjax._dynamics.events import Bracket
+from clusterjax._dynamics.rodas5p import check_suits
+from tests.helpers import fresh_environment
+from tests.rodas5p_cases import FIELDS, FORM, PRECISE, flow, perceptron, softmax, tokens
 
 
 def growing(factor):

@@ -7,11 +7,11 @@ import pytest
 from flax import nnx
 
 import clusterjax as cjx
-from clusterjax import _check as check, hardmax, phase, probe, sweep, transformer
-from clusterjax._field.mean import checks
+from clusterjax import hardmax, phase, probe, sweep, transformer
+from clusterjax._base import checks as check
+from clusterjax._model import density as checks
 from clusterjax.probe.networks.sizes import check_weights
-
-from .helpers import as_a_user
+from tests.helpers import as_a_user
 
 
 X = np.eye(3)

@@ -11,11 +11,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from clusterjax._training_loop import _FILE
+from clusterjax._training.loop import _FILE
 from clusterjax.experiments import Files, Settings, reproduce
-
-from .experiments.own import experiment
-from .training_process import KINDS, TEXTS, make
+from tests.experiments.own import experiment
+from tests.training_process import KINDS, TEXTS, make
 
 
 def lasting(path):

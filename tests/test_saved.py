@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .helpers import sphere_tokens
+from tests.helpers import sphere_tokens
 
 
 TS = jnp.asarray([0.0, 0.4, 0.8, 8.0, 9.0])

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._schedule import at_time
-
-from .helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
+from clusterjax._model.schedule import at_time
+from tests.helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
 
 
 TS = np.array([0.5, 1.0, 3.0, 7.0])

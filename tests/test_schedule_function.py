@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._schedule import at_time
-
-from .helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, name_of, normal
+from clusterjax._model.schedule import at_time
+from tests.helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, name_of, normal
 
 
 X = cjx.Sphere().retract(normal(1, 5, 3))

@@ -25,8 +25,7 @@ from clusterjax import (
     Sphere,
     simulate,
 )
-
-from . import oracles
+from tests import oracles
 
 
 TS = np.array([0.0, 1.0, 2.5, 4.0])

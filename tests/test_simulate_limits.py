@@ -20,10 +20,9 @@ from clusterjax import (
     num_clusters,
     simulate,
 )
-
-from . import oracles
-from .helpers import as_a_user
-from .solving import gram
+from tests import oracles
+from tests.helpers import as_a_user
+from tests.solving import gram
 
 
 X0 = oracles.unit_tokens(1, 6, 3)

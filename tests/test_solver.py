@@ -19,9 +19,8 @@ from clusterjax import (
     Sphere,
     simulate,
 )
-
-from .helpers import as_a_user
-from .reference import schemes as reference
+from tests.helpers import as_a_user
+from tests.reference import schemes as reference
 
 
 VALUE = np.array([[0.8, -0.3, 0.1], [0.4, 0.5, -0.7], [-0.2, 0.6, -0.4]])

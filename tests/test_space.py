@@ -9,9 +9,8 @@ import scipy.special
 import scipy.stats
 
 import clusterjax as cjx
-from clusterjax._check import _room
-
-from .helpers import (
+from clusterjax._base import checks as _room
+from tests.helpers import (
     DTYPES,
     assert_close,
     assert_derivatives,
@@ -22,7 +21,7 @@ from .helpers import (
     sphere_tokens,
     tolerance,
 )
-from .reference import fields as reference
+from tests.reference import fields as reference
 
 
 SPHERE, EUCLIDEAN = cjx.Sphere(), cjx.Euclidean()

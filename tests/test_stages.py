@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._solver.stages import StoredStages, stored_stages
+from clusterjax._dynamics.retract import StoredStages, stored_stages
 
 
 class Plain(dfx.Tsit5):

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._summary import estimate, levels, short, spread, summary
-from clusterjax._training_loop import Training
-
-from .test_trajectory_file import run
+from clusterjax._base.summary import estimate, levels, short, spread, summary
+from clusterjax._training.loop import Training
+from tests.test_trajectory_file import run
 
 
 VALUES = np.random.default_rng(0).normal(size=(9, 4))
@@ -72,7 +71,7 @@ def test_training_names_its_best_epoch():
 
 def test_measures_of_networks():
     probe = pytest.importorskip("clusterjax.probe")
-    from clusterjax.probe.measures.tally import average_of
+    from clusterjax.probe.measures.survey import average_of
 
     average = average_of(VALUES)
     last = f"{VALUES[:, -1].mean():.4g} ± {VALUES[:, -1].std(ddof=1) / 3:.4g} last of 4"

@@ -11,10 +11,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import design, sweep, transformer
-
-from .attention_cases import D, X
-from .design import cases
-from .helpers import as_a_user
+from tests.attention_cases import D, X
+from tests.design import cases
+from tests.helpers import as_a_user
 
 
 TS = jnp.asarray([0.0, 1.0])

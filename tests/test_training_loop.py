@@ -11,11 +11,10 @@ import optax
 import pytest
 import safetensors.numpy
 
-from clusterjax._lock import locked
-from clusterjax._run_file import differing, replace
-from clusterjax._training_loop import Batches, stored_run, train
-
-from .helpers import as_a_user
+from clusterjax._files.lock import locked
+from clusterjax._files.run_file import differing, replace
+from clusterjax._training.loop import Batches, stored_run, train
+from tests.helpers import as_a_user
 
 
 class Line(eqx.Module):

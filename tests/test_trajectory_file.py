@@ -12,10 +12,9 @@ import pytest
 import safetensors.numpy
 
 import clusterjax as cjx
-from clusterjax._describe import describe
-from clusterjax._disk import BLANK, seal
-
-from .helpers import CountTraces, as_a_user, assert_close, assert_same, normal
+from clusterjax._base.summary import describe
+from clusterjax._files.disk import BLANK, seal
+from tests.helpers import CountTraces, as_a_user, assert_close, assert_same, normal
 
 
 X = cjx.Sphere().retract(normal(1, 5, 3))
@@ -332,7 +331,7 @@ def test_without_x64_floats_are_rounded_with_one_warning_and_integers_kept_or_re
     wide = eqx.tree_at(lambda traj: traj.saved, traj, jnp.asarray([2**40]), is_leaf=lambda leaf: leaf is None)
     with as_a_user():
         wide.save(tmp_path / "wide")
-    monkeypatch.setattr("clusterjax._misc._WARNED", set())
+    monkeypatch.setattr("clusterjax._base.numerics._WARNED", set())
     jax.config.update("jax_enable_x64", False)
     try:
         with pytest.warns(UserWarning, match=r'holds is float64, but jax rounds it.*"jax_enable_x64", True'):

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .helpers import assert_same
-from .test_trajectory_file import EULER, FIELD, TS, V, X, run
+from tests.helpers import assert_same
+from tests.test_trajectory_file import EULER, FIELD, TS, V, X, run
 
 
 pytest.importorskip("xarray")

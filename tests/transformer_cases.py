@@ -7,9 +7,8 @@ import numpy as np
 
 import clusterjax as cjx
 from clusterjax import transformer
-
-from .helpers import normal
-from .reference import attention as masks, transformer as reference
+from tests.helpers import normal
+from tests.reference import attention as masks, transformer as reference
 
 
 N, D, HEADS, K, HIDDEN, FARTHEST, EPSILON = 6, 8, 3, 4, 10, 2, 1e-3

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from .._log import printable
+from .._base.log import printable
 from ._options import said_in_options
 from ._types import integer, named, number
 
@@ -42,7 +42,7 @@ def add_complete(commands: argparse._SubParsersAction) -> None:
 
 
 def _complete(arguments: argparse.Namespace) -> int:
-    from .._check import check_integer, check_scalar, check_text
+    from .._base.checks import check_integer, check_scalar, check_text
 
     with said_in_options(_OPTIONS):
         # Before anything is read.

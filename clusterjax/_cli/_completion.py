@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, final
 
-from .._log import log_line
+from .._base.log import log_line
 from ._names import FIGURES
 
 

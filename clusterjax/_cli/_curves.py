@@ -6,10 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .._further import Legs
-from .._json import misfit, read_json
-from .._lock import locked
-from .._model_folder import CURVES, HISTORY, REPORT, ModelFolder
+from .._files.json import misfit, read_json
+from .._files.lock import locked
+from .._files.model_folder import CURVES, HISTORY, REPORT, ModelFolder
+from .._training.loop import Legs
 
 
 _FOLDER = ModelFolder("out", "train it again", "train")
@@ -44,7 +44,7 @@ def leave_curves(out: str | Path, say: Callable[[str], Any]) -> None:
 
 def _picture(folder: Path) -> bytes:
     """The picture as PNG, without a date, so that the same history gives the same bytes."""
-    from ..plot._curves import training_curves
+    from ..plot._series import training_curves
 
     history = read_json(folder / HISTORY, object, argument="out", remedy="train it again")
     report = read_json(folder / REPORT, dict, argument="out", remedy="train it again")

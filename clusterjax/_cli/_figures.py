@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .._log import log_line
+from .._base.log import log_line
 from ._names import FIGURES
 from ._options import add_renamed, said_in_options
 from ._precision import double_precision

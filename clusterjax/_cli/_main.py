@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Never, final
 
-from .._log import log_line, printable
+from .._base.log import log_line, printable
 from ._check import check
 from ._complete import add_complete
 from ._completion import SHELLS, Completion
@@ -59,7 +59,7 @@ class _Version(argparse.Action):
         argparse.Action.__init__(self, option_strings, argparse.SUPPRESS, nargs=0, **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
-        from .._version import __version__
+        from .._base.version import __version__
 
         log_line(f"clusterjax {__version__}")
         parser.exit()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .._log import printable
+from .._base.log import printable
 from ._types import named
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .._log import log_line
+from .._base.log import log_line
 from ._precision import double_precision
 from ._types import LARGEST, integer, named, number, path
 
@@ -176,7 +176,7 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.starts is not None and given:
         raise ValueError(f"--{next(iter(given))} is what --starts says as well; leave it out.")
     from .. import phase
-    from ..phase._starts import read_named
+    from ..phase._diagram import read_named
 
     names = [name.strip() for name in arguments.statistics.split(",")]
     if unknown := [name for name in names if name not in STATISTICS]:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._log import log_line
+from .._base.log import log_line
 from ._options import add_renamed, said_in_options
 from ._types import integer, named, number
 

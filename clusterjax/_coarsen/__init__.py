@@ -1,4 +1,3 @@
 """Long-time dynamics: tokens that have met are merged into one cluster, and their masses are added."""
 
-from .coarsen import coarsen as coarsen
-from .tree import MergeTree as MergeTree
+from .coarsen import MergeTree as MergeTree, coarsen as coarsen

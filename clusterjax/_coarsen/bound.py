@@ -23,17 +23,252 @@ where it is not small against 1, it is only a warning. Gradients are of the loga
 clocks of legs, so that nothing overflows. An undefined bound is infinite, not NaN, which compares false to all numbers.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .adjoint import backwards, relative
 from .clouds import Cloud, drifts, partings
-from .forward import tiled_errors
-from .law import Law, pulling
-from .run import Leg, Run
+from .run import Leg, Merger, Run
 from .steps import between, slope
-from .touches import Merger
+from .velocity import AttendedMasses, Law, Moves, jacobian, moves, precision, pulling, transposed
+
+
+# Gradients of merger times, by a backward pass over the steps of a run.
+#
+# **Algorithm.** $\dot p = -J^\top p$, by exponentials of the transposed derivative J of the velocities, constant over
+# pieces of a step. A small J is stored as a matrix; a large J is applied to gradients by sums over pairs.
+#
+# **Invariants.** A gradient p is of the logarithm of a merger time T, since squares of times overflow. The gradient is
+# tangent to the sphere, and $T\langle p, f\rangle = -1$ along the flow f.
+
+
+# The derivative is constant over pieces of a leg; `_PIECE` is the number of e-foldings of a gradient in a piece.
+_PIECE, _MOST_PIECES = 0.5, 200
+_STIFF_PIECES = 4
+# The largest number of rows of a derivative that is stored.
+_MOST_ROWS = 1024
+
+
+def backwards(law: Law, leg: Leg, gradients: np.ndarray, times: np.ndarray, share: float = 1.0) -> np.ndarray:
+    """Gradients of mergers at `times`, (k, m, d), carried from `share` of the length of a leg back to its beginning."""
+    if not len(gradients):
+        return gradients
+    units = relative(leg, times)
+    if leg.implicit:
+        return _through_stiff(law, leg, gradients, units, share)
+    attended, shape = leg.cloud.attended, leg.y0.shape
+    first, last = (slope(law, y, attended, leg.clock) for y in (leg.y0, leg.y1))
+    middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * (first - last)[:-1].reshape(shape)
+    middle = middle / np.linalg.norm(middle, axis=1, keepdims=True)
+    product, foldings = _change(law, middle, attended, leg.length * share, gradients)
+    pieces = min(_MOST_PIECES, math.ceil(foldings / _PIECE))
+    if pieces <= 1 and share == 1:
+        return _exponential(gradients, product, first, leg.y0, units)
+    # Speeds may change by orders of magnitude within the leg, which is then split along the interpolant.
+    inside, found = between(law, attended, leg.again(law)), gradients
+    for piece in range(pieces, 0, -1):
+        middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
+        product, _ = _change(law, middle, attended, leg.length * share / pieces, found)
+        found = _exponential(found, product, slope(law, start, attended, leg.clock), start, units)
+    return found
+
+
+def relative(leg: Leg, times: np.ndarray) -> np.ndarray:
+    """The unit of the clock of a leg relative to each of `times`, (k,)."""
+    return np.exp(leg.clock - np.log(times))
+
+
+def _through_stiff(law: Law, leg: Leg, gradients: np.ndarray, units: np.ndarray, share: float) -> np.ndarray:
+    """`backwards` for an implicit step, by matrix exponentials, since it lasts many of the fastest e-foldings."""
+    from scipy.linalg import expm
+
+    attended, inside, found = leg.cloud.attended, between(law, leg.cloud.attended, leg.again(law)), gradients
+    for piece in range(_STIFF_PIECES, 0, -1):
+        middle, start = (inside.clusters(share * (piece - back) / _STIFF_PIECES) for back in (0.5, 1))
+        change, _ = jacobian(law, middle, attended)
+        whole = expm(change * (leg.span * share / _STIFF_PIECES))
+        found = (found.reshape(len(found), -1) @ whole).reshape(found.shape)
+        found = _tangent(found, slope(law, start, attended, leg.clock), start, units)
+    return found
+
+
+_Product = Callable[[np.ndarray], np.ndarray]
+
+
+def _change(
+    law: Law, y: np.ndarray, attended: AttendedMasses, length: float, gradients: np.ndarray
+) -> tuple[_Product, float]:
+    """The transposed derivative at y times the duration of a path of this length, as a function of gradients, and the
+    number of e-foldings by which it changes the gradients."""
+    if y.size <= _MOST_ROWS:
+        change, velocity = jacobian(law, y, attended)
+        largest, factor = _duration(velocity, length)
+        change = change / largest * factor
+        product = lambda found: (found.reshape(len(found), -1) @ change).reshape(found.shape)
+        return product, _foldings(change)
+    velocity, product = transposed(law, y, attended)
+    largest, factor = _duration(velocity, length)
+    scaled = lambda found: product(found) / largest * factor
+    # A lower bound of the norm, by two iterations of the power method from the gradients.
+    once = scaled(gradients)
+    sizes = [np.linalg.norm(one, axis=(1, 2)) for one in (gradients, once, scaled(once))]
+    ratios = [after / np.where(before > 0, before, 1) for before, after in zip(sizes, sizes[1:], strict=False)]
+    return scaled, float(max(np.max(ratio) for ratio in ratios))
+
+
+def _duration(velocity: np.ndarray, length: float) -> tuple[float, float]:
+    """The largest velocity component, and the duration of a path of this length times this component."""
+    largest = float(np.max(np.abs(velocity)))
+    return largest, length / float(np.linalg.norm(velocity / largest))
+
+
+def _foldings(change: np.ndarray) -> float:
+    """An upper bound of the spectral norm of a matrix, from its Frobenius norm and its row and column sums."""
+    sizes = np.abs(change)
+    return float(min(np.linalg.norm(change), math.sqrt(sizes.sum(axis=0).max() * sizes.sum(axis=1).max())))
+
+
+def _exponential(
+    gradients: np.ndarray, product: _Product, first: np.ndarray, start: np.ndarray, units: np.ndarray
+) -> np.ndarray:
+    """Gradients times the exponential of the transposed derivative; `first` is the slope at the new point `start`."""
+    term = found = gradients
+    for order in range(1, 80):
+        term = product(term) / order
+        found = found + term
+        if np.max(np.abs(term)) <= 1e-6 * np.max(np.abs(found)):
+            break
+    return _tangent(found, first, start, units)
+
+
+def _tangent(found: np.ndarray, first: np.ndarray, start: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Gradients projected onto the constraints at `start`, with the slope `first`; `units` are relative clock units."""
+    # The gradient is tangent to the sphere, since radial displacements move no token.
+    found = found - np.sum(found * start, axis=2, keepdims=True) * start
+    # The component along the flow is known exactly.
+    flow = first[:-1].reshape(start.shape)
+    return found - (np.sum(found * flow, axis=(1, 2)) + first[-1] * units)[:, None, None] * flow
+
+
+# Errors of merger times while many tokens are followed by tiles, from displacements carried forwards along the steps.
+#
+# **Algorithm.** A displacement e of all tokens obeys $\dot e = J e$ with the derivative J of the velocities. Each step
+# applies the exponential of J at its middle, to second order, by differences of velocities. The delay of a merger is
+# the separation of its pair by e over the closing speed of the pair. Two displacements are followed. The first has the
+# estimated errors of steps and, along the flow, the effect of joining tokens; the second has errors of equal norms and
+# of rounding in random directions.
+#
+# **Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, section I.14.
+#
+# **Invariants.** The result is an estimate, not a bound: gradients of n merger times would need n backward passes.
+
+
+# The factor of the random displacement in the error estimate.
+_DEVIATIONS = 3.0
+# The largest displacement in a difference of velocities.
+_APART = 1e-3
+
+
+def tiled_errors(
+    law: Law, legs: Sequence[Leg], after: Cloud, mergers: Sequence[Merger]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The error of the time of each merger of these legs, and the displacement of clusters after them, (m,)."""
+    late, random = np.zeros(len(mergers)), np.random.default_rng(0)
+    if not legs:
+        return late, np.zeros(len(after.first))
+    of_leg: dict[int, list[int]] = {}
+    for k, merger in enumerate(mergers):
+        of_leg.setdefault(merger.index if merger.time > 0 else -1, []).append(k)
+    found = np.zeros((2, *legs[0].y0.shape))
+    spread, now = legs[0].cloud.spread, moves(law, legs[0].y0, legs[0].cloud.attended)
+    for index, leg in enumerate(legs):
+        last = moves(law, leg.y1, leg.cloud.attended)
+        rates = np.maximum(_rates(now), _rates(last))
+        squares = spread * -np.expm1(2 * rates * leg.span) / (-2 * rates)
+        moved = _forward_carried(law, leg, now, last, found)
+        sizes = _add(law, leg, last, squares, moved, random)
+        for k in of_leg.get(index, ()):
+            late[k] = _lateness(leg, mergers[k], now, last, found, moved, sizes)
+        found, spread = moved, spread * np.exp(2 * rates * leg.span)
+        cloud = legs[index + 1].cloud if index + 1 < len(legs) else after
+        if cloud.cluster is not leg.cloud.cluster:
+            found, spread = _together(law, leg.cloud, cloud, last, found, spread)
+            now = moves(law, cloud.y, cloud.attended)
+        else:
+            now = last
+    sizes = np.linalg.norm(found, axis=2)
+    return late, sizes[0] + _DEVIATIONS * sizes[1]
+
+
+def _rates(now: Moves) -> np.ndarray:
+    """The rates within clusters, at most -1e-3, since clusters form only where the rates are negative."""
+    return np.minimum(np.asarray(now.rates), -1e-3)
+
+
+def _forward_carried(law: Law, leg: Leg, now: Moves, last: Moves, found: np.ndarray) -> np.ndarray:
+    attended, h = leg.cloud.attended, leg.span
+    middle = (leg.y0 + leg.y1) / 2 + h / 8 * (now.velocity - last.velocity)
+    middle /= np.linalg.norm(middle, axis=1, keepdims=True)
+    there = moves(law, middle, attended).velocity
+
+    def change(one: np.ndarray) -> np.ndarray:
+        scale = float(np.max(np.linalg.norm(one, axis=1))) / _APART
+        return scale * (moves(law, middle + one / scale, attended).velocity - there) if scale > 0 else one
+
+    return np.stack([one + h * change(one + h / 2 * change(one)) for one in found])
+
+
+def _lateness(
+    leg: Leg, merger: Merger, now: Moves, last: Moves, before: np.ndarray, after: np.ndarray, sizes: np.ndarray
+) -> float:
+    """The error of a merger time, by the cubic through both ends of the step; `sizes` are errors of the step, (m,)."""
+    pair, s, h = list(merger.rows), merger.share, leg.span
+    y0, y1, f0, f1 = leg.y0[pair], leg.y1[pair], h * now.velocity[pair], h * last.velocity[pair]
+    chord = y1 - y0
+    y = y0 + s * chord + s * (1 - s) * ((1 - s) * (f0 - chord) - s * (f1 - chord))
+    flow = (chord + (1 - s) * (1 - 3 * s) * (f0 - chord) - s * (2 - 3 * s) * (f1 - chord)) / h
+    gap, closing = y[0] - y[1], flow[0] - flow[1]
+    moved = (1 - s) * before[:, pair] + s * after[:, pair]
+    effects = np.abs((moved[:, 0] - moved[:, 1]) @ gap)
+    own = (leg.cloud.radius + sizes)[pair].sum() * np.linalg.norm(gap)
+    return float(effects[0] + _DEVIATIONS * effects[1] + own) / max(abs(float(gap @ closing)), 1e-300)
+
+
+def _add(
+    law: Law, leg: Leg, last: Moves, squares: np.ndarray, found: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
+    """Add the errors of a step, of rounding and of joined tokens to `found`; returns their largest norms, (m,)."""
+    assert leg.defect is not None and leg.within is not None
+    found[0] += leg.defect
+    reach = law.strength * (1 + law.sharpness)
+    merged = reach * (1 + law.sharpness) * float(np.max(squares, initial=0.0)) * last.pull
+    speed = np.linalg.norm(last.velocity, axis=1)
+    found[0] += (merged / np.where(speed > 0, speed, 1))[:, None] * last.velocity
+    rounding = float(np.finfo(precision(law.beta)).eps) * reach * leg.span * last.pull
+    directions = random.normal(size=leg.y1.shape)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    found[1] += (leg.error[:-1] + rounding)[:, None] * directions
+    return leg.within + rounding + merged
+
+
+def _together(
+    law: Law, before: Cloud, cloud: Cloud, last: Moves, found: np.ndarray, spread: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Displacements and spreads after some clusters merged."""
+    rows = cloud.cluster[before.first]
+    shares = before.sums / cloud.sums[rows]
+    mean = lambda values: np.stack(
+        [np.bincount(rows, shares * column, len(cloud.first)) for column in values.T], axis=1
+    )
+    crowded = np.bincount(rows) > 1
+    at_once = np.where(crowded, (1 + law.sharpness) * cloud.spread, 0)
+    flow = mean(last.velocity)
+    speed = np.linalg.norm(flow, axis=1)
+    found = np.stack([mean(one) for one in found])
+    found[0] += (at_once / np.where(speed > 0, speed, 1))[:, None] * flow
+    first = np.searchsorted(before.first, cloud.first)
+    return found, np.where(crowded, cloud.spread, spread[first])
 
 
 _EPS = float(np.finfo(float).eps)

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .derivatives import contraction
-from .law import AttendedMasses, Law, Moves, in_one_unit, weights
-from .tiles import leaders
+from .velocity import AttendedMasses, Law, Moves, contraction, in_one_unit, leaders, weights
 
 
 # The largest distance of later tokens of a causal cluster from its first, in the balance of drift and contraction, for

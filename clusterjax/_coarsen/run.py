@@ -12,12 +12,259 @@ from typing import NamedTuple
 import numpy as np
 
 from .clouds import Cloud, distances, gathered, merged, released, start
-from .implicit import Linear, implicit_step
-from .law import Law, Moves, moves
-from .pace import Pace, Stalled as Stalled, advance
-from .steps import Between, Step, between, lasting, slope, slope_of, step
-from .tiles import precision
-from .touches import Components, Merger
+from .steps import (
+    Between,
+    Linear,
+    Pace,
+    Stalled as Stalled,
+    Step,
+    advance,
+    between,
+    implicit_step,
+    lasting,
+    slope,
+    slope_of,
+    step,
+)
+from .velocity import Law, Moves, close_pairs, leaders, moves, precision
+
+
+# Detection of mergers: the moments at which clusters come to the tolerance, and the components that they join.
+#
+# **Algorithm.** Each merger joins two components of the graph of pairs that have been within the tolerance: Kruskal's
+# algorithm, in the order of time. A candidate pair is within the tolerance at the end of a step, or passes within the
+# step, where the tangents at both ends allow a passage. Its merger time is a root of a polynomial, the interpolant of
+# the step. For many clusters, whose pairs are not all stored, the step is bisected until the candidate pairs of
+# different components in a piece are few enough to store. The first of these pairs have by then joined most of the
+# others. Pairs that pass each other within a piece are not detected.
+#
+# **Invariants.** Merger times do not decrease, and at most n - 1 mergers occur.
+
+
+# The most pairs stored for a piece, the shortest piece as a share of the step, the number of pairs in a batch of roots.
+_MOST_PAIRS, _SHORTEST, _AT_ONCE = 200_000, 1e-6, 4096
+# The number of pieces of a step of many clusters at whose ends pairs are searched.
+_PIECES = 4
+# A pair may be within the tolerance if the approximate distance at the middle of a step is below `_NEARLY` tolerances.
+_NEARLY = 1.2
+# The absolute tolerance of shares and of distances, and the largest number of secant and bisection iterations.
+_SHARE, _MOST_TURNS = 1e-15, 200
+# The ratio of a golden section, and the number of sections after which squares cannot tell two points apart.
+_GOLDEN, _SECTIONS = (5**0.5 - 1) / 2, 40
+
+
+class Merger(NamedTuple):
+    """The time and point at which two components came to the tolerance: clusters `rows` at `share` of step `index`."""
+
+    time: float
+    pair: tuple[int, int]
+    point: np.ndarray
+    index: int
+    share: float
+    rows: tuple[int, int]
+
+
+# `_At` gives clusters and a distance at a parameter, a share of a step or a distance; `_Join` joins the pairs found.
+_At = Callable[[float], tuple[np.ndarray, float]]
+_Join = Callable[[np.ndarray, np.ndarray, float, float], None]
+
+
+class Components(NamedTuple):
+    """The component of each token, labelled by its first token, (n,), and the mergers that joined components."""
+
+    roots: np.ndarray
+    mergers: list[Merger]
+
+    def at_start(self, cloud: Cloud, tolerance: float, apart: np.ndarray | None) -> None:
+        """Join tokens within the tolerance at the start; `apart` holds all distances, or is None for many tokens."""
+        if apart is None:
+            # Tokens near a leader are joined through the leader, so that few pairs of different components are left.
+            lead = leaders(cloud.y, tolerance / 4)
+            led = np.flatnonzero(lead != np.arange(len(lead)))
+            self._join(cloud, np.zeros(len(led)), lead[led], led, np.arange(len(led)), 0, None)
+
+            def join(rows: np.ndarray, columns: np.ndarray, _: float, __: float) -> None:
+                order = np.argsort(np.linalg.norm(cloud.y[rows] - cloud.y[columns], axis=1))
+                self._join(cloud, np.zeros(len(rows)), rows, columns, order, 0, None)
+
+            self._by_halves(cloud, lambda distance: (cloud.y, distance), join, 0.0, tolerance)
+        else:
+            rows, columns = np.nonzero(np.triu(apart <= tolerance, 1))
+            self._join(cloud, np.zeros(len(rows)), rows, columns, np.argsort(apart[rows, columns]), 0, None)
+
+    def may_join(self, cloud: Cloud, done: Step, tolerance: float) -> bool:
+        """True if, for many clusters, a pair of components is nearly within the tolerance at the end of a step or at
+        its middle, where the cubic through both ends needs no further velocities."""
+        of, shape = self.roots[cloud.first], done.y0.shape
+        if not np.any(of != of[0]):
+            return False
+        middle = (done.y0 + done.y1) / 2 + done.length / 8 * (done.slopes[0] - done.slopes[12])[:-1].reshape(shape)
+        middle /= np.linalg.norm(middle, axis=1, keepdims=True)
+        found = (close_pairs(y, _NEARLY * tolerance, of, 1, partly=True) for y in (done.y1, middle))
+        return any(pairs is not None and len(pairs[0]) > 0 for pairs in found)
+
+    def in_long_step(self, cloud: Cloud, inside: Between, tolerance: float, index: int) -> None:
+        """Join the clusters within the tolerance at the end of each quarter of a step of many clusters."""
+
+        def join(rows: np.ndarray, columns: np.ndarray, low: float, high: float) -> None:
+            self._in_order(cloud, inside, rows, columns, (low, high), tolerance, index)
+
+        at = lambda share: (inside.clusters(share), tolerance)
+        for piece in range(_PIECES):
+            self._by_halves(cloud, at, join, piece / _PIECES, (piece + 1) / _PIECES)
+
+    def in_step(self, law: Law, cloud: Cloud, done: Step, apart: np.ndarray, tolerance: float, index: int) -> None:
+        """Join the clusters within the tolerance at the end of a step, with distances `apart`, or during the step."""
+        of = self.roots[cloud.first]
+        others = np.triu(of[:, None] != of[None, :], 1)
+        near = (apart <= tolerance) & others
+        passing = _may_pass(done, apart, _NEARLY * tolerance, others & ~near)
+        rows, columns = np.nonzero(near | passing)
+        if not len(rows):
+            return
+        inside = between(law, cloud.attended, done)
+        ends, least = np.ones(len(rows)), np.zeros(len(rows))
+        midst = passing[rows, columns]
+        if np.any(midst):
+            ends[midst], least[midst] = _nearest(inside, rows[midst], columns[midst])
+        met = least <= tolerance
+        if np.any(met):
+            self._in_order(cloud, inside, rows[met], columns[met], (0.0, ends[met]), tolerance, index)
+
+    def _by_halves(self, cloud: Cloud, at: _At, join: _Join, low: float, high: float) -> None:
+        """Join the pairs that are close at `high`; bisect the interval from `low` to `high` where pairs are many."""
+        of = self.roots[cloud.first]
+        last = high - low < _SHORTEST
+        while np.any(of != of[0]):
+            found = close_pairs(*at(high), of, _MOST_PAIRS, partly=last)
+            if found is None:
+                middle = (low + high) / 2
+                self._by_halves(cloud, at, join, low, middle)
+                self._by_halves(cloud, at, join, middle, high)
+            elif len(found[0]):
+                join(*found, low, high)
+            # Symmetric tokens may give too many pairs at one moment: repeat for the pairs that are left.
+            if found is None or not last or not len(found[0]):
+                return
+            of = self.roots[cloud.first]
+
+    def _in_order(self, cloud: Cloud, inside: Between, rows, columns, ends, tolerance: float, index: int) -> None:
+        shares = crossings(inside, rows, columns, tolerance, *ends)
+        self._join(cloud, shares, rows, columns, np.argsort(shares, kind="stable"), index, inside)
+
+    def _join(self, cloud: Cloud, shares, rows, columns, order, index: int, inside: Between | None) -> None:
+        """Join the components of pairs in the given order, and record a merger for each pair of two components."""
+        roots, mergers = self
+        of = roots[cloud.first]
+        # Most pairs belong to one component when they come to the tolerance; labels are read fastest from a list.
+        names = of.tolist()
+        for k in order.tolist():
+            a, b = int(rows[k]), int(columns[k])
+            pair = (names[a], names[b]) if names[a] < names[b] else (names[b], names[a])
+            if pair[0] == pair[1]:
+                continue
+            share = float(shares[k])
+            y = cloud.y[[a, b]] if inside is None else inside.rows_at(share, [a, b])
+            time = 0.0 if inside is None else max(inside.time(share), mergers[-1].time if mergers else 0.0)
+            middle = y[0] + y[1]
+            size = np.linalg.norm(middle)
+            point = middle / size if size > 0 else y[0]
+            mergers.append(Merger(time, pair, point, index, share, (a, b)))
+            for token in np.flatnonzero(of == pair[1]).tolist():
+                names[token] = pair[0]
+            of[of == pair[1]] = pair[0]
+            roots[roots == pair[1]] = pair[0]
+
+
+def _may_pass(done: Step, apart: np.ndarray, distance: float, pairs: np.ndarray) -> np.ndarray:
+    """The `pairs` that approach at the beginning of a step, part at its end, and may come within `distance` between.
+
+    The test takes the square of a distance for convex: the square is then above its tangents and their intersection.
+    """
+    first, last = (slopes[:-1].reshape(done.y0.shape) for slopes in (done.slopes[0], done.slopes[-1]))
+    # The largest displacement of each cluster in the step; in most steps, no two clusters come close.
+    far = done.length * np.sqrt(np.maximum(np.sum(first * first, axis=1), np.sum(last * last, axis=1)))
+    pairs = pairs & (apart - far[:, None] <= distance + far[None, :])
+    if not np.any(pairs):
+        return pairs
+
+    def rates(y: np.ndarray, v: np.ndarray) -> np.ndarray:
+        products, own = y @ v.T, np.sum(y * v, axis=1)
+        return 2 * done.length * (own[:, None] + own[None, :] - products - products.T)
+
+    first, last = rates(done.y0, first), rates(done.y1, last)
+    begin, end = np.square(distances(done.y0)), np.square(apart)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        meet = begin + first * (end - last - begin) / (first - last)
+    return pairs & (first < 0) & (last > 0) & (meet <= distance**2)
+
+
+def _squares(inside: Between, rows: np.ndarray, columns: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The squared distances of pairs as a function of one share for each pair."""
+    m, d = inside.shape
+    apart = lambda values: values[..., rows, :] - values[..., columns, :]
+    start = apart(inside.start[:-1].reshape(m, d))
+    terms = apart(inside.rows[:, :-1].reshape(-1, m, d))
+
+    def at(share: np.ndarray) -> np.ndarray:
+        gap = Between.blend(start, terms, share[:, None])
+        return np.sum(gap * gap, axis=1)
+
+    return at
+
+
+def _nearest(inside: Between, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The shares at which passing pairs are nearest, and their distances there, by golden sections."""
+    square = _squares(inside, rows, columns)
+    low, high = np.zeros(len(rows)), np.ones(len(rows))
+    for _ in range(_SECTIONS):
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        falls = square(left) > square(right)
+        low, high = np.where(falls, left, low), np.where(falls, high, right)
+    middle = (low + high) / 2
+    return middle, np.sqrt(square(middle))
+
+
+def crossings(
+    inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, low: float, high: float | np.ndarray
+) -> np.ndarray:
+    """The shares of the step, from `low` to `high`, at which pairs come to the tolerance, in batches."""
+    found, ends = np.empty(len(rows)), np.broadcast_to(high, len(rows))
+    for k in range(0, len(rows), _AT_ONCE):
+        part = slice(k, k + _AT_ONCE)
+        found[part] = _crossings(inside, rows[part], columns[part], tolerance, low, ends[part])
+    return found
+
+
+def _crossings(
+    inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, begin: float, end: np.ndarray
+) -> np.ndarray:
+    """The roots for one batch of pairs, by secants with the Illinois rule and by bisection every fourth iteration."""
+    square = _squares(inside, rows, columns)
+    excess = lambda share: square(share) - tolerance**2
+    low, high = np.full(len(rows), begin), end.astype(float)
+    far, near = excess(low), np.minimum(excess(high), 0)
+    # By rounding, a pair may be within the tolerance from the beginning.
+    high = np.where(far <= 0, low, high)
+    side, found = np.zeros(len(rows)), np.where(far <= 0, low, np.nan)
+    for turn in range(_MOST_TURNS):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cut = high - near * (high - low) / (near - far)
+        inner = np.isfinite(cut) & (cut > low) & (cut < high) & (turn % 4 < 3)
+        middle = np.where(inner, cut, (low + high) / 2)
+        value = excess(middle)
+        over = value > 0
+        # The Illinois rule halves the value at an end that stays twice, so that both ends converge.
+        near, far = (
+            np.where(over, np.where(side > 0, near / 2, near), value),
+            np.where(over, value, np.where(side < 0, far / 2, far)),
+        )
+        low, high, side = np.where(over, middle, low), np.where(over, high, middle), np.where(over, 1, -1)
+        ended = (high - low <= _SHARE) | (np.abs(value) <= 2 * _SHARE * tolerance)
+        found = np.where(ended & np.isnan(found), middle, found)
+        if not np.any(np.isnan(found)):
+            break
+    return np.where(np.isnan(found), high, found)
 
 
 # Clusters rest at velocities of at most so many rounding errors; exact pulls cancel to a few rounding errors.

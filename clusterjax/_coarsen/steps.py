@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .law import AttendedMasses, Law, Moves, moves
+from .._dynamics import rodas5p
+from .clouds import Cloud
+from .velocity import AttendedMasses, Law, Moves, jacobian, moves
 
 
 # Squares between this value and its inverse lose no digits by underflow or overflow.
@@ -204,3 +206,192 @@ def root(function: Any, low: float = 0.0, high: float = 1.0) -> float:
         return low if abs(at_low) <= abs(at_high) else high
     found = root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-15, rtol=1e-14, maxiter=200)
     return float(found.root)
+
+
+# Implicit steps in time, where clusters contract onto a curve much faster than they move along it.
+#
+# **Algorithm.** Rodas5P, a linearly implicit Rosenbrock method of order 5, L-stable, with its interpolant of order 4.
+# A step lasts no longer than the time scale of the fastest growing perturbation, since L-stability damps growth too.
+#
+# **Reference.** Steinebach, *Construction of Rosenbrock-Wanner method Rodas5P* (BIT 63, 2023). Hairer, Wanner, *Solving
+# Ordinary Differential Equations II*, section IV.7 (this form of the stages).
+
+
+class Linear(NamedTuple):
+    """The derivative at the beginning of a step, its fastest growth rate, and its largest eigenvalue in modulus."""
+
+    change: np.ndarray
+    growth: float
+    fastest: float
+
+    @staticmethod
+    def at(law: Law, y: np.ndarray, attended: AttendedMasses) -> "Linear":
+        change, _ = jacobian(law, y, attended)
+        rates = np.linalg.eigvals(change)
+        return Linear(change, max(float(rates.real.max()), 0.0), float(np.abs(rates).max()))
+
+
+def implicit_step(
+    law: Law, attended: AttendedMasses, y0: np.ndarray, t: float, span: float, now: Moves, linear: Linear
+) -> Step:
+    """A step of duration `span`; its slopes are derivatives by time at the two ends."""
+    from scipy.linalg import lu_factor, lu_solve
+
+    gamma, size = rodas5p._GAMMA, y0.size
+    factors = lu_factor(np.eye(size) - span * gamma * linear.change)
+    k = np.zeros((8, size))
+    for i, (stages, coupling) in enumerate(zip(rodas5p._STAGES, rodas5p._COUPLING, strict=True)):
+        velocity = now.velocity
+        if i > 0:
+            velocity = moves(law, y0 + (stages @ k[:i]).reshape(y0.shape), attended).velocity
+        right = span * velocity.ravel() + (np.array(coupling) @ k[:i] if i > 0 else 0)
+        k[i] = lu_solve(factors, gamma * right)
+    change = (np.array((*rodas5p._LAST, 1.0, 1.0, 1.0)) @ k).reshape(y0.shape)
+    y1 = y0 + change
+    y1 = y1 / np.sqrt(np.sum(y1 * y1, axis=1, keepdims=True))
+    last = moves(law, y1, attended)
+    slopes = np.stack([np.append(one.velocity.ravel(), 1.0) for one in (now, last)])
+    a, b, c = np.array(rodas5p._DENSE) @ k
+    inner = np.zeros((4, size + 1))
+    inner[:3, :-1] = a, b + c, -c
+    return Step(y0, y1, t, span, span, slopes, np.append(k[7], 0.0), last, inner)
+
+
+# The control of step sizes: by errors, with implicit steps where stability limits explicit steps.
+#
+# **Algorithm.** Explicit steps are in the length of the path, or in time for clouds by tiles. After `_STIFF` steps that
+# could not be longer although the slope hardly changed, steps are implicit and in time, until they bring no gain.
+#
+# **Reference.** Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.8: step-size control.
+
+
+# The tolerance of one step, for positions and for the relative error of times.
+_ACCURACY = 1e-10
+# For clouds by tiles, the tolerance of one step, for the root mean square error of tokens, and the first step to try.
+_TILED_ACCURACY, _TILED_START = 1e-6, 0.5
+# Steps become implicit after an excess of `_STIFF` steps that could not grow although the slope changed below `_QUIET`.
+# An implicit step must last `_WORTH` of the fastest time scales; the derivative has at most `_MOST_ROWS` rows.
+_STIFF, _QUIET, _WORTH, _MOST_ROWS = 12, 0.05, 10.0, 400
+
+
+class Stalled(Exception):
+    """The run cannot continue at `time` with `clusters` clusters: the steps ran out or became too short."""
+
+    def __init__(self, time: float, clusters: int):
+        self.time, self.clusters = time, clusters
+
+
+class Pace(NamedTuple):
+    """The length of the next step to try, and the history of the control.
+
+    - `past`: The length of the last step and its error, in units of the tolerance.
+    - `stiff`: The number of steps limited by stability minus the number of other steps.
+    - `span`: The duration of the next implicit step; 0 where steps are explicit.
+    """
+
+    length: float
+    past: tuple[float, float] | None = None
+    stiff: int = 0
+    span: float = 0.0
+
+    @staticmethod
+    def at_start(cloud: Cloud) -> "Pace":
+        """The pace before the first step."""
+        return Pace(_TILED_START if cloud.attended.tiled else 0.01)
+
+    def along_orbit(self, now: Moves) -> "Pace":
+        """Convert the next step from a time to a length of the path, for softmax attention, whose unit of time is 1."""
+        return Pace(self.length * float(np.linalg.norm(now.velocity)))
+
+
+def advance(
+    law: Law, cloud: Cloud, t: float, now: Moves, slopes: np.ndarray, reach: float, pace: Pace, most: int
+) -> tuple[Step, Pace, int]:
+    """A step of at most `reach`, the pace after it, and the number of tries, at most `most`.
+
+    `slopes` is the slope at the beginning of the step, by the clock of the velocities `now`.
+    """
+    tries = 0
+    if pace.span > 0:
+        done, span, tries = _implicit(law, cloud, t, now, reach, pace.span, most)
+        if done is not None:
+            return done, pace._replace(span=span), tries
+        pace = Pace(pace.length, stiff=-_STIFF)
+    done, size, more = _accepted(law, cloud, t, min(pace.length, reach), now, slopes, most - tries)
+    length = _next(done.length, size, more, pace.past)
+    stiff, span = 0, 0.0
+    if law.normalised and not cloud.attended.tiled and cloud.y.size <= _MOST_ROWS:
+        bound = length < 1.5 * done.length < 1.5 * reach and _change_of_slope(done) < _QUIET
+        stiff = pace.stiff + 1 if bound else min(max(pace.stiff - 1, 0), pace.stiff + 1)
+        span = 30 * lasting(done.span, done.clock) if stiff >= _STIFF else 0.0
+    return done, Pace(length, (done.length, size), 0 if span else stiff, span), tries + more
+
+
+def _implicit(
+    law: Law, cloud: Cloud, t: float, now: Moves, reach: float, span: float, most: int
+) -> tuple[Step | None, float, int]:
+    """An implicit step, or None where explicit steps would be as long; the duration of the next step; the tries."""
+    linear = Linear.at(law, cloud.y, cloud.attended)
+    # A long L-stable step would damp growing modes. Steps of at most `ahead` keep clusters on straight paths separate.
+    ahead = lasting(reach, clock_of(now, cloud.attended))
+    span = min(span, 1 / linear.growth if linear.growth > 0 else np.inf, ahead)
+    for tries in range(1, most + 1):
+        if span * linear.fastest < _WORTH:
+            return None, 0.0, tries
+        with np.errstate(all="ignore"):
+            done = implicit_step(law, cloud.attended, cloud.y, t, span, now, linear)
+        size = float(np.linalg.norm(done.error)) / _ACCURACY
+        change = 0.9 * size**-0.2 if np.isfinite(size) and size > 0 else (6.0 if size == 0 else 0.1)
+        if np.isfinite(size) and size <= 1:
+            return done, span * min(6.0, max(change, 0.2)), tries
+        span *= min(0.8, max(change, 0.1))
+    raise Stalled(t, len(cloud.first))
+
+
+def _accepted(
+    law: Law, cloud: Cloud, t: float, length: float, now: Moves, slopes: np.ndarray, most: int
+) -> tuple[Step, float, int]:
+    """A step of at most `length` within the tolerance, its error in units of the tolerance, and the number of tries."""
+    speeds = np.max(np.abs(now.velocity), axis=1)
+    # A velocity is a difference of pulls and carries their rounding error, as does the duration of a step.
+    noise = 16 * np.finfo(float).eps * float(now.pull[np.argmax(speeds)] / np.max(speeds))
+    accuracy = _TILED_ACCURACY * len(cloud.y) ** 0.5 if cloud.attended.tiled else _ACCURACY
+    clock = clock_of(now, cloud.attended)
+    before = lasting(t, -clock)
+    for tries in range(1, most + 1):
+        with np.errstate(all="ignore"):
+            done = step(law, cloud.attended, cloud.y, t, length, slopes, clock)
+            late = _ACCURACY * (before + abs(done.span)) + noise * abs(done.span)
+            # np.maximum propagates NaN, which must reject the step.
+            size = float(np.maximum(np.linalg.norm(done.error[:-1]) / accuracy, abs(done.error[-1]) / late))
+        if np.isfinite(size) and size <= 1 and done.span > 0:
+            return done, size, tries
+        length *= min(0.8, max(_change(size), 0.1))
+        if length < 1e-15:
+            break
+    raise Stalled(t, len(cloud.first))
+
+
+def _change_of_slope(done: Step) -> float:
+    """The change of the direction in a step, or of the logarithm of the speed, whichever is larger."""
+    first, last = done.slopes[0], done.slopes[12]
+    return max(float(np.linalg.norm(last[:-1] - first[:-1])), abs(float(np.log(last[-1] / first[-1]))))
+
+
+def _change(size: float) -> float:
+    """The factor that brings the error `size` of a step, of order 8, to 1."""
+    if not np.isfinite(size):
+        return 0.1
+    return 0.9 * size**-0.125 if size > 0 else 6.0
+
+
+def _next(length: float, size: float, tries: int, past: tuple[float, float] | None) -> float:
+    """The length of the next step, by the errors of the last two steps (Gustafsson's controller).
+
+    Where clusters collapse, successive steps shorten by a constant factor, which the controller anticipates.
+    """
+    change = min(_change(size), 6.0 if tries == 1 else 1.0)
+    if past is not None and size > 0:
+        before, error = past
+        change = min(change, _change(size) * length / before * (max(error, 1e-3) / size) ** 0.125)
+    return length * max(change, 0.2)

@@ -11,12 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._field import RescaledField
+from .._model.field import RescaledField
 from ..hardmax._certificate import EQUAL, rounding_of
-from .geometry import depths, growth, length_of
-from .hypotheses import Matrices, theorem_in_space
-from .result import BOOLEAN, HYPERPLANES, MIXED, NONE, POLYTOPE, LimitClause, LimitShape
-from .splitting import Splitting, split
+from .hypotheses import Matrices, Splitting, split, theorem_in_space
+from .result import BOOLEAN, HYPERPLANES, MIXED, NONE, POLYTOPE, LimitClause, LimitShape, depths, growth, length_of
 
 
 class Run(NamedTuple):

@@ -7,14 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._attention import AbstractAttention
-from .._check import check_concrete, check_flag, check_number, check_tokens, refusal, shown
-from .._custom_types import Tokens
-from .._field import AbstractField, AttentionField, RescaledField
-from .._field.base import check_field
-from .._schedule import AbstractSchedule
-from .._space import Sphere, check_directions
-from .._trajectory import Trajectory
+from .._base.checks import check_concrete, check_flag, check_number, check_tokens, refusal, shown
+from .._base.types import Tokens
+from .._model.attention import AbstractAttention
+from .._model.field import AbstractField, AttentionField, RescaledField, check_field
+from .._model.schedule import AbstractSchedule
+from .._model.space import Sphere, check_directions
+from .._trajectory.trajectory import Trajectory
 from .flat import Run, shape_in_space
 from .hypotheses import matrices_of, theorem_on_sphere
 from .result import NONE, LimitShape

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .._coarsen import coarsen
-from .._field import AbstractField, AttentionField
-from .._schedule import AbstractSchedule
+from .._model.field import AbstractField, AttentionField
+from .._model.schedule import AbstractSchedule
 from .hypotheses import Theorem, is_at_rest_exactly, never_leaves_a_cap
 from .result import CIRCLE, METASTABLE, NONE, ONE, OPPOSITE, SEVERAL, SUBSPACE, LimitClause, LimitShape
 

@@ -7,16 +7,69 @@ so that `log_interaction_energy` is finite for every finite beta; `energy_dissip
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import call_traced, check_array, check_callable, check_tokens
-from .._custom_types import Masses, RealScalarLike, Scalar, Tokens
-from .._misc import as_float, is_concrete, matmul
-from .._space import Sphere
-from ._pairs import check_masses
-from ._partition import check_energy_arguments, log_weighted_sum, row_log_means
+from .._base.checks import (
+    call_traced,
+    check_array,
+    check_callable,
+    check_integer,
+    check_number,
+    check_scalar,
+    check_tokens,
+)
+from .._base.numerics import as_float, below, is_concrete, matmul
+from .._base.types import Masses, RealScalarLike, Scalar, Tokens
+from .._model.space import Sphere
+from .similarity import check_masses, check_square, map_pair_rows
+
+
+# Logarithms of sums of exponentials over tokens, for blocks of rows, from which the energies are computed.
+#
+# The shift of log-sum-exp is the largest exponent with mass, and carries no derivative. Invariant: the result is finite
+# for every finite beta; each row is shifted, and then the sum over rows, so that no intermediate sum overflows.
+
+
+def check_energy_arguments(
+    x: Any, beta: Any, query_key: Any, masses: Any
+) -> tuple[Tokens, Float[Array, ""], Float[Array, "d d"] | None, Masses]:
+    """The arguments as arrays of one dtype, with masses that sum to 1; raises a `ValueError` otherwise."""
+    x = check_tokens(x)
+    beta = check_scalar(beta, "beta", x.dtype)
+    if query_key is not None:
+        query_key = check_square(query_key, "query_key").astype(x.dtype)
+        if query_key.shape[0] != x.shape[1]:
+            raise ValueError(
+                f"query_key must have the shape ({x.shape[1]}, {x.shape[1]}), as tokens have {x.shape[1]} dimensions, "
+                f"but its shape is {query_key.shape}; pass Q^T K."
+            )
+    return x, beta, query_key, check_masses(masses, x)
+
+
+def log_weighted_sum(exponents: Float[Array, "*rows n"], masses: Masses) -> Float[Array, "*rows"]:
+    """log sum_j m_j e^{a_j} along the last axis, shifted by the largest exponent with mass."""
+    present = jnp.broadcast_to(masses > 0, exponents.shape)
+    shift = jnp.max(jnp.where(present, exponents, -jnp.inf), axis=-1, keepdims=True)
+    shift = jax.lax.stop_gradient(shift)
+    terms = jnp.exp(below(exponents, shift, present))
+    return jnp.log(matmul(terms, masses)) + shift[..., 0]
+
+
+@jax.jit
+def row_log_means(
+    x: Tokens, beta: Float[Array, ""], query_key: Float[Array, "d d"] | None, masses: Masses
+) -> Float[Array, " n"]:
+    """log sum_j m_j e^{beta <x_i, B x_j>} for each i, in blocks of rows."""
+
+    def block(rows, index):
+        del index
+        queries = rows if query_key is None else matmul(rows, query_key)
+        return log_weighted_sum(beta * matmul(queries, x.T), masses)
+
+    return map_pair_rows(block, x)
 
 
 def interaction_energy(
@@ -220,3 +273,50 @@ def _check_features(x: Tokens, features: Any, amplitudes: Any) -> tuple[Float[Ar
     remedy = "pass one number for each row of features"
     amplitudes = check_array(amplitudes, "amplitudes", shape=features.shape[:1], remedy=remedy)
     return features.astype(x.dtype), amplitudes.astype(x.dtype)
+
+
+# The energy of the uniform measure, which is the smallest, in closed form.
+
+
+# Far beyond this bound the square of beta overflows; the energy overflows long before it.
+_LARGEST = 1e100
+
+
+def uniform_energy(beta: float, d: int) -> float:
+    r"""$\frac{1}{2\beta}\,{}_0F_1(\tfrac d2; \tfrac{\beta^2}{4})$, the energy of the uniform measure on the sphere.
+
+    In terms of Bessel functions the energy is $\frac{1}{2\beta}\Gamma(\tfrac d2)(\tfrac 2\beta)^{d/2-1}
+    I_{d/2-1}(\beta)$: $I_0(\beta)/(2\beta)$ for d = 2, $\sinh(\beta)/(2\beta^2)$ for d = 3 and $\cosh(\beta)/(2\beta)$
+    for d = 1. No cloud of unit tokens has less `interaction_energy` if `beta` is positive. A host function, in double
+    precision.
+
+    **Arguments:**
+
+    - `beta`: Inverse temperature, a number other than zero.
+    - `d`: The dimension of the tokens.
+
+    **Returns:**
+
+    A float.
+
+    **Raises:**
+
+    - `ValueError` if `beta` is zero, not finite or so large that the energy overflows, or `d` is no positive integer.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Proposition 3.4 (the uniform
+        measure is the minimiser). The closed form follows from the Funk-Hecke formula.
+    """
+    import scipy.special  # imported here, because the import takes as long as a small run
+
+    d = check_integer(d, "d", remedy="pass the dimension of the tokens")
+    beta = check_number(beta, "beta")
+    if beta == 0:
+        raise ValueError(f"beta must be finite and not zero, but it is {beta}; pass another number.")
+    mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if abs(beta) < _LARGEST else np.inf
+    if not np.isfinite(mean):
+        raise ValueError(
+            f"beta must be small enough for an energy that double precision holds, but it is {beta}; pass 500 or less."
+        )
+    return mean / (2 * beta)

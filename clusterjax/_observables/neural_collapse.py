@@ -7,10 +7,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from .._check import check_array, check_tokens
-from .._custom_types import Scalar, Tokens
-from .._misc import is_concrete, matmul
-from .._precision import at_least_single
+from .._base.checks import check_array, check_tokens
+from .._base.numerics import at_least_single, is_concrete, matmul
+from .._base.types import Scalar, Tokens
 
 
 # Means that differ by less than this many machine epsilons of the longest feature count as equal.

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._check import check_concrete, check_host_array, check_instance, check_number, refusal, shown
-from .._custom_types import Masses, Numbers, Tokens
-from .._space import AbstractSpace, Euclidean, Sphere
+from .._base.checks import check_concrete, check_host_array, check_instance, check_number, refusal, shown
+from .._base.types import Masses, Numbers, Tokens
+from .._model.space import AbstractSpace, Euclidean, Sphere
 
 
 # The largest number of distances: more would take more memory and time than a host function should.

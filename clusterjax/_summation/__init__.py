@@ -1,7 +1,6 @@
 """Summations: the algorithms for the sums over tokens in attention, with one interface."""
 
-from .auto import Auto as Auto
-from .base import (
+from .._model.summation import (
     AbstractExponentialSum as AbstractExponentialSum,
     AbstractNearestSearch as AbstractNearestSearch,
     AbstractSummation as AbstractSummation,
@@ -12,9 +11,10 @@ from .base import (
     check_supported as check_supported,
     ratio as ratio,
 )
+from .auto import Auto as Auto
 from .blocked import Blocked as Blocked
 from .dense import Dense as Dense
-from .devices.sharded import Sharded as Sharded
+from .devices import Sharded as Sharded
 from .harmonic.summation import Harmonic as Harmonic
-from .nearest.hull import Hull as Hull
+from .hull import Hull as Hull
 from .recorder import summation_names as summation_names

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_array, check_float_dtype, check_integer
-from .._custom_types import DTypeLike, Masses, Numbers, Tokens
-from .._mask import AbstractMask, FullMask, check_mask
-from .._misc import is_concrete
-from .base import (
+from .._base.checks import check_array, check_float_dtype, check_integer
+from .._base.numerics import is_concrete
+from .._base.types import DTypeLike, Masses, Numbers, Tokens
+from .._model.mask import AbstractMask, FullMask, check_mask
+from .._model.summation import (
     AbstractExponentialSum,
     AbstractNearestSearch,
     AbstractSummation,
@@ -27,7 +27,7 @@ from .base import (
 from .blocked import Blocked
 from .dense import Dense
 from .harmonic.summation import Harmonic, longest_query
-from .nearest.hull import Hull
+from .hull import Hull
 
 
 # The least number of tokens for `Hull`: (full mask, other masks). In float32, `Hull` is faster from half of this number

@@ -6,18 +6,319 @@ pass recomputes each block. **Reference.** Rabe, Staats, *Self-attention does no
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
 
-from .._blocks import map_blocks
-from .._check import check_integer
-from .._custom_types import Masses, Tokens
-from .._mask import AbstractMask
-from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
-from .rows import exponential_rows, hardmax_rows, make_columns
+from .._base.batching import cut, map_blocks
+from .._base.checks import check_integer
+from .._base.numerics import below, matmul
+from .._base.types import Masses, Tokens
+from .._model.mask import AbstractMask, FullMask
+from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
+
+
+# Sums over all columns for one block of rows, by blocks of columns.
+#
+# **Algorithm.** Sums of exponentials are an online softmax (Milakov, Gimelshein, 1805.02867): the running maximum of a
+# row is its shift, and one matrix product gives normaliser and total. In few dimensions on an accelerator, where an
+# inner dimension of three leaves most of a matrix unit idle, products are elementwise. Hardmax has two passes: the
+# first finds the largest score and the largest norm of a token for each row, the second sums over the scores above the
+# threshold.
+#
+# **Invariants.** Shifts, maxima and thresholds carry no derivative; masked scores are minus infinity; a row that
+# attends to nothing has sums of zero. Blocks that the mask forbids are not computed, and blocks that the mask allows
+# completely are not masked. The backward pass of a scan holds one block at a time.
+
+
+# The largest number of coordinates of a token and its value for which products are elementwise. Beyond it, matrix
+# products are faster.
+FEW_NUMBERS = 16
+# The least and largest number of columns for which products are elementwise on an accelerator (an NVIDIA H200). Below,
+# a matrix product is as fast. Above, XLA compiles the reduction slowly: in 0.5 s for blocks of 4,096 rows and columns,
+# 5 s for 8,192, over 100 s for 16,384.
+_ELEMENTWISE = (2048, 4096)
+
+
+class Columns(eqx.Module):
+    """The attended tokens in blocks; the last block is padded with copies of the last token.
+
+    **Arguments:**
+
+    - `tokens`: (blocks, columns, d).
+    - `values`: (blocks, columns, k); None if the tokens are the values.
+    - `masses`: (blocks, columns); None if all masses are one.
+    - `first`: (blocks,), the index of the first token of each block; indices of n or more are padding.
+    - `present`: (blocks, columns), False for padding; None without padding.
+    """
+
+    tokens: Float[Array, "blocks columns d"]
+    values: Float[Array, "blocks columns k"] | None
+    masses: Float[Array, "blocks columns"] | None
+    first: Int[Array, " blocks"]
+    present: Bool[Array, "blocks columns"] | None
+
+    @property
+    def width(self) -> int:
+        """The number of sums for each row: 1 + k."""
+        return 1 + (self.tokens if self.values is None else self.values).shape[-1]
+
+    @property
+    def has_mass(self) -> Bool[Array, "*blocks columns"] | None:
+        """True for tokens with mass; None if all have. Other tokens are never attended to, but have derivatives."""
+        return None if self.masses is None else self.masses > 0
+
+    @property
+    def index(self) -> Int[Array, " columns"]:
+        """The index of each token of one block."""
+        return self.first + jnp.arange(self.tokens.shape[-2])
+
+    def weighted(self) -> Float[Array, "columns width"]:
+        """Mass times [1, value] for one block, computed on demand, so that only one block is held at a time."""
+        values = self.tokens if self.values is None else self.values
+        weighted = jnp.concatenate([jnp.ones_like(values[..., :1]), values], axis=-1)
+        return weighted if self.masses is None else weighted * self.masses[..., None]
+
+
+def make_columns(
+    tokens: Tokens, values: Float[Array, "n k"] | None, masses: Masses | None, block_columns: int
+) -> Columns:
+    """Split the tokens, their values and masses into blocks of `block_columns`."""
+    n = tokens.shape[0]
+    size = min(block_columns, n)
+    blocks = -(-n // size)
+    in_range = jnp.arange(blocks * size).reshape(blocks, size) < n
+    # Without padding, `present` is None, so that the blocks need no mask.
+    present = in_range if blocks * size > n else None
+    values, masses = (None if part is None else cut(part, size) for part in (values, masses))
+    return Columns(cut(tokens, size), values, masses, size * jnp.arange(blocks), present)
+
+
+def _fold(step: Callable[[Any, Columns], Any], carry: Any, columns: Columns) -> Any:
+    """`carry` after `step` with each block of columns in turn; the backward pass recomputes each block."""
+    if columns.tokens.shape[0] == 1:
+        return step(carry, jax.tree.map(lambda leaf: leaf[0], columns))
+    # Without the checkpoint, the scan would store the scores of every block for the backward pass: (rows, n).
+    step = jax.checkpoint(step)
+    return lax.scan(lambda c, block: (step(c, block), None), carry, columns)[0]
+
+
+def _where_reached(
+    rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, attend: Callable[[bool], Any], skip: Any
+) -> Any:
+    """Return `attend(masked)` for a block, or `skip` if no row of the block may attend to any column."""
+    masked = block.present is not None
+    if isinstance(mask, FullMask):
+        return attend(masked)
+    # `reaches` and `covers` are Python booleans where the mask knows them at trace time, otherwise arrays.
+    corners = (rows[0], rows[-1], block.index[0], block.index[-1])
+    reaches, covers = mask.reaches(*corners), mask.covers(*corners)
+
+    def attend_some() -> Any:
+        if covers is False:
+            return attend(True)
+        return lax.cond(covers, lambda: attend(masked), lambda: attend(True))
+
+    return attend_some() if reaches is True else lax.cond(reaches, attend_some, lambda: skip)
+
+
+def _scores(
+    queries: Float[Array, "rows d"], rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
+) -> Float[Array, "rows columns"]:
+    """The scores of one block; minus infinity where `masked` is True and a row may not attend to a column."""
+    return _masked(matmul(queries, block.tokens.T), rows, block, mask, masked)
+
+
+def _masked(scores: Array, rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool) -> Array:
+    if not masked:
+        return scores
+    allowed = mask.allowed(rows[:, None], block.index[None, :])
+    if block.present is not None:
+        allowed = allowed & block.present[None, :]
+    return jnp.where(allowed, scores, -jnp.inf)
+
+
+def exponential_rows(
+    queries: Float[Array, "rows d"],
+    rows: Int[Array, " rows"],
+    columns: Columns,
+    mask: AbstractMask,
+    shift: Float[Array, " rows"] | None = None,
+) -> tuple[Float[Array, " rows"], Float[Array, "rows k"]]:
+    """The shift and the scaled sums of mass times [1, value], for the rows with the numbers `rows`.
+
+    A given `shift` belongs to a larger set of columns, of which these are a part.
+    """
+    d = queries.shape[1]
+    elementwise = d + columns.width - 1 <= FEW_NUMBERS and _is_elementwise(queries.shape[0], columns.tokens.shape[1])
+
+    def step(carry, block):
+        before, sums = carry
+        has_mass = None if block.has_mass is None else block.has_mass[None, :]
+
+        def attend(masked):
+            if elementwise:
+                scores: Any = sum(queries[:, k, None] * block.tokens[None, :, k] for k in range(d))
+                scores = _masked(scores, rows, block, mask, masked)
+            else:
+                scores = _scores(queries, rows, block, mask, masked)
+            # At least one exponent of a row is exactly zero; the sums so far are rescaled to the new maximum.
+            if shift is None:
+                top, back = next_shift(before, sums[:, 0], scores, has_mass, 1, d if elementwise else 0)
+            else:
+                top, back = shift, jnp.ones_like(shift)
+            weights, weighted = jnp.exp(below(scores, top[:, None], has_mass)), block.weighted()
+            if elementwise:
+                added = jnp.stack([jnp.sum(weights * weighted[None, :, k], axis=1) for k in range(block.width)], axis=1)
+            else:
+                added = matmul(weights, weighted)
+            return top, sums * back[:, None] + added
+
+        return _where_reached(rows, block, mask, attend, carry)
+
+    start = lowest(queries.shape[0], queries.dtype) if shift is None else shift
+    last, sums = _fold(step, (start, jnp.zeros((queries.shape[0], columns.width), queries.dtype)), columns)
+    return last_shift(last, sums[:, 0], columns.masses), sums
+
+
+def next_shift(
+    shift: Float[Array, " rows"], mass: Array, scores: Array, has_mass: Array | None, axis: int, d: int
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    """The running maximum of each row after more `scores`, columns along `axis`, and the factor of the sums so far.
+
+    The maximum is `rounded_down` for scores that are elementwise sums over `d` coordinates. Only tokens with mass set
+    it. While a row has met no mass, its sum so far, `mass`, is zero and has only derivatives: the shift is the maximum
+    of all scores until the first token with mass sets it, and the factor may exceed one.
+    """
+    scores = lax.stop_gradient(scores)
+    largest = lambda scores: rounded_down(jnp.max(scores, axis=axis), d) if d else jnp.max(scores, axis=axis)
+    if has_mass is None:
+        top = jnp.maximum(shift, largest(scores))
+        return top, jnp.exp(shift - top)
+    top, met = largest(jnp.where(has_mass, scores, -jnp.inf)), lax.stop_gradient(mass) != 0
+    top = jnp.where(met | (top == -jnp.inf), jnp.maximum(shift, jnp.where(met, top, largest(scores))), top)
+    return top, jnp.exp(below(shift, top, met))
+
+
+def last_shift(shift: Float[Array, " rows"], mass: Array, masses: Array | None) -> Float[Array, " rows"]:
+    """The shift after all columns; `lowest` in a row without any mass, so that its exponential is zero."""
+    return shift if masses is None else jnp.where(lax.stop_gradient(mass) != 0, shift, lowest(mass.shape, mass.dtype))
+
+
+def _is_elementwise(rows: int, columns: int) -> bool:
+    least, most = _ELEMENTWISE
+    return least <= columns <= most and rows <= most and jax.default_backend() != "cpu"
+
+
+_SMALL_EXPONENT = 16  # e^-16 = 1e-7 is far above the underflow threshold of float32, 1e-38
+
+
+def rounded_down(top: Array, d: int) -> Array:
+    """The largest score of each row as a shift, for kernels in which the compiler may compute each score twice.
+
+    XLA may fuse the scores both into their maximum and into the weights, and round the two differently, by a relative
+    error of up to d eps. If the largest weight might vanish by this error, the shift is lowered by the error, and all
+    scores above the shift count as equal to it (`below`): their differences are rounding errors.
+
+    Only scores that are elementwise sums over coordinates need this. XLA computes a matrix product once, for which
+    `below` is enough.
+    """
+    off = d * jnp.finfo(top.dtype).eps * jnp.abs(top)
+    return jnp.where(off > _SMALL_EXPONENT, top - off, top)
+
+
+def lowest(rows: int | tuple[int, ...], dtype: Any) -> Float[Array, "*rows"]:
+    """The running maximum before any score: the lowest finite number.
+
+    Minus infinity would make the first rescaling NaN; the factor e^{lowest - score} is zero instead.
+    """
+    return jnp.full(rows, jnp.finfo(dtype).min, dtype)
+
+
+def hardmax_rows(
+    queries: Float[Array, "rows d"],
+    rows: Int[Array, " rows"],
+    columns: Columns,
+    mask: AbstractMask,
+    tie_tolerance: Float[Array, ""],
+) -> Float[Array, "rows k"]:
+    """The sums of mass times [1, value] over the tokens that attain each row's maximum, up to rounding."""
+    # The threshold is known after a first pass over the columns.
+    top, longest = hardmax_top(queries, rows, columns, mask)
+    return hardmax_add(queries, rows, columns, mask, top - tie_slack(queries, longest, tie_tolerance))
+
+
+def hardmax_top(
+    queries: Float[Array, "rows d"], rows: Int[Array, " rows"], columns: Columns, mask: AbstractMask
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    """The largest score of each row, and the largest norm of the tokens that the row attends to."""
+
+    def largest(carry, block):
+        top, longest = carry
+
+        def attend(masked):
+            scores = _attended_scores(queries, rows, block, mask, masked)
+            # The tolerance is relative to the largest norm among the tokens that the row may attend to.
+            lengths = jnp.where(scores > -jnp.inf, _lengths(block.tokens)[None, :], 0)
+            return jnp.maximum(top, scores.max(axis=1)), jnp.maximum(longest, lengths.max(axis=1))
+
+        return _where_reached(rows, block, mask, attend, carry)
+
+    # The maximum starts at minus infinity, not `lowest`: it rescales nothing, and stays in rows that attend to nothing.
+    lowest = jnp.full(queries.shape[:1], -jnp.inf, queries.dtype)
+    return _fold(largest, (lowest, jnp.zeros_like(lowest)), columns)
+
+
+def hardmax_add(
+    queries: Float[Array, "rows d"],
+    rows: Int[Array, " rows"],
+    columns: Columns,
+    mask: AbstractMask,
+    least: Float[Array, " rows"],
+) -> Float[Array, "rows k"]:
+    """The sums of mass times [1, value] over the tokens with a score of `least` or more."""
+
+    def add(sums, block):
+        def attend(masked):
+            scores = _attended_scores(queries, rows, block, mask, masked)
+            # A row without allowed tokens has a threshold of minus infinity, which masked scores attain.
+            chosen = (scores >= least[:, None]) & (scores > -jnp.inf)
+            return sums + matmul(chosen.astype(sums.dtype), block.weighted())
+
+        return _where_reached(rows, block, mask, attend, sums)
+
+    return _fold(add, jnp.zeros((queries.shape[0], columns.width), queries.dtype), columns)
+
+
+def _attended_scores(
+    queries: Tokens, rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
+) -> Float[Array, "rows columns"]:
+    """The scores of one block, without derivative; minus infinity also for tokens without mass."""
+    scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+    return scores if block.has_mass is None else jnp.where(block.has_mass[None, :], scores, -jnp.inf)
+
+
+def _lengths(tokens: Tokens) -> Float[Array, " n"]:
+    """The norms of tokens, which neither overflow nor underflow where the squares would."""
+    tokens = lax.stop_gradient(tokens)
+    # Tokens are divided by their largest coordinate before squaring.
+    largest = jnp.max(jnp.abs(tokens), axis=-1)
+    scale = jnp.where(largest > 0, largest, 1)
+    return scale * jnp.sqrt(jnp.sum((tokens / scale[..., None]) ** 2, axis=-1))
+
+
+def tie_slack(queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Float[Array, ""]) -> Float[Array, " n"]:
+    """The gap to the maximum below which a score ties with it; `longest` is the largest norm of an attended token."""
+    return lax.stop_gradient(tie_tolerance * _lengths(queries) * longest)
+
+
+def longest_attended(tokens: Tokens, attended: Bool[Array, "n n"]) -> Float[Array, " n"]:
+    """The largest norm of the tokens that each row attends to."""
+    return jnp.max(jnp.where(attended, _lengths(tokens)[None, :], 0), axis=1)
 
 
 # The default number of rows and columns of a block: on a CPU, the scores fit the cache; on an accelerator, which has a

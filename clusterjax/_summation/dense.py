@@ -19,13 +19,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._batching import call_with_rule
-from .._blocks import map_blocks
-from .._custom_types import Masses, Tokens
-from .._mask import AbstractMask, FullMask
-from .._misc import below, matmul
-from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
-from .rows import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
+from .._base.batching import call_with_rule, map_blocks
+from .._base.numerics import below, matmul
+from .._base.types import Masses, Tokens
+from .._model.mask import AbstractMask, FullMask
+from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
+from .blocked import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
 
 
 # The largest dimension of tokens and of values for which a CPU sums in strips; beyond it, matrix products are faster.

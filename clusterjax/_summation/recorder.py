@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 from jaxtyping import Array, Float
 
-from .._custom_types import Masses, Tokens
-from .._mask import AbstractMask
-from .auto import resolved
-from .base import (
+from .._base.types import Masses, Tokens
+from .._model.mask import AbstractMask
+from .._model.summation import (
     AbstractExponentialSum,
     AbstractNearestSearch,
     AbstractSummation,
@@ -24,7 +23,8 @@ from .base import (
     HardmaxSums,
     Support,
 )
-from .devices.sharded import Sharded
+from .auto import resolved
+from .devices import Sharded
 
 
 def summation_names(part: Any, evaluate: Callable[[Any], Any]) -> list[str]:

@@ -10,6 +10,6 @@ if TYPE_CHECKING:
     from ._sensitivity import Sensitivity as Sensitivity, sensitivity as sensitivity
     from ._steer import Steering as Steering, steer as steer
 else:
-    from .._lazy import lazy_names
+    from .._base.lazy import lazy_names
 
     __getattr__, __dir__, __all__ = lazy_names(__name__)

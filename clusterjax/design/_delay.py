@@ -18,16 +18,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import check_concrete, check_fits, check_integer, check_key, check_number, check_tokens, refusal
-from .._custom_types import Tokens
-from .._field import AbstractField
-from .._field.base import check_field
-from .._misc import is_concrete
-from .._random import draw_normal
-from .._space import check_directions
-from .._summary import short
-from ._least_squares import Runs
+from .._base.checks import check_concrete, check_fits, check_integer, check_key, check_number, check_tokens, refusal
+from .._base.numerics import is_concrete
+from .._base.random import draw_normal
+from .._base.summary import short
+from .._base.types import Tokens
+from .._model.field import AbstractField, check_field
+from .._model.space import check_directions
 from ._parameters import Parameters, pick_parameters
+from ._recover import Runs
 
 
 # Relative difference from the largest dispersion below which an attempt counts as having found that maximum.

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.cluster.hierarchy import cut_tree, linkage
 
-from .._check import (
+from .._base.checks import (
     check_array,
     check_concrete,
     check_fits,
@@ -30,19 +30,18 @@ from .._check import (
     check_tokens,
     refusal,
 )
-from .._custom_types import Numbers, Tokens
-from .._failure import why_stopped
-from .._field import AbstractField
-from .._field.base import check_field
-from .._misc import is_concrete, matmul
+from .._base.numerics import is_concrete, matmul
+from .._base.random import draw_normal
+from .._base.summary import short
+from .._base.types import Numbers, Tokens
+from .._dynamics.failure import why_stopped
+from .._dynamics.simulate import simulate
+from .._model.field import AbstractField, check_field
+from .._model.space import check_directions
 from .._observables import num_clusters
-from .._random import draw_normal
-from .._simulate import simulate
-from .._space import check_directions
-from .._summary import short
-from .._trajectory import Trajectory
-from ._least_squares import Runs, fit
+from .._trajectory.trajectory import Trajectory
 from ._parameters import Parameters, check_pieces, pick_parameters
+from ._recover import Runs, fit
 
 
 # The largest distance of a token from the mean of its cluster, and the least distance between two means, in radii.

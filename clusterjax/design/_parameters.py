@@ -17,9 +17,9 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_callable, check_room, refusal, shown
-from .._field import AbstractField
-from .._schedule import AbstractSchedule, PiecewiseConstant
+from .._base.checks import check_callable, check_room, refusal, shown
+from .._model.field import AbstractField
+from .._model.schedule import AbstractSchedule, PiecewiseConstant
 
 
 class _Place:

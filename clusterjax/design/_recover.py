@@ -6,8 +6,9 @@ parameter estimation* (1974). **Invariants.** A fit with fewer observations than
 not settle is reported as such; a parameter that the observations do not determine has an infinite bound.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -16,17 +17,314 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import call_traced, check_array, check_callable, check_integer, check_number, refusal
-from .._custom_types import Numbers, RealScalarLike
-from .._failure import why_stopped
-from .._field import AbstractField
-from .._field.base import check_field
-from .._misc import is_concrete
-from .._space import Sphere, check_directions
-from .._summary import short
-from ._identify import identify
-from ._least_squares import Fit, Runs, fit, read_runs, slope
+from .._base.checks import (
+    call_traced,
+    check_array,
+    check_callable,
+    check_instance,
+    check_integer,
+    check_number,
+    refusal,
+)
+from .._base.numerics import is_concrete, matmul
+from .._base.summary import short
+from .._base.types import Numbers, RealScalarLike
+from .._dynamics.failure import why_stopped
+from .._dynamics.simulate import simulate
+from .._model.field import AbstractField, check_field
+from .._model.space import Sphere, check_directions
 from ._parameters import Parameters, pick_parameters
+
+
+# Identifiability of parameters: Fisher information, its null space in words, and the Cramer-Rao bound.
+#
+# **Algorithm.** With independent normal errors of standard deviation $\sigma$ the information of parameters $\theta$ is
+# $F = J^\top J / \sigma^2$, where $J$ is the derivative of the observations. Each column is scaled by the root mean
+# square of its leaf, so that the singular values are comparable. Singular values below `ROUNDING` $\sqrt\epsilon$ times
+# the largest span the null space: no observation changes along its directions. Known symmetries are then tested for
+# membership in the null space: a scaling of two leaves against each other, and a change of basis between two leaves.
+# **Reference.** Rothenberg, *Identification in parametric models* (1971); Stoica and Marzetta, *Parameter estimation
+# problems with singular information matrices* (2001), for the pseudo-inverse.
+# **Invariants.** The null space and the identifiable directions together span all parameters; a named direction lies in
+# the null space up to ten square roots of the machine epsilon.
+
+
+# Threshold for a singular value relative to the largest, in square roots of the machine epsilon.
+ROUNDING = 1.0
+# The largest component of a named unit vector outside of the null space, in square roots of the machine epsilon.
+OUTSIDE = 10.0
+
+
+class Identified(NamedTuple):
+    """The directions in parameter space that observations determine, and the directions that they do not determine."""
+
+    fisher: np.ndarray  # (p, p)
+    covariance: np.ndarray  # (p, p), the pseudo-inverse of `fisher`
+    combinations: np.ndarray  # (r, p), orthonormal directions, the best determined first
+    bounds: np.ndarray  # (r,), the least standard deviation of each combination
+    null: np.ndarray  # (p - r, p), orthonormal
+    words: tuple[str, ...]  # a description of the null space
+
+
+def identify(jacobian: np.ndarray, noise: float, parameters: Parameters, leaves: tuple[np.ndarray, ...]) -> Identified:
+    """The directions that residuals with derivative `jacobian`, (N, p), and standard deviation `noise` determine."""
+    jacobian, point = np.asarray(jacobian, np.float64), np.concatenate([np.ravel(leaf) for leaf in leaves])
+    sizes = np.concatenate([np.full(np.size(leaf), _size(leaf)) for leaf in leaves])
+    # The triangular factor has the same singular values and right vectors, and avoids an (N, N) matrix.
+    _, singular, rows = np.linalg.svd(np.linalg.qr(jacobian * sizes, mode="r"), full_matrices=True)
+    singular = np.concatenate([singular, np.zeros(len(rows) - len(singular))])
+    epsilon = np.finfo(np.asarray(leaves[0]).dtype).eps
+    seen = singular > ROUNDING * math.sqrt(epsilon) * singular.max(initial=0.0)
+    # Undoing the scaling of the columns makes the null vectors oblique, so they are orthonormalised.
+    null = np.linalg.qr((rows[~seen] * sizes).T)[0].T if not seen.all() else np.zeros((0, len(point)))
+    # The projection orthogonal to the null space, along which the observations give no bound.
+    keep = np.eye(len(point)) - null.T @ null
+    fisher = jacobian.T @ jacobian / noise**2 if noise > 0 else np.full((len(point),) * 2, np.inf)
+    wide = keep @ (rows[seen] * sizes[None, :]).T / np.where(seen, singular, 1)[seen]
+    spread = wide @ wide.T
+    values, vectors = np.linalg.eigh(spread)
+    last = len(point) - len(null)
+    # eigh sorts in ascending order: the zeros of the null space come first, then the best determined combinations.
+    values, vectors = values[len(point) - last :], vectors[:, len(point) - last :]
+    bounds = noise * np.sqrt(np.maximum(values, 0.0))
+    return Identified(
+        fisher,
+        noise**2 * spread,
+        vectors.T,
+        bounds,
+        null,
+        _words(null, point, parameters, OUTSIDE * math.sqrt(epsilon)),
+    )
+
+
+def _size(leaf: np.ndarray) -> float:
+    size = float(np.sqrt(np.mean(np.square(leaf)))) if np.size(leaf) else 1.0
+    return size if size > 0 else 1.0
+
+
+def _words(null: np.ndarray, point: np.ndarray, parameters: Parameters, outside: float) -> tuple[str, ...]:
+    """The null space in words: the symmetries that it contains, and the leaves that its other directions change."""
+    words, found = [], np.zeros((0, len(point)))
+    for says, directions in _symmetries(point, parameters):
+        lengths = np.linalg.norm(directions, axis=1, keepdims=True)
+        directions = directions[lengths[:, 0] > 0] / lengths[lengths[:, 0] > 0]
+        inside = (
+            bool(len(directions)) and np.linalg.norm(directions - directions @ null.T @ null, axis=1).max() < outside
+        )
+        more = _basis(np.concatenate([found, directions]), outside) if inside else found
+        if len(more) > len(found):
+            words.append(f"{says} ({_dimensions(len(more) - len(found))})")
+            found = more
+    rest = _basis(null - null @ found.T @ found, outside) if len(null) > len(found) else null[:0]
+    if len(rest):
+        shares = [float(np.sum(np.square(part))) / len(rest) for part in parameters.split(rest)]
+        named = ", ".join(n for n, share in zip(parameters.names, shares, strict=True) if share > outside)
+        words.append(f"combinations of {named} that no observed token shows ({_dimensions(len(rest))})")
+    return tuple(words)
+
+
+def _dimensions(count: int) -> str:
+    return f"{count} dimension{'s' if count > 1 else ''}"
+
+
+def _basis(rows: np.ndarray, outside: float) -> np.ndarray:
+    """Orthonormal rows with the span of `rows`."""
+    _, singular, basis = np.linalg.svd(rows, full_matrices=False)
+    return basis[singular > outside]
+
+
+def _symmetries(point: np.ndarray, parameters: Parameters) -> list[tuple[str, np.ndarray]]:
+    """Candidate symmetries, each a description and its directions; the caller tests which ones hold for the field."""
+    parts, names = parameters.split(point), parameters.names
+    along = [np.concatenate([np.ravel(p if k == a else 0 * p) for k, p in enumerate(parts)]) for a in range(len(parts))]
+    tries: list[tuple[str, np.ndarray]] = []
+    for a, name in enumerate(names):
+        tries.append((f"the scale of {name}", along[a][None, :]))
+    pairs = [(a, b) for a in range(len(parts)) for b in range(a + 1, len(parts))]
+    for a, b in pairs:
+        # The stacked factors are (..., d, k) and (..., d, k), or (..., d, k) and (..., k, e), contracted over k.
+        for turned in (False, True):
+            directions = _changes(parts, a, b, turned)
+            if directions is not None:
+                says = f"the basis between {names[a]} and {names[b]}, rotations among its changes"
+                tries.append((says, directions))
+    # The relative scale of two factors is a change of basis, so it is tried after the changes of basis.
+    for a, b in pairs:
+        tries.append((f"the scale of {names[a]} against {names[b]}", (along[a] - along[b])[None, :]))
+    return tries
+
+
+def _changes(parts: tuple[Any, ...], a: int, b: int, turned: bool) -> np.ndarray | None:
+    """The directions of A -> A (1 + E), B -> (1 - E) B for each elementary matrix E; B transposed unless `turned`."""
+    left, right = parts[a], parts[b] if turned else np.swapaxes(parts[b], -1, -2) if np.ndim(parts[b]) > 1 else parts[b]
+    if left.ndim not in (2, 3) or right.ndim != left.ndim or left.shape[-1] != right.shape[-2]:
+        return None
+    if left.shape[:-2] != right.shape[:-2]:
+        return None
+    k, rows = left.shape[-1], []
+    for head in range(left.shape[0] if left.ndim == 3 else 1):
+        for i in range(k):
+            for j in range(k):
+                unit = np.zeros((*left.shape[:-2], k, k))
+                unit[(head, i, j) if left.ndim == 3 else (i, j)] = 1.0
+                moved = -unit @ right
+                changed = {a: left @ unit, b: moved if turned else np.swapaxes(moved, -1, -2)}
+                rows.append(np.concatenate([np.ravel(changed.get(m, 0 * part)) for m, part in enumerate(parts)]))
+    return np.stack(rows)
+
+
+# Least squares through the integrator: the Levenberg-Marquardt method, and the runs that produce its residuals.
+#
+# **Algorithm.** Each step solves a damped linear least-squares problem with the Jacobian from forward mode. The damping
+# of a parameter is proportional to the norm of its column, and is adapted to the ratio of the actual to the predicted
+# decrease. `optimistix.LevenbergMarquardt` is not used, because a step whose run fails must be rejected and damped
+# more.
+# **Reference.** Marquardt, *An algorithm for least-squares estimation of nonlinear parameters* (1963); Nielsen,
+# *Damping parameter in Marquardt's method* (1999).
+# **Invariants.** The sum of squares never rises; a residual that is not finite, from a run that failed, is rejected;
+# each structure of the residual is compiled once, whatever the values in it.
+
+
+class Runs(eqx.Module):
+    """The options that the runs of a design pass to `simulate`."""
+
+    solver: dfx.AbstractSolver | None
+    controller: dfx.AbstractStepSizeController
+    dt0: Any
+    max_steps: int
+
+    def __call__(self, field: AbstractField, x0: Array, ts: Array, **further: Any) -> Any:
+        """The run of `field` from `x0`, differentiable by forward mode."""
+        options = {"adjoint": dfx.ForwardMode(), "throw": False} | further
+        return simulate(field, x0, ts, solver=self.solver, stepsize_controller=self.controller, dt0=self.dt0,
+                        max_steps=self.max_steps, **options)  # fmt: skip
+
+
+def read_runs(solver: Any, controller: Any, dt0: Any, max_steps: Any, dtype: Any) -> Runs:
+    """The options of the runs, with the checks that `simulate` does not make.
+
+    The default tolerances are tighter than in `simulate`, because an estimate is only as accurate as its runs.
+    """
+    if controller is None:
+        tight = jnp.finfo(dtype).bits == 64
+        controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-6)
+    if solver is not None:
+        check_instance(solver, "solver", dfx.AbstractSolver, "a diffrax solver", "pass diffrax.Tsit5(), or None")
+    dt0 = None if dt0 is None else check_number(dt0, "dt0", above=0, remedy="pass the first step, or None")
+    remedy = "pass one, such as diffrax.PIDController(rtol=1e-8, atol=1e-10)"
+    kind = dfx.AbstractStepSizeController
+    controller = check_instance(controller, "stepsize_controller", kind, "a step size controller of diffrax", remedy)
+    max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of one run, such as 4096")
+    return Runs(solver, controller, dt0, max_steps)
+
+
+class Fit(eqx.Module):
+    """The result of the Levenberg-Marquardt method.
+
+    **Attributes:**
+
+    - `vector`: (p,), the final parameters.
+    - `residual`, `jacobian`: (N,) and (N, p), the residual at `vector` and its derivative.
+    - `settled`: True if the next step would be below the tolerance, or the residual is as small as requested.
+    - `steps`: The number of steps, including rejected steps.
+    - `started`: True if the residual was finite at the start.
+    """
+
+    vector: Float[Array, " p"]
+    residual: Float[Array, " N"]
+    jacobian: Float[Array, "N p"]
+    settled: Array
+    steps: Array
+    started: Array
+
+
+class _State(eqx.Module):
+    vector: Array
+    residual: Array
+    jacobian: Array
+    cost: Array  # infinite before the first evaluation
+    trial: Array  # the parameters that are evaluated next
+    foreseen: Array  # the predicted decrease of the cost at `trial`
+    damping: Array
+    growth: Array
+    settled: Array
+    steps: Array
+
+
+@eqx.filter_jit
+def fit(
+    residual: Callable[[Array], Array],
+    start: Float[Array, " p"],
+    tolerance: Array,
+    most: Array,
+    enough: Array,
+    share: Array,
+) -> Fit:
+    """The parameters near `start` that minimise the sum of squares of `residual`, in at most `most` steps; the fit ends
+    early if no entry of the residual exceeds `enough`.
+
+    `share` is the least column norm used for damping, relative to the largest. Near 0, parameters of little effect move
+    freely, which suits estimation; with 1 all parameters are damped alike, and of many solutions a near one is found.
+    """
+    evaluate = jax.jacfwd(lambda vector: (residual(vector),) * 2, has_aux=True)
+
+    def going(state: _State) -> Array:
+        return ~state.settled & (state.steps <= most)
+
+    def step(state: _State) -> _State:
+        # The start is the first trial, so that the runs are compiled only once.
+        jacobian, trial = evaluate(state.trial)
+        cost = jnp.sum(jnp.square(trial))
+        # A cost of NaN fails this comparison, so that a failed run is rejected.
+        better = (cost < state.cost) & jnp.all(jnp.isfinite(jacobian))
+        first = state.steps == 0
+        ratio = jnp.where(first, 0.5, (state.cost - cost) / jnp.where(state.foreseen > 0, state.foreseen, 1))
+        eased = jnp.maximum(state.damping * jnp.clip(1 - (2 * ratio - 1) ** 3, 1 / 3, 2.0), least)
+        vector, kept, jacobian, cost, damping, growth = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old),
+            (state.trial, trial, jacobian, cost, eased, number(2.0)),
+            (state.vector, state.residual, state.jacobian, state.cost, state.damping * state.growth, 2 * state.growth),
+        )
+        move, foreseen = _damped(kept, jacobian, damping, share)
+        small = jnp.max(jnp.abs(move)) <= tolerance * (jnp.max(jnp.abs(vector)) + tolerance)
+        settled = small | (foreseen <= tolerance * cost) | (jnp.max(jnp.abs(kept)) <= enough) | ~jnp.isfinite(cost)
+        return _State(vector, kept, jacobian, cost, vector + move, foreseen, damping, growth, settled, state.steps + 1)
+
+    number = lambda value: jnp.asarray(value, start.dtype)
+    least = number(jnp.finfo(start.dtype).eps ** 2)
+    shape = jax.eval_shape(residual, start)
+    empty = jnp.zeros(shape.shape, start.dtype), jnp.zeros((*shape.shape, *start.shape), start.dtype)
+    state = _State(start, *empty, number(jnp.inf), start, number(0.0), number(1e-3), number(2.0), jnp.asarray(False),
+                   jnp.zeros((), int))  # fmt: skip
+    end = jax.lax.while_loop(going, step, state)
+    started = jnp.isfinite(end.cost)
+    return Fit(end.vector, end.residual, end.jacobian, end.settled & started, end.steps - 1, started)
+
+
+def _damped(residual: Array, jacobian: Array, damping: Array, share: Array) -> tuple[Array, Array]:
+    """The step s that minimises |r + J s|^2 + damping |D s|^2, and the predicted decrease of the sum of squares."""
+    lengths = jnp.linalg.norm(jacobian, axis=0)
+    lengths = jnp.maximum(lengths, share * jnp.max(lengths))
+    lengths = jnp.where(lengths > 0, lengths, 1)
+    if jacobian.shape[0] < jacobian.shape[1]:
+        # With more parameters than residuals, the dual (N, N) system gives the same step.
+        scaled = jacobian / lengths[None, :]
+        gram = matmul(scaled, scaled.T) + damping * jnp.eye(len(residual), dtype=residual.dtype)
+        move = -matmul(scaled.T, jnp.linalg.solve(gram, residual)) / lengths
+    else:
+        # A QR factorisation of the stacked matrix is used, because normal equations would lose half the digits.
+        q, r = jnp.linalg.qr(jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(damping) * lengths)]))
+        move = -jax.scipy.linalg.solve_triangular(r, matmul(q[: len(residual)].T, residual))
+    along = matmul(jacobian, move)
+    return move, -jnp.sum(along * (2 * residual + along))
+
+
+def slope(fit: Fit) -> Float[Array, ""]:
+    """The largest absolute cosine between the residual and a column of its Jacobian; 0 at a stationary point."""
+    columns, length = jnp.linalg.norm(fit.jacobian, axis=0), jnp.linalg.norm(fit.residual)
+    products = jnp.abs(matmul(fit.residual, fit.jacobian))
+    cosines = jnp.where(columns * length > 0, products / jnp.where(columns * length > 0, columns * length, 1), 0)
+    return jnp.max(cosines, initial=0.0)
 
 
 # A fit whose residual makes at most this cosine with every column of its Jacobian is at a stationary point.

@@ -18,16 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_concrete, check_fits, check_number, check_scalar, check_tokens, refusal
-from .._custom_types import Tokens
-from .._events import clustered_event
-from .._failure import why_stopped
-from .._field import AbstractField
-from .._field.base import check_field
-from .._misc import is_concrete
-from .._simulate import simulate
-from .._space import AbstractSpace, check_directions
-from .._summary import short
+from .._base.checks import check_concrete, check_fits, check_number, check_scalar, check_tokens, refusal
+from .._base.numerics import is_concrete
+from .._base.summary import short
+from .._base.types import Tokens
+from .._dynamics.events import clustered_event
+from .._dynamics.failure import why_stopped
+from .._dynamics.simulate import simulate
+from .._model.field import AbstractField, check_field
+from .._model.space import AbstractSpace, check_directions
 from ._parameters import Parameters, pick_parameters
 
 

@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import (
+from .._base.checks import (
     check_array,
     check_concrete,
     check_fits,
@@ -30,18 +30,17 @@ from .._check import (
     check_tokens,
     refusal,
 )
-from .._custom_types import Numbers, Tokens
-from .._failure import why_stopped
-from .._field import AbstractField
-from .._field.base import check_field
-from .._misc import is_concrete
-from .._random import draw_normal
-from .._simulate import simulate
-from .._space import AbstractSpace, Sphere, check_directions
-from .._summary import short
-from .._trajectory import Trajectory
-from ._least_squares import Runs, fit, read_runs
+from .._base.numerics import is_concrete
+from .._base.random import draw_normal
+from .._base.summary import short
+from .._base.types import Numbers, Tokens
+from .._dynamics.failure import why_stopped
+from .._dynamics.simulate import simulate
+from .._model.field import AbstractField, check_field
+from .._model.space import AbstractSpace, Sphere, check_directions
+from .._trajectory.trajectory import Trajectory
 from ._parameters import Parameters, check_pieces, pick_parameters
+from ._recover import Runs, fit, read_runs
 
 
 # One piece in SPARE is reserved for correcting the errors of the others.

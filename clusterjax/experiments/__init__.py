@@ -17,6 +17,6 @@ if TYPE_CHECKING:
     from .framework.reproduce import Files as Files, reproduce as reproduce
     from .framework.verdict import Measured as Measured, Source as Source, Subject as Subject
 else:
-    from .._lazy import lazy_names
+    from .._base.lazy import lazy_names
 
     __getattr__, __dir__, __all__ = lazy_names(__name__, extra="plot", libraries=("matplotlib",))

@@ -20,14 +20,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .._check import as_numbers, check_flag, check_integer, check_number, check_tokens, shown
-from .._custom_types import Tokens
-from .._misc import is_concrete, matmul
-from ._fixed_point import run_to_fixed_point
-from ._hull import nearest_in_hull
+from .._base.checks import as_numbers, check_flag, check_integer, check_number, check_tokens, shown
+from .._base.numerics import is_concrete, matmul
+from .._base.types import Tokens
 from ._layer import HardmaxLayer
 from ._leaders import Leaders
-from ._limit import check_precision, settled_tolerance
+from ._limit import check_precision, nearest_in_hull, run_to_fixed_point, settled_tolerance
 
 
 # The number of gradient steps from each start, chosen by trial, and the largest number of starts.

@@ -14,14 +14,21 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention
-from .._attention.base import check_beta, check_masses, check_number_of_masses, check_square
-from .._check import check_instance, check_tokens
-from .._custom_types import DTypeLike, RealScalarLike, Tokens
-from .._layer import AbstractLayer
-from .._mask import AbstractMask, FullMask
-from .._misc import is_concrete
-from .._schedule import (
+from .._base.checks import check_instance, check_tokens
+from .._base.numerics import is_concrete
+from .._base.types import DTypeLike, RealScalarLike, Tokens
+from .._model.attention import (
+    AbstractAttention,
+    HardmaxAttention,
+    SoftmaxAttention,
+    check_beta,
+    check_masses,
+    check_number_of_masses,
+    check_square,
+)
+from .._model.layer import AbstractLayer
+from .._model.mask import AbstractMask, FullMask
+from .._model.schedule import (
     AbstractSchedule,
     Combined,
     Interpolated,
@@ -34,7 +41,7 @@ from .._schedule import (
     optional_parameter,
     parameter,
 )
-from .._space import AbstractSpace, Euclidean
+from .._model.space import AbstractSpace, Euclidean
 from .._summation import AbstractExponentialSum, AbstractNearestSearch, Auto
 
 

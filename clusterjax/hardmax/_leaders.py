@@ -14,13 +14,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import MOST_ENTRIES, check_integer, check_tokens
-from .._custom_types import RealScalarLike, Tokens
-from .._mask import FullMask
-from .._misc import is_concrete, matmul
-from .._observables._pairs import map_pair_rows
-from .._schedule import at_time
-from .._summation.rows import tie_slack
+from .._base.checks import MOST_ENTRIES, check_integer, check_tokens
+from .._base.numerics import is_concrete, matmul
+from .._base.types import RealScalarLike, Tokens
+from .._model.mask import FullMask
+from .._model.schedule import at_time
+from .._observables.similarity import map_pair_rows
+from .._summation.blocked import tie_slack
 from ._layer import HardmaxLayer, check_hardmax_layer, hardmax_step
 
 

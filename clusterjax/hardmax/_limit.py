@@ -11,16 +11,131 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import MOST_ENTRIES, check_integer, refusal
-from .._custom_types import Tokens
-from .._misc import is_concrete
-from .._schedule import at_time
-from ._fixed_point import FixedPoint, run_to_fixed_point
-from ._hull import affine_coordinates, facets, outside
+from .._base.checks import MOST_ENTRIES, check_integer, refusal
+from .._base.numerics import is_concrete
+from .._base.types import Tokens
+from .._model.schedule import at_time
 from ._layer import HardmaxLayer
-from ._leaders import Leaders, check_fit
+from ._leaders import Leaders, advance, check_fit, no_leaders
+
+
+# Applies hardmax layers until no token moves by more than a tolerance: the fixed point of the dynamics.
+#
+# A `lax.while_loop` applies one layer per step, and compiles once for each shape. Each layer multiplies the distance of
+# a token from the mean to which it moves by 1 / (1 + alpha) (Alcalde, Fantuzzi, Zuazua, 2407.01602, eq. (1a)), so that
+# this distance, `left`, measures convergence for any alpha. Leaders are recorded at each layer.
+
+
+class FixedPoint(eqx.Module):
+    """The tokens after the last layer, and their remaining distance from a fixed point.
+
+    **Attributes:**
+
+    - `x`: (n, d), the last tokens.
+    - `leaders`: The leaders of all layers.
+    - `layers`: The number of layers that were applied.
+    - `left`: The largest distance of a token from the mean of the tokens to which it attends, over the largest norm.
+    """
+
+    x: Float[Array, "n d"]
+    leaders: Leaders
+    layers: Int[Array, ""]
+    left: Float[Array, ""]
+
+
+@eqx.filter_jit
+def run_to_fixed_point(
+    z0: Tokens, layer: HardmaxLayer, depth: Int[Array, ""], tolerance: Float[Array, ""]
+) -> FixedPoint:
+    """Apply layers until `left` is at most `tolerance`, but at most `depth`, and record the leaders."""
+    masses = at_time(layer.masses, 0, z0.dtype)
+    lengths = jnp.sqrt(jnp.sum(z0 * z0, axis=1))
+    length = jnp.max(lengths if masses is None else jnp.where(masses > 0, lengths, 0))
+    # If all tokens are at the origin, nothing moves, and zero over zero would be NaN.
+    length = jnp.where(length > 0, length, 1)
+
+    def unsettled(state: FixedPoint) -> Array:
+        return (state.layers < depth) & (state.left > tolerance)
+
+    def apply(state: FixedPoint) -> FixedPoint:
+        k = state.layers
+        x, leaders = advance(state.x, state.leaders, layer, k)
+        # A token moves the fraction alpha / (1 + alpha) of its way, so that division gives the whole way.
+        moved = jnp.max(jnp.sqrt(jnp.sum((x - state.x) ** 2, axis=1)))
+        left = moved / (layer.step(k, z0.dtype) * length)
+        return FixedPoint(x, leaders, k + 1, left)
+
+    start = FixedPoint(z0, no_leaders(z0), jnp.asarray(0), jnp.asarray(jnp.inf, z0.dtype))
+    end = lax.while_loop(unsettled, apply, start)
+    # `advance` finds the leaders before a layer, so that a further call finds the leaders of the last tokens.
+    return FixedPoint(end.x, advance(end.x, end.leaders, layer, end.layers)[1], end.layers, end.left)
+
+
+# Convex hulls in any dimension, of clouds that may be flat: nearest points, vertices, facets.
+#
+# The point nearest to the origin solves a non-negative least squares problem (Lawson, Hanson, *Solving Least Squares
+# Problems*, section 23.4), which requires no general position; Qhull finds facets in coordinates of the affine span.
+
+
+# The active set changes about once for each point or dimension, so that this factor is never needed in practice.
+_MAX_ROUNDS = 30
+
+
+def nearest_in_hull(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
+    r"""The point of the convex hull of `points` that is nearest to the origin.
+
+    With $\lambda\ge 0$ the least squares solution of $\sum_i\lambda_i (p_i, 1)\approx (0, 1)$, that point is
+    $\sum_i\lambda_i p_i / \sum_i\lambda_i$.
+    """
+    import scipy.optimize  # imported here, because the import takes as long as a small run
+
+    # The scale gives the coordinates and the row of ones below equal weight.
+    scale = np.abs(points).max(initial=0.0)
+    if scale == 0:
+        return np.zeros(points.shape[1])
+    m, d = points.shape
+    system = np.vstack([points.T / scale, np.ones(m)])
+    shares, _ = scipy.optimize.nnls(system, np.append(np.zeros(d), 1.0), maxiter=_MAX_ROUNDS * (m + d))
+    return points.T @ (shares / shares.sum())
+
+
+def outside(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
+    """The distance of each point from the convex hull of the others; infinite for a single point."""
+    if len(points) == 1:
+        return np.array([np.inf])
+    others = [np.delete(points, i, axis=0) - points[i] for i in range(len(points))]
+    return np.array([np.linalg.norm(nearest_in_hull(rest)) for rest in others])
+
+
+def affine_coordinates(points: Float[np.ndarray, "m d"], flat: float) -> Float[np.ndarray, "m k"]:
+    """Orthonormal coordinates within the affine span, without directions in which the cloud is thinner than `flat`."""
+    # Singular values grow as the square root of the number of points.
+    centred = points - points.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    return centred @ axes[sizes > flat * np.sqrt(len(points))].T
+
+
+def facets(points: Float[np.ndarray, "m d"], flat: float) -> Int[np.ndarray, "f k"]:
+    """The facets of the hull of vertices `points`, as indices of their corners; triangulated if they are no simplices.
+
+    In the plane the facets are the edges, in order; for a segment its ends; a point has none.
+    """
+    inside = affine_coordinates(points, flat)
+    k = inside.shape[1]
+    # Qhull requires at least two dimensions.
+    if k == 0:
+        return np.empty((0, 0), int)
+    if k == 1:
+        return np.array([[np.argmin(inside[:, 0])], [np.argmax(inside[:, 0])]])
+    from scipy.spatial import ConvexHull
+
+    hull = ConvexHull(inside)
+    if k == 2:
+        return np.stack([hull.vertices, np.roll(hull.vertices, -1)], axis=1).astype(int)
+    return hull.simplices.astype(int)
 
 
 # Tolerances relative to the largest norm of a token: for equal points, for points outside a hull, and for settled

@@ -4,12 +4,21 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
-    from ._branch import Branch as Branch, branch as branch
-    from ._diagram import PhaseDiagram as PhaseDiagram
-    from ._integrators import (
+    from ._branch import Branch as Branch, Stationary as Stationary, branch as branch, stationary as stationary
+    from ._diagram import (
         AbstractIntegrator as AbstractIntegrator,
+        AbstractStarts as AbstractStarts,
+        AbstractStatistic as AbstractStatistic,
         Adaptive as Adaptive,
+        ClosePairs as ClosePairs,
+        ClusterRank as ClusterRank,
+        Given as Given,
+        GramRank as GramRank,
         NormalisedEuler as NormalisedEuler,
+        PhaseDiagram as PhaseDiagram,
+        Uniform as Uniform,
+        phase_diagram as phase_diagram,
+        read_starts as read_starts,
     )
     from ._laws import (
         AbstractLaw as AbstractLaw,
@@ -26,21 +35,7 @@ if TYPE_CHECKING:
         Square as Square,
         Wigner as Wigner,
     )
-    from ._run import phase_diagram as phase_diagram
-    from ._starts import (
-        AbstractStarts as AbstractStarts,
-        Given as Given,
-        Uniform as Uniform,
-        read_starts as read_starts,
-    )
-    from ._stationary import Stationary as Stationary, stationary as stationary
-    from ._statistics import (
-        AbstractStatistic as AbstractStatistic,
-        ClosePairs as ClosePairs,
-        ClusterRank as ClusterRank,
-        GramRank as GramRank,
-    )
 else:
-    from .._lazy import lazy_names
+    from .._base.lazy import lazy_names
 
     __getattr__, __dir__, __all__ = lazy_names(__name__, extra="sweep", libraries=("xarray", "zarr"))

@@ -7,22 +7,414 @@ except for rotations of the density. All computations are in float64, whatever t
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
-from jaxtyping import Array
+import optimistix as optx
+from jax import lax
+from jaxtyping import Array, Float
 
-from .._attention import SoftmaxAttention, UnnormalisedAttention
-from .._check import check_host_array, check_integer, check_room, refusal, shown
-from .._custom_types import Numbers
-from .._mask import FullMask
-from .._misc import double_precision, is_concrete
+from .._base.checks import check_host_array, check_instance, check_integer, check_room, check_tokens, refusal, shown
+from .._base.numerics import double_precision, is_concrete, matmul
+from .._base.types import Numbers, Scalar
+from .._model.attention import SoftmaxAttention, UnnormalisedAttention
+from .._model.density import MeanField
+from .._model.mask import FullMask
+from .._model.schedule import AbstractSchedule
 from .._observables import uniform_growth_rates
-from .._schedule import AbstractSchedule
-from .._summation.harmonic.series.bessel import number_of_harmonics
-from ._equations import Equations, describe, equations_of, follow, slope, solve
-from ._rates import growth, leading
+from .._summation.harmonic.series import number_of_harmonics
+
+
+# `stationary` finds a stationary density of a mean field near a guess, and the growth rate of its perturbations.
+#
+# **Algorithm.** Newton's method solves for all coefficients except the mass, which the field conserves. With V = B =
+# I a rotated density is stationary too, so that the Jacobian is singular along rotations. Each step is therefore the
+# minimum-norm solution of the linear equations, by the singular value decomposition. Newton's method with the
+# pseudoinverse converges quadratically to a point of a manifold of zeros whose tangent space is the null space.
+# **Reference.** Allgower and Georg, *Introduction to Numerical Continuation Methods*, 2003, chapter 3. **Invariant.**
+# The eigenvalues of rotations that leave the velocity zero are removed, as many as there are independent rotations.
+
+
+# Singular values below this fraction of the largest belong to rotations.
+_RANK = 1e-9
+# The largest velocity of a rotated density, relative to a mode that decays at rate one, that counts as zero.
+_SYMMETRY = 1e-6
+
+# A truncated series may be this negative where the density is nearly zero; lower roots are no densities.
+_NEGATIVE = -0.01
+
+
+class Stationary(NamedTuple):
+    """A stationary density.
+
+    **Attributes:**
+
+    - `coefficients`: The coefficients of the density.
+    - `residual`: The largest velocity of a coefficient.
+    - `growth_rate`: The largest real part of an eigenvalue of the linearised flow, excluding rotations; the density is
+        stable if negative.
+    - `rotations`: The number of independent rotations of the density that are stationary too.
+    """
+
+    coefficients: Array
+    residual: float
+    growth_rate: float
+    rotations: int
+
+
+def stationary(field: MeanField, guess: Array) -> Stationary:
+    r"""Find a stationary density of `field` near `guess`, stable or not.
+
+    Requires double precision, with `jax_enable_x64` set: Newton's method reaches 1e-8 and below, where rotations can be
+    distinguished from growth, whereas float32 reaches only 1e-6.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> with jax.enable_x64(True):
+        ...     field = cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=16, temperature=0.3)
+        ...     found = cjx.phase.stationary(field, field.from_density(lambda x: jnp.exp(3 * x[:, 0])))
+        ...     print(f"{field.order_parameter(found.coefficients):.2f}", found.growth_rate < 0, found.rotations)
+        0.89 True 1
+        ```
+
+    **Arguments:**
+
+    - `field`: A `MeanField` whose parameters do not depend on time.
+    - `guess`: Coefficients near the solution, in float64, because Newton's method is local.
+
+    **Returns:**
+
+    A `Stationary`.
+
+    **Raises:**
+
+    - `ValueError` if the shapes do not fit, the coefficients are not float64, or Newton's method does not converge from
+        `guess` to a density.
+    """
+    check_instance(field, "field", MeanField, "a MeanField", "build one")
+    guess = check_tokens(guess, "guess")
+    shape = (guess.shape[0], guess.shape[1])
+    wanted = (field.degree + 1, field.basis.columns(field.degree))
+    if shape != wanted:
+        problem = f"its shape is {shape}"
+        raise refusal(
+            "guess", f"hold coefficients up to degree {field.degree}, {wanted}", problem, "make it by the field"
+        )
+    if guess.dtype != jnp.float64:
+        raise refusal(
+            "guess",
+            "be float64, since Newton's method to 1e-8 needs double precision",
+            f"it is {guess.dtype}",
+            'call jax.config.update("jax_enable_x64", True) first and make it again',
+        )
+    if not is_concrete((field, guess)):
+        raise refusal("guess", "be an array of numbers", "it is traced", "call this function outside of jax.jit")
+    free = _free(field, shape)
+    velocity = _Velocity(field, jnp.asarray(np.flatnonzero(free)), shape)
+    start = guess.ravel()[velocity.free]
+    c, good = _newton(velocity, start)
+    full = velocity.embed(c)
+    if not bool(good) or float(field.lowest(full)) < _NEGATIVE:
+        raise refusal(
+            "guess",
+            "be near a stationary density",
+            "Newton's method found none from it" if not bool(good) else "what stands still there is negative somewhere",
+            "run the flow for a while from there, or follow a branch by clusterjax.phase.branch",
+        )
+    matrix = np.asarray(_jacobian(velocity, c), float)
+    turned = _rotations(field, full)[:, free]
+    kept = [g for g in turned if np.linalg.norm(matrix @ g) < _SYMMETRY * max(1e-12, np.linalg.norm(g))]
+    count = int(np.linalg.matrix_rank(np.stack(kept), tol=1e-6)) if kept else 0
+    eigenvalues = np.linalg.eigvals(matrix)
+    rest = np.delete(eigenvalues, np.argsort(np.abs(eigenvalues))[:count])
+    return Stationary(full, float(jnp.max(jnp.abs(velocity(c, None)))), float(np.max(rest.real)), count)
+
+
+class _Velocity(eqx.Module):
+    """The velocity of the free coefficients."""
+
+    field: MeanField
+    free: Array
+    shape: tuple[int, int] = eqx.field(static=True)
+
+    def embed(self, c: Float[Array, " free"]) -> Array:
+        """All coefficients, with mass one."""
+        return jnp.zeros(self.shape, c.dtype).at[0, 0].set(1).ravel().at[self.free].set(c).reshape(self.shape)
+
+    def __call__(self, c: Float[Array, " free"], args: None) -> Float[Array, " free"]:
+        return self.field(jnp.zeros((), c.dtype), self.embed(c)).ravel()[self.free]
+
+
+def _free(field: MeanField, shape: tuple[int, int]) -> np.ndarray:
+    """True for coefficients of harmonics of positive degree."""
+    if field.d == 2:
+        return np.repeat(np.arange(shape[0]) > 0, 2)
+    l, column = np.indices(shape)
+    return ((l > 0) & (column // 2 <= l) & (column != 1)).ravel()
+
+
+@eqx.filter_jit
+def _newton(velocity: _Velocity, start: Float[Array, " free"]) -> tuple[Float[Array, " free"], Array]:
+    tolerance = float(jnp.finfo(start.dtype).eps) ** 0.65
+    solver = optx.Newton(rtol=tolerance, atol=tolerance, linear_solver=lx.SVD(rcond=_RANK))
+    found = optx.root_find(velocity, solver, start, max_steps=64, throw=False)
+    good = (found.result == optx.RESULTS.successful) & (jnp.max(jnp.abs(velocity(found.value, None))) < tolerance**0.5)
+    return found.value, good
+
+
+@eqx.filter_jit
+def _jacobian(velocity: _Velocity, c: Float[Array, " free"]) -> Float[Array, "free free"]:
+    return jax.jacfwd(velocity)(c, None)
+
+
+def _rotations(field: MeanField, c: Array) -> np.ndarray:
+    """The changes of the coefficients under rotations in each plane, (planes, coefficients)."""
+    grid = field.basis.grid(field.degree)
+    planes = [(i, j) for i in range(field.d) for j in range(i)]
+    values = field.basis.values(field.degree, c)
+    changes = []
+    for i, j in planes:
+        swirl = np.zeros_like(grid.points)
+        swirl[:, i], swirl[:, j] = grid.points[:, j], -grid.points[:, i]
+        flux = values[None] * jnp.asarray(np.einsum("md,fmd->fm", swirl, grid.frame), c.dtype)
+        changes.append(np.asarray(field.basis.divergence(field.degree, flux)).ravel())
+    return np.stack(changes)
+
+
+# Densities on the sphere of any dimension that depend only on one coordinate $z = \langle x, e\rangle$.
+#
+# **Algorithm.** Harmonics of degree l that rotate about the axis with order m are $Y_l(z)\,S_m(\omega)$ with $Y_l =
+# (1 - z^2)^{m/2} p_{l-m}(z)$, where p are orthonormal Gegenbauer polynomials of index $d/2 - 1 + m$, from their
+# three-term recurrence. Integrals over the sphere become Gauss-Gegenbauer quadratures over z with the weight
+# $(1 - z^2)^{(d-3)/2}$. Order 0 holds the densities, the other orders the perturbations that break their symmetry; the
+# circle has only the orders 0 (even functions of the angle) and 1 (odd functions).
+#
+# **Reference.** DLMF 18.9.1 (recurrence), 3.5(v) (quadrature). **Invariant.** Each table is orthonormal with respect to
+# the uniform probability measure; order 0 equals the first column of a `MeanField` for d = 2 and 3.
+
+
+class Table(NamedTuple):
+    """Values and derivatives along and across the meridian at the nodes, for degrees from m, each (nodes, l)."""
+
+    values: np.ndarray
+    along: np.ndarray
+    across: np.ndarray
+
+
+@lru_cache
+def nodes(count: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes z, and the weights with sum one."""
+    from scipy.special import roots_gegenbauer  # imported only when needed
+
+    z, weights = roots_gegenbauer(count, d / 2 - 1)
+    return z, weights / weights.sum()
+
+
+@lru_cache
+def table(count: int, degree: int, d: int, order: int) -> Table:
+    """The harmonics of one order at `count` nodes."""
+    z, weights = nodes(count, d)
+    index = d / 2 - 1 + order
+    n = np.arange(1.0, degree - order + 1)
+    square = n * (n + 2 * index - 1) / (4 * (n + index) * np.where(n + index > 1, n + index - 1, 1))
+    if index == 0 and len(n):
+        square[0] = 0.5  # the limit for Chebyshev polynomials
+    b = np.sqrt(square)
+    sine = np.sqrt(1 - z * z)
+    p, slope = np.zeros((2, len(z), degree - order + 1))
+    p[:, 0] = 1 / np.sqrt(np.sum(weights * sine ** (2 * order)))
+    for k in range(degree - order):
+        before = (b[k - 1] * p[:, k - 1], b[k - 1] * slope[:, k - 1]) if k else (0, 0)
+        p[:, k + 1] = (z * p[:, k] - before[0]) / b[k]
+        slope[:, k + 1] = (p[:, k] + z * slope[:, k] - before[1]) / b[k]
+    z, sine = z[:, None], sine[:, None]
+    lower = sine ** (order - 1) * p if order else 0 * p
+    across = np.sqrt(max(order * (order + d - 3.0), 0)) * lower
+    return Table(sine**order * p, sine ** (order + 1) * slope - order * z * lower, across)
+
+
+# The equations of stationary densities of noisy attention that concentrate about one axis, at given order parameter.
+#
+# **Algorithm.** With V = B = I the velocity of the mean field is the gradient of a potential U: $Z/\beta$ for
+# unnormalised attention and $\log Z/\beta$ for softmax, $Z(x) = \int e^{\beta\langle x, y\rangle}d\mu(y)$. A density is
+# stationary at temperature T if and only if it is proportional to $e^{U/T}$ with its own potential U. For densities of
+# one coordinate z this gives one equation for each moment $m_l = \int P_l(z)\,d\mu$, $l \ge 1$, with $P_l(1) = 1$. The
+# order parameter $r = m_1$ is given, and T replaces it as an unknown: as a function of r the branch has no fold, so
+# that its unstable part poses no difficulty. Newton's method starts from the linear extrapolation of the last two
+# points. The branch folds where $d\log T/dr$, from the implicit function theorem, is zero.
+#
+# **Reference.** 2604.16288 and 2606.05140 (unnormalised attention); Keller, *Numerical solution of bifurcation and
+# nonlinear eigenvalue problems*, 1977 (continuation). **Invariants.** T tends to $T_c$ as r tends to zero. The
+# equations are exact up to quadrature: moments beyond the highest degree do not enter where the kernel vanishes.
+
+
+class Equations(eqx.Module):
+    """The equations of one attention and one dimension; all are arrays, so that each form of attention compiles once.
+
+    **Arguments:**
+
+    - `strengths`: $a_l/\\beta$ for l = 1, ..., degree, divided by $a_0$ for softmax.
+    - `numbers`: N_l, the number of harmonics of each degree.
+    - `polynomials`: P_l at the nodes.
+    - `weights`: The quadrature weights, with sum one.
+    - `beta`: The beta of softmax; None for unnormalised attention.
+    """
+
+    strengths: Float[Array, " degrees"]
+    numbers: Float[Array, " degrees"]
+    polynomials: Float[Array, "nodes degrees"]
+    weights: Float[Array, " nodes"]
+    beta: Scalar | None
+
+    def potential(self, moments: Float[Array, " degrees"]) -> Float[Array, " nodes"]:
+        """Z / beta less its mean for unnormalised attention, or log(Z over its mean) / beta for softmax."""
+        linear = matmul(self.polynomials, self.numbers * self.strengths * moments)
+        return linear if self.beta is None else jnp.log1p(self.beta * linear) / self.beta
+
+    def density(self, moments: Float[Array, " degrees"], temperature: Scalar) -> Float[Array, " nodes"]:
+        """The density proportional to exp(potential / T), relative to the uniform measure, at the nodes."""
+        exponents = self.potential(moments) / temperature
+        values = jnp.exp(exponents - lax.stop_gradient(jnp.max(exponents)))
+        return values / jnp.sum(self.weights * values)
+
+    def unpack(self, unknowns: Float[Array, " degrees"], r: Scalar) -> tuple[Float[Array, " degrees"], Scalar]:
+        """The moments and the temperature; the unknowns are log T and the moments from degree two."""
+        return unknowns.at[0].set(r), jnp.exp(unknowns[0])
+
+    def residual(self, unknowns: Float[Array, " degrees"], r: Scalar) -> Float[Array, " degrees"]:
+        """The error of each moment, the first relative to r."""
+        moments, temperature = self.unpack(unknowns, r)
+        off = matmul(self.weights * self.density(moments, temperature), self.polynomials) - moments
+        return off.at[0].divide(r)
+
+    def excess(self, unknowns: Float[Array, " degrees"], r: Scalar) -> Scalar:
+        """The free energy relative to the uniform density, for unnormalised attention."""
+        moments, temperature = self.unpack(unknowns, r)
+        density = self.density(moments, temperature)
+        # The bound keeps the logarithm finite where the density underflows to zero.
+        disorder = jnp.sum(self.weights * density * jnp.log(jnp.maximum(density, jnp.finfo(density.dtype).tiny)))
+        return temperature * disorder - jnp.sum(self.numbers * self.strengths * moments * moments) / 2
+
+
+def equations_of(strengths: np.ndarray, numbers: np.ndarray, beta: float | None, d: int, count: int) -> Equations:
+    """The equations, with integrals by quadrature with `count` nodes."""
+    polynomials = table(count, len(strengths), d, 0).values[:, 1:] / np.sqrt(numbers)
+    arrays = (jnp.asarray(part) for part in (strengths, numbers, polynomials, nodes(count, d)[1]))
+    return Equations(*arrays, beta=None if beta is None else jnp.asarray(beta))
+
+
+@eqx.filter_jit
+def solve(equations: Equations, r: Scalar, guess: Float[Array, " degrees"]) -> Float[Array, " degrees"]:
+    """The unknowns at order parameter `r`; NaN where Newton's method does not converge."""
+    # The tolerance bounds the last step of Newton's method, after which the error is far smaller.
+    tolerance = float(jnp.finfo(guess.dtype).eps) ** 0.65
+    solver = optx.Newton(rtol=tolerance, atol=tolerance, linear_solver=lx.LU())
+    found = optx.root_find(lambda y, _: equations.residual(y, r), solver, guess, max_steps=64, throw=False)
+    return jnp.where(found.result == optx.RESULTS.successful, found.value, jnp.nan)
+
+
+@eqx.filter_jit
+def describe(
+    equations: Equations, unknowns: Float[Array, "points degrees"], rs: Float[Array, " points"]
+) -> tuple[Array, Array, Array, Array]:
+    """Moments, temperatures, densities at the nodes, and free energies relative to uniform, at points of the branch."""
+    moments, temperatures = jax.vmap(equations.unpack)(unknowns, rs)
+    densities = jax.vmap(equations.density)(moments, temperatures)
+    return moments, temperatures, densities, jax.vmap(equations.excess)(unknowns, rs)
+
+
+@eqx.filter_jit
+def _derivatives(equations: Equations, unknowns: Float[Array, " degrees"], r: Scalar) -> tuple[Array, Array]:
+    return jax.jacfwd(equations.residual, argnums=(0, 1))(unknowns, r)
+
+
+def slope(equations: Equations, unknowns: Float[Array, " degrees"], r: Scalar) -> float:
+    """The derivative of log T with respect to r along the branch."""
+    matrix, change = _derivatives(equations, unknowns, r)
+    return -float(np.linalg.solve(np.asarray(matrix), np.asarray(change))[0])
+
+
+def follow(equations: Equations, rs: Float[Array, " points"]) -> np.ndarray:
+    """The unknowns at all `rs`, (points, degrees); NaN from the first point at which Newton's method fails."""
+    last = np.zeros(len(equations.strengths))
+    last[0] = np.log(float(equations.strengths[0]))
+    # log T and the moments of degree two start as r^2, so that the first extrapolation is constant.
+    before, r_before, r_last = last, -1.0, 0.0
+    found = np.full((len(rs), len(last)), np.nan)
+    for k, r in enumerate(np.asarray(rs, float)):
+        guess = last + (last - before) * ((r - r_last) / (r_last - r_before))
+        found[k] = solve(equations, rs[k], jnp.asarray(guess, rs.dtype))
+        if not np.all(np.isfinite(found[k])):
+            return np.where(np.arange(len(rs))[:, None] < k, found, np.nan)
+        before, r_before, last, r_last = last, r_last, found[k], r
+    return found
+
+
+# The growth rates of small perturbations of a stationary density, by the order of their rotation about its axis.
+#
+# **Algorithm.** A perturbation $\eta$ of a stationary $\mu$ obeys $\dot\eta = T\Delta\eta - \nabla\cdot(\eta\,v[\mu]) -
+# \nabla\cdot(\mu\,v'\eta)$, where $v'\eta$ is the gradient of $Z[\eta]/\beta$ for unnormalised attention, and of
+# $Z[\eta]/(\beta Z[\mu])$ for softmax. A Galerkin projection on the harmonics of one order gives a matrix, whose
+# entries are integrals over z. Its eigenvalues are real for a gradient flow; otherwise the real part counts.
+#
+# **Invariants.** Degree zero is left out, because mass is conserved. A rotated density is stationary too, so that
+# order 1 has the eigenvalue zero; the eigenvalue nearest to zero is removed.
+
+
+def growth(
+    moments: np.ndarray,
+    temperature: float,
+    strengths: np.ndarray,
+    numbers: np.ndarray,
+    beta: float | None,
+    d: int,
+    count: int,
+    order: int,
+    density: np.ndarray,
+) -> Float[np.ndarray, "degrees degrees"]:
+    """The matrix of the perturbations of order `order`, from degree max(order, 1) to the highest.
+
+    **Arguments:**
+
+    - `moments`, `density`: The moments of the stationary state from degree 1, and its density at the nodes.
+    - `strengths`, `numbers`, `beta`: As in `Equations`, as NumPy arrays.
+    """
+    degree = len(strengths)
+    _, weights = nodes(count, d)
+    zonal, own = table(count, degree, d, 0), table(count, degree, d, order)
+    keep = slice(1, None) if order == 0 else slice(None)
+    values, along, across = (part[:, keep] for part in own)
+    l = np.arange(max(order, 1), degree + 1)
+    scaled = np.sqrt(numbers) * strengths * moments
+    force = zonal.along[:, 1:] @ scaled
+    pull = strengths[l - 1]
+    if beta is None:
+        slope, turn = along * pull, across * pull
+    else:
+        # This is the gradient of the quotient of Z of the perturbation and Z of the density.
+        mass = 1 + beta * (zonal.values[:, 1:] @ scaled)
+        slope = (along / mass[:, None] - beta * values * (force / mass**2)[:, None]) * pull
+        turn = across / mass[:, None] * pull
+        force = force / mass
+    # `moved` is the drift of the perturbation, `driven` that of the density in the field of the perturbation.
+    moved = along.T @ ((weights * force)[:, None] * values)
+    driven = along.T @ ((weights * density)[:, None] * slope) + across.T @ ((weights * density)[:, None] * turn)
+    return moved + driven - temperature * np.diag(l * (l + d - 2.0))
+
+
+def leading(matrix: np.ndarray, rotation: bool) -> float:
+    """The largest real part of an eigenvalue, without the eigenvalue of the rotation if `rotation`."""
+    found = np.linalg.eigvals(matrix)
+    if rotation:
+        found = np.delete(found, np.argmin(np.abs(found)))
+    return float(np.max(found.real))
 
 
 # The number of orders of perturbations that are tested: none beyond 2 was found to grow first.
@@ -258,7 +650,7 @@ def _check_attention(attention: Any) -> tuple[float, float]:
 
 
 def _check_degree(beta: float, d: int, degree: int) -> None:
-    from .._field.mean.checks import degree_for
+    from .._model.density import degree_for
 
     if degree < (least := degree_for(beta, d)):
         raise refusal(

@@ -18,11 +18,19 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Num, PRNGKeyArray
 from scipy.linalg import block_diag
 
-from .._abstract import AbstractPart
-from .._check import as_numbers, check_array, check_concrete, check_fits, check_instance, check_scalar, refusal, shown
-from .._custom_types import Numbers, RealScalarLike
-from .._misc import as_float, matmul
-from .._random import draw_normal
+from .._base.checks import (
+    as_numbers,
+    check_array,
+    check_concrete,
+    check_fits,
+    check_instance,
+    check_scalar,
+    refusal,
+    shown,
+)
+from .._base.numerics import as_float, matmul
+from .._base.random import draw_normal
+from .._base.types import AbstractPart, Numbers, RealScalarLike
 
 
 Matrices = Float[Array, "..."] | None  # None, (d, d), or (systems, d, d)

@@ -5,13 +5,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._animate import animate as animate
-    from ._attention_maps import attention_maps as attention_maps
-    from ._cloud import cloud as cloud
-    from ._clustering import clustering_diagram as clustering_diagram
-    from ._dendrogram import dendrogram as dendrogram
+    from ._clustering import clustering_diagram as clustering_diagram, dendrogram as dendrogram
     from ._histograms import histograms as histograms, ridgeline as ridgeline
-    from ._lens import logit_lens as logit_lens
-    from ._maps import heatmap as heatmap, phase_diagram as phase_diagram
+    from ._maps import attention_maps as attention_maps, heatmap as heatmap, phase_diagram as phase_diagram
     from ._neurons import neuron_memory as neuron_memory
     from ._player import Player as Player, player as player
     from ._polytope import attraction as attraction, polytope as polytope
@@ -25,13 +21,11 @@ if TYPE_CHECKING:
     from ._series import angles as angles, time_series as time_series
     from ._snapshots import snapshots as snapshots
     from ._spectrum import spectrum as spectrum
-    from ._stream import residual_flow as residual_flow
+    from ._stream import circle as circle, logit_lens as logit_lens, residual_flow as residual_flow, sphere as sphere
     from ._style import OKABE_ITO as OKABE_ITO, style as style
-    from ._tokens import circle as circle, sphere as sphere
-    from ._views import project as project
-    from ._word_film import WordRun as WordRun, animate_words as animate_words
-    from ._words import words as words
+    from ._views import cloud as cloud, project as project
+    from ._words import WordRun as WordRun, animate_words as animate_words, words as words
 else:
-    from .._lazy import lazy_names
+    from .._base.lazy import lazy_names
 
     __getattr__, __dir__, __all__ = lazy_names(__name__, extra="plot", libraries=("matplotlib",))

@@ -12,18 +12,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from .._check import refusal
-from .._space import AbstractSpace, Sphere
-from ._colours import Colours, token_legend
-from ._data import Limit, Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
+from .._base.checks import refusal
+from .._model.space import AbstractSpace, Sphere
 from ._door import door, film
-from ._films import film_writer
-from ._gif import picture
+from ._films import film_writer, picture
 from ._save import whole_file
-from ._scene import Scene
-from ._space_views import outline_of, scaled, trail_in, view_of
-from ._style import check_pixels
-from ._views import AbstractView
+from ._style import (
+    Colours,
+    Limit,
+    Numbers,
+    TrajectoryLike,
+    check_pixels,
+    check_token_index,
+    digits_between,
+    frames_of,
+    time_labels,
+    token_legend,
+)
+from ._views import AbstractView, Scene, outline_of, scaled, trail_in, view_of
 
 
 @door(path=film)

@@ -8,11 +8,9 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._check import as_numbers, check_host_array, check_integer, check_sequence, refusal
-from ._colours import Colour
-from ._data import Numbers
+from .._base.checks import as_numbers, check_host_array, check_integer, check_sequence, refusal
 from ._door import door, numbers, one_each, words
-from ._style import BLUE, COLUMN, GREY, INK, new_axes
+from ._style import BLUE, COLUMN, GREY, INK, Colour, Numbers, new_axes
 
 
 MOST_BINS, MOST_HISTOGRAMS = 10**4, 1000

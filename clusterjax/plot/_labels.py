@@ -10,9 +10,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import SubFigure
 
 from ._door import one_each
-from ._letters import one_line
 from ._style import figure_of
-from ._words import _width
+from ._words import _width, one_line
 
 
 Vocabulary: TypeAlias = Sequence[str] | Callable[[int], Any]

@@ -6,11 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from .._check import as_numbers, check_concrete, check_host_array, refusal, shown
-from ._data import Numbers
+from .._base.checks import as_numbers, check_concrete, check_host_array, refusal, shown
 from ._door import door
 from ._labels import LABEL, MORE, Vocabulary, check_vocabulary, fitted, shortened, size_of, width, words_of
-from ._style import BLUE, COLUMN, GREY, INK, VERMILION, new_axes
+from ._style import BLUE, COLUMN, GREY, INK, VERMILION, Numbers, new_axes
 
 
 TEXT = 6.0  # points

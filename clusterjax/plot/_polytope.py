@@ -6,11 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Polygon
 
-from .._check import as_numbers, check_concrete, refusal, shown
-from ._colours import shade, token_colours
-from ._data import Numbers, real_array
+from .._base.checks import as_numbers, check_concrete, refusal, shown
 from ._door import above_zero, door
-from ._style import GREY, INK, RED, new_axes
+from ._style import GREY, INK, RED, Numbers, new_axes, real_array, shade, token_colours
 
 
 @door(reach=above_zero)

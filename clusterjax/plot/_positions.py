@@ -6,12 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ._colours import Colour
-from ._data import Numbers, real_array
 from ._door import door, finite, several
 from ._maps import heatmap
 from ._stream import head_look
-from ._style import GREY, legend_above, new_axes
+from ._style import GREY, Colour, Numbers, legend_above, new_axes, real_array
 
 
 def _table(table: Numbers, rows: str = "a row for each position, (n, d)") -> np.ndarray:

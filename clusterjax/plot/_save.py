@@ -9,10 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._check import check_choice, check_instance, check_integer, check_path, check_sequence, refusal, shown
-from .._disk import target_of
-from .._drafts import clear_drafts_of, draft_beside
-from ._layout_grid import on_grid
+from .._base.checks import check_choice, check_instance, check_integer, check_path, check_sequence, refusal, shown
+from .._files.disk import clear_drafts_of, draft_beside, target_of
+from ._door import on_grid
 from ._style import check_pixels, figure_of, style
 
 

@@ -8,14 +8,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from .._check import refusal
-from .._space import AbstractSpace, Sphere
-from ._colours import Colours, token_legend
-from ._data import Frames, Limit, Numbers, TrajectoryLike, check_token_index, frames_of, time_labels
+from .._base.checks import refusal
+from .._model.space import AbstractSpace, Sphere
 from ._door import door, integers, one_each, several
-from ._scene import Scene
-from ._space_views import outline_of, scaled, trail_in, view_of
-from ._style import figure_of
+from ._style import (
+    Colours,
+    Frames,
+    Limit,
+    Numbers,
+    TrajectoryLike,
+    check_token_index,
+    figure_of,
+    frames_of,
+    time_labels,
+    token_legend,
+)
+from ._views import Scene, outline_of, scaled, trail_in, view_of
 
 
 PANEL = 1.16  # inches: three panels with their gaps fill one column

@@ -5,11 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
-from .._check import as_numbers, check_concrete, refusal, shown
-from ._colours import Colour
-from ._data import Numbers, check_size
+from .._base.checks import as_numbers, check_concrete, refusal, shown
 from ._door import door
-from ._style import BLUE, GREY, legend_above, new_axes
+from ._style import BLUE, GREY, Colour, Numbers, check_size, legend_above, new_axes
 
 
 @door()

@@ -1,19 +1,49 @@
 """Pictures of the residual streams of a text side by side, and of the transport between them by attention."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
 
-from ._data import Numbers, real_array
-from ._door import door
-from ._labels import LABEL, check_names, legend_rows, name_columns
-from ._style import BLACK, BLUE, COLUMN, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, new_axes
+from ._door import door, finite, numbers
+from ._labels import (
+    LABEL,
+    Vocabulary,
+    check_names,
+    check_vocabulary,
+    fitted,
+    legend_rows,
+    name_columns,
+    readable_on,
+    size_of,
+    words_of,
+)
+from ._maps import _colour_bar
+from ._style import (
+    BLACK,
+    BLUE,
+    COLUMN,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Colours,
+    Numbers,
+    new_axes,
+    real_array,
+    token_legend,
+)
+from ._views import AbstractView, CircleView, Scene, checked_frame, sphere_view
 
 
 WIDEST = 4.5  # points, of the strongest arc
@@ -163,3 +193,220 @@ def _handles(heads: list[int], label: str, flow: np.ndarray, lengths: np.ndarray
         text, face = f"feed-forward, darkest: adds {lengths.max():.2g}", _shade(1.0 if lengths.any() else 0.0)
         handles.append(Line2D([], [], marker="s", ls="", ms=5, mfc=face, mec=INK, mew=0.5, label=text))
     return handles
+
+
+# Pictures of the logit lens: the most likely next word at each level of a language model, for each token.
+
+
+WORD = 6.0  # points: the largest font size in cells
+
+
+@door()
+def logit_lens(
+    logits: Numbers,
+    words: Vocabulary,
+    ax: Axes | None = None,
+    *,
+    tokens: Sequence[str] | None = None,
+    entropy: bool = False,
+) -> Axes:
+    r"""Draw the most likely next word at each level and after each token, with its probability as the colour.
+
+    Level 0, the input of the first layer, is at the bottom, and the output of the model is at the top. Words that are
+    too long for their cells are shortened for the size of the figure at the time of the call.
+
+    **Arguments:**
+
+    - `logits`: The logits (levels, n, words), as from `LanguageModel.logit_lens`.
+    - `words`: The vocabulary, one string for each id, or a function from an id to a word.
+    - `ax`: The Axes to draw on; None makes a figure of the width of the text.
+    - `tokens`: The names of the n input tokens, written below the columns; the words in a column follow its token. None
+        counts the tokens from 1.
+    - `entropy`: True colours cells by the entropy of the distribution, $-\sum_w p_w \log_2 p_w$ in bits, instead of the
+        probability of the word; the darkest colour is the entropy of equally likely words.
+
+    **Returns:**
+
+    The Axes, with the centre of the cell of level l and token k at (k, l). The texts of the Axes are the words.
+
+    **Raises:**
+
+    - `ValueError` if `logits` does not have three axes or is not finite, or words or names do not match `logits`.
+
+    Source: nostalgebraist, *Interpreting GPT: the logit lens* (2020).
+    """
+    array = real_array(logits, "logits")
+    if array.ndim != 3 or 0 in array.shape or not np.isfinite(array).all():
+        raise ValueError(
+            f"logits must be finite and of shape (levels, n, words), but their shape is {array.shape}; pass those of "
+            "one text."
+        )
+    levels, n, count = array.shape
+    check_vocabulary(words, count, exactly=True)
+    names = check_names([str(k + 1) for k in range(n)] if tokens is None else tokens, n, "tokens")
+    values, highest, label = _values(array, entropy)
+    ax = new_axes(max(COLUMN, 0.52 * n + 0.9), 1.0 + 0.24 * levels) if ax is None else ax
+    image = ax.imshow(
+        values, cmap=colormaps["cividis_r" if entropy else "cividis"], vmin=0.0, vmax=highest, aspect="auto",
+        interpolation="nearest", origin="lower",
+    )  # fmt: skip
+    ax.hlines(np.arange(1, levels) - 0.5, -0.5, n - 0.5, color="white", lw=0.6)
+    ax.vlines(np.arange(1, n) - 0.5, -0.5, levels - 0.5, color="white", lw=0.6)
+    ax.set(xlabel="token read", ylabel="level", xlim=(-0.5, n - 0.5), ylim=(-0.5, levels - 0.5))
+    ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    ax.tick_params(length=0, labelsize=LABEL)
+    ax.spines[:].set_visible(False)
+    _colour_bar(ax, image, label)
+    name_columns(ax, names, np.arange(n))
+    likeliest = array.argmax(axis=2)
+    _write(ax, [words_of(words, row) for row in likeliest], image.cmap(image.norm(values)))
+    return ax
+
+
+def _values(logits: np.ndarray, entropy: bool) -> tuple[np.ndarray, float, str]:
+    """The values of the cells, (levels, n), the largest value of the colour scale, and the label of the scale."""
+    # The shift avoids overflow: the largest logit becomes 0, so the probability of the most likely word is 1 / total.
+    shifted = logits - logits.max(axis=2, keepdims=True)
+    total = np.exp(shifted).sum(axis=2)
+    if not entropy:
+        return 1 / total, 1.0, "probability of the word"
+    # The entropy is log Z - sum p s with p = e^s / Z, in nats; division by log 2 gives bits.
+    bits = (np.log(total) - (np.exp(shifted) * shifted).sum(axis=2) / total) / np.log(2)
+    return bits, max(float(np.log2(logits.shape[2])), 1e-9), "entropy (bits)"
+
+
+def _write(ax: Axes, words: list[list[str]], colours: Any) -> None:
+    """Write a word into each cell, black or white, shortened to fit into the cell."""
+    # The size of a cell in points, after the layout has made room for the names below.
+    width, height = size_of(ax) / [len(words[0]), len(words)]
+    fontsize = min(WORD, 0.8 * height)
+    for level, row in enumerate(words):
+        for k, word in enumerate(row):
+            shown = fitted(word, 0.92 * width, fontsize)
+            if shown:
+                ax.text(
+                    k, level, shown, ha="center", va="center_baseline", fontsize=fontsize, parse_math=False,
+                    color=readable_on(colours[level, k]), in_layout=False,
+                )  # fmt: skip
+
+
+# Pictures of tokens on the circle and on the sphere.
+
+
+def _draw(ax: Axes | None, view: AbstractView, x: Numbers, trail: Numbers | None, options: dict[str, Any]) -> Axes:
+    tokens = checked_frame(x, view)
+    followed = None if trail is None else _check_trail(trail, view.d)
+    legend = token_legend(options["highlight"], options["labels"], options["colours"])
+    if ax is None:
+        # The legend is below the circle and needs additional height.
+        ax = new_axes(2.4, 2.7 if legend else 2.4)
+    Scene(ax, view, len(tokens), **options).update(tokens, followed)
+    if legend:
+        ax.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=2, handletextpad=0.1)
+    return ax
+
+
+def _check_trail(trail: Numbers, d: int) -> np.ndarray:
+    path = real_array(trail, "trail")
+    if path.ndim != 2 or path.shape[1] != d:
+        raise ValueError(
+            f"trail must have the shape (times, {d}), but its shape is {path.shape}; "
+            "pass the path of one token, such as trajectory.xs[:, 0]."
+        )
+    return path
+
+
+@door(x=finite, trail=numbers)
+def circle(
+    x: Numbers,
+    ax: Axes | None = None,
+    *,
+    labels: Numbers | None = None,
+    colours: Colours | None = None,
+    highlight: int | None = None,
+    trail: Numbers | None = None,
+    arrows: Mapping[str, Numbers] | None = None,
+    counts_from: int | None = 5,
+    size: float | int = 1.0,
+) -> Axes:
+    """Draw tokens of dimension 2 on the unit circle.
+
+    Markers are translucent, and a number beside a spot with many tokens counts them: 64 tokens on one spot are one
+    marker with "×64".
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> angles = jnp.array([0.0, 0.1, 3.0])
+        >>> x = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+        >>> ax = cjx.plot.circle(x, labels=cjx.cluster_labels(x, radius=0.2))
+        >>> ax.figure.savefig("circle.png")
+        ```
+
+    **Arguments:**
+
+    - `x`: Tokens (n, 2), one unit vector per row.
+    - `ax`: The Axes to draw on; None makes a figure of width 6 cm.
+    - `labels`: Integers (n,), such as from `cluster_labels`: one colour for each cluster, and grey for negative labels.
+    - `colours`: Instead of `labels`, one colour, n colours, or n numbers, which are mapped to viridis.
+    - `highlight`: The index of a token to draw larger, in red, and with an entry in the legend.
+    - `trail`: The path (times, 2) of one token, drawn as a spiral outwards to the circle from the oldest point.
+    - `arrows`: Directions (2,) by name, such as the eigenvectors of the value matrix.
+    - `counts_from`: The smallest number of tokens on one spot that is written beside the spot; None writes no numbers.
+    - `size`: The factor on the diameter of the markers.
+
+    **Returns:**
+
+    The Axes, in units of the radius of the circle.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not (n, 2) or not unit vectors, or another argument does not match `x`.
+    """
+    options = dict(
+        labels=labels, colours=colours, highlight=highlight, arrows=arrows, counts_from=counts_from, size=size
+    )
+    return _draw(ax, CircleView(), x, trail, options)
+
+
+@door(x=finite, trail=numbers)
+def sphere(
+    x: Numbers,
+    ax: Axes | None = None,
+    *,
+    labels: Numbers | None = None,
+    colours: Colours | None = None,
+    highlight: int | None = None,
+    trail: Numbers | None = None,
+    arrows: Mapping[str, Numbers] | None = None,
+    view: Numbers = (22.0, -55.0),
+    counts_from: int | None = 5,
+    size: float | int = 1.0,
+) -> Axes:
+    """Draw tokens of dimension 3 on the unit sphere, with fainter and smaller tokens on the far side.
+
+    The projection is orthographic and computed without 3D axes of matplotlib, so that the outline is a circle, hidden
+    parts are known exactly, and vector files are small. `project` returns the coordinates of further points.
+
+    **Arguments:**
+
+    - `x`: Tokens (n, 3), one unit vector per row.
+    - `ax`: The plain Axes to draw on; None makes a figure of width 6 cm.
+    - `labels`, `colours`, `highlight`, `counts_from`, `size`: As for `circle`.
+    - `trail`: The path (times, 3) of one token, drawn along great circles, with older parts paler.
+    - `arrows`: Directions (3,) by name, such as the eigenvectors of the value matrix.
+    - `view`: The elevation and azimuth of the eye in degrees.
+
+    **Returns:**
+
+    The Axes, in units of the radius of the sphere.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not (n, 3) or not unit vectors, or another argument does not match `x`.
+    """
+    options = dict(
+        labels=labels, colours=colours, highlight=highlight, arrows=arrows, counts_from=counts_from, size=size
+    )
+    return _draw(ax, sphere_view(view), x, trail, options)

@@ -1,16 +1,20 @@
 """The style of all pictures: sizes, fonts and colours, which apply while a picture is drawn and never globally."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import matplotlib as mpl
 import numpy as np
 from cycler import cycler
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, to_rgba, to_rgba_array
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 
-from .._check import as_numbers, check_concrete, check_host_array, check_number, refusal, shown
+from .._base.checks import as_numbers, check_concrete, check_host_array, check_integer, check_number, refusal, shown
+from .._base.types import Numbers as Numbers
 
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -156,3 +160,214 @@ def legend_above(ax: Axes, title: str | None = None, columns: int = 3) -> None:
     if title is not None:
         # A row of the legend is 11.5 points high.
         ax.set_title(title, pad=4.0 + 11.5 * rows * bool(names))
+
+
+# Conversion of the data of pictures to checked NumPy arrays, without frames after an event.
+
+
+@runtime_checkable
+class TrajectoryLike(Protocol):
+    """Anything with the save times `ts`, (T,), and the tokens at those times `xs`, (T, n, d)."""
+
+    ts: Any
+    xs: Any
+
+
+@runtime_checkable
+class Outlined(Protocol):
+    """Anything that can be drawn as lines, such as the shape that `limit_shape` gives."""
+
+    def outline(self, reach: float) -> Sequence[Any]:
+        """The lines of the shape, each (points, d); unbounded lines have the length `reach`."""
+        ...
+
+
+Limit: TypeAlias = Outlined | Sequence[Any]
+"""A shape behind tokens: what has an outline, or lines, each (points, d)."""
+
+
+class Frames(NamedTuple):
+    """Save times and tokens to draw; `stopped` is True if frames without a finite token were dropped."""
+
+    ts: np.ndarray
+    xs: np.ndarray
+    stopped: bool
+
+
+LARGEST = 1e100  # the largest number in a picture: squares and ranges of larger numbers overflow
+
+
+def real_array(value: Any, name: str, *, finite: bool = False) -> np.ndarray:
+    """Return `value` as a float64 array; raise a `ValueError` for complex numbers and words."""
+    array = check_host_array(value, name, finite=finite).astype(np.float64)
+    check_size(array, name)
+    return array
+
+
+def check_size(array: np.ndarray, name: str) -> None:
+    """Raise a `ValueError` if a finite number is too large to be drawn."""
+    # Numbers that are not finite are not drawn, so they are allowed.
+    beyond = np.isfinite(array) & (np.abs(array) > LARGEST)
+    if beyond.any():
+        rule, problem = f"be numbers of at most {LARGEST:.0e} in size", f"one is {array[beyond].flat[0]:.3g}"
+        raise refusal(name, rule, problem, "scale them")
+
+
+def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None = None) -> np.ndarray:
+    """Return `x` as an (n, d) array of unit vectors; rows that are not finite are kept for the caller to skip."""
+    x = real_array(x, name)
+    if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] != d:
+        remedy = f"pass one unit vector per row, shape (n, {d})"
+        if x.ndim == 2 and other is not None:
+            remedy += f", or draw it with {other}"
+        raise ValueError(f"{name} must have the shape (n, {d}) with n >= 1, but its shape is {x.shape}; {remedy}.")
+    norms = np.linalg.norm(x, axis=1)
+    # A tolerance of 0.01 is larger than the error of any solver and invisible in a picture.
+    off = np.flatnonzero(np.isfinite(norms) & (np.abs(norms - 1.0) > 1e-2))
+    if off.size:
+        raise ValueError(
+            f"{name} must hold unit vectors, but row {off[0]} has norm {norms[off[0]]:.4g}; "
+            "retract it first, with clusterjax.Sphere().retract(x)."
+        )
+    return x
+
+
+def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -> Frames:
+    """The frames with at least one finite token of a trajectory, or of tokens (T, n, d) at the times `ts`."""
+    xs, name, when = trajectory, "trajectory", "ts"
+    # A class with these attributes also satisfies the protocol, but is not a run.
+    if isinstance(trajectory, TrajectoryLike) and not isinstance(trajectory, type):
+        xs, name = trajectory.xs, "trajectory.xs"
+        ts, when = (trajectory.ts, "trajectory.ts") if ts is None else (ts, when)
+    elif as_numbers(trajectory, "trajectory") is None:
+        rule = "be a trajectory with ts and xs, or real numbers of shape (times, n, d)"
+        raise refusal(name, rule, f"it is {shown(trajectory)}", "pass one run")
+    xs = real_array(xs, name)
+    if xs.ndim != 3 or 0 in xs.shape:
+        raise ValueError(
+            f"{name} must have the shape (times, n, d) with nothing empty, but its shape is {xs.shape}; "
+            "pass one run, not a batch of them, saved at one time or more."
+        )
+    ts = np.arange(len(xs), dtype=np.float64) if ts is None else real_array(ts, when)
+    if ts.shape != xs.shape[:1]:
+        raise ValueError(
+            f"{when} must hold one time for each of the {len(xs)} frames, but its shape is {ts.shape}; "
+            "pass the save times, shape (times,)."
+        )
+    # After an event all tokens of a run are NaN. Frames without any finite token are dropped; other frames keep their
+    # tokens that are not finite.
+    there = np.any(np.isfinite(xs).all(axis=2), axis=1)
+    if np.any(there & ~np.isfinite(ts)):
+        k = int(np.flatnonzero(there & ~np.isfinite(ts))[0])
+        raise refusal(when, "be finite at each frame with tokens", f"entry {k} is {ts[k]}", "pass the save times")
+    keep = np.isfinite(ts) & there
+    if not keep.any():
+        raise ValueError(
+            f"{name} must have a frame with a finite token in it, but it has none; look at the result of the run first."
+        )
+    if np.any(np.diff(ts[keep]) <= 0):
+        raise ValueError(f"{when} must increase, but two neighbouring times do not; sort the frames by time.")
+    return Frames(ts[keep], xs[keep], not bool(keep.all()))
+
+
+def check_token_index(index: int | None, n: int, name: str = "highlight") -> None:
+    """Raise a `ValueError` if `index` is neither None nor the index of one of `n` tokens."""
+    if index is not None:
+        check_integer(index, name, least=0, most=n - 1, remedy="pass a token of those, or None")
+
+
+def time_labels(ts: np.ndarray, symbol: str, digits: int | None = None) -> list[str]:
+    """A label such as `t = 3` for each time, as short as possible, or with `digits` digits after the point."""
+    if digits is None:
+        return [f"{symbol} = {t:.4g}" for t in ts]
+    return [f"{symbol} = {t:.{digits}f}" for t in ts]
+
+
+def digits_between(ts: np.ndarray) -> int:
+    """The number of digits after the point, at most four, that shows times to a twentieth of their smallest gap."""
+    ts = np.unique(ts)
+    # With this tolerance titles of neighbouring frames never show equal times.
+    slack = 0.05 * (np.min(np.diff(ts)) if len(ts) > 1 else abs(ts[0]))
+    for digits in range(4):
+        if np.max(np.abs(ts - np.round(ts, digits))) <= slack:
+            return digits
+    return 4
+
+
+# The colours of tokens, and the legend for a highlighted token.
+
+
+Colour: TypeAlias = str | Sequence[Any] | np.ndarray
+"""One colour, as matplotlib takes it: a name, a hexadecimal string, or three or four numbers from 0 to 1."""
+
+Colours: TypeAlias = str | Numbers
+"""One colour, or a sequence of a colour or a number for each token."""
+
+
+_BESIDE_RED = tuple(colour for colour in OKABE_ITO if colour not in (VERMILION, BLACK))
+
+
+def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) -> np.ndarray:
+    """The colour of each token, (n, 4), from cluster labels (n,), one colour, n colours or n numbers.
+
+    Up to six labels have colours of Okabe and Ito, more labels have colours of viridis, and negative labels are grey.
+    """
+    if labels is not None and colours is not None:
+        raise ValueError("colours must be None where labels are given, but both say how tokens are coloured; pass one.")
+    if labels is not None:
+        return _label_colours(n, np.asarray(labels))
+    if colours is None or isinstance(colours, str):
+        return np.tile(to_rgba(BLUE if colours is None else colours), (n, 1))
+    # Numbers are mapped to viridis; strings and RGB tuples are colours.
+    if np.ndim(colours) == 1 and np.asarray(colours).dtype.kind in "iufb":
+        rgba = np.asarray(colormaps["viridis"](Normalize()(real_array(colours, "colours"))))
+    else:
+        rgba = to_rgba_array(colours)
+    if rgba.shape != (n, 4):
+        raise ValueError(
+            f"colours must be one for each of the {n} tokens, but there are {len(rgba)}; pass one colour, or {n}."
+        )
+    return rgba
+
+
+def _label_colours(n: int, labels: np.ndarray) -> np.ndarray:
+    if labels.shape != (n,) or labels.dtype.kind not in "iub":
+        raise ValueError(
+            f"labels must be {n} integers, one per token, but are of shape {labels.shape} and dtype {labels.dtype}; "
+            "pass what clusterjax.cluster_labels gives."
+        )
+    # All negative labels count as one, which sorts first; after the shift, the ranks of the others start at 0.
+    names, ranks = np.unique(np.where(labels < 0, -1, labels), return_inverse=True)
+    ranks = ranks - int(names[0] < 0)
+    most = int(ranks.max()) + 1
+    # Vermilion and black are excluded: they resemble the red of the highlighted token and the outlines.
+    palette = to_rgba_array(_BESIDE_RED) if most <= len(_BESIDE_RED) else colormaps["viridis"](np.linspace(0, 1, most))
+    return np.where(ranks[:, None] < 0, to_rgba(GREY), palette[ranks])
+
+
+def pale(rgba: Any, share: float | np.ndarray) -> np.ndarray:
+    """Opaque colours mixed with white, which do not darken where markers overlap, unlike translucent colours."""
+    rgba = np.array(rgba, dtype=np.float64)
+    rgba[..., :3] = 1.0 - share * (1.0 - rgba[..., :3])
+    return rgba
+
+
+def shade(rgba: Any, light: float = 0.72) -> np.ndarray:
+    """Slightly darker colours, for the rims of markers; white rims would whiten a spot with many tokens."""
+    return np.array(rgba, dtype=np.float64) * [light, light, light, 1.0]
+
+
+def token_legend(highlight: int | None, labels: Any = None, colours: Any = None) -> list[Line2D]:
+    """The entries of the legend: the highlighted token, if there is one, and the others if they share one colour."""
+    if highlight is None:
+        return []
+    shown: list[tuple[Any, Any, float, str]] = [
+        (RED, INK, 5.5, "first token" if highlight == 0 else f"token {highlight}")
+    ]
+    if labels is None and (colours is None or isinstance(colours, str)):
+        face = BLUE if colours is None else colours
+        shown.insert(0, (face, shade(to_rgba(face)), 5.0, "tokens"))
+    return [
+        Line2D([], [], linestyle="", marker="o", markersize=size, mfc=face, mec=edge, mew=0.5, label=name)
+        for face, edge, size, name in shown
+    ]

@@ -7,24 +7,86 @@ on paper, since names have a fixed size on paper. Invariant: a new name overlaps
 of its own marker.
 """
 
-from collections.abc import Sequence
-from functools import lru_cache
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import SubFigure
-from matplotlib.font_manager import FontProperties
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patches import Polygon
 from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 
-from ._colours import Colours, shade, token_colours
-from ._data import Numbers, real_array
-from ._door import door, finite, one_each, ranges, words as words_of_names
-from ._letters import one_line
+from .._base.checks import check_host_array, check_integer, check_sequence, check_text
+from ._door import door, film, finite, one_each, ranges, words as words_of_names
+from ._films import film_writer, picture
 from ._polytope import _chosen, _points
-from ._style import BLUE, GREY, INK, VERMILION, figure_of, new_axes
+from ._save import whole_file
+from ._style import (
+    BLACK,
+    BLUE,
+    GREY,
+    INK,
+    VERMILION,
+    Colours,
+    Numbers,
+    check_pixels,
+    figure_of,
+    new_axes,
+    real_array,
+    shade,
+    token_colours,
+)
+
+
+# Conversion of words to printable letters, since vocabularies have letters of all scripts, but a font does not.
+
+
+_SIGNS = str.maketrans({"\n": "↵", "\r": "↵", "\t": "⇥"})
+
+
+def one_line(word: Any) -> str:
+    r"""A word on one line: line breaks, tabs and words of blanks become visible signs, and letters that the font lacks,
+    that are not printable, or that are marks without a letter become escapes such as `\u6771`.
+
+    matplotlib would draw an empty box for each letter that the font lacks, and warn.
+    """
+    word = str(word).translate(_SIGNS)
+    # A word of blanks would be invisible.
+    if word.isspace():
+        return "␣" * len(word)
+    return "".join(
+        # The word is preceded by a blank, so that a mark at its beginning has no letter before it.
+        letter if _drawn(letter) and not _stray(before, letter) else _escape(letter)
+        for before, letter in zip(" " + word, word, strict=False)
+    )
+
+
+def seen_blanks(word: str) -> str:
+    """The word with a visible sign for each blank character."""
+    return "".join("␣" if letter.isspace() else letter for letter in word)
+
+
+@cache
+def _drawn(letter: str) -> bool:
+    """True if the letter is printable and the font of this library has the letter."""
+    # Index 0 is the glyph of missing letters.
+    return letter.isprintable() and get_font(findfont("DejaVu Sans")).get_char_index(ord(letter)) > 0
+
+
+def _stray(before: str, letter: str) -> bool:
+    """True if the letter is a combining mark without a letter before it, which would be drawn on other characters."""
+    # The categories M and L are combining marks and letters.
+    return unicodedata.category(letter).startswith("M") and unicodedata.category(before)[0] not in "LM"
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
 
 
 STAR, DOT = 4.2, 1.9  # radii of the markers, in points
@@ -314,3 +376,134 @@ def _frame(ax: Axes, places: np.ndarray, limits: tuple[Numbers, Numbers] | None,
     ax.set_aspect("equal" if equal else "auto")
     for side in ("left", "bottom", "right", "top"):
         ax.spines[side].set_visible(False)
+
+
+# Films of words that move through the layers.
+
+
+@dataclass(frozen=True)
+class WordRun:
+    """The words of one text at each layer.
+
+    **Attributes:**
+
+    - `xs`: (layers, n, 2), the positions of the words before the first layer and after each layer.
+    - `names`: The names of the words.
+    - `first`: (n,), the first layer at which a word leads; -1 if the word never leads.
+    - `title`: The title of the panel.
+    """
+
+    xs: np.ndarray
+    names: Sequence[str]
+    first: np.ndarray
+    title: str = ""
+
+    def __post_init__(self):
+        object.__setattr__(self, "xs", check_host_array(self.xs, "xs", shape=("layers", "n", 2)))
+        object.__setattr__(self, "names", check_sequence(self.names, "names", str, "strings"))
+        check_host_array(self.first, "first", shape=self.xs.shape[1:2], integers=True, least=-1)
+        check_text(self.title, "title", empty=True)
+        one_each(self.names, "names", self.xs.shape[1], "strings, one for each word")
+
+    def leading(self, k: int) -> np.ndarray:
+        """The indices of the words that lead at layer `k`."""
+        k = check_integer(k, "k", least=0)
+        return np.flatnonzero((self.first >= 0) & (self.first <= k))
+
+
+def check_runs(runs: Any, name: str) -> list[WordRun]:
+    """Check for a sequence of runs, and return a list."""
+    return check_sequence(runs, name, WordRun, "WordRuns")
+
+
+@door(runs=check_runs, path=film, limits=ranges)
+def animate_words(
+    runs: Sequence[WordRun],
+    path: str | Path,
+    *,
+    line: tuple[Numbers, float | int],
+    limits: tuple[Numbers, Numbers],
+    hold: int = 8,
+    move: int = 6,
+    fps: int = 10,
+    dpi: int = 130,
+    progress: Callable[[int, int], Any] | None = None,
+) -> Path:
+    """Write a GIF or MP4 of words that move in straight lines from layer to layer and rest at each, with all names.
+
+    While words move, only leaders have names, at fixed positions, since leaders do not move.
+
+    **Arguments:**
+
+    - `runs`: A `WordRun` for each panel; panels are below each other.
+    - `path`: The file, ending in `.gif` or, if ffmpeg is installed, in `.mp4`.
+    - `line`, `limits`: As for `words`.
+    - `hold`, `move`: The number of frames of the rest at a layer, and of the motion to the next layer.
+    - `fps`, `dpi`: The number of frames per second, and of pixels per inch.
+    - `progress`: A function that is called with the number of written frames and of all frames.
+
+    **Returns:**
+
+    The path of the file.
+
+    **Raises:**
+
+    - `ValueError` if `path` does not end in .gif or .mp4 or cannot be written, or the runs have different depths.
+    """
+    depths = sorted({len(run.xs) - 1 for run in runs})
+    if len(depths) != 1:
+        raise ValueError(f"runs must be of one depth, but theirs are {depths}; cut them to the same.")
+    figure, times = Figure(figsize=(4.4, 0.35 + 1.75 * len(runs)), dpi=dpi), _times(depths[0], hold, move)
+    check_pixels(figure, dpi)
+    # The room of the heading is fixed in inches, so that it does not depend on the number of runs.
+    height = 1 - 0.19 / figure.get_figheight()
+    panels = [
+        figure.add_axes((0.01, height * (1 - (k + 1) / len(runs)) + 0.01, 0.98, height / len(runs) - 0.055))
+        for k in range(len(runs))
+    ]
+    heading = figure.text(0.5, 0.995, "", ha="center", va="top")
+
+    def show(time: float) -> Figure:
+        layer = int(time)
+        for run, ax in zip(runs, panels, strict=True):
+            # The placement of names changes in each frame, so all artists are drawn again.
+            ax.clear()
+            after = run.xs[min(layer + 1, depths[0])]
+            places = run.xs[layer] + (time - layer) * (after - run.xs[layer])
+            led = run.leading(layer)
+            # The names of moving words would jump, so only leaders have names.
+            names = [name if time == layer or k in led else "" for k, name in enumerate(run.names)]
+            words(places, names, ax, leaders=led, line=line, limits=limits, equal=False, avoid=_everywhere(run))
+            ax.set_title(run.title, pad=3)
+        heading.set_text(f"layer {layer}" if time == layer else f"layer {layer} to {layer + 1}")
+        return figure
+
+    with whole_file(Path(path)) as draft:
+        # The palette must contain the colours of the sides, the stars and the background.
+        pinned = np.array([[*_rgb(colour), 1.0] for colour in (BLUE, VERMILION, BLACK, "#FFFFFF")])
+        pilots = (picture(show(float(k)), dpi) for k in sorted({0, depths[0] // 2, depths[0]}))
+        writer = film_writer(Path(path), fps, dpi, pilots, pinned)
+        with writer.saving(figure, str(draft), dpi):
+            for number, time in enumerate(times, 1):
+                show(time)
+                writer.grab_frame()
+                if progress is not None:
+                    progress(number, len(times))
+    return Path(path)
+
+
+def _times(depth: int, hold: int, move: int) -> list[float]:
+    """The times of the frames: each layer `hold` times, the last twice as often, and `move` times between layers."""
+    # The squared sine has zero velocity at the end, so words come to rest smoothly.
+    between = np.sin(np.linspace(0, np.pi / 2, move + 2)[1:-1]) ** 2
+    times = [time for k in range(depth) for time in (*[float(k)] * hold, *(k + between).tolist())]
+    # The film rests twice as long at its end, before it repeats.
+    return times + [float(depth)] * (2 * hold)
+
+
+def _everywhere(run: WordRun) -> np.ndarray:
+    return run.xs.reshape(-1, 2)
+
+
+def _rgb(colour: str) -> tuple[float, ...]:
+    return tuple(int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))

@@ -4,12 +4,7 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
-    from .._corpus import read_texts as read_texts
-    from .measures.continuation import (
-        NextWords as NextWords,
-        continuation_log_prob as continuation_log_prob,
-        next_words as next_words,
-    )
+    from .._training.corpus import read_texts as read_texts
     from .measures.controls import (
         Comparison as Comparison,
         Controls as Controls,
@@ -17,18 +12,24 @@ if TYPE_CHECKING:
         randomise as randomise,
         shuffle_tokens as shuffle_tokens,
     )
-    from .measures.first_token import FirstToken as FirstToken, first_token as first_token
-    from .measures.generation import Generated as Generated, generate as generate
-    from .measures.head_clusters import (
+    from .measures.generation import (
+        Generated as Generated,
+        NextWords as NextWords,
+        continuation_log_prob as continuation_log_prob,
+        generate as generate,
+        next_words as next_words,
+    )
+    from .measures.heads import (
         HeadClusters as HeadClusters,
+        HeadCorrelations as HeadCorrelations,
+        HeadSigns as HeadSigns,
         adjusted_rand as adjusted_rand,
         head_clusters as head_clusters,
+        head_correlations as head_correlations,
+        head_signs as head_signs,
     )
-    from .measures.head_correlations import HeadCorrelations as HeadCorrelations, head_correlations as head_correlations
-    from .measures.head_signs import HeadSigns as HeadSigns, head_signs as head_signs
-    from .measures.kept_tokens import special_ids as special_ids
     from .measures.losses import token_losses as token_losses
-    from .measures.parameter_counts import ParameterCounts as ParameterCounts, parameter_counts as parameter_counts
+    from .measures.neurons import ParameterCounts as ParameterCounts, parameter_counts as parameter_counts
     from .measures.position_heads import PositionHeads as PositionHeads, position_heads as position_heads
     from .measures.similarity import (
         Similarity as Similarity,
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     from .measures.sinks import (
         Activation as Activation,
         AttentionSinks as AttentionSinks,
+        FirstToken as FirstToken,
         attention_sinks as attention_sinks,
+        first_token as first_token,
+        special_ids as special_ids,
         token_activation as token_activation,
     )
     from .measures.spectra import (
@@ -47,15 +51,17 @@ if TYPE_CHECKING:
         value_directions as value_directions,
         value_spectra as value_spectra,
     )
-    from .measures.stream import (
+    from .measures.survey import (
+        Average as Average,
         Measure as Measure,
         Streamed as Streamed,
+        Survey as Survey,
         Trace as Trace,
+        bootstrap_counts as bootstrap_counts,
         stream as stream,
+        survey as survey,
         trace as trace,
     )
-    from .measures.survey import Survey as Survey, bootstrap_counts as bootstrap_counts, survey as survey
-    from .measures.tally import Average as Average
     from .networks.albert import Albert as Albert
     from .networks.batch import Encoded as Encoded, encode as encode
     from .networks.bert import Bert as Bert
@@ -64,26 +70,35 @@ if TYPE_CHECKING:
         bundled_texts as bundled_texts,
         bundled_training as bundled_training,
     )
+    from .networks.directions import (
+        HeadMatrices as HeadMatrices,
+        NearestWords as NearestWords,
+        head_matrices as head_matrices,
+        nearest_words as nearest_words,
+    )
     from .networks.gpt2 import GPT2 as GPT2, GPT2Sizes as GPT2Sizes
-    from .networks.head_matrices import HeadMatrices as HeadMatrices, head_matrices as head_matrices
     from .networks.llama import Llama as Llama
-    from .networks.llama_sizes import LlamaSizes as LlamaSizes
     from .networks.load import Model as Model, from_language_model as from_language_model, load as load
-    from .networks.sizes import AlbertSizes as AlbertSizes, BertSizes as BertSizes, T5Sizes as T5Sizes
+    from .networks.sizes import (
+        AlbertSizes as AlbertSizes,
+        BertSizes as BertSizes,
+        LlamaSizes as LlamaSizes,
+        T5Sizes as T5Sizes,
+    )
     from .networks.t5 import T5Encoder as T5Encoder
     from .networks.train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
-    from .networks.vocabulary import NearestWords as NearestWords, nearest_words as nearest_words
     from .networks.weights import tensors as tensors
     from .particle_bridge.ablations import (
         deeper as deeper,
         on_sphere as on_sphere,
+        with_mask as with_mask,
+        without as without,
         without_feed_forward as without_feed_forward,
         without_norms as without_norms,
     )
     from .particle_bridge.bridge import Bridge as Bridge, bridge as bridge
     from .particle_bridge.field import FactoredHeadsField as FactoredHeadsField, particle_field as particle_field
-    from .particle_bridge.knock_out import with_mask as with_mask, without as without
 else:
-    from .._lazy import lazy_names
+    from .._base.lazy import lazy_names
 
     __getattr__, __dir__, __all__ = lazy_names(__name__, extra="probe", libraries=("flax", "transformers"))

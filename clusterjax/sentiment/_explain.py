@@ -7,6 +7,8 @@ contributions and v add up to the logit exactly.
 Invariants: a text without known words has the logit v, no leaders and empty arrays; JSON records contain plain numbers.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, final
 
@@ -16,16 +18,65 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._check import check_integer, check_sequence, check_text
-from .._iterate import iterate
+from .._base.checks import check_integer, check_sequence, check_text
+from .._dynamics.iterate import iterate
 from ..hardmax import HardmaxLayer, leaders
 from ._encode import encode_reviews
-from ._fit import Fitted, check_fitted
 from ._leading import lead
+from ._loss import Fitted, check_fitted
 from ._model import HardmaxClassifier, predict_logits
-from ._quick import filter_jit_quickly
 from ._reviews import Reviews
 from ._vocabulary import Vocabulary
+
+
+# Fast compilation of programs that run once: `filter_jit_quickly`, for the single review of `explain`.
+#
+# Most of the time of a first explanation is the optimisation by XLA of a program that runs for two milliseconds.
+# Without this optimisation the program compiles in a fifth of the time, with equal values up to rounding errors.
+
+
+# These settings of XLA disable optimising passes of LLVM, and use the older, shorter kernels in one module.
+_SETTINGS = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+
+
+def filter_jit_quickly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`eqx.filter_jit` with fast compilation and slower execution; it must not be used within another jit.
+
+    On devices other than a CPU, and with a jaxlib that knows none of the settings, the function equals
+    `eqx.filter_jit`.
+    """
+
+    @functools.cache
+    def jitted(quickly: bool) -> Callable[..., Any]:
+        options: dict[str, Any] = {"compiler_options": known_settings()} if quickly else {}
+        return eqx.filter_jit(function, **options)
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Any:
+        return jitted(jax.default_backend() == "cpu" and bool(known_settings()))(*args)
+
+    return run
+
+
+@functools.cache
+def known_settings() -> dict[str, Any]:
+    """The settings that this release of jaxlib knows; a compilation with an unknown setting raises an error."""
+    if _compiles(_SETTINGS):
+        return _SETTINGS
+    return {name: value for name, value in _SETTINGS.items() if _compiles({name: value})}
+
+
+def _compiles(settings: dict[str, Any]) -> bool:
+    try:
+        jax.jit(lambda: 0, compiler_options=settings)()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 # The number of words up to which the program that compiles in a fifth of the time is slower by at most 25 ms (four

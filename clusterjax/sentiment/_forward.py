@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from .._misc import einsum
+from .._base.numerics import einsum
 
 
 # In more dimensions a matrix product of scores is faster (benchmarks/sentiment_speed.py).

@@ -16,11 +16,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from .._check import check_integer, check_number
-from .._random import generator
+from .._base.checks import check_integer, check_number
+from .._base.random import generator
 from ._encode import Encoded, check_reviews, encode_reviews
-from ._fit import Fitted, accuracy, check_fitted
 from ._leading import ReviewLeaders, lead
+from ._loss import Fitted, accuracy, check_fitted
 from ._model import MOST_LAYERS, predict_logits
 from ._reviews import Reviews
 

@@ -11,13 +11,12 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import check_flag, check_instance, check_path
-from .._json import Within, misfit
-from .._model_folder import ARRAYS, CONFIG, HISTORY, PACKED_VOCABULARY, REPORT, VOCABULARY, ModelFolder
-from ._fit import Fitted, check_fitted
-from ._model import HardmaxClassifier
-from ._recipe import Recipe
-from ._shipped import find_shipped
+from .._base.checks import check_flag, check_instance, check_path
+from .._files.json import Within, misfit
+from .._files.model_folder import ARRAYS, CONFIG, HISTORY, PACKED_VOCABULARY, REPORT, VOCABULARY, ModelFolder
+from ._loss import Fitted, check_fitted
+from ._model import HardmaxClassifier, Recipe
+from ._released import find_shipped
 from ._vocabulary import Vocabulary
 
 

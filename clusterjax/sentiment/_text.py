@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, final
 
-from .._check import check_callable, check_flag, check_integer, check_sequence, check_text, shown
+from .._base.checks import check_callable, check_flag, check_integer, check_sequence, check_text, shown
 
 
 # The English list of NLTK, with contractions split at apostrophes.

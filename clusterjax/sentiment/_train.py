@@ -16,19 +16,17 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from .._check import check_choice, check_flag, check_integer, check_path, check_say
-from .._further import Stored, ended_early
-from .._lock import locked
-from .._log import log_line as print_line
-from .._model_folder import CURVES, OF_A_MODEL, refuse_strangers
-from .._run_file import differing, plain
-from .._training_loop import forget, stored_run
-from ._fit import fit, keys_of
-from ._imdb import check_source, digest, load_imdb
-from ._recipe import Recipe, check_recipe
+from .._base.checks import check_choice, check_flag, check_integer, check_path, check_say
+from .._base.log import log_line as print_line
+from .._files.lock import locked
+from .._files.model_folder import CURVES, OF_A_MODEL, refuse_strangers
+from .._files.run_file import differing, plain
+from .._training.loop import Stored, ended_early, forget, stored_run
+from ._encode import Split, official_split, random_split
+from ._loss import fit, keys_of
+from ._model import Recipe, check_recipe
 from ._report import evaluate, leaders_report
-from ._reviews import Reviews
-from ._split import Split, official_split, random_split
+from ._reviews import Reviews, check_source, digest, load_imdb
 from ._store import load, load_report, save
 
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, final
 import numpy as np
 from jaxtyping import Int
 
-from .._check import (
+from .._base.checks import (
     check_choice,
     check_flag,
     check_host_array,
@@ -32,8 +32,8 @@ from .._check import (
     check_sequence,
     check_text,
 )
-from .._disk import BLANK, is_sealed, replace, seal
-from .._json import Within, decode, misfit, read_regular, remedy_of
+from .._files.disk import BLANK, is_sealed, replace, seal
+from .._files.json import Within, decode, misfit, read_regular, remedy_of
 from ._text import MOST, TextOptions
 
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._axis import Axis as Axis
-    from ._open import open as open
     from ._outputs import Variable as Variable
     from ._run import run as run
+    from ._store import open as open
 else:
-    from .._lazy import lazy_names
+    from .._base.lazy import lazy_names
 
     __getattr__, __dir__, __all__ = lazy_names(
         __name__, extra="sweep", libraries=("xarray", "zarr"), moved="clusterjax.phase"

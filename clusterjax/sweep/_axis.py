@@ -8,22 +8,147 @@ Invariants: no name is used twice, neither by axes nor by their coordinates; no 
 integers fit the dtype that jax gives them.
 """
 
+import inspect
 import keyword
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jaxtyping import ArrayLike
 
-from .._check import as_numbers, check_concrete, check_fits, check_flag, check_text, refusal, shown
-from .._misc import too_deep
-from ._frame import Coord, plain
+from .._base.checks import (
+    as_numbers,
+    check_callable,
+    check_concrete,
+    check_fits,
+    check_flag,
+    check_integer,
+    check_text,
+    refusal,
+    shown,
+)
+from .._base.numerics import too_deep
+
+
+# The part of a sweep that is known before any point is run: the labels of the result, and the points of each batch.
+#
+# A `Frame` is the data set without its numbers: axes, coordinates, outputs and attributes, with the order of the points
+# and the bounds of the batches. `assemble` fills it with the batches that exist.
+#
+# Invariants: no point is in two batches; points without a batch are unfinished, with status 3 and without numbers.
+
+
+# Zero means success; the numbers are those of the attribute `flag_values` and of stored files.
+FINISHED, NOT_FINITE, RAISED, UNFINISHED = range(4)
+STATUS = {
+    "description": "What became of each point.",
+    "flag_values": [0, 1, 2, 3],
+    "flag_meanings": "finished not_finite raised unfinished",
+}
+
+
+class Coord(NamedTuple):
+    """A coordinate: numbers, or words in an array of objects."""
+
+    name: str
+    dims: tuple[str, ...]
+    values: np.ndarray
+    attrs: dict[str, str]
+
+
+class Output(NamedTuple):
+    """The label of one output of a point."""
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    attrs: dict[str, str]
+
+
+class Outcome(NamedTuple):
+    """The results of the points of one batch: arrays with the points first, and a status and reason each."""
+
+    arrays: dict[str, np.ndarray]
+    status: np.ndarray
+    reasons: list[str]
+
+
+class Frame(NamedTuple):
+    """The result without its numbers.
+
+    **Attributes:**
+
+    - `names`, `sizes`: The names and the sizes of the axes.
+    - `coords`, `outputs`, `attrs`: The coordinates, outputs and attributes of the data set.
+    - `order`: The flat indices of the points in the order in which they are run, (points,).
+    - `bounds`: The start of each batch in `order`, and the end, (batches + 1,).
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    coords: list[Coord]
+    outputs: list[Output]
+    attrs: dict[str, Any]
+    order: np.ndarray
+    bounds: np.ndarray
+
+    @property
+    def batches(self) -> int:
+        """The number of batches."""
+        return len(self.bounds) - 1
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of all variables and coordinates of the data set."""
+        return [*(out.name for out in self.outputs), "status", "reason", *(coord.name for coord in self.coords)]
+
+    def points(self, number: int) -> np.ndarray:
+        """The flat indices of the points of a batch."""
+        return self.order[self.bounds[number] : self.bounds[number + 1]]
+
+    def assemble(self, outcomes: Iterable[tuple[int, Outcome]]) -> xr.Dataset:
+        """The data set of the given batches; the points of all others are unfinished."""
+        total = len(self.order)
+        # The arrays are flat over points; each batch writes its rows, and a reshape at the end gives the grid.
+        arrays = {out.name: np.full((total, *out.shape), missing(out.dtype), out.dtype) for out in self.outputs}
+        status, reasons = np.full(total, UNFINISHED, np.uint8), np.full(total, "", object)
+        for number, outcome in outcomes:
+            points = self.points(number)
+            # The flat indices of the batch are in the order in which it was run.
+            status[points], reasons[points] = outcome.status, outcome.reasons
+            for name, values in outcome.arrays.items():
+                arrays[name][points] = values
+        data = {
+            out.name: ((*self.names, *out.dims), arrays[out.name].reshape(*self.sizes, *out.shape), out.attrs)
+            for out in self.outputs
+        }
+        # The flags follow the conventions of climate data (CF), which readers of xarray know.
+        data["status"] = (self.names, status.reshape(self.sizes), STATUS)
+        data["reason"] = (self.names, reasons.reshape(self.sizes), {"description": "Why a point failed."})
+        coords = {coord.name: (coord.dims, coord.values, coord.attrs) for coord in self.coords}
+        return xr.Dataset(data, coords, self.attrs)
+
+
+def plain(array: np.ndarray) -> np.ndarray:
+    """`array` in a dtype that every reader of files supports: bfloat16 and similar dtypes become float32."""
+    return array if array.dtype.kind in "biufc" else array.astype(np.float32)
+
+
+def missing(dtype: Any) -> Any:
+    """The value of a point without a number: NaN, the smallest integer, the largest unsigned integer, or False."""
+    dtype = np.dtype(dtype)
+    # Integers have no NaN; the extreme value is the least likely result.
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
+    return False if dtype.kind == "b" else np.nan
 
 
 MOST_POINTS = 10**8  # each point has a status and a reason, which are kept in memory
@@ -201,3 +326,113 @@ def _word(value: Any) -> str:
     # The label is the name of a function, or the repr of another object without addresses, which differ between runs.
     text = value if isinstance(value, str) else getattr(value, "__name__", None) or repr(value)
     return re.sub(r"\s+", " ", re.sub(r" at 0x[0-9a-f]+", "", text))
+
+
+# The order in which the points of a sweep are run, and their division into batches.
+#
+# The grid is flattened in C order. Points with the same static values are grouped, since one program runs them, and
+# sorted by decreasing cost within their group; each group is then divided into batches.
+#
+# Invariants: the order is a permutation of the flat indices; no batch has points of two groups; without a cost the
+# order within a group is that of the grid.
+
+
+def point_values(axes: list[Parsed], points: np.ndarray) -> dict[str, np.ndarray]:
+    """The values of the dynamic axes at flat indices."""
+    places = np.unravel_index(points, [len(axis.values) for axis in axes])
+    return {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True) if not axis.static}
+
+
+def static_values(axes: list[Parsed], point: int) -> dict[str, Any]:
+    """The values of the static axes at one flat index."""
+    places = np.unravel_index(point, [len(axis.values) for axis in axes])
+    return {axis.name: axis.values[int(place)] for axis, place in zip(axes, places, strict=True) if axis.static}
+
+
+def plan(
+    axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The order of the points, (points,), the starts of the batches and the end, (batches + 1,), and the costs.
+
+    Points with the same static values are adjacent, since one program runs them. Among these the costliest come first:
+    the points of a batch, which wait for each other, then have similar costs, and the last batches are short.
+    """
+    sizes = [len(axis.values) for axis in axes]
+    indices = np.arange(math.prod(sizes)).reshape(sizes)
+    static = [k for k, axis in enumerate(axes) if axis.static]
+    # (groups, points in each): static axes come first, flattened separately from the others.
+    groups = np.moveaxis(indices, static, range(len(static))).reshape(math.prod(sizes[k] for k in static), -1)
+    costs = None if cost is None else _costs(axes, indices.ravel(), cost)
+    if costs is not None:
+        # The sort is stable, so that points of equal cost keep the order of the grid on every machine.
+        groups = np.stack([group[np.argsort(-costs[group], kind="stable")] for group in groups])
+    # Batches start anew in each group, so that the last batch of a group may be smaller.
+    starts = np.arange(0, groups.shape[1], batch_size)
+    bounds = (starts + groups.shape[1] * np.arange(len(groups))[:, None]).ravel()
+    return groups.ravel(), np.append(bounds, groups.size), costs
+
+
+def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> np.ndarray:
+    values, names = point_values(axes, points), names_taken(cost, [axis.name for axis in axes])
+    costs = np.empty(len(points))
+    for point in points.tolist():
+        # The values are Python numbers and NumPy scalars, since the cost is not a function of jax.
+        values_at = static_values(axes, point) | {name: array[point] for name, array in values.items()}
+        returned = cost(**{name: values_at[name] for name in names})
+        try:
+            costs[point] = float(returned)
+        except (TypeError, ValueError, OverflowError):
+            costs[point] = np.nan
+        if not np.isfinite(costs[point]):
+            raise refusal("cost", "be finite", f"it is {shown(returned)} at point {point}", "mend it there")
+    return costs
+
+
+def names_taken(function: Callable[..., Any], names: list[str]) -> list[str]:
+    """Those of `names` that `function` takes as arguments; all of them if its signature is unknown."""
+    parameters = parameters_of(function)
+    # A function that takes **kwargs, or whose signature is unknown, is given all values.
+    if parameters is None or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return names
+    return [
+        name
+        for name in names
+        if name in parameters
+        and parameters[name].kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    ]
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters of `function`, or None if its signature is unknown."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def check_function(function: Any, axes: list[Parsed]) -> bool:
+    """True if `function` takes a `key`.
+
+    **Raises:**
+
+    - `ValueError` if `function` lacks an argument for an axis, or requires an argument that is not an axis.
+    """
+    check_callable(function, "function", "a function of one point")
+    names = [axis.name for axis in axes]
+    if lacking := sorted(set(names) - set(names_taken(function, names))):
+        raise ValueError(f"function must take each axis by name, but it lacks {lacking}; add them to its arguments.")
+    parameters = parameters_of(function) or {}
+    needed = [
+        parameter.name
+        for parameter in parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    if unfilled := [name for name in needed if name not in names and name != "key"]:
+        raise ValueError(f"axes must have all that function needs, but {unfilled} are missing; add them, or a default.")
+    return "key" in parameters
+
+
+def check_seed(seed: Any) -> int:
+    """`seed`, if it is an integer of 32 bits."""
+    return check_integer(seed, "seed", least=0, most=2**32 - 1)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import (
+from .._base.checks import (
     as_numbers,
     check_host_array,
     check_instance,
@@ -27,8 +27,7 @@ from .._check import (
     refusal,
     shown,
 )
-from ._axis import RESERVED, Parsed
-from ._frame import Coord, Output, plain
+from ._axis import RESERVED, Coord, Output, Parsed, plain
 
 
 @dataclass(frozen=True)

@@ -13,35 +13,204 @@ and the arrays that the record of a finished store lists. Whatever else lies in 
 
 import contextlib
 import hashlib
+import json
 import os
 import re
+import shutil
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from .._check import check_path, refusal, shown
-from .._disk import DRAFT, PARTIAL
-from .._json import read_regular
-from .._lock import LOCK, locked
-from .._run_file import RunFile
-from ._checksums import FORMAT, ROOT, damaged, read_root
-from ._frame import FINISHED, UNFINISHED, Coord, Frame, Outcome, Output, missing
-from ._store_files import (
-    encoding_of,
-    file_stamp,
-    pack,
-    remove,
-    sync,
-    sync_folder,
-    unpack,
-    with_object_words,
-    without_zarr_warnings,
-    write_root,
+from .._base.checks import check_path, refusal, shown
+from .._files.disk import DRAFT, PARTIAL
+from .._files.json import MOST_BYTES, decode, misfit, open_regular, parse, read_regular
+from .._files.lock import LOCK, locked
+from .._files.run_file import RunFile
+from ._axis import FINISHED, UNFINISHED, Coord, Frame, Outcome, Output, missing
+
+
+# What a finished store says of itself, with a checksum of each of its files, and of itself.
+#
+# It is in the attribute `sweep` of the root `zarr.json`, as JSON: format, version, identity, `files` (the SHA-256 of
+# each other file by its path), and `itself`, that of what the root holds while `itself` is empty. Stores of version 1,
+# as clusterjax 0.1.0 wrote them, have neither of the two.
+
+
+FORMAT, VERSION = "clusterjax sweep", 2
+ROOT = "zarr.json"
+
+_WORDS = {"identity": {str: str}}
+_FORMS = (
+    {"format": FORMAT, "version": 1, "files?": (), "itself?": (), **_WORDS},
+    {"format": FORMAT, "version": VERSION, "files": {str: str}, "itself": str, **_WORDS},
 )
+
+
+def seal(folder: Path, root: dict[str, Any], identity: dict[str, str]) -> dict[str, Any]:
+    """The root file of the zarr store in `folder`, with its record: format, identity and checksums."""
+    # All but the root, which holds the list.
+    files = {name: _digest(folder / name) for name in sorted(_files(folder)) if name != ROOT}
+    record = {"format": FORMAT, "version": VERSION, "identity": identity, "files": files, "itself": ""}
+    attributes = root["attributes"]
+    root = root | {"attributes": attributes | {"sweep": json.dumps(record)}}
+    # The checksum of the root is taken with an empty entry in its own place.
+    return root | {"attributes": attributes | {"sweep": json.dumps(record | {"itself": _digest_of(root)})}}
+
+
+def read_root(path: Path) -> dict[str, Any] | None:
+    """The record in the root file of a store; None if there is no root, or it is whole and of another zarr store.
+
+    **Raises:**
+
+    - `ValueError` if the root is cut short or damaged.
+    """
+    try:
+        root = decode(read_regular(path, MOST_BYTES), finite=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"store must have a whole {ROOT}, but {str(path)!r} cannot be read "
+            f"({getattr(error, 'strerror', None) or error}): it is damaged or was cut short; put back a copy of that "
+            "file, or remove its folder and run again."
+        ) from error
+    try:
+        sealed = root["attributes"]["sweep"] if misfit(root, {"attributes": {"sweep": str}}) is None else "{}"
+        record = parse(sealed, {"format": FORMAT}, "sweep", "store", "", finite=False)
+    except ValueError:
+        return None
+    if misfit(record, _FORMS) is None:
+        # Written by 0.1.0, without checksums.
+        if record["version"] == 1:
+            return record
+        empty = root | {"attributes": root["attributes"] | {"sweep": json.dumps(record | {"itself": ""})}}
+        if _digest_of(empty) == record["itself"]:
+            return record
+    raise ValueError(f"store must be as it was written, but {str(path)!r} is damaged; remove its folder and run again.")
+
+
+def damaged(folder: Path, record: dict[str, Any]) -> Iterator[str]:
+    """A description of each damaged file of the store in `folder`, given its record."""
+    for name, digest in record.get("files", {}).items():
+        path = folder / name
+        try:
+            actual = _digest(path)
+        except OSError as error:
+            yield f"{str(path)!r} cannot be read ({error.strerror or error})"
+        else:
+            if actual != digest:
+                yield f"{str(path)!r} has another checksum"
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for root, _, names in os.walk(folder):
+        yield from ((Path(root) / name).relative_to(folder).as_posix() for name in names)
+
+
+def _digest(path: Path) -> str:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of(root: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(root, sort_keys=True).encode()).hexdigest()
+
+
+# Files of a store: arrays as bytes, the encoding of the zarr folder, and what it takes to have files on the disk.
+#
+# Nothing here knows what a sweep is; `_store` says what is written when. Batches are packed as raw bytes with the names
+# of their dtypes, since safetensors has not all of NumPy's; the zarr folder is written by xarray and sealed by
+# `_checksums`.
+#
+# Invariants: packing and unpacking is exact, bit for bit; the final folder does not depend on the order in which the
+# disk lists files.
+
+
+_CHUNK_BYTES = 2**26
+
+
+def file_stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    # A file that is replaced gets another inode, also within the resolution of the clock.
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
+@contextlib.contextmanager
+def without_zarr_warnings() -> Iterator[None]:
+    """Suppresses warnings about extensions that the specification of zarr 3 does not have yet, but all readers know."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata|The codec `vlen-utf8`|The dtype `StringDType")
+        yield
+
+
+def pack(arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays as bytes, which every file format can hold, and the names of their dtypes."""
+    packed = {name: np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8) for name, array in arrays.items()}
+    return packed, {name: array.dtype.name for name, array in arrays.items()}
+
+
+def unpack(packed: dict[str, np.ndarray], dtypes: dict[str, str]) -> dict[str, np.ndarray]:
+    return {name: np.frombuffer(packed[name].tobytes(), jnp.dtype(dtype)) for name, dtype in dtypes.items()}
+
+
+def with_object_words(dataset: xr.Dataset) -> xr.Dataset:
+    """`dataset` with its strings as arrays of objects again, in which versions of zarr differ."""
+    columns = {name: array.astype(object) for name, array in dataset.variables.items() if array.dtype.kind == "T"}
+    return dataset.assign(columns) if columns else dataset
+
+
+def encoding_of(dataset: xr.Dataset) -> dict[Any, dict[str, Any]]:
+    """One chunk for each array; a large one is divided along its first axis."""
+    encoding = {}
+    for name, array in dataset.variables.items():
+        first = array.shape[0] if array.ndim else 1
+        # About 64 MiB a chunk, so that most arrays are one file.
+        rows = max(1, min(first, int(_CHUNK_BYTES * first / max(1, array.nbytes))))
+        encoding[name] = {"chunks": (rows, *array.shape[1:])} if array.size else {}
+    return encoding
+
+
+def write_root(folder: Path, names: list[str], identity: dict[str, str]) -> None:
+    """Write the root: variables in the order of the data set, which zarr lists in the order of the disk, and the
+    checksums of all files."""
+    root = json.loads((folder / ROOT).read_text("utf-8"))
+    # Readers list variables in the order of this metadata.
+    listed = root["consolidated_metadata"]["metadata"]
+    root["consolidated_metadata"]["metadata"] = {name: listed[name] for name in names}
+    (folder / ROOT).write_text(json.dumps(seal(folder, root, identity), indent=2), "utf-8")
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def sync(folder: Path) -> None:
+    """Flush every file and folder below `folder` to the disk."""
+    for root, _, files in os.walk(folder):
+        for file in files:
+            sync_folder(Path(root) / file)
+        sync_folder(Path(root))
+
+
+def sync_folder(path: Path) -> None:
+    # Windows cannot open a folder to flush it.
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    # A rename is safe from a loss of power once file and folder are flushed.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 _REMEDY = "choose another folder, or remove that one"
@@ -383,3 +552,34 @@ def _lost(frame: Frame, number: int, reason: str) -> Outcome:
     count = len(frame.points(number))
     arrays = {out.name: np.full((count, *out.shape), missing(out.dtype), out.dtype) for out in frame.outputs}
     return Outcome(arrays, np.full(count, UNFINISHED, np.uint8), [f"run again: {reason}"[:300]] * count)
+
+
+# Reads the stored result of a sweep, finished or not.
+
+
+def open(store: str | os.PathLike[str]) -> xr.Dataset:
+    """The result of a sweep from its folder, even while the sweep runs and after it was killed.
+
+    A finished store is plain zarr, which `xarray.open_zarr` also reads, in pieces if it is large. This function reads
+    the whole store into memory, in the state of a single moment even while a run with `resume=False` replaces it, and
+    compares every file with its checksum (a store of clusterjax 0.1.0 has none). Points that are not finished are nan,
+    with the `status` 3; so are the points of a batch with a damaged file, with a `reason`.
+
+    **Arguments:**
+
+    - `store`: The folder that was passed to `run`.
+
+    **Returns:**
+
+    A data set as `run` returns it.
+
+    **Raises:**
+
+    - `ValueError` if there is no sweep in that folder, or a file of the finished store is damaged.
+    """
+    result_store = Store(store)
+    result_store.check()
+    if result_store.identity() is None:
+        folder = str(result_store.path)
+        raise ValueError(f"store must be the folder of a sweep, but there is none in {folder!r}; run it first.")
+    return result_store.dataset()

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._attention import Heads as Heads, MultiHeadAttention as MultiHeadAttention
-    from ._block import Block as Block
-    from ._bundled import bundled_training as bundled_training, load_tokenizer as load_tokenizer
+    from ._block import Block as Block, Transformer as Transformer
     from ._depth_profile import DepthProfile as DepthProfile, depth_profile as depth_profile
     from ._feed_forward import FeedForward as FeedForward
     from ._flows import (
@@ -27,8 +26,11 @@ if TYPE_CHECKING:
         query_key_forms as query_key_forms,
         value_matrices as value_matrices,
     )
-    from ._language_model import LanguageModel as LanguageModel
-    from ._logit_lens import logit_lens as logit_lens
+    from ._language_model import (
+        LanguageModel as LanguageModel,
+        bundled_training as bundled_training,
+        load_tokenizer as load_tokenizer,
+    )
     from ._lstm import LSTMLanguageModel as LSTMLanguageModel, LSTMStates as LSTMStates
     from ._memory import (
         Detector as Detector,
@@ -52,15 +54,18 @@ if TYPE_CHECKING:
         SinusoidalPositions as SinusoidalPositions,
         sinusoidal_positions as sinusoidal_positions,
     )
-    from ._residual_stream import ResidualStream as ResidualStream, residual_stream as residual_stream
+    from ._residual_stream import (
+        ResidualStream as ResidualStream,
+        logit_lens as logit_lens,
+        residual_stream as residual_stream,
+    )
     from ._store import load as load, load_further as load_further, save as save
     from ._train import (
         LanguageRecipe as LanguageRecipe,
         language_loss as language_loss,
         train_language_model as train_language_model,
     )
-    from ._transformer import Transformer as Transformer
 else:
-    from .._lazy import lazy_names
+    from .._base.lazy import lazy_names
 
     __getattr__, __dir__, __all__ = lazy_names(__name__)

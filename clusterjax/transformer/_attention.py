@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._check import check_array, check_instance, check_key, check_scalar
-from .._custom_types import DTypeLike, Numbers
-from .._mask import AbstractMask, FullMask, check_mask
-from .._padding import arranged, words_first
-from .._precision import at_least_single
-from .._random import draw_normal
+from .._base.checks import check_array, check_instance, check_key, check_scalar
+from .._base.numerics import at_least_single
+from .._base.padding import arranged, words_first
+from .._base.random import draw_normal
+from .._base.types import DTypeLike, Numbers
+from .._model.mask import AbstractMask, FullMask, check_mask
 from ._checks import check_draw, check_optional, check_sizes, check_stream, weights as matrices_of
 from ._positions import RelativePositions, RotaryPositions
 

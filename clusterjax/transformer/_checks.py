@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import (
+from .._base.checks import (
     as_numbers,
     check_array,
     check_float_dtype,
@@ -20,8 +20,8 @@ from .._check import (
     refusal,
     shown,
 )
-from .._custom_types import Numbers
-from .._misc import is_concrete
+from .._base.numerics import is_concrete
+from .._base.types import Numbers
 
 
 MOST_NUMBERS = 2**40  # in one array of weights

@@ -16,16 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._custom_types import Numbers
-from .._misc import normalise
-from .._padding import words_first
-from .._precision import at_least_single
-from .._summary import levels, short
+from .._base.numerics import at_least_single, normalise
+from .._base.padding import words_first
+from .._base.summary import levels, short
+from .._base.types import Numbers
 from ._block import Block
 from ._head import cross_entropy
 from ._language_model import LanguageModel, check_model
 from ._memory import batches, check_texts
-from ._view import view_of
+from ._residual_stream import view_of
 
 
 class DepthProfile(NamedTuple):

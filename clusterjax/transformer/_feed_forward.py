@@ -18,10 +18,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._abstract import AbstractPart
-from .._check import call_traced, check_callable, check_flag, check_key
-from .._custom_types import DTypeLike
-from .._random import draw_normal
+from .._base.checks import call_traced, check_callable, check_flag, check_key
+from .._base.random import draw_normal
+from .._base.types import AbstractPart, DTypeLike
 from ._attention import contract
 from ._checks import check_draw, check_features, check_sizes, weights, weights_or_none
 from ._norm import lifted

@@ -16,15 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._abstract import AbstractPart
-from .._attention import AbstractAttention
-from .._attention.base import check_attention, check_dimension, check_square
-from .._check import check_instance
-from .._custom_types import RealScalarLike, Tokens
-from .._field import AbstractField
-from .._misc import is_concrete, matmul
-from .._schedule import StoredParameter, at_time, check_real, check_time, example, optional_parameter, parameter
-from .._space import AbstractSpace, Euclidean, check_space
+from .._base.checks import check_instance
+from .._base.numerics import is_concrete, matmul
+from .._base.types import AbstractPart, RealScalarLike, Tokens
+from .._model.attention import AbstractAttention, check_attention, check_dimension, check_square
+from .._model.field import AbstractField
+from .._model.schedule import StoredParameter, at_time, check_real, check_time, example, optional_parameter, parameter
+from .._model.space import AbstractSpace, Euclidean, check_space
 
 
 class AbstractNormalisation(AbstractPart):

@@ -15,11 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._abstract import AbstractPart
-from .._check import check_array, check_scalar
-from .._custom_types import RealScalarLike
-from .._misc import is_concrete
-from .._precision import at_least_single
+from .._base.checks import check_array, check_scalar
+from .._base.numerics import at_least_single, is_concrete
+from .._base.types import AbstractPart, RealScalarLike
 from ._attention import contract
 from ._checks import check_booleans, check_features, check_stream, weights_or_none
 

@@ -19,10 +19,9 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._abstract import AbstractPart
-from .._check import check_flag, check_instance, check_integer, check_key, check_scalar
-from .._custom_types import DTypeLike, RealScalarLike
-from .._random import draw_normal
+from .._base.checks import check_flag, check_instance, check_integer, check_key, check_scalar
+from .._base.random import draw_normal
+from .._base.types import AbstractPart, DTypeLike, RealScalarLike
 from ._attention import contract
 from ._checks import check_draw, check_ids, check_present, check_sizes, weights
 from ._head import LanguageModelHead

@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import as_numbers, check_array, check_concrete, check_integer
-from .._custom_types import Numbers
-from .._padding import arranged, words_first
+from .._base.checks import as_numbers, check_array, check_concrete, check_integer
+from .._base.padding import arranged, words_first
+from .._base.types import Numbers
+from ._block import check_layer
 from ._checks import check_booleans, check_ids
 from ._language_model import LanguageModel
-from ._transformer import check_layer
-from ._view import AbstractBlockView, AbstractView, HasView, view_of
+from ._residual_stream import AbstractBlockView, AbstractView, HasView, view_of
 
 
 class KeyValueMemory(NamedTuple):

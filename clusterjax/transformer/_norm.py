@@ -16,10 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._abstract import AbstractPart
-from .._check import check_flag, check_float_dtype, check_instance, check_number
-from .._custom_types import DTypeLike
-from .._precision import at_least_single
+from .._base.checks import check_flag, check_float_dtype, check_instance, check_number
+from .._base.numerics import at_least_single
+from .._base.types import AbstractPart, DTypeLike
 from ._checks import check_features, check_sizes, weights, weights_or_none
 
 

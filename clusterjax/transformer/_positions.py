@@ -16,12 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._abstract import AbstractPart
-from .._check import check_flag, check_float_dtype, check_integer, check_key, check_number, check_room
-from .._custom_types import DTypeLike
-from .._misc import rotate_pairs
-from .._precision import at_least_single
-from .._random import draw_normal
+from .._base.checks import check_flag, check_float_dtype, check_integer, check_key, check_number, check_room
+from .._base.numerics import at_least_single, rotate_pairs
+from .._base.random import draw_normal
+from .._base.types import AbstractPart, DTypeLike
 from ._checks import check_draw, check_features, check_sizes, weights, weights_or_none
 
 

@@ -1,6 +1,6 @@
 """Pre-training of a small causal language model: recipe, loss, optimiser and output.
 
-`clusterjax._pretraining` has the loop, its checkpoints and its report. Muon (Jordan et al., 2024) trains the matrices
+`_training.pretraining` has the loop, its checkpoints and its report. Muon (Jordan et al., 2024) trains the matrices
 of the layers, and AdamW trains all other parameters and LSTMs, both with a warm-up and a cosine decay. The baselines
 are the losses of unigram and bigram models (`_bigrams`).
 
@@ -23,12 +23,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import check_choice, check_flag, check_instance, check_integer, check_key, check_number
-from .._corpus import CLS, tokenizers_library
-from .._further import later
-from .._lock import locked
-from .._log import log_line as print_line
-from .._pretraining import (
+from .._base.checks import check_choice, check_flag, check_instance, check_integer, check_key, check_number
+from .._base.log import log_line as print_line
+from .._files.lock import locked
+from .._training.corpus import CLS, tokenizers_library
+from .._training.loop import later
+from .._training.pretraining import (
     AbstractRecipe,
     Pretraining,
     Request,
@@ -40,10 +40,9 @@ from .._pretraining import (
     pretrain,
     read_corpus,
 )
-from ._bigrams import bigram_loss, unigram_loss
 from ._checks import check_ids, check_sizes
 from ._head import cross_entropy
-from ._language_model import LanguageModel
+from ._language_model import LanguageModel, bigram_loss, unigram_loss
 from ._lstm import LSTMLanguageModel
 from ._norm import NoNorm, PostNorm, PreNorm
 from ._positions import RelativePositions, RotaryPositions, SinusoidalPositions

@@ -1,6 +1,6 @@
 """The reference: a page for each public part of clusterjax, and for the core one for each subject, with every name.
 
-The names are read from the source, as `clusterjax/_lazy.py` reads them: nothing is imported, and no list is kept here.
+The names are read from the source, as `_base/lazy.py` reads them: nothing is imported, and no list is kept here.
 """
 
 import ast

@@ -3,17 +3,23 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..attention_cases import BETA, FORM, KINDS, MASKS, MASSES, VALUES, D, N, X, kinds, outcome, softmax, unnormalised
-from ..helpers import (
-    assert_close,
-    assert_same,
-    name_of,
-    normal,
-    rotation,
-    sphere_tokens,
+from tests.attention_cases import (
+    BETA,
+    FORM,
+    KINDS,
+    MASKS,
+    MASSES,
+    VALUES,
+    D,
+    N,
+    X,
+    kinds,
+    outcome,
+    softmax,
+    unnormalised,
 )
-from ..reference import attention as reference
+from tests.helpers import assert_close, assert_same, name_of, normal, rotation, sphere_tokens
+from tests.reference import attention as reference
 
 
 # --- definition

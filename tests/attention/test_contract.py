@@ -5,30 +5,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..attention_cases import (
-    BETA,
-    FORM,
-    KINDS,
-    MASSES,
-    VALUES,
-    D,
-    N,
-    X,
-    kinds,
-    outcome,
-    softmax,
-    unnormalised,
-)
-from ..helpers import (
-    CountTraces,
-    assert_close,
-    assert_derivatives,
-    assert_same,
-    name_of,
-    normal,
-    tolerance,
-)
+from tests.attention_cases import BETA, FORM, KINDS, MASSES, VALUES, D, N, X, kinds, outcome, softmax, unnormalised
+from tests.helpers import CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal, tolerance
 
 
 @kinds

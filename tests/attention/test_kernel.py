@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._attention import kernel as module
-
-from ..attention_cases import BETA, FORM, GRAPH, KERNEL, MASSES, VALUES, D, N, X
-from ..helpers import DTYPES, as_a_user, assert_close, name_of
-from ..reference import attention as reference
+from clusterjax._model import attention as module
+from tests.attention_cases import BETA, FORM, GRAPH, KERNEL, MASSES, VALUES, D, N, X
+from tests.helpers import DTYPES, as_a_user, assert_close, name_of
+from tests.reference import attention as reference
 
 
 MASKS = (cjx.FullMask(), cjx.CausalMask(), cjx.MatrixMask(GRAPH), cjx.SinkMask(3, 1))

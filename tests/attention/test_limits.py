@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..attention_cases import (
+from tests.attention_cases import (
     BETA,
     FORM,
     KERNEL,
@@ -22,14 +21,7 @@ from ..attention_cases import (
     outcome,
     softmax,
 )
-from ..helpers import (
-    DTYPES,
-    assert_close,
-    assert_same,
-    name_of,
-    normal,
-    sphere_tokens,
-)
+from tests.helpers import DTYPES, assert_close, assert_same, name_of, normal, sphere_tokens
 
 
 # --- hardmax

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import clusterjax_command
-from clusterjax._log import log_line, printable
+from clusterjax._base.log import log_line, printable
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,12 +30,12 @@ sys.exit(command.run())
 # What takes the place of the package, so that a child is there at once; {} is what its main does.
 STUB = """
 import sys, types
-for name in ("clusterjax", "clusterjax._cli", "clusterjax._lock"):
+for name in ("clusterjax", "clusterjax._cli", "clusterjax._files.lock"):
     sys.modules[name] = types.ModuleType(name)
 def main():
 {}
 sys.modules["clusterjax._cli"].main = main
-sys.modules["clusterjax._lock"].abandon = lambda: print("abandoned", flush=True)
+sys.modules["clusterjax._files.lock"].abandon = lambda: print("abandoned", flush=True)
 """
 
 

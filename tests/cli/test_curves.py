@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from clusterjax._cli import _curves
 from clusterjax._cli._curves import _described, leave_curves
-from clusterjax._disk import listed_files, write_folder
-from clusterjax._model_folder import ModelFolder
-from clusterjax.plot._curves import training_curves
+from clusterjax._files.disk import listed_files, write_folder
+from clusterjax._files.model_folder import ModelFolder
+from clusterjax.plot._series import training_curves
 
 
 HISTORY = [
@@ -111,7 +111,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_model(tmp_path, monkeypatch
 def test_without_matplotlib_a_sentence_says_so(tmp_path, monkeypatch):
     folder, said = folder_of(tmp_path / "model"), []
     monkeypatch.setattr(_curves, "find_spec", lambda name: None)
-    monkeypatch.setitem(sys.modules, "clusterjax.plot._curves", None)
+    monkeypatch.setitem(sys.modules, "clusterjax.plot._series", None)
     leave_curves(folder, said.append)
     assert (
         said == ["no picture of the curves: it needs matplotlib; install it with: pip install 'clusterjax[plot]'"]

@@ -19,9 +19,8 @@ from clusterjax.experiments.framework.trained_values import leading_block
 from clusterjax.probe import AlbertRecipe
 from clusterjax.sentiment import Recipe
 from clusterjax.transformer import LanguageRecipe
-
-from ..network_cases import checkpoint
-from ..probe_cases import SHARED, tensors_of, write
+from tests.network_cases import checkpoint
+from tests.probe_cases import SHARED, tensors_of, write
 
 
 TRAIN = ("train sentiment", "train albert --texts absent.txt", "train language-model --texts absent.txt")

@@ -17,11 +17,10 @@ from clusterjax.experiments.framework.experiment import Claim
 from clusterjax.experiments.framework.networks import further, model_of, network_of
 from clusterjax.experiments.framework.reproduce import fingerprint
 from clusterjax.experiments.framework.sources import particles
-
-from ..helpers import as_a_user
-from ..network_cases import checkpoint
-from ..probe_cases import SHARED, T5, tensors_of, write
-from .test_main import refused
+from tests.cli.test_main import refused
+from tests.helpers import as_a_user
+from tests.network_cases import checkpoint
+from tests.probe_cases import SHARED, T5, tensors_of, write
 
 
 FIGURES = ["figure1", "figure2"]

@@ -187,7 +187,7 @@ def test_a_damaged_model_names_a_command_that_works(trained, tmp_path, capsys, n
 
 
 def test_made_up_reviews_and_random_split(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("clusterjax.sentiment._synthetic.default_reviews", lambda: REVIEWS)
+    monkeypatch.setattr("clusterjax.sentiment._reviews.default_reviews", lambda: REVIEWS)
     lines = lines_of(capsys, "train", "sentiment", "--split", "random", "--out", tmp_path, *SMALL, "--epochs", 1)
     assert "made-up reviews" in lines[0] and "to train on" in lines[1] and lines[1].endswith("120 to test")
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clusterjax.design._least_squares import _damped, fit, slope
+from clusterjax.design._recover import _damped, fit, slope
 from tests.helpers import assert_close
 
 

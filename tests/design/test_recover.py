@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from clusterjax import AttentionField, MultiHeadField, PiecewiseConstant, Sphere, WindowMask, design, simulate
-from clusterjax.design._identify import identify
-from clusterjax.design._least_squares import Fit
 from clusterjax.design._parameters import pick_parameters
-from clusterjax.design._recover import _verdict
+from clusterjax.design._recover import Fit, _verdict, identify
 from tests.design import cases
 from tests.helpers import as_a_user, assert_close, normal
 from tests.reference import design as reference

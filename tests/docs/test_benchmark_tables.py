@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .tools import ROOT, tool
+from tests.docs.tools import ROOT, tool
 
 
 table = tool("measured").table

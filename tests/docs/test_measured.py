@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from .tools import ROOT, tool
+from tests.docs.tools import ROOT, tool
 
 
 measured = tool("measured")

@@ -12,8 +12,7 @@ import clusterjax
 from clusterjax.experiments import EXPERIMENTS
 from clusterjax.experiments.framework.papers import OWN, PAPERS, paper_of
 from clusterjax.experiments.framework.verdict import VERDICTS
-
-from .tools import ROOT, tool
+from tests.docs.tools import ROOT, tool
 
 
 page = tool("papers")

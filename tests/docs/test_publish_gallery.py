@@ -8,9 +8,8 @@ import pytest
 from PIL import Image
 
 from clusterjax.experiments.framework.papers import PAPERS
-
-from ..experiments.test_gallery import RECORD, written
-from .tools import tool
+from tests.docs.tools import tool
+from tests.experiments.test_gallery import RECORD, written
 
 
 publish, page = tool("publish_gallery"), tool("papers")

@@ -17,8 +17,8 @@ import functools
 import importlib
 from pathlib import Path
 
-from .cases import Case
-from .inside import split
+from tests.doors.cases import Case
+from tests.doors.inside import split
 
 
 # What is not refused yet, by module: one call a line. Each line that is refused by now fails the test.

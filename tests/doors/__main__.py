@@ -12,9 +12,9 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from . import KNOWN, cases_of, known
-from .inside import is_door
-from .walk import MODULES, public, walk
+from tests.doors import KNOWN, cases_of, known
+from tests.doors.inside import is_door
+from tests.doors.walk import MODULES, public, walk
 
 
 def main(arguments: list[str]) -> None:

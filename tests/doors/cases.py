@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .rules import Rule
+from tests.doors.rules import Rule
 
 
 @dataclass(frozen=True)

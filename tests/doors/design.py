@@ -8,9 +8,8 @@ import jax.numpy as jnp
 
 import clusterjax as cjx
 from clusterjax import design
-
-from .cases import Case, case
-from .rules import ARRAY, COUNT, LIST, NONE, POSITIVE
+from tests.doors.cases import Case, case
+from tests.doors.rules import ARRAY, COUNT, LIST, NONE, POSITIVE
 
 
 TS = jnp.asarray([0.0, 0.5, 1.0])

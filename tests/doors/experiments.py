@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from clusterjax.experiments import Claim, Files, Outcome, Settings, parameter
 from clusterjax.experiments.framework.sources import particles, peat
-
-from .cases import Case, case
-from .rules import CALLABLE, COUNT, EMPTY, FLAG, NONE, NUMBER, OF_NONE, PATH, TEXT, Rule
+from tests.doors.cases import Case, case
+from tests.doors.rules import CALLABLE, COUNT, EMPTY, FLAG, NONE, NUMBER, OF_NONE, PATH, TEXT, Rule
 
 
 FILE, BOUND = NONE | PATH, NONE | NUMBER

@@ -10,9 +10,8 @@ import jax.random as jr
 import numpy as np
 
 import clusterjax as cjx
-
-from .cases import Case, case
-from .rules import (
+from tests.doors.cases import Case, case
+from tests.doors.rules import (
     ANYTHING,
     ARRAY,
     AXIS,

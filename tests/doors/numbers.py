@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import FINISHED, cases_of
-from .inside import is_door
-from .rules import by_value
-from .values import Hang, is_numeric
-from .walk import alarm, arguments, call, judge, public
+from tests.doors import FINISHED, cases_of
+from tests.doors.inside import is_door
+from tests.doors.rules import by_value
+from tests.doors.values import Hang, is_numeric
+from tests.doors.walk import alarm, arguments, call, judge, public
 
 
 # What a number beyond float32 is let into, by name and argument, and why it becomes no infinity.

@@ -6,10 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import clusterjax as cjx
-
-from .cases import Case, case
-from .lower import ARGS, EYE, MASSES, OPTIONAL, PARAMETER, SCALAR, TOKENS, D, N, T, X, rescaled
-from .rules import (
+from tests.doors.cases import Case, case
+from tests.doors.lower import ARGS, EYE, MASSES, OPTIONAL, PARAMETER, SCALAR, TOKENS, D, N, T, X, rescaled
+from tests.doors.rules import (
     ARRAY,
     BATCH,
     CALLABLE,

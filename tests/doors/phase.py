@@ -8,9 +8,22 @@ import numpy as np
 
 import clusterjax as cjx
 from clusterjax import phase
-
-from .cases import Case, case
-from .rules import ARRAY, CLASS_OF_FLOATS, COUNT, FLAG, LIST, LONG, NONE, NUMBER, ONE, PATH, POSITIVE, SIZE, rule
+from tests.doors.cases import Case, case
+from tests.doors.rules import (
+    ARRAY,
+    CLASS_OF_FLOATS,
+    COUNT,
+    FLAG,
+    LIST,
+    LONG,
+    NONE,
+    NUMBER,
+    ONE,
+    PATH,
+    POSITIVE,
+    SIZE,
+    rule,
+)
 
 
 TS = jnp.asarray([0.0, 1.0])

@@ -9,9 +9,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from clusterjax import plot
-
-from .cases import Case, case
-from .rules import (
+from tests.doors.cases import Case, case
+from tests.doors.rules import (
     ANY_TEXT,
     ARRAY,
     CALLABLE,

@@ -10,13 +10,12 @@ from flax import nnx
 from jax import lax
 
 from clusterjax import SinkMask, probe, transformer
-from clusterjax.probe.measures.tally import average_of
+from clusterjax.probe.measures.survey import average_of
 from clusterjax.probe.networks.bundled import BUNDLED
-
-from ..causal_cases import causal_model
-from .cases import Case, case
-from .lower import SCALAR
-from .rules import (
+from tests.causal_cases import causal_model
+from tests.doors.cases import Case, case
+from tests.doors.lower import SCALAR
+from tests.doors.rules import (
     ANY_TEXT,
     ARRAY,
     CLASS_OF_FLOATS,

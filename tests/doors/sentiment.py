@@ -8,9 +8,8 @@ import jax.random as jr
 import numpy as np
 
 from clusterjax import sentiment
-
-from .cases import Case, case
-from .rules import (
+from tests.doors.cases import Case, case
+from tests.doors.rules import (
     ANY_TEXT,
     ARRAY,
     CALLABLE,

@@ -7,21 +7,8 @@ import jax
 import numpy as np
 
 from clusterjax import sweep
-
-from .cases import Case, case
-from .rules import (
-    ANY_TEXT,
-    ARRAY,
-    COUNT,
-    EMPTY,
-    FLAG,
-    LONG,
-    NONE,
-    PATH,
-    SIZE,
-    TEXTS,
-    rule,
-)
+from tests.doors.cases import Case, case
+from tests.doors.rules import ANY_TEXT, ARRAY, COUNT, EMPTY, FLAG, LONG, NONE, PATH, SIZE, TEXTS, rule
 
 
 # Values that are no numbers are handed to the function as they are, one compilation for each.

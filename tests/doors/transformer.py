@@ -12,12 +12,11 @@ import numpy as np
 
 import clusterjax as cjx
 from clusterjax import transformer
-from clusterjax._corpus import read_texts
+from clusterjax._training.corpus import read_texts
 from clusterjax.transformer import _train
-
-from .cases import Case, case
-from .lower import ARGS, OPTIONAL, PARAMETER, SCALAR, TIME, TOKENS, T
-from .rules import (
+from tests.doors.cases import Case, case
+from tests.doors.lower import ARGS, OPTIONAL, PARAMETER, SCALAR, TIME, TOKENS, T
+from tests.doors.rules import (
     ANY_TEXT,
     ARRAY,
     BATCH,

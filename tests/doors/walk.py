@@ -16,9 +16,9 @@ import jax
 import jax.tree_util as jtu
 import numpy as np
 
-from .cases import Case
-from .rules import by_value
-from .values import TRACED, VALUES, Hang, is_numeric, traced_like
+from tests.doors.cases import Case
+from tests.doors.rules import by_value
+from tests.doors.values import TRACED, VALUES, Hang, is_numeric, traced_like
 
 
 MODULES = ("", "hardmax", "sentiment", "transformer", "probe", "sweep", "plot", "experiments")

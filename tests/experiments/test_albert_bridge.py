@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments.albert_bridge import ALBERT_BRIDGE
-from clusterjax.experiments.albert_bridge.claims import caption_of, claims_of
-from clusterjax.experiments.albert_bridge.measure import effort, parts_of
-from clusterjax.experiments.albert_bridge.panels import draw
+from clusterjax.experiments.figures.albert_bridge import ALBERT_BRIDGE, caption_of, claims_of, draw, effort, parts_of
 from clusterjax.experiments.framework.bridge_controls import BridgeControls, controls_of, share_missed
 from clusterjax.experiments.framework.networks import network_of
-from clusterjax.probe.measures.tally import average_of
-
-from ..network_cases import checkpoint
-from ..probe_cases import T5
+from clusterjax.probe.measures.survey import average_of
+from tests.network_cases import checkpoint
+from tests.probe_cases import T5
 
 
 @pytest.fixture(scope="module")

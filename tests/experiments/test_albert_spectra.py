@@ -7,14 +7,19 @@ import pytest
 
 from clusterjax import probe
 from clusterjax.experiments import Settings
-from clusterjax.experiments.albert_spectra import ALBERT_SPECTRA
-from clusterjax.experiments.albert_spectra.claims import caption_of, claims_of
-from clusterjax.experiments.albert_spectra.measure import spectra_of, untrained_beta
-from clusterjax.experiments.albert_spectra.panels import LETTERS, draw, listed
+from clusterjax.experiments.figures.albert_spectra import (
+    ALBERT_SPECTRA,
+    LETTERS,
+    caption_of,
+    claims_of,
+    draw,
+    listed,
+    spectra_of,
+    untrained_beta,
+)
 from clusterjax.experiments.framework.networks import network_of
-
-from ..network_cases import CONFIG, by_name, checkpoint, texts_of
-from ..probe_cases import PLBERT, T5, needs_plbert, tensors_of, write
+from tests.network_cases import CONFIG, by_name, checkpoint, texts_of
+from tests.probe_cases import PLBERT, T5, needs_plbert, tensors_of, write
 
 
 @pytest.fixture(scope="module")

@@ -29,9 +29,8 @@ from clusterjax.experiments.framework.record import read_record, record_of
 from clusterjax.experiments.framework.reproduce import _finished, _whole_folder
 from clusterjax.experiments.framework.sources import particles
 from clusterjax.experiments.framework.verdict import VIOLATED
-
-from ..helpers import as_a_user
-from .failed import FAILED_ELSEWHERE
+from tests.experiments.failed import FAILED_ELSEWHERE
+from tests.helpers import as_a_user
 
 
 pytestmark = pytest.mark.optimised

@@ -7,12 +7,10 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
-from clusterjax.experiments.any_query_key.claims import claims_of
-from clusterjax.experiments.any_query_key.measure import Parameters, Results, draw_forms, measure
+from clusterjax.experiments.figures.any_query_key import Parameters, Results, claims_of, draw_forms, measure
 from clusterjax.experiments.framework.arrivals import Wait, arrivals_of, log_law, waits_of
 from clusterjax.experiments.framework.experiment import Settings
-
-from ..helpers import sphere_tokens
+from tests.helpers import sphere_tokens
 
 
 BETA, FORM = 4.0, np.array([[0.6, -0.8, 0.1], [0.3, 0.5, 0.9], [-0.4, 0.2, 0.7]])
@@ -90,7 +88,7 @@ def test_starts_of_which_none_can_be_followed_are_refused(monkeypatch):
     def stall(*args, **options):
         raise RuntimeError("steps come to nothing")
 
-    monkeypatch.setattr("clusterjax.experiments.any_query_key.measure.coarsen", stall)
+    monkeypatch.setattr("clusterjax.experiments.figures.any_query_key.coarsen", stall)
     with pytest.raises(ValueError, match="of 2 it can follow none; pass more starts, or another seed"):
         measure(Parameters(), Settings(starts=2), lambda line: None)
 

@@ -10,53 +10,51 @@ from scipy.linalg import expm
 import clusterjax as cjx
 from clusterjax import probe
 from clusterjax._limits.result import ONE, OPPOSITE
-from clusterjax.experiments.atlas.claims import (
-    sorted_cosines,
-    to_axis,
-)
-from clusterjax.experiments.atlas.heads import Heads, heads_of, nearest, read_heads
-from clusterjax.experiments.atlas.measure import (
+from clusterjax.experiments.figures.atlas import (
     APART,
     BEFORE,
-    CLUSTERS,
-    EARLY,
-    NOTHING,
-    REST,
-    SEEN,
-    THEOREM,
-    Parameters,
-    cell_of,
-    certificate,
-    derivatives,
-    kind_of,
-    settled,
-)
-from clusterjax.experiments.atlas.rest import rest_of
-from clusterjax.experiments.atlas.spectra import (
     BETAS,
     CAUSAL,
+    CLUSTERS,
     DOUBLE,
+    EARLY,
     FULL,
     IDENTITY,
     MASKS,
     NEGATIVE,
+    NOTHING,
     PAIR,
     REPULSIVE,
+    REST,
     ROWS,
+    SEEN,
     SIMPLE,
+    THEOREM,
+    Heads,
+    Parameters,
+    cell_of,
+    certificate,
+    derivatives,
+    heads_of,
     judged_field,
+    kind_of,
     labels_of,
+    nearest,
     permitted,
+    read_heads,
+    rest_of,
+    settled,
+    sorted_cosines,
     symmetries,
+    to_axis,
     turning_field,
     values_of,
 )
+from clusterjax.experiments.figures.repulsion import exact_rate
 from clusterjax.experiments.framework.ensemble import draw_starts
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.repulsion.measure import exact_rate
-
-from ..helpers import sphere_tokens
-from ..network_cases import checkpoint
+from tests.helpers import sphere_tokens
+from tests.network_cases import checkpoint
 
 
 VALUES = values_of(0.5, 1.0)
@@ -282,7 +280,7 @@ def test_a_start_that_cannot_be_followed_is_not_certified(monkeypatch):
     def stall(*args, **options):
         raise RuntimeError("steps come to nothing")
 
-    monkeypatch.setattr("clusterjax.experiments.atlas.measure.coarsen", stall)
+    monkeypatch.setattr("clusterjax.experiments.figures.atlas.coarsen", stall)
     cell = cell_of(draw_starts(1, 2, 4, 3), VALUES[IDENTITY], IDENTITY, 9.0, FULL, Parameters().ts(IDENTITY, 9.0))
     assert cell.followed == (2, 2) and (cell.by == NOTHING).all() and (cell.reached == SEEN).all()
 
@@ -315,7 +313,7 @@ def test_an_albert_of_the_settings_is_placed_beside_that_of_the_package(monkeypa
     told = lambda heads: [(one.name, one.network, one.mask) for one in heads]
     monkeypatch.setattr("clusterjax.experiments.framework.networks.model_of", model_of)
     monkeypatch.setattr("clusterjax.experiments.framework.causal.smollm2", lambda: SimpleNamespace(name="smollm2"))
-    monkeypatch.setattr("clusterjax.experiments.atlas.heads.read_heads", read)
+    monkeypatch.setattr("clusterjax.experiments.figures.atlas.read_heads", read)
     own = ("ALBERT of the package", "None: it is None, cut into None", FULL)
     found, absent = heads_of(Settings(albert="other", heads=2), print)
     assert told(found[::2]) == [own, ("other", "other: it is other, cut into 2", FULL)] and absent == ""

@@ -7,37 +7,39 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from clusterjax._limits.result import NONE, ONE, OPPOSITE
-from clusterjax.experiments.atlas.claims import caption_of, claims_of, cross_error, energies, sorted_cosines
-from clusterjax.experiments.atlas.heads import Heads
-from clusterjax.experiments.atlas.measure import (
+from clusterjax.experiments.figures.atlas import (
     APART,
-    CLUSTERS,
-    CURVE,
-    NOTHING,
-    REST,
-    THEOREM,
-    Cell,
-    Parameters,
-    Results,
-)
-from clusterjax.experiments.atlas.panels import draw, place_of
-from clusterjax.experiments.atlas.spectra import (
     BETAS,
     CAUSAL,
+    CLUSTERS,
+    CURVE,
     DOUBLE,
     FULL,
     IDENTITY,
     MASKS,
     NEGATIVE,
+    NOTHING,
     PAIR,
     REPULSIVE,
+    REST,
     ROWS,
     SIMPLE,
+    THEOREM,
+    Cell,
+    Heads,
+    Parameters,
+    Results,
+    caption_of,
+    claims_of,
+    cross_error,
+    draw,
+    energies,
+    place_of,
+    sorted_cosines,
+    table_of,
 )
-from clusterjax.experiments.atlas.table import table_of
-
-from ..helpers import sphere_tokens
-from ..network_cases import texts_of
+from tests.helpers import sphere_tokens
+from tests.network_cases import texts_of
 
 
 E1, E2, E3 = np.eye(3)

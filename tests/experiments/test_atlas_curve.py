@@ -4,10 +4,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clusterjax.experiments.atlas.curve import correct, on_attracting_curve, slow_direction
-from clusterjax.experiments.atlas.measure import APART, CURVE, NOTHING, Parameters, cell_of, derivatives
-from clusterjax.experiments.atlas.rest import rest_of
-from clusterjax.experiments.atlas.spectra import CAUSAL, FULL, LEAST, NEGATIVE, permitted, symmetries, values_of
+from clusterjax.experiments.figures.atlas import (
+    APART,
+    CAUSAL,
+    CURVE,
+    FULL,
+    LEAST,
+    NEGATIVE,
+    NOTHING,
+    Parameters,
+    cell_of,
+    correct,
+    derivatives,
+    on_attracting_curve,
+    permitted,
+    rest_of,
+    slow_direction,
+    symmetries,
+    values_of,
+)
 from clusterjax.experiments.framework.ensemble import draw_starts
 
 

@@ -6,29 +6,35 @@ import scipy.linalg
 
 import clusterjax as cjx
 from clusterjax import probe
-from clusterjax.experiments.causal_bridge.claims import caption_of, claims_of
-from clusterjax.experiments.causal_bridge.experiment import _record, _series
-from clusterjax.experiments.causal_bridge.first_path import (
+from clusterjax.experiments.figures.causal_bridge import (
+    ALBERT_NAME,
+    TIME,
     FirstPath,
+    HeadRuns,
+    Parameters,
+    Results,
     _off_linear,
+    _record,
+    _series,
+    caption_of,
+    claims_of,
+    draw,
     first_path,
+    head_runs,
+    parts_of,
     stream_of_first,
     values_of,
 )
-from clusterjax.experiments.causal_bridge.head_runs import TIME, HeadRuns, head_runs
-from clusterjax.experiments.causal_bridge.measure import ALBERT_NAME, Parameters, Results, parts_of
-from clusterjax.experiments.causal_bridge.panels import draw
 from clusterjax.experiments.framework.bridge_controls import BridgeControls
 from clusterjax.experiments.framework.causal import NAME
 from clusterjax.experiments.framework.ensemble import draw_starts, run_ensemble
 from clusterjax.experiments.framework.trained_values import leading_block
 from clusterjax.experiments.framework.verdict import Subject
-from clusterjax.probe.measures.head_signs import cases_of
-from clusterjax.probe.measures.tally import average_of
-
-from ..network_cases import by_name, texts_of
-from ..probe_cases import GPT2, LLAMA, many_texts, tensors_of, write
-from ..reference import fields as reference
+from clusterjax.probe.measures.heads import cases_of
+from clusterjax.probe.measures.survey import average_of
+from tests.network_cases import by_name, texts_of
+from tests.probe_cases import GPT2, LLAMA, many_texts, tensors_of, write
+from tests.reference import fields as reference
 
 
 TEXTS = many_texts(3, 6)

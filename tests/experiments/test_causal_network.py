@@ -14,15 +14,12 @@ from tokenizers.pre_tokenizers import Split
 from transformers import PreTrainedTokenizerFast
 
 from clusterjax import WindowMask, probe
-from clusterjax.experiments.causal_network import CAUSAL_NETWORK
-from clusterjax.experiments.causal_network.claims import claims_of
-from clusterjax.experiments.causal_network.measure import Parameters, measure
+from clusterjax.experiments.figures.causal_network import CAUSAL_NETWORK, Parameters, claims_of, measure
 from clusterjax.experiments.framework import causal
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.framework.passages import articles_of, articles_words
-from clusterjax.probe.measures.tally import average_of
-
-from ..probe_cases import PLBERT
+from clusterjax.probe.measures.survey import average_of
+from tests.probe_cases import PLBERT
 
 
 TEXT = PLBERT.parent / "text" / "wikitext2_raw_test.txt"

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.causal_phase_diagram.claims import caption_of, claims_of
-from clusterjax.experiments.causal_phase_diagram.measure import (
+from clusterjax.experiments.figures.causal_phase_diagram import (
     EXACT,
     TS,
     Parameters,
     Results,
+    caption_of,
+    claims_of,
     close_pairs,
     draw_starts,
     exact_times,

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.cluster_lifetimes.claims import caption_of, claims_of
-from clusterjax.experiments.cluster_lifetimes.measure import FORMED, Lives, Parameters, Results, live, log_law, waits_of
+from clusterjax.experiments.figures.cluster_lifetimes import (
+    FORMED,
+    Lives,
+    Parameters,
+    Results,
+    caption_of,
+    claims_of,
+    live,
+    log_law,
+    waits_of,
+)
 from clusterjax.experiments.framework.arrivals import Wait
 
 
@@ -53,7 +62,7 @@ def test_waits_are_counted_from_the_merger_before_and_not_before_clusters_formed
     first, second, third = tree.times
     assert first < FORMED < second
     # As late as makes a difference.
-    monkeypatch.setattr("clusterjax.experiments.cluster_lifetimes.measure.FORMED", second / 2)
+    monkeypatch.setattr("clusterjax.experiments.figures.cluster_lifetimes.FORMED", second / 2)
     waits, _ = waits_of(tree, 40.0, causal=False)
     np.testing.assert_allclose(waits, np.log10([second / 2, third - second]))
 

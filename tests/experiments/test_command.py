@@ -9,9 +9,8 @@ from clusterjax import experiments
 from clusterjax._cli import main
 from clusterjax.experiments import EXPERIMENTS, Settings
 from clusterjax.experiments.framework.command import command_line, command_of
-
-from .own import experiment
-from .test_gallery import RECORD
+from tests.experiments.own import experiment
+from tests.experiments.test_gallery import RECORD
 
 
 BY_NAME = {one.name: one for one in EXPERIMENTS}

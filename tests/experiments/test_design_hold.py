@@ -9,13 +9,21 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from clusterjax import AttentionField, SoftmaxAttention, Sphere, num_clusters
-from clusterjax._random import draw_normal
-from clusterjax.experiments.design_hold import collapse, holding
-from clusterjax.experiments.design_hold.claims import caption_of, claims_of, difference, of_case
-from clusterjax.experiments.design_hold.collapse import METHODS, NORM, Apart
-from clusterjax.experiments.design_hold.holding import CASES
-from clusterjax.experiments.design_hold.measure import Parameters, Results
-from clusterjax.experiments.design_hold.panels import draw
+from clusterjax._base.random import draw_normal
+from clusterjax.experiments.figures import design_hold as collapse, design_hold as holding
+from clusterjax.experiments.figures.design_hold import (
+    CASES,
+    METHODS,
+    NORM,
+    Apart,
+    Parameters,
+    Results,
+    caption_of,
+    claims_of,
+    difference,
+    draw,
+    of_case,
+)
 from tests.reference import design as reference
 
 

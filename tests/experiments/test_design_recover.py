@@ -9,11 +9,25 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from clusterjax.experiments.design_recover import measure as measuring, problems
-from clusterjax.experiments.design_recover.claims import caption_of, claims_of, p_value
-from clusterjax.experiments.design_recover.measure import INSIDE, LEVELS, TOLD, WIDTHS, Parameters, Results, told
-from clusterjax.experiments.design_recover.panels import draw
-from clusterjax.experiments.design_recover.problems import END, TIMES, TS, D, N
+from clusterjax.experiments.figures import design_recover as measuring, design_recover as problems
+from clusterjax.experiments.figures.design_recover import (
+    END,
+    INSIDE,
+    LEVELS,
+    TIMES,
+    TOLD,
+    TS,
+    WIDTHS,
+    D,
+    N,
+    Parameters,
+    Results,
+    caption_of,
+    claims_of,
+    draw,
+    p_value,
+    told,
+)
 from tests.helpers import as_a_user
 
 

@@ -10,11 +10,23 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from clusterjax import simulate
-from clusterjax.experiments.design_steer import measure as measuring, problems
-from clusterjax.experiments.design_steer.claims import caption_of, claims_of
-from clusterjax.experiments.design_steer.measure import LADDER, Parameters, Results, Solved
-from clusterjax.experiments.design_steer.panels import draw
-from clusterjax.experiments.design_steer.problems import BLOCK, SETTINGS, SPACE, SPHERE, TOLERANCE, D, N
+from clusterjax.experiments.figures import design_steer as measuring, design_steer as problems
+from clusterjax.experiments.figures.design_steer import (
+    BLOCK,
+    LADDER,
+    SETTINGS,
+    SPACE,
+    SPHERE,
+    TOLERANCE,
+    D,
+    N,
+    Parameters,
+    Results,
+    Solved,
+    caption_of,
+    claims_of,
+    draw,
+)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)

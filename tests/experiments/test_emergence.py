@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.boolean_attention.measure import rank_of, rate_of
-from clusterjax.experiments.emergence_hyperplanes import claims, measure as hyperplanes
-from clusterjax.experiments.emergence_mixed import measure as mixed
-from clusterjax.experiments.emergence_polytope.measure import leading
+from clusterjax.experiments.figures import (
+    emergence_hyperplanes as claims,
+    emergence_hyperplanes as hyperplanes,
+    emergence_mixed as mixed,
+)
+from clusterjax.experiments.figures.boolean_attention import rank_of, rate_of
+from clusterjax.experiments.figures.emergence_polytope import leading
 from clusterjax.experiments.framework.emergence import Emergence, draw_box, emerge
 
 

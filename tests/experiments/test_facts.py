@@ -7,15 +7,25 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
-from clusterjax.experiments.facts.claims import caption_of, chosen, claims_of
-from clusterjax.experiments.facts.known import Facts, facts_of, known_facts, read_facts, with_foils
-from clusterjax.experiments.facts.measure import Parameters, Results, jobs_of
-from clusterjax.experiments.facts.neurons import Neurons, choose
-from clusterjax.experiments.facts.panels import draw
+from clusterjax.experiments.figures.facts import (
+    Facts,
+    Neurons,
+    Parameters,
+    Results,
+    caption_of,
+    choose,
+    chosen,
+    claims_of,
+    draw,
+    facts_of,
+    jobs_of,
+    known_facts,
+    read_facts,
+    with_foils,
+)
 from clusterjax.probe.measures.knocked_out import PARTS, Jobs, answers_without, prepare
-
-from ..causal_cases import causal_model
-from ..network_cases import texts_of
+from tests.causal_cases import causal_model
+from tests.network_cases import texts_of
 
 
 def own_model():

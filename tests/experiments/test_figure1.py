@@ -11,19 +11,29 @@ from scipy.stats import kstest, laplace, logistic, norm
 
 from clusterjax import probe
 from clusterjax.experiments import Settings
-from clusterjax.experiments.figure1 import FIGURE1
-from clusterjax.experiments.figure1.claims import _verdict, claims_of
-from clusterjax.experiments.figure1.measure import Alike, Both, Parameters, Results, _OfBoth, measure_alike
-from clusterjax.experiments.figure1.normality import Normality, distances, normality, normality_of
-from clusterjax.experiments.figure1.panels import draw
-from clusterjax.experiments.figure1.words import special_ids
+from clusterjax.experiments.figures.figure1 import (
+    FIGURE1,
+    Alike,
+    Both,
+    Normality,
+    Parameters,
+    Results,
+    _OfBoth,
+    _verdict,
+    claims_of,
+    distances,
+    draw,
+    measure_alike,
+    normality,
+    normality_of,
+    special_ids,
+)
 from clusterjax.experiments.framework.networks import model_of, network_digest, network_of, spread
 from clusterjax.probe.measures.similarity import _measure_of
-from clusterjax.probe.measures.tally import average_of
-
-from ..helpers import as_a_user
-from ..network_cases import by_name, checkpoint, texts_of
-from ..probe_cases import PLBERT, SHARED, T5, needs_plbert, tensors_of, write
+from clusterjax.probe.measures.survey import average_of
+from tests.helpers import as_a_user
+from tests.network_cases import by_name, checkpoint, texts_of
+from tests.probe_cases import PLBERT, SHARED, T5, needs_plbert, tensors_of, write
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clusterjax.experiments.figure7.claims import _repelling_words, claims_of as claims_of_measured
-from clusterjax.experiments.figure7.measure import I6, TS, HeadRuns, Parameters, Results, Runs
+from clusterjax.experiments.figures.figure7 import (
+    I6,
+    TS,
+    HeadRuns,
+    Parameters,
+    Results,
+    Runs,
+    _repelling_words,
+    claims_of as claims_of_measured,
+)
 from clusterjax.experiments.framework.ensemble import draw_starts
 from clusterjax.experiments.framework.trained_values import TrainedValues, leading_block
 from clusterjax.experiments.framework.verdict import Subject

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from clusterjax import uniform_causal_sink
-from clusterjax.experiments.figure8.claims import sink_claim
-from clusterjax.experiments.figure8.measure import TS
+from clusterjax.experiments.figures.figure8 import TS, sink_claim
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 import pytest
 
 from clusterjax.experiments.framework.gallery import write_gallery
-
-from ..browser import browser as browser, contrast
-from .test_gallery import RECORD, drawn
+from tests.browser import browser as browser, contrast
+from tests.experiments.test_gallery import RECORD, drawn
 
 
 REPRODUCES = RECORD["claims"][1] | {"holds": True, "verdict": "reproduces", "says": "it agrees"}

@@ -7,8 +7,7 @@ import pytest
 from clusterjax.experiments.framework.gallery import write_gallery
 from clusterjax.experiments.framework.record import read_record
 from clusterjax.experiments.framework.reproduce import _finished
-
-from .test_gallery import RECORD, Page, drawn, page_of, written
+from tests.experiments.test_gallery import RECORD, Page, drawn, page_of, written
 
 
 DEEP = "[" * 200_000 + "]" * 200_000

@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import Settings
-from clusterjax.experiments.gaussian_closure import measure as gaussian
-from clusterjax.experiments.gaussian_closure.claims import caption_of, claims_of, fitted, slope
-from clusterjax.experiments.gaussian_closure.measure import (
+from clusterjax.experiments.figures import gaussian_closure as gaussian
+from clusterjax.experiments.figures.gaussian_closure import (
     MEAN,
     Moments,
     Parameters,
+    caption_of,
+    claims_of,
     closure,
     draw_cloud,
+    fitted,
     matrices_of,
     moments_of,
     run_clouds,
+    slope,
     starts_of,
 )
 

@@ -7,10 +7,17 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.gradient_flow import flows
-from clusterjax.experiments.gradient_flow.claims import caption_of, claims_of
-from clusterjax.experiments.gradient_flow.measure import METRICS, Flow, Parameters, Results, quantiles
-from clusterjax.experiments.gradient_flow.panels import draw
+from clusterjax.experiments.figures import gradient_flow as flows
+from clusterjax.experiments.figures.gradient_flow import (
+    METRICS,
+    Flow,
+    Parameters,
+    Results,
+    caption_of,
+    claims_of,
+    draw,
+    quantiles,
+)
 
 
 BETA, N = 2.5, 7

@@ -8,16 +8,14 @@ import pytest
 from clusterjax import probe
 from clusterjax._cli import main
 from clusterjax.experiments import Settings, reproduce
-from clusterjax.experiments.albert_spectra.claims import caption_of, claims_of
-from clusterjax.experiments.albert_spectra.measure import Parameters, spectra_of
-from clusterjax.experiments.figure1.experiment import _with_depth
-from clusterjax.experiments.figure8.claims import _repelling
+from clusterjax.experiments.figures.albert_spectra import Parameters, caption_of, claims_of, spectra_of
+from clusterjax.experiments.figures.figure1 import _with_depth
+from clusterjax.experiments.figures.figure8 import _repelling
 from clusterjax.experiments.framework.networks import further, network_of
 from clusterjax.experiments.framework.trained_values import check_head, leading_block, trained_values
-
-from ..helpers import as_a_user
-from ..network_cases import CONFIG, checkpoint
-from ..probe_cases import T5
+from tests.helpers import as_a_user
+from tests.network_cases import CONFIG, checkpoint
+from tests.probe_cases import T5
 
 
 @pytest.fixture(scope="module")

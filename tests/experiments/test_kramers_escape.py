@@ -10,9 +10,8 @@ from scipy.integrate import quad
 from scipy.linalg import solve_banded
 
 import clusterjax as cjx
-from clusterjax.experiments.kramers_escape import particles, theory
-from clusterjax.experiments.kramers_escape.claims import caption_of, claims_of
-from clusterjax.experiments.kramers_escape.measure import (
+from clusterjax.experiments.figures import kramers_escape as particles, kramers_escape as theory
+from clusterjax.experiments.figures.kramers_escape import (
     BETAS,
     CLOUD_BETA,
     CLOUD_TEMPERATURES,
@@ -23,10 +22,12 @@ from clusterjax.experiments.kramers_escape.measure import (
     Parameters,
     Results,
     Times,
+    caption_of,
+    claims_of,
+    draw,
     expected_passages,
     times_of,
 )
-from clusterjax.experiments.kramers_escape.panels import draw
 
 
 def loop(theta, angles, beta):

@@ -7,8 +7,7 @@ from clusterjax.experiments import EXPERIMENTS, Cost
 from clusterjax.experiments.framework import declared
 from clusterjax.experiments.framework.listing import WIDE, _time, listed, row_of, table
 from clusterjax.experiments.framework.parameters import parameters_of
-
-from .own import experiment
+from tests.experiments.own import experiment
 
 
 def test_every_experiment_is_there_with_what_it_takes():

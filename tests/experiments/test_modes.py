@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from clusterjax.experiments.staircase.modes import POWERS, counts_of_normal, laws_of, modes_of, slopes_of
+from clusterjax.experiments.figures.staircase import POWERS, counts_of_normal, laws_of, modes_of, slopes_of
 
 
 def density(places, x, beta):

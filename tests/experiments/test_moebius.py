@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import Settings
-from clusterjax.experiments.moebius import measure as moebius
-from clusterjax.experiments.moebius.claims import caption_of, claims_of
-from clusterjax.experiments.moebius.measure import EVEN, R0, TS, at_one_point, drift_of, moved_evenly
+from clusterjax.experiments.figures import moebius as moebius
+from clusterjax.experiments.figures.moebius import (
+    EVEN,
+    R0,
+    TS,
+    at_one_point,
+    caption_of,
+    claims_of,
+    drift_of,
+    moved_evenly,
+)
 
 
 def test_cross_ratios_are_those_of_the_definition():

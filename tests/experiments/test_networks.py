@@ -7,20 +7,24 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments.albert_bridge import ALBERT_BRIDGE
-from clusterjax.experiments.albert_bridge.measure import effort, parts_of
-from clusterjax.experiments.albert_spectra import ALBERT_SPECTRA
-from clusterjax.experiments.figure2 import FIGURE2
-from clusterjax.experiments.figure2.claims import caption_of, claims_of
-from clusterjax.experiments.figure2.measure import groups_of, largest_of, measure, targets_of
-from clusterjax.experiments.figure2.panels import panels_of
+from clusterjax.experiments.figures.albert_bridge import ALBERT_BRIDGE, effort, parts_of
+from clusterjax.experiments.figures.albert_spectra import ALBERT_SPECTRA
+from clusterjax.experiments.figures.figure2 import (
+    FIGURE2,
+    caption_of,
+    claims_of,
+    groups_of,
+    largest_of,
+    measure,
+    panels_of,
+    targets_of,
+)
 from clusterjax.experiments.framework.layout import drawable
 from clusterjax.experiments.framework.networks import network_of
-from clusterjax.probe.measures.tally import average_of
-
-from ..helpers import as_a_user
-from ..network_cases import CONFIG, by_name, checkpoint, texts_of
-from ..reference import probes as reference
+from clusterjax.probe.measures.survey import average_of
+from tests.helpers import as_a_user
+from tests.network_cases import CONFIG, by_name, checkpoint, texts_of
+from tests.reference import probes as reference
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +56,7 @@ def run(settings):
     kept = []
     keep = lambda *given: kept.append(measure(*given)) or kept[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterjax.experiments.figure2.experiment.measure", keep)
+        patch.setattr("clusterjax.experiments.figures.figure2.measure", keep)
         outcomes = Outcomes(settings)
         assert outcomes["figure2"].claims
     return outcomes, kept[0]

@@ -8,35 +8,41 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
+from clusterjax.experiments.figures.neural_collapse import (
+    Clustering,
+    Measures,
+    OfReviews,
+    OfTexts,
+    Parameters,
+    Results,
+    Training,
+    balanced,
+    beginnings,
+    caption_of,
+    claims_of,
+    clustering_of,
+    clusters_of,
+    correlation,
+    draw,
+    frequent,
+    mean_of,
+    measure_texts,
+    measures_of,
+    places_of,
+    redrawn,
+    review_rows_of as rows_of,
+    run,
+    shuffled,
+    stream_of,
+    text_rows_of as head_rows,
+    train_models,
+)
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.framework.small_models import MADE_UP_TEXTS, Corpus, Labelled
 from clusterjax.experiments.framework.sources import particles
-from clusterjax.experiments.neural_collapse.claims import caption_of, claims_of, correlation
-from clusterjax.experiments.neural_collapse.levels import (
-    Clustering,
-    Measures,
-    balanced,
-    clusters_of,
-    frequent,
-    mean_of,
-    measures_of,
-    shuffled,
-)
-from clusterjax.experiments.neural_collapse.measure import Parameters, Results, Training, beginnings, train_models
-from clusterjax.experiments.neural_collapse.panels import draw
-from clusterjax.experiments.neural_collapse.reviews import OfReviews, redrawn, rows_of, run
-from clusterjax.experiments.neural_collapse.texts import (
-    OfTexts,
-    clustering_of,
-    measure_texts,
-    places_of,
-    rows_of as head_rows,
-    stream_of,
-)
 from clusterjax.sentiment import Encoded, HardmaxClassifier
-
-from ..network_cases import texts_of as words_of
-from ..reference import observables as reference
+from tests.network_cases import texts_of as words_of
+from tests.reference import observables as reference
 
 
 RNG = lambda seed=0: np.random.default_rng(seed)

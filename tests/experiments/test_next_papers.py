@@ -5,18 +5,29 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments.interacting_heads.claims import correlation, exponent, jackknife
-from clusterjax.experiments.interacting_heads.measure import (
+from clusterjax.experiments.figures.interacting_heads import (
     Parameters,
     Results,
     _agreement,
     _axis,
     _forces,
     _heads_field,
+    correlation,
     draw_heads,
+    exponent,
+    jackknife,
 )
-from clusterjax.experiments.perceptron_delay.albert import TS, Flows, _at_length, _scrambled, perceptron_of
-from clusterjax.experiments.perceptron_delay.trained import GROUPS, Gradient, N, Trained
+from clusterjax.experiments.figures.perceptron_delay import (
+    GROUPS,
+    TS_OF_GROUPS as TS,
+    Flows,
+    Gradient,
+    N,
+    Trained,
+    _at_length,
+    _scrambled,
+    perceptron_of,
+)
 
 
 @pytest.fixture(scope="module")

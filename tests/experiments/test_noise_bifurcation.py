@@ -9,21 +9,27 @@ import numpy as np
 import pytest
 
 from clusterjax import AbstractLayer, AbstractSpace, Sphere, UnnormalisedAttention, phase
-from clusterjax.experiments.noise_bifurcation import measure as noise, particles
-from clusterjax.experiments.noise_bifurcation.claims import caption_of, claims_of
-from clusterjax.experiments.noise_bifurcation.measure import Bracket, Loop, Parameters, Results
-from clusterjax.experiments.noise_bifurcation.particles import (
+from clusterjax.experiments.figures import noise_bifurcation as noise, noise_bifurcation as particles
+from clusterjax.experiments.figures.noise_bifurcation import (
     SAVES,
+    Bracket,
     Found,
+    Loop,
     Midpoint,
+    Parameters,
+    Results,
     _run,
+    caption_of,
+    claims_of,
+    critical_temperature,
+    expected_length,
     field_of,
     gathered,
     resisting,
     run,
     spread,
+    tricritical_beta,
 )
-from clusterjax.experiments.noise_bifurcation.theory import critical_temperature, expected_length, tricritical_beta
 
 
 def test_theory_is_that_of_the_oracles():

@@ -4,12 +4,21 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from clusterjax.experiments.long_context import claims as long_context
-from clusterjax.experiments.long_context.measure import clouds, equiangular, power, threshold
-from clusterjax.experiments.norm_schemes.claims import _late, _middle, _order, _slopes
-from clusterjax.experiments.norm_schemes.measure import NAMES, POST, TS, Runs, first_speeds, reduced
-from clusterjax.experiments.rank_collapse import claims as rank_collapse
-from clusterjax.experiments.rank_collapse.measure import PARTS, layers_until_gone, recursion
+from clusterjax.experiments.figures import long_context as long_context, rank_collapse as rank_collapse
+from clusterjax.experiments.figures.long_context import clouds, equiangular, power, threshold
+from clusterjax.experiments.figures.norm_schemes import (
+    NAMES,
+    POST,
+    TS,
+    Runs,
+    _late,
+    _middle,
+    _order,
+    _slopes,
+    first_speeds,
+    reduced,
+)
+from clusterjax.experiments.figures.rank_collapse import PARTS, layers_until_gone, recursion
 
 
 def test_recursion_is_that_of_the_oracle():

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import Claim, Experiment, Film, Measured, Outcome, Source, Subject
-
-from ..helpers import as_a_user
-from .own import NONE, PAPER, run
+from tests.experiments.own import NONE, PAPER, run
+from tests.helpers import as_a_user
 
 
 TS, XS = np.arange(4.0), np.zeros((4, 5, 3))

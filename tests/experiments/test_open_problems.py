@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.hardmax_open_problems import claims
-from clusterjax.experiments.hardmax_open_problems.learnt import (
-    FORMS,
-    Learnt,
-    examine,
-    least_of,
-    soft_logits,
-    train,
-)
-from clusterjax.experiments.sentiment.model import measured
+from clusterjax.experiments.figures import hardmax_open_problems as claims
+from clusterjax.experiments.figures.hardmax_open_problems import FORMS, Learnt, examine, least_of, soft_logits, train
+from clusterjax.experiments.figures.sentiment import measured
 from clusterjax.sentiment import Encoded, HardmaxClassifier, Recipe, predict_logits
-
-from .test_sentiment import SETTINGS
+from tests.experiments.test_sentiment import SETTINGS
 
 
 FORM = np.array([[1.0, 0.4], [-0.2, 0.7]])

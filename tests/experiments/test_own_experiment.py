@@ -12,9 +12,8 @@ import pytest
 from clusterjax.experiments import EXPERIMENTS, Experiment, Files, Settings, find_experiments, reproduce
 from clusterjax.experiments.framework.identity import identity_of
 from clusterjax.experiments.framework.record import read_record
-
-from ..helpers import as_a_user
-from .own import COINS, Parameters, experiment, run
+from tests.experiments.own import COINS, Parameters, experiment, run
+from tests.helpers import as_a_user
 
 
 QUICKLY = Files(("png",), film=False)
@@ -43,8 +42,7 @@ def test_it_is_drawn_recorded_and_in_the_gallery(tmp_path):
 
 def test_a_gallery_of_the_package_alone_does_not_speak_of_others(tmp_path):
     from clusterjax.experiments.framework.gallery import write_gallery
-
-    from .test_gallery import RECORD, written
+    from tests.experiments.test_gallery import RECORD, written
 
     written(tmp_path, RECORD)
     assert "Not of this library" not in write_gallery(tmp_path).read_text("utf-8")

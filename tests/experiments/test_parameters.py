@@ -7,12 +7,11 @@ from dataclasses import dataclass, fields
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Cost, Experiment, Files, Settings, parameter, reproduce
-from clusterjax.experiments.figure4.measure import Parameters as OfFigure4
+from clusterjax.experiments.figures.figure4 import Parameters as OfFigure4
 from clusterjax.experiments.framework.experiment import with_changed
 from clusterjax.experiments.framework.parameters import changed_parameters, changed_words, parameters_of
-
-from ..helpers import as_a_user
-from .own import experiment, run
+from tests.experiments.own import experiment, run
+from tests.helpers import as_a_user
 
 
 KNOWN = {one.name: one for one in EXPERIMENTS}

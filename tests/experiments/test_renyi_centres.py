@@ -6,22 +6,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.renyi_centres import measure as renyi
-from clusterjax.experiments.renyi_centres.claims import caption_of, claims_of
-from clusterjax.experiments.renyi_centres.measure import Followed, Parameters, follow, holding, slope_of
-from clusterjax.experiments.renyi_centres.panels import draw
-from clusterjax.experiments.renyi_centres.theory import (
+from clusterjax.experiments.figures import renyi_centres as renyi
+from clusterjax.experiments.figures.renyi_centres import (
     PARKING,
+    Followed,
+    Parameters,
+    caption_of,
+    claims_of,
+    draw,
+    follow,
+    holding,
     mean_parked,
     mean_strong,
     printed_on_the_sphere,
     pull,
+    slope_of,
     windows,
 )
-
-from .. import oracles
-from ..reference.observables import renyi_centres as by_loop
+from clusterjax.experiments.framework.experiment import Settings
+from tests import oracles
+from tests.reference.observables import renyi_centres as by_loop
 
 
 @pytest.mark.parametrize("beta", (1.0, 9.0, 64.0, 81.0))
@@ -129,8 +133,8 @@ def test_clusters_that_hold_a_centre_are_counted():
 
 def test_claims_fail_on_what_they_exclude(found):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterjax.experiments.renyi_centres.claims.DIMENSIONS", (2,))
-        patch.setattr("clusterjax.experiments.renyi_centres.claims.COUNTED", (2, 3))
+        patch.setattr("clusterjax.experiments.figures.renyi_centres.DIMENSIONS", (2,))
+        patch.setattr("clusterjax.experiments.figures.renyi_centres.COUNTED", (2, 3))
         right = claims_of(found)
         assert right[6].holds and right[6].kind == "identity"
         assert not right[1].holds and right[2].holds
@@ -155,5 +159,5 @@ def test_slopes_are_those_of_a_power():
 
 def test_the_picture_is_drawn(found):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterjax.experiments.renyi_centres.panels.DIMENSIONS", (2, 2))
+        patch.setattr("clusterjax.experiments.figures.renyi_centres.DIMENSIONS", (2, 2))
         assert len(draw(found).axes) == 5

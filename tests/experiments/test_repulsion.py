@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from clusterjax import AttentionField, SoftmaxAttention
-from clusterjax.experiments.framework.ensemble import draw_starts
-from clusterjax.experiments.framework.exact import pair_time
-from clusterjax.experiments.repulsion.claims import caption_of, claims_of
-from clusterjax.experiments.repulsion.measure import (
+from clusterjax.experiments.figures.repulsion import (
     BETAS,
     FEW,
     LARGE,
@@ -20,12 +17,16 @@ from clusterjax.experiments.repulsion.measure import (
     Parameters,
     Results,
     approach,
+    caption_of,
+    claims_of,
     exact_rate,
     gap_error,
     repel,
     simplex_error,
     slowest_rate,
 )
+from clusterjax.experiments.framework.ensemble import draw_starts
+from clusterjax.experiments.framework.exact import pair_time
 
 
 def on_circle(degrees):
@@ -120,6 +121,6 @@ def test_claims_hold_of_what_they_say_and_of_nothing_else():
 
 
 def test_the_picture_is_drawn():
-    from clusterjax.experiments.repulsion.panels import draw
+    from clusterjax.experiments.figures.repulsion import draw
 
     assert len(draw(made(1e-5, 20.0, 1e-6, 1e-4, 2.0)).axes) == 8

@@ -8,28 +8,37 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Files, Settings
-from clusterjax.experiments.framework.reproduce import fingerprint
-from clusterjax.experiments.sentiment.measure import further_moves, leaders_of, sample
-from clusterjax.experiments.sentiment.model import Source, recipe, reviews, trained
-from clusterjax.experiments.sentiment.own_reviews import OWN_REVIEWS
-from clusterjax.experiments.sentiment.shipped import frequent_leaders, trained_shipped
-from clusterjax.experiments.sentiment_leaders.claims import caption_of as leader_caption, claims_of as leader_claims
-from clusterjax.experiments.sentiment_leaders.measure import (
+from clusterjax.experiments.figures.sentiment import (
+    OWN_REVIEWS,
+    Source,
+    frequent_leaders,
+    further_moves,
+    leaders_of,
+    recipe,
+    reviews,
+    sample,
+    trained,
+    trained_shipped,
+)
+from clusterjax.experiments.figures.sentiment_leaders import (
     Counted,
     Parameters as OfLeaders,
+    caption_of as leader_caption,
+    claims_of as leader_claims,
     count,
     measure as measure_leaders,
 )
-from clusterjax.experiments.sentiment_training.claims import claims_of as training_claims
-from clusterjax.experiments.sentiment_training.measure import Curves
-from clusterjax.experiments.sentiment_words.claims import caption_of as words_caption, claims_of as words_claims
-from clusterjax.experiments.sentiment_words.measure import (
+from clusterjax.experiments.figures.sentiment_training import Curves, claims_of as training_claims
+from clusterjax.experiments.figures.sentiment_words import (
     Parameters as OfWords,
+    caption_of as words_caption,
     choose,
+    claims_of as words_claims,
     measure as measure_words,
 )
+from clusterjax.experiments.framework.reproduce import fingerprint
 from clusterjax.sentiment import Encoded, HardmaxClassifier
-from clusterjax.sentiment._imdb import digest
+from clusterjax.sentiment._reviews import digest
 
 
 SETTINGS = Settings(starts=16, quick=True)

@@ -5,31 +5,32 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clusterjax.experiments.framework.causal import NAME
-from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.small_models import MADE_UP_TEXTS, Corpus, Labelled
-from clusterjax.experiments.framework.units import Unit
-from clusterjax.experiments.framework.verdict import Subject
-from clusterjax.experiments.sentiment_neuron import measure as measuring
-from clusterjax.experiments.sentiment_neuron.claims import caption_of, claims_of, place_of
-from clusterjax.experiments.sentiment_neuron.measure import (
+from clusterjax.experiments.figures import sentiment_neuron as measuring
+from clusterjax.experiments.figures.sentiment_neuron import (
     LENGTH,
     STRENGTHS,
     Parameters,
     Results,
     Told,
     areas,
+    caption_of,
+    claims_of,
     difference_of_means,
     discriminants,
+    draw,
     encoded,
     every_other,
+    place_of,
     told_by,
 )
-from clusterjax.experiments.sentiment_neuron.panels import draw
-from clusterjax.probe.measures.unit_means import UnitMeans
-
-from ..causal_cases import causal_model
-from ..network_cases import texts_of
+from clusterjax.experiments.framework.causal import NAME
+from clusterjax.experiments.framework.experiment import Settings
+from clusterjax.experiments.framework.small_models import MADE_UP_TEXTS, Corpus, Labelled
+from clusterjax.experiments.framework.units import Unit
+from clusterjax.experiments.framework.verdict import Subject
+from clusterjax.probe.measures.neurons import UnitMeans
+from tests.causal_cases import causal_model
+from tests.network_cases import texts_of
 
 
 def planted(rng, labels, sure):

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
-from clusterjax._corpus import set_aside
+from clusterjax._training.corpus import set_aside
+from clusterjax.experiments.figures import (
+    lstm as lstm,
+    lstm as of_lstm,
+    sink_training as of_sinks,
+    sink_training as sinks,
+)
 from clusterjax.experiments.framework import small_models as small, units
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.framework.few import Few
-from clusterjax.experiments.lstm import claims as of_lstm, measure as lstm
-from clusterjax.experiments.sink_training import claims as of_sinks, measure as sinks
 
 
 def recipe(**options):

@@ -5,20 +5,21 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.framework.ensemble import line_of
-from clusterjax.experiments.staircase.claims import claims_of
-from clusterjax.experiments.staircase.measure import (
+from clusterjax.experiments.figures.staircase import (
     Parameters,
     Results,
     Stairs,
+    claims_of,
     climb,
     draw_arc,
     energy_of,
+    laws_of,
     log_law,
+    modes_of,
     rest_of,
     waits_of,
 )
-from clusterjax.experiments.staircase.modes import laws_of, modes_of
+from clusterjax.experiments.framework.ensemble import line_of
 
 
 def test_energy_is_the_mean_over_pairs():

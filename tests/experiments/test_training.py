@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from clusterjax import transformer
-from clusterjax.experiments.albert_training.claims import _verdict, _way, claims_of
-from clusterjax.experiments.albert_training.measure import Results
+from clusterjax.experiments.figures import language_training as language, language_training as of_language
+from clusterjax.experiments.figures.albert_training import Results, _verdict, _way, claims_of
 from clusterjax.experiments.framework.starts import STARTS, keys_of, seed_of, starts_of
-from clusterjax.experiments.language_training import claims as language, measure as of_language
-from clusterjax.probe.measures.tally import clustered_error
+from clusterjax.probe.measures.survey import clustered_error
 
 
 STEPS = np.array([0, 100, 200, 400])

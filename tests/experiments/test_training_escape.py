@@ -8,12 +8,27 @@ import numpy as np
 import pytest
 
 from clusterjax import simulate
+from clusterjax.experiments.figures import (
+    training_escape as feedforward,
+    training_escape as measuring,
+    training_escape as shared,
+)
+from clusterjax.experiments.figures.training_escape import (
+    DEGREE,
+    FEATURES,
+    FLOWS,
+    LAYERS,
+    MOMENTS,
+    TS,
+    Parameters,
+    Results,
+    caption_of,
+    claims_of,
+    draw,
+    late_share,
+    least_inside,
+)
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.training_escape import feedforward, measure as measuring, shared
-from clusterjax.experiments.training_escape.claims import caption_of, claims_of
-from clusterjax.experiments.training_escape.feedforward import DEGREE, FEATURES, LAYERS, MOMENTS, TS
-from clusterjax.experiments.training_escape.measure import FLOWS, Parameters, Results, late_share, least_inside
-from clusterjax.experiments.training_escape.panels import draw
 
 
 QUIET = lambda line: None

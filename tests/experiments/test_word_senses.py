@@ -8,19 +8,20 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
-from clusterjax.experiments.word_senses.claims import caption_of, claims_of, level_of
-from clusterjax.experiments.word_senses.measure import (
+from clusterjax.experiments.figures.word_senses import (
     Cosines,
     Parameters,
     Results,
     _single,
+    caption_of,
+    claims_of,
+    draw,
+    level_of,
     measure_model,
     read_senses,
     shuffled,
 )
-from clusterjax.experiments.word_senses.panels import draw
-
-from ..network_cases import texts_of as words_of
+from tests.network_cases import texts_of as words_of
 
 
 SENSES = {

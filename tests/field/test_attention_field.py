@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..attention_cases import FORM, KERNEL, KINDS, MASKS, MASSES, D, N, X, kinds
-from ..helpers import (
+from tests.attention_cases import FORM, KERNEL, KINDS, MASKS, MASSES, D, N, X, kinds
+from tests.helpers import (
     DTYPES,
     CountTraces,
     assert_close,
@@ -18,7 +17,7 @@ from ..helpers import (
     rotation,
     sphere_tokens,
 )
-from ..reference import fields as reference
+from tests.reference import fields as reference
 
 
 VALUE = normal(11, D, D)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.probe.networks.rotation import rotate
-
-from ..attention_cases import MASKS, MASSES
-from ..helpers import DTYPES, as_a_user, assert_close, assert_derivatives, name_of, normal, rotation as orthogonal
-from ..reference import fields as reference
+from clusterjax.probe.networks.block import rotate
+from tests.attention_cases import MASKS, MASSES
+from tests.helpers import DTYPES, as_a_user, assert_close, assert_derivatives, name_of, normal, rotation as orthogonal
+from tests.reference import fields as reference
 
 
 H, D, K, N = 3, 5, 4, 9

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..helpers import as_a_user, assert_close, assert_same, normal, sphere_tokens
+from tests.helpers import as_a_user, assert_close, assert_same, normal, sphere_tokens
 
 
 N, D = 7, 3

@@ -11,10 +11,9 @@ import pytest
 from scipy.special import iv
 
 import clusterjax as cjx
-
-from .. import oracles
-from ..helpers import as_a_user, sphere_tokens
-from ..reference import densities
+from tests import oracles
+from tests.helpers import as_a_user, sphere_tokens
+from tests.reference import densities
 
 
 ACCURATE: Any = dict(stepsize_controller=dfx.PIDController(rtol=1e-10, atol=1e-12))

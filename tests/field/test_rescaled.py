@@ -11,10 +11,9 @@ import pytest
 import scipy.linalg
 
 import clusterjax as cjx
-
-from ..attention_cases import BETA, FORM, KINDS, MASSES, D, N, X, kinds, outcome
-from ..helpers import DTYPES, CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal, rotation
-from ..reference import attention as attention_reference, fields as reference
+from tests.attention_cases import BETA, FORM, KINDS, MASSES, D, N, X, kinds, outcome
+from tests.helpers import DTYPES, CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal, rotation
+from tests.reference import attention as attention_reference, fields as reference
 
 
 Z = normal(31, N, D)

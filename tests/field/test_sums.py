@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..attention_cases import MASSES, D, N, X
-from ..helpers import DTYPES, CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal
-from ..reference import attention as attention_reference, fields as reference
+from tests.attention_cases import MASSES, D, N, X
+from tests.helpers import DTYPES, CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal
+from tests.reference import attention as attention_reference, fields as reference
 
 
 H, M = 3, 5

@@ -4,8 +4,8 @@ import sys
 
 import jax
 
-from .loaders import LOADERS
-from .trial import show, try_many
+from tests.fuzz.loaders import LOADERS
+from tests.fuzz.trial import show, try_many
 
 
 jax.config.update("jax_enable_x64", True)

@@ -21,16 +21,14 @@ from flax.serialization import msgpack_serialize
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from clusterjax import probe, sentiment, sweep, transformer
-from clusterjax._corpus import read_texts, train_tokenizer, write_tokenizer
-from clusterjax._training_loop import Batches, train
+from clusterjax._training.corpus import read_texts, train_tokenizer, write_tokenizer
+from clusterjax._training.loop import Batches, train
 from clusterjax.experiments.framework.networks import _phonemes, _symbols
-from clusterjax.phase._starts import read_starts
-from clusterjax.probe.networks.masked_modelling import Held
-from clusterjax.probe.networks.train import AlbertRecipe, _network, _write
+from clusterjax.phase._diagram import read_starts
+from clusterjax.probe.networks.train import AlbertRecipe, Held, _network, _write
 from clusterjax.sentiment import load_imdb, load_released
-
-from .. import network_cases, probe_cases, sweep_cases
-from ..sentiment.test_store import fitted_of
+from tests import network_cases, probe_cases, sweep_cases
+from tests.sentiment.test_store import fitted_of
 
 
 class Loader(NamedTuple):

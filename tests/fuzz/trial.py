@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .loaders import Loader
-from .mutations import mutated
+from tests.fuzz.loaders import Loader
+from tests.fuzz.mutations import mutated
 
 
 try:
-    from clusterjax._disk import BLANK, CHECKSUMS, checksum, seal
+    from clusterjax._files.disk import BLANK, CHECKSUMS, checksum, seal
 except ImportError:  # before there were checksums
     BLANK = CHECKSUMS = checksum = seal = None
 

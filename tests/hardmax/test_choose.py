@@ -7,8 +7,7 @@ import pytest
 
 from clusterjax.hardmax import HardmaxLayer, certificate, choose_leaders, leaders
 from clusterjax.hardmax._choose import startable
-
-from ..helpers import as_a_user, normal
+from tests.helpers import as_a_user, normal
 
 
 N, D, CONDITION = 9, 2, 100.0

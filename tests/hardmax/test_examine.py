@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.hardmax_open_problems.kinds import KINDS, belongs, draw_form
-from clusterjax.experiments.hardmax_open_problems.measure import proved_leaders
-from clusterjax.experiments.hardmax_open_problems.shrink import examined, shrink
+from clusterjax.experiments.figures.hardmax_open_problems import (
+    KINDS,
+    belongs,
+    draw_form,
+    examined,
+    proved_leaders,
+    shrink,
+)
 from clusterjax.hardmax import HardmaxLayer, certificate, examine
-from clusterjax.hardmax._exact import in_cone, in_hull, inertia, is_interior, rank_of, solve
-
-from ..helpers import as_a_user
-from ..reference import hardmax as reference
+from clusterjax.hardmax._certificate import in_cone, in_hull, inertia, is_interior, rank_of, solve
+from tests.helpers import as_a_user
+from tests.reference import hardmax as reference
 
 
 LAYER, FIRST_AXIS = HardmaxLayer(1.0), HardmaxLayer(1.0, jnp.diag(jnp.array([1.0, 0.0])))

@@ -11,9 +11,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax.hardmax import HardmaxLayer, SoftmaxTwin, leaders
-
-from ..helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
-from ..reference import hardmax as reference
+from tests.helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
+from tests.reference import hardmax as reference
 
 
 DEPTH = 6

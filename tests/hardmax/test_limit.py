@@ -10,11 +10,8 @@ from scipy.spatial import ConvexHull
 import clusterjax as cjx
 from clusterjax.hardmax import HardmaxLayer, certificate, limit_set
 from clusterjax.hardmax._certificate import make_certificate
-from clusterjax.hardmax._fixed_point import run_to_fixed_point
-from clusterjax.hardmax._hull import facets, nearest_in_hull, outside
-from clusterjax.hardmax._limit import settled_tolerance
-
-from ..helpers import DTYPES, as_a_user, assert_same, name_of, normal
+from clusterjax.hardmax._limit import facets, nearest_in_hull, outside, run_to_fixed_point, settled_tolerance
+from tests.helpers import DTYPES, as_a_user, assert_same, name_of, normal
 
 
 LAYER = HardmaxLayer(1)

@@ -6,9 +6,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax.hardmax import HardmaxLayer, SoftmaxTwin, certificate, leaders, limit_set
-
-from ..helpers import assert_same, normal
-from ..reference import hardmax as reference
+from tests.helpers import assert_same, normal
+from tests.reference import hardmax as reference
 
 
 def path(z0, depth, alpha=1, form=None):

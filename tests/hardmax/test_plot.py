@@ -7,9 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Polygon
 
 from clusterjax import plot
-
-from ..helpers import as_a_user
-from ..plotting import as_set
+from tests.helpers import as_a_user
+from tests.plotting import as_set
 
 
 X = np.array([[2.0, 0.0], [-1.0, 1.5], [-1.0, -1.5], [0.25, 0.5], [0.5, -0.25]])

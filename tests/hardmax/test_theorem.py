@@ -8,8 +8,7 @@ import pytest
 
 from clusterjax.hardmax import HardmaxLayer
 from clusterjax.hardmax._certificate import make_certificate
-from clusterjax.hardmax._fixed_point import run_to_fixed_point
-from clusterjax.hardmax._limit import settled_tolerance
+from clusterjax.hardmax._limit import run_to_fixed_point, settled_tolerance
 
 
 KINDS = ("normal", "heavy tails", "beside the origin", "on a shell", "clumps", "lattice", "flat", "mirrored", "late")

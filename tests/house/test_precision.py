@@ -17,11 +17,10 @@ from jax import lax
 
 import clusterjax as cjx
 from clusterjax import experiments, sentiment
-from clusterjax.design import _hold, _least_squares
-
-from .. import transformer_cases
-from ..experiments import own
-from ..helpers import sphere_tokens
+from clusterjax.design import _hold, _recover as _least_squares
+from tests import transformer_cases
+from tests.experiments import own
+from tests.helpers import sphere_tokens
 
 
 PACKAGE = Path(cjx.__file__).parent
@@ -32,7 +31,7 @@ OF_NUMPY = {
     "design/_recover.py",
     "hardmax/_certificate.py",
     "hardmax/_choose.py",
-    "phase/_stationary.py",
+    "phase/_branch.py",
     "probe/measures/sinks.py",
     "sentiment/_explain.py",
 }
@@ -62,7 +61,7 @@ def test_every_product_of_jax_names_its_precision():
         for node in ast.walk(tree)
         if is_of_jax(node) and not any(word.arg == "precision" for word in node.keywords)  # pyright: ignore
     ]
-    assert not bare, f"take matmul, einsum or tensordot of clusterjax._misc: {bare}"
+    assert not bare, f"take matmul, einsum or tensordot of clusterjax._base.numerics: {bare}"
 
 
 def test_the_operator_is_of_numpy():

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from .test_floors import EXTRAS, IMPORTS, ROOT, SOURCES, module_name, part_of
+from tests.house.test_floors import EXTRAS, IMPORTS, ROOT, SOURCES, module_name, part_of
 
 
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import clusterjax as cjx
-
-from .test_docs import NAMES
+from tests.house.test_docs import NAMES
 
 
 HANDED_ON = "whatever the user's own function takes: it is handed on as it is"
@@ -71,7 +70,7 @@ PARAMETERS = parameters(NAMES)
 def test_public_parameters_have_types():
     assert len(PARAMETERS) > 1000
     untyped = {name for name, annotation in PARAMETERS.items() if is_anything(annotation)}
-    assert sorted(untyped - set(ANYTHING)) == [], "give these a type, such as those of clusterjax/_custom_types.py"
+    assert sorted(untyped - set(ANYTHING)) == [], "give these a type, such as those of clusterjax/_base/types.py"
     assert sorted(set(ANYTHING) & set(PARAMETERS) - untyped) == [], "these have a type by now: take them off the list"
     assert len(ANYTHING) <= 10 and all(ANYTHING.values())
 

@@ -10,7 +10,7 @@ import types
 import pytest
 import yaml
 
-from .test_requirements import PROJECT, ROOT
+from tests.house.test_requirements import PROJECT, ROOT
 
 
 WORKFLOWS = {file.stem: yaml.safe_load(file.read_text("utf-8")) for file in (ROOT / ".github/workflows").glob("*.yml")}

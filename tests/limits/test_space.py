@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .. import clouds
-from ..helpers import normal, rotation
-from ..reference import fields as fields_reference, limits as reference
+from tests import clouds
+from tests.helpers import normal, rotation
+from tests.reference import fields as fields_reference, limits as reference
 
 
 TOLERANCE = 1e-3

@@ -10,11 +10,10 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._limits.sphere import components, fit
-
-from .. import clouds
-from ..coarsen_cases import on_the_circle
-from ..helpers import as_a_user, normal, sphere_tokens
-from ..reference import limits as reference
+from tests import clouds
+from tests.coarsen_cases import on_the_circle
+from tests.helpers import as_a_user, normal, sphere_tokens
+from tests.reference import limits as reference
 
 
 TOLERANCE = 1e-3

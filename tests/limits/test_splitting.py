@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from clusterjax._limits.splitting import split
+from clusterjax._limits.hypotheses import split
 
 
 def similar(rng, blocks, condition=10.0):

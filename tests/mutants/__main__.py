@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from .catalogue import MUTANTS
-from .mutant import ROOT, Mutant, planted
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import ROOT, Mutant, planted
 
 
 # A fault may make a loop endless.

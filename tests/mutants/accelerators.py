@@ -1,9 +1,9 @@
 """Faults of what is done on accelerators alone, of changes against collapse, and of clusters that are dealt."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
-_ROWS = "clusterjax/_summation/rows.py"
+_ROWS = "clusterjax/_summation/blocked.py"
 _DELAY = "clusterjax/design/_delay.py"
 _HOLD = "clusterjax/design/_hold.py"
 _ELSEWHERE = ("tests/summation/test_accelerator.py",)
@@ -47,14 +47,14 @@ ACCELERATORS = (
     ),
     Mutant(
         "a-product-in-less-precision",
-        "clusterjax/_solver/rodas5p.py",
+        "clusterjax/_dynamics/rodas5p.py",
         "rate = sign * matmul(u, matmul(lax.stop_gradient(linear.jacobian), u))",
         "rate = sign * matmul(u, lax.stop_gradient(linear.jacobian) @ u)",
         ("tests/house/test_precision.py",),
     ),
     Mutant(
         "a-neighbour-below-the-normal-numbers",
-        "clusterjax/_solver/jumps.py",
+        "clusterjax/_dynamics/retract.py",
         "jnp.where(jnp.abs(near) < tiny, 0, near)",
         "near - 0 * tiny + side * tiny * (jnp.abs(near) < tiny)",
         ("tests/test_constant_steps.py",),

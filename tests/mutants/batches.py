@@ -1,6 +1,6 @@
 """Faults of what many small systems are summed by, of phase diagrams, and of what is refused at the door."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
 _DENSE = "clusterjax/_summation/dense.py"
@@ -47,7 +47,7 @@ BATCHES = (
     ),
     Mutant(
         "a-rule-is-differentiated",
-        "clusterjax/_batching.py",
+        "clusterjax/_base/batching.py",
         "ad.primitive_jvps[_call] = _derivative",
         "ad.primitive_jvps[_call] = lambda p, t, plain, **_: (plain(*p), list(map(jnp.zeros_like, plain(*p))))",
         _BATCHES,
@@ -61,21 +61,21 @@ BATCHES = (
     ),
     Mutant(
         "blocks-are-joined-with-their-filling",
-        "clusterjax/_blocks.py",
+        "clusterjax/_base/batching.py",
         "    return a.reshape(-1, *a.shape[2:])[:n]",
         "    return a.reshape(-1, *a.shape[2:])[-n:]",
         _BATCHES,
     ),
     Mutant(
         "a-diagram-saves-a-step-early",
-        "clusterjax/phase/_integrators.py",
+        "clusterjax/phase/_diagram.py",
         "        counts = jnp.ceil(ts * jnp.exp(-log_step) - 1e-3)",
         "        counts = jnp.floor(ts * jnp.exp(-log_step))",
         _PHASE,
     ),
     Mutant(
         "unnormalised-steps-are-not-slowed",
-        "clusterjax/phase/_integrators.py",
+        "clusterjax/phase/_diagram.py",
         "at_time(attention.offset, 0.0, ts.dtype) + log_factor",
         "at_time(attention.offset, 0.0, ts.dtype)",
         _PHASE,
@@ -89,14 +89,14 @@ BATCHES = (
     ),
     Mutant(
         "a-mask-that-is-not-served-passes",
-        "clusterjax/_summation/base.py",
+        "clusterjax/_model/summation.py",
         "    if served.masks is not None and mask is not None and not isinstance(mask, served.masks):",
         "    if False and served.masks is not None:",
         ("tests/summation/test_names.py",),
     ),
     Mutant(
         "a-function-mask-may-leave-a-token-alone",
-        "clusterjax/_mask/given.py",
+        "clusterjax/_model/mask.py",
         "        return allowed | (i == j)",
         "        return allowed",
         ("tests/field/test_functions.py",),

@@ -1,16 +1,16 @@
 """The faults, by what they would break; `tests/test_mutants.py` holds that each still has its line."""
 
-from .accelerators import ACCELERATORS
-from .batches import BATCHES
-from .folders import FOLDERS
-from .gradients import GRADIENTS
-from .long_times import LONG_TIMES
-from .noise import NOISE
-from .padding import PADDING
-from .parts import PARTS
-from .steering import STEERING
-from .sums import SUMS
-from .words import WORDS
+from tests.mutants.accelerators import ACCELERATORS
+from tests.mutants.batches import BATCHES
+from tests.mutants.folders import FOLDERS
+from tests.mutants.gradients import GRADIENTS
+from tests.mutants.long_times import LONG_TIMES
+from tests.mutants.noise import NOISE
+from tests.mutants.padding import PADDING
+from tests.mutants.parts import PARTS
+from tests.mutants.steering import STEERING
+from tests.mutants.sums import SUMS
+from tests.mutants.words import WORDS
 
 
 MUTANTS = (

@@ -1,6 +1,6 @@
 """Faults of model folders, of files of others, of pre-training and of the names that are imported late."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
 _FOLDER = ("tests/test_model_folder.py",)
@@ -12,7 +12,7 @@ _ROOM = ("tests/test_room.py::test_what_does_not_fit_is_refused",)
 FOLDERS = (
     Mutant(
         "a-model-is-written-in-two-steps",
-        "clusterjax/_model_folder.py",
+        "clusterjax/_files/model_folder.py",
         "        self.add(folder, contents | (further or {}), {*gone",
         "        self.add(folder, {CONFIG: contents[CONFIG]})\n"
         "        self.add(folder, contents | (further or {}), {*gone",
@@ -20,28 +20,28 @@ FOLDERS = (
     ),
     Mutant(
         "files-of-the-former-model-stay",
-        "clusterjax/_model_folder.py",
+        "clusterjax/_files/model_folder.py",
         "{*gone, *(OF_A_MODEL & listed_files(folder))}",
         "{*gone}",
         _FOLDER,
     ),
     Mutant(
         "a-model-that-was-replaced-meanwhile-is-believed",
-        "clusterjax/_model_folder.py",
+        "clusterjax/_files/model_folder.py",
         "not before[1] and state_of(folder) == before",
         "True",
         _FOLDER,
     ),
     Mutant(
         "a-draft-of-another-transaction-is-taken",
-        "clusterjax/_disk.py",
+        "clusterjax/_files/disk.py",
         "            if _digest(draft) == digest:",
         "            if draft.is_file():",
         ("tests/test_disk.py",),
     ),
     Mutant(
         "the-model-of-another-run-is-overwritten",
-        "clusterjax/_pretraining.py",
+        "clusterjax/_training/pretraining.py",
         "        _refuse_another(folder, settings)\n",
         "",
         ("tests/probe/test_train.py",),
@@ -62,28 +62,28 @@ FOLDERS = (
     ),
     Mutant(
         "a-report-of-another-program-is-replaced",
-        "clusterjax/_model_folder.py",
+        "clusterjax/_files/model_folder.py",
         "name for name in names if name not in listed and os.path.lexists(folder / name)",
         "name for name in names if name not in listed and name == CONFIG and os.path.lexists(folder / name)",
         (f"{_OTHERS}test_files_that_training_would_replace_are_refused",),
     ),
     Mutant(
         "a-checkpoint-of-another-program-is-replaced",
-        "clusterjax/_training_loop.py",
+        "clusterjax/_training/loop.py",
         "    if os.path.lexists(checkpoint) and not _FILE.wrote(checkpoint):",
         "    if False and not _FILE.wrote(checkpoint):",
         (f"{_OTHERS}test_files_that_training_would_replace_are_refused",),
     ),
     Mutant(
         "a-device-is-replaced-by-a-file",
-        "clusterjax/_disk.py",
+        "clusterjax/_files/disk.py",
         "        refuse_irregular(os.stat(path), path)",
         "        os.stat(path)",
         (f"{_OTHERS}test_what_is_no_regular_file_is_not_replaced",),
     ),
     Mutant(
         "a-pipe-is-replaced-by-a-file-of-a-model",
-        "clusterjax/_disk.py",
+        "clusterjax/_files/disk.py",
         "            refuse_irregular(os.lstat(folder / name), folder / name)",
         "            os.lstat(folder / name)",
         (f"{_OTHERS}test_a_model_is_not_written_over_what_is_no_regular_file",),
@@ -104,35 +104,35 @@ FOLDERS = (
     ),
     Mutant(
         "a-file-is-read-whatever-its-size",
-        "clusterjax/_json.py",
+        "clusterjax/_files/json.py",
         "        if size > bound:\n",
         "        if False:\n",
         _JSON,
     ),
     Mutant(
         "what-does-not-fit-into-memory-is-read",
-        "clusterjax/_json.py",
+        "clusterjax/_files/json.py",
         "    if size <= _LITTLE:\n",
         "    if True:\n",
         _JSON,
     ),
     Mutant(
         "a-device-is-opened-before-it-is-refused",
-        "clusterjax/_json.py",
+        "clusterjax/_files/json.py",
         "    refuse_irregular(os.stat(path), path)\n",
         "    os.stat(path)\n",
         _JSON,
     ),
     Mutant(
         "a-plain-field-is-of-any-type",
-        "clusterjax/_json.py",
+        "clusterjax/_files/json.py",
         "    return None if type(value) is form else misfit(",
         "    return None if isinstance(form, type) else misfit(",
         _JSON,
     ),
     Mutant(
         "a-gzip-bomb-is-unpacked",
-        "clusterjax/_tables.py",
+        "clusterjax/_files/tables.py",
         "        if self.read_so_far > self.dense:",
         "        if False:",
         (f"{_OTHERS}test_a_gzip_bomb_is_left_after_a_few_megabytes",),
@@ -153,35 +153,35 @@ FOLDERS = (
     ),
     Mutant(
         "a-mask-of-entries-is-lost",
-        "clusterjax/_check/_arrays.py",
+        "clusterjax/_base/checks.py",
         "    check_unmasked(array, name, masked)\n",
         "",
         _CHECK,
     ),
     Mutant(
         "bytes-are-taken-in-the-order-of-the-file",
-        "clusterjax/_check/_arrays.py",
+        "clusterjax/_base/checks.py",
         "    return array if array.dtype.isnative else",
         "    return array if True else",
         _CHECK,
     ),
     Mutant(
         "what-overflows-is-infinite",
-        "clusterjax/_check/_arrays.py",
+        "clusterjax/_base/checks.py",
         "np.isfinite(held) & ~np.isfinite(rounded)",
         "np.isfinite(held) & np.isnan(rounded)",
         _CHECK,
     ),
     Mutant(
         "an-interpolation-takes-no-memory",
-        "clusterjax/_simulate.py",
+        "clusterjax/_dynamics/simulate.py",
         "(9 if solver is None else 2) if dense else 0",
         "0",
         _ROOM,
     ),
     Mutant(
         "an-interpolation-keeps-no-slopes",
-        "clusterjax/_simulate.py",
+        "clusterjax/_dynamics/simulate.py",
         "(9 if solver is None else 2) if dense else 0",
         "2 if dense else 0",
         _ROOM,

@@ -1,9 +1,9 @@
 """Faults of what is differentiated: the stages of a step, and the sums of pairs that stand for the strips."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
-_STAGES = "clusterjax/_solver/stages.py"
+_STAGES = "clusterjax/_dynamics/retract.py"
 _TESTS = "tests/test_stages.py::"
 _STEPS = (_TESTS + "test_steps_and_interpolants_are_those_of_diffrax",)
 _STANDS = (_TESTS + "test_what_it_stands_for",)
@@ -40,14 +40,14 @@ GRADIENTS = (
     Mutant("forward-mode-has-stages-too", _STAGES, "if plain and reverse and", "if plain and", _STANDS),
     Mutant(
         "the-function-itself-is-differentiated",
-        "clusterjax/_batching.py",
+        "clusterjax/_base/batching.py",
         "return differentiated(",
         "return plain(",
         ("tests/test_batching.py::test_another_function_may_be_differentiated",),
     ),
     Mutant(
         "a-batch-is-differentiated-by-its-rule",
-        "clusterjax/_batching.py",
+        "clusterjax/_base/batching.py",
         "rule=of_batches, differentiated=of_derivatives",
         "rule=of_batches, differentiated=None",
         ("tests/test_batching.py::test_another_function_may_be_differentiated",),

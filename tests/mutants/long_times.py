@@ -1,6 +1,6 @@
 """Faults of the solver for long times, of the Jacobian that it solves with, and of lifetimes."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
 _STEP = ("tests/test_rodas5p.py",)
@@ -23,19 +23,11 @@ _ENDS = (
     "tests/limits/test_space.py::test_without_its_hypotheses_a_shape_that_fits_is_not_certified",
 )
 _SHAPES, _HYPOTHESES = "clusterjax/_limits/sphere.py", "clusterjax/_limits/hypotheses.py"
-_TOUCHES, _LAW, _COARSE_STEPS, _ADJOINT, _BOUND, _COARSE_RUN = (
-    f"clusterjax/_coarsen/{name}.py" for name in ("touches", "law", "steps", "adjoint", "bound", "run")
-)
-_SOLVER, _TANGENT, _SUITS, _FIELD, _SPELLS = (
-    f"clusterjax/{name}.py"
-    for name in (
-        "_solver/rodas5p",
-        "_solver/tangent",
-        "_solver/suits",
-        "_field/jacobian",
-        "_observables/lifetimes",
-    )
-)
+_TOUCHES = _COARSE_RUN = "clusterjax/_coarsen/run.py"
+_LAW, _COARSE_STEPS = "clusterjax/_coarsen/velocity.py", "clusterjax/_coarsen/steps.py"
+_ADJOINT = _BOUND = "clusterjax/_coarsen/bound.py"
+_SOLVER = _TANGENT = _SUITS = _FIELD = "clusterjax/_dynamics/rodas5p.py"
+_SPELLS = "clusterjax/_observables/lifetimes.py"
 
 LONG_TIMES = (
     # Coefficients and the step
@@ -191,7 +183,7 @@ LONG_TIMES = (
     ),
     Mutant(
         "limits-nearly-equal-is-equal",
-        "clusterjax/_limits/splitting.py",
+        "clusterjax/_limits/hypotheses.py",
         "unknown = meets or off > EQUAL * error",
         "unknown = meets",
         _ENDS,

@@ -1,13 +1,13 @@
 """Faults of tokens under noise: theory and counts of the passages between clouds, and critical temperatures."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
-_THEORY = "clusterjax/experiments/kramers_escape/theory.py"
-_PARTICLES = "clusterjax/experiments/kramers_escape/particles.py"
-_MEASURE = "clusterjax/experiments/kramers_escape/measure.py"
+_THEORY = "clusterjax/experiments/figures/kramers_escape.py"
+_PARTICLES = "clusterjax/experiments/figures/kramers_escape.py"
+_MEASURE = "clusterjax/experiments/figures/kramers_escape.py"
 _TESTS = "tests/experiments/test_kramers_escape.py::"
-_TOKENS = "clusterjax/experiments/noise_bifurcation/particles.py"
+_TOKENS = "clusterjax/experiments/figures/noise_bifurcation.py"
 _BIFURCATION = "tests/experiments/test_noise_bifurcation.py::"
 
 NOISE = (
@@ -118,7 +118,7 @@ NOISE = (
     ),
     Mutant(
         "an-event-is-found-on-a-line-between-noisy-states",
-        "clusterjax/_simulate.py",
+        "clusterjax/_dynamics/simulate.py",
         "_any_of(event if noise is None else _at_steps(event), watch)",
         "_any_of(event, watch)",
         ("tests/test_noise.py::test_an_event_ends_a_noisy_run_with_its_step",),

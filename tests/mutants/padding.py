@@ -1,6 +1,6 @@
 """Faults of where padding stands, and of the mask that heads share."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
 _FILE = "tests/probe/test_padding.py::"
@@ -10,21 +10,21 @@ _HEADS = ("tests/probe/test_heads.py",)
 PADDING = (
     Mutant(
         "padding-is-a-place",
-        "clusterjax/_padding.py",
+        "clusterjax/_base/padding.py",
         "    if present is None:\n",
         "    if True:\n",
         _PADDING,
     ),
     Mutant(
         "traced-padding-is-a-place",
-        "clusterjax/_padding.py",
+        "clusterjax/_base/padding.py",
         "    order = jnp.argsort(~present, axis=-1, stable=True)\n",
         "    order = jnp.broadcast_to(jnp.arange(present.shape[-1]), present.shape)\n",
         (_FILE + "test_a_network_called_by_itself[bert]",),
     ),
     Mutant(
         "words-are-not-put-back",
-        "clusterjax/probe/networks/layer_scan.py",
+        "clusterjax/probe/networks/block.py",
         "        weights, kept = _arranged(weights, back, *axes),",
         "        weights, kept = _arranged(weights, order, *axes),",
         _PADDING,
@@ -38,14 +38,14 @@ PADDING = (
     ),
     Mutant(
         "heads-are-compared-with-their-mask",
-        "clusterjax/probe/measures/head_correlations.py",
+        "clusterjax/probe/measures/heads.py",
         "    return pairs / jnp.maximum(jnp.sum(pairs, axis=2, keepdims=True), 1)",
         "    return pairs / jnp.maximum(jnp.sum(pairs, axis=(1, 2), keepdims=True), 1)",
         _HEADS,
     ),
     Mutant(
         "all-layers-have-the-mask-of-none",
-        "clusterjax/probe/networks/layer_scan.py",
+        "clusterjax/probe/networks/block.py",
         "        rule = block.allowed(places, places, context)",
         "        rule = None",
         _HEADS,
@@ -59,7 +59,7 @@ PADDING = (
     ),
     Mutant(
         "a-mask-that-looks-ahead-passes",
-        "clusterjax/probe/networks/network.py",
+        "clusterjax/probe/networks/block.py",
         "np.triu(np.asarray(context.allowed), 1).any()",
         "False",
         ("tests/probe/test_continuation.py",),

@@ -1,6 +1,6 @@
 """Faults of masks, spaces, fields, hardmax, observables, seeds and stores."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
 _MASK, _SPACE = ("tests/test_mask.py",), ("tests/test_space.py",)
@@ -18,7 +18,7 @@ PARTS = (
     # Errors over independent units, and random weights as before training
     Mutant(
         "clustered-error-without-its-factor",
-        "clusterjax/probe/measures/tally.py",
+        "clusterjax/probe/measures/survey.py",
         "np.sqrt(counts / (counts - 1) * np.sum(sums**2, axis=0)) / many",
         "np.sqrt(np.sum(sums**2, axis=0)) / many",
         _CONTROLS,
@@ -40,56 +40,56 @@ PARTS = (
     # Masks
     Mutant(
         "causal-mask-leaves-itself-out",
-        "clusterjax/_mask/full_causal.py",
+        "clusterjax/_model/mask.py",
         "        return j <= i\n\n    def reaches",
         "        return j < i\n\n    def reaches",
         _MASK,
     ),
     Mutant(
         "causal-block-skipped-too-early",
-        "clusterjax/_mask/full_causal.py",
+        "clusterjax/_model/mask.py",
         "        return first_j <= last_i\n",
         "        return last_j <= last_i\n",
         _MASK,
     ),
     Mutant(
         "causal-block-covered-too-early",
-        "clusterjax/_mask/full_causal.py",
+        "clusterjax/_model/mask.py",
         "        return last_j <= first_i\n",
         "        return first_j <= first_i\n",
         _MASK,
     ),
     Mutant(
         "window-one-too-wide",
-        "clusterjax/_mask/window.py",
+        "clusterjax/_model/mask.py",
         "near = (j > i - self.width) & (j < i + self.width)",
         "near = (j >= i - self.width) & (j < i + self.width)",
         _MASK,
     ),
     Mutant(
         "window-block-skipped-too-early",
-        "clusterjax/_mask/window.py",
+        "clusterjax/_model/mask.py",
         "return (last_j > first_i - self.width) & (first_j <= last_i + ahead)",
         "return (first_j > first_i - self.width) & (first_j <= last_i + ahead)",
         _MASK,
     ),
     Mutant(
         "window-mass-of-one-side",
-        "clusterjax/_mask/window.py",
+        "clusterjax/_model/mask.py",
         "padded = jnp.pad(masses, (back, 0 if causal else back))",
         "padded = jnp.pad(masses, (back, 0))",
         _MASK,
     ),
     Mutant(
         "sink-block-skipped-though-kept",
-        "clusterjax/_mask/window.py",
+        "clusterjax/_model/mask.py",
         "return ((last_j > first_i - self.width) | (first_j < self.kept)) & (first_j <= last_i)",
         "return (last_j > first_i - self.width) & (first_j <= last_i)",
         _MASK,
     ),
     Mutant(
         "sink-mass-counts-the-kept-twice",
-        "clusterjax/_mask/window.py",
+        "clusterjax/_model/mask.py",
         "start = jnp.clip(jnp.arange(masses.shape[0]) - self.width + 1, 0, kept)",
         "start = jnp.clip(jnp.arange(masses.shape[0]) + 1, 0, kept)",
         _MASK,
@@ -97,56 +97,56 @@ PARTS = (
     # Spaces, retraction, fields
     Mutant(
         "sphere-retracts-by-the-square",
-        "clusterjax/_misc.py",
+        "clusterjax/_base/numerics.py",
         '    return y / jnp.sqrt(_over_coordinates("sum", y * y))',
         '    return y / _over_coordinates("sum", y * y)',
         _SPACE,
     ),
     Mutant(
         "projector-without-the-norm",
-        "clusterjax/_space.py",
+        "clusterjax/_model/space.py",
         "along = jnp.sum(x * v, axis=-1, keepdims=True) / jnp.sum(x * x, axis=-1, keepdims=True)",
         "along = jnp.sum(x * v, axis=-1, keepdims=True)",
         _SPACE,
     ),
     Mutant(
         "retract-keeps-the-last-evaluation",
-        "clusterjax/_solver/retract.py",
+        "clusterjax/_dynamics/retract.py",
         "terms, t0, t1, y0, args, solver_state, made_jump=True",
         "terms, t0, t1, y0, args, solver_state, made_jump",
         _RETRACT,
     ),
     Mutant(
         "retract-leaves-the-step-off-the-sphere",
-        "clusterjax/_solver/retract.py",
+        "clusterjax/_dynamics/retract.py",
         "        return _retract(self.space, y1), error, dense_info, solver_state, result",
         "        return y1, error, dense_info, solver_state, result",
         _RETRACT,
     ),
     Mutant(
         "value-transposed",
-        "clusterjax/_field/attention.py",
+        "clusterjax/_model/field.py",
         "matmul(average, value.T)",
         "matmul(average, value)",
         _FIELD,
     ),
     Mutant(
         "field-drops-the-masses",
-        "clusterjax/_field/attention.py",
+        "clusterjax/_model/field.py",
         "self.attention.average(y, None, t, at_time(self.masses, t, y.dtype))",
         "self.attention.average(y, None, t, None)",
         _FIELD,
     ),
     Mutant(
         "query-key-transposed",
-        "clusterjax/_attention/base.py",
+        "clusterjax/_model/attention.py",
         "        return x if form is None else matmul(x, form)",
         "        return x if form is None else matmul(x, form.T)",
         ("tests/attention/test_average.py",),
     ),
     Mutant(
         "saved-tokens-are-not-retracted",
-        "clusterjax/_saved.py",
+        "clusterjax/_dynamics/integrate.py",
         "WHAT, t, self.space.retract(y), args)",
         "WHAT, t, y, args)",
         _SIMULATE,
@@ -198,28 +198,28 @@ PARTS = (
     # Seeds and stores
     Mutant(
         "every-epoch-in-the-same-order",
-        "clusterjax/_training_loop.py",
+        "clusterjax/_training/loop.py",
         'batches, jr.fold_in(key, progress["epoch"])',
         "batches, jr.fold_in(key, 0)",
         _TRAIN,
     ),
     Mutant(
         "a-resumed-run-forgets-its-optimiser",
-        "clusterjax/_training_loop.py",
+        "clusterjax/_training/loop.py",
         "    return restored, progress",
         '    return _State(restored.params, state.optimiser, restored.best), header["progress"]',
         _TRAIN,
     ),
     Mutant(
         "every-point-has-the-same-key",
-        "clusterjax/sweep/_evaluate.py",
+        "clusterjax/sweep/_run.py",
         'key = {"key": jr.fold_in(root, index)} if self.takes_key else {}',
         'key = {"key": jr.fold_in(root, 0)} if self.takes_key else {}',
         _SWEEP,
     ),
     Mutant(
         "a-point-that-is-not-finite-counts-as-finished",
-        "clusterjax/sweep/_evaluate.py",
+        "clusterjax/sweep/_run.py",
         "            status[k] = NOT_FINITE",
         "            status[k] = FINISHED",
         _SWEEP,

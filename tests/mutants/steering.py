@@ -1,10 +1,10 @@
 """Faults of tokens that are led to targets, and of the experiment that measures it."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
 _STEER = "clusterjax/design/_steer.py"
-_FOLDER = "clusterjax/experiments/design_steer/"
+_FIGURE = "clusterjax/experiments/figures/design_steer.py"
 _STEERED = "tests/design/test_steer.py::"
 _MEASURED = "tests/experiments/test_design_steer.py::"
 
@@ -47,42 +47,42 @@ STEERING = (
     ),
     Mutant(
         "derivatives-are-not-counted",
-        _FOLDER + "problems.py",
+        _FIGURE,
         "return -(-runs * (1 + numbers) // pieces)",
         "return -(-runs * numbers // pieces)",
         (_MEASURED + "test_derivatives_are_counted_as_runs",),
     ),
     Mutant(
         "a-block-that-moves-tokens-by-itself",
-        _FOLDER + "problems.py",
+        _FIGURE,
         "tuple(jnp.zeros_like(leaf) for leaf in free)",
         "free",
         (_MEASURED + "test_problems_and_fields_are_as_they_say",),
     ),
     Mutant(
         "pieces-needed-from-the-most-down",
-        _FOLDER + "measure.py",
+        _FIGURE,
         "for pieces in LADDER if lead",
         "for pieces in LADDER[::-1] if lead",
         (_MEASURED + "test_the_least_pieces_are_taken",),
     ),
     Mutant(
         "medians-that-are-not-known-pass",
-        _FOLDER + "claims.py",
+        _FIGURE,
         "holds=bool(known.all()) and slope < 1,",
         "holds=slope < 1,",
         (_MEASURED + "test_each_claim_can_fail",),
     ),
     Mutant(
         "only-the-sphere-stays-in-its-space",
-        _FOLDER + "claims.py",
+        _FIGURE,
         "worst = max(float(s.off.max()) for s in m.of.values())",
         "worst = float(m.of[SPHERE.name].off.max())",
         (_MEASURED + "test_each_claim_can_fail",),
     ),
     Mutant(
         "what-no-pieces-solve-is-not-drawn",
-        _FOLDER + "panels.py",
+        _FIGURE,
         "np.sort(np.where(np.isfinite(needed), needed, top))",
         "np.sort(needed)",
         (_MEASURED + "test_the_picture_has_its_panels",),

@@ -1,6 +1,6 @@
 """Faults of tokenizers, of the seam between a text and what continues it, and of what two runs have in common."""
 
-from .mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 
 _SEAM = ("tests/probe/test_continuation.py",)
@@ -8,21 +8,21 @@ _SEAM = ("tests/probe/test_continuation.py",)
 WORDS = (
     Mutant(
         "letters-are-numbered-as-a-hash-table-has-them",
-        "clusterjax/_corpus.py",
+        "clusterjax/_training/corpus.py",
         "[*SPECIAL, *letters]",
         "SPECIAL",
         ("tests/test_corpus.py",),
     ),
     Mutant(
         "letters-stay-special-tokens",
-        "clusterjax/_corpus.py",
+        "clusterjax/_training/corpus.py",
         "    tokenizer.add_special_tokens(list(SPECIAL))\n",
         "    tokenizer.add_special_tokens([*SPECIAL, *letters])\n",
         ("tests/test_corpus.py",),
     ),
     Mutant(
         "the-history-knows-the-time",
-        "clusterjax/_training_loop.py",
+        "clusterjax/_training/loop.py",
         '        "history": [*progress["history"], numbers],',
         '        "history": [*progress["history"], numbers | {"seconds": seconds}],',
         ("tests/test_training_loop.py",),
@@ -57,14 +57,14 @@ WORDS = (
     ),
     Mutant(
         "a-fact-is-answered-by-the-token-that-begins-texts",
-        "clusterjax/experiments/facts/known.py",
+        "clusterjax/experiments/figures/facts.py",
         '        continuation_ids(model, template.format(subject), f" {answer}") for',
         '        ids_of([f" {answer}"])[0] for',
         ("tests/experiments/test_facts.py",),
     ),
     Mutant(
         "a-word-of-several-senses-is-the-token-that-ends-texts",
-        "clusterjax/experiments/word_senses/measure.py",
+        "clusterjax/experiments/figures/word_senses.py",
         'model.tokenizer(["the", f"the {word}"], add_special_tokens=False, verbose=False)',
         'model.tokenizer(["the", f"the {word}"], verbose=False)',
         ("tests/experiments/test_word_senses.py",),

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clusterjax._observables import _pairs, cluster_labels, cluster_sizes, num_clusters
-
-from ..reference import observables as reference
+from clusterjax._observables import cluster_labels, cluster_sizes, num_clusters, similarity as _pairs
+from tests.reference import observables as reference
 
 
 @pytest.mark.parametrize("radius", (0.05, 0.2, 0.35, 0.6, 5.0))

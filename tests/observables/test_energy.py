@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from clusterjax._observables import (
-    _pairs,
     energy_dissipation,
     interaction_energy,
     log_interaction_energy,
     perceptron_energy,
+    similarity as _pairs,
     uniform_energy,
 )
-
-from ..reference import observables as reference
+from tests.reference import observables as reference
 
 
 BETAS = (-1.3, 0.4, 1.0, 9.0)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from clusterjax import equiangular_beta, equiangular_time
-
-from .. import oracles
-from ..helpers import as_a_user
-from ..theory.test_equiangular import CURVE, HITTING_TIMES
+from tests import oracles
+from tests.helpers import as_a_user
+from tests.theory.test_equiangular import CURVE, HITTING_TIMES
 
 
 BETAS = np.array([0.0, 1.0, 4.0, 9.0, 30.0])

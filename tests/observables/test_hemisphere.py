@@ -7,8 +7,7 @@ import pytest
 import scipy.optimize
 
 from clusterjax._observables import hemisphere
-
-from ..reference import observables as reference
+from tests.reference import observables as reference
 
 
 @pytest.mark.parametrize("n, d, probability", ((5, 2, 0.3125), (8, 3, 0.2265625), (10, 4, 0.25390625)))

@@ -7,8 +7,7 @@ import pytest
 import scipy.stats
 
 import clusterjax as cjx
-
-from ..reference import survival as reference
+from tests.reference import survival as reference
 
 
 def series(seed, runs=7, times=12):

@@ -8,9 +8,8 @@ import pytest
 import scipy.special
 
 import clusterjax as cjx
-from clusterjax._field.mean import checks
-
-from .. import oracles
+from clusterjax._model import density as checks
+from tests import oracles
 
 
 DEGREE = 7

@@ -7,8 +7,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import hardmax, sweep
-
-from ..helpers import sphere_tokens
+from tests.helpers import sphere_tokens
 
 
 LEAST = np.iinfo(np.int64).min

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..helpers import as_a_user
-from ..reference import observables as reference
+from tests.helpers import as_a_user
+from tests.reference import observables as reference
 
 
 NAMES = (

@@ -8,9 +8,8 @@ from scipy.integrate import quad, solve_ivp
 
 import clusterjax as cjx
 from clusterjax import orthogonal_cosines, orthogonal_time
-
-from ..helpers import as_a_user
-from ..reference import observables as reference
+from tests.helpers import as_a_user
+from tests.reference import observables as reference
 
 
 MASKS = (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(2, causal=True), cjx.SinkMask(2, kept=1),

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from clusterjax._observables import effective_rank, rank
-
-from ..reference import observables as reference
+from tests.reference import observables as reference
 
 
 def of_rank(r, n=7, d=5, seed=0):

@@ -6,10 +6,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from clusterjax._observables import _pairs, expected_strong_centres, renyi_centres
-from clusterjax._space import Sphere
-
-from ..reference import observables as reference
+from clusterjax._model.space import Sphere
+from clusterjax._observables import expected_strong_centres, renyi_centres, similarity as _pairs
+from tests.reference import observables as reference
 
 
 def uniform(key, draws, n, d):

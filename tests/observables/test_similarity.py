@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 import scipy.special
 
-from clusterjax._observables import _pairs, close_pairs_fraction, cosine_histogram, pairwise_cosine, similarity
-
-from ..reference import observables as reference
+from clusterjax._observables import (
+    close_pairs_fraction,
+    cosine_histogram,
+    pairwise_cosine,
+    similarity,
+    similarity as _pairs,
+)
+from tests.reference import observables as reference
 
 
 def cloud(seed, n=7, d=3):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from clusterjax._observables import sink_mass, uniform_causal_sink
-
-from ..reference import observables as reference
+from tests.reference import observables as reference
 
 
 def attention(seed, n=7):

@@ -8,10 +8,9 @@ import pytest
 from scipy.optimize import linear_sum_assignment, linprog
 
 import clusterjax as cjx
-
-from .. import oracles
-from ..helpers import as_a_user
-from ..reference import transport as reference
+from tests import oracles
+from tests.helpers import as_a_user
+from tests.reference import transport as reference
 
 
 FLAT = cjx.Euclidean()

@@ -9,12 +9,11 @@ import pytest
 from scipy.special import eval_gegenbauer, ive
 
 import clusterjax as cjx
-from clusterjax._misc import double_precision
-from clusterjax.phase import _zonal
-from clusterjax.phase._rates import growth
-
-from ..helpers import as_a_user
-from ..reference import stationary as reference
+from clusterjax._base.numerics import double_precision
+from clusterjax.phase import _branch as _zonal
+from clusterjax.phase._branch import growth
+from tests.helpers import as_a_user
+from tests.reference import stationary as reference
 
 
 ANY: Any = cjx

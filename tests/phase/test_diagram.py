@@ -28,9 +28,8 @@ from clusterjax.phase import (
     phase_diagram,
     read_starts,
 )
-
-from ..helpers import as_a_user, assert_close, assert_same
-from ..reference import phase as reference
+from tests.helpers import as_a_user, assert_close, assert_same
+from tests.reference import phase as reference
 
 
 STATISTICS = (ClosePairs(0.9), GramRank(), ClusterRank(0.95))

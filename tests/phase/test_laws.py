@@ -6,8 +6,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax.phase import Gaussian, Once, Orthogonal, PerSystem, Spectrum, phase_diagram
-
-from ..helpers import as_a_user
+from tests.helpers import as_a_user
 
 
 COUNT = 4000

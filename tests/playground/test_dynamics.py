@@ -11,12 +11,11 @@ import pytest
 import scipy.special
 
 import clusterjax as cjx
-
-from ..browser import browser as browser
-from ..clouds import CLOUDS, cloud
-from ..plotting import unit
-from ..reference import attention as attention_reference, fields, observables
-from . import PAGE
+from tests.browser import browser as browser
+from tests.clouds import CLOUDS, cloud
+from tests.playground import PAGE
+from tests.plotting import unit
+from tests.reference import attention as attention_reference, fields, observables
 
 
 @pytest.fixture(scope="module")

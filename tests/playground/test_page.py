@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..browser import browser as browser, contrast
-from . import PAGE
+from tests.browser import browser as browser, contrast
+from tests.playground import PAGE
 
 
 ROOT = PAGE.parents[2]

@@ -6,9 +6,8 @@ import xarray as xr
 
 import clusterjax as cjx
 from clusterjax import plot
-
-from .. import oracles
-from ..helpers import as_a_user
+from tests import oracles
+from tests.helpers import as_a_user
 
 
 BETAS, TIMES = np.array([1.0, 3.0, 5.0]), np.linspace(0, 30, 7)

@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from clusterjax import plot
-
-from ..helpers import as_a_user
-from ..plotting import even_circle, run, sphere_tokens
+from tests.helpers import as_a_user
+from tests.plotting import even_circle, run, sphere_tokens
 
 
 def test_the_look_is_local():

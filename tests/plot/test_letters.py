@@ -7,11 +7,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from clusterjax import plot, probe, transformer
-from clusterjax.experiments.albert_spectra.panels import listed
+from clusterjax.experiments.figures.albert_spectra import listed
 from clusterjax.experiments.framework.layout import drawable
-from clusterjax.plot._letters import one_line
-
-from ..probe_cases import PLBERT, needs_plbert
+from clusterjax.plot._words import one_line
+from tests.probe_cases import PLBERT, needs_plbert
 
 
 LACKED = "\u6771"  # east; DejaVu Sans has no Chinese

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from clusterjax import plot
-
-from ..plotting import run
+from tests.plotting import run
 
 
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")

@@ -8,8 +8,7 @@ import pytest
 from matplotlib.collections import QuadMesh
 
 from clusterjax import plot
-
-from ..plotting import as_set, sphere_tokens, words
+from tests.plotting import as_set, sphere_tokens, words
 
 
 def test_histograms_count_each_pair_once():

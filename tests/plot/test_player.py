@@ -10,10 +10,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import plot
-from clusterjax.plot._player_data import MOST_POINTS, decoded
-
-from ..browser import browser as browser, contrast
-from ..plotting import run, unit
+from clusterjax.plot._player import MOST_POINTS, decoded
+from tests.browser import browser as browser, contrast
+from tests.plotting import run, unit
 
 
 def page_data(page):

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from clusterjax import plot
-
-from ..plotting import RED, as_set, counts, even_circle, positions, run, sphere_tokens, tokens_of, unit, words
+from tests.plotting import RED, as_set, counts, even_circle, positions, run, sphere_tokens, tokens_of, unit, words
 
 
 @pytest.mark.parametrize("dtype", (np.float32, np.float64))

@@ -8,10 +8,8 @@ from matplotlib.figure import Figure
 
 import clusterjax as cjx
 from clusterjax import plot
-from clusterjax.plot._space_views import CUBE, BoxView, box_of, clipped
-from clusterjax.plot._views import SphereView
-
-from ..helpers import as_a_user
+from clusterjax.plot._views import CUBE, BoxView, SphereView, box_of, clipped
+from tests.helpers import as_a_user
 
 
 FIELD = cjx.RescaledField(cjx.SoftmaxAttention(1.0))

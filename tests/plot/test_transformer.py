@@ -11,9 +11,8 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 
 from clusterjax import plot, transformer
 from clusterjax.plot import OKABE_ITO
-
-from ..helpers import as_a_user, assert_close
-from ..transformer_cases import FARTHEST, N, X, attention_of, block_of
+from tests.helpers import as_a_user, assert_close
+from tests.transformer_cases import FARTHEST, N, X, attention_of, block_of
 
 
 LONG = ["The", "incomprehensibilities", "of", "$5", "a$b$c", "Tower", "notwithstanding", "x\n", " ", "internationally",

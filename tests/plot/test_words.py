@@ -9,8 +9,7 @@ from PIL import Image
 
 from clusterjax import plot
 from clusterjax.plot import OKABE_ITO, WordRun
-
-from ..helpers import as_a_user
+from tests.helpers import as_a_user
 
 
 BLUE, VERMILION = to_rgba(OKABE_ITO[0]), to_rgba(OKABE_ITO[5])

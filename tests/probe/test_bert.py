@@ -11,12 +11,11 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
-from clusterjax.probe.networks.config import sizes_of
-
-from ..helpers import as_a_user
-from ..probe_cases import BERT, IDS, MASK, TYPES, tensors_of, write
-from ..probe_twins import errors, save_twin
-from ..reference import networks
+from clusterjax.probe.networks.architectures import sizes_of
+from tests.helpers import as_a_user
+from tests.probe_cases import BERT, IDS, MASK, TYPES, tensors_of, write
+from tests.probe_twins import errors, save_twin
+from tests.reference import networks
 
 
 LIVE = {

@@ -10,23 +10,11 @@ from flax import nnx
 
 import clusterjax as cjx
 from clusterjax import probe
+from clusterjax.probe.particle_bridge.bridge import Particles, fit_scales
 from clusterjax.probe.particle_bridge.field import mean_cosine
-from clusterjax.probe.particle_bridge.fit import fit_scales
-from clusterjax.probe.particle_bridge.particles import Particles
-
-from ..helpers import as_a_user, sphere_tokens
-from ..probe_cases import (
-    ALBERT,
-    PLBERT,
-    SHARED,
-    T5,
-    many_texts,
-    needs_plbert,
-    plbert_texts,
-    tensors_of,
-    write,
-)
-from ..reference import networks, probes as reference
+from tests.helpers import as_a_user, sphere_tokens
+from tests.probe_cases import ALBERT, PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from tests.reference import networks, probes as reference
 
 
 TEXTS = many_texts(3, 8)

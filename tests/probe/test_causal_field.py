@@ -15,15 +15,11 @@ from safetensors import safe_open
 
 import clusterjax as cjx
 from clusterjax import probe, transformer
-from clusterjax.probe.measures.survey import _sizes_said, fingerprint
-from clusterjax.probe.measures.tally import _FILE
-from clusterjax.probe.particle_bridge.bridge import _marks
-from clusterjax.probe.particle_bridge.fit import UNIFORM, fit_scales
-from clusterjax.probe.particle_bridge.particles import Particles
-
-from ..helpers import as_a_user, sphere_tokens
-from ..probe_cases import GPT2, LLAMA, SHARED, many_texts, tensors_of, write
-from ..reference import fields as reference, networks, probes
+from clusterjax.probe.measures.survey import _FILE, _sizes_said, fingerprint
+from clusterjax.probe.particle_bridge.bridge import UNIFORM, Particles, _marks, fit_scales
+from tests.helpers import as_a_user, sphere_tokens
+from tests.probe_cases import GPT2, LLAMA, SHARED, many_texts, tensors_of, write
+from tests.reference import fields as reference, networks, probes
 
 
 N, D = 6, 12

@@ -9,12 +9,11 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import probe
-from clusterjax.probe.measures.first_token import OF_FIRST
 from clusterjax.probe.measures.position_heads import of_layer
-
-from ..helpers import as_a_user
-from ..probe_cases import BERT, GPT2, LLAMA, SHARED, tensors_of, write
-from ..reference import probes as reference
+from clusterjax.probe.measures.sinks import OF_FIRST
+from tests.helpers import as_a_user
+from tests.probe_cases import BERT, GPT2, LLAMA, SHARED, tensors_of, write
+from tests.reference import probes as reference
 
 
 # Five tokens at least, so that some are left when others are not counted.

@@ -11,10 +11,9 @@ import clusterjax as cjx
 from clusterjax import probe
 from clusterjax._cli import main
 from clusterjax.probe.networks.batch import continuation_ids, prompt_ids
-
-from ..causal_cases import WORDS, Letters, causal_model
-from ..helpers import as_a_user
-from ..probe_twins import save_twin
+from tests.causal_cases import WORDS, Letters, causal_model
+from tests.helpers import as_a_user
+from tests.probe_twins import save_twin
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from flax import nnx
 from scipy import stats
 
 from clusterjax import probe
-from clusterjax.probe.measures.tally import average_of, clustered_error
+from clusterjax.probe.measures.survey import average_of, clustered_error
 from clusterjax.probe.networks.train import _network
-
-from ..helpers import as_a_user
-from ..probe_cases import (
+from tests.helpers import as_a_user
+from tests.probe.test_encode import add_tokenizer
+from tests.probe_cases import (
     BERT,
     GPT2,
     LLAMA,
@@ -27,7 +27,6 @@ from ..probe_cases import (
     tensors_of,
     write,
 )
-from .test_encode import add_tokenizer
 
 
 TEXTS = many_texts(6, 12)
@@ -236,9 +235,8 @@ def test_the_spread_of_random_weights_is_named_and_can_be_given(model):
 def test_a_spread_that_no_file_says_is_asked_for(tmp_path):
     """A GGUF file holds none, and a T5 has one for each matrix: neither falls back to the default of transformers."""
     pytest.importorskip("gguf", reason="needs gguf: pip install 'clusterjax[smollm2]'")
-    from clusterjax.probe.networks.gguf_file import SMOLLM2
-
-    from ..gguf_cases import tiny_gguf
+    from clusterjax.probe.networks.gguf import SMOLLM2
+    from tests.gguf_cases import tiny_gguf
 
     # The published configuration of SmolLM2 says 576^(-1/2).
     assert probe.load(tiny_gguf(tmp_path / SMOLLM2)).network.sizes.spread == pytest.approx(576**-0.5, rel=1e-15)

@@ -8,9 +8,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from clusterjax import probe
-
-from ..helpers import as_a_user
-from ..probe_cases import SHARED, T5, tensors_of, write
+from tests.helpers import as_a_user
+from tests.probe_cases import SHARED, T5, tensors_of, write
 
 
 WORDS = ["<pad>", "[CLS]", "[SEP]", "<unk>", *"abcdefghij"]

@@ -8,8 +8,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import probe
-
-from ..helpers import as_a_user, sphere_tokens
+from tests.helpers import as_a_user, sphere_tokens
 
 
 def test_masks_summations_and_the_bias_of_the_factored_field():

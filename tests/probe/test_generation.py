@@ -9,11 +9,10 @@ import pytest
 from flax import nnx
 
 from clusterjax import CausalMask, FullMask, SinkMask, probe, transformer
-from clusterjax.probe.networks.cache import _layer
-
-from ..causal_cases import WORDS, Letters, causal_model
-from ..helpers import as_a_user
-from ..probe_twins import save_twin
+from clusterjax.probe.networks.block import _layer
+from tests.causal_cases import WORDS, Letters, causal_model
+from tests.helpers import as_a_user
+from tests.probe_twins import save_twin
 
 
 TEXTS = ["c", "defghijk", "lmn"]

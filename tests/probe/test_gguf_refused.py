@@ -7,11 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from clusterjax.probe.networks import gguf_header
-from clusterjax.probe.networks.gguf_file import read_gguf
-from clusterjax.probe.networks.gguf_header import MOST_ENTRIES, opened
-
-from ..gguf_cases import SMALLEST, gguf, network, patched, tiny_gguf, write_gguf
+from clusterjax.probe.networks import gguf as gguf_header
+from clusterjax.probe.networks.gguf import MOST_ENTRIES, opened, read_gguf
+from tests.gguf_cases import SMALLEST, gguf, network, patched, tiny_gguf, write_gguf
 
 
 @pytest.fixture(scope="module")

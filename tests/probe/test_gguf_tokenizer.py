@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from clusterjax.probe import bundled_texts
-from clusterjax.probe.networks.gguf_tokenizer import read_gguf_tokenizer
-
-from ..gguf_cases import SMALLEST, SMOLLM2, byte_words, letters, needs_smollm2, network, piece_words, write_gguf
+from clusterjax.probe.networks.gguf import read_gguf_tokenizer
+from tests.gguf_cases import SMALLEST, SMOLLM2, byte_words, letters, needs_smollm2, network, piece_words, write_gguf
 
 
 transformers = pytest.importorskip("transformers")

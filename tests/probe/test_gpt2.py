@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.probe.networks.config import sizes_of
-
-from ..helpers import as_a_user
-from ..probe_cases import GPT2, IDS, MASK, tensors_of, write
-from ..probe_twins import errors, save_twin
-from ..reference import networks
+from clusterjax.probe.networks.architectures import sizes_of
+from tests.helpers import as_a_user
+from tests.probe_cases import GPT2, IDS, MASK, tensors_of, write
+from tests.probe_twins import errors, save_twin
+from tests.reference import networks
 
 
 BY_LAYER = GPT2 | {"scale_attn_by_inverse_layer_idx": True}

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-
-from ..helpers import as_a_user, rotation
-from ..probe_cases import GPT2, LLAMA, SHARED, tensors_of, write
+from tests.helpers import as_a_user, rotation
+from tests.probe_cases import GPT2, LLAMA, SHARED, tensors_of, write
 
 
 D, K = 12, 4

@@ -9,12 +9,11 @@ from scipy.cluster import hierarchy
 
 import clusterjax as cjx
 from clusterjax import probe
-from clusterjax.probe.measures.head_correlations import correlate, products_at_once, products_by_rows
-
-from ..helpers import as_a_user, normal
-from ..probe_cases import LLAMA, PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
-from ..reference import probes as reference
-from .test_encode import add_tokenizer
+from clusterjax.probe.measures.heads import correlate, products_at_once, products_by_rows
+from tests.helpers import as_a_user, normal
+from tests.probe.test_encode import add_tokenizer
+from tests.probe_cases import LLAMA, PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from tests.reference import probes as reference
 
 
 TEXTS = many_texts(5, 12)

@@ -6,9 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from clusterjax.probe.networks.ids_file import read_ids
-
-from ..helpers import as_a_user
+from clusterjax.probe.networks.batch import read_ids
+from tests.helpers import as_a_user
 
 
 ROWS = [[1, 2, 3], [4], [0, 9, 9, 5]]

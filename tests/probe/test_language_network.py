@@ -11,8 +11,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import probe, transformer
-
-from ..helpers import as_a_user
+from tests.helpers import as_a_user
 
 
 IDS = np.random.default_rng(3).integers(0, 11, (3, 8))

@@ -7,11 +7,10 @@ import pytest
 from jax import lax
 
 from clusterjax import probe
-from clusterjax.probe.networks.layers import _ROWS, Distances, attend, distance_rows
+from clusterjax.probe.networks.block import _ROWS, Distances, attend, distance_rows
 from clusterjax.probe.networks.t5 import relative_buckets
-
-from ..probe_cases import ALBERT, IDS, LLAMA, MASK, T5, tensors_of, write
-from ..reference import networks
+from tests.probe_cases import ALBERT, IDS, LLAMA, MASK, T5, tensors_of, write
+from tests.reference import networks
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from clusterjax.probe.networks.library import transformers_library
+from clusterjax.probe.networks.tokenizer import transformers_library
 
 
 CODE = """

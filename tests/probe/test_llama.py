@@ -12,11 +12,10 @@ from flax import nnx
 
 import clusterjax as cjx
 from clusterjax import probe
-from clusterjax.probe.networks.rotation import rotate, rotation
-
-from ..probe_cases import IDS, LLAMA, MASK, tensors_of, write
-from ..reference import networks
-from .test_encode import add_tokenizer
+from clusterjax.probe.networks.block import rotate, rotation
+from tests.probe.test_encode import add_tokenizer
+from tests.probe_cases import IDS, LLAMA, MASK, tensors_of, write
+from tests.reference import networks
 
 
 ROPE = LLAMA["rope_parameters"]

@@ -14,10 +14,9 @@ import pytest
 from flax import nnx
 
 from clusterjax import CausalMask, probe
-from clusterjax.probe.networks.config import sizes_of
-
-from ..helpers import as_a_user
-from ..probe_cases import ALBERT, IDS, MASK, SHARED, T5, albert_tree, tensors_of, write, write_msgpack
+from clusterjax.probe.networks.architectures import sizes_of
+from tests.helpers import as_a_user
+from tests.probe_cases import ALBERT, IDS, MASK, SHARED, T5, albert_tree, tensors_of, write, write_msgpack
 
 
 @pytest.fixture(scope="module")

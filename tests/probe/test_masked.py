@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from clusterjax._corpus import MASK, SPECIAL, some_batches
+from clusterjax._training.corpus import MASK, SPECIAL, some_batches
 from clusterjax.probe import Albert, AlbertSizes
-from clusterjax.probe.networks.masked_modelling import Evaluate, Held, MaskedLoss, hide, unigram_loss
+from clusterjax.probe.networks.train import Evaluate, Held, MaskedLoss, hide, unigram_loss
 
 
 WORDS = 40

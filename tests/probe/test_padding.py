@@ -12,11 +12,10 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import probe, transformer
-from clusterjax._padding import words_first
-from clusterjax.probe.measures.unit_means import unit_means
-
-from ..helpers import as_a_user
-from ..probe_cases import ALBERT, BERT, GPT2, LLAMA, SHARED, T5, tensors_of, write
+from clusterjax._base.padding import words_first
+from clusterjax.probe.measures.neurons import unit_means
+from tests.helpers import as_a_user
+from tests.probe_cases import ALBERT, BERT, GPT2, LLAMA, SHARED, T5, tensors_of, write
 
 
 CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}

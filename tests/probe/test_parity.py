@@ -12,8 +12,7 @@ import safetensors
 import safetensors.numpy
 
 from clusterjax import probe
-
-from ..probe_cases import (
+from tests.probe_cases import (
     ALBERT,
     BERT,
     GPT2,

@@ -10,10 +10,9 @@ from flax import nnx
 
 import clusterjax as cjx
 from clusterjax import probe
-
-from ..helpers import as_a_user, normal, sphere_tokens
-from ..probe_cases import PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
-from ..reference import probes as reference
+from tests.helpers import as_a_user, normal, sphere_tokens
+from tests.probe_cases import PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from tests.reference import probes as reference
 
 
 NAMES = ("density", "quantiles", "cosine", "near_mass", "effective_rank", "num_clusters")

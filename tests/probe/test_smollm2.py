@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("gguf", reason="needs gguf: pip install 'clusterjax[smollm2]'")
 
 from clusterjax import probe
-from clusterjax.probe.networks.gguf_file import find_smollm2
+from clusterjax.probe.networks.gguf import find_smollm2
 
 
 FILE = find_smollm2()

@@ -7,10 +7,9 @@ import safetensors.numpy
 
 import clusterjax as cjx
 from clusterjax import probe
-
-from ..helpers import as_a_user
-from ..probe_cases import ALBERT, PLBERT, SHARED, T5, needs_plbert, tensors_of, write
-from .test_encode import add_tokenizer
+from tests.helpers import as_a_user
+from tests.probe.test_encode import add_tokenizer
+from tests.probe_cases import ALBERT, PLBERT, SHARED, T5, needs_plbert, tensors_of, write
 
 
 def full(config, tensors, block, head):

@@ -10,10 +10,9 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
-from clusterjax.probe.measures.stream import _measure
-
-from ..helpers import CountTraces, as_a_user
-from ..probe_cases import IDS, MASK, SHARED, T5, TYPES, tensors_of, write
+from clusterjax.probe.measures.survey import _measure
+from tests.helpers import CountTraces, as_a_user
+from tests.probe_cases import IDS, MASK, SHARED, T5, TYPES, tensors_of, write
 
 
 @pytest.fixture(scope="module", params=(SHARED, T5), ids=("albert", "t5"))

@@ -12,11 +12,10 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
-from clusterjax.probe.measures.tally import Tally
-
-from ..helpers import CountTraces, as_a_user, normal
-from ..probe_cases import SHARED, many_texts, tensors_of, write
-from ..reference import probes as reference
+from clusterjax.probe.measures.survey import Tally
+from tests.helpers import CountTraces, as_a_user, normal
+from tests.probe_cases import SHARED, many_texts, tensors_of, write
+from tests.reference import probes as reference
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,8 @@ import pytest
 
 from clusterjax import probe, transformer
 from clusterjax.probe.measures.position_heads import _allowed
-
-from ..probe_cases import ALBERT, BERT, GPT2, IDS, LLAMA, MASK, SHARED, T5, many_texts, tensors_of, write
-from ..reference import probes as reference
+from tests.probe_cases import ALBERT, BERT, GPT2, IDS, LLAMA, MASK, SHARED, T5, many_texts, tensors_of, write
+from tests.reference import probes as reference
 
 
 CONFIGS = {

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from clusterjax import _pretraining as module, probe
-from clusterjax._training_loop import train as real_train
+from clusterjax import probe
+from clusterjax._training import pretraining as module
+from clusterjax._training.loop import train as real_train
 from clusterjax.probe import AlbertRecipe, train_albert
-
-from ..helpers import as_a_user
+from tests.helpers import as_a_user
 
 
 RECIPE = AlbertRecipe(

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
-from clusterjax.probe.measures import unit_means as means
-
-from ..causal_cases import causal_model
+from clusterjax.probe.measures import neurons as means
+from tests.causal_cases import causal_model
 
 
 MODELS = {"llama": causal_model, "language model": lambda: probe.load("language-model"), "ALBERT": probe.load}

@@ -7,10 +7,9 @@ from flax import nnx
 
 import clusterjax as cjx
 from clusterjax import probe, transformer
-from clusterjax.probe.measures.stream import _measure
-
-from ..helpers import as_a_user
-from ..probe_cases import ALBERT, BERT, GPT2, IDS, LLAMA, MASK, SHARED, T5, tensors_of, write
+from clusterjax.probe.measures.survey import _measure
+from tests.helpers import as_a_user
+from tests.probe_cases import ALBERT, BERT, GPT2, IDS, LLAMA, MASK, SHARED, T5, tensors_of, write
 
 
 CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}

@@ -13,8 +13,7 @@ from flax import nnx, serialization
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from clusterjax import probe
-
-from ..probe_cases import (
+from tests.probe_cases import (
     ALBERT,
     SHARED,
     T5,

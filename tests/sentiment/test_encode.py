@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from clusterjax.sentiment import Encoded, Vocabulary, encode_reviews
-
-from ..helpers import as_a_user
-from ..sentiment_data import needs_imdb, part, real_reviews, reviews_of
+from tests.helpers import as_a_user
+from tests.sentiment_data import needs_imdb, part, real_reviews, reviews_of
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

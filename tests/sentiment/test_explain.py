@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 from clusterjax.hardmax import leaders
-from clusterjax.sentiment import (
-    Fitted,
-    HardmaxClassifier,
-    Recipe,
-    TextOptions,
-    Vocabulary,
-    explain,
-    predict_many,
-)
+from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, TextOptions, Vocabulary, explain, predict_many
 
 
 WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")

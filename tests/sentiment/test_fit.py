@@ -19,9 +19,8 @@ from clusterjax.sentiment import (
     official_split,
     synthetic_reviews,
 )
-from clusterjax.sentiment._fit import log_ratio, start, thinned
-
-from ..helpers import as_a_user
+from clusterjax.sentiment._loss import log_ratio, start, thinned
+from tests.helpers import as_a_user
 
 
 MADE_UP = synthetic_reviews(jr.key(1), 1500, num_neutral=100, shortest=8, longest=24, planted=3)

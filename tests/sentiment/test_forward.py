@@ -7,9 +7,8 @@ import pytest
 
 from clusterjax.sentiment import _forward
 from clusterjax.sentiment._forward import Decoder, LanesFirst, LanesLast, hardmax_logits
-
-from ..helpers import assert_close, normal
-from ..reference import sentiment as reference
+from tests.helpers import assert_close, normal
+from tests.reference import sentiment as reference
 
 
 WORDS, REVIEWS, N, DEPTH = 40, 6, 19, 4

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from clusterjax.sentiment import Reviews, load_imdb, synthetic_reviews
-from clusterjax.sentiment._imdb import HUB, digest
-
-from ..helpers import as_a_user
-from ..sentiment_data import IMDB, needs_imdb, real_reviews
+from clusterjax.sentiment._reviews import HUB, digest
+from tests.helpers import as_a_user
+from tests.sentiment_data import IMDB, needs_imdb, real_reviews
 
 
 ROWS = (

@@ -8,9 +8,8 @@ import pytest
 from clusterjax import iterate
 from clusterjax.hardmax import HardmaxLayer
 from clusterjax.sentiment import HardmaxClassifier, predict_logits
-
-from ..helpers import CountTraces, as_a_user, assert_close, normal
-from ..reference import sentiment as reference
+from tests.helpers import CountTraces, as_a_user, assert_close, normal
+from tests.reference import sentiment as reference
 
 
 WORDS, HEADS, D, DEPTH, REVIEWS, N = 30, 2, 2, 4, 5, 12

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clusterjax.sentiment import _explain, _quick, explain, load
+from clusterjax.sentiment import _explain, _explain as _quick, explain, load
 
 
 TEXT = "A wonderful film, not a boring one, with a bad end and a wonderful cast."

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from clusterjax.sentiment import load_released, predict_logits
-
-from ..helpers import assert_close
-from ..reference import sentiment as reference
+from tests.helpers import assert_close
+from tests.reference import sentiment as reference
 
 
 PATH = Path(__file__).resolve().parents[3] / "shared" / "data" / "hardmax-paper" / "released_model_d2.npz"

@@ -18,9 +18,8 @@ from clusterjax.sentiment import (
     leaders_report,
 )
 from clusterjax.sentiment._leading import lead
-
-from ..helpers import as_a_user
-from ..reference import sentiment as reference
+from tests.helpers import as_a_user
+from tests.reference import sentiment as reference
 
 
 WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")

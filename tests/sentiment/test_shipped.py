@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from clusterjax import sentiment
-from clusterjax._json import read_json
-from clusterjax.sentiment import _shipped
-from clusterjax.sentiment._shipped import DEFAULT, HEADS, LEADERS, NAMES, RATIO, SHIPPED, find_shipped, log_ratios
-
-from ..sentiment_data import needs_imdb, real_reviews
+from clusterjax._files.json import read_json
+from clusterjax.sentiment import _released as _shipped
+from clusterjax.sentiment._released import DEFAULT, HEADS, LEADERS, NAMES, RATIO, SHIPPED, find_shipped, log_ratios
+from tests.sentiment_data import needs_imdb, real_reviews
 
 
 CARD = (SHIPPED / "MODEL_CARD.md").read_text("utf-8")
@@ -216,8 +215,8 @@ def test_its_accuracy_is_found_again(name, fitted, report):
 @pytest.mark.exhaustive
 @needs_imdb
 def test_what_was_counted_of_its_leaders_is_found_again():
-    from clusterjax.experiments.sentiment.shipped import trained_shipped
-    from clusterjax.experiments.sentiment_leaders.measure import count
+    from clusterjax.experiments.figures.sentiment import trained_shipped
+    from clusterjax.experiments.figures.sentiment_leaders import count
 
     key = jax.random.fold_in(jax.random.key(sentiment.load_report()["settings"]["seed"]), 0)
     parts = sentiment.official_split(real_reviews(), key=key)

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from clusterjax.sentiment import Reviews, official_split, random_split
-
-from ..helpers import as_a_user
-from ..sentiment_data import needs_imdb, real_reviews
+from tests.helpers import as_a_user
+from tests.sentiment_data import needs_imdb, real_reviews
 
 
 def made(count=400, films=40, texts=350, known=True, split=True):

@@ -11,8 +11,7 @@ import pytest
 import safetensors.numpy
 
 from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, TextOptions, Vocabulary, load, load_report, save
-
-from ..helpers import as_a_user
+from tests.helpers import as_a_user
 
 
 WORDS = ("plot", "café", "not_good", "awful")

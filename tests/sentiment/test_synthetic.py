@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from clusterjax.sentiment import TextOptions, Vocabulary, synthetic_reviews
-
-from ..helpers import as_a_user
+from tests.helpers import as_a_user
 
 
 KEY = jr.key(3)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from clusterjax.sentiment import TextOptions
-
-from ..helpers import as_a_user
-from ..reference import text as reference
+from tests.helpers import as_a_user
+from tests.reference import text as reference
 
 
 PIECES = (

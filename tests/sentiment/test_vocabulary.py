@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from clusterjax.sentiment import TextOptions, Vocabulary
-
-from ..helpers import as_a_user
-from ..sentiment_data import needs_imdb, part, real_reviews
+from tests.helpers import as_a_user
+from tests.sentiment_data import needs_imdb, part, real_reviews
 
 
 TEXTS = ("Good film. Good plot, bad ending!", "A bad, bad film", "not good<br />", "", "the of and", "zebra film plot")

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from ..browser import browser  # noqa: F401
-from .test_site import site  # noqa: F401
+from tests.browser import browser  # noqa: F401
+from tests.site.test_site import site  # noqa: F401
 
 
 # What is typed, and the pages of which one must be among the first three.

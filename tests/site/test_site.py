@@ -16,8 +16,8 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from ..helpers import ROOT
-from ..house.test_docs import public_modules
+from tests.helpers import ROOT
+from tests.house.test_docs import public_modules
 
 
 pytest.importorskip("material", reason="mkdocs-material is not installed: pip install '.[docs]'")

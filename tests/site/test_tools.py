@@ -5,7 +5,7 @@ import sys
 import nbformat
 import pytest
 
-from ..helpers import ROOT
+from tests.helpers import ROOT
 
 
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install '.[docs]'")
@@ -35,7 +35,7 @@ finally:
         ("01_causal_leader.ipynb", "notebooks/00_x.ipynb", "notebooks/00_x.md", "01_causal_leader.md"),
         ("https://a.org/docs/x.md", "README.md", "index.md", "https://a.org/docs/x.md"),
         ("#install", "README.md", "index.md", "#install"),
-        ("clusterjax/_space.py", "README.md", "index.md", "clusterjax/_space.py"),
+        ("clusterjax/_model/space.py", "README.md", "index.md", "clusterjax/_model/space.py"),
     ),
 )
 def test_links_are_led_to_pages(link, source, uri, led):

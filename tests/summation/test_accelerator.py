@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._summation import rows
-
-from ..helpers import assert_close, assert_derivatives, sphere_tokens
-from ..reference import attention as reference
-from .test_sums import CASES, FEW, compiled, data_of, expected, shiftless
+from clusterjax._summation import blocked as rows
+from tests.helpers import assert_close, assert_derivatives, sphere_tokens
+from tests.reference import attention as reference
+from tests.summation.test_sums import CASES, FEW, compiled, data_of, expected, shiftless
 
 
 # Sizes that no other test has: what was compiled for them as for a CPU would be taken again.

@@ -17,10 +17,9 @@ import scipy.linalg
 from jax.sharding import Mesh
 
 import clusterjax as cjx
-
-from ..clouds import CLOUDS, MASSES, cloud, masses as masses_of
-from ..helpers import tolerance
-from ..reference import sums as reference
+from tests.clouds import CLOUDS, MASSES, cloud, masses as masses_of
+from tests.helpers import tolerance
+from tests.reference import sums as reference
 
 
 N, D, K = 150, 2, 3

@@ -7,12 +7,11 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._summation import ratio
-from clusterjax._summation.harmonic import expand
-from clusterjax._summation.harmonic.series.degrees import largest_length, tail, truncation
-
-from ..helpers import CountTraces, as_a_user, sphere_tokens, temporary_bytes
-from ..oracles import unit_tokens
-from ..reference import attention as reference
+from clusterjax._summation.harmonic import summation as expand
+from clusterjax._summation.harmonic.series import largest_length, tail, truncation
+from tests.helpers import CountTraces, as_a_user, sphere_tokens, temporary_bytes
+from tests.oracles import unit_tokens
+from tests.reference import attention as reference
 
 
 N = 150  # one chunk and a part of one, of the causal sums on the circle
@@ -135,7 +134,7 @@ def test_rows_that_cancel_go_to_pairs_and_the_others_do_not():
 
 def raw_series(queries, tokens, values, masses):
     """What the series says, without a certificate."""
-    from clusterjax._summation.harmonic.series.circle import CircleSeries
+    from clusterjax._summation.harmonic.circle import CircleSeries
 
     series = CircleSeries(62)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import eval_gegenbauer, gamma, ive
 
-from clusterjax._summation.harmonic.series.bessel import length_and_direction, number_of_harmonics, scaled_bessel
+from clusterjax._summation.harmonic.series import length_and_direction, number_of_harmonics, scaled_bessel
 
 
 DEGREE = 50

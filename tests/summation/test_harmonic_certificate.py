@@ -8,40 +8,38 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._summation.devices.collectives import SingleDevice
-from clusterjax._summation.harmonic import expand
+from clusterjax._summation.collectives import SingleDevice
+from clusterjax._summation.harmonic import summation as expand
 from clusterjax._summation.harmonic.certificate import (
     ANGLES,
     Rounding,
+    _compensated_add,
+    _compensated_start,
+    _compensated_total,
+    _pairwise_sum,
     certified_error,
     make_rounding,
     relative_error,
     truncation_share,
     unit_of,
 )
-from clusterjax._summation.harmonic.chunks import (
-    _compensated_add,
-    _compensated_start,
-    _compensated_total,
-    _pairwise_sum,
+from clusterjax._summation.harmonic.circle import CircleSeries, GeneralCircleSeries
+from clusterjax._summation.harmonic.series import (
+    POWER,
+    bessel_units,
+    largest_length,
+    number_of_harmonics,
+    scaled_bessel,
 )
-from clusterjax._summation.harmonic.series.bessel import number_of_harmonics, scaled_bessel
-from clusterjax._summation.harmonic.series.circle import CircleSeries, GeneralCircleSeries
-from clusterjax._summation.harmonic.series.degrees import largest_length
-from clusterjax._summation.harmonic.series.rounding import POWER, bessel_units
-from clusterjax._summation.harmonic.series.sphere_series import (
+from clusterjax._summation.harmonic.sphere import (
     GeneralSphereSeries,
     IsotropicSphereSeries,
+    recurrence,
     recurrence_units,
 )
-from clusterjax._summation.harmonic.series.sphere_tables import recurrence
-from clusterjax._summation.harmonic.series.three_sphere_series import (
-    GeneralThreeSphereSeries,
-    IsotropicThreeSphereSeries,
-)
 from clusterjax._summation.harmonic.summation import _default_tolerance, _expand
-
-from ..oracles import unit_tokens
+from clusterjax._summation.harmonic.three_sphere import GeneralThreeSphereSeries, IsotropicThreeSphereSeries
+from tests.oracles import unit_tokens
 
 
 F32, F64 = np.float32, np.float64

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._misc import normalise
+from clusterjax._base.numerics import normalise
 from clusterjax._summation import ratio
-from clusterjax._summation.harmonic import expand
-from clusterjax._summation.harmonic.series.circle import CircleSeries
-
-from ..helpers import normal, rotation, sphere_tokens
+from clusterjax._summation.harmonic import summation as expand
+from clusterjax._summation.harmonic.circle import CircleSeries
+from tests.helpers import normal, rotation, sphere_tokens
 
 
 N = 140  # more than a chunk of the causal sums on the circle

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from ..clouds import CLOUDS as DEGENERATE, MASSES, cloud as degenerate, masses as masses_of
-from ..helpers import assert_close, assert_same, tolerance as tolerance_of
-from ..reference import attention as reference, sums as by_rows
+from tests.clouds import CLOUDS as DEGENERATE, MASSES, cloud as degenerate, masses as masses_of
+from tests.helpers import assert_close, assert_same, tolerance as tolerance_of
+from tests.reference import attention as reference, sums as by_rows
 
 
 MASKS = {"full": (cjx.FullMask(), reference.full), "causal": (cjx.CausalMask(), reference.causal)}
@@ -120,7 +119,7 @@ def test_tokens_that_differ_by_rounding_are_one(name):
 @pytest.mark.parametrize("shape", ("heap", "circle"))
 def test_deep_hierarchies_and_many_packets_are_those_of_every_pair(name, shape, monkeypatch):
     """A packet spans several nodes, and there are more packets than one call takes."""
-    monkeypatch.setattr("clusterjax._summation.nearest.hull._PACKETS_PER_CALL", 8)
+    monkeypatch.setattr("clusterjax._summation.hull._PACKETS_PER_CALL", 8)
     data = (*data_of(shape, 2500), jnp.asarray(64 * np.finfo(float).eps))
     (found, gradients), (wanted, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Blocked()))
     assert_close(found.normaliser, wanted.normaliser, "identity")

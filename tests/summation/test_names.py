@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._simulate import _summations, _with_summations
-from clusterjax._summation.base import serves
-from clusterjax._summation.devices import sharded
+from clusterjax._dynamics.simulate import _summations, _with_summations
+from clusterjax._model.summation import serves
+from clusterjax._summation import devices as sharded
 from clusterjax._summation.harmonic import summation as harmonic
-
-from ..helpers import as_a_user, sphere_tokens
+from tests.helpers import as_a_user, sphere_tokens
 
 
 CLASSES = (cjx.Dense, cjx.Blocked, cjx.Harmonic, cjx.Hull, cjx.Auto)

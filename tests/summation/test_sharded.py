@@ -11,8 +11,7 @@ import jax
 import pytest
 
 import clusterjax as cjx
-
-from ..helpers import as_a_user, fresh_environment
+from tests.helpers import as_a_user, fresh_environment
 
 
 ROOT = Path(__file__).parents[2]

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import eval_legendre
 
-from clusterjax._summation.harmonic.series import sphere_moments as moments_of
-from clusterjax._summation.harmonic.series.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
-from clusterjax._summation.harmonic.series.sphere_tables import legendre_fourier, orders
-
-from ..reference.kernel_sums import kernel_sums, kernel_sums_gradient
+from clusterjax._summation.harmonic import sphere as moments_of
+from clusterjax._summation.harmonic.sphere import GeneralSphereSeries, IsotropicSphereSeries, legendre_fourier, orders
+from tests.reference.kernel_sums import kernel_sums, kernel_sums_gradient
 
 
 N = 48

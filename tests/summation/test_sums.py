@@ -8,9 +8,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._summation import ratio
-
-from ..helpers import assert_close, assert_derivatives, assert_same, normal, temporary_bytes
-from ..reference import attention as reference
+from tests.helpers import assert_close, assert_derivatives, assert_same, normal, temporary_bytes
+from tests.reference import attention as reference
 
 
 def masks_of(n):

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy.special import eval_chebyu
 
-from clusterjax._summation.harmonic.series import three_sphere_moments as moments_of
-from clusterjax._summation.harmonic.series.sphere_tables import orders
-from clusterjax._summation.harmonic.series.three_sphere_series import (
+from clusterjax._summation.harmonic import three_sphere as moments_of
+from clusterjax._summation.harmonic.sphere import orders
+from clusterjax._summation.harmonic.three_sphere import (
     GeneralThreeSphereSeries,
     IsotropicThreeSphereSeries,
+    coordinates,
+    jacobi_fourier,
 )
-from clusterjax._summation.harmonic.series.three_sphere_tables import coordinates, jacobi_fourier
-
-from ..reference.kernel_sums import kernel_sums, kernel_sums_gradient
+from tests.reference.kernel_sums import kernel_sums, kernel_sums_gradient
 
 
 N = 40

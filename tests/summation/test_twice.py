@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-
-from .test_sums import FEW, data_of
+from tests.summation.test_sums import FEW, data_of
 
 
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(7, 10), cjx.Blocked(33, 33)), ids=repr)

@@ -15,7 +15,7 @@ import numpy as np
 
 import clusterjax as cjx
 from clusterjax.sweep._identity import _described, _revision, fingerprint, name_of
-from clusterjax.sweep._progress import Progress
+from clusterjax.sweep._run import Progress
 
 
 SCALE = 2.0

@@ -16,8 +16,7 @@ import clusterjax as cjx
 from clusterjax import sweep
 from clusterjax.sweep._axis import parse_axes
 from clusterjax.sweep._outputs import label_outputs
-
-from ..helpers import as_a_user
+from tests.helpers import as_a_user
 
 
 def double(beta):

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterjax import sweep
-
-from ..sweep_cases import DATE, content, run
+from tests.sweep_cases import DATE, content, run
 
 
 pytestmark = pytest.mark.optimised  # the other processes are

@@ -12,8 +12,7 @@ import pytest
 import xarray as xr
 
 from clusterjax import sweep
-
-from ..helpers import CountTraces, assert_close
+from tests.helpers import CountTraces, assert_close
 
 
 MATRICES = np.stack([np.eye(2), [[0.0, 1.0], [-1.0, 0.5]], np.ones((2, 2))])

@@ -12,11 +12,10 @@ import xarray as xr
 
 from clusterjax import sweep
 from clusterjax.sweep import _store
-from clusterjax.sweep._frame import Coord, Frame, Outcome, Output
+from clusterjax.sweep._axis import Coord, Frame, Outcome, Output
 from clusterjax.sweep._store import Store
-
-from ..helpers import as_a_user
-from ..sweep_cases import AXES, DATE, content, point, run, run_unfinished
+from tests.helpers import as_a_user
+from tests.sweep_cases import AXES, DATE, content, point, run, run_unfinished
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +88,7 @@ def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(whole, tmp_path,
 
 
 def test_a_large_array_is_cut_along_its_first_axis(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("clusterjax.sweep._store_files._CHUNK_BYTES", 100)
+    monkeypatch.setattr("clusterjax.sweep._store._CHUNK_BYTES", 100)
     assert run(tmp_path / "store").equals(whole[2])
     assert {name.split("/")[2] for name in content(tmp_path / "store") if name.startswith("y/c/")} == {"0", "1", "2"}
 
@@ -264,7 +263,7 @@ def damage(path, kind, other):
 @pytest.mark.parametrize("kind", ("removed", "cut", "flipped", "swapped"))
 def test_a_damaged_finished_store_is_refused(whole, tmp_path, monkeypatch, kind):
     """A chunk, what says how it is packed, and the root, each named in the message; computed anew it is the same."""
-    monkeypatch.setattr("clusterjax.sweep._store_files._CHUNK_BYTES", 100)  # several chunks, to be swapped
+    monkeypatch.setattr("clusterjax.sweep._store._CHUNK_BYTES", 100)  # several chunks, to be swapped
     path, keep = tmp_path / "store", tmp_path / "keep"
     run(keep)
     files = content(keep)

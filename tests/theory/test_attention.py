@@ -7,8 +7,7 @@ import pytest
 from scipy.special import gamma as gamma_function, iv
 
 from clusterjax import AttentionField, HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
-
-from .. import oracles
+from tests import oracles
 
 
 @pytest.mark.parametrize("beta", (10.0, 100.0, 1000.0))

@@ -23,9 +23,8 @@ from clusterjax import (
     renyi_centres,
     simulate,
 )
-
-from .. import oracles
-from ..solving import angles, gram, solve_tightly
+from tests import oracles
+from tests.solving import angles, gram, solve_tightly
 
 
 def causal_field(beta, form=None, value=None, **options):

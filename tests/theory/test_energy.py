@@ -17,9 +17,8 @@ from clusterjax import (
     interaction_energy,
     uniform_energy,
 )
-
-from .. import oracles
-from ..solving import angles, solve_tightly
+from tests import oracles
+from tests.solving import angles, solve_tightly
 
 
 BETAS = (0.3, 1.0, 4.0, 9.0)

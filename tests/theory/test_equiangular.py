@@ -18,9 +18,8 @@ from clusterjax import (
     pairwise_cosine,
     simulate,
 )
-
-from .. import oracles
-from ..solving import gram, solve_tightly
+from tests import oracles
+from tests.solving import gram, solve_tightly
 
 
 ATTENTIONS = {"SA": SoftmaxAttention, "USA": UnnormalisedAttention}

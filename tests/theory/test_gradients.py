@@ -23,9 +23,8 @@ from clusterjax import (
     interaction_energy,
     simulate,
 )
-
-from .. import oracles
-from ..solving import solve_tightly
+from tests import oracles
+from tests.solving import solve_tightly
 
 
 PRINTED = {(2, 1.0, 1.0): -0.2537765843, (64, 4.0, 6.0): -0.0076223092, (128, 9.0, 15.0): -0.0059506236}

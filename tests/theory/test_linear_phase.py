@@ -8,9 +8,8 @@ import pytest
 from scipy.optimize import brentq
 
 from clusterjax import AttentionField, SoftmaxAttention, UnnormalisedAttention
-
-from .. import oracles
-from ..solving import angles, solve_tightly
+from tests import oracles
+from tests.solving import angles, solve_tightly
 
 
 @eqx.filter_jit

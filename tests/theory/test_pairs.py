@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from clusterjax import AttentionField, SoftmaxAttention, UnnormalisedAttention
-
-from .. import oracles
-from ..solving import solve_tightly
+from tests import oracles
+from tests.solving import solve_tightly
 
 
 def tokens_at(cosine):

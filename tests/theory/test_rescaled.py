@@ -9,9 +9,8 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
 from clusterjax import AttentionField, Euclidean, RescaledField, SoftmaxAttention, simulate
-
-from .. import oracles
-from ..solving import solve_tightly
+from tests import oracles
+from tests.solving import solve_tightly
 
 
 def test_rescaled_tokens_are_the_tokens_rescaled():

@@ -8,10 +8,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import transformer
-
-from ..helpers import DTYPES, as_a_user, assert_close, assert_derivatives, assert_same, normal
-from ..reference import transformer as reference
-from ..transformer_cases import (
+from tests.helpers import DTYPES, as_a_user, assert_close, assert_derivatives, assert_same, normal
+from tests.reference import transformer as reference
+from tests.transformer_cases import (
     ACTIVATIONS,
     EPSILON,
     FARTHEST,

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
-from clusterjax.transformer._bundled import BUNDLED
-
-from ..helpers import as_a_user
+from clusterjax.transformer._language_model import BUNDLED
+from tests.helpers import as_a_user
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
 from clusterjax import transformer
-
-from ..helpers import as_a_user, normal
+from tests.helpers import as_a_user, normal
 
 
 SCHEMES = {

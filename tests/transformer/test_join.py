@@ -9,9 +9,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import transformer
-
-from ..helpers import as_a_user, assert_close, normal
-from ..transformer_cases import EPSILON, RESIDUALS, D, N, X, attention_of, block_of
+from tests.helpers import as_a_user, assert_close, normal
+from tests.transformer_cases import EPSILON, RESIDUALS, D, N, X, attention_of, block_of
 
 
 ON_SPHERE = cjx.AttentionField(cjx.SoftmaxAttention(1.0))

@@ -9,10 +9,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import transformer
-
-from ..helpers import DTYPES, as_a_user, assert_close, assert_same, normal
-from ..reference import transformer as reference
-from ..transformer_cases import BASE, EPSILON, FARTHEST, K, N, block_of
+from tests.helpers import DTYPES, as_a_user, assert_close, assert_same, normal
+from tests.reference import transformer as reference
+from tests.transformer_cases import BASE, EPSILON, FARTHEST, K, N, block_of
 
 
 WORDS, D, LONGEST = 17, 8, 12

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from clusterjax import transformer
-
-from ..helpers import DTYPES, as_a_user, assert_close, assert_derivatives, assert_same, normal
-from ..reference import transformer as reference
-from ..transformer_cases import in_dtype
+from tests.helpers import DTYPES, as_a_user, assert_close, assert_derivatives, assert_same, normal
+from tests.reference import transformer as reference
+from tests.transformer_cases import in_dtype
 
 
 WORDS, D, M, N = 11, 4, 5, 7

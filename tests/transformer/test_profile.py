@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from clusterjax import transformer
-
-from ..helpers import assert_close
-from ..reference import attention as masks, transformer as reference
+from tests.helpers import assert_close
+from tests.reference import attention as masks, transformer as reference
 
 
 IDS = np.random.default_rng(0).integers(0, 20, (5, 7))

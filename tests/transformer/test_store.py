@@ -11,9 +11,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import transformer
-
-from ..helpers import as_a_user, assert_same
-from ..transformer_cases import X, attention_of, block_of, in_dtype
+from tests.helpers import as_a_user, assert_same
+from tests.transformer_cases import X, attention_of, block_of, in_dtype
 
 
 def model_of(**options):

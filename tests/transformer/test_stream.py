@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from clusterjax import transformer
-
-from ..helpers import DTYPES, as_a_user, assert_close
-from ..transformer_cases import RESIDUALS, D, N, X, block_of, in_dtype
+from tests.helpers import DTYPES, as_a_user, assert_close
+from tests.transformer_cases import RESIDUALS, D, N, X, block_of, in_dtype
 
 
 CASES = pytest.mark.parametrize("where", RESIDUALS)

@@ -13,13 +13,13 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from clusterjax import _pretraining, transformer
-from clusterjax._corpus import CLS
-from clusterjax._random import draw_normal
-from clusterjax.transformer._bigrams import bigram_loss, unigram_loss
+from clusterjax import transformer
+from clusterjax._base.random import draw_normal
+from clusterjax._training import pretraining as _pretraining
+from clusterjax._training.corpus import CLS
+from clusterjax.transformer._language_model import bigram_loss, unigram_loss
 from clusterjax.transformer._train import _optimiser, begun_windows, doublings, windows
-
-from ..helpers import as_a_user, assert_same
+from tests.helpers import as_a_user, assert_same
 
 
 def texts(count=400):

@@ -10,7 +10,7 @@ from jaxtyping import PRNGKeyArray
 
 from ... import probe
 from ...probe.measures.controls import _comparison
-from ...probe.measures.tally import clustered_error
+from ...probe.measures.survey import clustered_error
 from .starts import STARTS, Starts, keys_of, starts_of
 
 

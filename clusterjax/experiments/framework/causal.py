@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ... import probe, transformer
-from ..._check import check_integer
-from ...probe.networks.gguf_file import find_smollm2
+from ..._base.checks import check_integer
+from ...probe.networks.gguf import find_smollm2
 from .experiment import Settings
 from .networks import package_digest, spread
 from .passages import articles_of

@@ -20,13 +20,13 @@ from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..._attention import SoftmaxAttention
-from ..._field import RescaledField
+from ..._dynamics.simulate import simulate
 from ..._limits import LimitShape
 from ..._limits.flat import Run, shape_in_space
 from ..._limits.hypotheses import matrices_of
-from ..._simulate import simulate
-from ..._space import Euclidean
+from ..._model.attention import SoftmaxAttention
+from ..._model.field import RescaledField
+from ..._model.space import Euclidean
 from ...plot import OKABE_ITO, animate, snapshots, style
 from .layout import WIDTH
 from .verdict import Subject

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 from scipy.linalg import expm
 
-from ..._attention import SoftmaxAttention
-from ..._custom_types import RealScalarLike
-from ..._field import AttentionField
-from ..._mask import CausalMask
+from ..._base.types import RealScalarLike
+from ..._dynamics.simulate import simulate
+from ..._model.attention import SoftmaxAttention
+from ..._model.field import AttentionField
+from ..._model.mask import CausalMask
+from ..._model.space import Sphere
 from ..._observables import num_clusters
-from ..._simulate import simulate
-from ..._space import Sphere
-from ...probe.measures.tally import clustered_error
+from ...probe.measures.survey import clustered_error
 
 
 RTOL, ATOL = 1e-8, 1e-10

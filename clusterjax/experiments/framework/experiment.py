@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..._check import (
+from ..._base.checks import (
     check_callable,
     check_choice,
     check_flag,

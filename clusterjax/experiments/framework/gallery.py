@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..._json import read_regular
+from ..._files.json import read_regular
 from ...plot._save import whole_file
 from .cards import Shown, card, colour_of, verdict_rows
 from .papers import OWN, PAPERS, Paper, paper_of

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import snapshots, style
-from ...plot._letters import one_line, seen_blanks
+from ...plot._words import one_line, seen_blanks
 
 
 WIDTH = 7.0  # inches: two columns of a paper

@@ -17,12 +17,12 @@ import jax
 import numpy as np
 
 from ... import probe
-from ..._check import check_integer, refusal
-from ..._json import MOST_BYTES, Within, decode, misfit, read_bounded
-from ..._tables import lines_of
+from ..._base.checks import check_integer, refusal
+from ..._files.json import MOST_BYTES, Within, decode, misfit, read_bounded
+from ..._files.tables import lines_of
 from ...probe.measures.survey import encoded, fingerprint
+from ...probe.networks.batch import read_ids
 from ...probe.networks.bundled import BUNDLED, TRAINING
-from ...probe.networks.ids_file import read_ids
 from ...probe.networks.sizes import AlbertSizes
 from .experiment import MOST_OF_NETWORK, Settings
 from .passages import articles_of

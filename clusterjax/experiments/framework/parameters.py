@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from ..._check import check_integer, check_number, check_text, refusal, shown
+from ..._base.checks import check_integer, check_number, check_text, refusal, shown
 from .declared import in_words
 
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ... import probe, transformer
-from ...probe.measures.tally import of_units
+from ...probe.measures.survey import of_units
 
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..._json import misfit, read_json
+from ..._files.json import misfit, read_json
 from .experiment import Claim, Experiment, Outcome
 from .verdict import DIFFERENT, NOT_MEASURED, VERDICTS, verdict_on
 

@@ -4,40 +4,40 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 
-from ..._check import check_sequence, shown
-from ..any_query_key import ANY_QUERY_KEY
-from ..boolean_attention import BOOLEAN_ATTENTION
-from ..causal_phase_diagram import CAUSAL_PHASE_DIAGRAM
-from ..cluster_lifetimes import CLUSTER_LIFETIMES
-from ..design_hold import DESIGN_HOLD
-from ..design_recover import DESIGN_RECOVER
-from ..design_steer import DESIGN_STEER
-from ..emergence_hyperplanes import EMERGENCE_HYPERPLANES
-from ..emergence_mixed import EMERGENCE_MIXED
-from ..emergence_polytope import EMERGENCE_POLYTOPE
-from ..figure3 import FIGURE3
-from ..figure4 import FIGURE4
-from ..figure5 import FIGURE5
-from ..figure6 import FIGURE6
-from ..gaussian_closure import GAUSSIAN_CLOSURE
-from ..gradient_flow import GRADIENT_FLOW
-from ..hardmax_open_problems import HARDMAX_OPEN_PROBLEMS
-from ..hardmax_polytope import HARDMAX_POLYTOPE
-from ..kramers_escape import KRAMERS_ESCAPE
-from ..linear_phase import LINEAR_PHASE
-from ..long_context import LONG_CONTEXT
-from ..moebius import MOEBIUS
-from ..noise_bifurcation import NOISE_BIFURCATION
-from ..norm_schemes import NORM_SCHEMES
-from ..phase_diagram import PHASE_DIAGRAM
-from ..rank_collapse import RANK_COLLAPSE
-from ..renyi_centres import RENYI_CENTRES
-from ..repulsion import REPULSION
-from ..sentiment_leaders import SENTIMENT_LEADERS
-from ..sentiment_training import SENTIMENT_TRAINING
-from ..sentiment_words import SENTIMENT_WORDS
-from ..staircase import STAIRCASE
-from ..training_escape import TRAINING_ESCAPE
+from ..._base.checks import check_sequence, shown
+from ..figures.any_query_key import ANY_QUERY_KEY
+from ..figures.boolean_attention import BOOLEAN_ATTENTION
+from ..figures.causal_phase_diagram import CAUSAL_PHASE_DIAGRAM
+from ..figures.cluster_lifetimes import CLUSTER_LIFETIMES
+from ..figures.design_hold import DESIGN_HOLD
+from ..figures.design_recover import DESIGN_RECOVER
+from ..figures.design_steer import DESIGN_STEER
+from ..figures.emergence_hyperplanes import EMERGENCE_HYPERPLANES
+from ..figures.emergence_mixed import EMERGENCE_MIXED
+from ..figures.emergence_polytope import EMERGENCE_POLYTOPE
+from ..figures.figure3 import FIGURE3
+from ..figures.figure4 import FIGURE4
+from ..figures.figure5 import FIGURE5
+from ..figures.figure6 import FIGURE6
+from ..figures.gaussian_closure import GAUSSIAN_CLOSURE
+from ..figures.gradient_flow import GRADIENT_FLOW
+from ..figures.hardmax_open_problems import HARDMAX_OPEN_PROBLEMS
+from ..figures.hardmax_polytope import HARDMAX_POLYTOPE
+from ..figures.kramers_escape import KRAMERS_ESCAPE
+from ..figures.linear_phase import LINEAR_PHASE
+from ..figures.long_context import LONG_CONTEXT
+from ..figures.moebius import MOEBIUS
+from ..figures.noise_bifurcation import NOISE_BIFURCATION
+from ..figures.norm_schemes import NORM_SCHEMES
+from ..figures.phase_diagram import PHASE_DIAGRAM
+from ..figures.rank_collapse import RANK_COLLAPSE
+from ..figures.renyi_centres import RENYI_CENTRES
+from ..figures.repulsion import REPULSION
+from ..figures.sentiment_leaders import SENTIMENT_LEADERS
+from ..figures.sentiment_training import SENTIMENT_TRAINING
+from ..figures.sentiment_words import SENTIMENT_WORDS
+from ..figures.staircase import STAIRCASE
+from ..figures.training_escape import TRAINING_ESCAPE
 from .experiment import Experiment
 from .lacking import refuse_lacking, without_probe
 
@@ -45,25 +45,25 @@ from .lacking import refuse_lacking, without_probe
 # The figures of trained networks need the extra probe; without it they are there by name alone.
 # find_spec imports nothing: flax and transformers take seconds.
 if find_spec("flax") is not None and find_spec("transformers") is not None:
-    from ..albert_bridge import ALBERT_BRIDGE
-    from ..albert_spectra import ALBERT_SPECTRA
-    from ..albert_training import ALBERT_TRAINING
-    from ..atlas import ATLAS
-    from ..causal_bridge import CAUSAL_BRIDGE
-    from ..causal_network import CAUSAL_NETWORK
-    from ..facts import FACTS
-    from ..figure1 import FIGURE1
-    from ..figure2 import FIGURE2
-    from ..figure7 import FIGURE7
-    from ..figure8 import FIGURE8
-    from ..interacting_heads import INTERACTING_HEADS
-    from ..language_training import LANGUAGE_TRAINING
-    from ..lstm import LSTM
-    from ..neural_collapse import NEURAL_COLLAPSE
-    from ..perceptron_delay import PERCEPTRON_DELAY
-    from ..sentiment_neuron import SENTIMENT_NEURON
-    from ..sink_training import SINK_TRAINING
-    from ..word_senses import WORD_SENSES
+    from ..figures.albert_bridge import ALBERT_BRIDGE
+    from ..figures.albert_spectra import ALBERT_SPECTRA
+    from ..figures.albert_training import ALBERT_TRAINING
+    from ..figures.atlas import ATLAS
+    from ..figures.causal_bridge import CAUSAL_BRIDGE
+    from ..figures.causal_network import CAUSAL_NETWORK
+    from ..figures.facts import FACTS
+    from ..figures.figure1 import FIGURE1
+    from ..figures.figure2 import FIGURE2
+    from ..figures.figure7 import FIGURE7
+    from ..figures.figure8 import FIGURE8
+    from ..figures.interacting_heads import INTERACTING_HEADS
+    from ..figures.language_training import LANGUAGE_TRAINING
+    from ..figures.lstm import LSTM
+    from ..figures.neural_collapse import NEURAL_COLLAPSE
+    from ..figures.perceptron_delay import PERCEPTRON_DELAY
+    from ..figures.sentiment_neuron import SENTIMENT_NEURON
+    from ..figures.sink_training import SINK_TRAINING
+    from ..figures.word_senses import WORD_SENSES
 else:
     FACTS = without_probe("facts", "facts", asks=True)
     FIGURE1 = without_probe("figure1", "similarity_histograms")

@@ -20,14 +20,21 @@ from typing import Any
 
 import jax
 
-from ..._check import check_choice, check_flag, check_instance, check_integer, check_path, check_say, check_sequence
-from ..._disk import DRAFT
-from ..._drafts import OLD
-from ..._lock import locked
-from ..._log import log_line as print_line
+from ..._base.checks import (
+    check_choice,
+    check_flag,
+    check_instance,
+    check_integer,
+    check_path,
+    check_say,
+    check_sequence,
+)
+from ..._base.log import log_line as print_line
+from ..._files.disk import DRAFT, OLD
+from ..._files.lock import locked
 from ...plot import animate, player, save
-from ...sentiment._imdb import digest
-from ...sentiment._shipped import shipped_digest
+from ...sentiment._released import shipped_digest
+from ...sentiment._reviews import digest
 from .command import command_line
 from .experiment import Experiment, Film, Outcome, Settings, with_changed
 from .gallery import refuse_another_page, write_gallery

@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from ... import transformer
-from ..._corpus import CLS, tokenise
-from ..._random import generator
-from ..._training_loop import Batches, train
+from ..._base.random import generator
+from ..._training.corpus import CLS, tokenise
+from ..._training.loop import Batches, train
 from ...sentiment import Reviews, load_imdb, official_split, random_split
 from ...transformer._train import _optimiser, _trainable, begun_windows, doublings, language_loss, windows
 from .experiment import Settings

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import probe
-from ..._check import check_integer
-from ...probe.measures.head_signs import cases_of
+from ..._base.checks import check_integer
+from ...probe.measures.heads import cases_of
 from .experiment import Settings
 from .networks import model_of, subject_of
 from .sources import UNIFORM

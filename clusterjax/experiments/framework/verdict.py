@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..._check import check_instance, check_text, refusal, shown
+from ..._base.checks import check_instance, check_text, refusal, shown
 
 
 Kind = Literal["identity", "paper", "finding"]

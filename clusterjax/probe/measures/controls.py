@@ -20,7 +20,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import ArrayLike, Int, PRNGKeyArray
 
-from ..._check import (
+from ..._base.checks import (
     check_callable,
     check_concrete,
     check_instance,
@@ -32,15 +32,14 @@ from ..._check import (
     refusal,
     shown,
 )
-from ..._random import generator
-from ..._summary import estimate, levels, short, spread
+from ..._base.random import generator
+from ..._base.summary import estimate, levels, short, spread
 from ..networks.batch import Encoded
+from ..networks.block import AbstractNetwork
 from ..networks.load import Model, check_model, replace_network
-from ..networks.network import AbstractNetwork
-from .head_correlations import HeadCorrelations
+from .heads import HeadCorrelations
 from .sinks import AttentionSinks
-from .survey import encoded
-from .tally import Average, clustered_error, threshold, units_of
+from .survey import Average, clustered_error, encoded, threshold, units_of
 
 
 Statistic = str | Callable[[Any], Average]

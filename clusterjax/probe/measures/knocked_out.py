@@ -25,11 +25,10 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array
 
-from ..._check import refusal
-from ..._misc import rotate_pairs
-from ..networks.layer_scan import pick_block, scan_layers, stack_blocks
+from ..._base.checks import refusal
+from ..._base.numerics import rotate_pairs
+from ..networks.block import pick_block, rotate, scan_layers, stack_blocks
 from ..networks.load import Model
-from ..networks.rotation import rotate
 
 
 PARTS = ("attention", "feed_forward")

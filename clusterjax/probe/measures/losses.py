@@ -17,11 +17,10 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import check_integer, check_say
+from ..._base.checks import check_integer, check_say
 from ..networks.batch import Encoded
-from ..networks.layer_scan import run_layers_measured
+from ..networks.block import check_not_ahead, run_layers_measured
 from ..networks.load import Model, check_model
-from ..networks.network import check_not_ahead
 from .survey import encoded
 
 

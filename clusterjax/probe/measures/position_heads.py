@@ -17,14 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..._check import check_instance, check_integer, check_sequence, refusal, shown
-from ..._misc import einsum
-from ..._summary import short, summary
+from ..._base.checks import check_instance, check_integer, check_sequence, refusal, shown
+from ..._base.numerics import einsum
+from ..._base.summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
-from .stream import Measure
-from .survey import check_surveyed, encoded, survey
-from .tally import Average, average_of
+from .survey import Average, Measure, average_of, check_surveyed, encoded, survey
 
 
 PLACES = ("previous", "self", "next", "first")

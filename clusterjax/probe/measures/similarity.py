@@ -19,19 +19,17 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
-from ..._check import check_array, check_concrete, check_flag, check_number, check_tokens
-from ..._misc import matmul, normalise
+from ..._base.checks import check_array, check_concrete, check_flag, check_number, check_tokens
+from ..._base.numerics import matmul, normalise
+from ..._base.summary import short, summary
 from ..._observables import effective_rank
 from ..._observables.clusters import components
 from ..._observables.similarity import among, among_equal, check_edges
-from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from ..networks.token_ids import check_mask
-from .kept_tokens import OfKept, check_enough, check_kept, kept_tokens
-from .stream import Measure
-from .survey import check_surveyed, dtype_of, encoded, survey
-from .tally import Average, Tally
+from .sinks import OfKept, check_enough, check_kept, kept_tokens
+from .survey import Average, Measure, Tally, check_surveyed, dtype_of, encoded, survey
 
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

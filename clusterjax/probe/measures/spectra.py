@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._check import check_integer
+from ..._base.checks import check_integer
+from ..._base.summary import short, summary
 from ..._observables import product_spectrum, symmetric_part_spectrum
-from ..._summary import short, summary
-from ..networks.head_matrices import head_matrices
+from ..networks.directions import head_matrices
 from ..networks.load import Model
 
 

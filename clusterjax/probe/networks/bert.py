@@ -16,12 +16,29 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import check_array, check_flag
-from ..._custom_types import DTypeLike
-from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
-from .layer_scan import check_depth, run_layers
-from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, first_word, init_normal, signed
-from .network import AbstractNetwork, AttentionMaps, maps_of_heads
+from ..._base.checks import check_array, check_flag
+from ..._base.types import DTypeLike
+from .block import (
+    AbstractBlock,
+    AbstractNetwork,
+    AbstractNorm,
+    Affine,
+    AttentionMaps,
+    Context,
+    LayerNorm,
+    Precision,
+    Projected,
+    activation,
+    affine,
+    check_depth,
+    check_making,
+    first_word,
+    init_normal,
+    maps_of_heads,
+    project_heads,
+    run_layers,
+    signed,
+)
 from .sizes import BertSizes, check_heads, check_sizes, check_weights
 from .token_ids import check_ids, check_like, check_mask, check_places
 

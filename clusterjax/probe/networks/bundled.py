@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from ..._check import check_concrete, check_key
-from ..._disk import read_checked, read_checked_json
+from ..._base.checks import check_concrete, check_key
+from ..._files.disk import read_checked, read_checked_json
 from .albert import Albert
 
 

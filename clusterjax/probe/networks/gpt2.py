@@ -16,12 +16,27 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import check_array, check_flag
-from ..._custom_types import DTypeLike
-from .block import AbstractBlock, Affine, Context, Projected, project_heads
-from .layer_scan import check_depth, run_layers
-from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, init_normal, signed
-from .network import AbstractNetwork, AttentionMaps, maps_of_heads
+from ..._base.checks import check_array, check_flag
+from ..._base.types import DTypeLike
+from .block import (
+    AbstractBlock,
+    AbstractNetwork,
+    AbstractNorm,
+    Affine,
+    AttentionMaps,
+    Context,
+    LayerNorm,
+    Precision,
+    Projected,
+    activation,
+    check_depth,
+    check_making,
+    init_normal,
+    maps_of_heads,
+    project_heads,
+    run_layers,
+    signed,
+)
 from .sizes import check_heads, check_sizes, check_weights, checked
 from .token_ids import check_ids, check_mask, check_places
 

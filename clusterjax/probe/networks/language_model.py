@@ -16,20 +16,26 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import check_array, check_instance, refusal
-from ..._mask import CausalMask, FullMask
+from ..._base.checks import check_array, check_instance, refusal
+from ..._model.mask import CausalMask, FullMask
 from ...transformer._language_model import LanguageModel
 from ...transformer._norm import LayerNorm as ModuleNorm, NoNorm, PostNorm
-from ...transformer._positions import (
-    LearnedPositions,
-    RelativePositions,
-    SinusoidalPositions,
-    sinusoidal_positions,
+from ...transformer._positions import LearnedPositions, RelativePositions, SinusoidalPositions, sinusoidal_positions
+from .block import (
+    AbstractBlock,
+    AbstractNetwork,
+    AbstractNorm,
+    Affine,
+    AttentionMaps,
+    Context,
+    Distances,
+    Projected,
+    distance_rows,
+    init_normal,
+    product,
+    run_layers,
+    signed,
 )
-from .block import AbstractBlock, Affine, Context, Projected
-from .layer_scan import run_layers
-from .layers import AbstractNorm, Distances, distance_rows, init_normal, product, signed
-from .network import AbstractNetwork, AttentionMaps
 from .token_ids import check_ids, check_mask, check_places
 
 

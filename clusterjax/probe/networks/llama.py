@@ -17,15 +17,30 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import check_array, check_flag
-from ..._custom_types import DTypeLike
-from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
-from .layer_scan import check_depth, run_layers
-from .layers import AbstractNorm, Precision, RMSNorm, activation, check_making, init_normal, signed
-from .llama_sizes import LlamaSizes
-from .network import AbstractNetwork, AttentionMaps, maps_of_heads
-from .rotation import rotation
-from .sizes import check_sizes, check_weights
+from ..._base.checks import check_array, check_flag
+from ..._base.types import DTypeLike
+from .block import (
+    AbstractBlock,
+    AbstractNetwork,
+    AbstractNorm,
+    Affine,
+    AttentionMaps,
+    Context,
+    Precision,
+    Projected,
+    RMSNorm,
+    activation,
+    affine,
+    check_depth,
+    check_making,
+    init_normal,
+    maps_of_heads,
+    project_heads,
+    rotation,
+    run_layers,
+    signed,
+)
+from .sizes import LlamaSizes, check_sizes, check_weights
 from .token_ids import check_ids, check_mask
 
 

@@ -17,11 +17,27 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._custom_types import DTypeLike
-from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
-from .layer_scan import check_depth, run_layers
-from .layers import AbstractNorm, Precision, RMSNorm, activation, check_making, init_normal, signed
-from .network import AbstractNetwork, AttentionMaps, maps_of_heads
+from ..._base.types import DTypeLike
+from .block import (
+    AbstractBlock,
+    AbstractNetwork,
+    AbstractNorm,
+    Affine,
+    AttentionMaps,
+    Context,
+    Precision,
+    Projected,
+    RMSNorm,
+    activation,
+    affine,
+    check_depth,
+    check_making,
+    init_normal,
+    maps_of_heads,
+    project_heads,
+    run_layers,
+    signed,
+)
 from .sizes import T5Sizes, check_sizes, check_weights
 from .token_ids import check_ids, check_mask
 

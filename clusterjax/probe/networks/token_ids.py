@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._check import as_numbers, refusal, shown
-from ..._misc import is_concrete
+from ..._base.checks import as_numbers, refusal, shown
+from ..._base.numerics import is_concrete
 
 
 def in_parts(token_ids: Any, mask: Any, token_types: Any) -> tuple[Any, Any, Any]:

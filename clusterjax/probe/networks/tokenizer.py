@@ -9,15 +9,45 @@ the network, so that no lookup is out of range.
 """
 
 import contextlib
+import importlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..._corpus import MOST_TOKENIZER, is_of_tokenizers
-from ..._disk import check
-from ..._json import Within, misfit, open_regular, read_json
-from .library import transformers_library
+from ..._files.disk import check
+from ..._files.json import Within, misfit, open_regular, read_json
+from ..._training.corpus import MOST_TOKENIZER, is_of_tokenizers
+
+
+# Import of the library transformers without its notice about PyTorch, which is not needed here.
+#
+# Only its configurations and tokenizers are used. On import, transformers logs that its own models need PyTorch if that
+# is not installed; this notice alone is suppressed, and every other message and warning passes.
+
+
+# The first words of the notice, in transformers 5 and in 4.57.
+_NOTICES = ("PyTorch was not found", "None of PyTorch")
+
+
+def transformers_library() -> Any:
+    """The module `transformers`.
+
+    **Raises:**
+
+    - `ImportError` if it is not installed.
+    """
+    logger = logging.getLogger("transformers")
+    logger.addFilter(_is_no_notice)
+    try:
+        return importlib.import_module("transformers")
+    finally:
+        logger.removeFilter(_is_no_notice)
+
+
+def _is_no_notice(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_NOTICES)
 
 
 _CONFIG = "tokenizer_config.json"

@@ -15,13 +15,10 @@ import jax.tree_util as jtu
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import check_integer, refusal
+from ..._base.checks import check_integer, refusal
 from ...transformer._attention import Heads, Passed
-from ...transformer._view import AbstractBlockView, AbstractView
-from .block import AbstractBlock, Context, Gains
-from .layer_scan import gains_of, scan_layers
-from .layers import blank
-from .network import AbstractNetwork
+from ...transformer._residual_stream import AbstractBlockView, AbstractView
+from .block import AbstractBlock, AbstractNetwork, Context, Gains, blank, gains_of, scan_layers
 
 
 class _BlockView(AbstractBlockView):

@@ -8,20 +8,246 @@ Invariants: each parameter gets one tensor, and each tensor of the file is a par
 is left out on purpose; anything else is an error. `tensors` and `load` are inverse, bit for bit.
 """
 
+import math
 import re
 import warnings
+from collections.abc import Callable
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from ..._check import check_instance
+from ..._base.checks import check_instance
+from ..._files.arrays import NotRead, read_arrays
+from ..._files.disk import check
+from ..._files.json import decode, misfit, open_regular, read_bounded, read_regular
 from .architectures import architecture_of
-from .network import AbstractNetwork
-from .weight_files import Tensors, read_tensors
+from .block import AbstractNetwork
+
+
+# Reader for the msgpack files of Flax: trees of arrays, each checked against the available bytes before allocation.
+#
+# In these files an array is an extension of type 1, which contains, again in msgpack, its shape, the name of its dtype
+# and its bytes; an array of more than 2^30 bytes is a map of its chunks.
+#
+# Source: `flax.serialization`.
+
+
+_ARRAY, _CHUNKS = 1, "__msgpack_chunked_array__"
+_MOST_DEPTH, _MOST_NAMES = 64, 2**16
+_DTYPES = {name: np.dtype(getattr(jnp, name)) for name in ("float16", "bfloat16", "float32", "float64")} | {
+    f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+
+
+class NoTree(ValueError):
+    """Raised if the file is complete but does not contain a tree of arrays; the message states the position."""
+
+
+def read_flax(data: bytes, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+    """The arrays of a file under dotted names; unwanted arrays are replaced by None.
+
+    **Raises:**
+
+    - `ValueError` if the file is incomplete, and `NoTree` if it contains no tree of arrays; both give a short reason
+        for a message.
+    """
+    import msgpack
+
+    try:
+        # msgpack checks the lengths of texts and bytes against the data, but allocates maps and arrays as large as a
+        # header claims; hence the bounds on their counts. A tree has maps and arrays, and no lists.
+        tree = msgpack.unpackb(
+            data, ext_hook=_extension, object_pairs_hook=_once, max_array_len=_MOST_DEPTH, max_map_len=_MOST_NAMES
+        )
+    except Exception as error:  # msgpack raises a dozen types, depending on the first invalid byte
+        raise ValueError(str(error).strip().splitlines()[0] if str(error).strip() else repr(error)) from error
+    arrays: dict[str, np.ndarray | None] = {}
+    pending: list[tuple[tuple[str, ...], Any]] = [((), tree)]
+    while pending:
+        path, value = pending.pop()
+        name = ".".join(path)
+        # Chunked arrays come first: a chunked array is a map too, but its keys are not names.
+        if isinstance(value, dict) and _CHUNKS in value:
+            value = _joined(name, value)
+        if isinstance(value, dict) and (value or path):
+            if len(path) >= _MOST_DEPTH:
+                raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
+            pending.extend(((*path, str(key)), child) for key, child in value.items())
+        elif path and isinstance(value, np.ndarray):
+            if name in arrays:
+                raise ValueError(f"it names {name!r} twice")
+            arrays[name] = value if wanted(name) else None
+        else:
+            where = f"{name!r} is {type(value).__name__}" if path else f"it is {type(value).__name__}"
+            raise NoTree(where)
+    return arrays
+
+
+def _extension(code: int, data: bytes) -> np.ndarray:
+    import msgpack
+
+    if code != _ARRAY:
+        raise ValueError(f"it holds an extension of type {code}")
+    parts = msgpack.unpackb(data, raw=True, max_array_len=64, max_map_len=0, max_ext_len=0)
+    fits = isinstance(parts, list) and len(parts) == 3 and isinstance(parts[0], list) and isinstance(parts[2], bytes)
+    name = parts[1] if fits else None
+    # Only these dtypes: a structured or an object dtype named in a file could be anything.
+    dtype = _DTYPES.get(name.decode("ascii", "replace") if isinstance(name, bytes) else str(name))
+    if not fits or dtype is None or not all(type(size) is int and size >= 0 for size in parts[0]):
+        raise ValueError(f"it holds an array of {name!r}, which is not read")
+    # Python's integers do not overflow, so shapes whose product exceeds 64 bits are detected.
+    if math.prod(parts[0]) * dtype.itemsize != len(parts[2]) or len(parts[0]) > 32:
+        raise ValueError(f"an array of shape {parts[0]} has {len(parts[2])} bytes")
+    return np.frombuffer(parts[2], dtype).reshape(parts[0])
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    # A plain dict would silently keep the last of two equal names.
+    if len(mapping) < len(pairs):
+        raise ValueError("a name is there twice")
+    return mapping
+
+
+def _joined(name: str, value: dict[str, Any]) -> np.ndarray:
+    """An array that is stored in chunks."""
+    shape, chunks = value.get("shape"), value.get("chunks")
+    if not isinstance(shape, dict) or not isinstance(chunks, dict) or not chunks:
+        raise ValueError(f"the chunks of {name!r} are broken")
+    sizes: Any = [shape.get(str(k)) for k in range(len(shape))]
+    parts: Any = [chunks.get(str(k)) for k in range(len(chunks))]
+    complete = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts)
+    if not complete or not all(type(size) is int and size >= 0 for size in sizes) or len({p.dtype for p in parts}) > 1:
+        raise ValueError(f"the chunks of {name!r} are broken")
+    if math.prod(sizes) != sum(part.size for part in parts):
+        raise ValueError(f"the chunks of {name!r} do not make an array of shape {sizes}")
+    return np.concatenate(parts).reshape(sizes)
+
+
+# Reader for the tensors of a checkpoint folder: safetensors or Flax's msgpack, in one file or in shards.
+#
+# The first of the following that exists is read: `model.safetensors`, the shards of its index, `flax_model.msgpack`,
+# the shards of its index. Formats: the specification of safetensors; `flax.serialization`.
+#
+# Invariants: a pickle is never read, because that runs code; a shard is in the folder of its index, so that no path
+# leads out of the folder; an index and its shards list the same tensors; an unwanted tensor is named and not loaded.
+
+
+WHOLE, FLAX = "model.safetensors", "flax_model.msgpack"
+INDEX, FLAX_INDEX = f"{WHOLE}.index.json", f"{FLAX}.index.json"
+MOST_INDEX = 2**26
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+class Tensors(NamedTuple):
+    """The tensors in the files of a folder, under dotted names.
+
+    `arrays` has the wanted tensors and `left_out` the names of the others; `flax` is True if the names are Flax's.
+    """
+
+    arrays: dict[str, np.ndarray]
+    left_out: tuple[str, ...]
+    flax: bool
+    file: Path
+
+
+def read_tensors(folder: Path, wanted: Callable[[str], bool]) -> Tensors:
+    """The tensors of a folder; unwanted tensors are not loaded, where the format allows it, and only named."""
+    if (folder / WHOLE).is_file():
+        return _tensors(_read_safetensors(folder / WHOLE, wanted), folder / WHOLE)
+    if (folder / INDEX).is_file():
+        return _tensors(_read_shards(folder / INDEX, _read_safetensors, wanted), folder / INDEX)
+    if (folder / FLAX).is_file():
+        return _tensors(_read_msgpack(folder / FLAX, wanted), folder / FLAX)
+    if (folder / FLAX_INDEX).is_file():
+        return _tensors(_read_shards(folder / FLAX_INDEX, _read_msgpack, wanted), folder / FLAX_INDEX)
+    pickle = next((name for name in PICKLES if (folder / name).is_file()), None)
+    if pickle is not None:
+        raise ValueError(
+            f"path must hold {WHOLE} or {FLAX}, but {str(folder)!r} only has {pickle}, a pickle, which runs whatever "
+            "code it was made with when it is read; save it anew as safetensors."
+        )
+    raise ValueError(
+        f"path must hold the weights of a model, but {str(folder)!r} has none of {WHOLE}, {FLAX} and an index "
+        "of their shards; name the folder of a checkpoint."
+    )
+
+
+def _tensors(contents: dict[str, np.ndarray | None], file: Path) -> Tensors:
+    arrays = {name: array for name, array in contents.items() if array is not None}
+    left_out = tuple(sorted(name for name, array in contents.items() if array is None))
+    return Tensors(arrays, left_out, file.name in (FLAX, FLAX_INDEX), file)
+
+
+def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+    try:
+        with open_regular(file) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
+            # A memory map, so that the unwanted decoder of a T5 is never read from the disk.
+            tensors_read = read_arrays(data, wanted)
+    except NotRead as error:
+        raise ValueError(
+            f"weights must be of a dtype that NumPy has, such as F32 or BF16, but in {str(file)!r} {error}; save the "
+            "model anew in bfloat16 or float32."
+        ) from error
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"weights must be a whole safetensors file, but {str(file)!r} is not ({error}); fetch it again."
+        ) from error
+    check(file, "weights", "fetch it again")
+    return tensors_read.arrays | dict.fromkeys(tensors_read.left_out)
+
+
+def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+    try:
+        # Names in Flax have slashes instead of the dots used here.
+        listed = decode(read_bounded(index, MOST_INDEX, "weights", "fetch it again"))
+        wrong = misfit(listed, {"weight_map": {str: str}})
+        if wrong is not None:
+            raise ValueError(wrong)
+    except ValueError as error:
+        raise ValueError(
+            f"weights must have an index with a weight_map, but {str(index)!r} is none ({error}); fetch it again."
+        ) from error
+    shard_of = {name.replace("/", "."): shard for name, shard in listed["weight_map"].items()}
+    shards = sorted(set(shard_of.values()))
+    # A name such as ../other would read files outside of the folder; a zero byte makes the system call fail.
+    plain = all(Path(name).name == name and "\0" not in name for name in shards)
+    if not plain:
+        raise ValueError(f"weights must be in shards beside their index, but {str(index)!r} names {shards}; mend it.")
+    contents: dict[str, np.ndarray | None] = {}
+    for shard in shards:
+        file = index.parent / shard
+        if not file.is_file():
+            raise ValueError(f"weights must be whole, but the shard {str(file)!r} is missing; fetch it again.")
+        part = read(file, wanted)
+        listed = {name for name, where in shard_of.items() if where == shard}
+        # Compared in both directions, since an unlisted tensor may be a leftover of another model.
+        for name in sorted(listed ^ set(part)):
+            where = "is not in" if name in listed else "is unlisted in"
+            raise ValueError(f"weights must be as their index says, but {name!r} {where} {str(file)!r}; fetch both.")
+        contents |= part
+    return contents
+
+
+def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+    try:
+        contents = read_flax(read_regular(file), wanted)
+    except NoTree as error:
+        raise ValueError(
+            f"weights must be a tree of arrays, but in {str(file)!r} {error}; name a flax_model.msgpack."
+        ) from error
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"weights must be a whole msgpack file of Flax, but {str(file)!r} is not ({error}); fetch it again."
+        ) from error
+    check(file, "weights", "fetch it again")
+    # Sorted, so that messages about the first wrong tensor do not depend on the file.
+    return dict(sorted(contents.items()))
 
 
 # The last word of a parameter in the tree of Flax, and its name in the PyTorch files of transformers.

@@ -13,25 +13,283 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from ..._check import check_choice, check_flag, check_integer, check_number
-from ..._field import MultiHeadField
-from ..._mask import FullMask
-from ..._misc import einsum
-from ..._summary import levels, short
-from ..measures.stream import Measure
-from ..measures.survey import check_surveyed, check_texts, digest, encoded, fingerprint, survey
-from ..measures.tally import Average, average_of
+from ..._base.checks import check_choice, check_flag, check_integer, check_number
+from ..._base.numerics import einsum
+from ..._base.summary import levels, short, summary
+from ..._dynamics.simulate import simulate
+from ..._model.heads import MultiHeadField
+from ..._model.mask import FullMask
+from ..measures.survey import (
+    Average,
+    Measure,
+    Tally,
+    average_of,
+    check_surveyed,
+    check_texts,
+    digest,
+    dtype_of,
+    encoded,
+    fingerprint,
+    survey,
+)
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .ablations import on_sphere, without_feed_forward, without_norms
-from .field import mean_cosine
-from .fit import AS_IT_COMES, UNIFORM, fit_scales
-from .particles import Particles
+from .field import mean_cosine, particle_field
+
+
+# Fit of the two numbers of the particle model, time per layer and beta, to the curves of a network.
+#
+# Least squares by Levenberg and Marquardt (Marquardt, *An algorithm for least-squares estimation of nonlinear
+# parameters*, Journal of SIAM, 1963) in the logarithms of both, which keeps them positive: step = -(H + damping I)^-1
+# g, with g the gradient of the mean squared difference and H the Gauss-Newton matrix. The damping is divided by 10
+# after a step that lowers the loss and multiplied by 10 otherwise.
+#
+# Invariants: the best point so far is never lost; a step whose curves overflow counts as infinite loss; with a store,
+# an interrupted run replays its steps from the file and continues bit for bit.
+
+
+_CLOSE = 1e-3  # three significant digits
+
+AS_IT_COMES = np.zeros(2)  # time 1 and beta 1
+UNIFORM = np.array([0.0, -np.inf])  # beta 0
+
+
+class Fit(NamedTuple):
+    """The result of `fit_scales`: the best logarithms of time per layer and beta, (2,); the curves at these and at the
+    starting point, (texts, levels); the loss of every step; and `converged`, True if the fit converged."""
+
+    log_scales: np.ndarray
+    best: np.ndarray
+    start: np.ndarray
+    losses: np.ndarray
+    converged: bool
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """A summary in a few lines: the mean and the range of each array."""
+        return summary(self)
+
+
+def fit_scales(
+    particles: Any, target: np.ndarray, steps: int, first: float, log: Callable[[str], None],
+    store: Path | None = None, asked: dict[str, Any] | None = None, begin: np.ndarray = AS_IT_COMES,
+) -> Fit:  # fmt: skip
+    """Minimise the mean squared difference of `particles.curves` from `target`, (texts, levels), over the logarithms of
+    time per layer and beta. `first` bounds the norm of the first step. `begin` is the starting point: from `UNIFORM`
+    beta stays 0, since the derivative with respect to its logarithm is 0."""
+    trial = log_scales = begin
+    gradient = np.zeros(2)
+    curvature, damping, losses, converged = np.zeros((2, 2)), 0.0, [], False
+    # The store holds the losses and derivatives of all steps, and the curves of the first step and of each step that
+    # was the best so far. An interrupted fit replays its decisions from these without running the particles.
+    done = Tally()
+    if store is not None and store.exists():
+        # Curves that overflow are stored too: the fit rejects the step again on replay.
+        done.restore(store, asked or {}, most=2**31, finite=False)
+        _check_steps(done, store)
+        log(f"resuming the fit after step {done.texts - 1}")
+    known = done.texts
+    start = best = done.arrays.get("start", np.empty(0))
+    for step in range(steps + 1):
+        # A stored step: the decisions below are repeated from the recorded numbers, without running the particles.
+        if step < known:
+            value, curves = float(done.arrays["values"][step]), None
+            trial_gradient, trial_curvature = done.arrays["slopes"][step], done.arrays["curvatures"][step]
+        else:
+            curves, derivatives = particles.curves(trial)
+            residuals = curves - target
+            value, trial_gradient = (
+                float(np.mean(residuals**2)),
+                2 * np.mean(residuals[..., None] * derivatives, axis=(0, 1)),
+            )
+            # Gauss-Newton: H omits the second derivatives of the curves, so it is never indefinite.
+            trial_curvature = 2 * np.einsum("tlk,tlm->km", derivatives, derivatives) / residuals.size
+            start = curves if step == 0 else start
+        overflows = not all(np.all(np.isfinite(term)) for term in (value, trial_gradient, trial_curvature))
+        if overflows and step == 0:
+            raise ValueError(
+                "particles must stay finite, but as they come, with time 1 and beta 1, they overflow; pass a larger "
+                f"steps_per_layer than {particles.steps_per_layer}, or load the model with dtype=float64."
+            )
+        better = not overflows and (step == 0 or value < min(losses))
+        if better:
+            log_scales, gradient, curvature = trial, trial_gradient, trial_curvature
+            best = done.arrays[f"curves {step}"] if curves is None else curves
+            # At the start damping = |g| / first bounds the step: |(H + damping I)^-1 g| <= first, since H is positive
+            # semidefinite.
+            damping = damping / 10 if step else float(np.linalg.norm(gradient)) / first
+        else:
+            damping = 10 * damping
+        losses.append(np.inf if overflows else value)
+        # `curves` is None for a step read from the store.
+        if store is not None and curves is not None:
+            done.append("values", np.array([value]))
+            done.append("slopes", trial_gradient[None])
+            done.append("curvatures", trial_curvature[None])
+            done.arrays |= {"start": start} | ({f"curves {step}": curves} if better else {})
+            done.texts = step + 1
+            done.save(store, asked or {})
+        time, beta = np.exp(trial)
+        log(f"step {step} of at most {steps}: loss {value:.4g}, time {time:.4g}, beta {beta:.4g}")
+        # The Gauss-Newton step without damping estimates the distance to the minimum if the curves are linear. `lstsq`
+        # rather than `solve`: where the curves do not depend on beta, H is singular and the least-norm step is needed.
+        undamped_step = np.linalg.lstsq(curvature, -gradient)[0]
+        converged = bool(np.all((np.abs(undamped_step) < _CLOSE) | (np.abs(gradient) < _CLOSE * min(losses))))
+        if converged:
+            break
+        # The next step starts from the best point and not from the last: a rejected step changes only the damping.
+        trial = log_scales + np.linalg.solve(curvature + damping * np.eye(2), -gradient)
+    return Fit(log_scales, best, start, np.array(losses if steps else []), converged and steps > 0)
+
+
+def _check_steps(done: Tally, store: Path) -> None:
+    """Raise a ValueError unless the tally has a row for each step and all curves that the steps require."""
+    rows = {"values": (), "slopes": (2,), "curvatures": (2, 2)}
+    complete = all(name in done.arrays and done.arrays[name].shape == (done.texts, *rows[name]) for name in rows)
+    best = np.inf
+    for step, value in enumerate(done.arrays["values"] if complete else ()):
+        # The rule of `fit_scales`: curves are stored for the first step and for each step that lowered the loss.
+        better = np.all(np.isfinite([value, *done.arrays["slopes"][step], *done.arrays["curvatures"][step].ravel()]))
+        if (better and value < best) or step == 0:
+            complete, best = complete and f"curves {step}" in done.arrays, value
+    if not complete or "start" not in done.arrays:
+        raise ValueError(f"store must be whole, but {store} lacks steps of the fit; remove it, or choose another file.")
+
+
+# The particle model of a network on many texts: its curves of mean cosine, and their derivatives.
+#
+# Each text is a system of n particles that starts from the directions of its embedded tokens and moves by the
+# `MultiHeadField` of its heads; one layer is one unit of time. The equation is integrated by Bogacki and Shampine's
+# third-order method with constant steps, under `jax.vmap` over texts, and differentiated in forward mode with respect
+# to log(time per layer) and log(beta).
+#
+# Invariants: all batches have one shape, so that one program serves them; padding has mass zero and moves no token.
+
+
+class Particles(NamedTuple):
+    """The particle model of all texts, in batches of one shape."""
+
+    field: MultiHeadField
+    last_scale: Array | None
+    starts: list[tuple[Array, Array]]
+    levels: int
+    steps_per_layer: int
+    texts: int
+
+    @classmethod
+    def make(cls, model: Model, data: Encoded, radius: Any, batch_size: int, steps_per_layer: int) -> "Particles":
+        texts = len(data.mask)
+        size = min(batch_size, texts)
+        batches = []
+        for start in range(0, texts, size):
+            # Copies of the last text fill the last batch: another shape would trigger compilation.
+            rows = np.minimum(np.arange(start, start + size), texts - 1)
+            batches.append(
+                (embedded_directions(model, data.token_ids[rows], data.mask[rows]), jnp.asarray(data.mask[rows]))
+            )
+        field = particle_field(model, radius, n=data.mask.shape[1])
+        scale = model.network.last_scale()
+        scale = None if scale is None else jnp.asarray(scale)
+        return cls(field, scale, batches, model.num_layers + 1, steps_per_layer, texts)
+
+    def curves(self, log_scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The curve of each text, (texts, levels), and its derivatives by both logarithms, (texts, levels, 2)."""
+        curves, derivatives = zip(*self._computed(_with_derivatives, log_scales), strict=True)
+        return self._joined(curves), self._joined(derivatives)
+
+    def predicted(self, log_scales: np.ndarray) -> np.ndarray:
+        """The curve of each text without derivatives, (texts, levels), at a third of the cost."""
+        return self._joined(self._computed(_without_derivatives, log_scales))
+
+    def _computed(self, function: Callable[..., Any], log_scales: np.ndarray) -> list[Any]:
+        scales = jnp.asarray(log_scales, self.starts[0][0].dtype)
+        return [
+            function(self.field, scales, self.last_scale, *start, self.levels, self.steps_per_layer)
+            for start in self.starts
+        ]
+
+    def _joined(self, parts: Sequence[Array]) -> np.ndarray:
+        # The copies that fill the last batch are dropped.
+        return np.concatenate([np.asarray(part, np.float64) for part in parts])[: self.texts]
+
+
+def _curves_of(
+    field: Any, log_scales: Array, last_scale: Array | None, x0: Array, mask: Array, levels: int, steps_per_layer: int
+) -> Array:
+    # Logarithms keep both numbers positive for any step of the fit.
+    time, beta = jnp.exp(log_scales[0]), jnp.exp(log_scales[1])
+
+    def level_statistic(t: Array, x: Array, word: Array) -> Array:
+        """The mean cosine of the tokens; the last norm is applied to them at the last level."""
+        if last_scale is None:
+            return mean_cosine(x, word)
+        # Times are 0, 1, ..., levels - 1; comparing with the midpoint before the last time is safe from rounding.
+        return mean_cosine(jnp.where(t > levels - 1.5, x * last_scale[None], x), word)
+
+    def of_text(x0: Float[Array, "n d"], word: Bool[Array, " n"]) -> Float[Array, " levels"]:
+        # The masses are None so far, and `tree_at` takes a None for a leaf only with `is_leaf`.
+        beta_and_masses = lambda field: (field.beta, field.masses)
+        heads = eqx.tree_at(beta_and_masses, field, (beta, word.astype(x0.dtype)), is_leaf=lambda leaf: leaf is None)
+        run = simulate(
+            # Time is a factor of the field, so that the grid of steps does not depend on it and nothing is recompiled.
+            time * heads,
+            x0,
+            jnp.arange(levels, dtype=x0.dtype),
+            word,
+            solver=dfx.Bosh3(),
+            stepsize_controller=dfx.ConstantStepSize(),
+            dt0=1 / steps_per_layer,
+            # Two parameters and many outputs: forward mode costs three runs; reverse mode would store all steps.
+            adjoint=dfx.ForwardMode(),
+            save=level_statistic,
+            # diffrax requires a bound: there are (levels - 1) steps_per_layer constant steps, and rounding of times may
+            # add some.
+            max_steps=levels * steps_per_layer + 8,
+        )
+        return run.xs
+
+    return jax.vmap(of_text)(x0, mask)
+
+
+_without_derivatives = eqx.filter_jit(_curves_of)
+
+
+@eqx.filter_jit
+def _with_derivatives(field, log_scales, last_scale, x0, mask, levels, steps_per_layer) -> tuple[Array, Array]:
+    def curves_and_copy(log_scales):
+        curves = _curves_of(field, log_scales, last_scale, x0, mask, levels, steps_per_layer)
+        return curves, curves
+
+    # `has_aux` returns the curves from the run that computes their derivatives.
+    derivatives, curves = jax.jacfwd(curves_and_copy, has_aux=True)(log_scales)
+    return curves, derivatives
+
+
+def embedded_directions(model: Model, ids: np.ndarray, mask: np.ndarray) -> Array:
+    """The directions of the embedded tokens; padding gets the direction of the first word, with mass zero."""
+    form, state = nnx.split(model.network)
+    hidden = _embedded(form, state, jnp.asarray(ids, jnp.int32))
+    first = jnp.take_along_axis(hidden, jnp.asarray(np.argmax(mask, axis=1))[:, None, None], axis=1)
+    # A zero row of padding would be divided by its norm 0; a copy of a word stays finite and, without mass, receives no
+    # attention.
+    hidden = jnp.where(jnp.asarray(mask)[:, :, None], hidden, first)
+    return (hidden / jnp.linalg.norm(hidden, axis=-1, keepdims=True)).astype(dtype_of(model))
+
+
+@eqx.filter_jit
+def _embedded(form: Any, state: Any, ids: Array) -> Array:
+    return nnx.merge(form, state).embed(ids)
 
 
 _MOST = 2**31 - 1

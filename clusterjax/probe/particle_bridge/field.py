@@ -14,16 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._check import check_integer, check_scalar
-from ..._custom_types import Numbers, RealScalarLike
-from ..._field import MultiHeadField
-from ..._mask import AbstractMask, CausalMask, FullMask, MatrixMask
-from ..._misc import normalise
-from ..._schedule import Parameter, PiecewiseConstant
-from ..._space import AbstractSpace, Sphere
+from ..._base.checks import check_integer, check_scalar
+from ..._base.numerics import normalise
+from ..._base.types import Numbers, RealScalarLike
+from ..._model.heads import MultiHeadField
+from ..._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask
+from ..._model.schedule import Parameter, PiecewiseConstant
+from ..._model.space import AbstractSpace, Sphere
 from ..._summation import AbstractSummation, Auto
 from ..measures.survey import dtype_of
-from ..networks.head_matrices import head_matrices
+from ..networks.directions import head_matrices
 from ..networks.load import Model
 from .ablations import check_radius
 

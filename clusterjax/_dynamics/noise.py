@@ -1,0 +1,191 @@
+r"""Noise: Brownian motion on the space, added to a field, or applied after each layer.
+
+On the sphere the Stratonovich equation dX = P_X o sqrt(2T) dB describes Brownian motion (Hsu, *Stochastic Analysis on
+Manifolds*, section 3.1), which requires a solver that converges to the Stratonovich solution, such as Heun. After a
+layer a token moves along a geodesic instead, by a Gaussian tangent vector. On the circle this is exactly Brownian
+motion; on $S^{d-1}$ the variance $2s(1 - (d-2)s/3)$, where s is the temperature times the time, makes
+$E\langle x', x\rangle$ exact up to $s^3$, whereas $2s$ makes it exact up to $s^2$.
+"""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import lineax as lx
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._base.checks import check_instance, check_key, check_scalar
+from .._base.numerics import is_concrete
+from .._base.random import draw_normal
+from .._base.types import RealScalarLike, Tokens
+from .._model.field import AbstractField
+from .._model.layer import AbstractLayer
+from .._model.schedule import Parameter, StoredParameter, as_parameter, at_time, check_real, check_time, example
+from .._model.space import AbstractSpace, Sphere
+
+
+def make_terms(
+    field: AbstractField, x0: Tokens, ts: Array, noise: Any, key: Any, dt0: Any, jumps: Array | None = None
+) -> dfx.AbstractTerm:
+    """The drift and, with noise, the diffusion, as terms of diffrax; steps end at `ts` and at the `jumps`."""
+    drift = dfx.ODETerm(field)
+    if noise is None:
+        return drift
+    # A virtual tree shows adaptive solvers and rejected steps the same path. Its tolerance is half a step, so that
+    # every step of the solver has an increment of its own.
+    shape, tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), shortest_step(ts, jumps, dt0) / 2
+    path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=tol, shape=shape, key=key)
+    return dfx.MultiTerm(drift, dfx.ControlTerm(_Diffusion(field.space, noise), path))
+
+
+# The tree need not resolve a step that is shorter than `dt0` by more than this factor, as between a save time and a
+# jump beside it. The noise of such a step is too small, but the variance that is lost is negligible by this factor.
+_FINEST = 2.0**-20
+
+
+def shortest_step(ts: Array, jumps: Array | None, dt0: Array) -> Array:
+    """The shortest step, if steps of at most `dt0` end at all `ts` and `jumps`, up to 1e-5, the rounding of `ts`."""
+    ends = ts if jumps is None else jnp.sort(jnp.concatenate([ts, jnp.clip(jumps, ts[0], ts[-1])]))
+    lengths = lax.stop_gradient(jnp.diff(ends)) * (1 + 1e-5)
+    least = _FINEST * dt0
+    steps = jnp.where(lengths > least, lengths / jnp.ceil(jnp.maximum(lengths / dt0 * (1 - 2e-5), 1)), dt0)
+    return jnp.minimum(jnp.maximum(jnp.min(steps), least), dt0)
+
+
+class _Diffusion(eqx.Module):
+    """Brownian motion of the space: increments are projected to the tangent space and scaled by sqrt(2T)."""
+
+    space: AbstractSpace
+    temperature: Float[Array, ""]
+
+    def __call__(self, t, y, args):
+        point, size = self.space.retract(y), jnp.sqrt(2 * self.temperature)
+        # A linear operator never forms the (n d) x (n d) matrix.
+        return lx.FunctionLinearOperator(
+            lambda increment: size * self.space.tangent(point, increment), jax.eval_shape(lambda: y)
+        )
+
+
+def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> Array | None:
+    """`noise` as an array, or a ValueError if `noise`, `key` or `dt0` is not valid for a run with noise."""
+    if key is not None:
+        check_key(key)
+    if noise is None:
+        return None
+    noise = check_scalar(noise, "noise", dtype, least=0, remedy="None is no noise")
+    if key is None:
+        raise ValueError("key must be given with noise, but it is None; pass jax.random.key(0), or another.")
+    if dt0 is None:
+        raise ValueError("dt0 must be given with noise, but it is None; pass the length of a step, such as 0.01.")
+    return noise
+
+
+def check_noisy_steps(controller: Any, ts: Array, dense: bool) -> None:
+    """Raise a ValueError unless every save time of a run with noise is the end of a step."""
+    if dense:
+        raise ValueError(
+            "dense must be False with noise, but it is True: between steps the tokens are random, and a straight line "
+            "has too little noise; put every time that is wanted into ts."
+        )
+    if not isinstance(controller, dfx.StepTo) or not is_concrete((controller.ts, ts)):
+        return
+    missing = np.setdiff1d(np.asarray(ts), np.asarray(controller.ts).astype(ts.dtype))
+    if missing.size:
+        raise ValueError(
+            "stepsize_controller must step onto every time of ts with noise, but StepTo does not onto "
+            f"{missing[0]:.6g}: within a step a straight line has too little noise; add the times of ts to StepTo."
+        )
+
+
+class NoisyLayer(AbstractLayer):
+    r"""A layer that is followed by Brownian motion of each token on the space of the layer, for a given time.
+
+    With `ResidualLayer(field, step)` and `time=step` the layers converge, as the step tends to zero, to
+    $dX = \text{field}\,dt + \sqrt{2T}\,dB$, which `simulate(field, x0, ts, noise=T, key=key)` integrates. The random
+    numbers of layer k do not depend on the depth.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax
+        >>> residual = cjx.ResidualLayer(cjx.AttentionField(cjx.SoftmaxAttention(4.0)), 0.1)
+        >>> layer = cjx.NoisyLayer(residual, temperature=0.01, time=0.1, key=jax.random.key(1))
+        >>> x0 = cjx.Sphere().sample(jax.random.key(0), n=32, d=3)
+        >>> x = cjx.iterate(layer, x0, depth=300).x1
+        >>> int(cjx.num_clusters(x, radius=0.1)) > 1, int(cjx.num_clusters(x, radius=0.8))
+        (True, 1)
+        ```
+
+    **Arguments:**
+
+    - `layer`: The layer that is applied first, such as `ResidualLayer`.
+    - `temperature`: T >= 0, or a schedule over the layer number.
+    - `time`: The time of the Brownian motion after each layer, not negative.
+    - `key`: PRNG key.
+
+    **Raises:**
+
+    - `ValueError` if the temperature or the time is negative or not a number, or the layer or the key is not one.
+
+    ??? cite "Source"
+
+        2604.16288 and 2606.05140: tokens under noise.
+    """
+
+    layer: AbstractLayer
+    temperature: StoredParameter
+    time: Float[Array, ""]
+    key: PRNGKeyArray
+    space: AbstractSpace
+
+    def __init__(self, layer: AbstractLayer, temperature: Parameter, *, time: RealScalarLike, key: PRNGKeyArray):
+        rule, remedy = "a layer of clusterjax", "wrap a field, ResidualLayer(field, step)"
+        self.layer = check_instance(layer, "layer", AbstractLayer, rule, remedy)
+        self.temperature = as_parameter(temperature, "temperature")
+        self.space = layer.space
+        if temperature is None or jnp.ndim(example(self.temperature)) != 0:
+            raise ValueError(
+                "temperature must be a number or a schedule, but it is "
+                f"{'None' if temperature is None else 'an array'}; pass zero for no noise."
+            )
+        check_real(self.temperature, "temperature", "pass a number that is not negative")
+        given = self.temperature
+        if isinstance(given, Array) and is_concrete(given) and float(given) < 0:
+            raise ValueError(f"temperature must not be negative, but it is {float(given):.3g}; pass zero or more.")
+        dtype = jnp.result_type(float)
+        self.time = check_scalar(time, "time", dtype, least=0, remedy="pass the step of the layer")
+        self.key = check_key(key)
+
+    def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(k, "k")
+        y = self.layer(k, x, args)
+        amount = at_time(self.temperature, k, y.dtype) * self.time.astype(y.dtype)
+        # Python integers may exceed the range of jax integers.
+        number = jnp.asarray(min(k, 2**31 - 1) if isinstance(k, int) else k).astype(jnp.int32)
+        return brownian_step(self.space, y, jr.fold_in(self.key, number), amount)
+
+    def check(self, n: int, d: int) -> None:
+        self.layer.check(n, d)
+
+
+def brownian_step(space: AbstractSpace, x: Tokens, key: PRNGKeyArray, amount: Array) -> Tokens:
+    """The tokens after Brownian motion, where `amount` is the temperature times the time."""
+    curved = isinstance(space, Sphere)
+    variance = 2 * amount * (1 - max(x.shape[1] - 2, 0) * amount / 3 if curved else 1)
+    # The lower bound keeps the variance positive if the step is far too long for the correction.
+    size = jnp.sqrt(jnp.maximum(variance, amount))
+    moved = size * space.tangent(x, draw_normal(key, x.shape, x.dtype))
+    if not curved:
+        return space.retract(x + moved)
+    square = jnp.sum(moved * moved, axis=1, keepdims=True)
+    # Near zero, where the root has no derivative, the first terms of the series are used.
+    small = square < 1e-8
+    length = jnp.sqrt(jnp.where(small, 1, square))
+    cosine = jnp.where(small, 1 - square / 2, jnp.cos(length))
+    ratio = jnp.where(small, 1 - square / 6, jnp.sin(length) / length)
+    return space.retract(cosine * x + ratio * moved)

@@ -1,0 +1,1 @@
+"""Files: written atomically, sealed by a checksum, read within bounds."""

@@ -1,0 +1,378 @@
+"""Reads JSON, bounded in size and depth and with unique names, and checks it against a schema.
+
+Python's own reader raises RecursionError for deep lists, accepts NaN and 1e999, checks no schema, and keeps the last of
+two values of one name. All JSON that the package reads goes through `decode`. A schema, called form, is a plain value:
+
+    object              any value str, bool, dict     a value of that type; `list` likewise int, float          an
+    integer; a number, integer or not; a boolean is neither None, "a", 1        exactly that value Within(int, 0, 9)   a
+    number in a closed range [x]                 a list whose entries have the form x [x, y]              a list of two
+    entries, of the forms x and y; likewise for more entries {"a": x, "b?": y}   an object with a field a, optionally a
+    field b, and any others {"a": x, str: y}    an object with a field a, in which every other field has the form y (x,
+    y)              a value of one of these forms; `()` accepts nothing, so that {"a": x, str: ()} has no other names a
+    function          given the value, it returns the form that the value must have
+"""
+
+import errno
+import io
+import json
+import math
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+MOST_BYTES = 2**24
+MOST_DEPTH = 64
+# Smaller files are read without asking for the free memory.
+_LITTLE = 2**26
+
+# Possessive quantifiers and an optional closing quote keep the search linear in the length of any text.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_WIDEST = 2**64
+
+
+class Within(NamedTuple):
+    """A number in a closed range, as a form."""
+
+    kind: type
+    least: float
+    most: float
+
+
+def read_json(
+    path: Path,
+    form: Any,
+    *,
+    argument: str,
+    remedy: str,
+    most: int = MOST_BYTES,
+    finite: bool = True,
+    wide: bool = False,
+) -> Any:
+    """The content of a JSON file.
+
+    **Arguments:**
+
+    - `path`: The file.
+    - `form`: The form of the content; see the head of this file.
+
+    **Other arguments:**
+
+    - `argument`: The name of the caller's argument that names the file, for messages.
+    - `remedy`: The instruction for a file that is refused, for messages.
+    - `most`: The largest number of bytes. The content takes at most about thirty times as much memory.
+    - `finite`: Whether NaN and Infinity are refused.
+    - `wide`: Whether integers beyond 64 bits are read, as floats, in place of being refused.
+
+    **Raises:**
+
+    - `ValueError` if the file cannot be read, or is not complete JSON of this form.
+    """
+    return parse(
+        read_bounded(path, most, argument, remedy), form, repr(str(path)), argument, remedy, finite=finite, wide=wide
+    )
+
+
+def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
+    """All bytes of a regular file of at most `most` bytes.
+
+    **Raises:**
+
+    - `ValueError` if the file cannot be read, is not regular, or is larger.
+    """
+    try:
+        return read_regular(path, most)
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            found = f"must have at most {most} bytes, but {str(path)!r} has more"
+        else:
+            found = f"must be a file that can be read, but {str(path)!r} cannot ({error.strerror or error})"
+        raise ValueError(f"{argument} {found}; {remedy}.") from error
+
+
+def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """All bytes of a regular file of at most `most` bytes; None is the free memory.
+
+    **Raises:**
+
+    - `OSError` if the file cannot be read, is not regular, or is larger (`errno` EFBIG); `strerror` says so.
+    """
+    with open_regular(path) as file:
+        # The size is compared first, so that a large file is not read at all.
+        size = os.fstat(file.fileno()).st_size
+        bound = room_for(size) if most is None else most
+        if size > bound:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {bound}", os.fspath(path))
+        data = file.read(size + 1)
+    if len(data) > size:
+        raise OSError(errno.EBUSY, "it grows while it is read", os.fspath(path))
+    return data
+
+
+def room_for(size: int) -> int | float:
+    """A bound for a file of `size` bytes: the bytes of free memory, or a constant above `size` for a small file."""
+    if size <= _LITTLE:
+        return _LITTLE
+    # `_check` is imported here, since it imports jax, which small files, such as those of locks, do not need.
+    from .._base.checks import memory_room
+
+    return memory_room(device=False)
+
+
+def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """A regular file, open for reading. All files that the package reads are opened here.
+
+    Other files are refused: a named pipe would wait for a writer forever, and a device such as `/dev/zero` has no end.
+
+    **Raises:**
+
+    - `OSError` if the file cannot be opened, or is not regular; its `strerror` gives the reason.
+    """
+    # Without O_NONBLOCK a named pipe would block this call.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    # The name is checked before opening, since some devices act when they are opened, and the open file once more.
+    refuse_irregular(os.stat(path), path)
+    descriptor = os.open(path, flags)
+    try:
+        refuse_irregular(os.fstat(descriptor), path)
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+class NotRegular(OSError):
+    """The error of a path that is not a regular file, and is therefore neither read nor replaced."""
+
+
+def remedy_of(error: OSError, remedy: str) -> str:
+    """The instruction for a file that could not be written: `remedy`, or to name another if the file is not regular."""
+    return "name another" if isinstance(error, NotRegular) else remedy
+
+
+def refuse_irregular(state: os.stat_result, path: str | os.PathLike[str]) -> None:
+    """Raise a `NotRegular`, whose `strerror` names the kind of the file, unless `state` is that of a regular file."""
+    if stat.S_ISDIR(state.st_mode):
+        raise NotRegular(errno.EISDIR, "it is a folder", os.fspath(path))
+    if not stat.S_ISREG(state.st_mode):
+        kind = next((words for test, words in _IRREGULAR.items() if test(state.st_mode)), "something else")
+        raise NotRegular(errno.EINVAL, f"it is {kind} and no regular file", os.fspath(path))
+
+
+_IRREGULAR = {
+    stat.S_ISLNK: "a link",
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
+
+
+def parse(
+    data: bytes | str, form: Any, name: str, argument: str, remedy: str, *, finite: bool = True, wide: bool = False
+) -> Any:
+    """The content of JSON data, which messages call `name`.
+
+    **Raises:**
+
+    - `ValueError` if `data` is not complete JSON of this form.
+    """
+    try:
+        value = decode(data, finite=finite, wide=wide)
+    except ValueError as error:
+        raise ValueError(f"{argument} must be whole JSON, but {name} is not ({error}); {remedy}.") from error
+    wrong = misfit(value, form)
+    if wrong is not None:
+        raise ValueError(f"{argument} must be of its form, but in {name} {wrong}; {remedy}.")
+    return value
+
+
+def decode(data: bytes | str, *, finite: bool = True, wide: bool = False) -> Any:
+    """The content of JSON data, of any form.
+
+    **Raises:**
+
+    - `ValueError` if `data` is not complete JSON; the error gives the reason in a few words, for a message.
+    """
+    data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    try:
+        # The depth is checked before the parser recurses.
+        _check_depth(data)
+        value = _READERS[finite, wide].decode(data.decode("utf-8-sig"))
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded, and so not printed
+    except (ValueError, RecursionError) as error:
+        raise ValueError(_first(error)) from error
+    return value
+
+
+def misfit(value: Any, form: Any, place: str = "") -> str | None:
+    """What is wrong with a value, and where; None if the value has the form."""
+    # `bool` is a subclass of `int` in Python, but not a number here; the form `float` accepts integers too.
+    if isinstance(form, type) and form in _TYPES:
+        fits = value is not None or form is object
+        fits = fits and (form is object or isinstance(value, (int, float) if form is float else form))
+        fits = fits and not (isinstance(value, bool) and form in (int, float))
+        return None if fits else _wrong(place, value, _TYPES[form])
+    if isinstance(form, Within):
+        wrong = misfit(value, form.kind, place)
+        outside = wrong is None and not form.least <= value <= form.most
+        return _wrong(place, value, f"from {form.least} to {form.most}") if outside else wrong
+    if isinstance(form, dict):
+        return misfit(value, dict, place) or _misfit_of_fields(value, form, place)
+    if isinstance(form, list):
+        wrong = misfit(value, list, place)
+        if wrong is None and len(form) > 1 and len(value) != len(form):
+            return f"{place or 'the whole'} is a list of {len(value)} in place of {len(form)}"
+        if wrong is None and len(form) == 1 and _all_plain(value, form[0]):
+            return None
+        # A single form is that of every entry, several forms are those of the entries in order.
+        forms = form if len(form) > 1 else form * len(value if wrong is None else ())
+        inner = (misfit(entry, forms[k], _at(place, k)) for k, entry in enumerate(value if wrong is None else ()))
+        return wrong or next((found for found in inner if found is not None), None)
+    if isinstance(form, tuple):
+        return _misfit_of_all(value, form, place)
+    if callable(form):
+        return misfit(value, form(value), place)
+    # A literal must agree in type: 1 equals neither true nor 1.0.
+    return None if type(value) is type(form) and value == form else _wrong(place, value, repr(form))
+
+
+def _all_plain(entries: list[Any], form: Any) -> bool:
+    """True if one test of all entries shows that they have the form, as for the 40,000 words of a vocabulary."""
+    kind, bounded = (form.kind, True) if isinstance(form, Within) else (form, False)
+    if kind not in (str, int) or not set(map(type, entries)) <= {kind}:
+        return False
+    return not (bounded and entries) or form.least <= min(entries) and max(entries) <= form.most
+
+
+_TYPES: dict[Any, str] = {
+    object: "anything", str: "a text", bool: "true or false", dict: "an object", list: "a list", int: "an integer",
+    float: "a number",
+}  # fmt: skip
+
+
+def _misfit_of_fields(value: dict[str, Any], form: dict[Any, Any], place: str) -> str | None:
+    others, rest = form.get(str, object), dict(value)
+    for label, inner in form.items():
+        # The key `str` stands for all other names; a question mark follows an optional name.
+        if label is str:
+            continue
+        name = label.removesuffix("?")
+        if name in value:
+            wrong = _misfit_within(rest.pop(name), inner, place, name)
+            if wrong is not None:
+                return wrong
+        elif not label.endswith("?"):
+            return f"{name!r} is missing{f' at {place}' if place else ''}"
+    for name, entry in rest.items() if others is not object else ():
+        if others == ():
+            return f"{name!r} is not expected{f' at {place}' if place else ''}"
+        wrong = _misfit_within(entry, others, place, name)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _misfit_within(value: Any, form: Any, place: str, name: str) -> str | None:
+    """`misfit` of a field; the position is formatted only for a field that does not have a plain type as its form."""
+    return None if type(value) is form else misfit(value, form, _at(place, name))
+
+
+def _misfit_of_all(value: Any, forms: tuple[Any, ...], place: str) -> str | None:
+    wrongs = [misfit(value, form, place) for form in forms]
+    if any(wrong is None for wrong in wrongs):
+        return None
+    # An error inside of one alternative is more informative than that none of them fits.
+    deeper = next((wrong for wrong in wrongs if wrong and not wrong.startswith(f"{place or 'the whole'} is ")), None)
+    return deeper or _wrong(place, value, " or ".join(map(_words, forms)) or "left out")
+
+
+def _words(form: Any) -> str:
+    """The values that a form accepts, in words for a message."""
+    if isinstance(form, type):
+        return _TYPES[form]
+    if isinstance(form, Within):
+        return f"from {form.least} to {form.most}"
+    if isinstance(form, list | dict):
+        return _TYPES[type(form)]
+    return "null" if form is None else repr(form)
+
+
+def _at(place: str, name: Any) -> str:
+    return f"{place}.{name}" if place else str(name)
+
+
+def _wrong(place: str, value: Any, wanted: str) -> str:
+    shown = _TYPES[type(value)] if isinstance(value, dict | list) else json.dumps(value)
+    return f"{place or 'the whole'} is {shown if len(shown) <= 60 else shown[:60] + '...'} in place of {wanted}"
+
+
+def _check_depth(data: bytes) -> None:
+    """Raise a ValueError for JSON that is nested too deeply, before a parser recurses into it."""
+    # So few brackets cannot nest deeper: this test suffices for most files, in a tenth of the time.
+    if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
+        return
+    # Brackets within strings do not nest.
+    bare = np.frombuffer(_STRING.sub(b"", data), np.uint8)
+    steps = ((bare == ord("[")) | (bare == ord("{"))).astype(np.int8) - ((bare == ord("]")) | (bare == ord("}")))
+    deepest = np.cumsum(steps, dtype=np.int64).max(initial=0)
+    if deepest > MOST_DEPTH:
+        raise ValueError(f"it is nested {deepest} deep, at most {MOST_DEPTH} is read")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs; a ValueError if a name occurs twice."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in fields if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return fields
+
+
+def _integer(digits: str) -> int:
+    # The first digits show that the integer is too large; converting all of them would take quadratic time.
+    number = int(digits[:24])
+    if abs(number) >= _WIDEST:
+        raise ValueError(f"the integer {digits[:24]} is more than 64 bits hold")
+    return number
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:20]} is beyond all floats")
+    return number
+
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _wide_number(digits: str) -> int | float:
+    return int(digits) if len(digits) < 20 else _number(digits[:400])
+
+
+_READERS = {
+    (finite, wide): json.JSONDecoder(
+        object_pairs_hook=_once,
+        parse_int=_wide_number if wide else _integer,
+        parse_float=_number,
+        parse_constant=_refused if finite else None,
+    )
+    for finite in (False, True)
+    for wide in (False, True)
+}
+
+
+def _first(error: BaseException) -> str:
+    """The first line of an error, without the bytes that UnicodeDecodeError quotes."""
+    if isinstance(error, UnicodeError):
+        return "it is not in UTF-8"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,1 @@
+"""What moves, and how: spaces, schedules, masks, attention, fields, densities, layers."""

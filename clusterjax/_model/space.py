@@ -1,0 +1,174 @@
+"""Spaces of tokens: all of R^d, and the unit sphere.
+
+A space retracts points, projects vectors onto tangent spaces, samples and measures distances (Absil, Mahony, Sepulchre,
+*Optimization Algorithms on Matrix Manifolds*, chapters 3 and 4). Invariants: `retract` is idempotent up to rounding;
+tangent vectors of the sphere are orthogonal to the point, even if the point is not a unit vector.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._base.checks import check_array, check_float_dtype, check_instance, check_integer, check_key, check_room
+from .._base.numerics import is_concrete, normalise
+from .._base.random import draw_normal
+from .._base.types import AbstractPart, DTypeLike, Tokens
+
+
+class AbstractSpace(AbstractPart):
+    """A space of tokens: retraction, tangent vectors, samples and distances."""
+
+    @abstractmethod
+    def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        """The point of the space that belongs to `x` in R^d: on the sphere x / |x|."""
+
+    @abstractmethod
+    def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        """The part of `v` that is tangent to the space at `x`."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
+        """`n` independent tokens of dimension `d`."""
+
+    @abstractmethod
+    def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        """The geodesic distance of `x` and `y`."""
+
+
+def _check_sample(key: Any, n: Any, d: Any, dtype: Any) -> tuple[int, int, Any]:
+    """The checked `n`, `d` and `dtype` of a sample, or a ValueError that names the argument."""
+    check_key(key)
+    n, d = (check_integer(size, name, remedy="ask for at least one") for name, size in (("n", n), ("d", d)))
+    dtype = check_float_dtype(dtype) or jnp.result_type(float)
+    # `draw_normal` draws all numbers along one axis; the measured memory is that of four arrays of their size.
+    what = f"n tokens of dimension d = {d} and what draws them"
+    check_room(n, "n", 4 * n * d * jnp.dtype(dtype).itemsize, what, longest=n * d, remedy="ask for fewer tokens")
+    return n, d, dtype
+
+
+def _check_points(**points: Any) -> tuple[Array, ...]:
+    """The points as arrays (..., d), or a ValueError that names the first argument that is not one."""
+    arrays = tuple(check_array(value, name, remedy="pass points of shape (..., d)") for name, value in points.items())
+    for name, array in zip(points, arrays, strict=True):
+        if array.ndim < 1 or array.shape[-1] < 1:
+            raise ValueError(f"{name} must be points of shape (..., d), but its shape is {array.shape}; pass such.")
+        if array.shape != arrays[0].shape:
+            raise ValueError(
+                f"{name} must have the shape of {next(iter(points))}, {arrays[0].shape}, but its shape is "
+                f"{array.shape}; pass as many points of as many dimensions."
+            )
+    return arrays
+
+
+def check_space(space: Any, name: str = "space") -> AbstractSpace:
+    """`space`, or a `ValueError` if it is not a space."""
+    return check_instance(
+        space, name, AbstractSpace, "a space of clusterjax", "pass an instance such as Sphere() or Euclidean()"
+    )
+
+
+def check_directions(space: AbstractSpace, x: Tokens, name: str = "x0") -> None:
+    """Raise a ValueError if `space` is a sphere and a row of `x` is zero, which has no retraction onto the sphere."""
+    # Under `jit` a zero row gives NaN.
+    if isinstance(space, Sphere) and is_concrete(x):
+        zero = np.flatnonzero(~np.any(np.asarray(x), axis=1))
+        if zero.size:
+            raise ValueError(
+                f"{name} must have no zero row on the sphere, but row {zero[0]} is zero; give it a direction."
+            )
+
+
+class Euclidean(AbstractSpace):
+    r"""All of $\mathbb{R}^d$: retraction changes nothing, and every vector is tangent.
+
+    Tokens are drawn from the standard normal distribution.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> float(cjx.Euclidean().distance(jnp.array([0.0, 0.0]), jnp.array([3.0, 4.0])))
+        5.0
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(1.0), space=cjx.Euclidean())
+        >>> traj = cjx.simulate(field, jnp.array([[1.0, 0.0]]), jnp.array([0.0, 1.0]))
+        >>> round(float(traj.xs[-1, 0, 0]), 3)  # one token alone grows like exp(t); on the sphere it would stay
+        2.718
+        ```
+
+    ??? cite "Source"
+
+        Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1): the dynamics
+        without layer normalisation.
+    """
+
+    def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        return _check_points(x=x)[0]
+
+    def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        return _check_points(x=x, v=v)[1]
+
+    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
+        n, d, dtype = _check_sample(key, n, d, dtype)
+        return draw_normal(key, (n, d), dtype)
+
+    def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        x, y = _check_points(x=x, y=y)
+        return jnp.linalg.norm(x - y, axis=-1)
+
+
+class Sphere(AbstractSpace):
+    r"""Unit vectors of $\mathbb{R}^d$, with the projector $P_x v = v - \frac{\langle x, v\rangle}{|x|^2} x$.
+
+    `retract` divides by the norm, `sample` draws uniformly, and `distance` is the angle in radians, from 0 to pi,
+    accurate at both ends. The projector has the $|x|^2$ of the paper, so that it is correct off the sphere too. A field
+    must still be evaluated at `retract(x)`, or the sphere is repelling where $\langle x, v\rangle < 0$.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> sphere = cjx.Sphere()
+        >>> print(sphere.retract(jnp.array([[3.0, 4.0]])))
+        [[0.6 0.8]]
+        >>> round(float(sphere.distance(jnp.array([1.0, 0.0]), jnp.array([0.0, 2.0]))), 3)  # an angle
+        1.571
+        >>> x = sphere.sample(jax.random.key(0), n=5, d=3)
+        >>> x.shape, bool(jnp.allclose(jnp.sum(x * x, axis=1), 1))
+        ((5, 3), True)
+        ```
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2; Peat, *Clustering in
+        Transformers*, Section 2.4 for the projector.
+    """
+
+    def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        (x,) = _check_points(x=x)
+        if is_concrete(x) and not np.any(np.asarray(x), axis=-1).all():
+            raise ValueError("x must have no zero row on the sphere, but one is zero; give it a direction.")
+        return normalise(x)
+
+    def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        x, v = _check_points(x=x, v=v)
+        # The division by |x|^2 makes the projection correct off the sphere, as for the stages of a Runge-Kutta step.
+        along = jnp.sum(x * v, axis=-1, keepdims=True) / jnp.sum(x * x, axis=-1, keepdims=True)
+        return v - along * x
+
+    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
+        n, d, dtype = _check_sample(key, n, d, dtype)
+        # The sphere of R^1 consists of two points.
+        if d == 1:
+            return jr.rademacher(key, (n, 1)).astype(dtype)
+        # Directions of normal vectors are uniform on the sphere (Muller, 1959).
+        return normalise(draw_normal(key, (n, d), dtype))
+
+    def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        # The angle depends on the directions only, so points off the sphere are projected first.
+        x, y = map(normalise, _check_points(x=x, y=y))
+        # Kahan's formula: the arc cosine of an inner product loses half the digits at 0 and pi.
+        return 2 * jnp.arctan2(jnp.linalg.norm(x - y, axis=-1), jnp.linalg.norm(x + y, axis=-1))

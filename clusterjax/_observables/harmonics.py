@@ -1,0 +1,226 @@
+"""The angular power spectrum: the unevenness of a cloud of tokens at each angular scale.
+
+**Algorithm.** On the circle and on the sphere of R^3, sums of mass times harmonic over the tokens are computed in O(n),
+by complex powers and by the three-term recurrence of associated Legendre functions (DLMF 14.10.3). In other dimensions
+the Gegenbauer polynomials of all pairs follow from their recurrence (DLMF 18.9.1), in O(n^2). **Invariant.** Only one
+chunk of harmonics, or one block of pairs, is held at a time, in the forward and the backward pass.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from .._base.batching import cut
+from .._base.checks import check_flag, check_integer, check_number, check_tokens
+from .._base.numerics import bessel_ratios, matmul, normalise
+from .._base.types import Masses, Tokens
+from .similarity import check_masses, check_nonzero_rows, map_pair_rows
+
+
+# Growth rates of the harmonics of a nearly uniform cloud: the linearisation of attention at the uniform measure.
+
+
+# Far beyond this bound the square of beta overflows; the unnormalised rates overflow long before it.
+_LARGEST = 1e100
+
+
+def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: bool = False) -> NDArray[np.float64]:
+    r"""$\lambda_\ell = \ell(\ell+d-2)\, a_\ell/(\beta a_0)$: the growth rate of harmonics of degree $\ell$.
+
+    By symmetry a uniform density of tokens does not move, but a small perturbation of degree $\ell$ grows as
+    $e^{\lambda_\ell t}$. The degree of fastest growth, about $\sqrt{2\beta}$ on the circle, is the number of clusters
+    that form first. Here $a_\ell = \Gamma(\tfrac d2) (2/\beta)^{d/2-1} I_{\ell+d/2-1}(\beta)$; the unnormalised flow
+    has the rate $\ell(\ell+d-2)\,a_\ell/\beta$, without $a_0$. A host function, in double precision.
+
+    **Arguments:**
+
+    - `beta`: Inverse temperature, a finite number; zero gives the limit.
+    - `d`: The dimension of the tokens, at least 2.
+    - `max_degree`: The largest degree.
+    - `unnormalised`: True for unnormalised attention.
+
+    **Returns:**
+
+    (max_degree + 1,), the rates of degree 0 to `max_degree`, per unit of time, for $V = I$ and $Q^\top K = I$. The
+    amplitude of a harmonic grows at this rate, its square (see `angular_power`) at twice the rate.
+
+    **Raises:**
+
+    - `ValueError` if `beta` is not finite or too large, `d` is no integer >= 2, or `max_degree` is no integer >= 0.
+
+    ??? cite "Source"
+
+        Bruno, Pasqualotto and Agazzi (2410.23228), linearisation at the uniform measure; the rates are derived anew.
+    """
+    import scipy.special  # imported here, because the import takes as long as a small run
+
+    max_degree = check_degree(max_degree)
+    d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
+    beta, unnormalised = check_number(beta, "beta"), check_flag(unnormalised, "unnormalised")
+    degrees = np.arange(max_degree + 1)
+    # In the limit only the first degree has a rate, because a_l / beta tends to zero for l > 1.
+    if beta == 0:
+        rates = np.where(degrees == 1, (d - 1) / d, 0.0)
+        return rates
+    order, size = d / 2 - 1, abs(beta)
+    ratios = bessel_ratios(order, size, degrees)
+    # I_{l + order}(-beta) (-beta)^-order has the sign (-1)^l.
+    ratios = np.where((beta < 0) & (degrees % 2 == 1), -ratios, ratios)
+    mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if unnormalised and size < _LARGEST else 1.0
+    rates = degrees * (degrees + d - 2) * ratios / beta * mean
+    if not np.all(np.isfinite(rates)) or unnormalised and size >= _LARGEST:
+        raise ValueError(
+            f"beta must be small enough for rates that double precision holds, but it is {beta}; pass 500 or less."
+        )
+    return rates
+
+
+def check_degree(max_degree: int) -> int:
+    """Raise a ValueError unless `max_degree` is an integer of at least 0."""
+    return check_integer(max_degree, "max_degree", least=0, remedy="pass, say, 12")
+
+
+# The number of tokens whose harmonics are held at once.
+_CHUNK = 2048
+
+
+def angular_power(x: Tokens, max_degree: int, masses: Masses | None = None) -> Float[Array, " degrees"]:
+    r"""$p_\ell = \sum_{i,j} m_i m_j P_\ell(\langle x_i, x_j\rangle)$, the angular power spectrum of the tokens.
+
+    $P_\ell$ is the Gegenbauer polynomial of the sphere with $P_\ell(1) = 1$ ($\cos\ell\theta$ on the circle, the
+    Legendre polynomial for d = 3), and $p_\ell$ is the squared norm of the mean harmonic of degree $\ell$ over the
+    tokens. It is 1 if all tokens coincide, and $1/n$ on average for n independent uniform tokens; k clusters give a
+    peak at about degree k. A small $p_\ell$ grows as $e^{2\lambda_\ell t}$, see `uniform_growth_rates`. The cost is O(n
+    max_degree) for d = 2, O(n max_degree^2) for d = 3, and O(n^2 max_degree) otherwise; memory grows as n.
+
+    **Arguments:**
+
+    - `x`: Tokens of at least two dimensions, which are divided by their norms.
+    - `max_degree`: The largest degree.
+    - `masses`: Masses of the tokens, divided by their sum; None means equal masses.
+
+    **Returns:**
+
+    An array (max_degree + 1,) with entries between 0 and 1; the first is 1.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not a cloud of finite tokens of at least two dimensions, none of them zero, `max_degree`
+        not an integer of at least 0, or `masses` do not fit.
+
+    ??? cite "Source"
+
+        Addition theorem of the spherical harmonics; the perturbations of Bruno, Pasqualotto and Agazzi (2410.23228).
+    """
+    x = check_nonzero_rows(check_tokens(x))
+    max_degree = check_degree(max_degree)
+    if x.shape[1] < 2:
+        raise ValueError(f"x must have at least two dimensions, but its shape is {x.shape}; a line has no angles.")
+    return _power(x, check_masses(masses, x), max_degree)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _power(x: Tokens, masses: Masses, max_degree: int) -> Float[Array, " degrees"]:
+    x = normalise(x)
+    if x.shape[1] == 2:
+        return _in_chunks(functools.partial(_circle, max_degree), x, masses, np.ones(max_degree + 1))
+    if x.shape[1] == 3:
+        return _in_chunks(functools.partial(_sphere, max_degree), x, masses, 2 * np.arange(max_degree + 1) + 1)
+    return _of_pairs(x, masses, max_degree)
+
+
+def _in_chunks(moments: Any, x: Tokens, masses: Masses, dimension: np.ndarray) -> Float[Array, " degrees"]:
+    """The squared norms of the `moments` (degrees, ...) of all tokens, over the `dimension` of each degree."""
+    # Padding with mass zero contributes nothing.
+    size = min(x.shape[0], _CHUNK)
+    x, masses = cut(x, size), cut(masses, size, 0.0)
+    start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(moments, x[0], masses[0]))
+    # Without the checkpoint the backward pass would keep the harmonics of all tokens.
+    step = jax.checkpoint(lambda total, chunk: (total + moments(*chunk), None))
+    total = lax.scan(step, start, (x, masses))[0].reshape(len(dimension), -1)
+    return jnp.sum(total * total, axis=1) / jnp.asarray(dimension, x.dtype)
+
+
+def _circle(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees 2"]:
+    """The sums of mass times cosine and sine of each multiple of the angle."""
+
+    # A product with e^{i theta} gives cosine and sine of k theta from those of (k - 1) theta.
+    def next_power(power, _):
+        cosine, sine = power
+        rotated = cosine * x[:, 0] - sine * x[:, 1], cosine * x[:, 1] + sine * x[:, 0]
+        return rotated, matmul(jnp.stack(power), masses)
+
+    return lax.scan(next_power, (jnp.ones_like(masses), jnp.zeros_like(masses)), None, length=max_degree + 1)[1]
+
+
+def _sphere(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees orders"]:
+    """The sums of mass times spherical harmonic, each of mean square 1; order m is in columns 2m and 2m + 1."""
+    # `first` and `second` are the factors of the recurrence in l, (degrees, orders).
+    first, second, sectoral = (jnp.asarray(table, x.dtype) for table in _recurrence(max_degree))
+    # Y_mm of each order, (orders, 2, n), starts the recurrence of that order.
+    starts = _complex_powers(x[:, :2], max_degree) * sectoral[:, None, None]
+
+    def next_degree(carry, inputs):
+        degree, first, second = inputs
+        # `carry` holds harmonics of degrees l - 1 and l - 2, (orders, 2, n), zero for orders above the degree.
+        last, second_last = carry
+        harmonics = first[:, None, None] * x[None, None, :, 2] * last - second[:, None, None] * second_last
+        harmonics = jnp.where((jnp.arange(max_degree + 1) == degree)[:, None, None], starts, harmonics)
+        return (harmonics, last), matmul(harmonics, masses).reshape(-1)
+
+    degrees = jnp.arange(max_degree + 1)
+    return lax.scan(next_degree, (jnp.zeros_like(starts), jnp.zeros_like(starts)), (degrees, first, second))[1]
+
+
+def _complex_powers(flat: Float[Array, "n 2"], max_degree: int) -> Float[Array, "orders 2 n"]:
+    """Real and imaginary parts of (x + iy)^m."""
+
+    def next_power(power, _):
+        real = power[0] * flat[:, 0] - power[1] * flat[:, 1]
+        imaginary = power[0] * flat[:, 1] + power[1] * flat[:, 0]
+        return jnp.stack([real, imaginary]), power
+
+    unit = jnp.stack([jnp.ones_like(flat[:, 0]), jnp.zeros_like(flat[:, 0])])
+    return lax.scan(next_power, unit, None, length=max_degree + 1)[1]
+
+
+@functools.lru_cache
+def _recurrence(max_degree: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Y_lm = first[l, m] z Y_(l-1)m - second[l, m] Y_(l-2)m, from Y_mm = sectoral[m] Re, Im (x + iy)^m."""
+    l, m = np.mgrid[: max_degree + 1, : max_degree + 1].astype(float)
+    # Where no harmonic exists, the denominator is set to one to avoid division by zero.
+    square = np.where(l > m, l**2 - m**2, 1)
+    first = np.where(l > m, np.sqrt(np.abs(4 * l**2 - 1) / square), 0)
+    inner = np.maximum((2 * l + 1) * ((l - 1) ** 2 - m**2), 0)
+    second = np.where(l > m + 1, np.sqrt(inner / (np.abs(2 * l - 3) * square)), 0)
+    # Squares of the normalisation to mean square one, with a factor of 2 for cosine and sine of m > 0.
+    orders = np.arange(1, max_degree + 1)
+    sectoral = np.sqrt(np.append(1, 2 * np.cumprod((2 * orders + 1) / (2 * orders))))
+    return first, second, sectoral
+
+
+def _of_pairs(x: Tokens, masses: Masses, max_degree: int) -> Float[Array, " degrees"]:
+    """The sums over pairs, by the recurrence of the Gegenbauer polynomials."""
+    d = x.shape[1]
+
+    def of_rows(rows, _):
+        cosines = matmul(rows, x.T)
+
+        def next_degree(carry, degree):
+            # P of degrees l - 1 and l, normalised to P(1) = 1; at l = 0 the factor of the lower polynomial is zero.
+            last, current = carry
+            following = ((2 * degree + d - 2) * cosines * current - degree * last) / (degree + d - 2)
+            return (current, following), matmul(current, masses)
+
+        degrees = jnp.arange(max_degree + 1, dtype=x.dtype)
+        start = (jnp.zeros_like(cosines), jnp.ones_like(cosines))
+        return lax.scan(next_degree, start, degrees)[1].T
+
+    # The scan holds four arrays of pairs: the cosines, two polynomials, and the next polynomial.
+    return matmul(masses, map_pair_rows(of_rows, x, numbers_per_pair=4))

@@ -1,1 +1,0 @@
-"""Expansions of the kernel in harmonics of the circle, the sphere and the sphere in four dimensions."""

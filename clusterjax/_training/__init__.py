@@ -1,0 +1,1 @@
+"""Training: one loop, the pre-training on texts, and the texts."""

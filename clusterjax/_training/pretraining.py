@@ -1,0 +1,308 @@
+"""Pre-training on texts: the steps that all networks share, from the text files to the folder of the finished model.
+
+A network defines its recipe, the packing of its texts into rows, a loss for each stage, and a writer (`Pretraining`).
+This module splits the texts, makes the tokenizer, compares the settings of a checkpoint, writes snapshots, resumes, and
+writes the final folder. Invariants:
+
+- nothing is written before the settings of an existing checkpoint have been compared with those of the call;
+- the tokenizer, each snapshot and the finished model are each written in one transaction, in this order, so that a run
+  that was killed at any moment continues, bit for bit, when it is called again with the same arguments.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import optax
+from jaxtyping import Int
+
+from .._base.checks import check_instance, check_integer, check_path, check_say
+from .._files.json import read_json
+from .._files.model_folder import ARRAYS, CONFIG, HISTORY, REPORT, refuse_strangers
+from .corpus import check_paths, digest_of, read_texts, set_aside, some_batches, tokenise, tokenizer_of, write_tokenizer
+from .loop import Batches, Legs, Training, legs_of, same, stored_run, train
+
+
+CHECKPOINT = "checkpoint.safetensors"
+MOST_SEED = 2**63 - 1
+
+
+class AbstractRecipe:
+    """The length of the training of a network, and the interval between its checkpoints."""
+
+    batch_size: int
+    length: int
+    steps: int
+    epoch_steps: int
+    held_out: float
+
+    @property
+    def epochs(self) -> int:
+        """The number of checkpoints."""
+        return -(-self.steps // self.epoch_steps)
+
+    def steps_until(self, epoch: int) -> int:
+        """The number of steps before the given checkpoint; fewer may precede the last one than lie between two others.
+
+        **Arguments:**
+
+        - `epoch`: The number of the checkpoint, from 0.
+
+        **Raises:**
+
+        - `ValueError` if `epoch` is not an integer of at least 0.
+        """
+        return min(check_integer(epoch, "epoch", least=0) * self.epoch_steps, self.steps)
+
+
+class Request(NamedTuple):
+    """The checked arguments of a call."""
+
+    folder: Path
+    paths: list[Path]
+    recipe: Any
+    seed: int
+    snapshots: int
+    say: Callable[[str], Any]
+
+
+class Corpus(NamedTuple):
+    """The texts as word pieces: the rows for the training, and the rows that are held out."""
+
+    tokenizer: Any
+    rows: Int[np.ndarray, "rows n"]
+    held: Int[np.ndarray, "held n"]
+
+
+class Stage(NamedTuple):
+    """A part of the training with one loss, which ends after `epochs` epochs since the start of the training.
+
+    `evaluate` measures a model on the held-out rows, and `line` is logged when the stage begins.
+    """
+
+    epochs: int
+    loss: Callable[..., Any]
+    evaluate: Callable[[Any], dict[str, float]]
+    line: str | None = None
+
+
+class Pretraining(NamedTuple):
+    """The parts of the pre-training that depend on the network.
+
+    **Attributes:**
+
+    - `model`: The equinox module before training.
+    - `optimiser`: An optax transformation.
+    - `stages`: The stages in their order.
+    - `batches`: The held-out batches, on which the stages measure.
+    - `bases`: Losses of simpler models on the held-out rows, for the report.
+    - `kept`: The numbers of the checkpoints at which a snapshot is written.
+    - `snapshot`: Writes a model to a path, given without its ending.
+    - `finish`: Writes the finished model, with the files of history and report, into the folder.
+    - `trainable`: A PyTree of booleans like `model`; None trains every floating array.
+    """
+
+    model: Any
+    optimiser: optax.GradientTransformation
+    stages: Sequence[Stage]
+    batches: Int[np.ndarray, "k size n"]
+    bases: dict[str, float]
+    kept: set[int]
+    snapshot: Callable[[Path, Any], None]
+    finish: Callable[[Any, dict[str, bytes], dict[str, Any]], None]
+    trainable: Any = None
+
+
+def check_request(out: Any, paths: Any, recipe: Any, kind: type, seed: Any, snapshots: Any, say: Any) -> Request:
+    """Check the arguments that every function of pre-training takes.
+
+    **Raises:**
+
+    - `ValueError` that names the argument, its value and the remedy.
+    """
+    name = kind.__name__
+    recipe = kind() if recipe is None else recipe
+    article = "an" if name[0] in "AEIOU" else "a"
+    check_instance(recipe, "recipe", kind, f"{article} {name} or None", f"pass {name}(), say")
+    return Request(
+        check_path(out, "out"), check_paths(paths), recipe, check_seed(seed),
+        check_integer(snapshots, "snapshots", least=0, remedy="pass 8, say"), check_say(say),
+    )  # fmt: skip
+
+
+def check_seed(seed: Any) -> int:
+    """`seed`, if it is a valid seed.
+
+    **Raises:**
+
+    - `ValueError` that names the value and the remedy.
+    """
+    return check_integer(seed, "seed", least=0, most=MOST_SEED, remedy="pass 0, say")
+
+
+def read_corpus(
+    asked: Request, vocab_size: int, name: str, in_rows: Callable[[Any, int], Int[np.ndarray, "rows n"]]
+) -> Corpus:
+    """The texts of a call, as word pieces packed into rows.
+
+    **Arguments:**
+
+    - `asked`: The checked arguments of the call.
+    - `vocab_size`, `name`: The number of word pieces, and its name in the recipe, for messages.
+    - `in_rows`: `in_rows(pieces, length)` packs word pieces into rows.
+
+    **Raises:**
+
+    - `ValueError` if the texts cannot be read, or the tokenizer of the folder is a different one.
+    """
+    texts = read_texts(asked.paths)
+    # Texts are held out before they are packed, so that no row mixes the two parts.
+    aside = set_aside(len(texts), asked.recipe.held_out, asked.seed)
+    seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
+    asked.say(f"{len(seen)} texts to train on, {len(unseen)} held out")
+    # The tokenizer is trained on the training texts only.
+    tokenizer = tokenizer_of(asked.folder, seen, vocab_size, name)
+    rows, held = (in_rows(tokenise(tokenizer, part), asked.recipe.length) for part in (seen, unseen))
+    return Corpus(tokenizer, rows, held)
+
+
+def held_batches(corpus: Corpus, recipe: AbstractRecipe, most: int) -> Int[np.ndarray, "k size n"]:
+    """At most `most` batches of the held-out rows."""
+    return some_batches(corpus.held, recipe.batch_size, most)
+
+
+def legs_in(asked: Request, ready: Callable[[Any], Any], record: Callable[[Any], dict[str, Any]]) -> tuple[Any, Legs]:
+    """The recipe as it is run, and the legs of the run, several if a finished run is trained further.
+
+    **Arguments:**
+
+    - `asked`: The checked arguments of the call.
+    - `ready`: Reduces `epoch_steps` of a recipe to the number that the texts and the steps allow.
+    - `record`: Converts a recipe to JSON.
+
+    **Raises:**
+
+    - `ValueError` if the run in the folder has more steps, or is not finished and has fewer.
+    """
+    recipe, stored = ready(asked.recipe), stored_run(asked.folder / CHECKPOINT)
+    length_of = lambda settings: settings["recipe"].get("steps") if isinstance(settings.get("recipe"), dict) else None
+    if stored is None:
+        return recipe, Legs((), recipe.steps, recipe.epoch_steps)
+    # The first leg determined the number of steps between two checkpoints, which is not changed.
+    first = (stored[0].get("legs") or [length_of(stored[0])])[0]
+    if isinstance(first, int) and first > 0:
+        begun = ready(replace(asked.recipe, steps=first))
+        is_of = lambda settings, length: same(settings["recipe"], record(replace(begun, steps=length)))
+        if is_of(stored[0], length_of(stored[0])):
+            recipe = replace(begun, steps=recipe.steps)
+    else:
+        is_of = lambda settings, length: False
+    return recipe, legs_of(stored, recipe.steps, recipe.epoch_steps, is_of, length_of, "steps")
+
+
+def pretrain(
+    asked: Request,
+    corpus: Corpus,
+    network: Pretraining,
+    recipe: AbstractRecipe,
+    settings: dict[str, Any],
+    legs: Legs,
+) -> dict[str, Any]:
+    """Train a network through its stages, write its files, and return its report.
+
+    **Arguments:**
+
+    - `asked`, `corpus`, `network`: As above.
+    - `recipe`: The recipe, with as many steps between two checkpoints as the rows allow.
+    - `settings`: The recipe as JSON; the description of the data is added to it.
+    - `legs`: The legs that `legs_in` returned.
+
+    **Raises:**
+
+    - `ValueError` if the folder holds another run, or cannot be written.
+    """
+    folder, say, rows = asked.folder, asked.say, corpus.rows
+    settings = {"recipe": settings, "seed": asked.seed, "texts": [path.name for path in asked.paths]}
+    settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
+    # The word pieces identify the data; file names and counts make the message of a refusal readable.
+    settings |= {"data": digest_of(rows, network.batches)} | legs.settings()
+    if legs.ends:
+        say(f"trained further, from step {legs.start} to {legs.total}: the learning rate rises and falls again")
+    train_stage = functools.partial(
+        train, network.model, batches=Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps),
+        optimiser=network.optimiser, key=jr.fold_in(jr.key(asked.seed), 1), trainable=network.trainable,
+        checkpoint=folder / CHECKPOINT, settings=settings, steps=recipe.steps, begun=(legs.start_epoch, legs.start),
+        former=_former(settings, legs),
+    )  # fmt: skip
+    # The number of steps in the name is padded, so that names sort by step.
+    snapshot = lambda step, model: network.snapshot(folder / "snapshots" / f"step-{step:06d}", model)
+    refuse_strangers(folder, (HISTORY, REPORT), "out")
+    if (folder / CHECKPOINT).is_file():
+        train_stage(loss=network.stages[0].loss, epochs=0)  # compares the settings before anything is written
+        write_tokenizer(folder, corpus.tokenizer, recipe.length)
+    else:
+        # Without a checkpoint the settings cannot be compared: a model in the folder must have the report of this run.
+        _refuse_another(folder, settings)
+        write_tokenizer(folder, corpus.tokenizer, recipe.length)
+        snapshot(0, network.model)
+
+    def keep(epoch: int, model: Any) -> None:
+        if epoch in network.kept:
+            snapshot(legs.steps_until(epoch), model)
+
+    done: Any = None
+    # Each stage resumes from the checkpoint of the stage before, which this call or an earlier one made.
+    for stage in network.stages:
+        if stage.line is not None:
+            say(stage.line)
+        done = train_stage(loss=stage.loss, epochs=stage.epochs, evaluate=stage.evaluate, keep=keep, say=say)
+    report = settings | network.bases | _measured(done, recipe)
+    files = {HISTORY: done.history, REPORT: report}
+    # The last model is written, not the best: pre-training monitors no number.
+    network.finish(done.last, {name: json.dumps(file, indent=1).encode() for name, file in files.items()}, report)
+    return report
+
+
+def _former(settings: dict[str, Any], legs: Legs) -> dict[str, Any] | None:
+    """The settings of the finished run that is trained further; None if there is none."""
+    if not legs.ends:
+        return None
+    without = {name: value for name, value in settings.items() if name != "legs"}
+    before = legs._replace(ends=legs.ends[:-1])
+    return without | {"recipe": settings["recipe"] | {"steps": legs.start}} | before.settings()
+
+
+def _measured(done: Training, recipe: AbstractRecipe) -> dict[str, Any]:
+    """The part of the report on the training: the size of the model, the length and the last measurements."""
+    last, arrays = done.history[-1], jtu.tree_leaves(eqx.filter(done.last, eqx.is_inexact_array))
+    return {
+        "steps": recipe.steps,
+        "word pieces seen": recipe.steps * recipe.batch_size * recipe.length,
+        "parameters": int(sum(np.size(leaf) for leaf in arrays)),
+        "held-out loss": last["held-out loss"],
+        "held-out accuracy": last["held-out accuracy"],
+    }
+
+
+def _refuse_another(folder: Path, settings: dict[str, Any]) -> None:
+    """Raise a ValueError if the folder has a model that is not from a finished run with these settings."""
+    existing = [name for name in (CONFIG, ARRAYS) if (folder / name).exists()]
+    # A missing or damaged report is treated as that of another run.
+    try:
+        report = read_json(folder / REPORT, dict, argument="out", remedy="choose another") if existing else settings
+        same = {name: report.get(name) for name in settings} == settings
+    except ValueError:
+        same = False
+    if not same:
+        raise ValueError(
+            f"out must be a new folder or that of this run, but {str(folder)!r} holds {existing[0]} of another network "
+            f"and no {CHECKPOINT}; choose another folder."
+        )

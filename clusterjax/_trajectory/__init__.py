@@ -1,0 +1,1 @@
+"""What a run returns: the saved tokens, tokens in between, its file and its table."""

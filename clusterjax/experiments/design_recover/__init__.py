@@ -1,3 +1,0 @@
-"""Which parameters made a run: errors of `design.recover` beside the Cramer-Rao bound."""
-
-from .experiment import DESIGN_RECOVER as DESIGN_RECOVER

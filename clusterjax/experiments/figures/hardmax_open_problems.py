@@ -1,0 +1,914 @@
+r"""What is measured of the open problems of hardmax: each clause for each kind of A, on many clouds, exactly.
+
+**A symmetric matrix of rank one, settled.** Let $A = uu^\top$ and $p_i = \langle u, z_i\rangle$, so that the score of
+i with j is $p_ip_j$, and let M and m be the largest and the smallest $p_i$ at the start. *The number of leaders is
+$[M > 0, \text{attained once}] + [m < 0, \text{attained once}]$, all of them from layer 0 on; it is 2 if and only if
+both hold.* Proof (n > 1): a token with $p_i > 0$ attends to all those with $p_j = M$, one with $p_i < 0$ to those
+with $p_j = m$, one with $p_i = 0$ to all. So tokens at M stay at M, for their mean is there, and those with $0 < p_i
+< M$ come nearer to it and never reach it; the same below. A token with $p_i = 0$ attends to itself alone never, and
+goes to p = (a share of) the mean, strictly between m and M unless all p are 0. Hence at every layer the same tokens
+are at M > 0 and at m < 0, and a token attends to itself alone if and only if it is the only one there. "Two leaders,
+always" is false: of tokens on one side of $u^\perp$, such as (1, 0) and (2, 0) for u = (1, 0), one leads, and of (1,
+0), (1, 1) none. For n independent tokens of a law that is symmetric and continuous there are two with probability $1
+- 2^{1-n}$.
+
+With $A = -uu^\top$ a token with $p_i > 0$ attends to those at m and one with $p_i < 0$ to those at M, so that a
+leader needs all tokens on one side, and to be alone nearest to $u^\perp$: *there is one leader at most*.
+
+For any A at all a leader stays at a vertex of its own, and limits are stationary: see `hardmax.examine`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import optax
+from jaxtyping import Array, PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Polygon
+
+from ..._base.random import draw_normal
+from ..._dynamics.iterate import iterate
+from ...hardmax import Examination, SoftmaxTwin
+from ...hardmax._certificate import examine_exactly, inertia, rank_of, rational
+from ...plot import OKABE_ITO, style
+from ...sentiment import (
+    Encoded,
+    HardmaxClassifier,
+    Recipe,
+    TextOptions,
+    Vocabulary,
+    accuracy,
+    encode_reviews,
+    predict_logits,
+)
+from ...sentiment._loss import start, thinned
+from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent
+from ..framework.few import Few
+from ..framework.layout import WIDTH
+from ..framework.parameters import parameter
+from ..framework.starts import keys_of
+from ..framework.verdict import ANY, Measured, Source, Subject
+from .sentiment import Source as ReviewSource, leaders_of, measured, recipe as recipe_of, reviews, sample
+
+
+# The kinds of A, in whole numbers: how each is drawn, and what belongs to it.
+
+
+# Normal entries in units of 1 / 16: coarse enough for short numbers, fine enough that ties are rare.
+UNIT = 16
+KINDS = (
+    "identity", "positive definite", "semidefinite, rank d - 1", "rank one, u u^T", "rank one, -u u^T",
+    "symmetric indefinite", "skew", "generic",
+)  # fmt: skip
+
+
+def draw_form(kind: str, rng: np.random.Generator, d: int, unit: int = UNIT) -> np.ndarray:
+    """A matrix of this kind, (d, d), of integers; from normal entries in units of 1 / `unit`."""
+    while True:
+        form = _drawn(kind, np.round(unit * rng.normal(size=(d, d))), d) + 0.0  # a zero without its sign
+        # Of the rare draws in which a determinant is zero, say, another one is drawn.
+        if belongs(kind, form):
+            return form
+
+
+def _drawn(kind: str, m: np.ndarray, d: int) -> np.ndarray:
+    match kind:
+        case "identity":
+            return np.eye(d)
+        case "positive definite":
+            return m.T @ m
+        case "semidefinite, rank d - 1":
+            return m[: max(d - 1, 1)].T @ m[: max(d - 1, 1)]
+        case "rank one, u u^T":
+            return np.outer(m[0], m[0])
+        case "rank one, -u u^T":
+            return -np.outer(m[0], m[0])
+        case "symmetric indefinite":
+            return m + m.T
+        case "skew":
+            return m - m.T
+        case _:
+            return m
+
+
+def belongs(kind: str, form: np.ndarray) -> bool:
+    """Whether the matrix is of this kind, exactly."""
+    d, exact = len(form), rational(form)
+    if kind == "skew":
+        return bool(np.all(form == -form.T) and form.any())
+    if kind == "generic":
+        return rank_of(exact) == d and not np.all(form == form.T)
+    if not np.all(form == form.T):
+        return False
+    positive, negative = inertia(exact)
+    match kind:
+        case "identity":
+            return bool(np.all(form == np.eye(d)))
+        case "positive definite":
+            return positive == d
+        case "semidefinite, rank d - 1":
+            return (positive, negative) == (max(d - 1, 1), 0)
+        case "rank one, u u^T":
+            return (positive, negative) == (1, 0)
+        case "rank one, -u u^T":
+            return (positive, negative) == (0, 1)
+        case _:
+            return positive > 0 and negative > 0 and positive + negative == d
+
+
+# The sentiment classifier whose A is trained, beside the one with A = I.
+#
+# Through the hardmax no A has a derivative: it is zero wherever there is one. So all parameters are trained through the
+# softmax of the same layers, whose inverse temperature rises by equal factors from `SOFT` to `HARD` along the training,
+# and the classifier that is tested has the hardmax. A positive definite A is redundant, $z' = A^{1/2}z$ turns it into
+# the identity; what is asked is whether training finds another one, and which clauses of the theorem it keeps. The
+# model with A = I is trained in the same way from the same words, so that the way of training is not what differs.
+#
+# Invariants: all kinds of one training have the same start but for A, and the same batches; nothing is chosen on the
+# test part.
+
+
+FORMS = ("A = I", "trained from I", "trained from a random A")
+SOFT, HARD = 1.0, 100.0
+TESTED = 1000  # reviews whose leaders are counted, at most
+LEARNT_UNIT = 1024  # words and A are rounded to it for the exact layers
+WORDS, LEARNT_DEPTH = 40, 40  # of a review that is examined, at most
+DIM = 2
+
+
+class Learnt(NamedTuple):
+    """The classifiers of each kind of `FORMS`.
+
+    **Attributes:**
+
+    - `accuracy`, `leaders`: Of the test part with the hardmax, and leaders per review, (kinds, trainings).
+    - `before`, `forms`: A before and after training, (kinds, trainings, d, d).
+    - `verdicts`: How many reviews hold, fail and leave open each clause, (kinds, clauses, 3).
+    - `on`: What was measured.
+    - `words`: What the reviews are.
+    """
+
+    accuracy: np.ndarray
+    leaders: np.ndarray
+    before: np.ndarray
+    forms: np.ndarray
+    verdicts: np.ndarray
+    on: Measured
+    words: str
+
+    @property
+    def skewness(self) -> np.ndarray:
+        """The length of the skew part of A over that of the symmetric part, (kinds, trainings)."""
+        turned = np.swapaxes(self.forms, 2, 3)
+        length = lambda matrices: np.linalg.norm(matrices, axis=(2, 3))
+        return length(self.forms - turned) / length(self.forms + turned)
+
+    @property
+    def least(self) -> np.ndarray:
+        """The least eigenvalue of the symmetric part over the size of the largest, (kinds, trainings)."""
+        return least_of(self.forms)
+
+
+def least_of(forms: np.ndarray) -> np.ndarray:
+    """The least eigenvalue of the symmetric part of each matrix, over the largest in size."""
+    values = np.linalg.eigvalsh((forms + np.swapaxes(forms, -1, -2)) / 2)
+    return values[..., 0] / np.abs(values).max(axis=-1)
+
+
+def learn(trainings: int, most: int, examined: int, settings: Settings, say: Callable[[str], None]) -> Learnt:
+    """Train the classifiers on at most `most` reviews, and examine so many of each kind."""
+    source = ReviewSource.of(settings)
+    split, recipe = reviews(source).split, recipe_of(source, DIM)
+    vocabulary = Vocabulary.build(split.train.texts, TextOptions(), min_count=recipe.min_count)
+    seen, test = (encode_reviews(part, vocabulary, length=recipe.length) for part in (split.train, split.test))
+    seen, some = sample(seen, most), sample(test, TESTED)
+    rows, verdicts = [], np.zeros((len(FORMS), 5, 3), int)
+    for number, key in enumerate(keys_of(settings.seed, trainings)):
+        first, form, batches = jr.split(key, 3)
+        begun = start(seen, vocabulary.size, recipe, key=first)
+        drawn = np.asarray(draw_normal(form, (1, DIM, DIM), jnp.float32))
+        for kind, before in enumerate((np.eye(DIM)[None], np.eye(DIM)[None], drawn)):
+            say(f"training a classifier, {FORMS[kind]}, {number + 1} of {trainings}")
+            with_form = eqx.tree_at(
+                lambda one: one.A, begun, jnp.asarray(before, jnp.float32), is_leaf=lambda leaf: leaf is None
+            )
+            model = train(with_form, seen, recipe, batches, learn_form=kind > 0)
+            logits = predict_logits(model, test.ids, test.counts)
+            led = leaders_of(model, some)
+            assert model.A is not None  # of these models
+            rows.append((accuracy(logits, test.labels), float(led.counts.mean()), before[0], np.asarray(model.A[0])))
+            verdicts[kind] += examine(model, some, -(-examined // trainings))
+    # (trainings, kinds) to (kinds, trainings).
+    right, leaders, before, forms = (
+        np.swapaxes(np.array(column, float).reshape(trainings, len(FORMS), *np.shape(column[0])), 0, 1)
+        for column in zip(*rows, strict=True)
+    )
+    return Learnt(right, leaders, before, forms, verdicts, measured(settings, (DIM,)), source.words)
+
+
+def train(
+    model: HardmaxClassifier, seen: Encoded, recipe: Recipe, key: PRNGKeyArray, *, learn_form: bool
+) -> HardmaxClassifier:
+    """The classifier after all epochs of the recipe, through the softmax."""
+    size = min(recipe.batch_size, len(seen))
+    each = len(seen) // size
+    steps = recipe.epochs * each
+    rate = optax.warmup_cosine_decay_schedule(
+        0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
+    )
+    optimiser = optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adam(rate, b2=0.99))
+    spec = jtu.tree_map(eqx.is_inexact_array, model)
+    spec = eqx.tree_at(lambda one: one.A, spec, learn_form)
+    learnt, fixed = eqx.partition(model, spec)
+    state = optimiser.init(learnt)
+    arrays = jnp.asarray(seen.ids), jnp.asarray(seen.counts, jnp.float32), jnp.asarray(seen.labels, jnp.float32)
+    for epoch in range(recipe.epochs):
+        order_key, epoch_key = jr.split(jr.fold_in(key, epoch))
+        order = jr.permutation(order_key, len(seen))[: each * size].reshape(each, size)
+        betas = SOFT * (HARD / SOFT) ** ((epoch * each + jnp.arange(each, dtype=jnp.float32)) / max(steps - 1, 1))
+        keys = jr.split(epoch_key, each)
+        learnt, state = _epoch(learnt, fixed, state, arrays, (order, betas, keys), optimiser, recipe)
+    return eqx.combine(learnt, fixed)
+
+
+@eqx.filter_jit
+def _epoch(learnt: Any, fixed: Any, state: Any, arrays: Any, plan: Any, optimiser: Any, recipe: Recipe) -> Any:
+    def step(carry: Any, given: Any) -> tuple[Any, None]:
+        learnt, state = carry
+        rows, beta, key = given
+        batch = tuple(part[rows] for part in arrays)
+        gradient = jax.grad(partial(_loss, fixed=fixed, batch=batch, beta=beta, key=key, recipe=recipe))(learnt)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
+            updates, state = optimiser.update(gradient, state, learnt)
+        return (eqx.apply_updates(learnt, updates), state), None
+
+    return jax.lax.scan(step, (learnt, state), plan)[0]
+
+
+def _loss(learnt: Any, *, fixed: Any, batch: Any, beta: Array, key: PRNGKeyArray, recipe: Recipe) -> Array:
+    """Cross entropy with words left out and labels smoothed, as of the training through the hardmax."""
+    ids, counts, labels = batch
+    if recipe.drop:
+        ids, counts = thinned(ids, counts, recipe.drop, key)
+    logits = soft_logits(eqx.combine(learnt, fixed), ids, counts, beta)
+    targets = labels * (1 - recipe.label_smoothing) + recipe.label_smoothing / 2
+    return jnp.mean(jax.nn.softplus(logits) - targets * logits)
+
+
+def soft_logits(model: HardmaxClassifier, ids: Array, counts: Array, beta: Array) -> Array:
+    """`HardmaxClassifier.softmax_logits` of a batch at once; a review without words has one of id 0."""
+    counts = counts.at[:, 0].add(jnp.where(jnp.sum(counts, axis=1) > 0, 0.0, 1.0).astype(counts.dtype))
+
+    def of_review(ids: Array, counts: Array) -> Array:
+        layer = SoftmaxTwin(model.layer(0, counts), beta)
+        tokens = iterate(layer, model.embedding[ids, 0], model.depth).x1
+        return jnp.dot(model.w[0], counts / jnp.sum(counts) @ tokens) + model.v
+
+    return jax.vmap(of_review)(ids, counts)
+
+
+def examine(model: HardmaxClassifier, some: Encoded, many: int) -> np.ndarray:
+    """How many of so many reviews, words counted once each, hold, fail and leave open each clause, (clauses, 3)."""
+    short = np.flatnonzero(some.lengths <= WORDS)
+    verdicts = np.zeros((5, 3), int)
+    assert model.A is not None
+    form = np.round(LEARNT_UNIT * np.asarray(model.A[0], float))
+    alpha = float(model.alpha[0])
+    share = Fraction(round(LEARNT_UNIT * alpha / (1 + alpha)), LEARNT_UNIT)
+    for row in short[np.linspace(0, len(short) - 1, min(many, len(short))).astype(int)]:
+        words = np.asarray(model.embedding, float)[some.ids[row, : some.lengths[row]], 0]
+        found = examine_exactly(rational(np.round(LEARNT_UNIT * words)), rational(form), share, LEARNT_DEPTH)
+        for c, clause in enumerate(found.clauses):
+            verdicts[c, ("held", "failed", "open").index(clause.verdict)] += 1
+    return verdicts
+
+
+# Counterexamples: found at random in the plane, then made smaller as long as the clause fails, which is proved.
+
+
+SHARE = Fraction(1, 2)  # of the way that tokens go in a layer: alpha = 1
+DEPTH = 40  # the most layers; what is not proved by then is open
+COARSE = 8  # tokens of the search: normal ones in units of 1 / 8
+
+
+class Counterexample(NamedTuple):
+    """A cloud of nonzero, distinct tokens with small whole coordinates on which a clause fails.
+
+    **Attributes:**
+
+    - `kind`: Of A.
+    - `clause`: The number of the clause.
+    - `form`: A.
+    - `tokens`: (n, 2).
+    - `found`: What is proved of it.
+    """
+
+    kind: str
+    clause: int
+    form: np.ndarray
+    tokens: np.ndarray
+    found: Examination
+
+    @property
+    def reach(self) -> int:
+        """The largest coordinate or entry of A."""
+        return int(max(np.abs(self.form).max(), np.abs(self.tokens).max()))
+
+
+def examined(tokens: np.ndarray, form: np.ndarray, depth: int = DEPTH) -> Examination:
+    """What is proved of tokens and a form of whole numbers."""
+    return examine_exactly(rational(tokens), rational(form), SHARE, depth)
+
+
+def search(seed: int, tries: int, n: int) -> list[Counterexample]:
+    """For each kind of A and each clause, the smallest that a few shrunk ones come to; none where none is found."""
+    out = []
+    for number, kind in enumerate(KINDS):
+        rng = np.random.default_rng([seed, number])
+        best: dict[int, Counterexample] = {}
+        seen: dict[int, int] = {}
+        for _ in range(tries):
+            tokens, form = np.round(COARSE * rng.normal(size=(n, 2))) + 0.0, draw_form(kind, rng, 2, unit=1)
+            if not _distinct(tokens):
+                continue
+            for clause in _failed(examined(tokens, form)):
+                seen[clause] = seen.get(clause, 0) + 1
+                # Shrinking takes a hundred times as long as a look at a cloud.
+                if seen[clause] <= 4:
+                    small = shrink(kind, clause, tokens, form)
+                    if clause not in best or _size(small) < _size(best[clause]):
+                        best[clause] = small
+        out += [best[clause] for clause in sorted(best)]
+    return out
+
+
+def shrink(kind: str, clause: int, tokens: np.ndarray, form: np.ndarray) -> Counterexample:
+    """Leave out tokens and bring numbers nearer to zero, as long as the clause fails for an A of this kind."""
+
+    def fails(x: np.ndarray, a: np.ndarray) -> bool:
+        return _distinct(x) and belongs(kind, a) and clause in _failed(examined(x, a))
+
+    shrunk = True
+    while shrunk:
+        shrunk = False
+        for x, a in _smaller(tokens, form):
+            if fails(x, a):
+                tokens, form, shrunk = x, a, True
+                break
+    return Counterexample(kind, clause, form, tokens, examined(tokens, form))
+
+
+def _smaller(tokens: np.ndarray, form: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for i in range(len(tokens)):
+        if len(tokens) > 1:
+            yield np.delete(tokens, i, axis=0), form
+    halves: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+        lambda x: np.trunc(x / 2) + 0.0,
+        lambda x: np.round(x / 4) + 0.0,
+    )
+    for half in halves:
+        if np.abs(form).max() > 1:
+            yield tokens, half(form)
+        if np.abs(tokens).max() > 1:
+            yield half(tokens), form
+    for place in np.ndindex(tokens.shape):
+        for value in _nearer(float(tokens[place])):
+            yield _with(tokens, [place], [value]), form
+    for a, b in np.ndindex(form.shape):
+        for value in _nearer(float(form[a, b])):
+            # Symmetric and skew forms keep what they are: both entries change.
+            yield tokens, _with(form, [(a, b)], [value])
+            if a < b:
+                yield tokens, _with(form, [(a, b), (b, a)], [value, value])
+                yield tokens, _with(form, [(a, b), (b, a)], [value, -value])
+
+
+def _nearer(value: float) -> list[float]:
+    """Whole numbers nearer to zero, the nearest first."""
+    size, sign = abs(value), np.sign(value)
+    return sorted({sign * smaller for smaller in (0.0, 1.0, size // 2, size - 1) if 0 <= smaller < size}, key=abs)
+
+
+def _with(array: np.ndarray, places: list[tuple[int, ...]], values: list[float]) -> np.ndarray:
+    array = array.copy()
+    for place, value in zip(places, values, strict=True):
+        array[place] = value + 0.0  # a zero without its sign
+    return array
+
+
+def _distinct(tokens: np.ndarray) -> bool:
+    """Whether the theorem allows these tokens: nonzero and distinct."""
+    return bool(tokens.any(axis=1).all()) and len(np.unique(tokens, axis=0)) == len(tokens)
+
+
+def _failed(found: Examination) -> list[int]:
+    """Which clauses fail; where there is no leader at all, that alone counts."""
+    failed = [number for number, clause in enumerate(found.clauses) if clause.verdict == "failed"]
+    return [0] if 0 in failed else failed
+
+
+def _size(one: Counterexample) -> tuple[int, int, float]:
+    return len(one.tokens), one.reach, float(np.abs(one.tokens).sum() + np.abs(one.form).sum())
+
+
+CLAUSES = ("leaders", "vertices", "tokens", "boundary", "projections")
+VERDICTS = ("held", "failed", "open")
+FINE = 64  # clouds: normal ones in units of 1 / 64
+DIMENSIONS = (2, 3, 4, 6, 8)
+RANK_ONE = ("rank one, u u^T", "rank one, -u u^T")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What of the experiment can be set."""
+
+    clouds: int = parameter(10_000, "the number of clouds of each kind of A", quick=60, least=10, most=100_000)
+    n: int = parameter(6, "the number of tokens of a cloud", least=2, most=20)
+    d: int = parameter(3, "their dimension", least=2, most=6)
+    tries: int = parameter(400, "the number of clouds searched for counterexamples", quick=60, least=10, most=10_000)
+    trainings: int = parameter(3, "the number of classifiers of each kind of A", quick=2, least=2, most=32)
+    reviews: int = parameter(4000, "the reviews that they are trained on, at most", quick=1000, least=64, most=50_000)
+    examined: int = parameter(
+        200, "the reviews of each kind whose clauses are examined", quick=20, least=2, most=10_000
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All that the experiment shows.
+
+    **Attributes:**
+
+    - `verdicts`: (kinds, clauses, 3), how many clouds hold, fail and leave open each clause.
+    - `leaders`: (kinds, clouds), how many leaders there are.
+    - `wrong`: Of rank one: how many clouds, coarse ones with ties among them, have other leaders than is proved.
+    - `lattice`: Of how many coarse clouds.
+    - `without`: (dimensions,), which share of clouds with generic A is proved to have no leader, and which is open.
+    - `small`: The counterexamples.
+    - `learnt`: Sentiment classifiers whose A is trained, and those with A = I.
+    """
+
+    p: Parameters
+    verdicts: np.ndarray
+    leaders: np.ndarray
+    wrong: int
+    lattice: int
+    without: np.ndarray
+    small: list[Counterexample]
+    learnt: Learnt
+
+    def count(self, kind: str, clause: str, verdict: str) -> int:
+        """How many clouds of this kind."""
+        return int(self.verdicts[KINDS.index(kind), CLAUSES.index(clause), VERDICTS.index(verdict)])
+
+
+def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+    """Examine clouds of each kind, and search for counterexamples."""
+    verdicts, leaders, wrong = np.zeros((len(KINDS), 5, 3), int), np.zeros((len(KINDS), p.clouds), int), 0
+    for number, kind in enumerate(KINDS):
+        say(f"A {kind}")
+        for k in range(p.clouds):
+            # The first clouds of many are the same as few.
+            rng = np.random.default_rng([settings.seed, number, k])
+            tokens, form = np.round(FINE * rng.normal(size=(p.n, p.d))), draw_form(kind, rng, p.d)
+            found = examined(tokens, form)
+            for c, clause in enumerate(found.clauses):
+                verdicts[number, c, VERDICTS.index(clause.verdict)] += 1
+            leaders[number, k] = int((found.first >= 0).sum())
+            wrong += kind in RANK_ONE and not _as_proved(kind, tokens, form, found.first)
+    say("rank one, with ties")
+    lattice = max(p.clouds // 10, 10)
+    wrong += _lattice(settings.seed, lattice)
+    say("A generic, by dimension")
+    without = np.array([_without(settings.seed, d, p.n, max(p.clouds // 5, 10)) for d in DIMENSIONS])
+    say("searching for counterexamples")
+    small = search(settings.seed, p.tries, 5)
+    learnt = learn(p.trainings, p.reviews, p.examined, settings, say)
+    return Results(p, verdicts, leaders, wrong, lattice, without, small, learnt)
+
+
+def proved_leaders(projections: np.ndarray) -> list[int]:
+    """Which tokens lead with A = u u^T, from the products with u: see above."""
+    p = np.asarray(projections)
+    top, bottom = np.flatnonzero(p == p.max()), np.flatnonzero(p == p.min())
+    alone = {int(top[0])} if p.max() > 0 and len(top) == 1 else set()
+    alone |= {int(bottom[0])} if p.min() < 0 and len(bottom) == 1 else set()
+    # A single token attends to itself, also where its product is zero.
+    return sorted(alone) if len(p) > 1 else [0]
+
+
+def _as_proved(kind: str, tokens: np.ndarray, form: np.ndarray, first: np.ndarray) -> bool:
+    led = np.flatnonzero(first >= 0)
+    if kind == "rank one, -u u^T":
+        return len(led) <= 1 or len(tokens) == 1
+    # A column of u u^T that is not zero is a multiple of u, and the sign of u does not matter.
+    column = form[:, int(np.argmax(np.abs(np.diag(form))))]
+    return led.tolist() == proved_leaders(tokens @ column) and not first[led].any()
+
+
+def _lattice(seed: int, clouds: int) -> int:
+    """How many coarse clouds of the plane, full of ties and of tokens at zero, are not as proved."""
+    wrong = 0
+    for k in range(clouds):
+        rng = np.random.default_rng([seed, 99, k])
+        tokens, u = rng.integers(-2, 3, (int(rng.integers(1, 6)), 2)).astype(float), rng.integers(-2, 3, 2)
+        sign = float(rng.choice([1, -1]))
+        if u.any():
+            kind = RANK_ONE[0] if sign > 0 else RANK_ONE[1]
+            form = sign * np.outer(u, u).astype(float)
+            wrong += not _as_proved(kind, tokens, form, examined(tokens, form, 12).first)
+    return wrong
+
+
+def _without(seed: int, d: int, n: int, clouds: int) -> tuple[float, float]:
+    verdicts = []
+    for k in range(clouds):
+        rng = np.random.default_rng([seed, 77, d, k])
+        tokens, form = np.round(FINE * rng.normal(size=(n, d))), draw_form("generic", rng, d)
+        verdicts.append(examined(tokens, form).clauses[0].verdict)
+    return verdicts.count("failed") / clouds, verdicts.count("open") / clouds
+
+
+# What is claimed of the open problems: what survives for any A, what does not, and the conjecture on rank one.
+
+
+LAYERS_ALONE = Subject("hardmax-layers", "hardmax attention alone, not trained")
+CLOUDS = Subject("whole-clouds", "normal tokens, rounded to whole numbers")
+THEOREM = Source("Alcalde, Fantuzzi and Zuazua, 2407.01602, of any tokens", LAYERS_ALONE, ANY)
+MOST_TOKENS, MOST_REACH = 4, 3  # of a small counterexample
+NEAR = (0.05, 0.15)  # what rounds to one in ten
+# Of classifiers whose A is trained: accuracy, the skew part of A, the share of reviews with a clause, leaders.
+SAME, SKEW, SURVIVES, FEW = 0.01, 0.1, 0.99, 1.0
+
+
+def claims_of(m: Results) -> tuple[Claim, ...]:
+    """All claims of the experiment."""
+    clouds, trainings = f"{m.p.clouds} clouds", f"{m.p.trainings} trainings"
+    return (
+        _definite(m), _any_form(m), _rank_one(m), *over(clouds, [_two_leaders(m), _small(m), _generic(m)]),
+        *over(trainings, [_as_accurate(m.learnt)]),
+        _stays_definite(m.learnt), _becomes_definite(m.learnt), _clauses_survive(m.learnt),
+        *over(trainings, [_as_few_leaders(m.learnt)]),
+        _stationary(m.learnt),
+    )  # fmt: skip
+
+
+def _definite(m: Results) -> Claim:
+    kinds = ("identity", "positive definite")
+    held = min(m.count(kind, clause, "held") for kind in kinds for clause in CLAUSES)
+    return Claim(
+        says="For a symmetric positive definite A all five clauses of the theorem hold.",
+        measured=f"each is proved, in exact arithmetic, on {held} of {m.p.clouds} clouds at least; "
+        f"{int(m.verdicts[:2, :, 1].sum())} fail",
+        criterion="none fails, and 99 % or more are proved to hold",
+        holds=bool(m.verdicts[:2, :, 1].sum() == 0 and held >= 0.99 * m.p.clouds),
+        kind="paper",
+        value=held / m.p.clouds,
+        source=THEOREM,
+    )
+
+
+def _any_form(m: Results) -> Claim:
+    fails = int(m.verdicts[:, 4, 1].sum())
+    return Claim(
+        says="Whatever A is, limits are stationary: <A s, .> is largest over K at s.",
+        measured=f"on {int(m.verdicts[:, 4, 0].sum())} clouds of {len(KINDS)} kinds of A the limits are known, and "
+        f"it fails on {fails}",
+        criterion="on none, as is proved",
+        holds=fails == 0,
+        kind="identity",
+        value=float(fails),
+    )
+
+
+def _rank_one(m: Results) -> Claim:
+    return Claim(
+        says="With A = u u^T the token of the largest <u, z> leads if that is above zero and attained once, that of "
+        "the smallest if it is below zero and attained once, and no other ever; with -u u^T one leads at most.",
+        measured=f"{m.wrong} exceptions among {2 * m.p.clouds} normal clouds and {m.lattice} coarse ones full of ties",
+        criterion="no exception, as is proved",
+        holds=m.wrong == 0,
+        kind="identity",
+        value=float(m.wrong),
+    )
+
+
+def _two_leaders(m: Results) -> Claim:
+    counts = m.leaders[KINDS.index("rank one, u u^T")]
+    share, expected = float(np.mean(counts == 2)), 1 - 2.0 ** (1 - m.p.n)
+    error = float(np.sqrt(expected * (1 - expected) / len(counts)))
+    return Claim(
+        says="With A = u u^T there are two leaders if and only if tokens lie on both sides of the origin, ties aside: "
+        "not always.",
+        measured=f"in {percent(share, error, 2)} of clouds; {100 * expected:.2f} % of normal clouds "
+        f"of {m.p.n} tokens have some on both sides",
+        criterion="within 4 standard errors of it",
+        holds=abs(share - expected) < 4 * error,
+        kind="finding",
+        value=share,
+        error=error,
+    )
+
+
+def _small(m: Results) -> Claim:
+    pairs = {(one.kind, one.clause) for one in m.small}
+    failing = {(kind, c) for k, kind in enumerate(KINDS) for c in range(5) if m.verdicts[k, c, 1]}
+    largest = max((len(one.tokens) for one in m.small), default=0)
+    reach = max((one.reach for one in m.small), default=0)
+    return Claim(
+        says="What fails for some A fails for a few tokens with small whole coordinates.",
+        measured=f"{len(m.small)} counterexamples in the plane, of {largest} tokens and numbers up to {reach} at most; "
+        f"of {len(failing)} pairs of a kind of A and a clause that fail on the normal clouds {len(failing & pairs)} "
+        "have one",
+        criterion=f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more",
+        holds=3 <= len(m.small) and largest <= MOST_TOKENS and reach <= MOST_REACH,
+        kind="finding",
+        value=float(largest),
+    )
+
+
+def _generic(m: Results) -> Claim:
+    share = m.count("generic", "leaders", "failed") / m.p.clouds
+    error = float(np.sqrt(max(share * (1 - share), 1e-12) / m.p.clouds))
+    by_d = ", ".join(
+        f"{100 * failed:.1f} in dimension {d}" for d, (failed, _) in zip(DIMENSIONS, m.without, strict=True)
+    )
+    return Claim(
+        says="For an A of normal entries about one cloud in ten has no leader.",
+        measured=f"{percent(share, error, 2)} of {m.p.clouds} clouds of {m.p.n} tokens in dimension "
+        f"{m.p.d} are proved to have none; {by_d}",
+        criterion=f"from {100 * NEAR[0]:g} to {100 * NEAR[1]:g} %",
+        holds=NEAR[0] < share < NEAR[1],
+        kind="finding",
+        value=share,
+        error=error,
+    )
+
+
+def _as_accurate(m: Learnt) -> Claim:
+    fixed, learnt, random = (Few.of(each) for each in m.accuracy)
+    more = Few.of(m.accuracy[1] - m.accuracy[0])
+    return Claim(
+        says="A sentiment classifier whose A is trained from the identity is as accurate as the one with A = I.",
+        measured=f"test accuracy {learnt.words()} and {fixed.words()}, difference {more.words()} over {len(more.each)} "
+        f"trainings; trained from a random A {random.words()}",
+        criterion=f"a mean difference of less than {SAME:g}",
+        holds=abs(more.mean) < SAME,
+        kind="finding",
+        value=more.mean,
+        error=more.error,
+        on=m.on,
+    )
+
+
+def _each(values: np.ndarray) -> str:
+    return ", ".join(f"{value:.3f}" for value in values)
+
+
+def _stays_definite(m: Learnt) -> Claim:
+    skew, least = m.skewness[1], m.least[1]
+    return Claim(
+        says="Trained from the identity, A stays positive definite and nearly symmetric.",
+        measured=f"its skew part over the symmetric one: {_each(skew)}; the least eigenvalue of the symmetric part "
+        f"over the largest: {_each(least)}",
+        criterion=f"a skew part of less than {SKEW:g} and a positive least eigenvalue in each training",
+        holds=bool(skew.max() < SKEW and least.min() > 0),
+        kind="finding",
+        value=float(skew.max()),
+        on=m.on,
+    )
+
+
+def _becomes_definite(m: Learnt) -> Claim:
+    before, after = least_of(m.before[2]), m.least[2]
+    return Claim(
+        says="Trained from a random matrix, A becomes positive definite.",
+        measured=f"the least eigenvalue of its symmetric part over the largest: {_each(before)} before training, "
+        f"{_each(after)} after; the skew part over the symmetric one {_each(m.skewness[2])}",
+        criterion="a positive least eigenvalue after each training",
+        holds=bool(after.min() > 0),
+        kind="finding",
+        value=float(after.min()),
+        on=m.on,
+    )
+
+
+def _shares(verdicts: np.ndarray) -> np.ndarray:
+    """The share of reviews on which each clause is proved to hold."""
+    return verdicts[:, 0] / verdicts.sum(axis=1)
+
+
+def _clauses_survive(m: Learnt) -> Claim:
+    told = "; ".join(
+        f"{kind}: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(CLAUSES, _shares(v), strict=True))
+        for kind, v in zip(FORMS, m.verdicts, strict=True)
+    )
+    least = float(_shares(m.verdicts[1]).min())
+    return Claim(
+        says="On its reviews the A that is trained from the identity keeps all clauses of the theorem.",
+        measured=f"proved to hold, of {m.verdicts[1, 0].sum()} reviews of each kind: {told}",
+        criterion=f"each clause on {100 * SURVIVES:g} % or more",
+        holds=least >= SURVIVES,
+        kind="finding",
+        value=least,
+        on=m.on,
+    )
+
+
+def _as_few_leaders(m: Learnt) -> Claim:
+    fixed, learnt, random = (Few.of(each) for each in m.leaders)
+    more = Few.of(m.leaders[1] - m.leaders[0])
+    return Claim(
+        says="With the A that is trained from the identity as few words lead as with A = I.",
+        measured=f"leaders per review {learnt.words(2)} and {fixed.words(2)}; trained from a random A "
+        f"{random.words(2)}",
+        criterion=f"a mean difference of less than {FEW:g}",
+        holds=abs(more.mean) < FEW,
+        kind="finding",
+        value=more.mean,
+        error=more.error,
+        on=m.on,
+    )
+
+
+def _stationary(m: Learnt) -> Claim:
+    fails, known = int(m.verdicts[:, 4, 1].sum()), int(m.verdicts[:, 4, :2].sum())
+    return Claim(
+        says="Whatever A the training finds, limits of its reviews are stationary.",
+        measured=f"the limits of {known} reviews are known, and it fails on {fails}",
+        criterion="on none, as is proved",
+        holds=fails == 0,
+        kind="identity",
+        value=float(fails),
+        on=m.on,
+    )
+
+
+def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
+    """What is seen, and what holds."""
+    generic = claims[5]
+    return (
+        f"Hardmax layers with alpha = 1 and an A that need not be positive definite: {m.p.clouds} clouds of {m.p.n} "
+        f"tokens in dimension {m.p.d} for each kind of A, in exact arithmetic. (a) The share of clouds, in per cent, "
+        "on which each clause of the theorem is proved to hold. A leader stays at a vertex of its own whatever A is, "
+        "and limits are stationary; what fails is that there are leaders and that each vertex has one. (b) How many "
+        "leaders there are. (c) The smallest counterexamples that were found: tokens, their way to limits (squares) "
+        f"and leaders (stars). For a generic A {100 * (generic.value or 0):.1f} % of the clouds have no leader"
+        + (". " if generic.holds else ": not about one in ten. ")
+        + f"(d-f) Sentiment classifiers, d = 2, on {m.learnt.words}, trained through a softmax of rising beta and "
+        "tested with the hardmax, A fixed at the identity, trained from it, or trained from a random matrix: accuracy, "
+        "leaders, and the least eigenvalue of the symmetric part of A over the largest in size; one point for each "
+        "training."
+    )
+
+
+# The picture of the open problems: clauses by kind of A, numbers of leaders, and the smallest counterexamples.
+
+
+_SHOWN = 5  # counterexamples
+
+
+@style()
+def draw(m: Results) -> Figure:
+    """The table above, counterexamples below it, and classifiers whose A is trained."""
+    figure = Figure(figsize=(WIDTH, 6.8), layout="constrained")
+    top, bottom, last = figure.subfigures(3, 1, height_ratios=(2.9, 2.0, 1.9))  # pyright: ignore
+    table, counts = top.subplots(1, 2, width_ratios=(1.45, 1))
+    _table(table, m)
+    _counts(counts, m)
+    chosen = _chosen(m.small)
+    panels = bottom.subplots(1, max(len(chosen), 1), squeeze=False)[0]
+    for ax, one in zip(panels, chosen, strict=False):
+        _counterexample(ax, one)
+    below = last.subplots(1, 3)
+    _learnt(below, m.learnt)
+    for letter, ax in zip("abcdef", (table, counts, panels[0], *below), strict=True):
+        ax.text(-0.02, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    if not chosen:
+        panels[0].set_axis_off()
+    return figure
+
+
+def _table(ax: Axes, m: Results) -> None:
+    shares = 100 * m.verdicts / m.p.clouds
+    ax.imshow(shares[:, :, 0], cmap="Blues", vmin=0, vmax=180, aspect="auto")
+    for (k, c), held in np.ndenumerate(shares[:, :, 0]):
+        # What is neither proved nor refuted is said beside it.
+        unknown = shares[k, c, 2]
+        ax.text(c, k, _percent(held) + (f"\n({_percent(unknown)} open)" if unknown else ""), ha="center", va="center",
+                fontsize=6.5)  # fmt: skip
+    ax.set_xticks(range(5), CLAUSES, fontsize=7)
+    ax.set_yticks(range(len(KINDS)), [kind.replace("u u^T", "$uu^T$") for kind in KINDS], fontsize=7)
+    ax.tick_params(length=0)
+
+
+def _percent(value: float) -> str:
+    return "100" if value == 100 else f"{value:.1f}" if value >= 0.1 or value == 0 else "< 0.1"
+
+
+def _counts(ax: Axes, m: Results) -> None:
+    most = int(m.leaders.max())
+    left = np.zeros(len(KINDS))
+    for number in range(most + 1):
+        width = np.mean(m.leaders == number, axis=1)
+        ax.barh(range(len(KINDS)), width, left=left, color=_colour(number), label=str(number), height=0.75)
+        left += width
+    ax.set(xlim=(0, 1), ylim=(len(KINDS) - 0.5, -0.5), xlabel="share of clouds")
+    ax.set_yticks([])
+    ax.set_title("leaders", fontsize=7)
+    ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=6.5, handlelength=1, columnspacing=0.8)
+
+
+def _colour(number: int) -> str:
+    return OKABE_ITO[number % len(OKABE_ITO)]
+
+
+def _chosen(small: list[Counterexample]) -> list[Counterexample]:
+    """Those without a leader first."""
+    return sorted(small, key=lambda one: (one.clause, KINDS.index(one.kind)))[:_SHOWN]
+
+
+def _counterexample(ax: Axes, one: Counterexample) -> None:
+    tokens, limits = one.tokens, one.found.limits
+    if limits is not None:
+        corners = np.unique(limits, axis=0)
+        if len(corners) > 1:
+            middle = corners.mean(axis=0)
+            order = np.argsort(np.arctan2(*(corners - middle).T[::-1]))
+            ax.add_patch(Polygon(corners[order], closed=True, facecolor="0.85", edgecolor="0.6", lw=0.8))
+        for start, end in zip(tokens, limits, strict=True):
+            if np.any(start != end):
+                ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "lw": 0.7, "color": "0.4"})
+        ax.scatter(*corners.T, marker="s", s=14, facecolors="none", edgecolors=OKABE_ITO[1], linewidths=0.9, zorder=2)
+    led = one.found.first >= 0
+    ax.scatter(*tokens[~led].T, s=14, color=OKABE_ITO[0], zorder=3)
+    ax.scatter(*tokens[led].T, s=45, marker="*", color=OKABE_ITO[5], zorder=3)
+    ax.scatter([0], [0], s=12, marker="+", color="k", linewidths=0.6)
+    reach = np.abs(tokens).max() + 0.6
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    rows = ", ".join("(" + ", ".join(f"{entry:.0f}" for entry in row) + ")" for row in one.form)
+    ax.set_title(f"{one.kind.replace('u u^T', '$uu^T$')}\nA = {rows}", fontsize=6.5)
+    ax.set_xlabel("no leader" if one.clause == 0 else f"{CLAUSES[one.clause]} fail", fontsize=7)
+
+
+def _learnt(axes: np.ndarray, m: Learnt) -> None:
+    values = {"test accuracy": m.accuracy, "leaders per review": m.leaders, "least eigenvalue / largest": m.least}
+    aside = np.linspace(-0.15, 0.15, m.accuracy.shape[1])
+    for ax, (label, each) in zip(axes, values.items(), strict=True):
+        for kind, (row, marker) in enumerate(zip(each, "osD", strict=True)):
+            ax.plot(kind + aside, row, marker, ms=4, color=OKABE_ITO[kind], mfc="none")
+        names = [kind.replace("trained from", "trained\nfrom").replace("a random", "a\nrandom") for kind in FORMS]
+        ax.set_xticks(range(len(FORMS)), names, fontsize=6.5)
+        ax.set(ylabel=label, xlim=(-0.6, len(FORMS) - 0.4))
+    axes[1].set_ylim(0, 1.1 * float(np.max(m.leaders)))
+    axes[2].axhline(0, color="0.6", lw=0.6, zorder=0)
+
+
+# The open problems of hardmax as an experiment: what is measured, claimed, recorded and drawn.
+
+
+def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
+    p = settings.read(Parameters)
+    m = measure(p, settings, say)
+    claims = claims_of(m)
+    held = m.verdicts[:, :, 0] / p.clouds
+    return Outcome(
+        caption_of(m, claims),
+        claims,
+        {"n": p.n, "d": p.d, "alpha": 1, "A": ", ".join(KINDS), "starts": p.clouds,
+         "counterexamples": [
+             {"A is": one.kind, "fails": one.found.clauses[one.clause].says, "A": one.form.astype(int).tolist(),
+              "tokens": one.tokens.astype(int).tolist()} for one in m.small
+         ]},
+        {"clause": np.arange(1, 6)} | {f"held, {kind}": shares for kind, shares in zip(KINDS, held, strict=True)}
+        | {f"{name}_by_training, {kind}": values[k] for k, kind in enumerate(FORMS) for name, values in (
+            ("accuracy", m.learnt.accuracy), ("leaders", m.learnt.leaders), ("least eigenvalue", m.learnt.least),
+            ("skewness", m.learnt.skewness))}
+        | {"dimension_by_dimension": np.array(DIMENSIONS), "no_leader_by_dimension": m.without[:, 0]},
+        partial(draw, m),
+        None,
+        on=Measured(LAYERS_ALONE, CLOUDS, {"tokens": p.n, "d": p.d, "starts": p.clouds}),
+    )  # fmt: skip
+
+
+HARDMAX_OPEN_PROBLEMS = Experiment(
+    "hardmax-open-problems",
+    "hardmax_open_problems",
+    "Hardmax: what is left of the theorem for other matrices",
+    "For an A that is of low rank, indefinite or not symmetric, leaders and vertices may fail; whatever A is, a leader "
+    "stays and limits are stationary.",
+    _run,
+    reads_reviews=True,
+    parameters=Parameters,
+    cost=Cost(full=260, quick=40),
+)

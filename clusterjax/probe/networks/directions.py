@@ -1,0 +1,127 @@
+"""Reading directions of the hidden space as words: the nearest embeddings by cosine.
+
+The embedding of ALBERT is factorised: word w is e_w M with e_w of size e and M of shape (e, d) (Lan et al., *ALBERT*,
+1909.11942, Section 3.1). Inner products are therefore computed in e dimensions, <v, e_w M> = <M v, e_w>, and norms
+follow from M M^T: the (words, d) table is never formed.
+
+Invariants: the mean of the vocabulary is subtracted first; words of equal cosine are in the order of the vocabulary.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..._base.checks import check_array, check_concrete, check_integer, refusal
+from .load import Model, check_model
+
+
+class NearestWords(NamedTuple):
+    """The result of `nearest_words`.
+
+    **Attributes:**
+
+    - `token_ids`: The ids of the nearest words, (vectors, top), in decreasing order of the cosine.
+    - `cosines`: The cosines of these words, (vectors, top).
+    - `words`: The tokens as strings, a list for each vector; None if the model has no tokenizer.
+    """
+
+    token_ids: np.ndarray
+    cosines: np.ndarray
+    words: list[list[str]] | None
+
+
+def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> NearestWords:
+    r"""The words whose centred embeddings have the largest cosines with given directions.
+
+    The embedding of ALBERT is factorised: word w is $e_w M$ in the hidden space, with a short vector $e_w$ and the map
+    M to the hidden size. Therefore $\langle v, e_w M\rangle = \langle M v, e_w\rangle$, and norms follow from
+    $M M^\top$: the table of all words in the hidden space is never formed. The mean over the vocabulary is subtracted.
+    Norms, positions and token types of the embedding are left out. A direction has two ends: query -v too.
+
+    **Arguments:**
+
+    - `model`: The model that `load` returned.
+    - `vectors`: (m, d), real, such as the real parts of `value_directions(...).vectors`.
+    - `top`: The number of words for each vector.
+
+    **Returns:**
+
+    A `NearestWords`.
+
+    **Raises:**
+
+    - `ValueError` if the vectors are not real, finite, non-zero and of the hidden size, or `top` is not from 1 to the
+        size of the vocabulary.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1: the factors. Peat, *Clustering in Transformers*,
+        Section 5, asks for the semantic interpretation of eigenspaces.
+    """
+    words, map_ = check_model(model).network.word_factors()
+    d = words.shape[1] if map_ is None else map_.shape[1]
+    check_concrete(vectors, "vectors")
+    check_array(vectors, "vectors", shape=("m", d), remedy="pass the real parts of those of value_directions, say")
+    v = np.asarray(vectors)
+    if not v.any(axis=1).all():
+        raise refusal("vectors", "not be zero", f"that of row {int(np.argmin(v.any(axis=1)))} is", "leave it out")
+    check_integer(top, "top", most=len(words), remedy="pass 1, or up to the size of the vocabulary")
+    # The mean is common to all words and would dominate the cosines.
+    words = words - words.mean(axis=0)
+    # (m, e): the directions are mapped to the e dimensions of the table, not the table to the d of the hidden space.
+    short = v.astype(np.float64) if map_ is None else v.astype(np.float64) @ map_.T
+    # The squared norm of word w in the hidden space is e_w M M^T e_w^T, the row sum of words * gram.
+    gram = words if map_ is None else words @ (map_ @ map_.T)
+    lengths = np.sqrt(np.maximum(np.sum(words * gram, axis=1), 0.0))
+    cosines = (short @ words.T) / np.where(lengths > 0, lengths, np.inf) / np.linalg.norm(v, axis=1, keepdims=True)
+    # A stable sort keeps words with equal cosines in the order of the vocabulary on every machine.
+    ids = np.argsort(-cosines, axis=1, kind="stable")[:, :top]
+    known = model.tokenizer
+    names = None if known is None else [known.convert_ids_to_tokens(row.tolist()) for row in ids]
+    return NearestWords(ids, np.take_along_axis(cosines, ids, axis=1), names)
+
+
+# The matrices of each head, in one layout for all networks.
+#
+# Networks store the maps of all heads side by side in one matrix, (d, heads k) for queries, keys and values and (heads
+# k, d) for the output. Here they are divided into heads: attention adds sum_j w_ij x_j W_V W_O to row x_i.
+#
+# Invariants: float64 on the host; blocks in the order of `network.blocks()`, each included once.
+
+
+class HeadMatrices(NamedTuple):
+    """The maps of all heads of a network in double precision; tokens are rows, which multiply from the left.
+
+    **Attributes:**
+
+    - `query`, `key`, `value`: (blocks, heads, d, k).
+    - `output`: (blocks, heads, k, d).
+    - `scale`: The factor of the scores: $1/\\sqrt k$ for ALBERT and Llama, 1 for T5.
+    """
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    output: np.ndarray
+    scale: float
+
+
+def head_matrices(model: Model) -> HeadMatrices:
+    """The matrices of each head of each layer with its own weights, without biases and the scales of norms.
+
+    **Arguments:**
+
+    - `model`: The model that `load` returned.
+
+    **Returns:**
+
+    A `HeadMatrices`. Head h of block b adds `sum_j w_ij x_j @ value[b, h] @ output[b, h]` to the row x_i.
+
+    **Raises:**
+
+    - `ValueError` if `model` is not a `Model`.
+    """
+    network = check_model(model).network
+    query, key, value, output = (np.stack(maps) for maps in zip(*network.attention_maps(), strict=True))
+    return HeadMatrices(query, key, value, output, network.score_scale)

@@ -21,8 +21,8 @@ import safetensors.numpy
 from _harness import HERE, report, say
 
 from clusterjax import sentiment
-from clusterjax.experiments.figures.sentiment import LENGTH, trained_shipped
 from clusterjax.experiments.figures.sentiment_leaders import count
+from clusterjax.experiments.shared.sentiment import LENGTH, trained_shipped
 from clusterjax.sentiment._loss import log_ratio
 from clusterjax.sentiment._released import DEFAULT, LEADERS, NAMES, RATIO, SHIPPED
 from clusterjax.sentiment._store import _FOLDER

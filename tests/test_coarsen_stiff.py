@@ -121,7 +121,7 @@ def test_gradients_go_through_implicit_steps():
 def test_starts_that_explicit_steps_do_not_follow(start):
     """Of the experiment `any-query-key`, to one cluster; the last wait is that of the integral along the arc."""
     from clusterjax.experiments.figures.any_query_key import arrivals_of, draw_forms, waits_of
-    from clusterjax.experiments.framework.ensemble import draw_starts
+    from clusterjax.experiments.shared.ensemble import draw_starts
 
     form, x = draw_forms(0, 256, 3)[start], np.asarray(draw_starts(0, 256, 16, 3)[start], float)
     attention = cjx.SoftmaxAttention(9.0, query_key=jnp.asarray(form), mask=cjx.CausalMask())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 from .._base.log import log_line
-from ._names import FIGURES
+from ..experiments.framework.listing import entries
 
 
 SHELLS = ("bash", "zsh")
@@ -53,7 +53,7 @@ def _describe(action: Any, shtab: Any) -> None:
             action.choices[command.dest].description = command.help
     elif action.dest == "names":
         # Not of the parser that reads a call: its message on a wrong name would be another.
-        action.choices = FIGURES
+        action.choices = tuple(entries())
     elif action.metavar in _FILES:
         action.complete = shtab.FILE
     elif action.metavar in _FOLDERS:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .._base.log import log_line
-from ._names import FIGURES
+from ..experiments.framework.listing import entries
 from ._options import add_renamed, said_in_options
 from ._precision import double_precision
 from ._types import integer, named, path, setting
@@ -30,7 +30,7 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"any of {FIGURES[0]} to {FIGURES[7]}, {', '.join(FIGURES[8:-1])} and {FIGURES[-1]}; none means all",
+        help=f"any of {', '.join(entries())}; none means all",
     )
     command.add_argument(
         "--out", type=named, default="gallery", metavar="DIR", help="where to write (default: gallery)"
@@ -129,18 +129,18 @@ _PROBED = {
 def _reproduce(arguments: argparse.Namespace) -> int:
     # Imported here: `clusterjax --help` and the list of all figures need neither JAX nor matplotlib.
     if arguments.list:
-        from ..experiments.framework.listing import listed, table
+        from ..experiments.framework.listing import table
 
-        for line in table(_found(arguments.names)) if arguments.names else listed():
+        for line in table(_found(arguments.names) if arguments.names else None):
             log_line(line)
         return 0
-    from ..experiments import EXPERIMENTS, Settings, find_experiments
+    from ..experiments import Settings, find_experiments
 
     starts = arguments.starts if arguments.starts is not None else 64 if arguments.quick else 256
     if starts < 2:
         raise ValueError(f"--starts must be at least 2, but it is {starts}; a standard error needs several starts.")
     # Without a name the quick run leaves out the one figure that trains several models.
-    quick = [experiment.name for experiment in EXPERIMENTS if experiment.name != "sentiment-training"]
+    quick = [name for name in entries() if name != "sentiment-training"]
     names = arguments.names or (quick if arguments.quick else [])
     short = [(name, getattr(arguments, name)) for name in _SHORT if getattr(arguments, name) is not None]
     _refuse_without([name for name, _ in short], find_experiments(names))
@@ -161,7 +161,7 @@ def _found(names: list[str]) -> list[Any]:
 def _refuse_without(options: list[str], experiments: list[Any]) -> None:
     """Raise a ValueError if one of the figures lacks the parameter of one of these options."""
     from ..experiments import EXPERIMENTS
-    from ..experiments.framework.parameters import parameters_of
+    from ..experiments.framework.experiment import parameters_of
 
     has = lambda experiment, name: any(one.name == name for one in parameters_of(experiment.parameters))
     for option in options:

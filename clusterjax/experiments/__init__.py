@@ -1,4 +1,4 @@
-"""One folder for each figure of the papers: simulate, measure, assert, draw; and the gallery of them."""
+"""One file for each figure of the papers: simulate, measure, assert, draw; and the gallery of the figures."""
 
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
         Film as Film,
         Outcome as Outcome,
         Settings as Settings,
+        parameter as parameter,
     )
-    from .framework.parameters import parameter as parameter
-    from .framework.registry import EXPERIMENTS as EXPERIMENTS, find_experiments as find_experiments
-    from .framework.reproduce import Files as Files, reproduce as reproduce
+    from .framework.listing import EXPERIMENTS as EXPERIMENTS, find_experiments as find_experiments
+    from .framework.run import Files as Files, reproduce as reproduce
     from .framework.verdict import Measured as Measured, Source as Source, Subject as Subject
 else:
     from .._base.lazy import lazy_names

@@ -17,8 +17,7 @@ from typing import Any
 from PIL import Image
 
 from clusterjax.experiments import EXPERIMENTS
-from clusterjax.experiments.framework.command import command_of
-from clusterjax.experiments.framework.papers import PAPERS, paper_of
+from clusterjax.experiments.framework.listing import entries, paper_of
 from clusterjax.experiments.framework.record import RESULTS, read_record
 
 
@@ -26,7 +25,7 @@ OUT = Path(__file__).resolve().parents[1] / "gallery"
 WIDTHS, MOST_BYTES = (1200, 1000, 800, 640, 480, 320), 60_000
 LONGEST = 16  # entries of a list of parameters that are shown
 LAYERS = 40  # numbers of a series, such as one over layers, that is kept
-ORDER = [name for paper in PAPERS for name in paper.experiments]
+ORDER = list(entries())
 _CLAIM = ("says", "kind", "verdict", "measured", "criterion", "value", "error", "holds", "apart", "on")
 _SAME = ("name", "title", "heading", "claim", "caption", "versions", "seconds", "finished")
 
@@ -75,7 +74,7 @@ def compact(record: dict[str, Any], drawn: bool) -> dict[str, Any]:
         "paper": paper_of(record["name"]).title,
         "place": ORDER.index(record["name"]),
         "quick": bool(record["fingerprint"].get("quick")),
-        "command": _without_folders(command_of(record)),
+        "command": _without_folders(record["command"]),
         "parameters": {name: _short(value) for name, value in record["parameters"].items()},
         "picture": f"{record['name']}.webp" if drawn else None,
         "series": {name: _rounded(values) for name, values in record["series"].items() if _is_short(values)},

@@ -15,7 +15,7 @@ import pytest
 from clusterjax._cli import main
 from clusterjax._cli._train import ALBERT, LANGUAGE_MODEL, SENTIMENT
 from clusterjax.experiments import EXPERIMENTS, Settings
-from clusterjax.experiments.framework.trained_values import leading_block
+from clusterjax.experiments.shared.trained_values import leading_block
 from clusterjax.probe import AlbertRecipe
 from clusterjax.sentiment import Recipe
 from clusterjax.transformer import LanguageRecipe

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-import clusterjax.experiments.framework.reproduce as machinery
+import clusterjax.experiments.framework.run as machinery
 from clusterjax import probe
 from clusterjax._cli import main
 from clusterjax.experiments import Experiment, Files, Outcome, Settings, find_experiments, reproduce
 from clusterjax.experiments.framework.experiment import Claim
-from clusterjax.experiments.framework.networks import further, model_of, network_of
-from clusterjax.experiments.framework.reproduce import fingerprint
-from clusterjax.experiments.framework.sources import particles
+from clusterjax.experiments.framework.run import fingerprint
+from clusterjax.experiments.shared.networks import further, model_of, network_of
+from clusterjax.experiments.shared.sources import particles
 from tests.cli.test_main import refused
 from tests.helpers import as_a_user
 from tests.network_cases import checkpoint

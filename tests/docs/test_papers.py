@@ -10,7 +10,7 @@ import pytest
 
 import clusterjax
 from clusterjax.experiments import EXPERIMENTS
-from clusterjax.experiments.framework.papers import OWN, PAPERS, paper_of
+from clusterjax.experiments.framework.listing import OWN, paper_of, papers
 from clusterjax.experiments.framework.verdict import VERDICTS
 from tests.docs.tools import ROOT, tool
 
@@ -97,10 +97,10 @@ def test_every_claim_is_one_of_its_experiment(reference):
 
 def test_every_experiment_is_in_the_table_and_has_one_paper():
     assert {reference.split(": ")[0] for reference in CLAIMS} == {one.name for one in EXPERIMENTS}
-    grouped = [name for paper in PAPERS for name in paper.experiments]
+    grouped = [entry.name for paper in papers() for entry in paper.figures]
     assert sorted(grouped) == sorted(one.name for one in EXPERIMENTS)
-    assert len({paper.key for paper in (*PAPERS, OWN)}) == len(PAPERS) + 1
-    assert paper_of("figure4") is PAPERS[0] and paper_of("mine") is OWN
+    assert len({paper.key for paper in (*papers(), OWN)}) == len(papers()) + 1
+    assert paper_of("figure4") is papers()[0] and paper_of("mine") is OWN
 
 
 @pytest.mark.parametrize("name", sorted(FIGURES))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from clusterjax.experiments.framework.papers import PAPERS
+from clusterjax.experiments.framework.listing import papers
 from tests.docs.tools import tool
 from tests.experiments.test_gallery import RECORD, written
 
@@ -44,7 +44,7 @@ def test_what_is_whole_is_published_and_the_rest_is_named(gallery, tmp_path, cap
     assert figure["parameters"] == {"n": 64, "times": "50 values", "by": "50 values by name", "few": [1, 2]}
     assert figure["series"] == {"layer": [0, 1], "cosine": [0.12346, 22467.0]}
     assert figure["command"] == "clusterjax reproduce figure3 --albert net --seed 0"
-    assert figure["paper"] == PAPERS[0].title and figure["place"] == 2 and figure["quick"] is False
+    assert figure["paper"] == papers()[0].title and figure["place"] == 2 and figure["quick"] is False
     assert not figure.keys() & {"machine", "fingerprint", "measured_on", "files"}
     assert figure["claims"][1]["source"] == "A paper, Figure 1" and figure["claims"][0]["source"] is None
 

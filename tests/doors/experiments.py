@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import dataclass
 
 from clusterjax.experiments import Claim, Files, Outcome, Settings, parameter
-from clusterjax.experiments.framework.sources import particles, peat
+from clusterjax.experiments.shared.sources import particles, peat
 from tests.doors.cases import Case, case
 from tests.doors.rules import CALLABLE, COUNT, EMPTY, FLAG, NONE, NUMBER, OF_NONE, PATH, TEXT, Rule
 

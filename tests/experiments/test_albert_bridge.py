@@ -8,8 +8,8 @@ import pytest
 
 from clusterjax import probe
 from clusterjax.experiments.figures.albert_bridge import ALBERT_BRIDGE, caption_of, claims_of, draw, effort, parts_of
-from clusterjax.experiments.framework.bridge_controls import BridgeControls, controls_of, share_missed
-from clusterjax.experiments.framework.networks import network_of
+from clusterjax.experiments.shared.causal import BridgeControls, controls_of, share_missed
+from clusterjax.experiments.shared.networks import network_of
 from clusterjax.probe.measures.survey import average_of
 from tests.network_cases import checkpoint
 from tests.probe_cases import T5
@@ -104,7 +104,7 @@ def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
         ran.append((model.name, texts, fit_on, options))
         return bridge_of(RISE)
 
-    monkeypatch.setattr("clusterjax.experiments.framework.bridge_controls.probe.bridge", bridge)
+    monkeypatch.setattr("clusterjax.experiments.shared.causal.probe.bridge", bridge)
     how = effort(True, 16)
     texts, others = parts_of(found.texts, how)
     some = controls_of(

@@ -17,7 +17,7 @@ from clusterjax.experiments.figures.albert_spectra import (
     spectra_of,
     untrained_beta,
 )
-from clusterjax.experiments.framework.networks import network_of
+from clusterjax.experiments.shared.networks import network_of
 from tests.network_cases import CONFIG, by_name, checkpoint, texts_of
 from tests.probe_cases import PLBERT, T5, needs_plbert, tensors_of, write
 

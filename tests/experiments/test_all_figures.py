@@ -14,8 +14,12 @@ from scipy.integrate import quad
 
 import clusterjax as cjx
 from clusterjax.experiments import EXPERIMENTS, Files, Settings, find_experiments, reproduce
-from clusterjax.experiments.framework import causal
-from clusterjax.experiments.framework.ensemble import (
+from clusterjax.experiments.framework.experiment import Claim, Outcome
+from clusterjax.experiments.framework.record import read_record, record_of
+from clusterjax.experiments.framework.run import _finished, _whole_folder
+from clusterjax.experiments.framework.verdict import VIOLATED
+from clusterjax.experiments.shared import causal
+from clusterjax.experiments.shared.ensemble import (
     count_clusters,
     distance_to_first,
     draw_starts,
@@ -23,12 +27,8 @@ from clusterjax.experiments.framework.ensemble import (
     mean_and_error,
     run_ensemble,
 )
-from clusterjax.experiments.framework.exact import dyadic_distance, pair_error, pair_time
-from clusterjax.experiments.framework.experiment import Claim, Outcome
-from clusterjax.experiments.framework.record import read_record, record_of
-from clusterjax.experiments.framework.reproduce import _finished, _whole_folder
-from clusterjax.experiments.framework.sources import particles
-from clusterjax.experiments.framework.verdict import VIOLATED
+from clusterjax.experiments.shared.exact import dyadic_distance, pair_error, pair_time
+from clusterjax.experiments.shared.sources import particles
 from tests.experiments.failed import FAILED_ELSEWHERE
 from tests.helpers import as_a_user
 
@@ -302,7 +302,7 @@ def test_second_run_skips_what_is_done_and_force_does_not(drawn, tmp_path):
 
 def test_interrupted_figure_leaves_what_was_there(drawn, tmp_path, monkeypatch):
     out, record = copied(drawn, tmp_path)
-    monkeypatch.setattr("clusterjax.experiments.framework.reproduce.record_of", _interrupt)
+    monkeypatch.setattr("clusterjax.experiments.framework.run.record_of", _interrupt)
     settings = Settings(starts=STARTS, quick=True)
     with pytest.raises(KeyboardInterrupt):
         reproduce(["figure8"], out, settings, Files(("png",), film=False), force=True, say=lambda line: None)

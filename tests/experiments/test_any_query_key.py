@@ -8,8 +8,8 @@ from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
 from clusterjax.experiments.figures.any_query_key import Parameters, Results, claims_of, draw_forms, measure
-from clusterjax.experiments.framework.arrivals import Wait, arrivals_of, log_law, waits_of
 from clusterjax.experiments.framework.experiment import Settings
+from clusterjax.experiments.shared.exact import Wait, arrivals_of, log_law, waits_of
 from tests.helpers import sphere_tokens
 
 

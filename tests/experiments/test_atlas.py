@@ -51,8 +51,8 @@ from clusterjax.experiments.figures.atlas import (
     values_of,
 )
 from clusterjax.experiments.figures.repulsion import exact_rate
-from clusterjax.experiments.framework.ensemble import draw_starts
 from clusterjax.experiments.framework.experiment import Settings
+from clusterjax.experiments.shared.ensemble import draw_starts
 from tests.helpers import sphere_tokens
 from tests.network_cases import checkpoint
 
@@ -311,8 +311,8 @@ def test_an_albert_of_the_settings_is_placed_beside_that_of_the_package(monkeypa
         return Heads(name, f"{model.name}: {network}", mask, np.ones(1, complex), np.array(["attractive"]), np.ones(1))
 
     told = lambda heads: [(one.name, one.network, one.mask) for one in heads]
-    monkeypatch.setattr("clusterjax.experiments.framework.networks.model_of", model_of)
-    monkeypatch.setattr("clusterjax.experiments.framework.causal.smollm2", lambda: SimpleNamespace(name="smollm2"))
+    monkeypatch.setattr("clusterjax.experiments.shared.networks.model_of", model_of)
+    monkeypatch.setattr("clusterjax.experiments.shared.causal.smollm2", lambda: SimpleNamespace(name="smollm2"))
     monkeypatch.setattr("clusterjax.experiments.figures.atlas.read_heads", read)
     own = ("ALBERT of the package", "None: it is None, cut into None", FULL)
     found, absent = heads_of(Settings(albert="other", heads=2), print)
@@ -321,6 +321,6 @@ def test_an_albert_of_the_settings_is_placed_beside_that_of_the_package(monkeypa
     assert found[1].network.startswith("smollm2: SmolLM2-135M-Instruct in four bits")
     found, absent = heads_of(Settings(quick=True, albert="other"), print)
     assert [one.name for one in found] == ["ALBERT of the package", "other"] and "quick" in absent
-    monkeypatch.setattr("clusterjax.experiments.framework.causal.smollm2", lambda: None)
+    monkeypatch.setattr("clusterjax.experiments.shared.causal.smollm2", lambda: None)
     found, absent = heads_of(Settings(), print)
     assert told(found) == [own] and "clusterjax[smollm2]" in absent

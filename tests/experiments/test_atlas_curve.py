@@ -23,7 +23,7 @@ from clusterjax.experiments.figures.atlas import (
     symmetries,
     values_of,
 )
-from clusterjax.experiments.framework.ensemble import draw_starts
+from clusterjax.experiments.shared.ensemble import draw_starts
 
 
 E1, E2, E3 = np.eye(3)

@@ -25,11 +25,10 @@ from clusterjax.experiments.figures.causal_bridge import (
     stream_of_first,
     values_of,
 )
-from clusterjax.experiments.framework.bridge_controls import BridgeControls
-from clusterjax.experiments.framework.causal import NAME
-from clusterjax.experiments.framework.ensemble import draw_starts, run_ensemble
-from clusterjax.experiments.framework.trained_values import leading_block
 from clusterjax.experiments.framework.verdict import Subject
+from clusterjax.experiments.shared.causal import NAME, BridgeControls
+from clusterjax.experiments.shared.ensemble import draw_starts, run_ensemble
+from clusterjax.experiments.shared.trained_values import leading_block
 from clusterjax.probe.measures.heads import cases_of
 from clusterjax.probe.measures.survey import average_of
 from tests.network_cases import by_name, texts_of

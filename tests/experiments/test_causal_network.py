@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerFast
 
 from clusterjax import WindowMask, probe
 from clusterjax.experiments.figures.causal_network import CAUSAL_NETWORK, Parameters, claims_of, measure
-from clusterjax.experiments.framework import causal
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.passages import articles_of, articles_words
+from clusterjax.experiments.shared import causal
+from clusterjax.experiments.shared.networks import articles_of, articles_words
 from clusterjax.probe.measures.survey import average_of
 from tests.probe_cases import PLBERT
 

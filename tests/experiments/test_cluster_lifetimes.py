@@ -17,7 +17,7 @@ from clusterjax.experiments.figures.cluster_lifetimes import (
     log_law,
     waits_of,
 )
-from clusterjax.experiments.framework.arrivals import Wait
+from clusterjax.experiments.shared.exact import Wait
 
 
 def on_the_circle(*angles):

@@ -8,7 +8,7 @@ import pytest
 from clusterjax import experiments
 from clusterjax._cli import main
 from clusterjax.experiments import EXPERIMENTS, Settings
-from clusterjax.experiments.framework.command import command_line, command_of
+from clusterjax.experiments.framework.page import command_line, command_of
 from tests.experiments.own import experiment
 from tests.experiments.test_gallery import RECORD
 

@@ -12,7 +12,7 @@ from clusterjax.experiments.figures import (
 )
 from clusterjax.experiments.figures.boolean_attention import rank_of, rate_of
 from clusterjax.experiments.figures.emergence_polytope import leading
-from clusterjax.experiments.framework.emergence import Emergence, draw_box, emerge
+from clusterjax.experiments.shared.emergence import Emergence, draw_box, emerge
 
 
 def test_who_attends_to_itself_is_found_by_a_loop():

@@ -28,7 +28,7 @@ from clusterjax.experiments.figures.figure1 import (
     normality_of,
     special_ids,
 )
-from clusterjax.experiments.framework.networks import model_of, network_digest, network_of, spread
+from clusterjax.experiments.shared.networks import model_of, network_digest, network_of, spread
 from clusterjax.probe.measures.similarity import _measure_of
 from clusterjax.probe.measures.survey import average_of
 from tests.helpers import as_a_user

@@ -14,9 +14,9 @@ from clusterjax.experiments.figures.figure7 import (
     _repelling_words,
     claims_of as claims_of_measured,
 )
-from clusterjax.experiments.framework.ensemble import draw_starts
-from clusterjax.experiments.framework.trained_values import TrainedValues, leading_block
 from clusterjax.experiments.framework.verdict import Subject
+from clusterjax.experiments.shared.ensemble import draw_starts
+from clusterjax.experiments.shared.trained_values import TrainedValues, leading_block
 
 
 def source(*tops, scale=4.0):

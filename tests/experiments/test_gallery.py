@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from clusterjax.experiments import EXPERIMENTS
-from clusterjax.experiments.framework.gallery import write_gallery
-from clusterjax.experiments.framework.papers import PAPERS
+from clusterjax.experiments.framework.listing import papers
+from clusterjax.experiments.framework.page import write_gallery
 
 
 RECORD = {
@@ -245,12 +245,12 @@ def test_empty_folder_gives_an_empty_page(tmp_path):
 
 
 def test_figures_stand_in_the_order_of_the_papers(tmp_path):
-    names = [name for paper in PAPERS for name in paper.experiments]
+    names = [entry.name for paper in papers() for entry in paper.figures]
     for name in sorted(names):
         written(tmp_path, RECORD | {"name": name, "title": f"Title of {name}"})
     page = page_of(tmp_path)
     assert page.figures == [f"#{name}" for name in names] and len(names) == len(EXPERIMENTS)
-    groups = [f"#paper-{paper.key}" for paper in PAPERS]
+    groups = [f"#paper-{paper.key}" for paper in papers()]
     assert [one for one in page.references if one.startswith("#paper-")] == groups
     assert len(set(page.headings[1:])) == len(page.headings) - 1, "the title stands in the head as well"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterjax.experiments.framework.gallery import write_gallery
+from clusterjax.experiments.framework.page import write_gallery
 from tests.browser import browser as browser, contrast
 from tests.experiments.test_gallery import RECORD, drawn
 

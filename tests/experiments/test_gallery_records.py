@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from clusterjax.experiments.framework.gallery import write_gallery
+from clusterjax.experiments.framework.page import write_gallery
 from clusterjax.experiments.framework.record import read_record
-from clusterjax.experiments.framework.reproduce import _finished
+from clusterjax.experiments.framework.run import _finished
 from tests.experiments.test_gallery import RECORD, Page, drawn, page_of, written
 
 

@@ -11,8 +11,8 @@ from clusterjax.experiments import Settings, reproduce
 from clusterjax.experiments.figures.albert_spectra import Parameters, caption_of, claims_of, spectra_of
 from clusterjax.experiments.figures.figure1 import _with_depth
 from clusterjax.experiments.figures.figure8 import _repelling
-from clusterjax.experiments.framework.networks import further, network_of
-from clusterjax.experiments.framework.trained_values import check_head, leading_block, trained_values
+from clusterjax.experiments.shared.networks import further, network_of
+from clusterjax.experiments.shared.trained_values import check_head, leading_block, trained_values
 from tests.helpers import as_a_user
 from tests.network_cases import CONFIG, checkpoint
 from tests.probe_cases import T5

@@ -5,8 +5,8 @@ import pytest
 from clusterjax._cli import main
 from clusterjax.experiments import EXPERIMENTS, Cost
 from clusterjax.experiments.framework import declared
+from clusterjax.experiments.framework.experiment import parameters_of
 from clusterjax.experiments.framework.listing import WIDE, _time, listed, row_of, table
-from clusterjax.experiments.framework.parameters import parameters_of
 from tests.experiments.own import experiment
 
 

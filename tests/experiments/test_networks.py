@@ -19,8 +19,8 @@ from clusterjax.experiments.figures.figure2 import (
     panels_of,
     targets_of,
 )
-from clusterjax.experiments.framework.layout import drawable
-from clusterjax.experiments.framework.networks import network_of
+from clusterjax.experiments.shared.layout import drawable
+from clusterjax.experiments.shared.networks import network_of
 from clusterjax.probe.measures.survey import average_of
 from tests.helpers import as_a_user
 from tests.network_cases import CONFIG, by_name, checkpoint, texts_of

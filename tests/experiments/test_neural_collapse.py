@@ -38,8 +38,8 @@ from clusterjax.experiments.figures.neural_collapse import (
     train_models,
 )
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.small_models import MADE_UP_TEXTS, Corpus, Labelled
-from clusterjax.experiments.framework.sources import particles
+from clusterjax.experiments.shared.small_models import MADE_UP_TEXTS, Corpus, Labelled
+from clusterjax.experiments.shared.sources import particles
 from clusterjax.sentiment import Encoded, HardmaxClassifier
 from tests.network_cases import texts_of as words_of
 from tests.reference import observables as reference

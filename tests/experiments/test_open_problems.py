@@ -8,7 +8,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax.experiments.figures import hardmax_open_problems as claims
 from clusterjax.experiments.figures.hardmax_open_problems import FORMS, Learnt, examine, least_of, soft_logits, train
-from clusterjax.experiments.figures.sentiment import measured
+from clusterjax.experiments.shared.sentiment import measured
 from clusterjax.sentiment import Encoded, HardmaxClassifier, Recipe, predict_logits
 from tests.experiments.test_sentiment import SETTINGS
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Experiment, Files, Settings, find_experiments, reproduce
-from clusterjax.experiments.framework.identity import identity_of
+from clusterjax.experiments.framework.experiment import identity_of
 from clusterjax.experiments.framework.record import read_record
 from tests.experiments.own import COINS, Parameters, experiment, run
 from tests.helpers import as_a_user
@@ -41,7 +41,7 @@ def test_it_is_drawn_recorded_and_in_the_gallery(tmp_path):
 
 
 def test_a_gallery_of_the_package_alone_does_not_speak_of_others(tmp_path):
-    from clusterjax.experiments.framework.gallery import write_gallery
+    from clusterjax.experiments.framework.page import write_gallery
     from tests.experiments.test_gallery import RECORD, written
 
     written(tmp_path, RECORD)

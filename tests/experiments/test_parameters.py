@@ -8,8 +8,7 @@ import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Cost, Experiment, Files, Settings, parameter, reproduce
 from clusterjax.experiments.figures.figure4 import Parameters as OfFigure4
-from clusterjax.experiments.framework.experiment import with_changed
-from clusterjax.experiments.framework.parameters import changed_parameters, changed_words, parameters_of
+from clusterjax.experiments.framework.experiment import changed_parameters, changed_words, parameters_of, with_changed
 from tests.experiments.own import experiment, run
 from tests.helpers import as_a_user
 

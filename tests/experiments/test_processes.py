@@ -6,8 +6,8 @@ import os
 import pytest
 
 from clusterjax.experiments import Files, Settings, reproduce
-from clusterjax.experiments.framework import reproduce as reproducing
-from clusterjax.experiments.framework.processes import in_processes
+from clusterjax.experiments.framework import run as reproducing
+from clusterjax.experiments.framework.run import in_processes
 from tests.experiments.task import environment, work
 from tests.helpers import as_a_user
 

@@ -25,8 +25,8 @@ from clusterjax.experiments.figures.repulsion import (
     simplex_error,
     slowest_rate,
 )
-from clusterjax.experiments.framework.ensemble import draw_starts
-from clusterjax.experiments.framework.exact import pair_time
+from clusterjax.experiments.shared.ensemble import draw_starts
+from clusterjax.experiments.shared.exact import pair_time
 
 
 def on_circle(degrees):

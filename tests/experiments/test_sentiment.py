@@ -8,18 +8,6 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Files, Settings
-from clusterjax.experiments.figures.sentiment import (
-    OWN_REVIEWS,
-    Source,
-    frequent_leaders,
-    further_moves,
-    leaders_of,
-    recipe,
-    reviews,
-    sample,
-    trained,
-    trained_shipped,
-)
 from clusterjax.experiments.figures.sentiment_leaders import (
     Counted,
     Parameters as OfLeaders,
@@ -36,7 +24,19 @@ from clusterjax.experiments.figures.sentiment_words import (
     claims_of as words_claims,
     measure as measure_words,
 )
-from clusterjax.experiments.framework.reproduce import fingerprint
+from clusterjax.experiments.framework.run import fingerprint
+from clusterjax.experiments.shared.sentiment import (
+    OWN_REVIEWS,
+    Source,
+    frequent_leaders,
+    further_moves,
+    leaders_of,
+    recipe,
+    reviews,
+    sample,
+    trained,
+    trained_shipped,
+)
 from clusterjax.sentiment import Encoded, HardmaxClassifier
 from clusterjax.sentiment._reviews import digest
 
@@ -280,7 +280,7 @@ def test_figures_of_reviews_are_made_again_for_other_reviews_and_others_are_not(
 def test_figures_without_reviews_are_made_again_for_another_classifier_of_the_package(monkeypatch):
     words = next(one for one in EXPERIMENTS if one.name == "sentiment-words")
     before = fingerprint(words, SETTINGS, Files())
-    monkeypatch.setattr("clusterjax.experiments.framework.reproduce.shipped_digest", lambda: "another")
+    monkeypatch.setattr("clusterjax.experiments.framework.run.shipped_digest", lambda: "another")
     assert fingerprint(words, SETTINGS, Files()) == before | {"classifier": "another"}
     assert len(before["classifier"]) == 64
 

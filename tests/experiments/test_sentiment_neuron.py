@@ -23,11 +23,11 @@ from clusterjax.experiments.figures.sentiment_neuron import (
     place_of,
     told_by,
 )
-from clusterjax.experiments.framework.causal import NAME
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.small_models import MADE_UP_TEXTS, Corpus, Labelled
-from clusterjax.experiments.framework.units import Unit
 from clusterjax.experiments.framework.verdict import Subject
+from clusterjax.experiments.shared.causal import NAME
+from clusterjax.experiments.shared.small_models import MADE_UP_TEXTS, Corpus, Labelled
+from clusterjax.experiments.shared.units import Unit
 from clusterjax.probe.measures.neurons import UnitMeans
 from tests.causal_cases import causal_model
 from tests.network_cases import texts_of

@@ -18,9 +18,9 @@ from clusterjax.experiments.figures import (
     sink_training as of_sinks,
     sink_training as sinks,
 )
-from clusterjax.experiments.framework import small_models as small, units
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.few import Few
+from clusterjax.experiments.shared import small_models as small, units
+from clusterjax.experiments.shared.controls import Few
 
 
 def recipe(**options):

@@ -19,7 +19,7 @@ from clusterjax.experiments.figures.staircase import (
     rest_of,
     waits_of,
 )
-from clusterjax.experiments.framework.ensemble import line_of
+from clusterjax.experiments.shared.ensemble import line_of
 
 
 def test_energy_is_the_mean_over_pairs():

@@ -9,9 +9,9 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
-from clusterjax.experiments.figures.sentiment import is_imdb
-from clusterjax.experiments.framework.networks import _SIZES, subject_of
-from clusterjax.experiments.framework.sources import ALBERT
+from clusterjax.experiments.shared.networks import _SIZES, subject_of
+from clusterjax.experiments.shared.sentiment import is_imdb
+from clusterjax.experiments.shared.sources import ALBERT
 from clusterjax.probe.networks.sizes import AlbertSizes
 from clusterjax.sentiment import Reviews, synthetic_reviews
 from tests.sentiment_data import needs_imdb, real_reviews

@@ -8,7 +8,7 @@ import pytest
 from clusterjax import transformer
 from clusterjax.experiments.figures import language_training as language, language_training as of_language
 from clusterjax.experiments.figures.albert_training import Results, _verdict, _way, claims_of
-from clusterjax.experiments.framework.starts import STARTS, keys_of, seed_of, starts_of
+from clusterjax.experiments.shared.controls import STARTS, keys_of, seed_of, starts_of
 from clusterjax.probe.measures.survey import clustered_error
 
 

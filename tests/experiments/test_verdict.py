@@ -10,7 +10,17 @@ import clusterjax.experiments
 from clusterjax.experiments import EXPERIMENTS
 from clusterjax.experiments.framework.experiment import Claim, Experiment, Outcome
 from clusterjax.experiments.framework.record import lines_of, record_of, told
-from clusterjax.experiments.framework.sources import (
+from clusterjax.experiments.framework.verdict import (
+    ANY,
+    UNSAID,
+    VERDICTS,
+    Measured,
+    Source,
+    Subject,
+    differences,
+    judge,
+)
+from clusterjax.experiments.shared.sources import (
     ALBERT,
     ALBERT_XL,
     C4,
@@ -21,16 +31,6 @@ from clusterjax.experiments.framework.sources import (
     UNIFORM,
     particles,
     peat,
-)
-from clusterjax.experiments.framework.verdict import (
-    ANY,
-    UNSAID,
-    VERDICTS,
-    Measured,
-    Source,
-    Subject,
-    differences,
-    judge,
 )
 
 

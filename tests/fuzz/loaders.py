@@ -23,7 +23,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from clusterjax import probe, sentiment, sweep, transformer
 from clusterjax._training.corpus import read_texts, train_tokenizer, write_tokenizer
 from clusterjax._training.loop import Batches, train
-from clusterjax.experiments.framework.networks import _phonemes, _symbols
+from clusterjax.experiments.shared.networks import _phonemes, _symbols
 from clusterjax.phase._diagram import read_starts
 from clusterjax.probe.networks.train import AlbertRecipe, Held, _network, _write
 from clusterjax.sentiment import load_imdb, load_released

@@ -97,7 +97,7 @@ FOLDERS = (
     ),
     Mutant(
         "a-figure-removes-the-files-of-others",
-        "clusterjax/experiments/framework/reproduce.py",
+        "clusterjax/experiments/framework/run.py",
         "        for entry in _strangers(place):\n            if entry.is_dir()",
         "        for entry in ():\n            if entry.is_dir()",
         (f"{_OTHERS}test_a_figure_that_is_drawn_again_keeps_the_files_of_others",),
@@ -146,7 +146,7 @@ FOLDERS = (
     ),
     Mutant(
         "the-gallery-tells-the-time",
-        "clusterjax/experiments/framework/cards.py",
+        "clusterjax/experiments/framework/page.py",
         "<p>{text(versions)}; {text(machine)}</p></details>",
         "<p>{text(versions)}; {text(machine)}; {text(record['finished'])}</p></details>",
         ("tests/experiments/test_gallery.py::test_claims_numbers_and_verdicts_are_shown_as_text",),

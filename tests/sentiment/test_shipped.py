@@ -215,8 +215,8 @@ def test_its_accuracy_is_found_again(name, fitted, report):
 @pytest.mark.exhaustive
 @needs_imdb
 def test_what_was_counted_of_its_leaders_is_found_again():
-    from clusterjax.experiments.figures.sentiment import trained_shipped
     from clusterjax.experiments.figures.sentiment_leaders import count
+    from clusterjax.experiments.shared.sentiment import trained_shipped
 
     key = jax.random.fold_in(jax.random.key(sentiment.load_report()["settings"]["seed"]), 0)
     parts = sentiment.official_split(real_reviews(), key=key)

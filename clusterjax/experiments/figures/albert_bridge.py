@@ -16,14 +16,12 @@ from matplotlib.figure import Figure
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, of_units
-from ..framework.bridge_controls import CURVES, TEXTS, BridgeControls, Effort, controls_of, share_missed
-from ..framework.controls import NAMES_OF_CONTROLS, random_words
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.networks import WIDE, Network, network_of
-from ..framework.parameters import parameter
-from ..framework.passages import articles_words, by_articles
-from ..framework.starts import STARTS
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
+from ..shared.causal import BRIDGE_TEXTS as TEXTS, CURVES, BridgeControls, Effort, controls_of, share_missed
+from ..shared.controls import NAMES_OF_CONTROLS, STARTS, random_words
+from ..shared.layout import WIDTH
+from ..shared.networks import WIDE, Network, articles_words, by_articles, network_of
 
 
 @dataclass(frozen=True)
@@ -388,16 +386,4 @@ def _series(network: Network, m: Results) -> dict:
     return {"layer": np.arange(network.model.num_layers + 1), "loss_by_step": m.bridge.losses} | finite | missed
 
 
-ALBERT_BRIDGE = Experiment(
-    "albert-bridge",
-    "albert_bridge",
-    "From a trained network to particles with its heads",
-    "Transformers are modelled as particles on the sphere that attract each other (2312.10794, Section 2): how far "
-    "does that predict the similarity of tokens in a trained network?",
-    _run,
-    reads_texts=True,
-    least_texts=4,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=120, quick=50),
-)
+FIGURE = declared("albert-bridge", _run, parameters=Parameters)

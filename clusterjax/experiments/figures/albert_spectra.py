@@ -21,12 +21,12 @@ from ... import probe
 from ..._base.checks import check_integer
 from ..._observables import effective_beta
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import MOST_OF_NETWORK, Claim, Cost, Experiment, Outcome, Settings
-from ..framework.layout import WIDTH, drawable
-from ..framework.networks import Network, network_of
-from ..framework.parameters import parameter
-from ..framework.sources import ALBERT_XL
+from ..framework.experiment import MOST_OF_NETWORK, Claim, Outcome, Settings, parameter
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Source
+from ..shared.layout import WIDTH, drawable
+from ..shared.networks import Network, network_of
+from ..shared.sources import ALBERT_XL
 
 
 @dataclass(frozen=True)
@@ -546,15 +546,4 @@ def _check(settings: Settings) -> None:
     check_integer(settings.read(Parameters).layer, "layer", least=1, most=layers, remedy="name one of the network")
 
 
-ALBERT_SPECTRA = Experiment(
-    "albert-spectra",
-    "albert_spectra",
-    "The spectra of a trained network's heads",
-    "Geshkovski et al. (2305.05465): what tokens come to depends on the spectra of V and of Q^T K; theorems ask for a "
-    "real, simple, positive leading eigenvalue of V, or for a positive definite Q^T K, and ALBERT is looked at.",
-    _run,
-    reads_texts=True,
-    parameters=Parameters,
-    check=_check,
-    cost=Cost(full=20, quick=5),
-)
+FIGURE = declared("albert-spectra", _run, parameters=Parameters, check=_check)

@@ -21,13 +21,12 @@ from matplotlib.ticker import MaxNLocator
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, encoded
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.networks import model_of, subject_of
-from ..framework.parameters import parameter
-from ..framework.passages import articles_of, articles_words
-from ..framework.starts import STARTS, Starts, keys_of, starts_of
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.controls import STARTS, Starts, keys_of, starts_of
+from ..shared.layout import WIDTH
+from ..shared.networks import articles_of, articles_words, model_of, subject_of
 
 
 _NO_CURVE = ("step", "held-out loss")  # of a snapshot: one number, not one for each level
@@ -369,14 +368,4 @@ def _measured(m: Results) -> Measured:
     return Measured(subject_of(*model_of(Settings())), passages, size)
 
 
-ALBERT_TRAINING = Experiment(
-    "albert-training",
-    "albert_training",
-    "Clustering along the training of an ALBERT",
-    "Trained transformers cluster tokens: does clustering grow with training?",
-    _run,
-    reads_package=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=50, quick=10),
-)
+FIGURE = declared("albert-training", _run, parameters=Parameters)

@@ -18,13 +18,13 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.mask import CausalMask
 from ...plot import OKABE_ITO, style
-from ..framework.arrivals import LEAST_WAIT, MOST, OFF, Wait, arrivals_of, waits_of
-from ..framework.ensemble import LEAST_WAITS, draw_starts, line_of, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Source
+from ..shared.ensemble import LEAST_WAITS, draw_starts, line_of, mean_and_error
+from ..shared.exact import LEAST_WAIT, MOST, OFF, Wait, arrivals_of, waits_of
+from ..shared.layout import WIDTH
+from ..shared.sources import particles
 
 
 # As good as never.
@@ -282,12 +282,4 @@ def _series(m: Results) -> dict:
     return {"log10 t": log_times, "share not there": share} | dict(zip(names, waits.T, strict=True))
 
 
-ANY_QUERY_KEY = Experiment(
-    "any-query-key",
-    "random_forms",
-    "V = I collapses whatever Q and K are: when?",
-    "With V = I and a causal mask all tokens come to the first, whatever Q and K are (2411.04990, Theorem 4.1).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=400, quick=40),
-)
+FIGURE = declared("any-query-key", _run, parameters=Parameters)

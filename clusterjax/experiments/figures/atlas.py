@@ -36,12 +36,12 @@ from ..._model.mask import CausalMask, FullMask, MatrixMask
 from ..._observables import effective_beta
 from ..._trajectory.trajectory import Trajectory
 from ...plot import OKABE_ITO, style
-from ..framework.ensemble import Ensemble, draw_starts, exact_first_token, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Source
+from ..shared.ensemble import Ensemble, draw_starts, exact_first_token, mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.sources import particles
 
 
 # Whether tokens are at a stable rest: what certifies a limit where no theorem speaks of it.
@@ -450,8 +450,8 @@ def nearest(beta: float) -> float:
 def heads_of(settings: Settings, say: Callable[[str], None]) -> tuple[tuple[Heads, ...], str]:
     """The heads of the package's ALBERT, SmolLM2-135M-Instruct (Q4_1) and the settings' ALBERT; why some are not."""
     # These need the extra probe, without which the registry has no atlas.
-    from ..framework.causal import NAME, SMOLLM2, smollm2
-    from ..framework.networks import model_of
+    from ..shared.causal import NAME, SMOLLM2, smollm2
+    from ..shared.networks import model_of
 
     say("taking the spectra of the heads of networks")
     own = settings.albert is None
@@ -1240,16 +1240,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-ATLAS = Experiment(
-    "atlas",
-    "atlas_of_limits",
-    "The atlas: where tokens end, by the spectrum of V",
-    "Which limit do tokens have, by the spectrum of V, beta and the mask, what certifies it, and where are trained "
-    "heads?",
-    _run,
-    reads_network=True,
-    reads_causal=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=500, quick=35),
-)
+FIGURE = declared("atlas", _run, parameters=Parameters)

@@ -21,12 +21,12 @@ from ..._limits.flat import boolean_distances
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import RescaledField
 from ...plot import OKABE_ITO, attention_maps, style
-from ..framework.emergence import BOX, RESCALED, STEP, Emergence, draw_box, emerge, residuals_panel, save_times
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Measured, Source
+from ..shared.emergence import BOX, RESCALED, STEP, Emergence, draw_box, emerge, residuals_panel, save_times
+from ..shared.ensemble import mean_and_error
+from ..shared.layout import WIDTH
 
 
 HALF = 1.0
@@ -244,13 +244,4 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
-BOOLEAN_ATTENTION = Experiment(
-    "boolean-attention",
-    "boolean_attention",
-    "One dimension: attention becomes a Boolean matrix",
-    "In one dimension, with V > 0 and QK > 0, the attention matrix converges to a Boolean matrix of low rank "
-    "(2305.05465, Theorem 2.1).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=50, quick=10),
-)
+FIGURE = declared("boolean-attention", _run, parameters=Parameters)

@@ -19,28 +19,31 @@ from matplotlib.ticker import MaxNLocator
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, dtype_of
-from ..framework.bridge_controls import CURVES, BridgeControls, Effort, controls_of, share_missed
-from ..framework.causal import (
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
+from ..framework.verdict import Measured, Subject
+from ..shared.causal import (
     ABSENT,
+    CURVES,
     NAME,
     OWN,
     PASSAGES,
     QUICK_TEXTS,
     SMOLLM2,
     TEXTS,
+    BridgeControls,
+    Effort,
+    controls_of,
     reading_of,
+    share_missed,
     spread_words,
     untrained,
 )
-from ..framework.controls import NAMES_OF_CONTROLS
-from ..framework.ensemble import count_clusters, draw_starts, run_ensemble
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.particles import MOST_TOKENS
-from ..framework.passages import articles_of, articles_words, by_articles, passages
-from ..framework.trained_values import leading_block
-from ..framework.verdict import Measured, Subject
+from ..shared.controls import NAMES_OF_CONTROLS
+from ..shared.ensemble import MOST_TOKENS, count_clusters, draw_starts, run_ensemble
+from ..shared.layout import WIDTH
+from ..shared.networks import articles_of, articles_words, by_articles, passages
+from ..shared.trained_values import leading_block
 
 
 # The path of the first token: in a causal network it moves by itself, and the particles say x' = P(Vx).
@@ -772,15 +775,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-CAUSAL_BRIDGE = Experiment(
-    "causal-bridge",
-    "causal_bridge",
-    "A causal network as particles with its heads",
-    "In causal attention the first token moves by itself, x' = P(Vx), and all others follow those before them: how far "
-    "do particles with the heads of a trained causal network predict it?",
-    _run,
-    reads_causal=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=480, quick=60),
-)
+FIGURE = declared("causal-bridge", _run, parameters=Parameters)

@@ -26,7 +26,10 @@ from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.position_heads import _allowed, of_layer, position_heads_of
 from ...probe.measures.sinks import OF_FIRST
 from ...probe.measures.survey import Average, Clustered, Measure, average_of, clustered_error, survey
-from ..framework.causal import (
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
+from ..framework.verdict import Measured, Subject
+from ..shared.causal import (
     ABSENT,
     NAME,
     OWN,
@@ -39,12 +42,9 @@ from ..framework.causal import (
     spread_words,
     untrained,
 )
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.passages import articles_of, articles_words, passages
-from ..framework.starts import Starts, keys_of, seed_of, starts_of
-from ..framework.verdict import Measured, Subject
+from ..shared.controls import Starts, keys_of, seed_of, starts_of
+from ..shared.layout import WIDTH
+from ..shared.networks import articles_of, articles_words, passages
 
 
 # What one network does to some texts, and beside it its controls.
@@ -907,15 +907,4 @@ def _measured(m: Results) -> Measured:
     return measured_of(m.network, SMOLLM2, m.reading.data)
 
 
-CAUSAL_NETWORK = Experiment(
-    "causal-network",
-    "causal_network",
-    "The first token of a causal network",
-    "In causal attention the first token moves by itself and all others see it: what becomes of it in a network that "
-    "others trained, and what are attention sinks worth?",
-    _experiment_run,
-    reads_causal=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=900, quick=150),
-)
+FIGURE = declared("causal-network", _experiment_run, parameters=Parameters)

@@ -21,11 +21,11 @@ from scipy.integrate import quad
 from ..._model.mask import AbstractMask, CausalMask, FullMask
 from ..._observables import equiangular_time, orthogonal_cosines, orthogonal_time
 from ...plot import OKABE_ITO, phase_diagram, style
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus, within
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, UNIFORM, particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus, within
+from ..framework.figure import declared
 from ..framework.verdict import Source
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
 DIMENSIONS, QUICK = (2, 8, 32, 128, 1024), (2, 128, 1024)
@@ -393,14 +393,4 @@ def _series(m: Results) -> dict:
     return {"t": m.ts, "limit": m.limit} | shares | exact | maps
 
 
-CAUSAL_PHASE_DIAGRAM = Experiment(
-    "causal-phase-diagram",
-    "causal_phase_diagrams",
-    "Phase diagrams under a causal mask: a transition that stays wide",
-    "Where is the transition of the phase diagram with a causal mask, is it sharp in high dimension, and what replaces "
-    "the curve of orthogonal tokens?",
-    _run,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=150, quick=80),
-)
+FIGURE = declared("causal-phase-diagram", _run, parameters=Parameters)

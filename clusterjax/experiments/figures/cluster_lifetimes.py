@@ -21,14 +21,14 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.mask import CausalMask, FullMask
 from ...plot import OKABE_ITO, style
-from ..framework import arrivals
-from ..framework.arrivals import LEAST_WAIT, MOST, OFF, Wait
-from ..framework.ensemble import LEAST_WAITS, draw_starts, line_of, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Source
+from ..shared import exact as arrivals
+from ..shared.ensemble import LEAST_WAITS, draw_starts, line_of, mean_and_error
+from ..shared.exact import LEAST_WAIT, MOST, OFF, Wait
+from ..shared.layout import WIDTH
+from ..shared.sources import particles
 
 
 # The picture of figure 4: clusters have formed by then, and lifetimes are counted from it.
@@ -358,12 +358,4 @@ def _series(m: Results) -> dict:
     return series | {"log10 time_by_wait, causal": alone[0], "log10 integral_by_wait, causal": alone[1]}
 
 
-CLUSTER_LIFETIMES = Experiment(
-    "cluster-lifetimes",
-    "merger_times",
-    "How long the clusters of figure 4 live",
-    "Clusters live for times like e^(beta (1 - c)), to the last merger of each start.",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=1800, quick=60),
-)
+FIGURE = declared("cluster-lifetimes", _run, parameters=Parameters)

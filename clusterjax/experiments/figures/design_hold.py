@@ -24,10 +24,10 @@ from ..._model.space import Sphere
 from ..._observables import num_clusters
 from ...design import delay
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter
+from ..framework.figure import declared
+from ..shared.layout import WIDTH
+from ..shared.sources import particles
 
 
 # Which small change of V keeps tokens apart longest: by gradient, by random directions, and by hand.
@@ -507,13 +507,4 @@ def _series(m: Results) -> dict:
     return {"d": m.cases[:, 0], "clusters": m.cases[:, 1]} | each | by_case
 
 
-DESIGN_HOLD = Experiment(
-    "design-hold",
-    "clusters_kept",
-    "Clusters that are kept, and tokens that are kept apart",
-    "Does a beta that changes in time keep exactly k clusters, and which small change of V delays the collapse?",
-    _experiment_run,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=400, quick=90),
-)
+FIGURE = declared("design-hold", _experiment_run, parameters=Parameters)

@@ -33,10 +33,10 @@ from ..._model.field import AttentionField
 from ..._model.mask import FullMask, WindowMask
 from ..._model.space import Sphere
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import particles
+from ..framework.experiment import Claim, Outcome, Settings, parameter
+from ..framework.figure import declared
+from ..shared.layout import WIDTH
+from ..shared.sources import particles
 
 
 # Random inverse problems, and what they are solved by besides `design.recover`.
@@ -612,13 +612,4 @@ def _series(m: Results) -> dict:
     }
 
 
-DESIGN_RECOVER = Experiment(
-    "design-recover",
-    "inverse_problem",
-    "Which parameters made a run",
-    "How well do observed tokens determine V, B and beta, with which noise?",
-    _run,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=600, quick=240),
-)
+FIGURE = declared("design-recover", _run, parameters=Parameters)

@@ -24,10 +24,10 @@ from ..._model.schedule import PiecewiseConstant
 from ..._model.space import AbstractSpace, Euclidean, Sphere
 from ...plot import OKABE_ITO, style
 from ...transformer import Block, as_field
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
+from ..framework.experiment import Claim, Outcome, Settings, parameter
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.layout import WIDTH
 
 
 # Random problems of leading tokens to targets, and random search at them.
@@ -492,13 +492,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-DESIGN_STEER = Experiment(
-    "design-steer",
-    "tokens_to_targets",
-    "Tokens that end where they are told to",
-    "Do parameters that are piecewise constant in time lead 16 tokens to any 16 points (2411.04551)?",
-    _run,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=1100, quick=120),
-)
+FIGURE = declared("design-steer", _run, parameters=Parameters)

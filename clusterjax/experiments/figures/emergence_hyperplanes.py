@@ -15,7 +15,10 @@ from matplotlib.figure import Figure
 
 from ..._limits.hypotheses import split
 from ...plot import OKABE_ITO
-from ..framework.emergence import (
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
+from ..framework.figure import declared
+from ..framework.verdict import ANY, Measured, Source
+from ..shared.emergence import (
     BOX,
     RESCALED,
     STEP,
@@ -28,9 +31,6 @@ from ..framework.emergence import (
     residuals_panel,
     save_times,
 )
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent
-from ..framework.parameters import parameter
-from ..framework.verdict import ANY, Measured, Source
 
 
 D = 2
@@ -271,13 +271,4 @@ def _series(m: Results) -> dict:
     return {"t": m.p.ts} | {f"median residual{name}": np.median(run.residuals, axis=0) for name, run in runs.items()}
 
 
-EMERGENCE_HYPERPLANES = Experiment(
-    "emergence-hyperplanes",
-    "emergence_hyperplanes",
-    "A simple leading eigenvalue: tokens come to hyperplanes",
-    "If the leading eigenvalue of V is simple and positive and <Q phi_1, K phi_1> > 0, the rescaled tokens come to at "
-    "most three parallel hyperplanes (2305.05465, Theorem 4.2).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=50, quick=15),
-)
+FIGURE = declared("emergence-hyperplanes", _run, parameters=Parameters)

@@ -15,7 +15,10 @@ from matplotlib.figure import Figure
 
 from ..._limits.hypotheses import split
 from ...plot import OKABE_ITO
-from ..framework.emergence import (
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
+from ..framework.figure import declared
+from ..framework.verdict import ANY, Measured, Source
+from ..shared.emergence import (
     BOX,
     RESCALED,
     STEP,
@@ -28,10 +31,7 @@ from ..framework.emergence import (
     residuals_panel,
     save_times,
 )
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent
-from ..framework.parameters import parameter
-from ..framework.verdict import ANY, Measured, Source
+from ..shared.ensemble import mean_and_error
 
 
 D, MULTIPLICITY = 3, 2
@@ -232,13 +232,4 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
-EMERGENCE_MIXED = Experiment(
-    "emergence-mixed",
-    "emergence_mixed",
-    "A paranormal V: a polytope in some directions, free in the others",
-    "If V is a multiple of the identity on a subspace and smaller on an invariant complement, the rescaled tokens come "
-    "to the boundary of a polytope, or to zero, in the first, times the second (2305.05465, Section 5).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=40, quick=10),
-)
+FIGURE = declared("emergence-mixed", _run, parameters=Parameters)

@@ -15,7 +15,10 @@ from matplotlib.figure import Figure
 
 from ..._limits.result import corners
 from ...plot import OKABE_ITO
-from ..framework.emergence import (
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent, plus_minus
+from ..framework.figure import declared
+from ..framework.verdict import ANY, Measured, Source
+from ..shared.emergence import (
     BOX,
     RESCALED,
     STEP,
@@ -28,10 +31,7 @@ from ..framework.emergence import (
     residuals_panel,
     save_times,
 )
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent, plus_minus
-from ..framework.parameters import parameter
-from ..framework.verdict import ANY, Measured, Source
+from ..shared.ensemble import mean_and_error
 
 
 DIMENSIONS = (2, 3)
@@ -230,13 +230,4 @@ def _series(m: Results) -> dict:
     return {"t": m.p.ts} | {f"median residual, d = {d}": np.median(run.residuals, axis=0) for d, run in m.runs.items()}
 
 
-EMERGENCE_POLYTOPE = Experiment(
-    "emergence-polytope",
-    "emergence_polytope",
-    "V = I in R^d: tokens come to a polytope",
-    "With V the identity the rescaled tokens converge to the boundary of a convex polytope, or to zero (2305.05465, "
-    "Theorem 3.1).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=100, quick=15),
-)
+FIGURE = declared("emergence-polytope", _run, parameters=Parameters)

@@ -22,12 +22,12 @@ from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.knocked_out import PARTS, Jobs, Prepared, answers_without, prepare
 from ...probe.measures.survey import Clustered, clustered_error
 from ...probe.networks.batch import continuation_ids, prompt_ids
-from ..framework.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, smollm2
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.passages import articles_of, passages
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, smollm2
+from ..shared.layout import WIDTH
+from ..shared.networks import articles_of, passages
 
 
 # Facts as texts: a subject in a template of its relation, and the word that completes it.
@@ -720,15 +720,4 @@ def _measured(m: Results) -> Measured:
     return Measured(SMOLLM2, Subject("facts", f"{len(m.facts)} facts that it knows, of {m.listed}"), size)
 
 
-FACTS = Experiment(
-    "facts",
-    "facts",
-    "Where a language model keeps its facts",
-    "Are facts in the feed-forward layers (slides 16 and 17)? Which layer's attention or feed-forward, at which token, "
-    "does a causal network that others trained need for them?",
-    _run,
-    reads_causal=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=300, quick=40),
-)
+FIGURE = declared("facts", _run, parameters=Parameters)

@@ -39,23 +39,21 @@ from ...probe.measures.survey import (
     units_of,
 )
 from ...probe.particle_bridge.bridge import embedded_directions
-from ..framework.controls import COLOURS, DRAWS, LINES, NAMES, Run, against, measured, random_words, runs_of
 from ..framework.experiment import (
     MOST_OF_NETWORK,
     Claim,
-    Cost,
-    Experiment,
     Outcome,
     Settings,
     over,
+    parameter,
     percent,
     plus_minus,
 )
-from ..framework.layout import WIDTH
-from ..framework.networks import Network, further, network_of
-from ..framework.parameters import parameter
-from ..framework.passages import articles_words
-from ..framework.sources import PEAT_FIGURE_1
+from ..framework.figure import declared
+from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, against, measured, random_words, runs_of
+from ..shared.layout import WIDTH
+from ..shared.networks import Network, articles_words, further, network_of
+from ..shared.sources import PEAT_FIGURE_1
 
 
 # Which tokens of a text are words: those beside padding and the special tokens at its ends.
@@ -785,17 +783,4 @@ def _series(m: Results) -> dict:
     return series | {f"special tokens to words {run}": mean for run, (mean, _) in zip(NAMES, runs, strict=False)}
 
 
-FIGURE1 = Experiment(
-    "figure1",
-    "similarity_histograms",
-    "Figure 1: the similarity of tokens in a trained network",
-    "The similarity of tokens is normally distributed before the first layer and has a spike at 1 by layer 90; with "
-    "the layers applied further all tokens collapse.",
-    _run,
-    reads_texts=True,
-    reads_depth=True,
-    parameters=Parameters,
-    # The depth is one that the network can have.
-    check=lambda settings: network_of(_with_depth(settings)),
-    cost=Cost(full=40, quick=30),
-)
+FIGURE = declared("figure1", _run, parameters=Parameters, check=lambda settings: network_of(_with_depth(settings)))

@@ -25,7 +25,17 @@ from ... import probe
 from ..._base.checks import check_integer
 from ...plot import style, time_series
 from ...probe.measures.survey import average_of, clustered_error
-from ..framework.controls import (
+from ..framework.experiment import (
+    MOST_OF_NETWORK,
+    Claim,
+    Outcome,
+    Settings,
+    over,
+    parameter,
+    plus_minus,
+)
+from ..framework.figure import declared
+from ..shared.controls import (
     COLOURS,
     DRAWS,
     LINES,
@@ -37,12 +47,9 @@ from ..framework.controls import (
     random_words,
     runs_of,
 )
-from ..framework.experiment import MOST_OF_NETWORK, Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH, drawable
-from ..framework.networks import Network, network_of
-from ..framework.parameters import parameter
-from ..framework.passages import articles_words
-from ..framework.sources import PEAT_FIGURE_2
+from ..shared.layout import WIDTH, drawable
+from ..shared.networks import Network, articles_words, network_of
+from ..shared.sources import PEAT_FIGURE_2
 
 
 CLUSTERS = 2  # as the paper says
@@ -695,15 +702,4 @@ def _check(settings: Settings) -> None:
     check_integer(settings.read(Parameters).layer, "layer", least=0, most=layers, remedy="name one of the network")
 
 
-FIGURE2 = Experiment(
-    "figure2",
-    "attention_heads",
-    "Figure 2: the heads of a trained network",
-    "Several heads give the first token a strong weight, at all layers; the correlations between heads increase with "
-    "depth, and two clusters of heads emerge.",
-    _run,
-    reads_texts=True,
-    parameters=Parameters,
-    check=_check,
-    cost=Cost(full=70, quick=20),
-)
+FIGURE = declared("figure2", _run, parameters=Parameters, check=_check)

@@ -17,7 +17,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.ensemble import (
+from ..framework.experiment import (
+    Claim,
+    Film,
+    Outcome,
+    Settings,
+    over,
+    parameter,
+    percent,
+    plus_minus,
+    within,
+)
+from ..framework.figure import declared
+from ..shared.ensemble import (
+    MOST_TOKENS,
     Ensemble,
     count_clusters,
     distance_to_first,
@@ -25,13 +38,11 @@ from ..framework.ensemble import (
     exact_first_token,
     mean_and_error,
     run_ensemble,
+    second_token_claim,
 )
-from ..framework.exact import pair_error
-from ..framework.experiment import Claim, Cost, Experiment, Film, Outcome, Settings, over, percent, plus_minus, within
-from ..framework.layout import figure_of_run
-from ..framework.parameters import parameter
-from ..framework.particles import MOST_TOKENS, second_token_claim
-from ..framework.sources import particles, peat
+from ..shared.exact import pair_error
+from ..shared.layout import figure_of_run
+from ..shared.sources import particles, peat
 
 
 SETTLED = 0.02  # beta times the distance of token 2, below which its rate is that of its end
@@ -328,12 +339,4 @@ def _series(m: Results) -> dict:
     }  # fmt: skip
 
 
-FIGURE3 = Experiment(
-    "figure3",
-    "single_cluster",
-    "Figure 3: a single cluster",
-    "With V = I and beta = 1 the system converges to a single cluster (snapshots at t = 3, 6, 12).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=90, quick=15),
-)
+FIGURE = declared("figure3", _run, parameters=Parameters)

@@ -10,20 +10,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.ensemble import (
+from ..framework.experiment import (
+    Claim,
+    Film,
+    Outcome,
+    Settings,
+    over,
+    parameter,
+    percent,
+    plus_minus,
+)
+from ..framework.figure import declared
+from ..shared.ensemble import (
+    MOST_TOKENS,
     count_clusters,
     distance_to_first,
     draw_starts,
     exact_first_token,
     mean_and_error,
     run_ensemble,
+    second_token_claim,
 )
-from ..framework.exact import pair_error
-from ..framework.experiment import Claim, Cost, Experiment, Film, Outcome, Settings, over, percent, plus_minus
-from ..framework.layout import figure_of_run
-from ..framework.parameters import parameter
-from ..framework.particles import MOST_TOKENS, second_token_claim
-from ..framework.sources import particles, peat
+from ..shared.exact import pair_error
+from ..shared.layout import figure_of_run
+from ..shared.sources import particles, peat
 
 
 TIMES = (3.0, 6.0, 12.0, 15.0)  # of the snapshots
@@ -252,12 +262,4 @@ def _series(m: Results) -> dict:
     }  # fmt: skip
 
 
-FIGURE4 = Experiment(
-    "figure4",
-    "metastable_states",
-    "Figure 4: metastable states",
-    "At beta = 9 distinct clusters persist in a metastable state and do not collapse to a single point.",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=290, quick=15),
-)
+FIGURE = declared("figure4", _run, parameters=Parameters)

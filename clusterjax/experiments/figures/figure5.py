@@ -16,13 +16,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.ensemble import count_clusters, draw_starts, exact_first_token, mean_and_error, run_ensemble
-from ..framework.exact import dyadic_distance, pair_error
-from ..framework.experiment import Claim, Cost, Experiment, Film, Outcome, Settings, over, percent, plus_minus
-from ..framework.layout import figure_of_run
-from ..framework.parameters import parameter
-from ..framework.particles import MOST_TOKENS, first_token_claim, second_token_claim
-from ..framework.sources import particles, peat
+from ..framework.experiment import (
+    Claim,
+    Film,
+    Outcome,
+    Settings,
+    over,
+    parameter,
+    percent,
+    plus_minus,
+)
+from ..framework.figure import declared
+from ..shared.ensemble import (
+    MOST_TOKENS,
+    count_clusters,
+    draw_starts,
+    exact_first_token,
+    first_token_claim,
+    mean_and_error,
+    run_ensemble,
+    second_token_claim,
+)
+from ..shared.exact import dyadic_distance, pair_error
+from ..shared.layout import figure_of_run
+from ..shared.sources import particles, peat
 
 
 TIMES = (0.1, 1.2, 5.0)  # of the snapshots
@@ -311,12 +328,4 @@ def _series(m: Results) -> dict:
     )
 
 
-FIGURE5 = Experiment(
-    "figure5",
-    "repulsion_circle",
-    "Figure 5: repulsion on the circle",
-    "With a negative top eigenvalue the clusters end at opposite sides of the circle (t = 0.1, 1.2, 5).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=250, quick=20),
-)
+FIGURE = declared("figure5", _run, parameters=Parameters)

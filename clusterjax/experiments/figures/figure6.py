@@ -16,13 +16,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.ensemble import count_clusters, draw_starts, exact_first_token, mean_and_error, run_ensemble
-from ..framework.exact import pair_error
-from ..framework.experiment import Claim, Cost, Experiment, Film, Outcome, Settings, over, plus_minus
-from ..framework.layout import figure_of_run
-from ..framework.parameters import parameter
-from ..framework.particles import MOST_TOKENS, first_token_claim, second_token_claim
-from ..framework.sources import particles, peat
+from ..framework.experiment import Claim, Film, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
+from ..shared.ensemble import (
+    MOST_TOKENS,
+    count_clusters,
+    draw_starts,
+    exact_first_token,
+    first_token_claim,
+    mean_and_error,
+    run_ensemble,
+    second_token_claim,
+)
+from ..shared.exact import pair_error
+from ..shared.layout import figure_of_run
+from ..shared.sources import particles, peat
 
 
 D = 3
@@ -319,12 +327,4 @@ def _series(m: Results) -> dict:
     }  # fmt: skip
 
 
-FIGURE6 = Experiment(
-    "figure6",
-    "repulsion_sphere",
-    "Figure 6: repulsion on the sphere",
-    "Under negative eigenvalues at beta = 9 the tokens form separating, ever denser clusters that swirl.",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=140, quick=10),
-)
+FIGURE = declared("figure6", _run, parameters=Parameters)

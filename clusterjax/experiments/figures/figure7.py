@@ -18,31 +18,31 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ...plot import OKABE_ITO, spectrum, time_series
-from ..framework.ensemble import (
-    count_clusters,
-    distance_to_first,
-    draw_starts,
-    exact_first_token,
-    mean_and_error,
-    run_ensemble,
-)
 from ..framework.experiment import (
     MOST_OF_NETWORK,
     Claim,
-    Cost,
-    Experiment,
     Film,
     Outcome,
     Settings,
     over,
+    parameter,
     percent,
     plus_minus,
 )
-from ..framework.layout import figure_of_run
-from ..framework.parameters import parameter
-from ..framework.particles import MOST_TOKENS, first_token_claim
-from ..framework.sources import PEAT_FIGURE_7
-from ..framework.trained_values import TrainedValues, check_head, trained_values
+from ..framework.figure import declared
+from ..shared.ensemble import (
+    MOST_TOKENS,
+    count_clusters,
+    distance_to_first,
+    draw_starts,
+    exact_first_token,
+    first_token_claim,
+    mean_and_error,
+    run_ensemble,
+)
+from ..shared.layout import figure_of_run
+from ..shared.sources import PEAT_FIGURE_7
+from ..shared.trained_values import TrainedValues, check_head, trained_values
 
 
 D = 3
@@ -426,14 +426,4 @@ def _check(settings: Settings) -> None:
     check_head(settings, p.layer, p.head)
 
 
-FIGURE7 = Experiment(
-    "figure7",
-    "albert_eigenvalues",
-    "Figure 7: the top three eigenvalues of an ALBERT head",
-    "With ALBERT's top-3 eigenvalues the system is metastable from t = 6 to 15, the first token apart from the others.",
-    _run,
-    reads_network=True,
-    parameters=Parameters,
-    check=_check,
-    cost=Cost(full=100, quick=10),
-)
+FIGURE = declared("figure7", _run, parameters=Parameters, check=_check)

@@ -22,25 +22,30 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.mask import CausalMask
 from ..._observables import sink_mass, uniform_causal_sink
 from ...plot import OKABE_ITO, time_series
-from ..framework.ensemble import distance_to_first, draw_starts, exact_first_token, mean_and_error, run_ensemble
 from ..framework.experiment import (
     MOST_OF_NETWORK,
     Claim,
-    Cost,
-    Experiment,
     Film,
     Outcome,
     Settings,
     over,
+    parameter,
     percent,
     plus_minus,
     within,
 )
-from ..framework.layout import figure_of_run
-from ..framework.parameters import parameter
-from ..framework.particles import MOST_TOKENS
-from ..framework.sources import PEAT_FIGURE_8
-from ..framework.trained_values import TrainedValues, check_head, trained_values
+from ..framework.figure import declared
+from ..shared.ensemble import (
+    MOST_TOKENS,
+    distance_to_first,
+    draw_starts,
+    exact_first_token,
+    mean_and_error,
+    run_ensemble,
+)
+from ..shared.layout import figure_of_run
+from ..shared.sources import PEAT_FIGURE_8
+from ..shared.trained_values import TrainedValues, check_head, trained_values
 
 
 D = 3
@@ -365,14 +370,4 @@ def _check(settings: Settings) -> None:
     check_head(settings, p.layer, p.head)
 
 
-FIGURE8 = Experiment(
-    "figure8",
-    "first_token",
-    "Figure 8: the path of the first token",
-    "The first token (red, t = 0.6 to 9) aligns with the eigenvectors of V and attracts the subsequent tokens.",
-    _run,
-    reads_network=True,
-    parameters=Parameters,
-    check=_check,
-    cost=Cost(full=80, quick=10),
-)
+FIGURE = declared("figure8", _run, parameters=Parameters, check=_check)

@@ -34,11 +34,11 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.space import Euclidean
 from ...plot import OKABE_ITO, animate, style
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus, within
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus, within
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Measured, Source, Subject
+from ..shared.ensemble import mean_and_error
+from ..shared.layout import WIDTH
 
 
 MEAN = np.array([0.1, -0.05])
@@ -515,13 +515,4 @@ def _series(m: Results) -> dict:
     return {"t": m.p.ts} | attracting | late
 
 
-GAUSSIAN_CLOSURE = Experiment(
-    "gaussian-closure",
-    "gaussian_closure",
-    "Gaussian tokens of R^d: a closure that blows up",
-    "Gaussian tokens stay Gaussian under attention; mean and covariance follow two equations, which may blow up "
-    "(2501.18322).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=800, quick=40),
-)
+FIGURE = declared("gaussian-closure", _run, parameters=Parameters)

@@ -29,12 +29,12 @@ from ..._model.mask import CausalMask
 from ..._model.space import Sphere
 from ..._observables import interaction_energy, wasserstein
 from ...plot import OKABE_ITO, style
-from ..framework.ensemble import draw_starts
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, particles
+from ..framework.experiment import Claim, Outcome, Settings, parameter
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Source
+from ..shared.ensemble import draw_starts
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES, particles
 
 
 # The three flows, their energy, and what they do along a run and around a closed path.
@@ -573,13 +573,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-GRADIENT_FLOW = Experiment(
-    "gradient-flow",
-    "wasserstein_flow",
-    "Gradient flow in Wasserstein space",
-    "Unnormalised attention is the gradient flow of its energy in Wasserstein space, softmax attention in a weighted "
-    "metric (2312.10794, Section 3).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=90, quick=50),
-)
+FIGURE = declared("gradient-flow", _run, parameters=Parameters)

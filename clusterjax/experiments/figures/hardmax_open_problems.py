@@ -52,13 +52,12 @@ from ...sentiment import (
     predict_logits,
 )
 from ...sentiment._loss import start, thinned
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent
-from ..framework.few import Few
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.starts import keys_of
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Measured, Source, Subject
-from .sentiment import Source as ReviewSource, leaders_of, measured, recipe as recipe_of, reviews, sample
+from ..shared.controls import Few, keys_of
+from ..shared.layout import WIDTH
+from ..shared.sentiment import Source as ReviewSource, leaders_of, measured, recipe as recipe_of, reviews, sample
 
 
 # The kinds of A, in whole numbers: how each is drawn, and what belongs to it.
@@ -901,14 +900,4 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
-HARDMAX_OPEN_PROBLEMS = Experiment(
-    "hardmax-open-problems",
-    "hardmax_open_problems",
-    "Hardmax: what is left of the theorem for other matrices",
-    "For an A that is of low rank, indefinite or not symmetric, leaders and vertices may fail; whatever A is, a leader "
-    "stays and limits are stationary.",
-    _run,
-    reads_reviews=True,
-    parameters=Parameters,
-    cost=Cost(full=260, quick=40),
-)
+FIGURE = declared("hardmax-open-problems", _run, parameters=Parameters)

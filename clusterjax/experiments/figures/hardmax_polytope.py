@@ -22,10 +22,10 @@ from ...hardmax import Certificate, HardmaxLayer, certificate
 from ...hardmax._certificate import make_certificate
 from ...hardmax._limit import run_to_fixed_point, settled_tolerance
 from ...plot import OKABE_ITO, attraction, polytope, style
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Measured, Source, Subject
+from ..shared.layout import WIDTH
 
 
 N = 15  # tokens of each of the four clouds
@@ -332,13 +332,4 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
-HARDMAX_POLYTOPE = Experiment(
-    "hardmax-polytope",
-    "hardmax_polytope",
-    "Hardmax: tokens come to a polytope of leaders",
-    "Every token converges to a vertex of a polytope, each of which is a leader, or to the projection of the origin "
-    "onto one of its faces (layers 0, 1, 2, 5, 30).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=30, quick=10),
-)
+FIGURE = declared("hardmax-polytope", _run, parameters=Parameters)

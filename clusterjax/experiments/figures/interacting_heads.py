@@ -29,11 +29,11 @@ from ..._model.heads import MultiHeadField
 from ..._observables import cluster_labels, energy_dissipation, interaction_energy
 from ...plot import OKABE_ITO, sphere, style, time_series
 from ...probe.measures.heads import adjusted_rand
-from ..framework.ensemble import draw_starts, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
+from ..shared.ensemble import draw_starts, mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.sources import particles
 
 
 D = 3  # that of a picture
@@ -507,14 +507,4 @@ def _series(m: Results) -> dict:
     )  # fmt: skip
 
 
-INTERACTING_HEADS = Experiment(
-    "interacting-heads",
-    "interacting_heads",
-    "Several heads as interacting systems",
-    "Multi-head attention is to be seen as several interacting particle systems (the paper's future work): what do "
-    "heads do together that they do not do alone?",
-    _run,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=50, quick=50),
-)
+FIGURE = declared("interacting-heads", _run, parameters=Parameters)

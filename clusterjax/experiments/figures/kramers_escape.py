@@ -18,11 +18,11 @@ from scipy.special import ive
 
 from ..._base.types import Scalar
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES
 
 
 # The potential of two opposite clusters, and how long a token takes from one to the other.
@@ -839,13 +839,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-KRAMERS_ESCAPE = Experiment(
-    "kramers-escape",
-    "escape_times",
-    "Noise: how long a token stays in its cluster",
-    "Does a token leave its cluster after the time that Kramers' law gives, and do clouds of tokens?",
-    _run,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=450, quick=25),
-)
+FIGURE = declared("kramers-escape", _run, parameters=Parameters)

@@ -21,12 +21,12 @@ from matplotlib.ticker import MaxNLocator
 from ... import probe, transformer
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.passages import articles_of, articles_words, passages
-from ..framework.starts import STARTS, Starts, keys_of, seed_of, starts_of
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.controls import STARTS, Starts, keys_of, seed_of, starts_of
+from ..shared.layout import WIDTH
+from ..shared.networks import articles_of, articles_words, passages
 
 
 _LAST = ("cosine", "cosine error", "shuffled cosine", "shuffled cosine error", "loss", "loss error")
@@ -364,14 +364,4 @@ def _measured(m: Results) -> Measured:
     return Measured(Subject("clusterjax-language-model", words), passages, size)
 
 
-LANGUAGE_TRAINING = Experiment(
-    "language-training",
-    "language_model",
-    "A language model along its training",
-    "Trained transformers cluster tokens, and attend to sinks: what of it comes with training, in a causal model?",
-    _run,
-    reads_package=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=40, quick=15),
-)
+FIGURE = declared("language-training", _run, parameters=Parameters)

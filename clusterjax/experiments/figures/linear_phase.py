@@ -26,11 +26,11 @@ from ..._model.field import AttentionField
 from ..._model.space import Sphere
 from ..._observables import angular_power, interaction_energy, num_clusters, uniform_growth_rates
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus, within
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, UNIFORM, particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus, within
+from ..framework.figure import declared
 from ..framework.verdict import Source
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
 DEGREES, COMPARED = 12, 6  # of the powers that are kept, and of those whose rate is compared
@@ -409,13 +409,4 @@ def _series(m: Results) -> dict:
     return {"t": m.p.ts} | powers | {f"rate_by_degree, d = {d}": m.measured[d] for d in m.runs}
 
 
-LINEAR_PHASE = Experiment(
-    "linear-phase",
-    "linear_phase",
-    "The first phase of very many tokens",
-    "Around the uniform measure harmonics of degree l grow at the rate l (l + d - 2) a_l / (beta a_0); the fastest "
-    "sets the number of the first clusters (2410.23228).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=210, quick=110),
-)
+FIGURE = declared("linear-phase", _run, parameters=Parameters)

@@ -25,12 +25,12 @@ from scipy.optimize import brentq
 
 from ..._model.attention import SoftmaxAttention
 from ...plot import OKABE_ITO, style
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus, within
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, UNIFORM, particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus, within
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Source, Subject
+from ..shared.ensemble import mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
 QUERIES = 4  # tokens of a cloud whose outputs are taken
@@ -534,13 +534,4 @@ def _series(m: Results) -> dict:
     )
 
 
-LONG_CONTEXT = Experiment(
-    "long-context",
-    "long_context",
-    "Long context: when a layer stops averaging everything",
-    "With beta = gamma log n one layer collapses tokens of mutual cosine rho for gamma (1 - rho) < 1 and leaves them "
-    "alone for gamma (1 - rho) > 1 (2510.05554); for uniform keys the critical beta is n^(2 / (d - 1)) (2605.08505).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=20, quick=10),
-)
+FIGURE = declared("long-context", _run, parameters=Parameters)

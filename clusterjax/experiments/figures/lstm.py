@@ -27,13 +27,13 @@ from matplotlib.figure import Figure
 from ... import transformer
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.small_models import LENGTH, Corpus, corpus_of, parameters_of, rows_of, train_small
-from ..framework.starts import Starts, keys_of, seed_of, starts_of
-from ..framework.units import Unit, best_units, streams
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.controls import Starts, keys_of, seed_of, starts_of
+from ..shared.layout import WIDTH
+from ..shared.small_models import LENGTH, Corpus, corpus_of, parameters_of, rows_of, train_small
+from ..shared.units import Unit, best_units, streams
 
 
 SEEN = 20_000
@@ -588,16 +588,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-LSTM = Experiment(
-    "lstm",
-    "lstm_states",
-    "The cell state of an LSTM beside the residual stream",
-    "An LSTM keeps what it has read in a cell state, a transformer in a residual stream: are they alike, along a text "
-    "and along layers, and has either a unit for sentiment?",
-    _run,
-    reads_reviews=True,
-    reads_package=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=400, quick=40),
-)
+FIGURE = declared("lstm", _run, parameters=Parameters)

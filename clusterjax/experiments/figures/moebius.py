@@ -24,12 +24,12 @@ from ..._limits import limit_shape
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ...plot import OKABE_ITO
-from ..framework.ensemble import draw_starts
-from ..framework.experiment import Claim, Cost, Experiment, Film, Outcome, Settings
-from ..framework.layout import figure_of_run
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, particles
+from ..framework.experiment import Claim, Film, Outcome, Settings, parameter
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Source
+from ..shared.ensemble import draw_starts
+from ..shared.layout import figure_of_run
+from ..shared.sources import PARTICLES, particles
 
 
 DIMENSIONS = (2, 3)
@@ -255,12 +255,4 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
-MOEBIUS = Experiment(
-    "moebius",
-    "cross_ratios",
-    "beta = 0: Moebius maps, and one point in the end",
-    "At beta = 0 all tokens converge to one point, for almost every start (2312.10794, Theorem 4.1).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=80, quick=15),
-)
+FIGURE = declared("moebius", _run, parameters=Parameters)

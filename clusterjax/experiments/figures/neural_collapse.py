@@ -31,15 +31,14 @@ from ..._observables import effective_rank, neural_collapse, num_clusters
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import Measure
 from ...sentiment import Encoded, HardmaxClassifier, encode_reviews
-from ..framework.causal import ABSENT, NAME, OWN, PASSAGES, PUBLIC, SMOLLM2, smollm2, spread_words, untrained
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over
-from ..framework.few import Few
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.small_models import LENGTH, Corpus, corpus_of, rows_of, train_small
-from ..framework.starts import keys_of, seed_of
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Source, Subject
-from .sentiment import Source as ReviewSource, Trained, measured, reviews, trained
+from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, PUBLIC, SMOLLM2, smollm2, spread_words, untrained
+from ..shared.controls import Few, keys_of, seed_of
+from ..shared.layout import WIDTH
+from ..shared.sentiment import Source as ReviewSource, Trained, measured, reviews, trained
+from ..shared.small_models import LENGTH, Corpus, corpus_of, rows_of, train_small
 
 
 # The measures of neural collapse, and those of clusters, at each level of a network.
@@ -935,16 +934,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-NEURAL_COLLAPSE = Experiment(
-    "neural-collapse",
-    "neural_collapse",
-    "Neural collapse beside clustering",
-    "As a classifier is trained the features of a class come to their mean, the means to a simplex, the rows of the "
-    "classifier to the means, and its decision to the nearest mean (2008.08186).",
-    _experiment_run,
-    reads_causal=True,
-    reads_reviews=True,
-    reads_package=True,
-    parameters=Parameters,
-    cost=Cost(full=400, quick=40),
-)
+FIGURE = declared("neural-collapse", _experiment_run, parameters=Parameters)

@@ -34,11 +34,11 @@ from ..._observables import uniform_growth_rates
 from ..._summation import Dense, Harmonic
 from ...phase import Branch, branch
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Source
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES, particles
 
 
 # What the papers say of tokens under noise: when the uniform density is unstable, and when tokens gather at a jump.
@@ -745,13 +745,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-NOISE_BIFURCATION = Experiment(
-    "noise-bifurcation",
-    "hysteresis",
-    "Noise: tokens gather below T_c, beyond beta_* by a jump",
-    "The uniform density is unstable below T_c = a_1(beta) / beta; the transition is continuous up to beta_* and "
-    "discontinuous beyond (2604.16288, 2606.05140).",
-    _experiment_run,
-    parameters=Parameters,
-    cost=Cost(full=2800, quick=150),
-)
+FIGURE = declared("noise-bifurcation", _experiment_run, parameters=Parameters)

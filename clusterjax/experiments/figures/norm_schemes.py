@@ -27,12 +27,12 @@ from ..._dynamics.simulate import simulate
 from ..._model.attention import SoftmaxAttention
 from ...plot import OKABE_ITO, style
 from ...transformer import AbstractNormalisation, NormalisationField, NormalisedGPT, PeriLN, PostLN, PreLN, RootScaled
-from ..framework.ensemble import ATOL, RTOL, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus, within
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, UNIFORM, particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus, within
+from ..framework.figure import declared
 from ..framework.verdict import Source
+from ..shared.ensemble import ATOL, RTOL, mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
 NAMES = ("Post", "Pre", "Peri", "nGPT", "root")
@@ -684,13 +684,4 @@ def _series(m: Results) -> dict:
     )
 
 
-NORM_SCHEMES = Experiment(
-    "norm-schemes",
-    "norm_schemes",
-    "Layer normalisation sets the pace",
-    "Normalisation regulates speed: Peri-LN and nGPT move first, Post-LN collapses exponentially fast at last, Pre-LN "
-    "and Peri-LN polynomially (2510.22026).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=50, quick=10),
-)
+FIGURE = declared("norm-schemes", _run, parameters=Parameters)

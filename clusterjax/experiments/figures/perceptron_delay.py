@@ -27,13 +27,12 @@ from ...plot import OKABE_ITO, sphere, style, time_series
 from ...probe.measures.controls import _special
 from ...probe.measures.survey import Clustered, clustered_error, encoded, threshold
 from ...probe.networks.block import Context, activation
-from ..framework.ensemble import count_clusters, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.networks import model_of, spread, subject_of
-from ..framework.parameters import parameter
-from ..framework.passages import articles_of, articles_words
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.ensemble import count_clusters, mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.networks import articles_of, articles_words, model_of, spread, subject_of
 
 
 # The feed-forward layer of the package's own ALBERT as a velocity, beside attention and random perceptrons.
@@ -733,15 +732,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-PERCEPTRON_DELAY = Experiment(
-    "perceptron-delay",
-    "perceptron_delay",
-    "Attention with a trained perceptron",
-    "Trained perceptrons are to be added to the particle model (the paper's future work): does a trained perceptron "
-    "delay the collapse?",
-    _experiment_run,
-    reads_package=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=50, quick=50),
-)
+FIGURE = declared("perceptron-delay", _experiment_run, parameters=Parameters)

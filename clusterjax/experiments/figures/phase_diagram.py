@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 
 from ..._observables import equiangular_time
 from ...plot import clustering_diagram, phase_diagram as draw_phase_diagram, style
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, UNIFORM, particles
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Source
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
 DIMENSIONS = (2, 8, 32, 128)
@@ -428,13 +428,4 @@ def _series(m: Results) -> dict:
     return {"t": m.times} | shares | {"difference_by_beta_and_time": m.off}
 
 
-PHASE_DIAGRAM = Experiment(
-    "phase-diagram",
-    "phase_diagrams",
-    "Phase diagrams: time, beta and dimension",
-    "Over time and beta there are tokens that have clustered and tokens that have not; as the dimension grows the "
-    "boundary between them becomes the explicit curve of orthogonal tokens (2312.10794, Section 6).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=210, quick=20),
-)
+FIGURE = declared("phase-diagram", _run, parameters=Parameters)

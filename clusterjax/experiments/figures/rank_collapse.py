@@ -24,12 +24,12 @@ from matplotlib.ticker import MaxNLocator
 from ..._observables import effective_rank
 from ...plot import OKABE_ITO, style
 from ...transformer import Block, FeedForward, LayerNorm, MultiHeadAttention, NoNorm, PostNorm, PreNorm
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus, within
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import UNIFORM
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus, within
+from ..framework.figure import declared
 from ..framework.verdict import ANY, UNSAID, Measured, Source, Subject
+from ..shared.ensemble import mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.sources import UNIFORM
 
 
 # Whether there are skip connections, a feed-forward layer, a norm after each sub-layer, a norm before it.
@@ -605,13 +605,4 @@ def _series(m: Results) -> dict:
     )
 
 
-RANK_COLLAPSE = Experiment(
-    "rank-collapse",
-    "rank_collapse",
-    "Rank collapse: attention alone makes all tokens one",
-    "Without skip connections or feed-forward layers the tokens converge doubly exponentially to rank one; skip "
-    "connections and feed-forward layers stop that (2103.03404).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=50, quick=10),
-)
+FIGURE = declared("rank-collapse", _run, parameters=Parameters)

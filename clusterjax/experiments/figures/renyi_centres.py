@@ -28,12 +28,21 @@ from ..._model.field import AttentionField
 from ..._model.mask import CausalMask
 from ..._observables import Lifetimes, cluster_labels, expected_strong_centres, lifetimes, renyi_centres
 from ...plot import OKABE_ITO, style
-from ..framework.ensemble import draw_starts, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Film, Outcome, Settings, over, percent, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES, UNIFORM, particles
+from ..framework.experiment import (
+    Claim,
+    Film,
+    Outcome,
+    Settings,
+    over,
+    parameter,
+    percent,
+    plus_minus,
+)
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Source
+from ..shared.ensemble import draw_starts, mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
 # What theory gives of Renyi centres: the pull of a token, how long a strong centre must stay, how many there are.
@@ -309,7 +318,7 @@ COUNT = Source(f"{PAPER}, Lemma C.1", ANY, UNIFORM)
 PARKED = Source(f"{PAPER}, Appendix C.4", ANY, UNIFORM, {"d": 2})
 GROWTH = Source(f"{PAPER}, Section 5", ANY, UNIFORM)
 LEMMA = Source(f"{PAPER}, Lemma 5.1", PARTICLES, ANY)
-FIGURE = Source(f"{PAPER}, Figure 2", PARTICLES, UNIFORM, {"tokens": 200, "beta": 64})
+FIGURE_2 = Source(f"{PAPER}, Figure 2", PARTICLES, UNIFORM, {"tokens": 200, "beta": 64})
 SIGMAS = 4  # standard errors within which a mean is what it should be
 SLOPE = 0.1  # by which an exponent may be off
 STILL = 0.95  # the share of centres that counts as all that are seen
@@ -652,13 +661,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-RENYI_CENTRES = Experiment(
-    "renyi-centres",
-    "parking",
-    "Renyi centres: how many there are, and how long they stay",
-    "Tokens far from all before them hardly move for long, and number like beta^((d - 1) / 2) (2411.04990, Lemma 5.1, "
-    "Lemma C.1).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=600, quick=120),
-)
+FIGURE = declared("renyi-centres", _run, parameters=Parameters)

@@ -27,11 +27,11 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.mask import CausalMask, FullMask
 from ...plot import OKABE_ITO, circle, style
-from ..framework.ensemble import draw_starts, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Film, Outcome, Settings, over, percent
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import particles
+from ..framework.experiment import Claim, Film, Outcome, Settings, over, parameter, percent
+from ..framework.figure import declared
+from ..shared.ensemble import draw_starts, mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.sources import particles
 
 
 SIMPLICES = ((3, 3), (4, 3), (5, 4))  # tokens and dimension
@@ -383,13 +383,4 @@ def _series(m: Results) -> dict:
     )  # fmt: skip
 
 
-REPULSION = Experiment(
-    "repulsion",
-    "polygons",
-    "V = -I: polygons and simplices, after times like e^(2 beta)",
-    "Where do repelled tokens end under full attention, and when?",
-    _run,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=50, quick=40),
-)
+FIGURE = declared("repulsion", _run, parameters=Parameters)

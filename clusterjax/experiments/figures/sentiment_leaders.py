@@ -20,11 +20,11 @@ from ...plot import OKABE_ITO, style
 from ...plot._words import one_line
 from ...sentiment import Fitted, accuracy
 from ...sentiment._released import leaders_record
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured
-from .sentiment import (
+from ..shared.layout import WIDTH
+from ..shared.sentiment import (
     BY_US,
     CLEAR,
     POSTER,
@@ -412,14 +412,4 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
-SENTIMENT_LEADERS = Experiment(
-    "sentiment-leaders",
-    "sentiment_leaders",
-    "Sentiment: which words lead",
-    "The leaders furthest away from the decision hyperplane convey sentiment; the 15 most frequent leaders in "
-    "correctly classified test reviews furthest from it are mostly related with sentiment.",
-    _run,
-    reads_reviews=True,
-    parameters=Parameters,
-    cost=Cost(full=15, quick=15),
-)
+FIGURE = declared("sentiment-leaders", _run, parameters=Parameters)

@@ -30,14 +30,14 @@ from ... import probe, transformer
 from ...plot import OKABE_ITO, style
 from ...probe.measures.neurons import UnitMeans, unit_means
 from ...probe.measures.survey import clustered_error
-from ..framework.causal import ABSENT, NAME, OWN, SMOLLM2, smollm2, spread_words, untrained
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.small_models import LENGTH, Corpus, Labelled, corpus_of, train_small
-from ..framework.starts import keys_of, seed_of
-from ..framework.units import Unit, best_unit, best_units
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured
+from ..shared.causal import ABSENT, NAME, OWN, SMOLLM2, smollm2, spread_words, untrained
+from ..shared.controls import keys_of, seed_of
+from ..shared.layout import WIDTH
+from ..shared.small_models import LENGTH, Corpus, Labelled, corpus_of, train_small
+from ..shared.units import Unit, best_unit, best_units
 
 
 SEEN = 20_000  # texts that the LSTM is trained on
@@ -470,17 +470,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-SENTIMENT_NEURON = Experiment(
-    "sentiment-neuron",
-    "sentiment_neuron",
-    "A neuron and a direction for sentiment",
-    "Does a network that has only learned to guess words have a neuron, or a direction of its stream, that tells "
-    "praise from blame?",
-    _run,
-    reads_causal=True,
-    reads_reviews=True,
-    reads_package=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=600, quick=45),
-)
+FIGURE = declared("sentiment-neuron", _run, parameters=Parameters)

@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 
 from ...plot import OKABE_ITO, style
 from ...sentiment import accuracy
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from .sentiment import BAG, POSTER, Source, further_moves, leaders_of, measured, sample, trained
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
+from ..shared.layout import WIDTH
+from ..shared.sentiment import BAG, POSTER, Source, further_moves, leaders_of, measured, sample, trained
 
 
 DIMS, QUICK_DIMS = (2, 4, 8, 16), (2, 16)
@@ -273,13 +273,4 @@ def _series(m: Results) -> dict:
     return by_model | by_epoch | {"epoch": np.arange(1, 1 + len(models[0].history["loss"]))}
 
 
-SENTIMENT_TRAINING = Experiment(
-    "sentiment-training",
-    "sentiment_training",
-    "Sentiment: training, settling and clustering in 2 to 16 dimensions",
-    "K = 8 layers are enough to approximate the asymptotic clustered state; loss and accuracy for d = 2, 4, 8, 16.",
-    _run,
-    reads_reviews=True,
-    parameters=Parameters,
-    cost=Cost(full=90, quick=40),
-)
+FIGURE = declared("sentiment-training", _run, parameters=Parameters)

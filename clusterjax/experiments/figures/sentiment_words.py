@@ -20,11 +20,11 @@ from matplotlib.figure import Figure
 
 from ..._base.checks import refusal
 from ...plot import WordRun, animate_words, style, words
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
+from ..framework.experiment import Claim, Outcome, Settings, parameter
+from ..framework.figure import declared
 from ..framework.verdict import Measured
-from .sentiment import (
+from ..shared.layout import WIDTH
+from ..shared.sentiment import (
     CLEAR,
     OWN_REVIEWS,
     POSTER,
@@ -321,14 +321,4 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
-SENTIMENT_WORDS = Experiment(
-    "sentiment-words",
-    "sentiment_words",
-    "Sentiment: words come to their leaders",
-    "The transformer captures context by clustering words around leaders; the leaders furthest away from the decision "
-    "hyperplane convey sentiment (layers 0 to 8, d = 2).",
-    _run,
-    reads_reviews=True,
-    parameters=Parameters,
-    cost=Cost(full=60, quick=25),
-)
+FIGURE = declared("sentiment-words", _run, parameters=Parameters)

@@ -20,13 +20,12 @@ from matplotlib.ticker import MaxNLocator
 
 from ... import probe, transformer
 from ...plot import OKABE_ITO, style, time_series
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.few import Few
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.small_models import LENGTH, Corpus, Snapshot, corpus_of, parameters_of, rows_of, train_small
-from ..framework.starts import keys_of, seed_of
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.controls import Few, keys_of, seed_of
+from ..shared.layout import WIDTH
+from ..shared.small_models import LENGTH, Corpus, Snapshot, corpus_of, parameters_of, rows_of, train_small
 
 
 SEEN = 20_000
@@ -442,15 +441,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-SINK_TRAINING = Experiment(
-    "sink-training",
-    "sink_training",
-    "Do attention sinks come with training?",
-    "Attention sinks come with training, and not before: only with a token that begins every text?",
-    _run,
-    reads_reviews=True,
-    reads_package=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=1100, quick=35),
-)
+FIGURE = declared("sink-training", _run, parameters=Parameters)

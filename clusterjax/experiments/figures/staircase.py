@@ -21,12 +21,12 @@ from ..._coarsen import MergeTree, coarsen
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ...plot import OKABE_ITO, style
-from ..framework.ensemble import LEAST_WAITS, line_of, mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.sources import PARTICLES
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import ANY, Measured, Source, Subject
+from ..shared.ensemble import LEAST_WAITS, line_of, mean_and_error
+from ..shared.layout import WIDTH
+from ..shared.sources import PARTICLES
 
 
 # How many modes the density of tokens has, if each is spread over a Gaussian of variance 1 / beta.
@@ -543,12 +543,4 @@ def _series(m: Results) -> dict:
     return series
 
 
-STAIRCASE = Experiment(
-    "staircase",
-    "energy_staircase",
-    "The energy climbs a staircase, to 10^68 and beyond",
-    "Clusters stay for times that are exponential in beta, and the energy climbs a staircase (2410.06833).",
-    _run,
-    parameters=Parameters,
-    cost=Cost(full=400, quick=120),
-)
+FIGURE = declared("staircase", _run, parameters=Parameters)

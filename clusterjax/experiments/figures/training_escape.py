@@ -28,11 +28,11 @@ from ..._model.space import Euclidean, Sphere
 from ..._observables import num_clusters
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, percent
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Source, Subject
+from ..shared.ensemble import mean_and_error
+from ..shared.layout import WIDTH
 
 
 # A density that noisy attention gathers, and a feed-forward layer that is trained to bring it elsewhere.
@@ -608,13 +608,4 @@ def _series(m: Results) -> dict:
     } | {f"free energy, {name}": np.median(energies, axis=0) for name, energies in m.energies.items()}
 
 
-TRAINING_ESCAPE = Experiment(
-    "training-escape",
-    "escape_from_clustering",
-    "What training does to clustering",
-    "With a trained feed-forward layer densities follow the clustering of attention, then leave it near the last "
-    "layers (2605.07772).",
-    _experiment_run,
-    parameters=Parameters,
-    cost=Cost(full=560, quick=110),
-)
+FIGURE = declared("training-escape", _experiment_run, parameters=Parameters)

@@ -25,12 +25,12 @@ from matplotlib.ticker import MaxNLocator
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import Measure, clustered_error
-from ..framework.causal import ABSENT, NAME, OWN, SMOLLM2, smollm2, spread_words, untrained
-from ..framework.experiment import Claim, Cost, Experiment, Outcome, Settings, over, plus_minus
-from ..framework.layout import WIDTH
-from ..framework.parameters import parameter
-from ..framework.starts import starts_of
+from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
+from ..framework.figure import declared
 from ..framework.verdict import Measured, Subject
+from ..shared.causal import ABSENT, NAME, OWN, SMOLLM2, smollm2, spread_words, untrained
+from ..shared.controls import starts_of
+from ..shared.layout import WIDTH
 
 
 FILE = Path(__file__).with_name("senses.json")
@@ -351,14 +351,4 @@ def _experiment_series(m: Results) -> dict:
     return series | {"gap by random weights_by_network": np.stack([one.gap.mean(axis=0) for one in m.random])}
 
 
-WORD_SENSES = Experiment(
-    "word-senses",
-    "word_senses",
-    "One word in two senses",
-    "Does the stream of a word such as bank tell in which sense it is meant, and from which layer on?",
-    _run,
-    reads_causal=True,
-    asks=True,
-    parameters=Parameters,
-    cost=Cost(full=120, quick=30),
-)
+FIGURE = declared("word-senses", _run, parameters=Parameters)

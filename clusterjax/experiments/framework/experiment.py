@@ -6,10 +6,13 @@ is built, so that a mistake of a user's own experiment is named there, and not b
 later. No class holds a verdict: it follows from `Claim.source` and what was measured (see `verdict`).
 """
 
+import functools
+import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, get_args
 
@@ -31,13 +34,188 @@ from ..._base.checks import (
     refusal,
     shown,
 )
-from .parameters import NoParameters, parameters_of, read_parameters
 from .verdict import DIFFERENT, Kind, Measured, Source, differences, judge
+
+
+# The parameters that an experiment declares: what a user may set, in which range, and what it is without that.
+#
+# An experiment declares them as the fields of a frozen dataclass, each made by `parameter`. The measurement takes an
+# instance of that class, so that its numbers have names and types; `read_parameters` makes it from what a user set.
+
+
+_KEY = "parameter"  # of the metadata of a field
+_P = TypeVar("_P")
+Value = int | float
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One number of an experiment that a user may set.
+
+    **Attributes:**
+
+    - `name`: Such as "beta".
+    - `says`: What it is, in one line.
+    - `default`: Its value if nobody sets it; an integer takes integers alone.
+    - `quick`: The same for a quick run.
+    - `least`, `most`: The range that it may lie in, both ends included; None is open.
+    - `above`: What it must exceed; None is nothing.
+    """
+
+    name: str
+    says: str
+    default: Value
+    quick: Value
+    least: Value | None
+    most: Value | None
+    above: Value | None
+
+    def check(self, value: Any) -> Value:
+        """`value` as a number of this parameter, if it may be one."""
+        remedy = f"set {self.says} in that range, or leave it at {self.default:g}"
+        if isinstance(self.default, int):
+            # Bounds may be floats such as 1e4; check_integer compares and prints integers.
+            least, most = (None if bound is None else int(bound) for bound in (self.least, self.most))
+            return check_integer(value, self.name, least=least, most=most, remedy=remedy)
+        return check_number(value, self.name, least=self.least, most=self.most, above=self.above, remedy=remedy)
+
+    @property
+    def words(self) -> str:
+        """Name and default, for a list."""
+        return f"{self.name} = {self.default:g}" + (f" (quick: {self.quick:g})" if self.quick != self.default else "")
+
+
+def parameter(
+    default: Value,
+    says: str,
+    *,
+    quick: Value | None = None,
+    least: Value | None = None,
+    most: Value | None = None,
+    above: Value | None = None,
+) -> Any:
+    """A field of a frozen dataclass that declares a parameter of an experiment.
+
+    **Arguments:**
+
+    - `default`: Its value if nobody sets it; an integer takes integers alone.
+    - `says`: What it is, in one line without a full stop.
+    - `quick`: Its value in a quick run if nobody sets it; None is `default`.
+    - `least`, `most`: The range that it may lie in, both ends included; None is open.
+    - `above`: What it must exceed; None is nothing. Integers take `least`.
+
+    **Returns:**
+
+    What a dataclass takes as the default of a field.
+
+    **Raises:**
+
+    - `ValueError` if a default is not a number in the range, or `says` is no text.
+    """
+    # A boolean is an int of Python and no number of an experiment.
+    kind = check_integer if isinstance(default, int) and not isinstance(default, bool) else check_number
+    # Named, so that a message can say which bound refuses the default.
+    bounds = {"least": least, "most": most, "above": above}
+    for name, bound in bounds.items():
+        if bound is not None:
+            check_number(bound, name)
+    default = kind(default, "default", least=None)
+    quick = default if quick is None else kind(quick, "quick", least=None)
+    outside = {
+        "least": least is not None and default < least, "most": most is not None and default > most,
+        "above": above is not None and default <= above,
+    }  # fmt: skip
+    if wrong := next((name for name, out in outside.items() if out), None):
+        problem = f"it is {shown(bounds[wrong])}"
+        raise refusal(wrong, f"allow the default, {default:g}", problem, "set another bound, or another default")
+    # Under the name "default" until `parameters_of` knows the name of the field.
+    declared = Parameter("default", check_text(says, "says"), default, quick, **bounds)
+    # The quick value must lie in the same range; a message then names it.
+    replace(declared, name="quick").check(quick)
+    return field(default=declared.default, metadata={_KEY: declared})
+
+
+@dataclass(frozen=True)
+class NoParameters:
+    """Of an experiment that has none to set."""
+
+
+def parameters_of(kind: Any, name: str = "parameters") -> tuple[Parameter, ...]:
+    """What a class of parameters declares, in order; `name` is that of the argument, for messages.
+
+    **Raises:**
+
+    - `ValueError` if it is no dataclass, or has a field that is not made by `parameter`.
+    """
+    rule, remedy = "be a frozen dataclass whose fields are made by parameter(...)", "write it so"
+    # Frozen, as instances are static arguments of compiled functions and must have a hash.
+    if not (isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen):  # pyright: ignore
+        raise refusal(name, rule, f"it is {shown(kind)}", remedy)
+    declared = []
+    for entry in fields(kind):
+        if _KEY not in entry.metadata:
+            raise refusal(name, rule, f"{kind.__name__}.{entry.name} is not", remedy)
+        declared.append(replace(entry.metadata[_KEY], name=entry.name))
+    return tuple(declared)
+
+
+def read_parameters(kind: type[_P], given: Mapping[str, Any], *, quick: bool = False, of: str = "it") -> _P:
+    """An instance of a class of parameters: what is given, and the defaults of the rest.
+
+    **Arguments:**
+
+    - `kind`: The class.
+    - `given`: Values by name.
+    - `quick`: Whether the rest are those of a quick run.
+    - `of`: Whose parameters they are, for messages.
+
+    **Returns:**
+
+    The instance.
+
+    **Raises:**
+
+    - `ValueError` for a name that is not declared, or a value that is not allowed.
+    """
+    declared = {entry.name: entry for entry in parameters_of(kind)}
+    if unknown := [name for name in given if name not in declared]:
+        raise undeclared(unknown, {of: tuple(declared.values())})
+    values = {name: entry.quick if quick else entry.default for name, entry in declared.items()}
+    # `__post_init__` of the class then checks what must fit together.
+    return kind(**(values | {name: declared[name].check(value) for name, value in given.items()}))
+
+
+def undeclared(names: Sequence[str], lacking: Mapping[str, Sequence[Parameter]]) -> ValueError:
+    """The refusal of names that some experiments do not declare; `lacking` has what each of these does declare."""
+    listed = {of: ", ".join(entry.name for entry in declared) or "none" for of, declared in lacking.items()}
+    # The remedy lists what could be set, as long as that is few words.
+    if len(listed) == 1:
+        remedy = f"set what it has, {', '.join(listed.values())}, or leave it out"
+    elif len(listed) <= 3:
+        remedy = f"set what they all have ({'; '.join(f'{of}: {has}' for of, has in listed.items())})"
+    else:
+        remedy = "set what they all have, or leave these out"
+    return refusal(
+        "parameters", "be declared by every figure that is run",
+        f"{', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'} not by {', '.join(lacking)}", remedy,
+    )  # fmt: skip
+
+
+def changed_parameters(values: Any, *, quick: bool = False) -> dict[str, tuple[Value, Value]]:
+    """What is not as it is by default, of an instance of a class of parameters: name to value and default."""
+    # By value and not by what was given: a parameter set to its default is not changed.
+    plain = read_parameters(type(values), {}, quick=quick)
+    pairs = {entry.name: (getattr(values, entry.name), getattr(plain, entry.name)) for entry in fields(values)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def changed_words(changed: Mapping[str, tuple[Value, Value]]) -> str:
+    """The same for a reader."""
+    return ", ".join(f"{name} = {value:.10g} in place of {plain:.10g}" for name, (value, plain) in changed.items())
 
 
 MOST_STARTS, MOST_OF_NETWORK = 10**5, 10**6  # more starts, texts, tokens or layers fit no memory
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")  # a folder on every system, and part of a link
-_P = TypeVar("_P")
 
 
 @dataclass(frozen=True)
@@ -416,3 +594,66 @@ def over(units: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
         else claim
         for claim in claims
     )
+
+
+# What tells a user's experiment from an earlier one of its name, so that a changed one is run again.
+#
+# An experiment of the package changes with the version of the package. One of a user's own is known by what it says of
+# itself and by its `version`; without one, by the text of the file that defines `run` and by the values that `run` has
+# taken from around it (defaults, closure, arguments of a `functools.partial`). Where that cannot be read, as of a
+# function that was typed at a prompt or in a notebook, nothing is known, and it is run again each time: a figure that
+# is drawn twice costs time, one that is wrongly taken for done is false.
+
+
+class _Unknown(Exception):
+    """Something of which nothing tells whether it has changed."""
+
+
+def identity_of(experiment: Experiment) -> dict[str, Any] | None:
+    """What identifies a user's experiment, for a JSON file; None if nothing does."""
+    try:
+        # A version is the user's word for it; without one the text of the file is.
+        code = {"version": experiment.version} if experiment.version else {"code": _digest(experiment.run)}
+    except _Unknown:
+        return None
+    return {name: getattr(experiment, name) for name in ("alias", "title", "claim", "asks")} | code
+
+
+def _digest(function: Any) -> str:
+    texts: dict[str, bytes] = {}
+    known = repr(_of_function(function, texts)).encode()
+    # Files in the order of their names, whatever order they were met in.
+    return sha256(known + b"".join(texts[path] for path in sorted(texts))).hexdigest()
+
+
+def _of_function(function: Any, texts: dict[str, bytes]) -> Any:
+    """What a function has taken from around it; the text of its file goes into `texts`."""
+    if isinstance(function, functools.partial):
+        return _of_function(function.func, texts), _of_value((function.args, function.keywords), texts)
+    # A builtin, a class, an instance that is called: nothing of these can be read.
+    if not inspect.isfunction(function):
+        raise _Unknown
+    path = function.__code__.co_filename
+    if path not in texts:
+        if not Path(path).is_file():  # a prompt, or a cell of a notebook
+            raise _Unknown
+        texts[path] = Path(path).read_bytes()
+    # A closure sees variables of the function around it; their values decide what it does.
+    captured = [cell.cell_contents for cell in function.__closure__ or ()]
+    return function.__qualname__, _of_value((function.__defaults__, function.__kwdefaults__, captured), texts)
+
+
+def _of_value(value: Any, texts: dict[str, bytes]) -> Any:
+    """The value in a form whose text decides what it is."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | Path):
+        # With the type: 1, 1.0 and True have equal values and other behaviour.
+        return type(value).__name__, repr(value)
+    if isinstance(value, list | tuple):
+        return type(value).__name__, [_of_value(entry, texts) for entry in value]
+    if isinstance(value, dict):
+        return [(_of_value(name, texts), _of_value(entry, texts)) for name, entry in value.items()]
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return value.dtype.str, value.shape, sha256(value.tobytes()).hexdigest()
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__qualname__, [_of_value(getattr(value, one.name), texts) for one in fields(value)]
+    return _of_function(value, texts)

@@ -1,72 +1,221 @@
-"""The experiments as a plain table: names, what each costs, what it claims, what of it can be set."""
+"""The list of the figures, `figures.toml`, and the experiments behind it, each imported when it is first asked for.
 
+Reading the list imports no jax, so that the help of the command, its completion and `reproduce --list` are quick.
+"""
+
+import functools
+import sys
 import textwrap
+import tomllib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from .declared import Row, declared
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 
 if TYPE_CHECKING:
     from .experiment import Experiment
 
+    EXPERIMENTS: tuple[Experiment, ...]
 
-WIDE = 100  # letters in a line
-_HARD = "\N{NO-BREAK SPACE}"  # where textwrap does not break a line
-_HEAD = ("name, alias", "full", "quick", "claim, and what --set takes")
-
-
-def listed() -> list[str]:
-    """The lines of all experiments of the package, without importing them where their sources say it all."""
-    rows = declared()
-    if rows is None:
-        from .registry import EXPERIMENTS
-
-        return table(EXPERIMENTS)
-    return _lines(rows)
+WIDE = 100  # the number of letters in a line of the table
+_HARD = "\N{NO-BREAK SPACE}"  # textwrap does not break a line here
+_HEAD = ("name, alias", "full", "quick", "claim or question; of a chosen figure, what --set takes")
+_BRINGS = {"probe": ("flax", "transformers"), "sweep": ("xarray", "zarr")}  # the libraries of each extra
 
 
-def table(experiments: "Sequence[Experiment]") -> list[str]:
-    """The lines of the table, at most `WIDE` letters each, with a line between experiments."""
-    return _lines([row_of(experiment) for experiment in experiments])
+class Entry(NamedTuple):
+    """A figure as `figures.toml` lists it; the file says what each key means."""
+
+    name: str
+    alias: str
+    title: str
+    question: str
+    seconds: tuple[float, float] | None = None
+    extras: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    asks: bool = False
+    least_texts: int = 2
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """The extras that the figure needs and that are not installed. No library is imported."""
+        return tuple(extra for extra in self.extras if any(find_spec(library) is None for library in _BRINGS[extra]))
 
 
-def row_of(experiment: "Experiment") -> Row:
-    """An experiment as a row."""
-    from .parameters import parameters_of
+class Paper(NamedTuple):
+    """A paper, or several, with its figures in the order of the gallery; `key` is part of a link of the gallery."""
 
-    cost, words = experiment.cost, tuple(each.words for each in parameters_of(experiment.parameters))
-    full, quick = (None, None) if cost is None else (cost.full, cost.quick)
-    return Row(experiment.name, experiment.alias, full, quick, experiment.claim, words)
+    key: str
+    title: str
+    short: str
+    figures: tuple[Entry, ...]
 
 
-def _lines(rows: Sequence[Row]) -> list[str]:
-    first = max(len(_HEAD[0]), *(len(name) for row in rows for name in (row.name, row.alias)))
-    # Widths of the columns; the last one takes what is left of WIDE.
-    left = [first, 8, 8]
-    text = WIDE - sum(left) - 2 * len(left)
-    lines = [_row([*_HEAD], left)]
-    for row in rows:
-        full, quick = (("" if seconds is None else _time(seconds)) for seconds in (row.full, row.quick))
-        right = textwrap.wrap(row.claim or "needs the extra probe: pip install 'clusterjax[probe]'", text)
+OWN = Paper("own", "Not of this library: figures of your own", "your own", ())
+
+
+@functools.cache
+def papers() -> tuple[Paper, ...]:
+    """The papers of `figures.toml`."""
+    listed = tomllib.loads((Path(__file__).parents[1] / "figures.toml").read_text("utf-8"))
+    frozen = lambda entry: {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return tuple(
+        Paper(group["key"], group["title"], group["short"], tuple(Entry(**frozen(entry)) for entry in group["figure"]))
+        for group in listed["paper"]
+    )
+
+
+def entries() -> dict[str, Entry]:
+    """The figures of the package by name, in the order of the gallery."""
+    return {entry.name: entry for paper in papers() for entry in paper.figures}
+
+
+def paper_of(name: str) -> Paper:
+    """The paper of the figure of this name; `OWN` for a figure that the package does not have."""
+    return next((paper for paper in papers() if any(entry.name == name for entry in paper.figures)), OWN)
+
+
+def load(name: str) -> "Experiment":
+    """The experiment of a figure of the package; its module is imported."""
+    return import_module(f"..figures.{name.replace('-', '_')}", __package__).FIGURE
+
+
+def __getattr__(name: str) -> Any:
+    if name != "EXPERIMENTS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return tuple(load(entry.name) for entry in entries().values() if not entry.lacks)
+
+
+def find_experiments(names: "Sequence[str | Experiment]") -> "list[Experiment]":
+    """The experiments of these names, each once, in the order of the gallery, followed by experiments of a user's own.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import experiments
+        >>> (figure,) = experiments.find_experiments(["figure4"])
+        >>> print(figure.claim)
+        At beta = 9 distinct clusters persist in a metastable state and do not collapse to a single point.
+        ```
+
+    **Arguments:**
+
+    - `names`: Names or aliases of figures, such as `"figure3"`, and experiments; an empty list means all figures of the
+        package.
+
+    **Returns:**
+
+    A list of experiments.
+
+    **Raises:**
+
+    - `ValueError` for a name that no figure has, or for an experiment whose name or alias another one has.
+    - `ImportError` if some of the figures need an extra that is not installed.
+    """
+    from ..._base.checks import check_sequence, shown
+    from .experiment import Experiment
+
+    asked = check_sequence(names, "names", (str, Experiment), "names of figures", least=0)
+    labels = {label: entry.name for entry in entries().values() for label in (entry.name, entry.alias)}
+    own = [entry for entry in asked if isinstance(entry, Experiment) and not is_known(entry)]
+    for name in (entry for entry in asked if isinstance(entry, str)):
+        if name not in labels:
+            near = get_close_matches(name, labels, n=1, cutoff=0.7)
+            remedy = f"did you mean {near[0]!r}? All of them are shown" if near else "all of them are shown"
+            raise ValueError(
+                f"names must be figures that can be reproduced, but there is no {shown(name)}; {remedy} by "
+                "clusterjax reproduce --list."
+            )
+    _refuse_clashes(own, labels)
+    wanted = {labels[entry] if isinstance(entry, str) else entry.name for entry in asked}
+    chosen = [entry for entry in entries().values() if not asked or entry.name in wanted]
+    _refuse_lacking(chosen)
+    return [*(load(entry.name) for entry in chosen), *own]
+
+
+def is_known(experiment: "Experiment") -> bool:
+    """True if an experiment is a figure of the package."""
+    module = sys.modules.get(f"{__package__.rpartition('.')[0]}.figures.{experiment.name.replace('-', '_')}")
+    return module is not None and getattr(module, "FIGURE", None) is experiment
+
+
+def _refuse_lacking(wanted: Sequence[Entry]) -> None:
+    """Raise an ImportError, before anything is computed, if a figure needs an extra that is not installed."""
+    if refused := [entry for entry in wanted if entry.lacks]:
+        extras = sorted({extra for entry in refused for extra in entry.lacks})
+        brought = ", ".join(library for extra in extras for library in _BRINGS[extra])
+        rest = ", ".join(entry.name for entry in entries().values() if not entry.lacks)
+        raise ImportError(
+            f"{', '.join(entry.name for entry in refused)} need {brought}; install them with: pip install "
+            f"'clusterjax[{','.join(extras)}]', or name others, of which there are {rest}."
+        )
+
+
+def _refuse_clashes(own: "Sequence[Experiment]", labels: dict[str, str]) -> None:
+    """Raise a ValueError if a user's experiment shares a name or alias with another experiment.
+
+    Each experiment has a folder of that name, on file systems that ignore case as well.
+    """
+    taken = {label.casefold(): "a figure of the package" for label in labels}
+    for place, experiment in enumerate(own):
+        for label in {experiment.name, experiment.alias}:
+            if whose := taken.get(label.casefold()):
+                raise ValueError(
+                    f"names must hold experiments of different names and aliases, but {label!r} is also {whose}; give "
+                    "it another."
+                )
+        # An experiment may have its own name as its alias.
+        taken |= {label.casefold(): f"experiment {place} of your own" for label in (experiment.name, experiment.alias)}
+
+
+def table(chosen: "Sequence[Experiment] | None" = None) -> list[str]:
+    """Figures as the lines of a table, at most `WIDE` letters each: names, durations, and the claim or question.
+
+    None is all figures of the package, without importing one. For chosen experiments the table also shows their
+    parameters.
+    """
+    rows = [(*entry, entry.lacks, "") for entry in entries().values()] if chosen is None else map(_row, chosen)
+    rows = list(rows)
+    widths = [max(len(label) for row in rows for label in (row[0], row[1], _HEAD[0])), 8, 8]
+    room = WIDE - sum(widths) - 2 * len(widths)
+    lines = [_line([*_HEAD], widths)]
+    for name, alias, _, question, seconds, _, _, _, _, lacks, parameters in rows:
+        full, quick = map(_time, seconds) if seconds else ("", "")
+        right = textwrap.wrap(question, room)
+        if lacks:
+            right.append(f"needs: pip install 'clusterjax[{','.join(lacks)}]'")
         # A parameter with its default is one word to textwrap, so that no line breaks within it.
-        words = ", ".join(each.replace(" ", _HARD) for each in row.parameters)
-        right += [line.replace(_HARD, " ") for line in textwrap.wrap(words, text)]
-        # The alias stands below the name, beside the second line of the claim.
-        names = [row.name, row.alias] + [""] * (len(right) - 2)
-        lines += ["", _row([row.name, full, quick, right[0]], left)]
-        right += [""] * (len(names) - len(right))
-        lines += [_row([name, "", "", words], left) for name, words in zip(names[1:], right[1:], strict=True)]
+        right += [line.replace(_HARD, " ") for line in textwrap.wrap(parameters, room)]
+        # The alias stands below the name, beside the second line of the question.
+        left = [name, alias] + [""] * (len(right) - 2)
+        right += [""] * (len(left) - len(right))
+        lines += ["", _line([left[0], full, quick, right[0]], widths)]
+        lines += [_line([label, "", "", words], widths) for label, words in zip(left[1:], right[1:], strict=True)]
     return lines
 
 
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _row(experiment: "Experiment") -> tuple:
+    """An experiment as a row of the table."""
+    from .experiment import parameters_of
+
+    cost = experiment.cost
+    entry = Entry(
+        experiment.name, experiment.alias, experiment.title, experiment.claim, cost and (cost.full, cost.quick)
+    )
+    words = ", ".join(each.words.replace(" ", _HARD) for each in parameters_of(experiment.parameters))
+    return (*entry, (), words)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
     return "  ".join([*padded, *cells[len(widths) :]]).rstrip()
 
 
-def _time(seconds: int | float) -> str:
-    """About so long, in one unit."""
+def _time(seconds: float) -> str:
+    """A duration in one unit, rounded."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.0f} {unit}"

@@ -42,8 +42,8 @@ from ...sentiment import (
 from ...sentiment._loss import log_ratio
 from ...sentiment._released import leaders_record, log_ratios
 from ..framework.experiment import Settings
-from ..framework.sources import HARDMAX_CLASSIFIER, IMDB, MADE_UP
 from ..framework.verdict import Measured, Source as Made, Subject
+from .sources import HARDMAX_CLASSIFIER, IMDB, MADE_UP
 
 
 BATCH = 64

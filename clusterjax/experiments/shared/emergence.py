@@ -28,8 +28,8 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import RescaledField
 from ..._model.space import Euclidean
 from ...plot import OKABE_ITO, animate, snapshots, style
+from ..framework.verdict import Subject
 from .layout import WIDTH
-from .verdict import Subject
 
 
 STEP = 0.05

@@ -7,10 +7,10 @@ import numpy as np
 from ... import probe
 from ..._base.checks import check_integer
 from ...probe.measures.heads import cases_of
-from .experiment import Settings
+from ..framework.experiment import Settings
+from ..framework.verdict import Measured, Number, Subject
 from .networks import model_of, subject_of
 from .sources import UNIFORM
-from .verdict import Measured, Number, Subject
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from .verdict import UNSAID, Measured, Number, Source, Subject
+from ..framework.verdict import UNSAID, Measured, Number, Source, Subject
 
 
 PARTICLES = Subject("particles", "particles on the sphere")

@@ -1,0 +1,146 @@
+"""How a file of `experiments/figures` declares its figure: claims by a decorator, all else in one call of `figure`.
+
+A figure is five functions and a dataclass: `Parameters`, `measure(p, settings, say) -> m`, claims of m, `draw(m)`,
+a caption and what was measured. The experiment that `reproduce` runs, its record and its page follow from them here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from .experiment import Claim, Cost, Experiment, Film, NoParameters, Outcome, Settings, over as with_units
+from .listing import entries
+from .verdict import Kind, Measured, Source
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the function of a claim returns.
+
+    **Attributes:**
+
+    - `measured`: What was measured, in words and numbers.
+    - `holds`: True if the criterion holds.
+    - `value`, `error`: The number that decides, and its standard error; None if there is none.
+    - `on`: What the claim was measured on, if not on what the rest of the figure was.
+    - `says`, `criterion`, `source`: Values in place of those of the decorator, where they depend on the measurement.
+    """
+
+    measured: str
+    holds: bool
+    value: float | None = None
+    error: float | None = None
+    on: Measured | None = None
+    says: str | None = None
+    criterion: str | None = None
+    source: Source | None = None
+
+
+ClaimOf = Callable[[Any], Claim]
+
+
+def claim(
+    says: str, criterion: str, *, source: Source | None = None, kind: Kind | None = None
+) -> Callable[[Callable[[Any], Found]], ClaimOf]:
+    """A decorator that makes a claim of a function from a measurement to what was `Found`.
+
+    **Arguments:**
+
+    - `says`, `criterion`: The claim, and when it holds. Both are format strings of the measurement `m` and of its
+        parameters `p`: "At beta = {p.beta:g} several clusters remain.".
+    - `source`: What the paper made the claim of; makes the claim one of kind "paper".
+    - `kind`: "identity" for what is proved, "finding" for what this project adds; None is "paper" with a source, else
+        "finding".
+
+    **Returns:**
+
+    A decorator. It returns a function from the measurement to a `Claim`.
+    """
+
+    def decorate(function: Callable[[Any], Found]) -> ClaimOf:
+        def made(m: Any) -> Claim:
+            found = function(m)
+            filled = lambda words: words.format(m=m, p=getattr(m, "p", None))
+            cited = found.source or source
+            return Claim(
+                says=found.says or filled(says),
+                measured=found.measured,
+                criterion=found.criterion or filled(criterion),
+                holds=bool(found.holds),
+                kind=kind or ("paper" if cited is not None else "finding"),
+                value=None if found.value is None else float(found.value),
+                error=None if found.error is None else float(found.error),
+                source=cited,
+                on=found.on,
+            )
+
+        made.__name__, made.__doc__ = function.__name__, function.__doc__
+        return made
+
+    return decorate
+
+
+def figure(
+    name: str,
+    measure: Callable[[Any, Settings, Callable[[str], None]], Any],
+    draw: Callable[[Any], Figure],
+    claims: Sequence[ClaimOf],
+    *,
+    caption: Callable[[Any, tuple[Claim, ...]], str],
+    on: Callable[[Any], Measured],
+    series: Callable[[Any], dict[str, Any]],
+    parameters: type = NoParameters,
+    recorded: Callable[[Any], Mapping[str, Any]] = lambda m: {},
+    over: Callable[[Any], str] | None = None,
+    film: Callable[[Any], Any] = lambda m: None,
+    check: Callable[[Settings], Any] | None = None,
+) -> Experiment:
+    """The experiment of the figure that `figures.toml` lists under `name`.
+
+    **Arguments:**
+
+    - `measure`: The measurement m, from the parameters, the settings, and a function that reports progress.
+    - `draw`, `caption`, `on`, `series`, `film`: The picture, the caption (also told the claims, in order), what was
+        measured, the numbers for `results.json`, and the film, of m.
+    - `claims`: Functions that `claim` made, in the order in which they are shown. One may also return several claims.
+    - `parameters`: The class of the parameters. All of its fields are recorded.
+    - `recorded`: Further numbers for the record, by name.
+    - `over`: The independent units of each standard error, such as "15 articles"; None leaves the words as they are.
+    - `check`: Raises a ValueError, before anything is computed, if the settings do not fit.
+    """
+
+    def run(settings: Settings, say: Callable[[str], None]) -> Outcome:
+        p = settings.read(parameters)
+        m = measure(p, settings, say)
+        made = [entry(m) for entry in claims]
+        stated = tuple(each for entry in made for each in (entry if isinstance(entry, tuple) else (entry,)))
+        if over is not None:
+            stated = with_units(over(m), stated)
+        shown: Film | Callable | None = film(m)
+        return Outcome(
+            caption(m, stated), stated, asdict(p) | dict(recorded(m)), series(m), partial(draw, m), shown, on=on(m)
+        )
+
+    # The identity of an experiment is the text of the file that defines `run`, which is the file of the figure.
+    run.__module__ = measure.__module__
+    return declared(name, run, parameters=parameters, check=check)
+
+
+def declared(
+    name: str,
+    run: Callable[[Settings, Callable[[str], None]], Outcome],
+    *,
+    parameters: type = NoParameters,
+    check: Callable[[Settings], Any] | None = None,
+) -> Experiment:
+    """An experiment with the title, question, duration and flags that `figures.toml` has for it."""
+    entry = entries()[name]
+    return Experiment(
+        name, entry.alias, entry.title, entry.question, run,
+        **{f"reads_{what}": True for what in entry.reads},
+        least_texts=entry.least_texts, asks=entry.asks, parameters=parameters, check=check,
+        cost=Cost(*entry.seconds) if entry.seconds else None,
+    )  # fmt: skip

@@ -1,8 +1,7 @@
-"""What figure 4 measures: runs under Q = K = V = I at one beta for long, and at other betas to t = 15."""
+"""Figure 4 of Peat: at beta = 9 several clusters last for a while, and the number of clusters grows with beta."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,17 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.experiment import (
-    Claim,
-    Film,
-    Outcome,
-    Settings,
-    over,
-    parameter,
-    percent,
-    plus_minus,
-)
-from ..framework.figure import declared
+from ..framework.experiment import Claim, Film, Settings, parameter, percent, plus_minus
+from ..framework.figure import Found, claim, figure
 from ..shared.ensemble import (
     MOST_TOKENS,
     count_clusters,
@@ -36,14 +26,15 @@ from ..shared.layout import figure_of_run
 from ..shared.sources import particles, peat
 
 
-TIMES = (3.0, 6.0, 12.0, 15.0)  # of the snapshots
+TIMES = (3.0, 6.0, 12.0, 15.0)  # the times of the snapshots
 EARLY = TIMES[-1]
 OTHER_BETAS = (1.0, 4.0, 16.0)
+SIZE = {"tokens": 64, "d": 3}  # of the paper
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of figure 4 can be set."""
+    """The parameters of figure 4."""
 
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
     d: int = parameter(3, "the dimension, that of a picture", least=2, most=3)
@@ -53,27 +44,27 @@ class Parameters:
 
     @property
     def ts(self) -> np.ndarray:
-        """The save times: evenly to 15, then ever more rarely."""
-        # The same number of times whatever `end` is, so that one compiled program serves.
+        """The save times: evenly spaced to t = 15, then in geometric progression."""
+        # The number of times does not depend on `end`, so that one compiled program serves all runs.
         return np.concatenate([np.linspace(0.0, EARLY, 31), np.geomspace(20.0, self.end, 30)])
 
-    def place(self, t: float) -> int:
-        """The number of the save time next to `t`."""
+    def index(self, t: float) -> int:
+        """The index of the save time nearest to t."""
         return int(np.argmin(np.abs(self.ts - t)))
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that figure 4 shows.
+    """The measurement.
 
     **Attributes:**
 
-    - `xs`: (starts, times, n, d), the tokens.
-    - `clusters`: (starts, times), how many there are.
-    - `distance`: (starts, times), the mean distance to the first token.
-    - `by_beta`: The mean number of clusters at t = 15 and its standard error, by beta in rising order.
-    - `moved`: How far the first token is from where it was, at most.
-    - `defect`: How far token 2 is from the formula for two tokens, in radians.
+    - `xs`: The tokens, (starts, times, n, d).
+    - `clusters`: The number of clusters, (starts, times).
+    - `distance`: The mean distance to the first token, (starts, times).
+    - `by_beta`: The mean number of clusters at t = 15 and its standard error, for each beta in rising order.
+    - `moved`: The largest displacement of the first token.
+    - `defect`: The largest angle between token 2 and the closed formula for two tokens, in radians.
     """
 
     p: Parameters
@@ -93,20 +84,19 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulate every beta from the same starts, and measure."""
+    """Simulates every beta from the same starts, and counts clusters."""
     ts, radius = p.ts, jnp.asarray(p.radius)
     say(f"simulating to t = {p.end:g}")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     runs = run_ensemble(x0, ts, beta=p.beta)
     say(f"simulating other betas to t = {EARLY:g}")
-    # As many save times as the long run has, so that one compiled program serves all.
+    # These runs have as many save times as the long run, so that one compiled program serves all.
     others = {beta: run_ensemble(x0, np.linspace(0.0, EARLY, len(ts)), beta=beta).xs for beta in OTHER_BETAS}
     say("measuring")
     xs, clusters = np.asarray(runs.xs), np.asarray(count_clusters(runs.xs, radius))
     by_beta = {beta: mean_and_error(count_clusters(run, radius)[:, -1]) for beta, run in others.items()}
-    # The long run has its own beta, and was saved at t = 15.
-    by_beta |= {p.beta: mean_and_error(clusters[:, p.place(EARLY)])}
-    # With V = I exp(Vt) only stretches, so that the exact first token is where it started.
+    by_beta |= {p.beta: mean_and_error(clusters[:, p.index(EARLY)])}
+    # With V = I the factor exp(Vt) only stretches, so that the exact first token stays where it started.
     moved = float(np.abs(exact_first_token(runs) - xs[:, :, 0]).max())
     return Results(
         p, settings.seed, settings.starts, xs, clusters, distance_to_first(runs), dict(sorted(by_beta.items())), moved,
@@ -114,152 +104,117 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     )  # fmt: skip
 
 
-# What figure 4 claims: several clusters last, for a while; the more, the larger beta is.
+@claim(
+    "At beta = {p.beta:g} distinct clusters persist and do not collapse to a single point.",
+    "more than 95 % of the starts have several clusters at t = 15",
+    source=peat("Figure 4", size=SIZE | {"beta": 9}, least={"t": 15}),
+)
+def several(m: Results) -> Found:
+    (count, error), early = m.count, m.p.index(EARLY)
+    share, of_share = mean_and_error(m.clusters[:, early] > 1)
+    at = {t: m.p.index(t) for t in (*TIMES, m.p.end)}
+    counts = ", ".join(f"{plus_minus(count[i], error[i])} at t = {t:g}" for t, i in at.items())
+    measured = f"{percent(share, of_share)} of the starts have several clusters at t = 15; clusters: {counts}"
+    return Found(measured, share > 0.95, count[early], error[early])
 
 
-SIZE = {"tokens": 64, "d": 3}  # of the paper
-
-
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the figure."""
-    return over(
-        f"{m.starts} starts", (_several(m), _metastable(m), _granularity(m), second_token_claim(m.defect), _first(m))
-    )
-
-
-def _several(m: Results) -> Claim:
-    (count, error), early = m.count, m.p.place(EARLY)
-    # A share of starts is a mean of zeros and ones.
-    several, of_several = mean_and_error(m.clusters[:, early] > 1)
-    at = {t: m.p.place(t) for t in (*TIMES, m.p.end)}
-    counted = ", ".join(f"{plus_minus(count[i], error[i])} at t = {t:g}" for t, i in at.items())
-    return Claim(
-        says=f"At beta = {m.p.beta:g} distinct clusters persist and do not collapse to a single point.",
-        measured=f"{percent(several, of_several)} of the starts have several clusters at t = 15; clusters: {counted}",
-        criterion="more than 95 % of the starts have several clusters at t = 15",
-        holds=bool(several > 0.95),
-        kind="paper",
-        value=float(count[early]),
-        error=float(error[early]),
-        source=peat("Figure 4", size=SIZE | {"beta": 9}, least={"t": 15}),
-    )
-
-
-def _metastable(m: Results) -> Claim:
-    (count, error), early = m.count, m.p.place(EARLY)
+@claim(
+    "The state at t = 15 is not final: the mean number of clusters goes on falling.",
+    "the mean count falls after t = 15 by more than four standard errors",
+)
+def metastable(m: Results) -> Found:
+    (count, error), early = m.count, m.p.index(EARLY)
     still = float((m.clusters[:, -1] > 1).mean())
-    return Claim(
-        says="The state at t = 15 is not final: the mean number of clusters goes on falling.",
-        measured=f"from t = 15 to {m.p.end:g} the count falls from {plus_minus(count[early], error[early])} to "
+    # Both times have the same starts: treating them as independent makes the error too large rather than too small.
+    falls = count[early] - count[-1] > 4 * np.hypot(error[-1], error[early])
+    return Found(
+        f"from t = 15 to {m.p.end:g} the count falls from {plus_minus(count[early], error[early])} to "
         f"{plus_minus(count[-1], error[-1])}; {100 * still:.0f} % of the starts still have several",
-        criterion="the mean count falls after t = 15 by more than four standard errors",
-        # The same starts at both times: taken as independent the error is too large rather than too small.
-        holds=bool(count[early] - count[-1] > 4 * np.hypot(error[-1], error[early])),
-        kind="finding",
-        value=float(count[-1]),
-        error=float(error[-1]),
-    )
+        falls, count[-1], error[-1],
+    )  # fmt: skip
 
 
-def _granularity(m: Results) -> Claim:
-    levels = [float(mean) for mean, _ in m.by_beta.values()]
-    listed = ", ".join(f"{plus_minus(*pair)} at beta = {beta:g}" for beta, pair in m.by_beta.items())
-    return Claim(
-        says="beta controls the granularity: the larger, the more clusters at t = 15.",
-        measured=f"clusters at t = 15: {listed}",
-        criterion="increases from each beta to the next",
-        holds=bool(np.all(np.diff(levels) > 0)),
-        kind="paper",
-        value=levels[-1],
-        error=float(list(m.by_beta.values())[-1][1]),
-        source=peat("Section 4.2.2", size=SIZE),
-        on=particles(tokens=m.p.n, d=m.p.d, beta=tuple(m.by_beta), t=EARLY, starts=m.starts),
-    )
+@claim(
+    "beta controls the granularity: the larger beta, the more clusters at t = 15.",
+    "the mean count increases from each beta to the next",
+    source=peat("Section 4.2.2", size=SIZE),
+)
+def granularity(m: Results) -> Found:
+    means, errors = np.array(list(m.by_beta.values())).T
+    counts = ", ".join(f"{plus_minus(*pair)} at beta = {beta:g}" for beta, pair in m.by_beta.items())
+    on = particles(tokens=m.p.n, d=m.p.d, beta=tuple(m.by_beta), t=EARLY, starts=m.starts)
+    return Found(f"clusters at t = 15: {counts}", bool(np.all(np.diff(means) > 0)), means[-1], errors[-1], on)
 
 
-def _first(m: Results) -> Claim:
-    return Claim(
-        says="With V = I the first token does not move (2411.04990).",
-        measured=f"moved by {m.moved:.1e} at most",
-        criterion="less than 1e-9",
-        holds=m.moved < 1e-9,
-        kind="identity",
-        value=m.moved,
-    )
+@claim("With V = I the first token does not move (2411.04990).", "less than 1e-9", kind="identity")
+def first_token_rests(m: Results) -> Found:
+    return Found(f"the largest displacement is {m.moved:.1e}", m.moved < 1e-9, m.moved)
 
 
-def caption_of(m: Results, several: Claim) -> str:
-    """What is seen, and what holds; `several` is the claim that clusters persist."""
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
+    """The caption; the first claim says whether several clusters persist."""
     persist = "Several clusters persist at t = 15, as the paper says, but not for ever: the count falls to"
     gather = "Few starts have several clusters at t = 15; the count comes to"
     return (
         f"Tokens of one start (seed {m.seed}) under Q = K = V = I and inverse temperature beta = {m.p.beta:g}, and the "
         f"number of clusters (single linkage at radius {m.p.radius:g}) over {m.starts} starts with standard errors. "
-        f"{persist if several.holds else gather} {m.count[0][-1]:.1f} by t = {m.p.end:g}, and theory sends almost "
+        f"{persist if claims[0].holds else gather} {m.count[0][-1]:.1f} by t = {m.p.end:g}, and theory sends almost "
         "every start to one cluster, at the first token, in a time exponential in beta. A large beta is a LOW "
         "temperature; the paper calls it high, and its threshold beta >= sqrt(d) = sqrt(64) takes the number of tokens "
         f"for the dimension, which is {m.p.d} here."
     )
 
 
-# The picture of figure 4: one start; clusters and distances against time, and clusters against beta.
+def series(m: Results) -> dict:
+    (count, error), (distance, of_distance) = m.count, mean_and_error(m.distance)
+    return {
+        "t": m.p.ts, "clusters": count, "clusters_error": error, "distance_to_first": distance,
+        "distance_to_first_error": of_distance,
+        "clusters_at_15_by_beta": [[beta, float(mean), float(error)] for beta, (mean, error) in m.by_beta.items()],
+    }  # fmt: skip
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots above, numbers over all starts below."""
-    ts = m.p.ts
+    """Snapshots of one start above; below, numbers over all starts against time, and clusters against beta."""
 
     def clusters(ax: Axes) -> None:
-        time_series(ts, *m.count, ax, ylabel="number of clusters", colour=OKABE_ITO[0])
+        time_series(m.p.ts, *m.count, ax, ylabel="number of clusters", colour=OKABE_ITO[0])
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set_yscale("log")
-        # One cluster: what theory sends all starts to in the end.
-        ax.axhline(1.0, color="0.5", lw=0.8, ls="--")
-        # The last time of the snapshots above.
-        ax.axvline(EARLY, color="0.5", lw=0.8, ls=":")
+        ax.axhline(1.0, color="0.5", lw=0.8, ls="--")  # one cluster, where theory sends all starts
+        ax.axvline(EARLY, color="0.5", lw=0.8, ls=":")  # the last snapshot
 
     def distance(ax: Axes) -> None:
         label = "mean distance to the first token"
-        time_series(ts, *mean_and_error(m.distance), ax, ylabel=label, colour=OKABE_ITO[2])
+        time_series(m.p.ts, *mean_and_error(m.distance), ax, ylabel=label, colour=OKABE_ITO[2])
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set_ylim(0.0, None)
 
     def betas(ax: Axes) -> None:
-        # (betas, 2): mean and error at t = 15.
         means, errors = np.array(list(m.by_beta.values())).T
         ax.errorbar(list(m.by_beta), means, errors, fmt="o", color=OKABE_ITO[0], ms=4, lw=1.2, capsize=2)
         ax.set(xlabel="beta", ylabel="number of clusters at t = 15", ylim=(0.0, None), xticks=list(m.by_beta))
 
-    return figure_of_run(ts, {"": m.xs[0]}, TIMES, (clusters, distance, betas))
+    return figure_of_run(m.p.ts, {"": m.xs[0]}, TIMES, (clusters, distance, betas))
 
 
-# Figure 4 as an experiment: what is measured, claimed, recorded and drawn.
+def film(m: Results) -> Film:
+    """The film ends with the snapshots, because tokens hardly move later."""
+    early = m.p.index(EARLY) + 1
+    return Film(m.p.ts[:early], m.xs[0, :early])
 
 
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    # The film ends with the snapshots: later hardly anything moves.
-    claims, early = claims_of(m), p.place(EARLY) + 1
-    return Outcome(
-        caption_of(m, claims[0]),
-        claims,
-        {"n": p.n, "d": p.d, "beta": p.beta, "value": "identity", "query_key": "identity", "mask": "causal",
-         "radius": p.radius, "starts": m.starts, "times": list(TIMES), "end": p.end, "other_betas": list(OTHER_BETAS)},
-        _series(m),
-        partial(draw, m),
-        Film(p.ts[:early], m.xs[0, :early]),
-        on=particles(tokens=p.n, d=p.d, beta=p.beta, t=(EARLY, p.end), starts=m.starts),
-    )  # fmt: skip
-
-
-def _series(m: Results) -> dict:
-    (count, error), (distance, of_distance) = m.count, mean_and_error(m.distance)
-    by_beta = [[beta, float(mean), float(error)] for beta, (mean, error) in m.by_beta.items()]
-    return {
-        "t": m.p.ts, "clusters": count, "clusters_error": error, "distance_to_first": distance,
-        "distance_to_first_error": of_distance, "clusters_at_15_by_beta": by_beta,
-    }  # fmt: skip
-
-
-FIGURE = declared("figure4", _run, parameters=Parameters)
+FIGURE = figure(
+    "figure4",
+    measure,
+    draw,
+    (several, metastable, granularity, lambda m: second_token_claim(m.defect), first_token_rests),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    film=film,
+    over=lambda m: f"{m.starts} starts",
+    on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, t=(EARLY, m.p.end), starts=m.starts),
+    recorded=lambda m: {"value": "identity", "query_key": "identity", "mask": "causal", "starts": m.starts,
+                        "times": list(TIMES), "other_betas": list(OTHER_BETAS)},
+)  # fmt: skip

@@ -28,7 +28,7 @@ help:
 	@echo "make exhaustive  the tests that make test leaves out: dearer cases, all combinations, kills and processes"
 	@echo "make optimised   the tests of make test with programs compiled as for users: no special flags of XLA"
 	@echo "make mutants     plant faults of one line, and see that the tests catch each"
-	@echo "make lint        ruff and basedpyright alone"
+	@echo "make lint        ruff, basedpyright and the contracts of imports alone"
 	@echo "make format      let ruff rewrite what it can"
 	@echo "make oldest      the tests with the oldest releases of what is installed that pyproject.toml admits"
 	@echo "make notebooks   execute notebooks/*.py into their .ipynb (ARGS=00: those whose names begin so)"
@@ -70,6 +70,7 @@ lint: $(STAMPS)/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(STAMPS)/dev
 	$(BIN)/ruff check --fix

@@ -1,7 +1,7 @@
 """The shape that all figures share: snapshots of one run above, numbers over all starts below."""
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,10 +68,17 @@ def figure_of_run(
         # Each row brings the same legend; the last one stays.
         for legend in top.legends[:-1]:
             legend.remove()
-    for letter, ax, fill in zip("abcd", bottom.subplots(1, len(below), squeeze=False)[0], below, strict=False):
+    axes = bottom.subplots(1, len(below), squeeze=False)[0]
+    for ax, fill in zip(axes, below, strict=True):
         fill(ax)
-        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    letter(axes)
     return figure
+
+
+def letter(axes: Iterable[Axes]) -> None:
+    """Write (a), (b), ... to the upper left of the panels."""
+    for character, ax in zip("abcdefgh", axes, strict=False):
+        ax.text(-0.02, 1.02, f"({character})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
 
 
 def drawable(token: str) -> str:

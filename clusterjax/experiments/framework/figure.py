@@ -87,7 +87,7 @@ def figure(
     name: str,
     measure: Callable[[Any, Settings, Callable[[str], None]], Any],
     draw: Callable[[Any], Figure],
-    claims: Sequence[ClaimOf],
+    claims: Sequence[Callable[[Any], Claim | tuple[Claim, ...]]],
     *,
     caption: Callable[[Any, tuple[Claim, ...]], str],
     on: Callable[[Any], Measured],

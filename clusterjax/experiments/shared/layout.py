@@ -75,6 +75,24 @@ def figure_of_run(
     return figure
 
 
+@style()
+def panels(m: Any, fills: Sequence[Callable[[Axes, Any], Any]], *, columns: int, height: float) -> Figure:
+    """A figure of lettered panels, row by row.
+
+    **Arguments:**
+
+    - `m`: The measurement.
+    - `fills`: A function for each panel, which draws the measurement on an Axes; as many as fill all rows.
+    - `columns`, `height`: The number of columns, and the height of the figure in inches.
+    """
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots(len(fills) // columns, columns, squeeze=False)
+    for ax, fill in zip(axes.flat, fills, strict=True):
+        fill(ax, m)
+    letter(axes.flat)
+    return figure
+
+
 def letter(axes: Iterable[Axes]) -> None:
     """Write (a), (b), ... to the upper left of the panels."""
     for character, ax in zip("abcdefgh", axes, strict=False):

@@ -39,12 +39,12 @@ class Found:
     source: Source | None = None
 
 
-ClaimOf = Callable[[Any], Claim]
+ClaimOf = Callable[[Any], Claim | tuple[Claim, ...]]
 
 
 def claim(
     says: str, criterion: str, *, source: Source | None = None, kind: Kind | None = None
-) -> Callable[[Callable[[Any], Found]], ClaimOf]:
+) -> Callable[[Callable[[Any], Found | None]], ClaimOf]:
     """A decorator that makes a claim of a function from a measurement to what was `Found`.
 
     **Arguments:**
@@ -57,12 +57,15 @@ def claim(
 
     **Returns:**
 
-    A decorator. It returns a function from the measurement to a `Claim`.
+    A decorator. It returns a function from the measurement to a `Claim`, or to () where the decorated function returns
+    None because the claim does not apply to the measurement.
     """
 
-    def decorate(function: Callable[[Any], Found]) -> ClaimOf:
-        def made(m: Any) -> Claim:
+    def decorate(function: Callable[[Any], Found | None]) -> ClaimOf:
+        def made(m: Any) -> Claim | tuple[Claim, ...]:
             found = function(m)
+            if found is None:
+                return ()
             filled = lambda words: words.format(m=m, p=getattr(m, "p", None))
             cited = found.source or source
             return Claim(

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -153,19 +152,6 @@ def test_a_page_that_says_something_else_fails(tmp_path):
     for code in ("print(2)", "raise ValueError('no')", "print(1); print(1)"):
         with pytest.raises(AssertionError, match="wrong"):
             assert_they_print_what_they_say([("right", "print(1)", ["1"]), ("wrong", code, ["1"])], tmp_path)
-
-
-def test_the_snippets_of_the_changelog_run(tmp_path):
-    """In one program, each after the other, on what the changelog says that they assume and a few matrices."""
-    code = [textwrap.dedent(snippet) for snippet in SNIPPET.findall((ROOT / "CHANGELOG.md").read_text("utf-8"))]
-    assert len(code) >= 5
-    prelude = """
-        import clusterjax as cjx, jax, jax.numpy as jnp
-        x, ts = cjx.Sphere().sample(jax.random.key(0), 5, 3), jnp.linspace(0.0, 9.0, 10)
-        V, w_in, w_out, counts = jnp.eye(3), jnp.ones((4, 3)), jnp.ones((3, 4)), [5, 4, 2, 2, 2, 2, 2, 2, 1, 1]
-    """
-    ((_, failed),) = run(["\n".join([textwrap.dedent(prelude), *code])], tmp_path)
-    assert not failed, failed
 
 
 MADE = ("reference/", "changelog.md", "references.md", "notebooks/index.md", "benchmarks/")

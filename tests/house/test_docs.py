@@ -1,6 +1,5 @@
 """Every public name says what it is and what it takes; the reference is built from these words."""
 
-import ast
 import importlib
 import inspect
 import pkgutil
@@ -201,16 +200,3 @@ def _whole():
 def test_the_reader_of_docstrings_sees(value, expected):
     """The tests above rest on this reader, so it is held to docstrings that lack one thing each."""
     assert list(shortcomings(value)) == expected
-
-
-def test_where_to_look_is_where_it_is():
-    """Each name of the table in CONTRIBUTING.md is defined in the file beside it."""
-    table = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Where to look")[2].partition("\n## ")[0]
-    places = re.findall(r"`(\w+)` in `([\w/.]+)`", table)
-    assert len(places) >= 20
-    for name, path in places:
-        tree = ast.parse((ROOT / "clusterjax" / path).read_text("utf-8"))
-        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-        defined |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
-        assert name in defined, f"{path} does not define {name}"

@@ -1,14 +1,6 @@
 """Findings that do not hold in a quick run, beside those in `test_all_figures.py`: each caption says so."""
 
 FAILED_ELSEWHERE = {
-    "atlas": [
-        "With V = -I and a causal mask the first 6 tokens come to opposite points on orthogonal axes, pair by pair.",
-        "Most heads of trained networks are in the row of a simple leading eigenvalue.",
-    ],
-    "training-escape": [  # as in the full run
-        "A feed-forward layer that is linear in its parameters learns 95 % of the tasks or more.",
-        "From where a token ends its label can then be read, of nine tokens in ten.",
-    ],
     "perceptron-delay": [
         "The trained perceptron delays the gathering of tokens from the start.",
         "Random perceptrons of the same singular values leave fewer clusters than the trained one.",
@@ -43,17 +35,6 @@ FAILED_ELSEWHERE = {
         "With it tokens also take longest to collapse.",
     ],
     "staircase": ["These are more than a multiple of sqrt(beta), the number of waves that grow fastest."],
-    "neural-collapse": [
-        "Layers of the hardmax classifier bring the reviews of a label to their mean (NC1).",
-        "Layers of the language model of the package bring the places with one next token to their mean (NC1).",
-        "After the last layer of the language model of the package the means of next tokens are near a simplex (NC2).",
-        "The rows of the head of the language model of the package point to the means of next tokens (NC3).",
-        "The head of the language model of the package decides for the next token of the nearest mean (NC4).",
-        "Along the layers of the language model of the package the classes of the token that was read dissolve as "
-        "those of the next one form.",
-        "Where the tokens of a text come together, so do the features of a class: NC1 falls as their mean cosine "
-        "rises, level by level.",
-    ],
     "hardmax-open-problems": [
         "A sentiment classifier whose A is trained from the identity is as accurate as the one with A = I.",
         "Trained from a random matrix, A becomes positive definite.",

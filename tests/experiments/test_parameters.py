@@ -17,8 +17,8 @@ KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
     *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "causal-phase-diagram", "linear-phase", "rank-collapse",
     "norm-schemes", "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes",
-    "emergence-mixed", "boolean-attention", "gaussian-closure", "moebius", "staircase", "cluster-lifetimes",
-    "renyi-centres", "repulsion", "any-query-key", "atlas", "noise-bifurcation", "hardmax-open-problems",
+    "emergence-mixed", "boolean-attention", "moebius", "staircase", "cluster-lifetimes",
+    "renyi-centres", "any-query-key", "noise-bifurcation", "hardmax-open-problems",
     "gradient-flow",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
@@ -196,12 +196,10 @@ OTHERS = {
     "emergence-hyperplanes": {"n": 9, "beta": 2.5, "end": 7.3},
     "emergence-mixed": {"n": 9, "beta": 2.5, "end": 7.3},
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
-    "gaussian-closure": {"n": 540, "spread": 0.2, "end": 25.0},
     "moebius": {"n": 9, "beta": 2.5},
     "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12, "reviews": 200, "examined": 4},
     "renyi-centres": {"n": 16, "beta": 25, "c": 4.5, "share": 0.05, "end": 160},
     "any-query-key": {"n": 7, "d": 4, "beta": 5.0, "reach": 0.02},
-    "atlas": {"n": 5, "second": 0.25, "turn": 2.0},
     "noise-bifurcation": {"n": 110, "small": 20, "time": 5.0},
     "gradient-flow": {"n": 9, "beta": 2.5, "end": 7.0},
     "staircase": {"n": 9, "beta": 1000, "arc": 0.4, "points": 30},
@@ -243,8 +241,6 @@ MEASURED = {
     "design-recover": ({"problems": 3}, ("3 random problems for each noise",)),
     "design-steer": ({"problems": 3, "pieces": 3, "attempts": 1}, ("sphere, 2 problems", "each of 3 pieces")),
     "design-hold": ({"problems": 3}, ("Share of 3 problems",)),
-    "training-escape": ({"steps": 3, "shared_steps": 2}, ("by 3 steps of Adam", "by 2 steps")),
-    "neural-collapse": ({"reviews": 40, "classes": 3, "each": 8}, ("on 40 of each label", "one of 3, 8 of each")),
 }
 
 

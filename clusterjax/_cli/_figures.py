@@ -18,26 +18,21 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "reproduce",
         help="the figures of the papers, each with the number that it claims",
-        description="Simulate, measure and draw figures 1 to 8 of 'Clustering in Transformers' (simulations in "
-        "float64), the heads, spectra and training of the network that comes with the package, the training of the "
-        "language model that comes with it, a causal network, facts that one knows, words of two senses, a neuron "
-        "for sentiment, what layer norms, feed-forwards, several heads and long contexts do to clustering, phase "
-        "diagrams, the first phase of very many tokens, the polytope of the hardmax dynamics, and the sentiment model "
-        "that uses it. A second run skips what is done.",
+        description="Simulate, measure and draw figures, each beside the numbers that it claims: without a name the "
+        "figures of the three documents, with --all every figure. A second run skips what is done.",
         epilog="example: clusterjax reproduce figure3 figure5 --quick --set beta=5 --out gallery",
     )
     command.add_argument(
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"any of {', '.join(entries())}; none means all",
+        help=f"any of {', '.join(entries())}; none means those of the three documents",
     )
     command.add_argument(
         "--out", type=named, default="gallery", metavar="DIR", help="where to write (default: gallery)"
     )
-    command.add_argument(
-        "--quick", action="store_true", help="64 starts and shorter runs, and all figures but sentiment-training"
-    )
+    command.add_argument("--quick", action="store_true", help="64 starts and shorter runs")
+    command.add_argument("--all", action="store_true", help="every figure, which takes hours")
     command.add_argument("--starts", type=integer, metavar="N", help="random starts for each number (default: 256)")
     command.add_argument(
         "--albert", type=named, metavar="PATH", help="another network: an ALBERT's folder, or its id on the hub"
@@ -136,12 +131,15 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         return 0
     from ..experiments import Settings, find_experiments
 
+    if arguments.names and arguments.all:
+        raise ValueError(
+            f"--all must be given without names, but {arguments.names[0]} is named; leave one of them out."
+        )
     starts = arguments.starts if arguments.starts is not None else 64 if arguments.quick else 256
     if starts < 2:
         raise ValueError(f"--starts must be at least 2, but it is {starts}; a standard error needs several starts.")
-    # Without a name the quick run leaves out the one figure that trains several models.
-    quick = [name for name in entries() if name != "sentiment-training"]
-    names = arguments.names or (quick if arguments.quick else [])
+    listed = [entry.name for entry in entries().values() if not entry.lacks and (arguments.all or entry.documents)]
+    names = arguments.names or listed
     short = [(name, getattr(arguments, name)) for name in _SHORT if getattr(arguments, name) is not None]
     _refuse_without([name for name, _ in short], find_experiments(names))
     with said_in_options({"ids": "ids", "texts": "texts"}):

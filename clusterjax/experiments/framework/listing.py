@@ -38,6 +38,7 @@ class Entry(NamedTuple):
     reads: tuple[str, ...] = ()
     asks: bool = False
     least_texts: int = 2
+    documents: bool = False
 
     @property
     def lacks(self) -> tuple[str, ...]:
@@ -182,7 +183,7 @@ def table(chosen: "Sequence[Experiment] | None" = None) -> list[str]:
     widths = [max(len(label) for row in rows for label in (row[0], row[1], _HEAD[0])), 8, 8]
     room = WIDE - sum(widths) - 2 * len(widths)
     lines = [_line([*_HEAD], widths)]
-    for name, alias, _, question, seconds, _, _, _, _, lacks, parameters in rows:
+    for name, alias, _, question, seconds, *_, lacks, parameters in rows:
         full, quick = map(_time, seconds) if seconds else ("", "")
         right = textwrap.wrap(question, room)
         if lacks:

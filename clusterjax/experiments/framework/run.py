@@ -250,6 +250,9 @@ def _reproduce_in(
     """`reproduce` in a folder that no other run writes to."""
     results: list[Any] = [None] * len(experiments)
     told, apart = False, []
+    if len(experiments) > 1:
+        seconds = sum(_seconds(experiment, settings.quick) for experiment in experiments)
+        say(f"{len(experiments)} figures, about {max(1, round(seconds / 60))} minutes on two cores if none is done yet")
     for number, (experiment, wanted) in enumerate(zip(experiments, asked, strict=True), 1):
         # Progress says which figure of how many.
         head = f"[{number}/{len(experiments)}] {experiment.name}"
@@ -283,8 +286,9 @@ def _reproduce_in(
         _report(record, head, say)
         write_gallery(folder)
 
-    # The longest first, so that none is left to run alone at the end.
+    # The shortest first, so that there is a picture soon; then the longest, so that none runs alone at the end.
     apart.sort(key=lambda each: -_seconds(experiments[each[0]], settings.quick))
+    apart = [*apart[-1:], *apart[:-1]]
     if apart:
         in_processes(_run_and_keep, [arguments for _, arguments in apart], min(jobs, len(apart)), say, ended)
     write_gallery(folder)

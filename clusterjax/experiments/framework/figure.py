@@ -7,7 +7,7 @@ a caption and what was measured. The experiment that `reproduce` runs, its recor
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 from matplotlib.figure import Figure
 
@@ -30,9 +30,9 @@ class Found:
     """
 
     measured: str
-    holds: bool
-    value: float | None = None
-    error: float | None = None
+    holds: Any  # a truth value; comparisons of arrays return no bool
+    value: SupportsFloat | None = None
+    error: SupportsFloat | None = None
     on: Measured | None = None
     says: str | None = None
     criterion: str | None = None

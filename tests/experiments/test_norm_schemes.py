@@ -1,24 +1,27 @@
-"""The numbers behind the experiments on layer norms, rank collapse and long context."""
+"""The mathematics of the figures on layer norms, rank collapse and long contexts."""
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from clusterjax.experiments.figures import long_context as long_context, rank_collapse as rank_collapse
+from clusterjax.experiments.figures import long_context
 from clusterjax.experiments.figures.long_context import clouds, equiangular, power, threshold
 from clusterjax.experiments.figures.norm_schemes import (
     NAMES,
     POST,
     TS,
+    Parameters,
+    Results,
     Runs,
-    _late,
-    _middle,
-    _order,
+    _median,
     _slopes,
     first_speeds,
+    late,
+    order,
     reduced,
 )
-from clusterjax.experiments.figures.rank_collapse import PARTS, layers_until_gone, recursion
+from clusterjax.experiments.figures.rank_collapse import layers_until_gone, recursion
+from clusterjax.experiments.framework.figure import stated
 
 
 def test_recursion_is_that_of_the_oracle():
@@ -42,7 +45,7 @@ def test_width_of_the_transition_is_that_of_the_limit():
 
 
 def test_reduced_equation_is_quadrature_where_it_has_one_variable():
-    """Under Post the time to come from one cosine to another is an integral."""
+    """Under Post the time between two cosines is an integral."""
     left, r = reduced(POST, (1.0, 2.0))
     pace = lambda c: (np.exp(1 - c) + 15) / (2 * (1 - c) * (15 * c + 1))
     assert quad(pace, 0.0, 1 - left[0])[0] == pytest.approx(1.0, rel=1e-9)
@@ -67,7 +70,7 @@ def test_weights_of_random_clouds_are_those_of_a_loop():
 
 
 def test_threshold_and_power_of_a_known_law():
-    """Samples that are one half at known beta, with a known spread; and a line through points with errors."""
+    """Samples with mean one half at a known beta and a known spread; and a line through points with errors."""
     spread = np.array([-0.1, 0.0, 0.1])
     log_beta, error = threshold(lambda beta: 1 / (1 + (3.0 / beta) ** 2) + spread, 1.0)
     assert log_beta == pytest.approx(np.log(3.0), abs=2e-3)
@@ -79,7 +82,7 @@ def test_threshold_and_power_of_a_known_law():
 
 
 def test_first_speeds_are_those_of_a_loop():
-    """One cloud of three tokens, by hand; under Peri a direction turns at the sine of what is written to it."""
+    """The speeds of one cloud of three tokens."""
     speeds, largest = first_speeds(5, 1, 3, 2)
     x = np.random.default_rng((5, 3, 2)).normal(size=(3, 2))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -94,18 +97,15 @@ def test_first_speeds_are_those_of_a_loop():
     assert largest == pytest.approx(max(sizes) / (np.sqrt(np.log(3) / 3) + np.log(3) / 2))
 
 
-def made_up(rates, scatter=0.01):
-    """Runs in which 1 - mean cosine falls by these rates, each start a little off."""
-    noise = np.exp(scatter * np.random.default_rng(0).normal(size=(8, len(NAMES), 1)))
-    left = np.exp(-np.multiply.outer(np.array(rates), TS))[None] * noise
-    return {d: Runs(left, np.ones_like(left), np.ones((*left.shape, d))) for d in (3, 16)}
-
-
-def test_claims_on_the_pace_fail_where_it_is_another():
-    runs = made_up((0.4, 0.1, 0.2, 0.5, 0.3))
-    assert not _late(runs).holds and not _order(runs).holds
-    np.testing.assert_allclose(_slopes(runs[16].left, POST, 8.0, 10.0, np.asarray), 0.4, rtol=1e-9)
-    middle, error = _middle(np.array([1.0, 2.0, 3.0, 4.0, 100.0]))
+def test_claims_on_rates_fail_at_other_rates():
+    """1 - mean cosine decreases exponentially at made-up rates, with some scatter."""
+    noise = np.exp(0.01 * np.random.default_rng(0).normal(size=(8, len(NAMES), 1)))
+    left = np.exp(-np.multiply.outer(np.array((0.4, 0.1, 0.2, 0.5, 0.3)), TS))[None] * noise
+    random = {d: Runs(left, np.ones_like(left), np.ones((*left.shape, d))) for d in (3, 16)}
+    m = Results(Parameters(), 8, random[16], random, {}, 0, [])
+    assert not any(claim.holds for claim in stated((late, order), m))
+    np.testing.assert_allclose(_slopes(left, POST, 8.0, 10.0, np.asarray), 0.4, rtol=1e-9)
+    middle, error = _median(np.array([1.0, 2.0, 3.0, 4.0, 100.0]))
     assert middle == 3.0 and error == pytest.approx(1.858 / np.sqrt(5))
 
 
@@ -113,4 +113,3 @@ def test_layers_until_the_residual_is_gone():
     residual = np.array([[1.0, 1e-3, 1e-13, 1e-16], [1.0, 1e-13, 1e-16, 1e-16], [1.0, 0.9, 0.8, 0.7]])
     mean, error = layers_until_gone(residual)
     assert mean == pytest.approx((2 + 1 + 4) / 3) and error == pytest.approx(np.std([2, 1, 4], ddof=1) / np.sqrt(3))
-    assert list(PARTS)[0] == rank_collapse.ALONE and PARTS[rank_collapse.SKIPPED] == (1, 0, 0, 0)

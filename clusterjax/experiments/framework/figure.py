@@ -92,11 +92,17 @@ def stated(claims: Sequence[ClaimOf], m: Any) -> tuple[Claim, ...]:
     return tuple(each for entry in made for each in (entry if isinstance(entry, tuple) else (entry,)))
 
 
+def unmet(claims: Sequence[Claim]) -> str:
+    """A sentence for a caption: the claims that do not hold, or that all do."""
+    failed = [f'"{each.says}"' for each in claims if not each.holds]
+    return f"Claims that do not hold in this run: {' '.join(failed)}" if failed else "All claims hold in this run."
+
+
 def figure(
     name: str,
     measure: Callable[[Any, Settings, Callable[[str], None]], Any],
     draw: Callable[[Any], Figure],
-    claims: Sequence[Callable[[Any], Claim | tuple[Claim, ...]]],
+    claims: Sequence[ClaimOf],
     *,
     caption: Callable[[Any, tuple[Claim, ...]], str],
     on: Callable[[Any], Measured],

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from clusterjax._trajectory.trajectory.interpolants import NotKept
 from scipy.integrate import quad
 
 import clusterjax as cjx
 from clusterjax._base.summary import Setup
 from clusterjax._dynamics.events import Bracket
 from clusterjax._dynamics.rodas5p import check_suits
+from clusterjax._trajectory.interpolants import NotKept
 from tests.helpers import fresh_environment
 from tests.rodas5p_cases import FIELDS, FORM, PRECISE, flow, perceptron, softmax, tokens
 

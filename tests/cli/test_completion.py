@@ -13,8 +13,7 @@ import pytest
 from clusterjax._cli import main
 from clusterjax._cli._completion import commands_of
 from clusterjax._cli._main import _parser
-from clusterjax._cli._names import FIGURES
-from clusterjax.experiments import EXPERIMENTS
+from clusterjax.experiments.framework.listing import entries
 
 
 shtab = pytest.importorskip("shtab", reason="shtab is not installed")
@@ -29,10 +28,6 @@ def script(shell, capsys):
     return output.out
 
 
-def test_the_names_are_those_of_the_experiments():
-    assert FIGURES == tuple(one.name for one in EXPERIMENTS)
-
-
 @pytest.mark.parametrize("shell", ("bash", "zsh"))
 def test_it_has_every_command_every_option_that_is_shown_and_every_figure(capsys, shell):
     text = script(shell, capsys)
@@ -40,7 +35,7 @@ def test_it_has_every_command_every_option_that_is_shown_and_every_figure(capsys
         for action in command._actions:
             for option in action.option_strings:
                 assert (option in text) or action.help == argparse.SUPPRESS, option
-    assert all(name in text for name in (*FIGURES, "language-model", "phase-diagram", "transformer", "lstm"))
+    assert all(name in text for name in (*entries(), "language-model", "phase-diagram", "transformer", "lstm"))
     assert "--heads " not in text and "--hidden-size" not in text, "old spellings are not offered"
 
 

@@ -8,9 +8,8 @@ import pytest
 from clusterjax import experiments
 from clusterjax._cli import main
 from clusterjax.experiments import EXPERIMENTS, Settings
-from clusterjax.experiments.framework.page import command_line, command_of
+from clusterjax.experiments.framework.page import command_line
 from tests.experiments.own import experiment
-from tests.experiments.test_gallery import RECORD
 
 
 BY_NAME = {one.name: one for one in EXPERIMENTS}
@@ -78,36 +77,3 @@ def test_what_an_experiment_does_not_read_is_not_in_its_command():
 def test_an_experiment_of_ones_own_has_no_command():
     own = experiment()
     assert command_line(own, Settings()) is None
-    assert command_of(RECORD | {"name": own.name}) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "command"),
-    (
-        ({}, "clusterjax reproduce figure3 --seed 0"),
-        ({"command": "as written"}, "as written"),
-        ({"command": None}, None),
-        ({"fingerprint": {"seed": 4, "starts": 64, "quick": True}}, "clusterjax reproduce figure3 --seed 4 --quick"),
-        ({"fingerprint": {"seed": 4, "starts": 64}}, "clusterjax reproduce figure3 --seed 4 --starts 64"),
-        (
-            {"fingerprint": {"parameters": {"n": 64, "d": 3, "beta": 2.0, "radius": 0.1, "end": 12.0}}},
-            "clusterjax reproduce figure3 --seed 0 --set beta=2.0",
-        ),
-        ({"fingerprint": {"parameters": {"old": 3}}}, "clusterjax reproduce figure3 --seed 0 --set old=3"),
-    ),
-)
-def test_the_command_of_a_record_follows_from_its_fingerprint(changes, command):
-    assert command_of(RECORD | changes) == command
-
-
-@pytest.mark.parametrize(
-    ("words", "end"),
-    (
-        ("the ALBERT of this package, trained, 1 million parameters", ""),
-        ("particles with eigenvalues of the ALBERT of this package, trained, 1 million parameters", ""),
-        ("PL-BERT, trained on phonemes, 6 million parameters", " --albert PATH_OR_ID"),
-    ),
-)
-def test_a_network_that_a_record_does_not_name_stands_in_capitals(words, end):
-    record = RECORD | {"name": "figure1", "measured_on": {"network": {"words": words}}}
-    assert command_of(record) == f"clusterjax reproduce figure1 --seed 0{end}"

@@ -3,10 +3,9 @@
 import pytest
 
 from clusterjax._cli import main
-from clusterjax.experiments import EXPERIMENTS, Cost
-from clusterjax.experiments.framework import declared
+from clusterjax.experiments import EXPERIMENTS, Cost, find_experiments
 from clusterjax.experiments.framework.experiment import parameters_of
-from clusterjax.experiments.framework.listing import WIDE, _time, listed, row_of, table
+from clusterjax.experiments.framework.listing import WIDE, _time, entries, papers, table
 from tests.experiments.own import experiment
 
 
@@ -25,7 +24,7 @@ def test_every_experiment_is_there_with_what_it_takes():
 
 def test_a_table_of_one():
     assert table([experiment()]) == [
-        "name, alias  full      quick     claim, and what --set takes",
+        "name, alias  full      quick     claim or question; of a chosen figure, what --set takes",
         "",
         "coins        2 s       1 s       Do they fall on both sides?",
         "coins_too                        n = 8 (quick: 4), share = 0.5",
@@ -33,25 +32,24 @@ def test_a_table_of_one():
     assert table([experiment(cost=None)])[2] == "coins                            Do they fall on both sides?"
 
 
-def test_sources_say_what_the_experiments_are():
-    """The list that is read without importing them is the list of them."""
-    assert declared.declared() == [row_of(one) for one in EXPERIMENTS]
-    # Those of the extra probe stand there by their names alone where it is missing, and none of the others.
-    for short, row in zip(declared._rows(with_probe=False), declared._rows(with_probe=True), strict=True):
-        assert short == (row if short.claim else declared.Row(row.name, row.alias, None, None, "", ()))
-    assert 10 < sum(not row.claim for row in declared._rows(with_probe=False)) < 20
+def test_the_list_is_that_of_the_experiments():
+    """All figures are listed without importing one, under the names that their modules have."""
+    assert [one.name for one in EXPERIMENTS] == list(entries())
+    for one, entry in zip(EXPERIMENTS, entries().values(), strict=True):
+        assert (one.alias, one.title, one.claim, one.asks) == (entry.alias, entry.title, entry.question, entry.asks)
+    labels = [label for entry in entries().values() for label in {entry.name, entry.alias}]
+    assert len({*labels}) == len(labels)
+    lines = table()
+    assert max(map(len, lines)) <= WIDE and sum(line.startswith(tuple(entries())) for line in lines) >= len(EXPERIMENTS)
+    assert len({paper.key for paper in papers()}) == len(papers())
 
 
-@pytest.mark.parametrize("said", ("", "EXPERIMENTS: tuple = tuple(all_of_them())", "EXPERIMENTS: tuple = ("))
-def test_sources_that_say_it_in_another_way_are_imported(said, monkeypatch, tmp_path):
-    (tmp_path / "registry.py").write_text(said)
-    monkeypatch.setattr(declared, "PLACE", tmp_path)
-    assert declared.declared() is None and listed() == table(EXPERIMENTS)
-
-
-def test_no_sources_are_no_list(monkeypatch, tmp_path):
-    monkeypatch.setattr(declared, "PLACE", tmp_path / "nowhere")
-    assert declared.declared() is None
+def test_a_figure_whose_extra_is_missing_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("clusterjax.experiments.framework.listing.find_spec", lambda library: None)
+    assert entries()["figure1"].lacks == ("probe",) and entries()["figure3"].lacks == ()
+    assert any("needs: pip install 'clusterjax[probe]'" in line for line in table())
+    with pytest.raises(ImportError, match=r"figure1 need flax, transformers; .*\[probe\].*figure3"):
+        find_experiments(["figure1"])
 
 
 @pytest.mark.parametrize(
@@ -65,7 +63,7 @@ def test_times_are_told_in_one_unit(seconds, words):
 def test_the_command_lists_and_runs_nothing(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("clusterjax.experiments.reproduce", None)
     assert main(["reproduce", "--list", "--out", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.splitlines() == table(EXPERIMENTS)
+    assert capsys.readouterr().out.splitlines() == table()
     assert main(["reproduce", "first_token", "--list"]) == 0
     output = capsys.readouterr().out
     assert "figure8" in output and "figure3" not in output

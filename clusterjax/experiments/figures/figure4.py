@@ -126,7 +126,7 @@ def metastable(m: Results) -> Found:
     (count, error), early = m.count, m.p.index(EARLY)
     still = float((m.clusters[:, -1] > 1).mean())
     # Both times have the same starts: treating them as independent makes the error too large rather than too small.
-    falls = count[early] - count[-1] > 4 * np.hypot(error[-1], error[early])
+    falls = bool(count[early] - count[-1] > 4 * np.hypot(error[-1], error[early]))
     return Found(
         f"from t = 15 to {m.p.end:g} the count falls from {plus_minus(count[early], error[early])} to "
         f"{plus_minus(count[-1], error[-1])}; {100 * still:.0f} % of the starts still have several",

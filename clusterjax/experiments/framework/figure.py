@@ -154,7 +154,7 @@ def declared(
     entry = entries()[name]
     return Experiment(
         name, entry.alias, entry.title, entry.question, run,
-        **{f"reads_{what}": True for what in entry.reads},
+        **dict.fromkeys((f"reads_{what}" for what in entry.reads), True),
         least_texts=entry.least_texts, asks=entry.asks, parameters=parameters, check=check,
         cost=Cost(*entry.seconds) if entry.seconds else None,
     )  # fmt: skip

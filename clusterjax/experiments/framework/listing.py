@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 WIDE = 100  # the number of letters in a line of the table
 _HARD = "\N{NO-BREAK SPACE}"  # textwrap does not break a line here
 _HEAD = ("name, alias", "full", "quick", "claim or question; of a chosen figure, what --set takes")
+_FIGURES = "clusterjax.experiments.figures"
 _BRINGS = {"probe": ("flax", "transformers"), "sweep": ("xarray", "zarr")}  # the libraries of each extra
 
 
@@ -33,7 +34,7 @@ class Entry(NamedTuple):
     alias: str
     title: str
     question: str
-    seconds: tuple[float, float] | None = None
+    seconds: tuple[int | float, int | float] | None = None
     extras: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     asks: bool = False
@@ -62,9 +63,15 @@ OWN = Paper("own", "Not of this library: figures of your own", "your own", ())
 def papers() -> tuple[Paper, ...]:
     """The papers of `figures.toml`."""
     listed = tomllib.loads((Path(__file__).parents[1] / "figures.toml").read_text("utf-8"))
-    frozen = lambda entry: {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+
+    def entry(table: dict[str, Any]) -> Entry:
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
+        }
+        return Entry(**fields)
+
     return tuple(
-        Paper(group["key"], group["title"], group["short"], tuple(Entry(**frozen(entry)) for entry in group["figure"]))
+        Paper(group["key"], group["title"], group["short"], tuple(map(entry, group["figure"])))
         for group in listed["paper"]
     )
 
@@ -81,7 +88,7 @@ def paper_of(name: str) -> Paper:
 
 def load(name: str) -> "Experiment":
     """The experiment of a figure of the package; its module is imported."""
-    return import_module(f"..figures.{name.replace('-', '_')}", __package__).FIGURE
+    return import_module(f"{_FIGURES}.{name.replace('-', '_')}").FIGURE
 
 
 def __getattr__(name: str) -> Any:
@@ -139,7 +146,7 @@ def find_experiments(names: "Sequence[str | Experiment]") -> "list[Experiment]":
 
 def is_known(experiment: "Experiment") -> bool:
     """True if an experiment is a figure of the package."""
-    module = sys.modules.get(f"{__package__.rpartition('.')[0]}.figures.{experiment.name.replace('-', '_')}")
+    module = sys.modules.get(f"{_FIGURES}.{experiment.name.replace('-', '_')}")
     return module is not None and getattr(module, "FIGURE", None) is experiment
 
 
@@ -178,28 +185,27 @@ def table(chosen: "Sequence[Experiment] | None" = None) -> list[str]:
     None is all figures of the package, without importing one. For chosen experiments the table also shows their
     parameters.
     """
-    rows = [(*entry, entry.lacks, "") for entry in entries().values()] if chosen is None else map(_row, chosen)
-    rows = list(rows)
-    widths = [max(len(label) for row in rows for label in (row[0], row[1], _HEAD[0])), 8, 8]
+    rows = [(entry, "") for entry in entries().values()] if chosen is None else list(map(_row, chosen))
+    widths = [max(len(label) for entry, _ in rows for label in (entry.name, entry.alias, _HEAD[0])), 8, 8]
     room = WIDE - sum(widths) - 2 * len(widths)
     lines = [_line([*_HEAD], widths)]
-    for name, alias, _, question, seconds, *_, lacks, parameters in rows:
-        full, quick = map(_time, seconds) if seconds else ("", "")
-        right = textwrap.wrap(question, room)
-        if lacks:
-            right.append(f"needs: pip install 'clusterjax[{','.join(lacks)}]'")
+    for entry, parameters in rows:
+        full, quick = map(_time, entry.seconds) if entry.seconds else ("", "")
+        right = textwrap.wrap(entry.question, room)
+        if chosen is None and entry.lacks:
+            right.append(f"needs: pip install 'clusterjax[{','.join(entry.lacks)}]'")
         # A parameter with its default is one word to textwrap, so that no line breaks within it.
         right += [line.replace(_HARD, " ") for line in textwrap.wrap(parameters, room)]
         # The alias stands below the name, beside the second line of the question.
-        left = [name, alias] + [""] * (len(right) - 2)
+        left = [entry.name, entry.alias] + [""] * (len(right) - 2)
         right += [""] * (len(left) - len(right))
         lines += ["", _line([left[0], full, quick, right[0]], widths)]
         lines += [_line([label, "", "", words], widths) for label, words in zip(left[1:], right[1:], strict=True)]
     return lines
 
 
-def _row(experiment: "Experiment") -> tuple:
-    """An experiment as a row of the table."""
+def _row(experiment: "Experiment") -> tuple[Entry, str]:
+    """An experiment as an entry, and its parameters in words."""
     from .experiment import parameters_of
 
     cost = experiment.cost
@@ -207,7 +213,7 @@ def _row(experiment: "Experiment") -> tuple:
         experiment.name, experiment.alias, experiment.title, experiment.claim, cost and (cost.full, cost.quick)
     )
     words = ", ".join(each.words.replace(" ", _HARD) for each in parameters_of(experiment.parameters))
-    return (*entry, (), words)
+    return entry, words
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -215,7 +221,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*padded, *cells[len(widths) :]]).rstrip()
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: int | float) -> str:
     """A duration in one unit, rounded."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * length:

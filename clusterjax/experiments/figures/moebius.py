@@ -1,14 +1,13 @@
-r"""What is measured at beta = 0: cross ratios, the length of the mean against its exact curve, and where tokens end.
+r"""Attention at beta = 0: what is conserved, how does the mean of the tokens grow, and where do the tokens end?
 
-With beta = 0 and V = I each token moves by $P_{x_i} m$, with m the mean of all: on the circle the Kuramoto model of
-equal oscillators, which moves all tokens by one Moebius map of the sphere. Chordal cross ratios $|x_1x_2||x_3x_4| /
-(|x_1x_3||x_2x_4|)$ are then conserved, and on the circle the images of evenly spaced tokens follow the equation of Ott
-and Antonsen, $r(t) = (1 + (r_0^{-2} - 1) e^{-t})^{-1/2}$.
+With beta = 0 and V = I each token moves by $P_{x_i} m$, where m is the mean of all tokens: on the circle the Kuramoto
+model of equal oscillators. One Moebius map of the sphere then moves all tokens, so that the chordal cross ratios
+$|x_1x_2||x_3x_4| / (|x_1x_3||x_2x_4|)$ are conserved. On the circle the mean of the images of evenly spaced tokens
+follows the equation of Ott and Antonsen, $r(t) = (1 + (r_0^{-2} - 1) e^{-t})^{-1/2}$.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import diffrax as dfx
 import equinox as eqx
@@ -24,8 +23,8 @@ from ..._limits import limit_shape
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Film, Outcome, Settings, parameter
-from ..framework.figure import declared
+from ..framework.experiment import Claim, Film, Settings, parameter
+from ..framework.figure import Found, claim, figure
 from ..framework.verdict import ANY, Source
 from ..shared.ensemble import draw_starts
 from ..shared.layout import figure_of_run
@@ -34,16 +33,15 @@ from ..shared.sources import PARTICLES, particles
 
 DIMENSIONS = (2, 3)
 TS = np.linspace(0.0, 6.0, 25)
-TIMES = (0.0, 2.0, 4.0, 6.0)
-LATE = 24.0  # when all tokens are to be at one point
-# A token that began near the opposite point leaves it like e^t only: starts that have one need longer.
-LATER = 48.0
-EVEN, R0 = 256, 0.2  # tokens of the exact curve, and the length of their mean at the start
+TIMES = (0.0, 2.0, 4.0, 6.0)  # the times of the snapshots
+# A token leaves the point opposite to the others like e^t, so that starts with such a token need longer than LATE.
+LATE, LATER = 24.0, 48.0
+EVEN, R0 = 256, 0.2  # the number of tokens of the exact curve, and the first length of their mean
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of the experiment can be set."""
+    """The parameters of the figure."""
 
     n: int = parameter(32, "the number of tokens", least=4, most=256)
     beta: float = parameter(0.5, "the inverse temperature that is compared with zero", above=0, most=10)
@@ -51,15 +49,14 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the experiment shows.
+    """The measurement.
 
     **Attributes:**
 
-    - `drift`: By dimension and beta: |log(cross ratio / that at the start)| of four tokens, (starts, times).
-    - `shown`: (times, n, 2), the tokens of one start at beta = 0.
-    - `mean`, `exact`: (times,), the length of the mean of evenly spaced tokens that a Moebius map has moved, and the
-        formula.
-    - `gathered`, `later`: By dimension, how many starts are certified at one point at t = 24, and at t = 48.
+    - `drift`: By dimension and beta, |log(cross ratio / cross ratio at the start)| of four tokens, (starts, times).
+    - `shown`: The tokens of one start at beta = 0, (times, n, 2).
+    - `mean`, `exact`: The length of the mean of evenly spaced tokens moved by a Moebius map, and the formula, (times,).
+    - `gathered`, `later`: By dimension, the number of starts that are certified to be at one point at t = 24 and 48.
     """
 
     p: Parameters
@@ -73,7 +70,7 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Run all starts with beta = 0 and with another, in two dimensions."""
+    """Simulates all starts at beta = 0 and at another beta, in two dimensions."""
     drift, gathered, later, shown = {}, {}, {}, None
     for d in DIMENSIONS:
         say(f"simulating with d = {d}")
@@ -84,8 +81,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
             if beta == 0:
                 gathered[d], later[d] = at_one_point(xs[:, -2], LATE), at_one_point(xs[:, -1], LATER)
                 shown = xs[0, :-2] if d == 2 else shown
-    even = moved_evenly(EVEN, R0)
-    xs = np.asarray(_run_all(jnp.asarray(even[None]), jnp.asarray(TS), jnp.asarray(0.0)))[0]
+    xs = np.asarray(_run_all(jnp.asarray(moved_evenly(EVEN, R0)[None]), jnp.asarray(TS), jnp.asarray(0.0)))[0]
     exact = (1 + (R0**-2 - 1) * np.exp(-TS)) ** -0.5
     assert shown is not None  # the circle is one of the dimensions
     return Results(p, settings.starts, drift, shown, np.linalg.norm(xs.mean(axis=1), axis=1), exact, gathered, later)
@@ -102,121 +98,92 @@ def _run_all(x0: Array, ts: Array, beta: Array) -> Float[Array, "starts times n 
 
 
 def at_one_point(xs: np.ndarray, t: float) -> int:
-    """How many starts of (starts, n, d) are certified to be at one point, and at rest."""
+    """The number of starts of (starts, n, d) that are certified to be at rest at one point."""
     field = AttentionField(SoftmaxAttention(0.0))
     ends = [limit_shape(jnp.asarray(x), field, t=t) for x in xs]
     return sum(end.certified and end.kind == "one point" for end in ends)
 
 
 def drift_of(xs: np.ndarray) -> np.ndarray:
-    """How far the cross ratio of the first four tokens (starts, times, n, d) is from that at the start."""
+    """The change of the logarithm of the cross ratio of the first four tokens of (starts, times, n, d)."""
     chord = lambda i, j: np.linalg.norm(xs[:, :, i] - xs[:, :, j], axis=-1)
     logs = np.log(chord(0, 1)) + np.log(chord(2, 3)) - np.log(chord(0, 2)) - np.log(chord(1, 3))
     return np.abs(logs - logs[:, :1])
 
 
 def moved_evenly(n: int, r: float) -> np.ndarray:
-    """Evenly spaced tokens of the circle after the Moebius map of the disc that takes 0 to r, (n, 2): their mean is r,
-    but for r^n."""
+    """Evenly spaced tokens of the circle after the Moebius map of the disc that maps 0 to r, (n, 2).
+
+    Their mean has the length r, up to r^n.
+    """
     z = np.exp(2j * np.pi * np.arange(n) / n)
     w = (z + r) / (1 + r * z)
     return np.stack([w.real, w.imag], axis=1)
 
 
-# What is claimed at beta = 0: conserved cross ratios, the exact mean, one point in the end, and that beta matters.
-
-
-THEOREM = Source("2312.10794, Theorem 4.1, of almost every start", PARTICLES, ANY, {"beta": 0})
-
-
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the experiment."""
-    return _conserved(m), _mean(m), _one_point(m), _broken(m)
-
-
-def _conserved(m: Results) -> Claim:
+@claim("At beta = 0 the cross ratios of the tokens are conserved.", "less than 1e-5", kind="identity")
+def conserved(m: Results) -> Found:
     worst = {d: float(drift.max()) for (d, beta), drift in m.drift.items() if beta == 0}
-    return Claim(
-        says="At beta = 0 the cross ratios of the tokens are conserved.",
-        measured="largest change of a logarithm of one, over all starts and times: "
-        + ", ".join(f"{value:.1e} (d = {d})" for d, value in worst.items()),
-        criterion="less than 1e-5",
-        holds=max(worst.values()) < 1e-5,
-        kind="identity",
-        value=max(worst.values()),
-    )
+    listed = ", ".join(f"{value:.1e} (d = {d})" for d, value in worst.items())
+    measured = f"the largest change of the logarithm of a cross ratio, over all starts and times, is {listed}"
+    return Found(measured, max(worst.values()) < 1e-5, max(worst.values()))
 
 
-def _mean(m: Results) -> Claim:
+@claim(
+    "On the circle the mean of evenly spaced tokens that a Moebius map has moved has the length that Ott and Antonsen "
+    "give.",
+    f"less than 1e-3, which is the difference between {EVEN} and infinitely many tokens",
+    kind="identity",
+)
+def mean_is_exact(m: Results) -> Found:
     off = float(np.abs(m.mean - m.exact).max())
-    return Claim(
-        says="On the circle the mean of tokens that a Moebius map has moved from even ones has the length of Ott and "
-        "Antonsen.",
-        measured=f"largest difference up to t = {TS[-1]:g}: {off:.1e}",
-        criterion="less than 1e-3, which is what 256 tokens leave of infinitely many",
-        holds=off < 1e-3,
-        kind="identity",
-        value=off,
-    )
+    return Found(f"the largest difference up to t = {TS[-1]:g} is {off:.1e}", off < 1e-3, off)
 
 
-def _one_point(m: Results) -> Claim:
-    shares = [count / m.starts for count in m.gathered.values()]
-    return Claim(
-        says="At beta = 0 all tokens come to one point.",
-        measured=f"certified there, of {m.starts} starts: " + ", ".join(
-            f"{count} at t = {LATE:g} and {m.later[d]} at t = {LATER:g} (d = {d})" for d, count in m.gathered.items()
-        ),
-        criterion=f"all of them at t = {LATE:g}",
-        holds=min(shares) == 1.0,
-        kind="paper",
-        value=min(shares),
-        source=THEOREM,
-    )  # fmt: skip
+@claim(
+    "At beta = 0 all tokens come to one point.",
+    f"all starts are there at t = {LATE:g}",
+    source=Source("2312.10794, Theorem 4.1, of almost every start", PARTICLES, ANY, {"beta": 0}),
+)
+def one_point(m: Results) -> Found:
+    share = min(m.gathered.values()) / m.starts
+    counts = (f"{k} at t = {LATE:g} and {m.later[d]} at t = {LATER:g} (d = {d})" for d, k in m.gathered.items())
+    return Found(f"of {m.starts} starts these are certified to be there: {', '.join(counts)}", share == 1.0, share)
 
 
-def _broken(m: Results) -> Claim:
+@claim("At another beta the cross ratios are not conserved.", "more than 0.01 in each dimension")
+def broken(m: Results) -> Found:
     median = {d: float(np.median(drift[:, -1])) for (d, beta), drift in m.drift.items() if beta != 0}
-    return Claim(
-        says="At another beta the cross ratios are not conserved.",
-        measured=f"beta = {m.p.beta:g}: median change of the logarithm by t = {TS[-1]:g}: "
-        + ", ".join(f"{value:.2g} (d = {d})" for d, value in median.items()),
-        criterion="more than 0.01 in each dimension",
-        holds=min(median.values()) > 0.01,
-        kind="finding",
-        value=min(median.values()),
-    )
+    listed = ", ".join(f"{value:.2g} (d = {d})" for d, value in median.items())
+    measured = f"at beta = {m.p.beta:g} the median change of the logarithm by t = {TS[-1]:g} is {listed}"
+    return Found(measured, min(median.values()) > 0.01, min(median.values()))
 
 
-def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
-    """What is seen, and what holds."""
-    conserved, _, one_point, broken = claims
-    return (
-        f"{m.p.n} uniform tokens under full attention with V = I and beta = 0, where the mean of all draws each. Above "
-        f"one start on the circle. Over {m.starts} starts: (a) how far the logarithm of a cross ratio of four "
-        f"tokens is from that at the start, for beta = 0 and beta = {m.p.beta:g}, median and middle 80 %; (b) the "
-        "length of the mean of even tokens that a Moebius map has moved (dots) on the curve of Ott and Antonsen. "
-        + ("Cross ratios are conserved" if conserved.holds else "Cross ratios change")
-        + (", and only at beta = 0. " if broken.holds else ". ")
-        + (f"All starts are at one point by t = {LATE:g}." if one_point.holds else _late(m))
-    )
-
-
-def _late(m: Results) -> str:
-    """Why not all starts are at one point by then."""
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
+    kept, _, gathered, lost = (one.holds for one in claims)
     missing, still = (m.starts * len(found) - sum(found.values()) for found in (m.gathered, m.later))
-    return (
+    late = (
         f"By t = {LATE:g} {missing} of the starts {'is' if missing == 1 else 'are'} not at one point: a token that is "
-        "nearly opposite to the others leaves that place like e^t, and the theorem sets no time. "
-        + (f"By t = {LATER:g} all are." if not still else f"By t = {LATER:g} {still} are still not.")
+        "nearly opposite to the others leaves that point like e^t, and the theorem sets no time. "
+        f"By t = {LATER:g} {f'{still} are still not there' if still else 'all are'}."
+    )
+    return (
+        f"{m.p.n} uniform tokens under full attention with V = I and beta = 0, where the mean of all tokens pulls each "
+        f"token. Above: one start on the circle. Over {m.starts} starts: (a) the change of the logarithm of a cross "
+        f"ratio of four tokens since the start, for beta = 0 and beta = {m.p.beta:g}, median and middle 80 %; (b) the "
+        "length of the mean of evenly spaced tokens that a Moebius map has moved (dots), on the curve of Ott and "
+        f"Antonsen. Cross ratios {'are conserved' if kept else 'change'}{', and only at beta = 0' if lost else ''}. "
+        + (f"All starts are at one point by t = {LATE:g}." if gathered else late)
     )
 
 
-# The picture of beta = 0: one start on the circle, the drift of cross ratios, the exact mean.
+def series(m: Results) -> dict:
+    drift = {f"median drift, d = {d}, beta = {beta:g}": np.median(row, axis=0) for (d, beta), row in m.drift.items()}
+    return {"t": TS, "mean": m.mean, "exact mean": m.exact} | drift
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots above, numbers below."""
+    """Snapshots above; the drift of cross ratios and the exact mean below."""
 
     def drift(ax: Axes) -> None:
         for ((d, beta), values), colour in zip(m.drift.items(), OKABE_ITO, strict=False):
@@ -228,31 +195,24 @@ def draw(m: Results) -> Figure:
 
     def mean(ax: Axes) -> None:
         ax.plot(TS, m.exact, color="0.2", lw=1, label="exact")
-        ax.plot(TS, m.mean, ls="none", marker="o", ms=3, color=OKABE_ITO[1], label="256 tokens")
+        ax.plot(TS, m.mean, ls="none", marker="o", ms=3, color=OKABE_ITO[1], label=f"{EVEN} tokens")
         ax.set(xlabel="t", ylabel="length of the mean", ylim=(0, 1.02))
         ax.legend(loc="lower right")
 
     return figure_of_run(TS, {"": m.shown}, TIMES, (drift, mean), highlight=None)
 
 
-# beta = 0 as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    claims = claims_of(m)
-    return Outcome(
-        caption_of(m, claims),
-        claims,
-        {"n": p.n, "d": list(DIMENSIONS), "beta": [0.0, p.beta], "value": "identity", "query_key": "identity",
-         "mask": "full", "starts": m.starts, "even tokens": EVEN, "r0": R0, "end": [LATE, LATER]},
-        {"t": TS, "mean": m.mean, "exact mean": m.exact}
-        | {f"median drift, d = {d}, beta = {beta:g}": np.median(drift, axis=0) for (d, beta), drift in m.drift.items()},
-        partial(draw, m),
-        Film(TS, m.shown, highlight=None),
-        on=particles(tokens=p.n, d=DIMENSIONS, beta=(0.0, p.beta), t=(LATE, LATER), starts=m.starts),
-    )  # fmt: skip
-
-
-FIGURE = declared("moebius", _run, parameters=Parameters)
+CLAIMS = (conserved, mean_is_exact, one_point, broken)
+FIGURE = figure(
+    "moebius",
+    measure,
+    draw,
+    CLAIMS,
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    film=lambda m: Film(TS, m.shown, highlight=None),
+    on=lambda m: particles(tokens=m.p.n, d=DIMENSIONS, beta=(0.0, m.p.beta), t=(LATE, LATER), starts=m.starts),
+    recorded=lambda m: {"d": list(DIMENSIONS), "beta": [0.0, m.p.beta], "value": "identity", "query_key": "identity",
+                        "mask": "full", "starts": m.starts, "even tokens": EVEN, "r0": R0, "end": [LATE, LATER]},
+)  # fmt: skip

@@ -1,15 +1,15 @@
-r"""What is measured of the lifetimes of clusters: when they merge, and what the law of the pair that merges says.
+r"""The lifetimes of clusters: when do the clusters of figure 4 merge, and what does the law of the merging pair say?
 
-Two clusters of masses $m_1, m_2$ at cosine c merge after some
-$e^{\beta(1 - c)} / (\beta(1 - c^2)(m_1/m_2 + m_2/m_1))$. Causal: only the later moves. Its first token has the
-weight of itself alone against that of the mass $M$ which the earlier has before it, $\dot c = (1 - c^2) M e^{\beta c} /
-(M e^{\beta c} + e^\beta)$, so that it takes some $e^{\beta(1 - c)} / (\beta(1 - c^2) M)$. Where all tokens before
-one are at the first, its time is exactly an integral along the arc, see `framework.arrivals`.
+Two clusters of masses $m_1, m_2$ at cosine c merge after about
+$e^{\beta(1 - c)} / (\beta(1 - c^2)(m_1/m_2 + m_2/m_1))$ under full attention. Under a causal mask the later cluster
+alone moves. Its first token weighs itself against the M tokens of the earlier cluster that come before it,
+$\dot c = (1 - c^2) M e^{\beta c} / (M e^{\beta c} + e^\beta)$, so that the clusters merge after about
+$e^{\beta(1 - c)} / (\beta(1 - c^2) M)$. Once all earlier tokens are at the first, the time of a token is exactly an
+integral along the arc, see `shared.exact`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,36 +21,32 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.mask import CausalMask, FullMask
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent, plus_minus
-from ..framework.figure import declared
+from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
+from ..framework.figure import ClaimOf, Found, claim, figure
 from ..framework.verdict import ANY, Source
-from ..shared import exact as arrivals
-from ..shared.ensemble import LEAST_WAITS, draw_starts, line_of, mean_and_error
-from ..shared.exact import LEAST_WAIT, MOST, OFF, Wait
-from ..shared.layout import WIDTH
+from ..shared import exact
+from ..shared.ensemble import draw_starts, line_of, mean_and_error
+from ..shared.layout import WIDTH, letter
 from ..shared.sources import particles
 
 
-# The picture of figure 4: clusters have formed by then, and lifetimes are counted from it.
-FORMED = 15.0
-# Waits are compared with the law where its exponent is at least this: it is of large exponents.
-LEAST_EXPONENT = 5.0
-# As good as never.
-END = 1e300
-# The distance from the first token at which one has come to it, of the integral.
-REACH = 0.01
+METASTABILITY = Source("2410.06833, the times that clusters stay", ANY, ANY)
 MASKS = {"full": FullMask(), "causal": CausalMask()}
+COLOURS = dict(zip(MASKS, OKABE_ITO, strict=False))
+FORMED = 15.0  # the end of figure 4: clusters have formed, and their lifetimes begin
+END = 1e300  # as good as never
+REACH = 0.01  # the distance at which a token has arrived at the first, for the integral
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of the experiment can be set."""
+    """The parameters of the figure."""
 
     n: int = parameter(64, "the number of tokens", quick=32, least=4, most=128)
     d: int = parameter(3, "the dimension", least=2, most=8)
     beta: float = parameter(9.0, "the inverse temperature", least=4, most=80)
     radius: float = parameter(0.1, "the distance at which two clusters have merged", least=0.01, most=0.5)
-    points: int = parameter(120, "the times at which clusters are counted", least=20, most=1000)
+    points: int = parameter(120, "the number of times at which clusters are counted", least=20, most=1000)
 
 
 class Lives(NamedTuple):
@@ -58,13 +54,13 @@ class Lives(NamedTuple):
 
     **Attributes:**
 
-    - `times`: Merger times, (starts, n - 1); infinite where there was none.
-    - `waits`, `laws`: log10 of the time from each merger after `FORMED` to the next, and of the law's for the pair that
-        merged, of all starts, (waits,).
-    - `moved`: How far the first token of any start moved.
-    - `astray`: How far a token of any start ends from the first.
-    - `of_start`: The number of the start of each of these, (waits,).
-    - `alone`: Of a causal mask the long waits of tokens that come to the first after all before them.
+    - `times`: Merger times, (starts, n - 1); infinite for a merger that does not happen.
+    - `waits`, `laws`: log10 of the time from each merger after `FORMED` to the next merger, and log10 of the time that
+        the law gives for the pair that merges, of all starts, (waits,).
+    - `moved`: The largest displacement of a first token.
+    - `astray`: The largest distance of a token from the first token at the end.
+    - `of_start`: The number of the start of each wait, (waits,).
+    - `alone`: For a causal mask, the long waits of tokens that come to the first after all earlier tokens.
     """
 
     times: np.ndarray
@@ -73,17 +69,22 @@ class Lives(NamedTuple):
     moved: float
     astray: float
     of_start: np.ndarray
-    alone: tuple[Wait, ...] = ()
+    alone: tuple[exact.Wait, ...] = ()
+
+    @property
+    def log_last(self) -> np.ndarray:
+        """log10 of the last merger of each start, (starts,)."""
+        return np.log10(self.times[:, -1])
 
     def counted(self, log_times: np.ndarray) -> np.ndarray:
-        """The number of clusters of each start, (starts, times), at times given as log10."""
+        """The number of clusters of each start at times given as log10, (starts, times)."""
         n = self.times.shape[1] + 1
         return n - np.sum(self.times[:, None, :] <= 10.0 ** log_times[:, None], axis=2)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the experiment shows: the runs by mask."""
+    """The measurement: the runs under each mask."""
 
     p: Parameters
     starts: int
@@ -91,13 +92,18 @@ class Results:
 
     @property
     def log_times(self) -> np.ndarray:
-        """log10 of the times at which clusters are counted: from 1 to ten times the last merger of all."""
+        """log10 of the times at which clusters are counted, from 1 to ten times the last merger of all starts."""
         last = max(float(np.max(one.times[np.isfinite(one.times)])) for one in self.lives.values())
         return np.linspace(0.0, max(np.log10(last) + 1, 2.0), self.p.points)
 
+    @property
+    def alone(self) -> np.ndarray:
+        """log10 of the waits that have an integral, and log10 of the integrals, (2, waits)."""
+        return np.array([(one.waited, one.law) for one in self.lives["causal"].alone]).reshape(-1, 2).T
+
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Follow all starts to their last merger under each mask."""
+    """Follows all starts to their last merger under each mask."""
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     lives = {}
     for name, mask in MASKS.items():
@@ -108,28 +114,28 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 
 
 def live(trees: list[MergeTree], beta: float, *, causal: bool) -> Lives:
-    """What is read from the runs of all starts."""
+    """The numbers that are read from the runs of all starts."""
     times = np.full((len(trees), trees[0].num_tokens - 1), np.inf)
-    waits, laws, alone, moved, astray = [], [], [], 0.0, 0.0
+    pairs, alone, moved, astray = [], [], 0.0, 0.0
     for row, tree in zip(times, trees, strict=True):
         row[: len(tree)] = tree.times
         first, last = np.asarray(tree.at(0.0)), np.asarray(tree.at(END))
         moved = max(moved, float(np.linalg.norm(last[0] - first[0])))
         astray = max(astray, float(np.max(np.linalg.norm(last - last[0], axis=1))))
-        waited, by_law = waits_of(tree, beta, causal=causal)
-        waits.append(waited)
-        laws.append(by_law)
+        pairs.append(waits_of(tree, beta, causal=causal))
         if causal:
-            # beta Q^T K is beta I.
             scaled = beta * np.eye(first.shape[1])
-            alone += arrivals.waits_of(tree, arrivals.arrivals_of(tree, REACH), scaled, REACH)
-    of_start = np.repeat(np.arange(len(waits)), [len(one) for one in waits])
-    return Lives(times, np.concatenate(waits), np.concatenate(laws), moved, astray, of_start, tuple(alone))
+            alone += exact.waits_of(tree, exact.arrivals_of(tree, REACH), scaled, REACH)
+    of_start = np.repeat(np.arange(len(pairs)), [len(waits) for waits, _ in pairs])
+    waits, laws = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    return Lives(times, waits, laws, moved, astray, of_start, tuple(alone))
 
 
 def waits_of(tree: MergeTree, beta: float, *, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """log10 of the time from each merger to the next, and of the law's for the pair that merges next, at its cosine
-    after the first of the two; no earlier than `FORMED`."""
+    """log10 of the time from each merger, or from `FORMED`, to the next merger, and log10 of the time by the law.
+
+    The law takes the pair that merges next at its cosine at the beginning of the wait.
+    """
     found = []
     for k, at in enumerate(tree.times):
         since = max(FORMED, tree.times[k - 1] if k else 0.0)
@@ -138,224 +144,150 @@ def waits_of(tree: MergeTree, beta: float, *, causal: bool) -> tuple[np.ndarray,
         x, labels = np.asarray(tree.at(since)), np.asarray(tree.clusters(since))
         one, two = (np.flatnonzero(labels == label) for label in tree.pairs[k])
         if causal:
-            # The first token of each moves it; what the later one sees of the earlier is what comes before it.
-            a, b, mass = x[one[0]], x[two[0]], float(np.sum(one < two[0]))
+            # The later cluster moves as its first token, which sees the tokens of the earlier cluster before it.
+            law = exact.log_pair_law(x[one[0]], x[two[0]], beta, float(np.sum(one < two[0])))
         else:
-            a, b = (x[of].mean(axis=0) / np.linalg.norm(x[of].mean(axis=0)) for of in (one, two))
-            mass = len(one) / len(two) + len(two) / len(one)
-        law = log_law(a, b, beta, mass)
+            law = exact.log_cluster_law(x[one], x[two], beta)
         if law is not None:
             found.append((np.log10(at - since), law))
     waits, laws = np.array(found).reshape(-1, 2).T
     return waits, laws
 
 
-def log_law(a: np.ndarray, b: np.ndarray, beta: float, mass: float) -> float | None:
-    r"""log10 of $e^{\beta(1 - c)} / (\beta (1 - c^2) \text{mass})$; None where the exponent is small."""
-    apart = float(np.sum(np.square(a - b))) / 2  # 1 - c, from the difference
-    if beta * apart < LEAST_EXPONENT:
-        return None
-    return float(beta * apart / np.log(10) - np.log10(beta * apart * (2 - apart) * mass))
-
-
-# What is claimed of the lifetimes of clusters; criteria were set before the first run.
-
-
-METASTABILITY = Source("2410.06833, the times that clusters stay", ANY, ANY)
-# Of the line through the logarithms of waits over laws, and of the median ratio of the two.
-SLOPE, FACTOR = 0.1, 2.0
-# Figure 4 ends at t = 15: clusters outlive it by this factor in more than half of the starts.
-LATER = 10.0
-
-
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the experiment."""
-    return over(
-        f"{m.starts} starts",
-        (_first(m), _ends(m), _outlive(m), *(_law(name, one) for name, one in m.lives.items()), _integral(m)),
-    )
-
-
-def _first(m: Results) -> Claim:
+@claim(
+    "With a causal mask the first token of a start does not move, and all others come to it (2411.04990).",
+    "a displacement below 1e-9, and a distance below 1e-3",
+    kind="identity",
+)
+def first_rests(m: Results) -> Found:
     causal = m.lives["causal"]
-    return Claim(
-        says="With a causal mask the first token of a start does not move, and all others come to it (2411.04990).",
-        measured=f"it moved by {causal.moved:.1e} at most, and the others end within {causal.astray:.1e} of it",
-        criterion="less than 1e-9, and less than 1e-3",
-        holds=causal.moved < 1e-9 and causal.astray < 1e-3,
-        kind="identity",
-        value=causal.moved,
-    )
+    measured = f"the largest displacement is {causal.moved:.1e}, and the others end within {causal.astray:.1e} of it"
+    return Found(measured, causal.moved < 1e-9 and causal.astray < 1e-3, causal.moved)
 
 
-def _ends(m: Results) -> Claim:
-    done = {name: float(np.mean(np.isfinite(one.times[:, -1]))) for name, one in m.lives.items()}
+@claim("All starts come to one cluster in the end.", "all starts")
+def one_cluster(m: Results) -> Found:
+    done = min(float(np.mean(np.isfinite(one.times[:, -1]))) for one in m.lives.values())
     last = ", ".join(
-        f"median 1e{np.median(np.log10(one.times[:, -1])):.1f} and latest 1e{np.log10(one.times[:, -1].max()):.1f} "
-        f"({name})"
+        f"median 1e{np.median(one.log_last):.1f} and maximum 1e{one.log_last.max():.1f} ({name})"
         for name, one in m.lives.items()
     )
-    return Claim(
-        says="All starts come to one cluster in the end.",
-        measured=f"{100 * min(done.values()):.1f} % of the starts or more; times of the last merger: {last}",
-        criterion="all starts",
-        holds=min(done.values()) == 1.0,
-        kind="finding",
-        value=min(done.values()),
-    )
+    return Found(f"{100 * done:.1f} % of the starts or more; the times of the last merger: {last}", done == 1.0, done)
 
 
-def _outlive(m: Results) -> Claim:
-    shares = {name: mean_and_error(one.times[:, -1] > LATER * FORMED) for name, one in m.lives.items()}
-    listed = ", ".join(f"{percent(s, e)} ({name})" for name, (s, e) in shares.items())
-    least, error = min(shares.values(), key=lambda pair: float(pair[0]))
-    return Claim(
-        says=f"The clusters that figure 4 shows at t = {FORMED:g} outlive it tenfold.",
-        measured=f"starts with several clusters at t = {LATER * FORMED:g}: {listed}",
-        criterion="more than half of the starts under either mask",
-        holds=bool(least > 0.5),
-        kind="finding",
-        value=float(least),
-        error=float(error),
-    )
+@claim(
+    f"The clusters that figure 4 shows at t = {FORMED:g} outlive it tenfold.",
+    "more than half of the starts under either mask",
+)
+def outlive(m: Results) -> Found:
+    shares = {name: mean_and_error(one.times[:, -1] > 10 * FORMED) for name, one in m.lives.items()}
+    listed = ", ".join(f"{percent(*share)} ({name})" for name, share in shares.items())
+    least, error = min(shares.values(), key=lambda share: float(share[0]))
+    return Found(f"starts with several clusters at t = {10 * FORMED:g}: {listed}", least > 0.5, least, error)
 
 
-def _law(name: str, lives: Lives) -> Claim:
-    slope, error, factor = line_of(lives.waits, lives.laws, lives.of_start)
-    law = "M), M the mass before it that it sees" if name == "causal" else "(m1/m2 + m2/m1))"
-    says = (
+def law(name: str) -> ClaimOf:
+    """The claim on the law of a pair under one mask; the paper is about full attention."""
+    mass = "M), M the mass before it that it sees" if name == "causal" else "(m1/m2 + m2/m1))"
+
+    @claim(
         f"With a {name} mask clusters wait as long as the law of the pair that merges next says, "
-        f"e^(beta (1 - c)) / (beta (1 - c^2) {law}."
+        f"e^(beta (1 - c)) / (beta (1 - c^2) {mass}.",
+        "a slope within 0.1 of 1 and a median factor below 2, of laws whose exponent is above "
+        f"{exact.LEAST_EXPONENT:g}",
+        source=METASTABILITY if name == "full" else None,
     )
-    measured = (
-        f"logarithms of waits over those of the law: slope {plus_minus(slope, error, 3)}, median factor {factor:.2f} "
-        f"over {len(lives.waits)} waits"
-    )
-    criterion = (
-        f"a slope within {SLOPE:g} of 1 and a median factor below {FACTOR:g}, of laws whose exponent is above "
-        f"{LEAST_EXPONENT:g}"
-    )
-    holds = bool(abs(slope - 1) < SLOPE and factor < FACTOR)
-    # The paper is about attention to all tokens.
-    if name == "full":
-        return Claim(
-            says=says, measured=measured, criterion=criterion, holds=holds, kind="paper", value=slope,
-            error=error, source=METASTABILITY,
+    def made(m: Results) -> Found:
+        lives = m.lives[name]
+        slope, error, factor = line_of(lives.waits, lives.laws, lives.of_start)
+        return Found(
+            f"the logarithms of the waits against those of the law have the slope {plus_minus(slope, error, 3)}, with "
+            f"a median factor of {factor:.2f}, over {len(lives.waits)} waits",
+            abs(slope - 1) < 0.1 and factor < 2.0, slope, error,
         )  # fmt: skip
-    return Claim(
-        says=says, measured=measured, criterion=criterion, holds=holds, kind="finding", value=slope, error=error
-    )
+
+    return made
 
 
-def _integral(m: Results) -> Claim:
-    alone = m.lives["causal"].alone
-    off = np.abs([one.waited - one.law for one in alone])
-    near = float(np.mean(off < OFF)) if len(off) >= LEAST_WAITS else np.nan
-    return Claim(
-        says="With a causal mask a token that comes to the first after all before it takes the time of an integral "
-        "along the arc between them.",
-        measured=f"log10 of the time within {OFF:g} of the integral's in {100 * near:.1f} % of {len(off)} waits longer "
-        f"than {LEAST_WAIT:g}; largest difference {off.max(initial=0.0):.2g}",
-        criterion=f"more than {100 * MOST:g} % of the waits",
-        holds=near > MOST,
-        kind="finding",
-        value=near,
-    )
+def integral(m: Results) -> Claim:
+    return exact.integral_claim(m.lives["causal"].alone, "With a causal mask")
 
 
-def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
-    """What is seen, and what holds."""
-    verdicts = [f"the law {'holds' if claim.holds else 'does not hold'} with a {name} mask"
-                for name, claim in zip(m.lives, claims[-len(m.lives) - 1 : -1], strict=True)]  # fmt: skip
-    exact = "holds" if claims[-1].holds else "does not hold"
+CLAIMS = (first_rests, one_cluster, outlive, law("full"), law("causal"), integral)
+
+
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
+    full, causal, arc = ("holds" if one.holds else "does not hold" for one in claims[-3:])
     return (
-        f"{m.p.n} uniform tokens in R^{m.p.d}, V = Q = K = I and beta = {m.p.beta:g}, followed to their last merger "
-        f"(at a distance of {m.p.radius:g}), {m.starts} starts. (a) The share of the starts that have more than 1, 2 "
-        "and 4 clusters, over time. (b) The time from each merger to the next beside the law of the pair that merges: "
-        f"{', and '.join(verdicts)}; crosses: tokens that come to the first after all before them, beside the integral "
-        f"along the arc, which {exact}. (c) The last merger of each start."
+        f"{m.p.n} uniform tokens in R^{m.p.d} with V = Q = K = I and beta = {m.p.beta:g}, {m.starts} starts, followed "
+        f"to their last merger (at a distance of {m.p.radius:g}). (a) The share of the starts that have more than 1, 2 "
+        "and 4 clusters, over time. (b) The time from each merger to the next, against the law of the pair that "
+        f"merges: the law {full} with a full mask, and the law {causal} with a causal mask; crosses: tokens that come "
+        f"to the first after all earlier tokens, against the integral along the arc, which {arc}. (c) The last "
+        "merger of each start."
     )
 
 
-# The picture of lifetimes: survival of clusters over time, waits beside the law, and last mergers.
-
-
-MORE_THAN = (1, 2, 4)
-LINES = ("-", "--", ":")
-
-
-@style()
-def draw(m: Results) -> Figure:
-    """Survival above, the law and the last mergers below."""
-    figure = Figure(figsize=(WIDTH, 4.9), layout="constrained")
-    axes = figure.subplot_mosaic([["survival", "survival"], ["law", "ends"]])
-    _survival(axes["survival"], m)
-    _panels_law(axes["law"], m)
-    _panels_ends(axes["ends"], m)
-    for letter, ax in zip("abc", axes.values(), strict=True):
-        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
-    return figure
-
-
-def _survival(ax: Axes, m: Results) -> None:
-    for (name, lives), colour in zip(m.lives.items(), OKABE_ITO, strict=False):
-        count = lives.counted(m.log_times)
-        for least, line in zip(MORE_THAN, LINES, strict=True):
-            label = f"{name}, more than {least}"
-            ax.plot(m.log_times, np.mean(count > least, axis=0), line, color=colour, lw=1.3, label=label)
-    # Where figure 4 ends.
-    ax.axvline(np.log10(FORMED), color="0.5", lw=0.8, ls="-.")
-    ax.set(xlabel="log10 of time", ylabel="share of the starts", ylim=(0, 1.02), xlim=(0, None))
-    ax.legend(loc="upper right")
-
-
-def _panels_law(ax: Axes, m: Results) -> None:
-    low, high = 0.0, 1.0
-    for (_, lives), colour in zip(m.lives.items(), OKABE_ITO, strict=False):
-        ax.plot(lives.laws, lives.waits, ".", ms=3, color=colour, rasterized=True)
-        if len(lives.laws):
-            low, high = min(low, float(lives.laws.min())), max(high, float(lives.laws.max()))
-    alone = np.array([(one.law, one.waited) for one in m.lives["causal"].alone]).reshape(-1, 2).T
-    ax.plot(*alone, "x", ms=3, mew=0.7, color=OKABE_ITO[2], rasterized=True, label="causal, integral")
-    ax.plot([low, high], [low, high], color="0.3", lw=0.8, ls="--")
-    ax.legend(loc="upper left")
-    ax.set(xlabel="log10 of the law of the pair", ylabel="log10 of the wait")
-
-
-def _panels_ends(ax: Axes, m: Results) -> None:
-    share = np.arange(1, m.starts + 1) / m.starts
-    for (_, lives), colour in zip(m.lives.items(), OKABE_ITO, strict=False):
-        ax.plot(np.sort(np.log10(lives.times[:, -1])), share, color=colour, drawstyle="steps-post")
-    ax.set(xlabel="log10 of the last merger", ylabel="share of the starts", ylim=(0, 1.02))
-
-
-# The lifetimes of clusters as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    claims = claims_of(m)
-    return Outcome(
-        caption_of(m, claims),
-        claims,
-        {"n": p.n, "d": p.d, "beta": p.beta, "value": "identity", "query_key": "identity", "masks": list(m.lives),
-         "starts": m.starts, "solver": "coarsen", "tolerance": p.radius},
-        _series(m),
-        partial(draw, m),
-        None,
-        on=particles(tokens=p.n, d=p.d, beta=p.beta, starts=m.starts),
-    )  # fmt: skip
-
-
-def _series(m: Results) -> dict:
+def series(m: Results) -> dict:
     series = {"log10 t": m.log_times}
     for name, lives in m.lives.items():
         count, error = mean_and_error(lives.counted(m.log_times))
         series |= {f"clusters, {name}": count, f"clusters, {name}, error": error,
-                   f"log10 last merger_by_start, {name}": np.log10(lives.times[:, -1])}  # fmt: skip
-    alone = np.array([(one.waited, one.law) for one in m.lives["causal"].alone]).reshape(-1, 2).T
-    return series | {"log10 time_by_wait, causal": alone[0], "log10 integral_by_wait, causal": alone[1]}
+                   f"log10 last merger_by_start, {name}": lives.log_last}  # fmt: skip
+    waits, integrals = m.alone
+    return series | {"log10 time_by_wait, causal": waits, "log10 integral_by_wait, causal": integrals}
 
 
-FIGURE = declared("cluster-lifetimes", _run, parameters=Parameters)
+@style()
+def draw(m: Results) -> Figure:
+    """The survival of clusters above; the law and the last mergers below."""
+    made = Figure(figsize=(WIDTH, 4.9), layout="constrained")
+    axes = made.subplot_mosaic([["survival", "survival"], ["law", "ends"]])
+    for ax, fill in zip(axes.values(), (_survival, _waits, _ends), strict=True):
+        fill(ax, m)
+    letter(axes.values())
+    return made
+
+
+def _survival(ax: Axes, m: Results) -> None:
+    for name, lives in m.lives.items():
+        count = lives.counted(m.log_times)
+        for least, line in ((1, "-"), (2, "--"), (4, ":")):
+            share = np.mean(count > least, axis=0)
+            ax.plot(m.log_times, share, line, color=COLOURS[name], lw=1.3, label=f"{name}, more than {least}")
+    ax.axvline(np.log10(FORMED), color="0.5", lw=0.8, ls="-.")  # the end of figure 4
+    ax.set(xlabel="log10 of time", ylabel="share of the starts", ylim=(0, 1.02), xlim=(0, None))
+    ax.legend(loc="upper right")
+
+
+def _waits(ax: Axes, m: Results) -> None:
+    for name, lives in m.lives.items():
+        ax.plot(lives.laws, lives.waits, ".", ms=3, color=COLOURS[name], rasterized=True)
+    laws = np.concatenate([[0.0, 1.0], *(lives.laws for lives in m.lives.values())])
+    waits, integrals = m.alone
+    ax.plot(integrals, waits, "x", ms=3, mew=0.7, color=OKABE_ITO[2], rasterized=True, label="causal, integral")
+    ax.plot([laws.min(), laws.max()], [laws.min(), laws.max()], color="0.3", lw=0.8, ls="--")
+    ax.legend(loc="upper left")
+    ax.set(xlabel="log10 of the law of the pair", ylabel="log10 of the wait")
+
+
+def _ends(ax: Axes, m: Results) -> None:
+    share = np.arange(1, m.starts + 1) / m.starts
+    for name, lives in m.lives.items():
+        ax.plot(np.sort(lives.log_last), share, color=COLOURS[name], drawstyle="steps-post")
+    ax.set(xlabel="log10 of the last merger", ylabel="share of the starts", ylim=(0, 1.02))
+
+
+FIGURE = figure(
+    "cluster-lifetimes",
+    measure,
+    draw,
+    CLAIMS,
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    over=lambda m: f"{m.starts} starts",
+    on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, starts=m.starts),
+    recorded=lambda m: {"value": "identity", "query_key": "identity", "masks": list(m.lives), "starts": m.starts,
+                        "solver": "coarsen", "tolerance": m.p.radius},
+)  # fmt: skip

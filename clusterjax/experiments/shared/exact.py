@@ -1,11 +1,14 @@
 """What theory gives exactly for runs under causal attention: the second token, and where early tokens must end."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import exp1, expi
 
 from ..._coarsen import MergeTree
+from ..framework.experiment import Claim
+from .ensemble import LEAST_WAITS
 
 
 def pair_time(theta0: np.ndarray | float, theta: np.ndarray | float, beta: float) -> np.ndarray:
@@ -110,11 +113,12 @@ def dyadic_distance(x: np.ndarray) -> np.ndarray:
 # $B = Q^\top K$. The time is exponential in the *barrier* $\max \langle x, B(x - a)\rangle$ over the arc that is left.
 
 
-# Waits as long as this are compared with the integral: those before it have contracted to the first token by then.
+# Shorter waits are not compared with the integral: the earlier tokens have not yet contracted to the first token.
 LEAST_WAIT = 100.0
 ANGLES = 20_001
-# Of log10, and the share of the waits: a time is right to some two per cent.
+# The largest difference of the log10 of a time, some two per cent, and the share of the waits that must be within it.
 OFF, MOST = 0.01, 0.95
+LEAST_EXPONENT = 5.0  # the law of a pair of clusters holds for large exponents
 
 
 class Wait(NamedTuple):
@@ -184,3 +188,35 @@ def log_law(a: np.ndarray, x: np.ndarray, scaled: np.ndarray, before: int, reach
     top = max(float(exponents.max()), 0.0)
     slowness = (np.exp(-top) + np.exp(exponents - top) / before) / np.sin(theta)
     return float((np.log(np.trapezoid(slowness, theta)) + top) / np.log(10)), float(exponents.max() / np.log(10))
+
+
+def integral_claim(waits: Sequence[Wait], lead: str = "") -> Claim:
+    """The claim that each long wait takes the time of the integral; `lead` are words before it."""
+    says = (
+        "a token that reaches the first after all before it takes the time of an integral along the arc between them."
+    )
+    off = np.abs([wait.waited - wait.law for wait in waits])
+    near = float(np.mean(off < OFF)) if len(off) >= LEAST_WAITS else np.nan
+    return Claim(
+        says=f"{lead} {says}" if lead else says.capitalize(),
+        measured=f"the log10 of the time is within {OFF:g} of that of the integral in {100 * near:.1f} % of {len(off)} "
+        f"waits longer than {LEAST_WAIT:g}; the largest difference is {off.max(initial=0.0):.2g}",
+        criterion=f"more than {100 * MOST:g} % of the waits",
+        holds=near > MOST,
+        kind="finding",
+        value=near,
+    )
+
+
+def log_pair_law(a: np.ndarray, b: np.ndarray, beta: float, mass: float) -> float | None:
+    r"""log10 of $e^{\beta(1 - c)} / (\beta (1 - c^2) \text{mass})$ of clusters at a and b; None for small exponents."""
+    apart = float(np.sum(np.square(a - b))) / 2  # the difference keeps the digits of 1 - c
+    if beta * apart < LEAST_EXPONENT:
+        return None
+    return float(beta * apart / np.log(10) - np.log10(beta * apart * (2 - apart) * mass))
+
+
+def log_cluster_law(one: np.ndarray, two: np.ndarray, beta: float) -> float | None:
+    """`log_pair_law` of two clusters of tokens under full attention, whose masses are their numbers of tokens."""
+    a, b = (tokens.mean(axis=0) / np.linalg.norm(tokens.mean(axis=0)) for tokens in (one, two))
+    return log_pair_law(a, b, beta, len(one) / len(two) + len(two) / len(one))

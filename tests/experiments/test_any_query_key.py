@@ -7,8 +7,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
-from clusterjax.experiments.figures.any_query_key import Parameters, Results, claims_of, draw_forms, measure
+from clusterjax.experiments.figures.any_query_key import CLAIMS, Parameters, Results, draw_forms, measure
 from clusterjax.experiments.framework.experiment import Settings
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.exact import Wait, arrivals_of, log_law, waits_of
 from tests.helpers import sphere_tokens
 
@@ -98,17 +99,15 @@ def test_verdicts_can_fail():
     waits = tuple(Wait(1, one, one, one) for one in line)
     arrivals = np.tile([0.0, 10.0, 1e5], (4, 1))
     good = {"arrivals": arrivals, "waits": waits, "of_start": np.arange(20), "astray": 0.0, "moved": 0.0}
-    verdicts = lambda **other: [claim.holds for claim in claims_of(Results(Parameters(), 4, **(good | other)))]
+    verdicts = lambda **other: [claim.holds for claim in stated(CLAIMS, Results(Parameters(), 4, **(good | other)))]
     assert verdicts() == [True] * 5
     assert verdicts(moved=1e-6) == [False, True, True, True, True]
     assert verdicts(astray=0.1) == [True, False, True, True, True]
     assert verdicts(arrivals=np.where(arrivals == 1e5, np.inf, arrivals))[1] is False
     lost = arrivals.copy()
     lost[0] = np.nan
-    # A start that cannot be followed is told, and decides nothing.
+    # A start that cannot be followed decides nothing.
     assert verdicts(arrivals=lost) == [True] * 5
-    told = claims_of(Results(Parameters(), 4, **(good | {"arrivals": lost})))[1].measured
-    assert told.startswith("100.0 % of the 3 starts that could be followed, of 4;")
     assert verdicts(arrivals=arrivals / 100) == [True, True, False, True, True]
     assert verdicts(waits=tuple(one._replace(law=one.law + 0.02) for one in waits)) == [True, True, True, False, True]
     assert verdicts(waits=tuple(one._replace(barrier=1.3 * one.barrier) for one in waits))[4] is False

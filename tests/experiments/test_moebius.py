@@ -1,4 +1,4 @@
-"""What the experiment at beta = 0 measures: cross ratios, and tokens that a Moebius map has moved."""
+"""The figure at beta = 0: cross ratios, and evenly spaced tokens that a Moebius map has moved."""
 
 import math
 from dataclasses import replace
@@ -7,17 +7,9 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import Settings
-from clusterjax.experiments.figures import moebius as moebius
-from clusterjax.experiments.figures.moebius import (
-    EVEN,
-    R0,
-    TS,
-    at_one_point,
-    caption_of,
-    claims_of,
-    drift_of,
-    moved_evenly,
-)
+from clusterjax.experiments.figures import moebius
+from clusterjax.experiments.figures.moebius import CLAIMS, EVEN, R0, TS, at_one_point, drift_of, moved_evenly
+from clusterjax.experiments.framework.figure import stated
 
 
 def test_cross_ratios_are_those_of_the_definition():
@@ -34,7 +26,7 @@ def test_cross_ratios_are_those_of_the_definition():
 
 @pytest.mark.parametrize("r", (0.0, 0.2, 0.6))
 def test_moved_tokens_have_the_mean_and_the_cross_ratios_of_even_ones(r):
-    """On the circle, with the mean r, and their cross ratios are those of evenly spaced tokens."""
+    """The moved tokens are on the circle, and have the mean r and the cross ratios of evenly spaced tokens."""
     x, even = moved_evenly(64, r), moved_evenly(64, 0.0)
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0, rtol=1e-14)
     np.testing.assert_allclose(x.mean(axis=0), [r, 0.0], atol=1e-13)
@@ -44,20 +36,20 @@ def test_moved_tokens_have_the_mean_and_the_cross_ratios_of_even_ones(r):
 
 @pytest.fixture(scope="module")
 def found():
-    """On the circle alone: each dimension is compiled for itself."""
+    """A measurement on the circle alone: each dimension is compiled separately."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moebius, "DIMENSIONS", (2,))
         return moebius.measure(moebius.Parameters(n=5), Settings(starts=2, quick=True), lambda line: None)
 
 
 def test_the_mean_follows_the_printed_numbers(found):
-    """r = 0.2 at first; the formula at t = 1, 2, 4, 6 to its printed digits, 256 tokens to what they leave of it."""
+    """From r = 0.2 the formula agrees at t = 1, 2, 4, 6 to the printed digits, and 256 tokens nearly do."""
     printed = [0.31896496, 0.48518275, 0.83345624, 0.97151958]
     at = [int(np.argmin(np.abs(TS - t))) for t in (1, 2, 4, 6)]
     assert TS[at].tolist() == [1, 2, 4, 6] and R0 == 0.2
     np.testing.assert_allclose(found.exact[at], printed, rtol=0, atol=6e-9)
     np.testing.assert_allclose(found.mean[at[:3]], printed[:3], rtol=0, atol=1e-8)
-    # Of n tokens the mean is off by the length to the power n - 1 or so, which counts near one.
+    # The mean of n tokens is off by about its length to the power n - 1, which matters near one.
     assert 1e-8 < np.abs(found.mean[-1] - printed[-1]) < 0.97151958 ** (EVEN - 1)
 
 
@@ -69,19 +61,16 @@ def test_cross_ratios_are_conserved_at_beta_zero_alone(found):
 
 
 def test_claims_fail_on_what_they_exclude(found):
-    """Each criterion is met, and no longer where its number is spoiled."""
-    assert all(claim.holds for claim in claims_of(found)[:3])
+    """The criteria are met, and no criterion is met where its number is spoiled."""
+    assert all(claim.holds for claim in stated(CLAIMS, found)[:3])
     still = np.zeros((2, len(TS)))
     drift = {(2, 0.0): still, (3, 0.0): still + 1e-4, (2, 0.5): still + 0.5, (3, 0.5): still + 0.005}
     spoiled = replace(found, drift=drift, mean=found.mean + 2e-3, gathered={2: 2, 3: 1}, later={2: 2, 3: 2})
-    claims = claims_of(spoiled)
-    assert not any(claim.holds for claim in claims)
-    assert "By t = 24 1 of the starts is not at one point" in caption_of(spoiled, claims)
-    assert "By t = 48 all are." in caption_of(spoiled, claims)
+    assert not any(claim.holds for claim in stated(CLAIMS, spoiled))
 
 
 def test_a_token_on_its_way_is_not_at_one_point():
-    """Nor are two opposite points, which are at rest."""
+    """Two opposite points, which are at rest, are not at one point either."""
     east = np.tile([1.0, 0.0], (4, 1))
     near = np.vstack([east[1:], [[np.cos(0.01), np.sin(0.01)]]])
     assert at_one_point(np.stack([east, near, east * [[1], [1], [1], [-1]]]), moebius.LATE) == 1

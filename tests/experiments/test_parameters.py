@@ -240,7 +240,7 @@ MEASURED = {
     "kramers-escape": ({"n": 40, "window": 0.03}, ("Clouds of 40 tokens",)),
     "design-recover": ({"problems": 3}, ("3 random problems for each noise",)),
     "design-steer": ({"problems": 3, "pieces": 3, "attempts": 1}, ("sphere, 2 problems", "each of 3 pieces")),
-    "design-hold": ({"problems": 3}, ("Share of 3 problems",)),
+    "design-hold": ({"problems": 3}, ("share of 3 problems",)),
 }
 
 

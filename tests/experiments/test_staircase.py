@@ -6,20 +6,21 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax.experiments.figures.staircase import (
+    CLAIMS,
     Parameters,
     Results,
     Stairs,
-    claims_of,
     climb,
     draw_arc,
     energy_of,
     laws_of,
-    log_law,
     modes_of,
     rest_of,
     waits_of,
 )
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.ensemble import line_of
+from clusterjax.experiments.shared.exact import log_cluster_law
 
 
 def test_energy_is_the_mean_over_pairs():
@@ -35,12 +36,12 @@ def test_the_law_of_a_pair_is_the_time_that_it_takes():
     """Oracle 1.3: three tokens against one, exponent 40."""
     a = np.tile([1.0, 0.0], (4, 1))
     b = np.array([[0.5, 0.75**0.5]])
-    law = log_law(a, b, 80.0)
+    law = log_cluster_law(a, b, 80.0)
     assert law == pytest.approx(np.log10(np.exp(40.0) / (80 * 0.75 * (4 + 1 / 4))), abs=1e-12)
     x0 = jnp.asarray(np.concatenate([a, b]))
     tree = cjx.coarsen(cjx.AttentionField(cjx.SoftmaxAttention(80.0)), x0, 1e300, tolerance=0.01)
     assert abs(np.log10(tree.times[-1]) - law) < 0.02
-    assert log_law(a, b, 9.0) is None  # its exponent is 4.5
+    assert log_cluster_law(a, b, 9.0) is None  # its exponent is 4.5
 
 
 def test_waits_are_counted_from_the_merger_before():
@@ -76,7 +77,7 @@ def results(counts, early):
 def test_claims_on_modes_can_fail():
     law, root = laws_of(Parameters().sizes)
     noise = 1 + 0.01 * np.random.default_rng(0).normal(size=(3, 4, law.shape[1]))
-    verdicts = lambda of, early: [claim.holds for claim in claims_of(results(noise * of[:, None], early))][4:]
+    verdicts = lambda of, early: [claim.holds for claim in stated(CLAIMS, results(noise * of[:, None], early))][4:]
     assert verdicts(law, 10) == [True, True, True] and verdicts(law, 9.5)[2] and not verdicts(law, 8)[2]
     assert verdicts(root, 10) == [False, False, True]
     assert verdicts(law**1.2, 10) == [False, True, True]

@@ -46,25 +46,15 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `arrivals`: The time from which each token is at the first for good, (starts, n); NaN for a start that `coarsen`
-        cannot follow.
-    - `waits`: The long waits of all starts.
-    - `of_start`: The number of the start of each wait, (waits,).
-    - `astray`: The largest distance of a token from the first token at the end.
-    - `moved`: The largest displacement of a first token.
-    """
+    """The measurement; the arrivals of a start that `coarsen` cannot follow are NaN."""
 
     p: Parameters
     starts: int
-    arrivals: np.ndarray
-    waits: tuple[Wait, ...]
-    of_start: np.ndarray
-    astray: float
-    moved: float
+    arrivals: np.ndarray  # the time from which each token is at the first for good, (starts, n)
+    waits: tuple[Wait, ...]  # the long waits of all starts
+    of_start: np.ndarray  # the number of the start of each wait, (waits,)
+    astray: float  # the largest distance of a token from the first token at the end
+    moved: float  # the largest displacement of a first token
 
     @property
     def followed(self) -> np.ndarray:

@@ -50,26 +50,15 @@ class Parameters:
 
 
 class Lives(NamedTuple):
-    """The runs of all starts under one mask.
+    """The runs of all starts under one mask."""
 
-    **Attributes:**
-
-    - `times`: Merger times, (starts, n - 1); infinite for a merger that does not happen.
-    - `waits`, `laws`: log10 of the time from each merger after `FORMED` to the next merger, and log10 of the time that
-        the law gives for the pair that merges, of all starts, (waits,).
-    - `moved`: The largest displacement of a first token.
-    - `astray`: The largest distance of a token from the first token at the end.
-    - `of_start`: The number of the start of each wait, (waits,).
-    - `alone`: For a causal mask, the long waits of tokens that come to the first after all earlier tokens.
-    """
-
-    times: np.ndarray
-    waits: np.ndarray
-    laws: np.ndarray
-    moved: float
-    astray: float
-    of_start: np.ndarray
-    alone: tuple[exact.Wait, ...] = ()
+    times: np.ndarray  # the merger times, infinite for a merger that does not happen, (starts, n - 1)
+    waits: np.ndarray  # log10 of the time from each merger to the next merger, see `waits_of`, (waits,)
+    laws: np.ndarray  # log10 of the time that the law gives for the pair that merges, (waits,)
+    moved: float  # the largest displacement of a first token
+    astray: float  # the largest distance of a token from the first token at the end
+    of_start: np.ndarray  # the number of the start of each wait, (waits,)
+    alone: tuple[exact.Wait, ...] = ()  # causal: the long waits of tokens that come to the first after all earlier ones
 
     @property
     def log_last(self) -> np.ndarray:

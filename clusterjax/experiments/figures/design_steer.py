@@ -56,15 +56,13 @@ ENOUGH = 0.95  # the share of the problems that is required
 BLUE, ORANGE, GREEN, _, SKY, VERMILION = OKABE_ITO[:6]
 EXPLORED = (
     "The share of 95 % and the tolerance were set before any problem was solved. Scripts with other keys solved 93 of "
-    "100 problems of 16 tokens on the sphere with 12 pieces and up to 5 attempts, half a minute each; random search "
-    "solved 0 of 140. The first version of this experiment had 8 tokens and 20 problems for the length of the run, and "
-    "solved 20. The steps of one length in fits then turned out to err by up to .04 where a piece is stiff, and these "
-    "errors added up from piece to piece; now each piece begins where an accurate run ends. With that change 10 of 10 "
-    "problems on the sphere, 3 of 4 in R^3 and 4 of 4 of a block of 32 hidden units were solved by the first attempt; "
-    "with 8 pieces 3 of 5. Blocks with the norm in front of their parts, in R^4, were tried: 0 of 4. One problem of 2 "
-    "and one of 4 tokens had shown how the pieces grow with the tokens when the claims were written. A run with others "
-    "= 100 and sized = 20, whose problems begin with these, then solved 100 of 100 on the sphere, in R^3 and of a "
-    "block, and the pieces grew like n^.78"
+    "100 problems on the sphere with 12 pieces and up to 5 attempts, and 0 of 140 by random search. A first version "
+    "had 8 tokens and solved 20 of 20 problems. The errors of the steps in fits, up to .04 where a piece is stiff, "
+    "then turned out to add up from piece to piece; now each piece begins where an accurate run ends. With that change"
+    " 10 of 10 problems on the sphere, 3 of 4 in R^3 and 4 of 4 of a block of 32 hidden units were solved, with 8 "
+    "pieces 3 of 5, and 0 of 4 of blocks with the norm in front of their parts, in R^4. One problem of 2 and one of 4 "
+    "tokens had shown how the pieces grow when the claims were written. A run with others = 100 and sized = 20, whose "
+    "problems begin with these, then solved 100 of 100 in each setting, and the pieces grew like n^.78"
 )
 
 
@@ -83,22 +81,13 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Setting:
-    """A kind of problem.
+    """A kind of problem."""
 
-    **Attributes:**
-
-    - `name`: The name in the record.
-    - `where`: The place of the targets and the field, in words.
-    - `made`: Returns the field around which parameters are drawn: attention is even, and no token moves.
-    - `pick`: Returns the free parameters of a field, as `design.steer` takes them.
-    - `spread`: The standard deviations of the first values of the free parameters.
-    """
-
-    name: str
-    where: str
-    made: Callable[[], SumField]
-    pick: Callable[[Any], tuple[Any, ...]]
-    spread: tuple[float, ...]
+    name: str  # the name in the record
+    where: str  # the place of the targets and the field, in words
+    made: Callable[[], SumField]  # the field around which parameters are drawn: no token moves
+    pick: Callable[[Any], tuple[Any, ...]]  # the free parameters of a field, as `design.steer` takes them
+    spread: tuple[float, ...]  # the standard deviations of the first values of the free parameters
 
     @property
     def numbers(self) -> int:
@@ -157,23 +146,14 @@ SETTINGS = (SPHERE, SPACE, BLOCK)
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The problems of one setting.
+    """The problems of one setting."""
 
-    **Attributes:**
-
-    - `missed`, `start`: The distance of each token from its target at the end and at the start, (problems, n).
-    - `reached`: True if all tokens of a problem end within the tolerance, (problems,).
-    - `attempts`: The number of attempts, (problems,).
-    - `runs`: The number of runs of all pieces that were simulated, including those of derivatives, (problems,).
-    - `off`: The largest distance of an end from the space of the field, (problems,).
-    """
-
-    missed: np.ndarray
-    start: np.ndarray
-    reached: np.ndarray
-    attempts: np.ndarray
-    runs: np.ndarray
-    off: np.ndarray
+    missed: np.ndarray  # the distance of each token from its target at the end, (problems, n)
+    start: np.ndarray  # the distance at the start, (problems, n)
+    reached: np.ndarray  # True if all tokens of a problem end within the tolerance, (problems,)
+    attempts: np.ndarray  # the number of attempts, (problems,)
+    runs: np.ndarray  # the number of runs of all pieces that were simulated, also for derivatives, (problems,)
+    off: np.ndarray  # the largest distance of an end from the space of the field, (problems,)
 
     @property
     def farthest(self) -> np.ndarray:
@@ -183,23 +163,14 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `of`: The problems of each setting, by its name.
-    - `search`: The distance of the farthest token by random search with as many runs, of the first problems on the
-        sphere.
-    - `sizes`, `needed`: Numbers of tokens; and the least number of pieces of `LADDER` that led them to their targets on
-        the sphere, infinity if none did, (sizes, problems).
-    """
+    """The measurement; `needed` is the least number of pieces of `LADDER` that reached all targets on the sphere."""
 
     p: Parameters
     starts: int
-    of: dict[str, Solved]
-    search: np.ndarray
-    sizes: np.ndarray
-    needed: np.ndarray
+    of: dict[str, Solved]  # the problems of each setting, by its name
+    search: np.ndarray  # the distance of the farthest token by random search, of the first problems on the sphere
+    sizes: np.ndarray  # the numbers of tokens of `needed`
+    needed: np.ndarray  # infinity if no number of pieces reached all targets, (sizes, problems)
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:

@@ -76,24 +76,17 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement, by dimension.
+    """The measurement, by dimension; `runs` and `escapes` also by the number of tokens.
 
-    **Attributes:**
-
-    - `runs`: The runs of all starts, by the number of tokens.
-    - `rates`: The growth rate of each degree in theory.
-    - `until`, `measured`: For the most tokens, the end of the time over which growth is measured, and the growth rate
-        of each degree over that time.
-    - `escapes`: The mean time at which the power of the fastest degree exceeds `LEVEL`, and its standard error, by the
-        number of tokens.
+    An escape is the mean time at which the power of the fastest degree exceeds `LEVEL`, and its standard error.
     """
 
     p: Parameters
     starts: int
     runs: dict[int, dict[int, list[Run]]]
-    rates: dict[int, np.ndarray]
-    until: dict[int, float]
-    measured: dict[int, np.ndarray]
+    rates: dict[int, np.ndarray]  # the growth rate of each degree in theory
+    until: dict[int, float]  # the end of the time over which the growth of the most tokens is measured
+    measured: dict[int, np.ndarray]  # the growth rate of each degree over that time
     escapes: dict[int, dict[int, tuple[float, float]]]
 
     @property

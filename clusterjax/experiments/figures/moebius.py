@@ -49,24 +49,16 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `drift`: By dimension and beta, |log(cross ratio / cross ratio at the start)| of four tokens, (starts, times).
-    - `shown`: The tokens of one start at beta = 0, (times, n, 2).
-    - `mean`, `exact`: The length of the mean of evenly spaced tokens moved by a Moebius map, and the formula, (times,).
-    - `gathered`, `later`: By dimension, the number of starts that are certified to be at one point at t = 24 and 48.
-    """
+    """The measurement; `drift` is by dimension and beta, `gathered` and `later` are by dimension."""
 
     p: Parameters
     starts: int
-    drift: dict[tuple[int, float], np.ndarray]
-    shown: np.ndarray
-    mean: np.ndarray
-    exact: np.ndarray
-    gathered: dict[int, int]
-    later: dict[int, int]
+    drift: dict[tuple[int, float], np.ndarray]  # the change of the logarithm of a cross ratio, (starts, times)
+    shown: np.ndarray  # the tokens of one start at beta = 0, (times, n, 2)
+    mean: np.ndarray  # the length of the mean of evenly spaced tokens that a Moebius map has moved, (times,)
+    exact: np.ndarray  # the formula for this length, (times,)
+    gathered: dict[int, int]  # the number of starts that are certified to be at one point at t = 24
+    later: dict[int, int]  # the number at t = 48
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -132,7 +124,7 @@ def conserved(m: Results) -> Found:
 @claim(
     "On the circle the mean of evenly spaced tokens that a Moebius map has moved has the length that Ott and Antonsen "
     "give.",
-    f"less than 1e-3, which is the difference between {EVEN} and infinitely many tokens",
+    f"less than 1e-3, as {EVEN} tokens are not infinitely many",
     kind="identity",
 )
 def mean_is_exact(m: Results) -> Found:

@@ -88,19 +88,12 @@ class Parameters:
 
 
 class Counts(NamedTuple):
-    """The number of centres of uniform tokens.
+    """The number of centres of uniform tokens, by dimension; `grown` also by kind."""
 
-    **Attributes:**
-
-    - `strong`, `ordinary`: By dimension, the number among the first k tokens of each cloud, k = 1 to n, (clouds, n).
-    - `betas`, `grown`: Other inverse temperatures; and by dimension and kind, the mean number of centres of 2,000
-        tokens there, with separations that shrink like beta^(-1/2), (betas,).
-    """
-
-    strong: dict[int, np.ndarray]
-    ordinary: dict[int, np.ndarray]
-    betas: np.ndarray
-    grown: dict[tuple[int, str], np.ndarray]
+    strong: dict[int, np.ndarray]  # the number among the first k tokens of each cloud, k = 1 to n, (clouds, n)
+    ordinary: dict[int, np.ndarray]  # the same of ordinary centres, (clouds, n)
+    betas: np.ndarray  # other inverse temperatures
+    grown: dict[tuple[int, str], np.ndarray]  # the mean number of centres of 2,000 tokens at these, (betas,)
 
 
 class Followed(NamedTuple):
@@ -124,22 +117,15 @@ class Followed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `followed`: By dimension and kind: "strong", "margin", and "ordinary" for ordinary centres that are not strong.
-    - `shown`, `marks`: The tokens of one start on the circle, (times, n, 2), and its strong and ordinary centres.
-    - `held`: By kind, the share of the clusters of each start on the circle at t = 150 that hold a centre, (starts,).
-    """
+    """The measurement; the kinds of `followed` are "strong", "margin", and "ordinary" for the other centres."""
 
     p: Parameters
     starts: int
     counts: Counts
-    followed: dict[tuple[int, str], Followed]
-    shown: np.ndarray
-    marks: tuple[np.ndarray, np.ndarray]
-    held: dict[str, np.ndarray]
+    followed: dict[tuple[int, str], Followed]  # by dimension and kind
+    shown: np.ndarray  # the tokens of one start on the circle, (times, n, 2)
+    marks: tuple[np.ndarray, np.ndarray]  # the strong and the ordinary centres of this start
+    held: dict[str, np.ndarray]  # the share of the clusters on the circle at t = 150 that hold a centre, (starts,)
 
     @property
     def least(self) -> float:

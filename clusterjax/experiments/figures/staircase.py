@@ -67,34 +67,19 @@ class Parameters:
 
 
 class Stairs(NamedTuple):
-    """The runs of all starts at one beta.
+    """The runs of all starts at one beta; the energy is read from `FORMED` to ten times the last merger."""
 
-    **Attributes:**
-
-    - `log_times`: log10 of the times at which the energy is read, (starts, points), from `FORMED` to ten times the last
-        merger.
-    - `energy`, `rest`: The energy at these times in units of its largest value, and the sum of the squares of the
-        masses of the clusters, (starts, points).
-    - `waits`, `laws`: log10 of the time from each merger to the next merger, and log10 of the time that the law gives
-        for the pair that merges, of all starts, (plateaus,).
-    - `of_start`: The number of the start of each plateau, (plateaus,).
-    - `bound`: The largest bound of the relative error of a merger time, over the first `BOUNDED` starts.
-    - `ends`, `mergers`: log10 of the last merger, and the number of mergers, (starts,).
-    - `modes`, `early`: The number of modes of the density of the tokens at the start, and the number of clusters at
-        `EARLY`, (starts,).
-    """
-
-    log_times: np.ndarray
-    energy: np.ndarray
-    rest: np.ndarray
-    waits: np.ndarray
-    laws: np.ndarray
-    of_start: np.ndarray
-    bound: float
-    ends: np.ndarray
-    mergers: np.ndarray
-    modes: np.ndarray
-    early: np.ndarray
+    log_times: np.ndarray  # log10 of the times at which the energy is read, (starts, points)
+    energy: np.ndarray  # the energy at these times in units of its largest value, (starts, points)
+    rest: np.ndarray  # the sum of the squares of the masses of the clusters, (starts, points)
+    waits: np.ndarray  # log10 of the time from each merger to the next merger, see `waits_of`, (plateaus,)
+    laws: np.ndarray  # log10 of the time that the law gives for the pair that merges, (plateaus,)
+    of_start: np.ndarray  # the number of the start of each plateau, (plateaus,)
+    bound: float  # the largest bound of the relative error of a merger time, over the first `BOUNDED` starts
+    ends: np.ndarray  # log10 of the last merger, (starts,)
+    mergers: np.ndarray  # the number of mergers, (starts,)
+    modes: np.ndarray  # the number of modes of the density of the tokens at the start, (starts,)
+    early: np.ndarray  # the number of clusters at `EARLY`, (starts,)
 
     @property
     def flat(self) -> np.ndarray:

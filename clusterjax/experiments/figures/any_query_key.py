@@ -145,7 +145,8 @@ def late(m: Results) -> Found:
     "a slope within 0.1 of 1",
 )
 def barrier(m: Results) -> Found:
-    slope, error, _ = line_of(*m.of_waits("waited", "barrier"), m.of_start)
+    waited, exponents = m.of_waits("waited", "barrier")
+    slope, error, _ = line_of(waited, exponents, m.of_start)
     return Found(
         "the slope of the logarithm of the time against that of the exponential is "
         f"{plus_minus(slope, error, 3)}, of {len(m.waits)} waits",

@@ -166,7 +166,8 @@ def waits_of(tree: MergeTree, beta: float) -> tuple[np.ndarray, np.ndarray]:
         if since < FORMED or at <= since:
             continue
         x, labels = np.asarray(tree.at(since)), np.asarray(tree.clusters(since))
-        law = log_cluster_law(*(x[labels == label] for label in tree.pairs[k]), beta)
+        first, second = tree.pairs[k]
+        law = log_cluster_law(x[labels == first], x[labels == second], beta)
         if law is not None:
             found.append((np.log10(at - since), law))
     waits, laws = np.array(found).reshape(-1, 2).T
@@ -295,7 +296,7 @@ def one_cluster(m: Results) -> Found:
     )  # fmt: skip
 
 
-def _by_power(found: list) -> str:
+def _by_power(found: list[tuple[np.ndarray, np.ndarray]]) -> str:
     rows = zip(POWERS, found, strict=True)
     return ", ".join(f"{plus_minus(*slope, 3)} with beta = n^({power:.3g})" for power, slope in rows)
 

@@ -15,7 +15,7 @@ observed tokens. *Regression* is told beta B: central differences of the observe
 which are linear in V; regression on exact velocities is exact.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -307,7 +307,7 @@ def p_value(m: Results, level: int) -> float:
     return float(kstest(m.squares[level], chi2(TOLD).cdf).pvalue)
 
 
-def _each(values: list, form: str = ".2g") -> str:
+def _each(values: Iterable[float], form: str = ".2g") -> str:
     return ", ".join(f"{value:{form}}" for value in values)
 
 

@@ -318,7 +318,7 @@ FIGURE = figure(
     parameters=Parameters,
     caption=caption,
     series=series,
-    over=lambda m: "as many starts as are said, of each number of tokens",
+    over=lambda m: "the starts of each number of tokens",
     on=lambda m: particles(
         tokens=tuple(m.largest.values()), d=tuple(m.runs), beta=m.p.beta, t=m.p.end, starts=m.starts
     ),

@@ -1,4 +1,4 @@
-"""What the experiment on causal phase diagrams measures: the law of the starts, times, widths, the claims."""
+"""Phase diagrams under a causal mask: the law of the starts, times, widths, and claims on curves that are made up."""
 
 from dataclasses import replace
 
@@ -8,12 +8,12 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax.experiments.figures.causal_phase_diagram import (
+    CLAIMS,
     EXACT,
     TS,
     Parameters,
     Results,
-    caption_of,
-    claims_of,
+    caption,
     close_pairs,
     draw_starts,
     exact_times,
@@ -23,6 +23,7 @@ from clusterjax.experiments.figures.causal_phase_diagram import (
     relative_width,
     with_error,
 )
+from clusterjax.experiments.framework.figure import stated
 
 
 P = Parameters(n=4)
@@ -100,14 +101,15 @@ def results():
 def test_claims_hold_of_what_they_say_and_of_nothing_else():
     m = results()
     off = off_line(m.p, m.exact)
-    assert [claim.holds for claim in claims_of(m)] == [True, off < 1e-6, True, True, True, True]
+    assert [claim.holds for claim in stated(CLAIMS, m)] == [True, off < 1e-6, True, True, True, True]
     sharp = dict(m.shares)
     sharp["causal", 1024, 1.0] = m.shares["full", 1024, 1.0]
     sharp["full", 1024, 1.0] = m.shares["causal", 2, 1.0]
     exact = m.exact | {("causal", 9.0): m.exact["causal", 1.0]}
-    claims = claims_of(replace(m, shares=sharp, exact=exact, first=1e-3))
+    wrong = replace(m, shares=sharp, exact=exact, first=1e-3)
+    claims = stated(CLAIMS, wrong)
     assert not any(claim.holds for claim in claims)
-    assert "becomes sharp" not in caption_of(m, claims) and "In d = 1024" not in caption_of(m, claims)
+    assert "becomes sharp" not in caption(m, claims) and "In d = 1024" not in caption(m, claims)
     # A transition as wide as the limit in the last dimension, and narrow in another.
     narrow = m.shares | {("causal", 2, 1.0): m.shares["full", 1024, 1.0]}
-    assert not claims_of(replace(m, shares=narrow))[3].holds
+    assert not stated(CLAIMS, replace(m, shares=narrow))[3].holds

@@ -160,6 +160,16 @@ def mean_and_error(samples: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(mean), np.asarray(error)
 
 
+def passage(ts: np.ndarray, values: np.ndarray, level: float) -> float:
+    """The time at which a curve (times,) first reaches `level`, by linear interpolation; NaN if the curve starts above
+    the level or never reaches it."""
+    above = np.flatnonzero(values >= level)
+    if not above.size or not above[0]:
+        return np.nan
+    k = above[0]
+    return float(ts[k - 1] + (level - values[k - 1]) / (values[k] - values[k - 1]) * (ts[k] - ts[k - 1]))
+
+
 def distance_to_first(ensemble: Ensemble) -> np.ndarray:
     """The mean Euclidean distance of tokens 2 to n to the first, (starts, times)."""
     xs = np.asarray(ensemble.xs)

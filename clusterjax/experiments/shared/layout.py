@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def panels(m: Any, fills: Sequence[Callable[[Axes, Any], Any]], *, columns: int,
 
 def letter(axes: Iterable[Axes]) -> None:
     """Write (a), (b), ... to the upper left of the panels."""
-    for character, ax in zip("abcdefgh", axes, strict=False):
+    for character, ax in zip(ascii_lowercase, axes, strict=False):
         ax.text(-0.02, 1.02, f"({character})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
 
 

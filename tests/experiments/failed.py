@@ -11,11 +11,11 @@ FAILED_ELSEWHERE = {
         "Kramers' formula gives the time where the barrier is 4 T.",
         "Tokens pass between two equal clouds after the mean first passage time in the potential of the clouds.",
         "As clouds drift and grow unequal, tokens pass as in the potential of the clouds at their masses and distance.",
-        "Two equal clouds are not stable: tokens leave the smaller sooner, and the larger grows.",
+        "Two equal clouds are not stable: tokens leave the smaller cloud sooner, and the larger cloud grows.",
     ],
     "gradient-flow": [
-        "With a causal mask the energy falls at times; it never does without one.",
-        "Softmax attention is nearly steepest in Wasserstein space too.",
+        "With a causal mask the energy decreases at some times; without a mask it never decreases.",
+        "The velocity of softmax attention is nearly parallel to the gradient in Wasserstein space too.",
     ],
     "design-recover": [  # as in the full run
         "Up to 3 % noise the errors are those of the Cramer-Rao bound: their squares in its metric are chi-squared "

@@ -106,6 +106,20 @@ def smollm2() -> probe.Model | None:
     return _model()
 
 
+def smollm2_or_own(say: Callable[[str], None]) -> tuple[probe.Model, bool]:
+    """SmolLM2, or else the language model of the package; True if it is the model of the package."""
+    model = smollm2()
+    if model is not None:
+        return model, False
+    say(ABSENT)
+    return probe.load("language-model"), True
+
+
+def name_of(own: bool) -> str:
+    """The name of the network in a sentence."""
+    return "the language model of the package" if own else NAME
+
+
 @lru_cache(maxsize=1)
 def _model() -> probe.Model | None:
     return None if find_smollm2() is None else probe.load("smollm2")

@@ -119,7 +119,7 @@ def test_it_draws_the_network_beside_its_controls(outcome):
     written = texts_of(figure)
     names = {"trained", "tokens shuffled", "random weights", "trained, special tokens included", "(f)"}
     assert names | {"layer 0", "layer 3", "layer 24", "mean cosine", "% of word pairs above 0.9"} <= {*written}
-    assert "random weights, usual scale" not in written and "drawn as transformers begins" in outcome.caption
+    assert "random weights, usual scale" not in written and "drawn as transformers draws them" in outcome.caption
     assert outcome.film is None and "16 passages of at most" in outcome.caption
 
 

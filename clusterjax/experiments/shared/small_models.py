@@ -1,14 +1,13 @@
-"""Small language models that an experiment trains itself, and what they read: film reviews, or made-up texts.
+"""Small language models that a figure trains itself, on film reviews or on made-up texts.
 
-With `Settings.imdb` the texts are those reviews. Without it they are made up: each word follows the one before it by a
-fixed table (a Markov chain), and after some words comes one of the few that are the text's own, or one of praise or of
-blame, mostly by the label of the text. So only after these words does attention to earlier ones help, as in the
-Bigram-Backcopy task of Guo et al., *Active-dormant attention heads* (2410.13835, Section 2). All words are pieces of
-the
-package's tokenizer, so that it reads both kinds.
+With `Settings.imdb` the texts are these reviews. Otherwise they are made up: a fixed Markov chain draws each word from
+the word before, and after some words, the triggers, comes one of the few words that belong to the text, or a word of
+praise or of blame, mostly according to the label of the text. Attention to earlier words helps only after a trigger, as
+in the Bigram-Backcopy task of Guo et al., *Active-dormant attention heads* (2410.13835, Section 2). All words are word
+pieces of the tokenizer of the package, which reads both kinds of texts.
 
-Invariants: the texts that a model is trained on, those that units are chosen on and those that are scored are different
-ones; the training is that of `clusterjax train language-model`, and the same seed gives the same models.
+Invariants: the texts of the training, the texts on which units are chosen and the texts that are scored are disjoint;
+the training is that of `clusterjax train language-model`, and one seed always gives one model.
 """
 
 from dataclasses import dataclass, replace
@@ -37,21 +36,15 @@ MADE_UP_TEXTS = Subject(
 )
 PRAISE = ("wonderful", "excellent", "perfect", "great")
 BLAME = ("awful", "terrible", "boring", "horrible")
-WORDS, NEXT = 200, 4  # words of the chain, and how many may follow each
-TRIGGERS, OWN = 40, 6  # after the first so many of them comes a word of the text's own, of which it has so many
-TRUE = 0.85  # how often a word of praise or blame is that of the label
-LENGTH = 64  # tokens that a model reads at once
-LONG = 80  # words of a made-up text
+WORDS, NEXT = 200, 4  # the number of words of the chain, and of possible next words for each
+TRIGGERS, OWN = 40, 6  # the number of triggers, the first words of the chain, and 2 more than the words of each text
+TRUE = 0.85  # the share of words of praise or blame that agree with the label
+LENGTH = 64  # the number of tokens that a model reads at once
+LONG = 80  # the number of words of a made-up text
 
 
 class Labelled(NamedTuple):
-    """Some texts, and which of them praise.
-
-    **Attributes:**
-
-    - `texts`: The texts.
-    - `labels`: Whether each is of praise, (texts,).
-    """
+    """Texts, and their labels, which are True for praise."""
 
     texts: list[str]
     labels: Bool[np.ndarray, " texts"]
@@ -59,13 +52,13 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """What models read.
+    """The texts of small models.
 
     **Attributes:**
 
     - `seen`: The texts to train on.
-    - `chosen`, `scored`: Other texts, on which something is chosen, and others again, on which it is scored.
-    - `data`: What they are.
+    - `chosen`, `scored`: Other texts, on which a unit is chosen, and further texts, on which it is scored.
+    - `data`: The texts as the subject of a verdict.
     """
 
     seen: list[str]
@@ -75,14 +68,14 @@ class Corpus:
 
 
 class Snapshot(NamedTuple):
-    """A model along its training, and the step at which it was so."""
+    """A model after a step of its training."""
 
     step: int
     model: Any
 
 
 def corpus_of(settings: Settings, seen: int, labelled: int) -> Corpus:
-    """So many texts to train on, and so many of each of the two other parts: reviews, or made-up ones.
+    """At most `seen` texts to train on, and `labelled` texts of each of the two other parts.
 
     **Raises:**
 
@@ -99,7 +92,7 @@ def corpus_of(settings: Settings, seen: int, labelled: int) -> Corpus:
             f"imdb must hold more than {labelled} reviews of its training part and two of its test part, but there are "
             f"{len(split.train)} and {len(split.test)}; add others."
         )
-    # In random order: files have one label behind the other.
+    # Reviews are taken in random order, because files are sorted by label.
     order = np.random.default_rng(settings.seed).permutation(len(split.train))
     data = Subject("reviews", f"film reviews of {Path(settings.imdb).name}")
     texts = _labelled(split.train.take(order[labelled : labelled + seen])).texts
@@ -112,9 +105,9 @@ def _labelled(reviews: Reviews) -> Labelled:
 
 
 def made_up_texts(rng: np.random.Generator, count: int) -> Labelled:
-    """So many made-up texts, half of which praise; the table of the chain is always the same."""
+    """Made-up texts, half of which praise; the table of the chain is always the same."""
     vocabulary = transformer.load_tokenizer().get_vocab()
-    # Whole words, the most frequent ones; no word is one of praise or blame.
+    # The most frequent whole words, without the words of praise and blame.
     whole = sorted((i, word) for word, i in vocabulary.items() if word.isalpha() and len(word) > 3)
     every = [word for _, word in whole if word not in (*PRAISE, *BLAME)]
     words, pool = every[:WORDS], every[WORDS : 2 * WORDS]
@@ -131,7 +124,7 @@ def made_up_texts(rng: np.random.Generator, count: int) -> Labelled:
             draws = rng.random(4)
             if at < TRIGGERS:
                 kind = PRAISE if label == (draws[1] < TRUE) else BLAME
-                # A third of them is of praise or blame, the others are the text's own.
+                # A third of these words are of praise or blame, and the others belong to the text.
                 said = own if draws[0] < (OWN - 2) / OWN else kind
                 written.append(said[int(draws[2] * len(said))])
             at = int(following[at, int(np.searchsorted(cumulative, draws[3]))])
@@ -142,10 +135,10 @@ def made_up_texts(rng: np.random.Generator, count: int) -> Labelled:
 def train_small(
     texts: list[str], recipe: transformer.LanguageRecipe, *, seed: int, snapshots: int = 1
 ) -> list[Snapshot]:
-    """A model trained on texts, with the tokenizer of the package: as it was before training, and at no more than so
-    many steps that double, the last one at the end.
+    """Snapshots of a model that is trained on texts: before training, and at most `snapshots` at steps that double, the
+    last one at the end.
 
-    The loop, the loss and the optimiser are those of `transformer.train_language_model`; nothing is written.
+    The loop, the loss and the optimiser are those of `transformer.train_language_model`, without its files.
     """
     model = recipe.model(seed)
     pieces = tokenise(transformer.load_tokenizer(), texts)
@@ -156,7 +149,7 @@ def train_small(
         if epoch in kept:
             found.append(Snapshot(recipe.steps_until(epoch), model))
 
-    # The optimiser does not depend on how texts begin: the two kinds share a compiled step.
+    # The optimiser is independent of how texts begin, so that both kinds share a compiled step.
     train(
         model, language_loss, Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps),
         optimiser=_optimiser(replace(recipe, begin=False)), epochs=recipe.epochs, key=jr.fold_in(jr.key(seed), 1),
@@ -166,15 +159,15 @@ def train_small(
 
 
 def parameters_of(model: Any) -> int:
-    """How many numbers a model has."""
+    """The number of parameters of a model."""
     return int(sum(np.size(leaf) for leaf in jtu.tree_leaves(eqx.filter(model, eqx.is_inexact_array))))
 
 
 def rows_of(
     texts: list[str], length: int, *, begin: bool = False, end: bool = False
 ) -> tuple[Int[np.ndarray, "texts n"], Bool[np.ndarray, "texts n"]]:
-    """The first word pieces of each text, or with `end` its last ones, and which are there; with `begin` there are
-    `length` - 1 of them, and [CLS] before."""
+    """The first word pieces of each text, or with `end` the last ones, and the mask of those that exist; with `begin`
+    there are `length` - 1 word pieces after [CLS]."""
     room = length - begin
     encoded = transformer.load_tokenizer().encode_batch(texts, add_special_tokens=False)
     ids, present = np.zeros((len(texts), length), np.int32), np.zeros((len(texts), length), bool)

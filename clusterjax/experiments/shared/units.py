@@ -1,8 +1,8 @@
-"""Which single unit tells praise from blame: chosen on some texts, scored on others.
+"""The single unit that tells praise from blame best, chosen on some texts and scored on others.
 
-Each kind of unit has a value for each text, its mean over the last tokens of the text: a cell, a hidden state, the
-activation of a neuron, a coordinate of the residual stream. Of all units of a kind the one whose area under the ROC
-curve is farthest from one half is taken, with the threshold that divides the texts best.
+A unit is a cell, a hidden state, a neuron, or a coordinate of the residual stream; its value for a text is the mean
+over the last tokens of the text. Of all units of a kind the unit is chosen whose area under the ROC curve is farthest
+from one half, with the threshold that divides the texts best.
 
 Source: Radford, Jozefowicz, Sutskever, *Learning to generate reviews and discovering sentiment* (1704.01444), Section
 4; *Transformers, part 2*, slide 12.
@@ -21,7 +21,6 @@ from .small_models import Labelled, rows_of
 
 
 BATCH = 64
-KINDS = ("cell", "hidden", "neuron", "stream")
 
 
 class Unit(NamedTuple):
@@ -29,10 +28,10 @@ class Unit(NamedTuple):
 
     **Attributes:**
 
-    - `unit`: Which one: for neurons and coordinates counted through all layers.
-    - `many`: Of how many.
-    - `chosen`: The accuracy on the texts that it was chosen on.
-    - `right`: Which of the other texts it tells right, (texts,).
+    - `unit`: Its number, counted through all layers for neurons and coordinates.
+    - `many`: The number of units.
+    - `chosen`: The accuracy on the texts on which the unit was chosen.
+    - `right`: True for the other texts that the unit classifies correctly, (texts,).
     """
 
     unit: int
@@ -42,17 +41,17 @@ class Unit(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """On the other texts."""
+        """The accuracy on the other texts."""
         return float(self.right.mean())
 
     @property
     def error(self) -> float:
-        """Its standard error, (p (1 - p) / N)^(1/2)."""
+        """The standard error of the accuracy p, (p (1 - p) / N)^(1/2)."""
         return float(np.sqrt(self.accuracy * (1 - self.accuracy) / len(self.right)))
 
 
 def best_units(model: Any, chosen: Labelled, scored: Labelled, length: int) -> dict[str, Unit]:
-    """The best unit of each kind that a model has, by `KINDS`."""
+    """The best unit of each kind that a model has."""
     of_chosen, of_scored = (values_of(model, *rows_of(part.texts, length, end=True)) for part in (chosen, scored))
     return {kind: best_unit(of_chosen[kind], chosen.labels, of_scored[kind], scored.labels) for kind in of_chosen}
 
@@ -63,7 +62,7 @@ def best_unit(
     scored: Float[np.ndarray, "others units"],
     other_labels: Bool[np.ndarray, " others"],
 ) -> Unit:
-    """The unit that tells best which texts are labelled, by its values in some texts, and in others."""
+    """The unit that tells the labels best, from the values of all units in the texts to choose and to score on."""
     detector = transformer.best_detector(chosen, labels)
     return Unit(detector.neuron, chosen.shape[1], detector.accuracy, detector.predict(scored) == other_labels)
 
@@ -81,11 +80,11 @@ def values_of(model: Any, ids: np.ndarray, present: np.ndarray) -> dict[str, Flo
 
 
 def _in_batches(function: Any, model: Any, ids: np.ndarray, present: np.ndarray) -> list[np.ndarray]:
-    """The outputs of a function of a model and a batch of texts, for all texts."""
+    """The outputs for all texts of a function of a model and a batch of texts."""
     parts = []
     for begin in range(0, len(ids), BATCH):
         some = min(BATCH, len(ids) - begin)
-        # Filled up with the last text, so that all batches have one shape and one program.
+        # Copies of the last text fill up the last batch, so that one compiled program serves all.
         rows = np.minimum(np.arange(begin, begin + BATCH), len(ids) - 1)
         found = function(model, jnp.asarray(ids[rows]), jnp.asarray(present[rows]))
         parts.append([np.asarray(part)[:some] for part in found])
@@ -101,7 +100,6 @@ def _of_lstm(model: Any, ids: Array, present: Array) -> tuple[Array, Array]:
 @eqx.filter_jit
 def _of_stream(model: Any, ids: Array, present: Array) -> tuple[Array]:
     levels = jax.vmap(lambda ids, present: streams(model, ids, present))(ids, present)
-    # (texts, levels, d) in one row for each text.
     means = jax.vmap(_mean, in_axes=(1, None), out_axes=1)(levels, present)
     return (means.reshape(len(means), -1),)
 

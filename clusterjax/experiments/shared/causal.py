@@ -106,20 +106,6 @@ def smollm2() -> probe.Model | None:
     return _model()
 
 
-def smollm2_or_own(say: Callable[[str], None]) -> tuple[probe.Model, bool]:
-    """SmolLM2, or else the language model of the package; True if it is the model of the package."""
-    model = smollm2()
-    if model is not None:
-        return model, False
-    say(ABSENT)
-    return probe.load("language-model"), True
-
-
-def name_of(own: bool) -> str:
-    """The name of the network in a sentence."""
-    return "the language model of the package" if own else NAME
-
-
 @lru_cache(maxsize=1)
 def _model() -> probe.Model | None:
     return None if find_smollm2() is None else probe.load("smollm2")
@@ -146,6 +132,20 @@ def spread_words(model: probe.Model) -> str:
     """How `untrained` draws the weights, in words."""
     spread = model.network.sizes.spread
     return "as before its training" if spread is None else f"of spread {spread:.4f}, as before its training"
+
+
+def smollm2_or_own(say: Callable[[str], None]) -> tuple[probe.Model, bool]:
+    """SmolLM2, or else the language model of the package; True if it is the model of the package."""
+    model = smollm2()
+    if model is not None:
+        return model, False
+    say(ABSENT)
+    return probe.load("language-model"), True
+
+
+def name_of(own: bool) -> str:
+    """The name of the network in a sentence."""
+    return "the language model of the package" if own else NAME
 
 
 def causal_digest(settings: Settings) -> str:

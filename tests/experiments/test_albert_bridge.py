@@ -1,4 +1,4 @@
-"""The bridge from a network to particles as a figure: claims, captions and pictures for either outcome."""
+"""The bridge from a network to particles as a figure: shares, controls, and claims for either outcome."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments.figures.albert_bridge import ALBERT_BRIDGE, caption_of, claims_of, draw, effort, parts_of
+from clusterjax.experiments.figures.albert_bridge import (
+    CLAIMS,
+    FIGURE,
+    Parameters,
+    Results,
+    beyond_controls,
+    caption,
+    draw,
+    effort,
+    parts_of,
+)
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.causal import BridgeControls, controls_of, share_missed
 from clusterjax.experiments.shared.networks import network_of
 from clusterjax.probe.measures.survey import average_of
@@ -57,6 +68,10 @@ def beside_of(trained=0.5, shuffled=0.5, random=0.5):
 BESIDE = beside_of(0.5, 0.9, 0.9)
 
 
+def results(found, bridge, beside=BESIDE):
+    return Results(Parameters(), found, effort(True, 16, 2), found.texts, found.texts, bridge, beside)
+
+
 def test_what_is_missed_is_a_share_of_the_spread():
     """A curve that is off by 0.1 everywhere, of a network whose curve has a spread of 0.2; text by text."""
     some = bridge_of(RISE, particles=np.array(RISE) + 0.1)
@@ -80,20 +95,13 @@ def test_controls_are_paired_by_text_and_by_network():
 
 
 @pytest.mark.parametrize(
-    ("numbers", "holds", "words"),
-    [
-        ((0.5, 0.9, 0.9), True, ", and worse for both controls."),
-        ((0.5, 0.5, 0.9), False, "; shuffled tokens are predicted no worse."),
-        ((0.5, 0.9, 0.5), False, "; random weights are predicted no worse."),
-        ((0.5, 0.3, 0.3), False, "; shuffled tokens and random weights are predicted no worse."),
-    ],
+    ("numbers", "holds"),
+    [((0.5, 0.9, 0.9), True), ((0.5, 0.5, 0.9), False), ((0.5, 0.9, 0.5), False), ((0.5, 0.3, 0.3), False)],
 )
-def test_particles_say_something_only_beyond_both_controls(found, numbers, holds, words):
-    beside, some = beside_of(*numbers), bridge_of(RISE)
-    claim = claims_of(some, beside)[3]
-    assert claim.says.startswith("Fitted particles predict the trained network") and claim.holds == holds
+def test_particles_say_something_only_beyond_both_controls(found, numbers, holds):
+    claim = beyond_controls(results(found, bridge_of(RISE), beside_of(*numbers)))
+    assert claim.holds == holds
     assert claim.value == pytest.approx(min(numbers[1] - numbers[0], numbers[2] - numbers[0]), abs=1e-9)
-    assert caption_of(found, some, found.texts, beside).endswith(words)
 
 
 def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
@@ -105,19 +113,13 @@ def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
         return bridge_of(RISE)
 
     monkeypatch.setattr("clusterjax.experiments.shared.causal.probe.bridge", bridge)
-    how = effort(True, 16)
+    how = effort(True, 16, 2)
     texts, others = parts_of(found.texts, how)
+    special = tuple(found.model.tokenizer.all_special_ids)
     some = controls_of(
-        found.model,
-        bridge_of(RISE),
-        texts,
-        others,
-        how,
-        0,
-        None,
-        lambda line: None,
-        special=tuple(found.model.tokenizer.all_special_ids),
-    )
+        found.model, bridge_of(RISE), texts, others, how, 0, None, lambda line: None, special=special,
+        units=np.arange(len(texts.mask)),
+    )  # fmt: skip
     assert [name.endswith("with random weights") for name, *_ in ran] == [False, True, True, True]
     shuffled, *random = ran
     for shown, plain in ((shuffled[1], texts), (shuffled[2], others)):
@@ -132,45 +134,43 @@ def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
 
 
 def test_claims_of_the_bridge_hold_and_fail(found):
+    holds = lambda bridge, beside=BESIDE: [claim.holds for claim in stated(CLAIMS, results(found, bridge, beside))]
     good = bridge_of(RISE, particles=[0.1, 0.35, 0.55, 0.8], fitted=[0.1, 0.31, 0.5, 0.7], without_feed_forward=STEEP)
-    held = [claim.holds for claim in claims_of(good, BESIDE)]
-    assert held == [True] * 6
+    assert holds(good) == [True] * 6
     bad = bridge_of(RISE, particles=FLAT_LINE, fitted=FLAT_LINE, without_feed_forward=FLAT_LINE)
-    assert [claim.holds for claim in claims_of(bad, BESIDE)] == [False, False, False, True, False, True]
-    # Texts of two articles are two numbers, and so few are unsure.
+    assert holds(bad) == [False, False, False, True, False, True]
+    # Texts of two articles are two independent numbers, too few for a significant difference.
     few = replace(BESIDE, units=np.repeat([0, 1], 4))
     slight = bridge_of(RISE)
     slight.curves["without feed-forward"] = curve([0.1, 0.3, 0.5, 0.78], noise=0.1)
-    assert [claims_of(slight, beside)[4].holds for beside in (BESIDE, few)] == [True, False]
-    moved = bridge_of(RISE, fitted=[0.2, 0.3, 0.5, 0.7])
-    assert [claim.holds for claim in claims_of(moved, BESIDE)][-1] is False
-    texts = found.texts
-    assert "predict the curve better than any constant does" in caption_of(found, good, texts, BESIDE)
-    assert "predict the curve no better than a constant does" in caption_of(found, bad, texts, BESIDE)
+    assert [holds(slight, beside)[4] for beside in (BESIDE, few)] == [True, False]
+    assert not holds(bridge_of(RISE, fitted=[0.2, 0.3, 0.5, 0.7]))[-1]
 
 
 def test_curves_that_overflow_are_said_and_drawn(found, tmp_path):
     some = bridge_of(RISE)
-    lost = average_of(np.full((8, 4), np.nan))
-    some = some._replace(curves=some.curves | {"without norms": lost})
-    assert "(without norms: overflows" in caption_of(found, some, found.texts, BESIDE)
-    assert "overflows" not in caption_of(found, bridge_of(RISE), found.texts, BESIDE)
-    draw(some, BESIDE).savefig(tmp_path / "picture.png", dpi=40)
+    lost = some._replace(curves=some.curves | {"without norms": average_of(np.full((8, 4), np.nan))})
+    assert "(without norms: overflows" in caption(results(found, lost), ())
+    assert "overflows" not in caption(results(found, some), ())
+    draw(results(found, lost)).savefig(tmp_path / "picture.png", dpi=40)
 
 
 def test_wide_networks_get_less():
-    assert effort(False, 128).texts > effort(False, 768).texts and effort(True, 128).steps > effort(True, 768).steps
+    assert (
+        effort(False, 128, 4).texts > effort(False, 768, 4).texts
+        and effort(True, 128, 4).steps > effort(True, 768, 4).steps
+    )
     long = probe.Encoded(np.ones((9, 80), np.int32), np.ones((9, 80), bool))
-    assert [part.mask.shape for part in parts_of(long, effort(False, 128))] == [(4, 64)] * 2
-    assert [part.mask.shape for part in parts_of(long, effort(False, 768))] == [(4, 48)] * 2
+    assert [part.mask.shape for part in parts_of(long, effort(False, 128, 4))] == [(4, 64)] * 2
+    assert [part.mask.shape for part in parts_of(long, effort(False, 768, 4))] == [(4, 48)] * 2
     more = probe.Encoded(np.arange(40 * 80, dtype=np.int32).reshape(40, 80), np.ones((40, 80), bool))
-    shown, fitted = parts_of(more, effort(True, 128))
+    shown, fitted = parts_of(more, effort(True, 128, 4))
     assert shown.mask.shape == fitted.mask.shape == (6, 32)
     assert not set(shown.token_ids[:, 0].tolist()) & set(fitted.token_ids[:, 0].tolist())
 
 
 def test_an_encoder_of_t5_has_a_bridge_too(tmp_path):
-    outcome = ALBERT_BRIDGE.run(checkpoint(tmp_path, T5 | {"vocab_size": 70}), lambda line: None)
+    outcome = FIGURE.run(checkpoint(tmp_path, T5 | {"vocab_size": 70}), lambda line: None)
     assert len(outcome.parameters["radius"]) == 3 and outcome.claims[-1].holds
     assert "fitted to other texts" in outcome.caption
     json.dumps(outcome.parameters)

@@ -8,15 +8,15 @@ import pytest
 from clusterjax import probe
 from clusterjax.experiments import Settings
 from clusterjax.experiments.figures.albert_spectra import (
-    ALBERT_SPECTRA,
+    CLAIMS,
+    FIGURE,
     LETTERS,
-    caption_of,
-    claims_of,
     draw,
     listed,
     spectra_of,
     untrained_beta,
 )
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.networks import network_of
 from tests.network_cases import CONFIG, by_name, checkpoint, texts_of
 from tests.probe_cases import PLBERT, T5, needs_plbert, tensors_of, write
@@ -34,7 +34,7 @@ def found(settings):
 
 @pytest.fixture(scope="module")
 def outcome(settings):
-    return ALBERT_SPECTRA.run(settings, lambda line: None)
+    return FIGURE.run(settings, lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_spectra_are_those_of_the_whole_operators(outcome, found):
     assert leading.value == len(dominant) and leading.holds == bool(dominant)
     named = lambda heads: f"{len(heads)} {heads}" if heads else "none"
     assert f"is so at {named(dominant)} of 4 heads" in leading.measured
-    assert f"as well, at {named(agree)};" in leading.measured
+    assert f"also asks, at {named(agree)};" in leading.measured
     discs = by_name(outcome, "At half of the heads")
     assert discs.value == pytest.approx(np.mean(ratios), rel=1e-8)
     assert by_name(outcome, "The symmetric part of Q^T K is positive").value == pytest.approx(max(shares), rel=1e-8)
@@ -123,7 +123,7 @@ def test_beta_before_training_is_that_of_random_weights(tmp_path, config):
     assert untrained_beta(model) == pytest.approx(np.sqrt(np.mean(squares)), rel=0.03)
 
 
-def test_claims_of_the_spectra_hold_and_fail(found, measured):
+def test_claims_of_the_spectra_hold_and_fail(measured):
     line = np.tile(np.array([2.0, 0.5, -0.1, -1.0], complex), (4, 1))
     good = replace(
         measured, value=line, radius=np.full(4, 0.5), beta=np.full(4, 9.0), untrained=1.0,
@@ -134,15 +134,13 @@ def test_claims_of_the_spectra_hold_and_fail(found, measured):
         good, value=turned, radius=np.ones(4), untrained=9.0, beta=np.ones(4),
         readings=tuple(replace(reading, cosine=0.0) for reading in measured.readings),
     )  # fmt: skip
-    assert [claim.holds for claim in claims_of(good)][:5] == [True, False, True, True, True]
-    assert [claim.holds for claim in claims_of(bad)][:5] == [False] * 5
+    assert [claim.holds for claim in stated(CLAIMS, good)][:5] == [True, False, True, True, True]
+    assert [claim.holds for claim in stated(CLAIMS, bad)][:5] == [False] * 5
     assert good.rightmost.all() and not bad.rightmost.any() and not bad.dominant.any()
     definite = replace(good, forms=np.full((4, 16), 0.5), matrices=wide(measured.matrices))
-    claims = claims_of(definite)
+    claims = stated(CLAIMS, definite)
     assert claims[1].holds and "at 4 of 4 heads;" in claims[1].measured
     assert not any("inertia" in claim.says for claim in claims)
-    assert "exceeds its radius 1.25 times at 4 of 4 heads" in caption_of(found, good)
-    assert "exceeds its radius 1.25 times at 0 of 4 heads" in caption_of(found, bad)
 
 
 def wide(matrices):
@@ -158,12 +156,9 @@ def test_spectra_without_names_are_drawn_without_words(found, measured):
     """No tokenizer and no symbols; and a star only where a pair has a larger real part."""
     bare = replace(found, model=replace(found.model, folder=None))
     without = spectra_of(bare, 0)
-    assert without.readings == () and len(claims_of(without)) == 4 + 3
-    assert "(d)" not in caption_of(bare, without) and "(d)" not in texts_of(draw(without))
+    assert without.readings == () and len(stated(CLAIMS, without)) == 4 + 3
+    assert "(d)" not in texts_of(draw(without))
     star = replace(measured, readings=(replace(measured.readings[0], beaten=True),))
-    plain = replace(measured, readings=(replace(measured.readings[0], beaten=False),))
-    head = measured.readings[0].head + 1
-    assert f"* at heads [{head}] a pair" in caption_of(found, star) and "*" not in caption_of(found, plain)
     assert any(text.endswith("*") for text in texts_of(draw(star)))
 
 
@@ -176,7 +171,7 @@ def test_symbols_without_names_are_passed_over(found):
 @needs_plbert
 def test_spectra_of_a_trained_network():
     """PL-BERT: known heads have a leading eigenvalue as the theorem asks; the words are its phonemes."""
-    outcome = ALBERT_SPECTRA.run(Settings(quick=True, albert=PLBERT), lambda line: None)
+    outcome = FIGURE.run(Settings(quick=True, albert=PLBERT), lambda line: None)
     assert "at 2 [9, 11] of 12 heads" in outcome.claims[0].measured and outcome.claims[0].holds
     assert all(claim.holds for claim in outcome.claims if claim.kind == "identity")
     assert {"ʤ", "ø"} <= set(" ".join(texts_of(outcome.draw())).split())

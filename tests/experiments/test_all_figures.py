@@ -171,7 +171,8 @@ def test_record_is_complete(drawn, name):
     passages = dict.fromkeys(("albert-training", "language-training", "causal-network"), 64)
     problems = {"design-recover": 8, "design-hold": 12, "design-steer": 2, "kramers-escape": 64}
     problems |= {"hardmax-open-problems": 60}
-    texts = {"albert-spectra": 1, "albert-bridge": 6, "word-senses": 3} | problems | passages
+    trainings = dict.fromkeys(("sink-training", "lstm", "sentiment-neuron"), 2)
+    texts = {"albert-spectra": 1, "albert-bridge": 6, "word-senses": 3} | problems | passages | trainings
     assert record["parameters"]["seed"] == 0 and record["parameters"]["starts"] == texts.get(name, STARTS)
     assert record["seconds"]["total"] > 0 and all((folder / file).is_file() for file in record["files"])
     lengths = {len(values) for label, values in record["series"].items() if "_by_" not in label}

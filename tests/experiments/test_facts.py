@@ -8,21 +8,27 @@ import pytest
 
 from clusterjax import probe, transformer
 from clusterjax.experiments.figures.facts import (
+    CLAIMS,
+    FIRST,
     Facts,
     Neurons,
     Parameters,
     Results,
-    caption_of,
     choose,
     chosen,
-    claims_of,
+    depth,
     draw,
+    fact,
     facts_of,
     jobs_of,
     known_facts,
+    last,
+    neurons,
     read_facts,
+    subject,
     with_foils,
 )
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.probe.measures.knocked_out import PARTS, Jobs, answers_without, prepare
 from tests.causal_cases import causal_model
 from tests.network_cases import texts_of
@@ -149,40 +155,39 @@ def lost(layer, part, place, by=3.0, foil=0.0):
 
 
 def test_claims_follow_from_what_is_lost():
-    of_subject, of_fact, of_depth, of_last, of_first, of_neurons, of_nothing = claims_of(results(lost(2, 1, 1)))
+    m = results(lost(2, 1, 1))
+    of_subject, of_fact, of_depth, of_last, of_first, of_neurons, of_nothing = stated(CLAIMS, m)
     assert of_subject.holds and of_fact.holds and of_depth.holds and of_neurons.holds and of_nothing.holds
     assert not of_last.holds and not of_first.holds
-    # Three times as much is lost without what promotes the object three times as much: no more for each unit of it.
-    m = results(lost(2, 1, 1))
+    # 3 nats in one layer of the four from the third on; the attention loses none.
+    assert abs(of_subject.value - 0.75) < 0.02 and abs(of_fact.value + 3) < 0.02
+    # Neurons that promote the object three times as much and lose three times as much lose no more per unit.
     few = np.full((20, 2), -0.1) + 0.001 * np.arange(40).reshape(20, 2)
     promotion = np.full((20, 2, 2), (3.0, 0.805))
     large = m.neurons._replace(promoting=np.full((20, 2), -0.3), random=few, promotion=promotion)
-    assert not claims_of(replace(m, neurons=large))[5].holds
-    # What is said of the fact: the foil's share of the change, and how many objects are still first.
-    told = claims_of(results(lost(2, 1, 1, by=0.5, foil=-1.5)))[1]
-    assert told.holds and "75 % of it; the object stays the first answer in 100 %" in told.measured
-    assert "before the other in 100 %" not in told.measured and told.measured.endswith("(± over 5 relations)")
-    assert "in 0 % of the facts and before the other in 0 %" in of_fact.measured
-    # 3 nats in one layer of the four from the third on; the attention loses none.
-    assert abs(of_subject.value - 0.75) < 0.02 and abs(of_fact.value + 3) < 0.02
-    assert "layer 3:" in of_fact.measured
-    # Of the middle and of the last third, of the attention, and of all answers alike.
-    assert not claims_of(results(lost(4, 1, 1)))[2].holds and not claims_of(results(lost(5, 1, 1)))[2].holds
-    assert not claims_of(results(lost(2, 0, 1)))[0].holds
-    assert not claims_of(results(lost(2, 1, 1, foil=3.0)))[1].holds
+    assert not neurons(replace(m, neurons=large)).holds
+    # The share of the foil in the change, and the facts whose object is still the first answer.
+    assert (
+        "75 % of the change; the object stays the first answer in 100 %"
+        in fact(results(lost(2, 1, 1, by=0.5, foil=-1.5))).measured
+    )
+    assert "first answer in 0 % of the facts, and above the other object in 0 %" in of_fact.measured
+    # Losses of the middle and the last third, of the attention, and of all answers alike.
+    assert not depth(results(lost(4, 1, 1))).holds and not depth(results(lost(5, 1, 1))).holds
+    assert not subject(results(lost(2, 0, 1))).holds and not fact(results(lost(2, 1, 1, foil=3.0))).holds
     # The first two layers are no choice.
-    assert not claims_of(results(lost(1, 1, 1)))[0].holds and not claims_of(results(lost(1, 0, 3)))[3].holds
+    assert FIRST == 2 and not subject(results(lost(1, 1, 1))).holds and not last(results(lost(1, 0, 3))).holds
 
-    # Without one feed-forward nothing is lost but on the facts on which layers are chosen; without another one as much.
+    # One feed-forward costs the margin only on the facts on which no layer is chosen.
     def another(values):
         values = lost(4, 0, 3)(values)
         values[1::2, 3, 1, 3, 0] -= 3
         return values
 
-    assert not claims_of(results(another))[3].holds
-    of_last = claims_of(results(lost(4, 0, 3)))[3]
+    assert not last(results(another)).holds
+    of_last = last(results(lost(4, 0, 3)))
     assert of_last.holds and "attention of layer 5: margin -3.0" in of_last.measured
-    assert claims_of(results(lost(0, 1, slice(None))))[4].holds
+    assert stated(CLAIMS, results(lost(0, 1, slice(None))))[4].holds
 
 
 def test_a_layer_is_scored_on_facts_it_was_not_chosen_on():
@@ -196,14 +201,9 @@ def test_a_layer_is_scored_on_facts_it_was_not_chosen_on():
     assert abs(chosen(results(only_chosen), 1, 1).margin.mean()) < 0.1
 
 
-def test_captions_and_pictures_name_the_network_and_the_layers():
-    m = results(lost(2, 1, 1))
-    assert "20 facts of 5 relations that SmolLM2-135M-Instruct (Q4_1) knows, of 40 listed" in caption_of(m)
-    assert "every layer" in caption_of(m)
-    assert "layer 3 is missed most, -3.0" in caption_of(m)
-    assert "It knows no facts" in caption_of(results(lost(2, 1, 1), own=True))
-    words = texts_of(draw(m))
-    assert "change of the margin (nats),\nmean over layers 3 and on" in words and "layer" in words
+def test_the_figure_is_drawn_and_the_own_network_has_no_subject():
+    assert "layer" in texts_of(draw(results(lost(2, 1, 1))))
+    assert len(stated(CLAIMS, results(lost(2, 1, 1), own=True))) == 4
 
 
 def test_every_class_of_places_is_silenced_where_there_is_one():
@@ -227,7 +227,7 @@ def test_errors_are_over_relations():
         values[:, 2, 1, 1, 0] = -3.0 + np.array([0.0, 2.0, -1.0, 1.0, -2.0])[np.arange(20) // 2 % 5]
         return values
 
-    found = claims_of(results(by_relation))[1]
+    found = fact(results(by_relation))
     # Half of the facts, of all relations; of 20 facts that were independent it would be 0.33.
     assert found.value == pytest.approx(-3.0, abs=0.02) and found.error == pytest.approx((10 / 5 / 4) ** 0.5, abs=0.02)
 

@@ -8,9 +8,10 @@ import pytest
 from clusterjax import probe
 from clusterjax._cli import main
 from clusterjax.experiments import Settings, reproduce
-from clusterjax.experiments.figures.albert_spectra import Parameters, caption_of, claims_of, spectra_of
+from clusterjax.experiments.figures.albert_spectra import CLAIMS, Parameters, caption, spectra_of
 from clusterjax.experiments.figures.figure1 import _with_depth
 from clusterjax.experiments.figures.figure8 import _repelling
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.networks import further, network_of
 from clusterjax.experiments.shared.trained_values import check_head, leading_block, trained_values
 from tests.helpers import as_a_user
@@ -121,8 +122,8 @@ def test_spectra_of_another_layer(layered):
     assert m.readings, "words along real eigenvalues of that layer"
     for reading in m.readings:
         assert np.isclose(m.value[reading.head], reading.eigenvalue, rtol=1e-6).any()
-    assert all(claim.holds for claim in claims_of(m) if claim.kind == "identity")
-    assert "those of layer 3, of 3 with weights of their own" in caption_of(found, m)
+    assert all(claim.holds for claim in stated(CLAIMS, m) if claim.kind == "identity")
+    assert "those of layer 3, of 3 with weights of their own" in caption(m, ())
 
 
 def test_options_name_the_figures_that_have_them(capsys, tmp_path):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments.figures.albert_bridge import ALBERT_BRIDGE, effort, parts_of
-from clusterjax.experiments.figures.albert_spectra import ALBERT_SPECTRA
+from clusterjax.experiments.figures.albert_bridge import FIGURE as ALBERT_BRIDGE, effort, parts_of
+from clusterjax.experiments.figures.albert_spectra import FIGURE as ALBERT_SPECTRA
 from clusterjax.experiments.figures.figure2 import (
     FIGURE2,
     caption_of,
@@ -267,7 +267,7 @@ def test_a_network_of_one_head_is_refused(tmp_path):
 
 def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced):
     """The curve of the network, text by text; root mean squares of what the record holds."""
-    outcome, how = outcomes["albert-bridge"], effort(True, 16)
+    outcome, how = outcomes["albert-bridge"], effort(True, 16, 2)
     texts, others = parts_of(found.texts, how)
     assert texts.mask.shape[1] == min(32, found.texts.mask.shape[1]) and len(texts.mask) == len(others.mask) > 1
     rows = [int(np.flatnonzero((found.texts.token_ids == ids).all(axis=1))[0]) for ids in texts.token_ids]
@@ -276,10 +276,9 @@ def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced)
     each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, texts.mask, strict=True)]
     series = outcome.series
     np.testing.assert_allclose(series["cosine network"], np.mean(each, axis=0), rtol=0, atol=1e-5)
-    for name, start in (("particles", "The particles as they come"), ("fitted", "The particles with fitted")):
+    for name, start in (("particles", "Particles that are not fitted"), ("fitted", "Particles with fitted")):
         rmse = np.sqrt(np.mean((np.array(series[f"cosine {name}"]) - series["cosine network"]) ** 2))
-        claim = by_name(outcome, start)
-        assert claim.value == pytest.approx(rmse) and claim.holds == (rmse < np.std(series["cosine network"]))
+        assert f"rmse {rmse:.4f} over the layers" in by_name(outcome, start).measured
     parted = by_name(outcome, "Without the feed-forward")
     assert parted.value == pytest.approx(series["cosine without feed-forward"][-1] - series["cosine network"][-1])
     assert 2 < len(series["loss_by_step"]) <= how.steps + 1 and outcome.parameters["beta"] > 0

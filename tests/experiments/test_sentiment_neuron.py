@@ -7,25 +7,24 @@ import pytest
 
 from clusterjax.experiments.figures import sentiment_neuron as measuring
 from clusterjax.experiments.figures.sentiment_neuron import (
+    CLAIMS,
     LENGTH,
     STRENGTHS,
     Parameters,
     Results,
     Told,
     areas,
-    caption_of,
-    claims_of,
     difference_of_means,
     discriminants,
     draw,
     encoded,
     every_other,
-    place_of,
     told_by,
 )
 from clusterjax.experiments.framework.experiment import Settings
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.framework.verdict import Subject
-from clusterjax.experiments.shared.causal import NAME
+from clusterjax.experiments.shared import causal
 from clusterjax.experiments.shared.small_models import MADE_UP_TEXTS, Corpus, Labelled
 from clusterjax.experiments.shared.units import Unit
 from clusterjax.probe.measures.neurons import UnitMeans
@@ -79,7 +78,7 @@ def test_a_half_is_one_half_of_each_kind_in_whatever_order():
 @pytest.mark.exhaustive
 def test_without_reviews_and_without_smollm2_it_is_measured_on_made_up_texts(monkeypatch):
     """The run of a fresh clone, at its smallest."""
-    monkeypatch.setattr(measuring, "smollm2", lambda: None)
+    monkeypatch.setattr(causal, "smollm2", lambda: None)
     p = Parameters(texts=20, draws=2, steps=2, units=4)
     results = measuring.measure(p, Settings(), lambda line: None)
     assert results.own and results.corpus.data is MADE_UP_TEXTS
@@ -145,28 +144,21 @@ def results(neuron=0.8, random=0.5, mixed=0.6, direction=0.9, cell=0.6, own=Fals
     corpus = Corpus([], Labelled([], np.zeros(0, bool)), Labelled([], np.zeros(0, bool)), Subject("reviews", "reviews"))
     return Results(
         Parameters(), own, corpus, told(neuron, direction), told(mixed, mixed), (told(random, 0.5), told(random, 0.52)),
-        "of spread 0.0417",
-        None if own else told(0.65, 0.7), unit(cell, 5, 187), 0.0,
+        "of spread 0.0417", None if own else told(0.65, 0.7), unit(cell, 5, 187), 0.0,
     )  # fmt: skip
 
 
 def test_claims_follow_the_numbers():
     m = results()
-    assert [claim.holds for claim in claims_of(m)] == [True] * 5
-    assert [place_of(m, kind) for kind in m.trained.best] == [
-        "layer 2, number 7",
-        "level 3, number 0",
-        "level 1",
-        "level 1, lambda = 1",
-    ]
-    found = claims_of(m)
-    values = (0.3, 0.2, 0.1, 0.2)
-    assert [claim.value for claim in found[:4]] == pytest.approx(values) and all(claim.error > 0 for claim in found[:4])
-    assert not claims_of(results(random=0.8))[0].holds
-    assert not claims_of(results(mixed=0.8))[1].holds
-    assert not claims_of(results(direction=0.75))[2].holds
-    assert not claims_of(results(cell=0.8))[3].holds
-    assert not claims_of(replace(m, off=1e-3))[4].holds
-    assert f"{NAME} is not installed" in caption_of(results(own=True)) and NAME in caption_of(m)
+    holds = lambda m: [claim.holds for claim in stated(CLAIMS, m)]
+    assert holds(m) == [True] * 5
+    where = ["layer 2, number 7", "level 3, number 0", "level 1", "level 1, lambda = 1"]
+    assert [m.where(kind) for kind in m.trained.best] == where
+    found = stated(CLAIMS, m)[:4]
+    assert [claim.value for claim in found] == pytest.approx((0.3, 0.2, 0.1, 0.2))
+    assert all(claim.error > 0 for claim in found)
+    assert not holds(results(random=0.8))[0] and not holds(results(mixed=0.8))[1]
+    assert not holds(results(direction=0.75))[2] and not holds(results(cell=0.8))[3]
+    assert not holds(replace(m, off=1e-3))[4]
     assert {"area under the ROC curve", "neuron, random order"} <= {*texts_of(draw(m))}
     assert "neuron, own\nmodel" not in texts_of(draw(results(own=True)))

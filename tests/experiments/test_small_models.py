@@ -12,13 +12,9 @@ import pytest
 
 from clusterjax import probe, transformer
 from clusterjax._training.corpus import set_aside
-from clusterjax.experiments.figures import (
-    lstm as lstm,
-    lstm as of_lstm,
-    sink_training as of_sinks,
-    sink_training as sinks,
-)
+from clusterjax.experiments.figures import lstm, sink_training as sinks
 from clusterjax.experiments.framework.experiment import Settings
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared import small_models as small, units
 from clusterjax.experiments.shared.controls import Few
 
@@ -185,17 +181,15 @@ def results_of_sinks(begun, plain, unread=0.0, without=0.0):
 )
 def test_claims_on_sinks_follow_the_numbers(values, holds):
     m = results_of_sinks(*values)
-    found = of_sinks.claims_of(m)
-    assert [claim.holds for claim in found] == holds
+    verdicts = lambda **change: [claim.holds for claim in stated(sinks.CLAIMS, replace(m, **change))]
+    found = stated(sinks.CLAIMS, m)
+    assert verdicts() == holds
     assert found[0].value == pytest.approx(values[0]) and found[1].value == pytest.approx(values[1])
     assert found[2].value == pytest.approx(values[0] - values[3]) and found[7].value == pytest.approx(-0.01)
-    assert ("a sink comes" in of_sinks.caption_of(m)) == (values[0] > 0.1)
-    assert not of_sinks.claims_of(replace(m, baseline=0.21))[-1].holds
-    far = {True: m.loss[True] + 1, False: m.loss[False]}
-    assert not of_sinks.claims_of(replace(m, loss=far))[7].holds
+    assert not verdicts(baseline=0.21)[-1] and not verdicts(loss=m.loss | {True: m.loss[True] + 1})[7]
     # Trainings that differ among themselves do not show that the token changes little.
-    unsure = {True: m.loss[True] + np.array([-0.1, 0.0, 0.1])[:, None], False: m.loss[False]}
-    assert not of_sinks.claims_of(replace(m, loss=unsure))[7].holds
+    unsure = m.loss[True] + np.array([-0.1, 0.0, 0.1])[:, None]
+    assert not verdicts(loss=m.loss | {True: unsure})[7]
 
 
 @pytest.fixture(scope="module")
@@ -316,14 +310,14 @@ def results_of_lstm(less, up, forget, right, other=0.5):
 @pytest.mark.parametrize(("values", "holds"), [((0.5, 0.3, -0.1, 0.7), True), ((-0.5, -0.3, 0.1, 0.45), False)])
 def test_claims_on_the_lstm_follow_the_numbers(values, holds):
     m = results_of_lstm(*values)
-    found = of_lstm.claims_of(m)
+    found = stated(lstm.CLAIMS, m)
     # No unit of the transformer beats chance.
     assert [claim.holds for claim in found] == [holds] * 7 + [False, True]
     guessing = results_of_lstm(*values, other=0.6)
-    assert [of_lstm.claims_of(guessing)[k].holds for k in (6, 7)] == [holds, holds]
+    assert [stated(lstm.CLAIMS, guessing)[k].holds for k in (6, 7)] == [holds, holds]
     less, up, forget, right = values
     assert found[0].value == pytest.approx(less) and found[2].value == pytest.approx(up)
     assert found[1].value == pytest.approx(np.linspace(0, up, 8)[-2:].mean() - np.linspace(0, up, 8)[:2].mean())
     assert found[4].value == pytest.approx(forget) and found[5].value == pytest.approx(right - 0.5)
-    assert found[6].value == pytest.approx(right - 0.5) and not of_lstm.claims_of(replace(m, off=1.0))[-1].holds
-    assert f"{'more' if up > 0 else 'less'} alike" in of_lstm.caption_of(m)
+    assert found[6].value == pytest.approx(right - 0.5)
+    assert not lstm.recurrence(replace(m, off=1.0)).holds

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clusterjax import transformer
-from clusterjax.experiments.figures import language_training as language, language_training as of_language
+from clusterjax.experiments.figures import language_training as language
 from clusterjax.experiments.figures.albert_training import Results, _verdict, _way, claims_of
 from clusterjax.experiments.shared.controls import STARTS, keys_of, seed_of, starts_of
 from clusterjax.probe.measures.survey import clustered_error
@@ -57,37 +57,27 @@ REPORT_OF_LANGUAGE = {"held-out loss": 4.0, "unigram loss": 6.0, "bigram loss": 
 def test_claims_of_the_language_model_say_what_it_is(strongest, holds):
     """The sink is claimed of a causal model whose texts begin anywhere, and gathering beside three starts."""
     final = {"loss": [9.0, 5.0, 4.0], "cosine": [0.1, 0.3]}
-    results = of_language.Results(
-        of_language.Parameters(), {"report": REPORT_OF_LANGUAGE, "snapshots": [final]}, STEPS,
+    results = language.Results(
+        language.Parameters(), {"report": REPORT_OF_LANGUAGE, "snapshots": [final]}, STEPS,
         last((0.1, 0.2, 0.3, 0.3), (0.1, 0.2, 0.3, 0.2)), (0, 0), np.array([0.0, strongest]), np.array([0.0, 0.01]),
         np.array([0.1, 0.3]) + TEXTS, np.array([0.1, 0.2]) - 5 * TEXTS, starts(0.3, 0.1, 0.11, 0.09),
         np.array([0.001, 0.002, 0.003]), np.arange(len(TEXTS)),
     )  # fmt: skip
-    found = language.claims_of(results)
-    by = {claim.says.split()[0]: claim for claim in found}
-    sink, gathers = by["In"], found[1]
-    assert sink.says.startswith("In this causal model, whose training texts begin anywhere") and sink.holds == holds
-    assert sink.value == strongest and "0.002 ± 0.001 over 3 random starts" in sink.measured
-    paired = clustered_error(6 * TEXTS)
-    assert found[2].holds and found[2].value == pytest.approx(0.1) and found[2].error == pytest.approx(paired.error[0])
-    # Of texts of two articles the difference is unsure.
-    assert not language.claims_of(replace(results, articles=np.arange(len(TEXTS)) // 3))[2].holds
-    assert gathers.holds and gathers.value == pytest.approx(0.2) and "(0.100, 0.110, 0.090)" in gathers.measured
-    sinks = (
-        "is a sink."
-        if holds
-        else (
-            "is hardly a sink, in this model, whose training texts begin anywhere; sink-training compares both kinds."
-        )
-    )
-    assert language._verdict(replace(results, last=last((0, 0, 0, 1), (0, 0, 0, 1)))).endswith(sinks)
+    sink, gathers, paired = language.sink(results), language.gathers(results), language.beyond_shuffled(results)
+    assert sink.holds == holds and sink.value == strongest
+    assert "0.002 ± 0.001 before training over 3 random starts" in sink.measured
+    error = clustered_error(6 * TEXTS).error[0]
+    assert paired.holds and paired.value == pytest.approx(0.1) and paired.error == pytest.approx(error)
+    # The difference of texts of two articles is not significant.
+    assert not language.beyond_shuffled(replace(results, articles=np.arange(len(TEXTS)) // 3)).holds
+    assert gathers.holds and gathers.value == pytest.approx(0.2)
 
 
 def test_a_start_of_the_language_model_is_that_of_its_recipe():
     """Before training its tokens had a mean cosine of 0.093 and its heads no sink, with this seed; others are near."""
     training = transformer.bundled_training()
     recipe = transformer.LanguageRecipe(**training["report"]["recipe"])
-    ids, there = of_language.passages(recipe.length)
+    ids, there = language.passages(recipe.length)
     for seed in (0, 1):
         found = transformer.depth_profile(recipe.model(seed), ids[:8], there[:8])
         assert found.cosine[:, -1].mean() == pytest.approx(training["snapshots"][0]["cosine"][-1], abs=0.05)

@@ -9,18 +9,18 @@ from flax import nnx
 
 from clusterjax import probe
 from clusterjax.experiments.figures.word_senses import (
+    CLAIMS,
     Cosines,
     Parameters,
     Results,
     _single,
-    caption_of,
-    claims_of,
     draw,
-    level_of,
     measure_model,
+    order,
     read_senses,
     shuffled,
 )
+from clusterjax.experiments.framework.figure import stated
 from tests.network_cases import texts_of as words_of
 
 
@@ -106,34 +106,20 @@ def results(gap, random=0.0, order=0.0, words=12):
     of = lambda size: Cosines(0.6 + size + 0.01 * rng.normal(size=(words, 4)), np.full((words, 4), 0.6))
     trained = of(np.array([0, 0, gap, 0]))
     names = tuple(f"w{k}" for k in range(words))
-    return Results(
-        False,
-        names,
-        3,
-        trained,
-        of(np.array([0, 0, gap - order, 0])),
-        (of(random), of(random)),
-        "of spread 0.0417",
-        1e-7,
-    )
+    in_order = of(np.array([0, 0, gap - order, 0]))
+    return Results(False, names, 3, trained, in_order, (of(random), of(random)), "of spread 0.0417", 1e-7)
 
 
 def test_claims_follow_from_the_gap():
     m = results(0.2, order=0.08)
-    assert level_of(m) == 2
-    assert [claim.holds for claim in claims_of(m)] == [True] * 4
-    assert abs(claims_of(m)[0].value - 0.2) < 0.02
-    assert not claims_of(results(-0.2))[0].holds
-    # Order takes two fifths; what takes all, or none, is another claim.
-    of_order = claims_of(m)[1]
-    assert "40 % of it is of the order" in of_order.measured and of_order.measured.endswith(
-        "(± over 6 words on which the level was not chosen)"
-    )
-    assert not claims_of(results(0.2, order=0.2))[1].holds and not claims_of(results(0.2))[1].holds
-    assert "random weights of spread 0.0417, " in claims_of(m)[2].measured
-    assert not claims_of(results(0.2, random=0.3))[2].holds
-    assert len(claims_of(results(0.2, words=6))) == 1
-    assert "After layer 2 the gap is 0.20" in caption_of(m) and "too few" in caption_of(results(0.2, words=6))
+    found = stated(CLAIMS, m)
+    assert m.level == 2 and [claim.holds for claim in found] == [True] * 4
+    assert abs(found[0].value - 0.2) < 0.02 and "40 % of the gap" in found[1].measured
+    assert not stated(CLAIMS, results(-0.2))[0].holds
+    # Random order must take a part of the gap, and not all.
+    assert not order(results(0.2, order=0.2)).holds and not order(results(0.2)).holds
+    assert not stated(CLAIMS, results(0.2, random=0.3))[2].holds
+    assert len(stated(CLAIMS, results(0.2, words=6))) == 1
     assert {"one sense", "random weights"} <= {*words_of(draw(m))}
 
 

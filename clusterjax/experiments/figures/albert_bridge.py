@@ -78,10 +78,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     """Runs the network and its particles on the same texts, and both controls."""
     network = network_of(settings)
     how = effort(settings.quick, network.model.network.sizes.hidden_size, p.steps_per_layer)
-    rows = rows_of(network.texts, how)
-    texts, others = (_cut(network.texts, half, how.length) for half in (rows[::2], rows[1::2]))
+    texts, others = parts_of(network.texts, how)
     say(f"running {len(texts.mask)} texts as a network and as particles, fitted to {len(others.mask)} other texts")
-    articles = network.articles[rows[::2]]
+    articles = network.articles[rows_of(network.texts, how)[::2]]
     bridge = probe.bridge(
         network.model, texts, fit_on=others, fit_steps=how.steps, steps_per_layer=how.per_layer,
         batch_size=len(texts.mask), store=settings.store, say=say,
@@ -108,8 +107,11 @@ def rows_of(texts: probe.Encoded, how: Effort) -> np.ndarray:
     return np.linspace(0, many - 1, min(2 * how.texts, many - many % 2)).astype(int)
 
 
-def _cut(texts: probe.Encoded, rows: np.ndarray, length: int) -> probe.Encoded:
-    return probe.Encoded(texts.token_ids[rows, :length], texts.mask[rows, :length])
+def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.Encoded]:
+    """The texts of the curves and the texts of the fit, cut to their first tokens."""
+    rows = rows_of(texts, how)
+    part = lambda rows: probe.Encoded(texts.token_ids[rows, : how.length], texts.mask[rows, : how.length])
+    return part(rows[::2]), part(rows[1::2])
 
 
 def prediction(curve: str, particles: str) -> ClaimOf:
@@ -286,15 +288,16 @@ def _controls(ax: Axes, m: Results) -> None:
     ax.set(ylabel="error / error of the best constant", ylim=(0, None))
 
 
+CLAIMS = (
+    prediction("particles", "Particles that are not fitted"),
+    prediction("fitted", "Particles with fitted time and beta"),
+    fit, beyond_controls, feed_forward, same_start,
+)  # fmt: skip
 FIGURE = figure(
     "albert-bridge",
     measure,
     draw,
-    (
-        prediction("particles", "Particles that are not fitted"),
-        prediction("fitted", "Particles with fitted time and beta"),
-        fit, beyond_controls, feed_forward, same_start,
-    ),
+    CLAIMS,
     parameters=Parameters,
     caption=caption,
     series=series,

@@ -469,11 +469,13 @@ def check(settings: Settings) -> None:
     check_integer(settings.read(Parameters).layer, "layer", least=1, most=layers, remedy="name one of the network")
 
 
+CLAIMS = (leading, forms, discs, betas, words, whole_spectrum, whole_form, inertia)
+
 FIGURE = figure(
     "albert-spectra",
     measure,
     draw,
-    (leading, forms, discs, betas, words, whole_spectrum, whole_form, inertia),
+    CLAIMS,
     parameters=Parameters,
     caption=caption,
     series=series,

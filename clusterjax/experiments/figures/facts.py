@@ -392,7 +392,7 @@ def subject(m: Results) -> Found | None:
     # The model of the package knows no facts, and its texts have no subject.
     if m.own:
         return None
-    attended, fed = np.moveaxis(m.margin[:, m.late, :, SUBJECT].mean(axis=1), 1, 0)
+    attended, fed = m.margin[..., SUBJECT][:, m.late].mean(axis=1).T
     more = m.mean(attended - fed)
     return Found(
         f"change of the margin without one part, mean over the layers: feed-forward {m.told(fed, 3)}, attention "
@@ -610,11 +610,13 @@ def on(m: Results) -> Measured:
     return Measured(OWN if m.own else SMOLLM2, data, {"facts": len(m.facts), "layers": m.num_layers})
 
 
+CLAIMS = (subject, fact, depth, last, first_layer, neurons, nothing)
+
 FIGURE = figure(
     "facts",
     measure,
     draw,
-    (subject, fact, depth, last, first_layer, neurons, nothing),
+    CLAIMS,
     parameters=Parameters,
     caption=caption,
     series=series,

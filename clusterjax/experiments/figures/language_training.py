@@ -270,11 +270,13 @@ def on(m: Results) -> Measured:
     return Measured(Subject(NETWORK, f"{words}parameters"), TEXTS, size)
 
 
+CLAIMS = (learnt, gathers, beyond_shuffled, sink, layer_by_layer, same)
+
 FIGURE = figure(
     "language-training",
     measure,
     draw,
-    (learnt, gathers, beyond_shuffled, sink, layer_by_layer, same),
+    CLAIMS,
     parameters=Parameters,
     caption=caption,
     series=series,

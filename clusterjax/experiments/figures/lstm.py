@@ -469,11 +469,13 @@ def _units(ax: Axes, m: Results) -> None:
     ax.set(ylabel="texts classified correctly\nby the best unit (%)", ylim=(min(40, 100 * lowest - 3), None))
 
 
+CLAIMS = (loss, along_text, beside_random, along_layers, gates, better, sentiment, chance, recurrence)
+
 FIGURE = figure(
     "lstm",
     measure,
     draw,
-    (loss, along_text, beside_random, along_layers, gates, better, sentiment, chance, recurrence),
+    CLAIMS,
     parameters=Parameters,
     caption=caption,
     series=series,

@@ -389,11 +389,13 @@ def on(m: Results) -> Measured:
     return Measured(OWN if m.own else SMOLLM2, m.corpus.data, size)
 
 
+CLAIMS = (beyond_random, order, direction, beyond_lstm, ranks)
+
 FIGURE = figure(
     "sentiment-neuron",
     measure,
     draw,
-    (beyond_random, order, direction, beyond_lstm, ranks),
+    CLAIMS,
     parameters=Parameters,
     caption=caption,
     series=series,

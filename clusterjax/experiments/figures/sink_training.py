@@ -324,22 +324,23 @@ def _heads(ax: Axes, m: Results) -> None:
     ax.set(xlabel="layer", ylabel="each head after training:\nweight beyond uniform", xlim=(0.5, m.p.layers + 0.5))
 
 
+CLAIMS = (
+    strongest(True, True, "Trained on texts that all begin with one token, a head becomes a sink of that token."),
+    strongest(
+        False, False,
+        "Trained on texts that begin anywhere, the strongest head of these models is no sink of the first token.",
+        sink=False,
+    ),
+    of_the_token,
+    strongest(True, False, "Models trained with the token and read without it have a sink of the first word."),
+    strongest(False, True, "Models that never read the token in training have a sink of it when it begins a text."),
+    not_before, norm, loss, baseline,
+)  # fmt: skip
 FIGURE = figure(
     "sink-training",
     measure,
     draw,
-    (
-        strongest(True, True, "Trained on texts that all begin with one token, a head becomes a sink of that token."),
-        strongest(
-            False, False,
-            "Trained on texts that begin anywhere, the strongest head of these models is no sink of the first token.",
-            sink=False,
-        ),
-        of_the_token,
-        strongest(True, False, "Models trained with the token and read without it have a sink of the first word."),
-        strongest(False, True, "Models that never read the token in training have a sink of it when it begins a text."),
-        not_before, norm, loss, baseline,
-    ),
+    CLAIMS,
     parameters=Parameters,
     caption=caption,
     series=series,

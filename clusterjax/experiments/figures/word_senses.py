@@ -305,11 +305,13 @@ def on(m: Results) -> Measured:
     return Measured(OWN if m.own else SMOLLM2, data, size)
 
 
+CLAIMS = (gap, order, training, causal)
+
 FIGURE = figure(
     "word-senses",
     measure,
     draw,
-    (gap, order, training, causal),
+    CLAIMS,
     parameters=Parameters,
     caption=caption,
     series=series,

@@ -126,11 +126,11 @@ class Network:
 
     def random_words(self, pick: Callable[[States], np.ndarray]) -> str:
         """The mean of a statistic over the networks of random weights, with its error."""
-        return plus_minus(*mean_and_error([pick(one).mean() for one in self.random]), 3)
+        return plus_minus(*mean_and_error(np.array([pick(one).mean() for one in self.random])), 3)
 
     def random_accuracy(self, kind: str) -> tuple[float, float]:
         """The mean accuracy in per cent of the best units of random weights, and its error over networks."""
-        mean, error = mean_and_error([100 * units[kind].accuracy for units in self.random_units])
+        mean, error = mean_and_error(np.array([100 * units[kind].accuracy for units in self.random_units]))
         return float(mean), float(error)
 
     def right_beside_random(self) -> Starts:
@@ -244,7 +244,7 @@ def recurrence_off(model: transformer.LSTMLanguageModel, ids: np.ndarray) -> flo
     return float(off)
 
 
-def _words(values: np.ndarray, scale: float = 1.0, digits: int = 3) -> str:
+def _words(values: np.ndarray, scale: int = 1, digits: int = 3) -> str:
     """The mean over texts with its standard error."""
     mean, error, _ = clustered_error(values)
     return plus_minus(scale * mean, scale * error, digits)
@@ -409,7 +409,7 @@ def series(m: Results) -> dict:
 
 
 def _random(network: Network, pick: Callable[[States], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    return mean_and_error([pick(one).mean(axis=0) for one in network.random])
+    return mean_and_error(np.array([pick(one).mean(axis=0) for one in network.random]))
 
 
 def draw(m: Results) -> Figure:

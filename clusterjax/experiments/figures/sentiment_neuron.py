@@ -123,7 +123,7 @@ class Results:
 
     def of_random(self, kind: str) -> tuple[float, float]:
         """The mean accuracy of the best units of random weights, and its error over networks."""
-        mean, error = mean_and_error([one.best[kind].accuracy for one in self.random])
+        mean, error = mean_and_error(np.array([one.best[kind].accuracy for one in self.random]))
         return float(mean), float(error)
 
 

@@ -417,7 +417,7 @@ def _planes(grid: Any, value: np.ndarray, radius: np.ndarray) -> None:
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         ax.set_title(f"head {head + 1}", pad=2, fontsize=7)
         for axis in (ax.xaxis, ax.yaxis):
-            axis.set_ticks([-tick, 0.0, tick], [_number(at, "g") for at in (-tick, 0, tick)])
+            axis.set_ticks([-tick, 0.0, tick], [_number(at, "g") for at in (-tick, 0.0, tick)])
         ax.tick_params(length=2, labelsize=6)
 
 

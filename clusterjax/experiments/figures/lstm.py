@@ -202,7 +202,10 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 
 def states_of(model: Any, ids: np.ndarray) -> States:
     """The states of a model in whole rows of texts."""
-    return States(*(None if part is None else np.asarray(part, float) for part in _states(model, jnp.asarray(ids))))
+    along_text, along_layers, norms, gates, loss = _states(model, jnp.asarray(ids))
+    array = lambda part: np.asarray(part, float)
+    gates = None if gates is None else array(gates)
+    return States(array(along_text), array(along_layers), array(norms), gates, array(loss))
 
 
 @eqx.filter_jit

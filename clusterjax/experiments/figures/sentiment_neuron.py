@@ -46,7 +46,7 @@ SAME = 1e-12  # the rounding error of an area in float64
 WORDS = {"neuron": "neuron", "coordinate": "coordinate of the stream", "direction": "difference of mean streams",
          "discriminant": "Fisher's discriminant of the stream"}  # fmt: skip
 LABELS = {"direction": "mean\ndifference", "discriminant": "discri-\nminant"}
-COLOURS = dict(zip(KINDS, (OKABE_ITO[0], OKABE_ITO[2], OKABE_ITO[1], OKABE_ITO[5]), strict=True))
+COLOURS: dict[str, str] = dict(zip(KINDS, (OKABE_ITO[0], OKABE_ITO[2], OKABE_ITO[1], OKABE_ITO[5]), strict=True))
 
 
 @dataclass(frozen=True)

@@ -284,5 +284,5 @@ def test_leading_block_has_the_leading_eigenvalues():
     block = leading_block(eigenvalues)
     np.testing.assert_allclose(block, [[3, 0, 0], [0, 2, -1], [0, 1, 2]])
     np.testing.assert_allclose(leading_block(np.array([5.0, 4.0, 2 + 1j, 2 - 1j, 1.0])), np.diag([5.0, 4.0, 1.0]))
-    with pytest.raises(ValueError, match="must fill 3 places"):
+    with pytest.raises(ValueError, match="must fill 3 rows"):
         leading_block(np.array([1.0, 2.0]))

@@ -231,7 +231,7 @@ def head_runs(
         rows = np.arange(first, first + SYSTEMS)
         rows = np.where(rows < len(head), rows, first)
         run = run_ensemble(jnp.asarray(x0[start[rows]]), np.array([0.0, TIME]), beta=beta, value=forms[head[rows]])
-        found = np.asarray(count_clusters(run.xs[:, -1:], jnp.asarray(RADIUS)))[:, 0]
+        found = np.asarray(count_clusters(jnp.asarray(run.xs[:, -1:]), jnp.asarray(RADIUS)))[:, 0]
         counts[first : first + SYSTEMS] = found[: len(head) - first]
     clusters = counts.reshape(len(forms), starts).mean(axis=1)
     return HeadRuns(name, signs, clusters.reshape(signs.case.shape), n)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,13 +12,14 @@ from ..framework.experiment import Claim, Film, Settings, parameter, percent, pl
 from ..framework.figure import Found, claim, figure
 from ..shared.ensemble import (
     MOST_TOKENS,
-    count_clusters,
-    distance_to_first,
+    Ensemble,
+    Series,
+    at,
     draw_starts,
-    exact_first_token,
+    falls,
     mean_and_error,
     run_ensemble,
-    second_token_claim,
+    second_token,
 )
 from ..shared.exact import pair_error
 from ..shared.layout import figure_of_run
@@ -48,10 +48,6 @@ class Parameters:
         # The number of times does not depend on `end`, so that one compiled program serves all runs.
         return np.concatenate([np.linspace(0.0, EARLY, 31), np.geomspace(20.0, self.end, 30)])
 
-    def index(self, t: float) -> int:
-        """The index of the save time nearest to t."""
-        return int(np.argmin(np.abs(self.ts - t)))
-
 
 @dataclass(frozen=True, eq=False)
 class Results:
@@ -59,49 +55,35 @@ class Results:
 
     **Attributes:**
 
-    - `xs`: The tokens, (starts, times, n, d).
-    - `clusters`: The number of clusters, (starts, times).
-    - `distance`: The mean distance to the first token, (starts, times).
+    - `runs`: The runs at beta.
     - `by_beta`: The mean number of clusters at t = 15 and its standard error, for each beta in rising order.
-    - `moved`: The largest displacement of the first token.
     - `defect`: The largest angle between token 2 and the closed formula for two tokens, in radians.
     """
 
     p: Parameters
     seed: int
     starts: int
-    xs: np.ndarray
-    clusters: np.ndarray
-    distance: np.ndarray
-    by_beta: dict[float, tuple[np.ndarray, np.ndarray]]
-    moved: float
+    runs: Ensemble
+    by_beta: dict[float, Series]
     defect: float
 
     @property
-    def count(self) -> tuple[np.ndarray, np.ndarray]:
-        """The mean number of clusters over the starts, (times,), and its standard error."""
-        return mean_and_error(self.clusters)
+    def early(self) -> int:
+        """The index of the save time t = 15."""
+        return self.runs.index(EARLY)
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
     """Simulates every beta from the same starts, and counts clusters."""
-    ts, radius = p.ts, jnp.asarray(p.radius)
     say(f"simulating to t = {p.end:g}")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
-    runs = run_ensemble(x0, ts, beta=p.beta)
+    runs = run_ensemble(x0, p.ts, beta=p.beta, radius=p.radius)
     say(f"simulating other betas to t = {EARLY:g}")
     # These runs have as many save times as the long run, so that one compiled program serves all.
-    others = {beta: run_ensemble(x0, np.linspace(0.0, EARLY, len(ts)), beta=beta).xs for beta in OTHER_BETAS}
-    say("measuring")
-    xs, clusters = np.asarray(runs.xs), np.asarray(count_clusters(runs.xs, radius))
-    by_beta = {beta: mean_and_error(count_clusters(run, radius)[:, -1]) for beta, run in others.items()}
-    by_beta |= {p.beta: mean_and_error(clusters[:, p.index(EARLY)])}
-    # With V = I the factor exp(Vt) only stretches, so that the exact first token stays where it started.
-    moved = float(np.abs(exact_first_token(runs) - xs[:, :, 0]).max())
-    return Results(
-        p, settings.seed, settings.starts, xs, clusters, distance_to_first(runs), dict(sorted(by_beta.items())), moved,
-        pair_error(ts, xs, p.beta, 1.0),
-    )  # fmt: skip
+    ts = np.linspace(0.0, EARLY, len(p.ts))
+    others = {beta: run_ensemble(x0, ts, beta=beta, radius=p.radius) for beta in OTHER_BETAS} | {p.beta: runs}
+    at15 = {beta: mean_and_error(others[beta].clusters[:, others[beta].index(EARLY)]) for beta in sorted(others)}
+    return Results(p, settings.seed, settings.starts, runs, at15, pair_error(p.ts, runs.xs, p.beta, 1.0))
 
 
 @claim(
@@ -110,12 +92,10 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     source=peat("Figure 4", size=SIZE | {"beta": 9}, least={"t": 15}),
 )
 def several(m: Results) -> Found:
-    (count, error), early = m.count, m.p.index(EARLY)
-    share, of_share = mean_and_error(m.clusters[:, early] > 1)
-    at = {t: m.p.index(t) for t in (*TIMES, m.p.end)}
-    counts = ", ".join(f"{plus_minus(count[i], error[i])} at t = {t:g}" for t, i in at.items())
-    measured = f"{percent(share, of_share)} of the starts have several clusters at t = 15; clusters: {counts}"
-    return Found(measured, share > 0.95, count[early], error[early])
+    count, (share, error) = m.runs.count, mean_and_error(m.runs.clusters[:, m.early] > 1)
+    counts = ", ".join(f"{at(count, m.runs.index(t))} at t = {t:g}" for t in (*TIMES, m.p.end))
+    measured = f"{percent(share, error)} of the starts have several clusters at t = 15; clusters: {counts}"
+    return Found(measured, share > 0.95, count[0][m.early], count[1][m.early])
 
 
 @claim(
@@ -123,14 +103,11 @@ def several(m: Results) -> Found:
     "the mean count falls after t = 15 by more than four standard errors",
 )
 def metastable(m: Results) -> Found:
-    (count, error), early = m.count, m.p.index(EARLY)
-    still = float((m.clusters[:, -1] > 1).mean())
-    # Both times have the same starts: treating them as independent makes the error too large rather than too small.
-    falls = bool(count[early] - count[-1] > 4 * np.hypot(error[-1], error[early]))
+    count, still = m.runs.count, float((m.runs.clusters[:, -1] > 1).mean())
     return Found(
-        f"from t = 15 to {m.p.end:g} the count falls from {plus_minus(count[early], error[early])} to "
-        f"{plus_minus(count[-1], error[-1])}; {100 * still:.0f} % of the starts still have several",
-        falls, count[-1], error[-1],
+        f"from t = 15 to {m.p.end:g} the count falls from {at(count, m.early)} to {at(count, -1)}; {100 * still:.0f} % "
+        "of the starts still have several",
+        falls(count, m.early), count[0][-1], count[1][-1],
     )  # fmt: skip
 
 
@@ -148,7 +125,8 @@ def granularity(m: Results) -> Found:
 
 @claim("With V = I the first token does not move (2411.04990).", "less than 1e-9", kind="identity")
 def first_token_rests(m: Results) -> Found:
-    return Found(f"the largest displacement is {m.moved:.1e}", m.moved < 1e-9, m.moved)
+    # With V = I the exact first token stays where it started.
+    return Found(f"the largest displacement is {m.runs.off:.1e}", m.runs.off < 1e-9, m.runs.off)
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
@@ -158,15 +136,15 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
         f"Tokens of one start (seed {m.seed}) under Q = K = V = I and inverse temperature beta = {m.p.beta:g}, and the "
         f"number of clusters (single linkage at radius {m.p.radius:g}) over {m.starts} starts with standard errors. "
-        f"{persist if claims[0].holds else gather} {m.count[0][-1]:.1f} by t = {m.p.end:g}, and theory sends almost "
-        "every start to one cluster, at the first token, in a time exponential in beta. A large beta is a LOW "
+        f"{persist if claims[0].holds else gather} {m.runs.count[0][-1]:.1f} by t = {m.p.end:g}, and theory sends "
+        "almost every start to one cluster, at the first token, in a time exponential in beta. A large beta is a LOW "
         "temperature; the paper calls it high, and its threshold beta >= sqrt(d) = sqrt(64) takes the number of tokens "
         f"for the dimension, which is {m.p.d} here."
     )
 
 
 def series(m: Results) -> dict:
-    (count, error), (distance, of_distance) = m.count, mean_and_error(m.distance)
+    (count, error), (distance, of_distance) = m.runs.count, m.runs.distance
     return {
         "t": m.p.ts, "clusters": count, "clusters_error": error, "distance_to_first": distance,
         "distance_to_first_error": of_distance,
@@ -178,7 +156,7 @@ def draw(m: Results) -> Figure:
     """Snapshots of one start above; below, numbers over all starts against time, and clusters against beta."""
 
     def clusters(ax: Axes) -> None:
-        time_series(m.p.ts, *m.count, ax, ylabel="number of clusters", colour=OKABE_ITO[0])
+        time_series(m.p.ts, *m.runs.count, ax, ylabel="number of clusters", colour=OKABE_ITO[0])
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set_yscale("log")
         ax.axhline(1.0, color="0.5", lw=0.8, ls="--")  # one cluster, where theory sends all starts
@@ -186,7 +164,7 @@ def draw(m: Results) -> Figure:
 
     def distance(ax: Axes) -> None:
         label = "mean distance to the first token"
-        time_series(m.p.ts, *mean_and_error(m.distance), ax, ylabel=label, colour=OKABE_ITO[2])
+        time_series(m.p.ts, *m.runs.distance, ax, ylabel=label, colour=OKABE_ITO[2])
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set_ylim(0.0, None)
 
@@ -195,20 +173,19 @@ def draw(m: Results) -> Figure:
         ax.errorbar(list(m.by_beta), means, errors, fmt="o", color=OKABE_ITO[0], ms=4, lw=1.2, capsize=2)
         ax.set(xlabel="beta", ylabel="number of clusters at t = 15", ylim=(0.0, None), xticks=list(m.by_beta))
 
-    return figure_of_run(m.p.ts, {"": m.xs[0]}, TIMES, (clusters, distance, betas))
+    return figure_of_run(m.p.ts, {"": m.runs.xs[0]}, TIMES, (clusters, distance, betas))
 
 
 def film(m: Results) -> Film:
     """The film ends with the snapshots, because tokens hardly move later."""
-    early = m.p.index(EARLY) + 1
-    return Film(m.p.ts[:early], m.xs[0, :early])
+    return Film(m.p.ts[: m.early + 1], m.runs.xs[0, : m.early + 1])
 
 
 FIGURE = figure(
     "figure4",
     measure,
     draw,
-    (several, metastable, granularity, lambda m: second_token_claim(m.defect), first_token_rests),
+    (several, metastable, granularity, second_token(), first_token_rests),
     parameters=Parameters,
     caption=caption,
     series=series,

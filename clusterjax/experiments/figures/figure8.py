@@ -1,14 +1,13 @@
-"""What figure 8 measures: the path of the first token, with time rescaled and as V comes, and with it turned round.
+"""Figure 8 of Peat: the path of the first token under a V with the top three eigenvalues of a trained head.
 
-In a causal model the first token attends to itself alone, so that x_1(t) = exp(Vt) x_1(0), normalised, whatever the
-others do (2411.04990, Section 3). It aligns with the eigenspace of the eigenvalue of largest real part, at the rate of
-the gap of the real parts. What it does to the others is measured by starting it at the opposite point: tokens that end
-on the other side went there because of it.
+In a causal model the first token attends only to itself, so that x_1(t) = exp(Vt) x_1(0), normalised, whatever the
+other tokens do (2411.04990, Section 3). It aligns with the eigenspace of the eigenvalue of largest real part, at the
+rate of the gap of the real parts. Its influence on the other tokens is measured by starting it at the opposite point:
+tokens that then end on the other side went there because of the first token.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import equinox as eqx
 import jax
@@ -22,22 +21,13 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.mask import CausalMask
 from ..._observables import sink_mass, uniform_causal_sink
 from ...plot import OKABE_ITO, time_series
-from ..framework.experiment import (
-    MOST_OF_NETWORK,
-    Claim,
-    Film,
-    Outcome,
-    Settings,
-    over,
-    parameter,
-    percent,
-    plus_minus,
-    within,
-)
-from ..framework.figure import declared
+from ..framework.experiment import MOST_OF_NETWORK, Claim, Film, Settings, parameter, percent, within
+from ..framework.figure import Found, claim, figure
 from ..shared.ensemble import (
     MOST_TOKENS,
-    distance_to_first,
+    Ensemble,
+    Series,
+    at,
     draw_starts,
     exact_first_token,
     mean_and_error,
@@ -49,325 +39,262 @@ from ..shared.trained_values import TrainedValues, check_head, trained_values
 
 
 D = 3
-TIMES = (0.6, 3.0, 6.0, 9.0)  # of the snapshots
+TIMES = (0.6, 3.0, 6.0, 9.0)  # the times of the snapshots
 TS = np.linspace(0.0, 9.0, 61)
 START = int(np.argmin(np.abs(TS - TIMES[0])))
-CANDIDATES = 16  # starts among which the one that is shown is chosen
-
-Series = tuple[np.ndarray, np.ndarray]  # the mean over the starts, and its standard error
+CANDIDATES = 16  # the number of starts from which the start that is shown is chosen
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of figure 8 can be set."""
+    """The parameters of figure 8."""
 
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
     layer: int = parameter(1, "the layer whose V is taken", least=1, most=MOST_OF_NETWORK)
-    head: int = parameter(0, "the head that is shown, 0 being the one with the largest real part", least=0,
+    head: int = parameter(0, "the head that is shown; 0 is the head with the largest real part", least=0,
                           most=MOST_OF_NETWORK)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that figure 8 shows. The eigenspace is that of the eigenvalue of V of largest real part, or of a pair.
+    """The measurement. The eigenspace belongs to the eigenvalue of V of largest real part, or to a conjugate pair.
 
     **Attributes:**
 
     - `source`: The V of the trained head.
-    - `xs`: (starts, times, n, 3), the tokens, with time rescaled.
-    - `exact`: (starts, times, 3), where the first token must be.
-    - `off`: How far it is from there, at most, as it comes too.
-    - `turned`: (starts, n, 3), the tokens at the end if the first starts opposite.
-    - `alignment`, `everyone`: How long the part of the first token in the eigenspace is, and that of all tokens.
-    - `slow`: The same of the first with V as it comes.
-    - `distance`, `far`: The mean distance to the first token, with time rescaled and as it comes.
-    - `weight`: (starts, times), the mean weight that the other tokens give to the first.
-    - `aligned`: The time at which the alignment passes 0.95 by exp(Vt).
-    - `rate`, `exact_rate`, `gap`: How fast the first token aligns, by exp(Vt), and in the end.
+    - `run`, `raw`: The runs with scaled and with unscaled V.
+    - `exact`: The exact position of the first token, with scaled V, (starts, times, 3).
+    - `turned`: The tokens at the end if the first token starts at the opposite point, (starts, n, 3).
+    - `weight`: The mean weight that the other tokens give to the first token, (starts, times).
+    - `aligned`: The time at which the mean alignment exceeds 0.95, by exp(Vt).
     """
 
     p: Parameters
     seed: int
     starts: int
     source: TrainedValues
-    xs: np.ndarray
+    run: Ensemble
+    raw: Ensemble
     exact: np.ndarray
-    off: float
     turned: np.ndarray
-    alignment: Series
-    everyone: Series
-    slow: Series
-    distance: Series
-    far: Series
     weight: np.ndarray
     aligned: float
-    rate: float
-    exact_rate: float
-    gap: float
 
     @property
     def top(self) -> int:
-        """The dimension of the eigenspace."""
+        """The dimension of the eigenspace, which the first coordinates span."""
         return self.source.leading
 
+    def share(self, x: np.ndarray) -> np.ndarray:
+        """The norm of the projection onto the eigenspace."""
+        return np.linalg.norm(x[..., : self.top], axis=-1)
+
     @property
-    def shown(self) -> int:
-        """The start whose first token has the longest way to go."""
-        # The least part in the eigenspace at the start.
-        return int(np.argmin(np.linalg.norm(self.xs[:CANDIDATES, 0, 0, : self.top], axis=-1)))
+    def alignment(self) -> Series:
+        """The mean projection of the first token onto the eigenspace, with scaled V."""
+        return mean_and_error(self.share(self.run.xs[:, :, 0]))
+
+    @property
+    def slow(self) -> Series:
+        """The mean projection of the first token onto the eigenspace, with unscaled V."""
+        return mean_and_error(self.share(self.raw.xs[:, :, 0]))
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulate with time rescaled, as V comes, and with the first token turned round, from the same starts."""
+    """Simulates scaled V, unscaled V, and the opposite first token, from the same starts."""
     source = trained_values(settings, p.layer, p.head)
-    value, top = source.value, source.leading
-    say("simulating")
     x0 = draw_starts(settings.seed, settings.starts, p.n, D)
-    runs = run_ensemble(x0, TS, beta=p.beta, value=value)
-    say("simulating with V as it comes")
+    say("simulating scaled V")
+    run = run_ensemble(x0, TS, beta=p.beta, value=source.value)
+    say("simulating unscaled V")
     raw = run_ensemble(x0, TS, beta=p.beta, value=source.raw[source.head])
-    say("simulating with the first token turned round")
-    # Only the first token; the field is odd, so that turning all would turn the whole run.
-    turned = run_ensemble(x0.at[:, 0].multiply(-1.0), TS, beta=p.beta, value=value)
+    say("simulating the opposite first token")
+    # Only the first token is reversed: the field is odd, so that reversing all tokens would reverse the whole run.
+    turned = run_ensemble(x0.at[:, 0].multiply(-1.0), TS, beta=p.beta, value=source.value).xs[:, -1]
     say("measuring")
-    xs, raw_xs, exact = np.asarray(runs.xs), np.asarray(raw.xs), exact_first_token(runs)
-    off = max(float(np.abs(exact - xs[:, :, 0]).max()), float(np.abs(exact_first_token(raw) - raw_xs[:, :, 0]).max()))
-    # The eigenspace is spanned by the first one or two coordinates.
-    within = lambda x: np.linalg.norm(x[..., :top], axis=-1)
+    weight = np.asarray(_first_weight(jnp.asarray(run.xs), jnp.asarray(p.beta)))
+    aligned = when_aligned(np.asarray(x0[:, 0]), source.value, source.leading)
     return Results(
-        p, settings.seed, settings.starts, source, xs, exact, off, np.asarray(turned.xs)[:, -1],
-        alignment=mean_and_error(within(xs[:, :, 0])), everyone=mean_and_error(within(xs).mean(-1)),
-        slow=mean_and_error(within(raw_xs[:, :, 0])), distance=mean_and_error(distance_to_first(runs)),
-        far=mean_and_error(distance_to_first(raw)), weight=np.asarray(_first_weight(runs.xs, jnp.asarray(p.beta))),
-        aligned=when_aligned(np.asarray(x0[:, 0]), value, top), rate=rate_of(xs[:, :, 0], top),
-        exact_rate=rate_of(exact, top), gap=float(value[0, 0] - value[top, top]),
+        p, settings.seed, settings.starts, source, run, raw, exact_first_token(run), turned, weight, aligned
     )  # fmt: skip
 
 
 @eqx.filter_jit
 def _first_weight(xs: Float[Array, "starts times n d"], beta: Float[Array, ""]) -> Float[Array, "starts times"]:
     attention = SoftmaxAttention(beta, mask=CausalMask())
-    # `sink_mass` of each token; the first is that of token 1.
     return jax.lax.map(jax.vmap(lambda x: sink_mass(attention.weights(x))[0]), xs)
 
 
 def when_aligned(x: np.ndarray, value: np.ndarray, top: int) -> float:
-    """The time at which the mean |<x_1, v_1>| by exp(Vt) passes 0.95, of starts (starts, d); V is block diagonal, so
-    that only the real parts move the share of the first `top` coordinates."""
-    # The real parts of all three eigenvalues, in decreasing order; rotations within a block change no length.
+    """The time at which the mean |<x_1, v_1>| by exp(Vt) exceeds 0.95, from the starts x, (starts, d)."""
+    # V is block diagonal, and a rotation within a block changes no norm, so that only the real parts matter.
     parts = np.diag(value)
-    # e^-20 of what is beside the eigenspace is left at the end.
+    # The components beside the eigenspace have decreased by e^-20 at the end.
     times = np.linspace(0.0, 20 / max(parts[0] - parts[top], 1e-9), 2001)
-    # exp(Vt) x less the common growth, (times, starts, 3).
     moved = x[None] * np.exp((parts[None, :] - parts[0]) * times[:, None])[:, None, :]
     share = np.linalg.norm(moved[..., :top], axis=-1) / np.linalg.norm(moved, axis=-1)
     return float(times[np.argmax(share.mean(axis=1) > 0.95)])
 
 
 def rate_of(first: np.ndarray, top: int) -> float:
-    """The median over the starts of the slope of log of what is left beside the eigenspace, over the last third."""
-    # The rate is that of the gap only once what is left beside the eigenspace is small.
-    late = TS >= 6.0
+    """The median over the starts of the slope of -log of the distance from the eigenspace, over the last third."""
+    late = TS >= 6.0  # the rate tends to the gap only as the distance tends to zero
     beside = np.linalg.norm(first[:, late, top:], axis=-1)
     return float(-np.median(np.polyfit(TS[late], np.log(beside).T, 1)[0]))
 
 
-# What figure 8 claims: the first token moves on its own, aligns, draws the others, and is no attention sink.
-
-
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the figure."""
-    return over(f"{m.starts} starts", (
-        _alone(m), _aligns(m), _pace(m), _attracts(m), influence_claim(m.xs[:, -1], m.turned, m.top),
-        sink_claim(m.weight, m.p.n),
-    ))  # fmt: skip
-
-
-def _at(series: Series, place: int, digits: int = 2) -> str:
-    return plus_minus(series[0][place], series[1][place], digits)
-
-
-def _alone(m: Results) -> Claim:
-    return Claim(
-        says="The first token moves on its own: x_1(t) = exp(Vt) x_1(0), normalised (2411.04990).",
-        measured=f"largest difference over {m.starts} starts, as it comes and rescaled, {m.off:.1e}",
-        criterion="less than 1e-6",
-        holds=m.off < 1e-6,
-        kind="identity",
-        value=m.off,
+@claim(
+    "The first token moves on its own: x_1(t) = exp(Vt) x_1(0), normalised (2411.04990).", "less than 1e-6",
+    kind="identity",
+)  # fmt: skip
+def alone(m: Results) -> Found:
+    off = max(m.run.off, m.raw.off)
+    return Found(
+        f"the largest difference over {m.starts} starts, with scaled and unscaled V, is {off:.1e}", off < 1e-6, off
     )
 
 
-def _aligns(m: Results) -> Claim:
-    alignment, error = m.alignment
-    return Claim(
-        says="The first token aligns with the eigenvectors of V.",
-        measured=f"mean |<x_1, v_1>|: {_at(m.alignment, START, 3)} at t = 0.6, {_at(m.alignment, -1, 3)} at t = 9; by "
-        f"exp(Vt) it passes 0.95 at t = {m.aligned:.3g}; with V as it comes {_at(m.slow, -1, 3)} at t = 9",
-        criterion="above 0.95 at t = 9, with time rescaled",
-        holds=bool(alignment[-1] > 0.95),
-        kind="paper",
-        value=float(alignment[-1]),
-        error=float(error[-1]),
-        source=PEAT_FIGURE_8,
+@claim("The first token aligns with the eigenvectors of V.", "above 0.95 at t = 9, with scaled V", source=PEAT_FIGURE_8)
+def aligns(m: Results) -> Found:
+    mean, error = m.alignment
+    return Found(
+        f"the mean |<x_1, v_1>| is {at(m.alignment, START, 3)} at t = 0.6 and {at(m.alignment, -1, 3)} at t = 9; by "
+        f"exp(Vt) it exceeds 0.95 at t = {m.aligned:.3g}; with unscaled V it is {at(m.slow, -1, 3)} at t = 9",
+        mean[-1] > 0.95, mean[-1], error[-1],
+    )  # fmt: skip
+
+
+@claim(
+    "The first token turns at the rate of exp(Vt), which tends to the spectral gap.",
+    "the rate of exp(Vt) to within a thousandth of the gap",
+    kind="identity",
+)
+def pace(m: Results) -> Found:
+    rate, exact = (rate_of(first, m.top) for first in (m.run.xs[:, :, 0], m.exact))
+    gap = float(m.source.value[0, 0] - m.source.value[m.top, m.top])
+    return Found(
+        f"the median rate over t = 6 to 9 is {rate:.4f}, by exp(Vt) {exact:.4f}; the gap of the real parts is "
+        f"{gap:.4f}",
+        within(rate, exact, 1e-3 * gap), rate,
+    )  # fmt: skip
+
+
+@claim("The first token attracts the subsequent ones.", "falls below half, with scaled V", source=PEAT_FIGURE_8)
+def attracts(m: Results) -> Found:
+    distance, error = m.run.distance
+    return Found(
+        f"the mean distance to the first token is {at(m.run.distance, START)} at t = 0.6 and {at(m.run.distance, -1)} "
+        f"at t = 9; with unscaled V it is {at(m.raw.distance, -1)}",
+        distance[-1] < distance[START] / 2, distance[-1], error[-1],
+    )  # fmt: skip
+
+
+@claim(
+    "Turned round at the start, the first token takes more than half of the others to the other side.",
+    "more than half; none if the first token had no influence",
+)
+def influence(m: Results) -> Found:
+    ends, turned = m.run.xs[:, -1, 1:, : m.top], m.turned[:, 1:, : m.top]
+    # A token is on the other side if its two ends have a negative inner product within the eigenspace.
+    share, error = mean_and_error((np.einsum("snd,snd->sn", ends, turned) < 0).mean(-1))
+    return Found(
+        f"{percent(share, error)} of the other tokens are on the other side at t = 9", share > 0.5, share, error
     )
 
 
-def _pace(m: Results) -> Claim:
-    return Claim(
-        says="The first token turns at the rate of exp(Vt), which tends to the spectral gap.",
-        measured=f"median rate over t = 6 to 9: {m.rate:.4f}; of exp(Vt) {m.exact_rate:.4f}; gap of the real parts "
-        f"{m.gap:.4f}",
-        criterion="that of exp(Vt) to within a thousandth of the gap",
-        holds=within(m.rate, m.exact_rate, 1e-3 * m.gap),
-        kind="identity",
-        value=m.rate,
-    )
+@claim(
+    "The first token is no attention sink: it never has more weight than the causal mask alone gives it.",
+    "at no time above uniform attention by more than two standard errors",
+)
+def no_sink(m: Results) -> Found:
+    weight = mean, error = mean_and_error(m.weight)
+    # Uniform causal attention gives the first token the mean weight H_n / n.
+    uniform, largest = float(uniform_causal_sink(m.p.n)[0]), int(np.argmax(mean))
+    return Found(
+        f"the mean weight from the other tokens is {at(weight, 0, 4)} at t = 0, at most {mean.max():.4f} (t = "
+        f"{TS[largest]:.2f}), and {at(weight, -1, 4)} at t = 9; uniform attention gives {uniform:.4f}",
+        (mean - uniform <= 2 * error).all(), mean[-1], error[-1],
+    )  # fmt: skip
 
 
-def _attracts(m: Results) -> Claim:
-    distance, error = m.distance
-    return Claim(
-        says="The first token attracts the subsequent ones.",
-        measured=f"mean distance to it: {_at(m.distance, START)} at t = 0.6, {_at(m.distance, -1)} at t = 9; with V as "
-        f"it comes {_at(m.far, -1)}",
-        criterion="falls below half, with time rescaled",
-        holds=bool(distance[-1] < distance[START] / 2),
-        kind="paper",
-        value=float(distance[-1]),
-        error=float(error[-1]),
-        source=PEAT_FIGURE_8,
-    )
-
-
-def influence_claim(end: np.ndarray, turned: np.ndarray, top: int) -> Claim:
-    """How many of tokens 2 to n, (starts, n, d), end elsewhere when the first token starts opposite."""
-    # A negative inner product of the two ends, within the eigenspace.
-    moved = np.einsum("snd,snd->sn", end[:, 1:, :top], turned[:, 1:, :top]) < 0
-    share, error = mean_and_error(moved.mean(-1))
-    return Claim(
-        says="Turned round at the start, the first token takes more than half of the others to the other side.",
-        measured=f"{percent(share, error)} of the other tokens are on the other side at t = 9",
-        criterion="more than half; none if the first token had no influence",
-        holds=bool(share > 0.5),
-        kind="finding",
-        value=float(share),
-        error=float(error),
-    )
-
-
-def sink_claim(mass: np.ndarray, n: int) -> Claim:
-    """Whether the first token is an attention sink; of the weight (starts, times) that it receives."""
-    mean, error = mean_and_error(mass)
-    # Uniform causal attention gives the first token H_n / n, which is not its doing.
-    uniform, largest = float(uniform_causal_sink(n)[0]), int(np.argmax(mean))
-    # At all times, so that no time may be chosen afterwards.
-    never = bool((mean - uniform <= 2 * error).all())
-    return Claim(
-        says="The first token is no attention sink: it never has more weight than the causal mask alone gives it.",
-        measured=f"mean weight from the others {plus_minus(mean[0], error[0], 4)} at t = 0, {mean.max():.4f} at most "
-        f"(t = {TS[largest]:.2f}), {plus_minus(mean[-1], error[-1], 4)} at t = 9; uniform attention gives "
-        f"{uniform:.4f}",
-        criterion="at no time above uniform attention by more than two standard errors",
-        holds=never,
-        kind="finding",
-        value=float(mean[-1]),
-        error=float(error[-1]),
-    )
-
-
-def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
-    """What is seen, and what holds of it by the claims of the figure."""
-    _, aligns, _, attracts, influence, sink = claims
-    # One sentence for both outcomes.
-    words = {True: "", False: "not "}
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
+    _, aligned, _, gathered, moved, sink = claims
+    nots = {True: "", False: "not "}
+    weight = "never receives" if sink.holds else "at times receives"
     return (
-        f"The first token (red, with its path) and the others of one start (seed {m.seed}; of the first 16 the one "
-        f"whose first token has the longest way to go); Q = K = I, beta = {m.p.beta:g}, V with the eigenvalues "
-        f"{m.source.words}: {m.source.origin}. Arrow: the top eigenvector v1. Below, over {m.starts} starts with "
-        "standard errors: (a) |<x, v1>| of the first token, on the exact curve of exp(Vt) x_1(0), and of all tokens; "
-        "(b) the mean distance to the first token. The paper says that the token aligns with the eigenvectors and "
-        f"attracts the others. Here, by t = 9, it has {words[aligns.holds]}aligned, and the others have "
-        f"{words[attracts.holds]}come to it. Dashed: V as it comes, {m.source.scale:.3g} times slower; by t = 9 the "
-        f"token is at {m.slow[0][-1]:.2f} and the others at a distance of {m.far[0][-1]:.2f}. {_repelling(m.source)} V "
-        "alone aligns it: the others have no part in that. That it draws them is seen by turning it round at the "
-        f"start: {100 * (influence.value or 0.0):.0f} % of the others then end on the other side. "
-        + (
-            "It never receives more weight than a causal mask alone gives to the first token: these dynamics make no "
-            "attention sink."
-            if sink.holds
-            else "At times it receives more weight than a causal mask alone gives to the first token."
-        )
+        f"The snapshots show the first token (red, with its path) and the other tokens of one start (seed {m.seed}; of "
+        f"the first {CANDIDATES} starts, the first token of this start has the longest way to go), with Q = K = I and "
+        f"beta = {m.p.beta:g}. V has the eigenvalues {m.source.words}. {m.source.origin} The arrow is the top "
+        f"eigenvector v1. The panels show, over {m.starts} starts with standard errors, (a) |<x, v>| of the first "
+        "token, with the exact curve of exp(Vt) x_1(0), and of all tokens; (b) the mean distance to the first token. "
+        "The paper says that the first token aligns with the eigenvectors and attracts the other tokens. Here, by t = "
+        f"9, it has {nots[aligned.holds]}aligned, and the other tokens have {nots[gathered.holds]}come to it. Dashed "
+        f"lines belong to the unscaled V, which is {m.source.scale:.3g} times slower: by t = 9 the alignment is "
+        f"{m.slow[0][-1]:.2f} and the mean distance {m.raw.distance[0][-1]:.2f}. {repelling_words(m.source)}The "
+        "alignment is due to V alone. The influence of the first token is seen by turning it round at the start: "
+        f"{100 * (moved.value or 0.0):.0f} % of the other tokens then end on the other side. The first token {weight} "
+        "more weight than a causal mask alone gives it."
     )
 
 
-def _repelling(source: TrainedValues) -> str:
-    """Which heads would draw nothing, for a caption."""
+def repelling_words(source: TrainedValues) -> str:
+    """The heads that repel, as a sentence of the caption."""
     repel = [int(head) + 1 for head in np.flatnonzero(source.repelling)]
-    does = "repels" if source.repelling[source.head] else "attracts"
-    return f"Head {source.head + 1} {does}; heads {repel} of {len(source.top)} repel, see figure 7." if repel else ""
+    verb = "repels" if source.repelling[source.head] else "attracts"
+    return f"Head {source.head + 1} {verb}; heads {repel} of {len(source.top)} repel, see figure 7. " if repel else ""
 
 
-# The picture of figure 8: the path of the first token; how it aligns, and how far the others are from it.
+def series(m: Results) -> dict:
+    return {
+        "t": TS, "alignment": m.alignment[0], "alignment_error": m.alignment[1],
+        "distance_to_first": m.run.distance[0], "distance_to_first_error": m.run.distance[1],
+        "alignment, unscaled": m.slow[0], "distance_to_first, unscaled": m.raw.distance[0],
+    }  # fmt: skip
+
+
+def shown(m: Results) -> np.ndarray:
+    """The run whose first token has the smallest projection onto the eigenspace at the start, (times, n, 3)."""
+    return m.run.xs[np.argmin(m.share(m.run.xs[:CANDIDATES, 0, 0]))]
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots above, numbers over all starts below."""
-    x = m.xs[m.shown]
-    # The eigenvector has two directions: that on the side where the first token ends.
+    """Snapshots of one run above; alignment with the eigenspace, and distances to the first token, below."""
+    x = shown(m)
+    # Of the two directions of the eigenvector, the arrow has the direction to which the first token comes.
     arrows = {"v₁": np.array([np.sign(x[-1, 0, 0]), 0.0, 0.0])} if m.top == 1 else None
 
     def alignment(ax: Axes) -> None:
-        # The mean over starts of what exp(Vt) alone does.
-        exact = np.linalg.norm(m.exact[..., : m.top], axis=-1).mean(0)
         time_series(TS, *m.alignment, ax, label="first token", colour=OKABE_ITO[1])
-        time_series(TS, *m.everyone, ax, label="all tokens", colour=OKABE_ITO[0])
-        time_series(TS, *m.slow, ax, label="first, as it comes", colour=OKABE_ITO[1], linestyle="--")
-        ax.plot(TS, exact, ls=":", color="0.1", lw=1.4, zorder=5, label=r"exact $e^{Vt}x_1(0)$")
+        every = mean_and_error(m.share(m.run.xs).mean(-1))
+        time_series(TS, *every, ax, label="all tokens", colour=OKABE_ITO[0])
+        time_series(TS, *m.slow, ax, label="first token, unscaled V", colour=OKABE_ITO[1], linestyle="--")
+        ax.plot(TS, m.share(m.exact).mean(0), ls=":", color="0.1", lw=1.4, zorder=5, label=r"exact $e^{Vt}x_1(0)$")
         ax.set(ylabel=r"mean $|\langle x, v_1\rangle|$", ylim=(0.0, 1.02))
         ax.legend(loc="lower right")
 
     def distance(ax: Axes) -> None:
         label = "mean distance to the first token"
-        for (mean, error), line, word in ((m.distance, "-", "time rescaled"), (m.far, "--", "as it comes")):
-            time_series(TS, mean, error, ax, label=word, ylabel=label, colour=OKABE_ITO[2], linestyle=line)
+        for run, line, word in ((m.run, "-", "scaled V"), (m.raw, "--", "unscaled V")):
+            time_series(TS, *run.distance, ax, label=word, ylabel=label, colour=OKABE_ITO[2], linestyle=line)
         ax.set_ylim(0.0, None)
 
     return figure_of_run(TS, {"": x}, TIMES, (alignment, distance), trail=True, arrows=arrows)
 
 
-# Figure 8 as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    claims, source = claims_of(m), m.source
-    return Outcome(
-        caption_of(m, claims),
-        claims,
-        {"n": p.n, "d": D, "beta": p.beta, "value": source.value.tolist(), "head": source.head, "layer": p.layer,
-         "scale": source.scale, "source": source.provenance, "query_key": "identity", "mask": "causal",
-         "starts": m.starts, "times": list(TIMES)},
-        _series(m),
-        partial(draw, m),
-        Film(TS, m.xs[m.shown], trail=True),
-        on=source.measured(tokens=p.n, d=D, beta=p.beta, t=TS[-1].item(), starts=m.starts),
-    )  # fmt: skip
-
-
-def _series(m: Results) -> dict:
-    return {
-        "t": TS, "alignment": m.alignment[0], "alignment_error": m.alignment[1],
-        "distance_to_first": m.distance[0], "distance_to_first_error": m.distance[1],
-        "alignment, as it comes": m.slow[0], "distance_to_first, as it comes": m.far[0],
-    }  # fmt: skip
-
-
-def _check(settings: Settings) -> None:
-    p = settings.read(Parameters)
-    check_head(settings, p.layer, p.head)
-
-
-FIGURE = declared("figure8", _run, parameters=Parameters, check=_check)
+FIGURE = figure(
+    "figure8",
+    measure,
+    draw,
+    (alone, aligns, pace, attracts, influence, no_sink),
+    parameters=Parameters,
+    check=lambda settings: check_head(settings, (p := settings.read(Parameters)).layer, p.head),
+    caption=caption,
+    series=series,
+    film=lambda m: Film(TS, shown(m), trail=True),
+    over=lambda m: f"{m.starts} starts",
+    on=lambda m: m.source.measured(tokens=m.p.n, d=D, beta=m.p.beta, t=TS[-1].item(), starts=m.starts),
+    recorded=lambda m: {"d": D, "value": m.source.value.tolist(), "head": m.source.head, "scale": m.source.scale,
+                        "source": m.source.provenance, "query_key": "identity", "mask": "causal", "starts": m.starts,
+                        "times": list(TIMES)},
+)  # fmt: skip

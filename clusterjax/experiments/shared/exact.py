@@ -1,4 +1,5 @@
-"""What theory gives exactly for runs under causal attention: the second token, and where early tokens must end."""
+"""Exact results on causal attention: the angle of two tokens, the limits of early tokens, and the waits of late
+tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,30 +13,29 @@ from .ensemble import LEAST_WAITS
 
 
 def pair_time(theta0: np.ndarray | float, theta: np.ndarray | float, beta: float) -> np.ndarray:
-    r"""When the angle between tokens 1 and 2 is $\theta$, if it was $\theta_0$ at first and $V = Q = K = I$.
+    r"""The time at which the angle between tokens 1 and 2 is $\theta$ if it starts at $\theta_0$ and $V = Q = K = I$.
 
     $$t = \log\frac{\tan(\theta_0/2)}{\tan(\theta/2)} + \tfrac12\Big(\mathrm{Ei}(\beta(1-c_0)) - \mathrm{Ei}(\beta(1-c))
     + e^{2\beta}\big(E_1(\beta(1+c_0)) - E_1(\beta(1+c))\big)\Big),\qquad c = \cos\theta.$$
 
-    Causal attention hides all later tokens from these two, so that it holds for any number of tokens. For $V = -I$
-    time runs backwards: the angle grows, and the formula gives $-t$.
+    Under causal attention tokens 1 and 2 attend to no later token, so that the formula holds for any number of tokens.
+    For $V = -I$ the angle grows, and the formula gives $-t$.
 
     **Arguments:**
 
     - `theta0`, `theta`: Angles in (0, pi), of shapes that broadcast.
-    - `beta`: Inverse temperature, positive.
+    - `beta`: The inverse temperature, positive.
 
     **Returns:**
 
-    The time, of the shape of both together.
+    The time, of the broadcast shape.
 
     ??? cite "Source"
 
         The two-token case of Karagodin et al. (2411.04990), eq. (CSA), integrated here.
     """
-    # Shapes broadcast, so that one start serves many later angles.
     theta0, theta = np.asarray(theta0, float), np.asarray(theta, float)
-    # 1 - cos = 2 sin^2(angle / 2), without cancellation at small angles.
+    # 1 - cos(angle) = 2 sin^2(angle / 2) has no cancellation at small angles.
     near = lambda angle: expi(2 * beta * np.sin(angle / 2) ** 2)
     far = lambda angle: np.exp(2 * beta) * exp1(2 * beta * np.cos(angle / 2) ** 2)
     log_ratio = np.log(np.tan(theta0 / 2) / np.tan(theta / 2))
@@ -43,48 +43,40 @@ def pair_time(theta0: np.ndarray | float, theta: np.ndarray | float, beta: float
 
 
 def pair_error(ts: np.ndarray, xs: np.ndarray, beta: float, sign: float) -> float:
-    """The largest error, in radians, of the angle between tokens 1 and 2, when Q = K = I and V = `sign` times I.
+    """The largest error, in radians, of the angle between tokens 1 and 2 when Q = K = I and V is `sign` times I.
 
-    The error in time times the velocity of the angle. Angles within 1e-4 of 0 and pi, where the time has no digits
-    left, are left out.
+    The error of the angle is the error in time times the velocity of the angle. Angles within 1e-4 of 0 and pi are
+    omitted, because the time has no correct digit there.
 
     **Arguments:**
 
-    - `ts`: (times,), the save times, the first of them the start.
-    - `xs`: (starts, times, n, d), the tokens.
-    - `beta`: Inverse temperature, positive.
+    - `ts`: The save times, the start included, (times,).
+    - `xs`: The tokens, (starts, times, n, d).
+    - `beta`: The inverse temperature, positive.
     - `sign`: 1 or -1.
-
-    **Returns:**
-
-    A float.
     """
-    apart = np.linalg.norm(xs[:, :, 1] - xs[:, :, 0], axis=-1)
-    # From the chords |x_2 - x_1| and |x_2 + x_1|: arccos of a cosine near 1 loses half of the digits.
-    theta = 2 * np.arctan2(apart, np.linalg.norm(xs[:, :, 1] + xs[:, :, 0], axis=-1))
+    chord = np.linalg.norm(xs[:, :, 1] - xs[:, :, 0], axis=-1)
+    # The angle comes from the chords |x_2 - x_1| and |x_2 + x_1|: arccos of a cosine near 1 loses half of the digits.
+    theta = 2 * np.arctan2(chord, np.linalg.norm(xs[:, :, 1] + xs[:, :, 0], axis=-1))
     usable = (theta > 1e-4) & (theta < np.pi - 1e-4) & (theta[:, :1] > 1e-4) & (theta[:, :1] < np.pi - 1e-4)
-    # A value in place of angles that are not used: the formula has logarithms of zero there.
+    # The angle 1 replaces omitted angles, at which the formula has logarithms of zero.
     safe = np.where(usable, theta, 1.0)
-    # How much too late the angle is reached; times the speed of the angle it is an error of the angle.
     late = sign * pair_time(safe[:, :1], safe, beta) - ts
-    # d theta / dt of two tokens under softmax attention: token 2 weighs both itself and token 1.
+    # This is |d theta / dt| of two tokens under softmax attention.
     speed = np.sin(safe) / (1 + np.exp(beta * (1 - np.cos(safe))))
     return float(np.max(np.where(usable, np.abs(late) * speed, 0.0)))
 
 
 def dyadic_distance(x: np.ndarray) -> np.ndarray:
-    r"""How far, in degrees, tokens 2 to 8 on the circle are from where $V = -I$ sends them, (..., 7).
+    r"""The distance, in degrees, of tokens 2 to 8 on the circle from their limits under $V = -I$, (..., 7).
 
-    Seen from token 1, token 2 ends at 180 degrees, tokens 3 and 4 at 90 and 270, tokens 5 to 8 at the odd multiples of
-    45: each in the middle of a gap. This is the distance to the nearest of the places of the token's generation.
+    The angle of token 2 to token 1 tends to 180 degrees, the angles of tokens 3 and 4 to 90 and 270, and the angles of
+    tokens 5 to 8 to the odd multiples of 45: each token comes to the middle of a gap. The result is the distance to the
+    nearest limit of the generation of the token.
 
     **Arguments:**
 
-    - `x`: (..., n, 2), the tokens, at least eight.
-
-    **Returns:**
-
-    Degrees, not negative.
+    - `x`: The tokens, at least eight, (..., n, 2).
 
     ??? cite "Source"
 
@@ -92,42 +84,37 @@ def dyadic_distance(x: np.ndarray) -> np.ndarray:
         equilibria. Derived here.
     """
     theta = np.degrees(np.arctan2(x[..., 1], x[..., 0]))
-    # Seen from token 1, which V = -I leaves where it is.
+    # Token 1 does not move under V = -I.
     relative = theta[..., 1:8] - theta[..., :1]
-    # Token k of generation g may end at 2^(g-1) places, which lie 360 / 2^(g-1) degrees apart, halfway between older
-    # ones.
+    # A token of generation g has 2^(g-1) possible limits, 360 / 2^(g-1) degrees apart, halfway between older tokens.
     spacing = np.array([360.0, 180.0, 180.0, 90.0, 90.0, 90.0, 90.0])
     return np.abs(np.mod(relative, spacing) - spacing / 2)
 
 
-# When tokens of causal attention with V = I are at the first for good, and the integral of the time that they take.
-#
-# With a causal mask the first token $a$ rests, and a token sees those before it alone. Token k (from 0), once all
-# before it are at $a$, sees k tokens there and itself: it moves along the great circle through $a$, at the angle
-# $\theta$ from it by
+# The waits of late tokens. With V = I and a causal mask the first token $a$ does not move, and a token attends only to
+# itself and to earlier tokens. Token k (counted from 0) attends to k tokens at $a$ and to itself once all earlier
+# tokens are at $a$. It moves along the great circle through $a$, and its angle $\theta$ to $a$ satisfies
 #
 # $$\dot\theta = -\sin\theta \, \frac{k e^{\beta\langle x, Ba\rangle}}{k e^{\beta\langle x, Ba\rangle} +
 # e^{\beta\langle x, Bx\rangle}}, \qquad T = \int \Big(1 + \tfrac1k e^{\beta\langle x, B(x - a)\rangle}\Big)
 # \frac{d\theta}{\sin\theta},$$
 #
-# $B = Q^\top K$. The time is exponential in the *barrier* $\max \langle x, B(x - a)\rangle$ over the arc that is left.
+# $B = Q^\top K$. The time T is exponential in the *barrier* $\max \langle x, B(x - a)\rangle$ over the arc to $a$.
 
 
-# Shorter waits are not compared with the integral: the earlier tokens have not yet contracted to the first token.
-LEAST_WAIT = 100.0
-ANGLES = 20_001
-# The largest difference of the log10 of a time, some two per cent, and the share of the waits that must be within it.
-OFF, MOST = 0.01, 0.95
+LEAST_WAIT = 100.0  # waits below are not compared with T, because earlier tokens may still be moving
+ANGLES = 20_001  # the number of points of the integral
+OFF, MOST = 0.01, 0.95  # the tolerance of log10 of a wait (2 % of the wait), and the share of waits within it
 LEAST_EXPONENT = 5.0  # the law of a pair of clusters holds for large exponents
 
 
 class Wait(NamedTuple):
-    """A token that came after all before it, and long after: log10 of the times, and the barrier.
+    """A token that arrived at the first token long after all earlier tokens.
 
     **Attributes:**
 
-    - `token`: Its index.
-    - `waited`, `law`: log10 of the time since the last token before it came, and of the integral from there.
+    - `token`: The index of the token.
+    - `waited`, `law`: log10 of the time since the last earlier token arrived, and log10 of the integral from that time.
     - `barrier`: log10 of the exponential of beta times the barrier.
     """
 
@@ -138,9 +125,10 @@ class Wait(NamedTuple):
 
 
 def arrivals_of(tree: MergeTree, reach: float) -> np.ndarray:
-    """When each token was within `reach` of the first for good, (n,); 0 if always, infinite if never.
+    """The time from which each token stays within `reach` of the first token, (n,): 0 if always, infinite if never.
 
-    To a ten-thousandth where it is later than of all before it, and else to the next step of the run.
+    The relative error is 1e-4 for a token that arrives later than all earlier tokens; the time of any other token is
+    rounded up to a step of the run.
     """
     times, xs = tree.steps()
     away = np.linalg.norm(xs - xs[:, :1], axis=2) > reach
@@ -164,7 +152,7 @@ def _distances(tree: MergeTree, t: float) -> np.ndarray:
 
 
 def waits_of(tree: MergeTree, came: np.ndarray, scaled: np.ndarray, reach: float) -> list[Wait]:
-    """The long waits of a run; `scaled` is beta Q^T K."""
+    """The waits of a run that are longer than `LEAST_WAIT`; `scaled` is beta Q^T K."""
     found = []
     for token in range(1, len(came)):
         since = float(came[:token].max())
@@ -177,14 +165,14 @@ def waits_of(tree: MergeTree, came: np.ndarray, scaled: np.ndarray, reach: float
 
 
 def log_law(a: np.ndarray, x: np.ndarray, scaled: np.ndarray, before: int, reach: float) -> tuple[float, float]:
-    """log10 of the integral from x to the distance `reach` from a, of `before` tokens there, and of the exponential of
-    the largest exponent on the way."""
+    """log10 of the integral from x to the distance `reach` from a, where `before` tokens are, and log10 of the
+    exponential of the largest exponent on the way."""
     side = x - (a @ x) * a
     side = side / np.linalg.norm(side)
     theta = np.linspace(2 * np.arcsin(reach / 2), np.arctan2(x @ side, x @ a), ANGLES)
     arc = np.cos(theta)[:, None] * a + np.sin(theta)[:, None] * side
     exponents = np.einsum("ti,ij,tj->t", arc, scaled, arc - a)
-    # The largest exponent is taken out of the integral, which would overflow.
+    # The integral would overflow if the largest exponent were not factored out.
     top = max(float(exponents.max()), 0.0)
     slowness = (np.exp(-top) + np.exp(exponents - top) / before) / np.sin(theta)
     return float((np.log(np.trapezoid(slowness, theta)) + top) / np.log(10)), float(exponents.max() / np.log(10))

@@ -1,4 +1,5 @@
-"""The shape that all figures share: snapshots of one run above, numbers over all starts below."""
+"""The layout of the figures: snapshots of one run above, statistics over all starts below, and the letters of
+panels."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,16 +15,14 @@ from ...plot._words import one_line, seen_blanks
 
 
 WIDTH = 7.0  # inches: two columns of a paper
-HEADING = 100  # letters in a line above a picture of that width
+HEADING = 100  # the number of letters in a line of a heading above a figure of that width
 
 
 def headed(figure: Figure, heading: str) -> Figure:
-    """The figure with a heading above all that it holds; `plot.save` makes room for it. An empty one is not written."""
+    """The figure with a heading above its upper edge, for which `plot.save` makes room."""
     if heading:
-        # Letters in a line in proportion to the width of the figure.
         wide = max(20, int(HEADING * figure.get_size_inches()[0] / WIDTH))
         text = "\n".join(textwrap.wrap(heading, wide))
-        # Above the figure, beyond its edge: `plot.save` widens what is saved to hold it.
         figure.text(0.5, 1.01, text, ha="center", va="bottom", weight="bold", fontsize=8)
     return figure
 
@@ -39,25 +38,20 @@ def figure_of_run(
     trail: bool = False,
     arrows: Mapping[str, np.ndarray] | None = None,
 ) -> Figure:
-    """The tokens of one run at `times`, a row for each of `rows`, and below them one panel for each of `below`.
+    """A figure with the tokens of each of `rows` at `times`, one row for each run, and a row of panels below.
 
     **Arguments:**
 
-    - `ts`: (T,), the save times.
-    - `rows`: The runs (T, n, d) by what stands to the left of them; a lone run needs no words.
-    - `times`: The times to show.
-    - `below`: Functions that fill an Axes each.
+    - `ts`: The save times, (T,).
+    - `rows`: The runs, (T, n, d), by the label to the left of the row; the label of a single run may be empty.
+    - `times`: The times of the snapshots.
+    - `below`: Functions that each fill one Axes of the row of panels, which are lettered (a), (b), ...
     - `highlight`, `trail`, `arrows`: As for `clusterjax.plot.snapshots`.
-
-    **Returns:**
-
-    The figure, lettered (a), (b), ... if it has several panels below.
     """
-    # Two rows of snapshots are lower each, so that the figure fits a page.
+    # Two rows of snapshots are less high each, so that the figure fits a page.
     high, low = (2.25, 1.75)[len(rows) > 1], 2.35
     figure = Figure(figsize=(WIDTH, high * len(rows) + low), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(high * len(rows), low))  # pyright: ignore
-    # squeeze=False: a single row is a row of a matrix too.
     grid = top.subplots(len(rows), len(times), squeeze=False)
     for number, (label, xs) in enumerate(rows.items()):
         axes = grid[number]
@@ -66,7 +60,7 @@ def figure_of_run(
         if number > 0:  # the times stand above the first row
             for ax in axes:
                 ax.set_title("")
-        # Each row brings the same legend; the last one stays.
+        # Each row adds an equal legend, of which one is kept.
         for legend in top.legends[:-1]:
             legend.remove()
     axes = bottom.subplots(1, len(below), squeeze=False)[0]
@@ -101,5 +95,6 @@ def letter(axes: Iterable[Axes]) -> None:
 
 
 def drawable(token: str) -> str:
-    """The token as it can be drawn: spaces are seen, what the font lacks is an escape, a dollar begins no formula."""
+    """The token with visible spaces, with escapes for characters that the font lacks, and with dollars outside
+    formulas."""
     return one_line(seen_blanks(token)).replace("$", r"\$")

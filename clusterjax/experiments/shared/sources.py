@@ -1,4 +1,4 @@
-"""Networks and data that claims are made of or measured on, and the papers that several figures share."""
+"""The networks and data of claims and measurements, and the sources that several figures share."""
 
 from collections.abc import Mapping
 
@@ -8,8 +8,7 @@ from ..framework.verdict import UNSAID, Measured, Number, Source, Subject
 PARTICLES = Subject("particles", "particles on the sphere")
 UNIFORM = Subject("uniform", "independent uniform tokens")
 
-# The ALBERTs that Lan et al. (1909.11942) published, by the beginning of their names on the hub.
-# The keys are also looked for in the name of a loaded network, see `networks.subject_of`.
+# The ALBERTs of Lan et al. (1909.11942). `networks.subject_of` looks for these keys in the name of a loaded network.
 ALBERT_BASE, ALBERT_LARGE, ALBERT_XL, ALBERT_XXL = (
     Subject(f"albert-{size}", f"ALBERT-{name}")
     for size, name in (("base", "base"), ("large", "large"), ("xlarge", "XL"), ("xxlarge", "XXL"))
@@ -29,19 +28,20 @@ def peat(
     size: Mapping[str, Number] | None = None,
     least: Mapping[str, Number] | None = None,
 ) -> Source:
-    """A place in Peat, "Clustering in Transformers", whose particles are 64, uniform on the sphere at first."""
+    """A figure or section of Peat, "Clustering in Transformers"; by default its particles start uniform on the
+    sphere."""
     return Source(f"Peat, Clustering in Transformers, {place}", networks, data, size or {}, least or {})
 
 
-# Peat, Section 3.1.1 and Figure 1: what the histograms are of; which texts, it does not say.
+# Section 3.1.1 and Figure 1 of Peat do not name the texts.
 PEAT_FIGURE_1 = peat("Figure 1", networks=ALBERT_XL, data=UNSAID, least={"layers": 90})
-# Section 3.1.2 and Figure 2: an ALBERT, which it does not say; its heads 3, 5 and 12 are named.
+# Section 3.1.2 and Figure 2 do not say which ALBERT they show; they name its heads 3, 5 and 12.
 PEAT_FIGURE_2 = peat("Figure 2", networks=ALBERT, data=C4, least={"heads": 12})
-# Section 4.2.4: the eigenvalues of an ALBERT, which it does not say.
+# Section 4.2.4 does not say which ALBERT has the eigenvalues of Figures 7 and 8.
 PEAT_FIGURE_7 = peat("Figure 7", networks=ALBERT, size={"tokens": 64, "d": 3, "beta": 1}, least={"t": 15})
 PEAT_FIGURE_8 = peat("Figure 8", networks=ALBERT, size={"tokens": 64, "d": 3, "beta": 1, "t": 9})
 
 
 def particles(**size: Number | tuple[Number, ...]) -> Measured:
-    """What an experiment of uniform particles states: the numbers that were run."""
+    """What a run of uniform particles was measured on; `size` are the numbers of the run."""
     return Measured(PARTICLES, UNIFORM, size)

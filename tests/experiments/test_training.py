@@ -7,7 +7,7 @@ import pytest
 
 from clusterjax import transformer
 from clusterjax.experiments.figures import language_training as language
-from clusterjax.experiments.figures.albert_training import Results, _verdict, _way, claims_of
+from clusterjax.experiments.figures.albert_training import Results, gathers, gathers_words, grows, learnt, same
 from clusterjax.experiments.shared.controls import STARTS, keys_of, seed_of, starts_of
 from clusterjax.probe.measures.survey import clustered_error
 
@@ -98,27 +98,13 @@ def test_rise_and_fall_are_those_of_the_curve(cosine, rise, fall, holds):
     words = starts(cosine[-1] + 0.1, *(cosine[0] + shift for shift in (0.09, 0.1, 0.11)))
     shuffled = np.array([0.1, cosine[-1]]) + TEXTS
     results = Results(REPORT, STEPS, last(cosine, cosine), 2e-7, before, words, shuffled, np.arange(5))
-    claims = claims_of(results)
-    assert [claims[k].holds for k in (0, 1, 3)] == holds and claims[4].holds
-    assert claims[2].holds == (rise > 0.1) or rise == 0.02
-    assert claims[2].value == pytest.approx(rise) and results.of_words[-1] == pytest.approx(cosine[-1] + 0.1)
-    assert claims[0].value == pytest.approx(2.0)
+    claims = learnt(results), gathers(results), grows(results)
+    assert [claim.holds for claim in claims] == holds and same(results).holds
+    assert gathers_words(results).holds == (rise > 0.1) or rise == 0.02
+    assert gathers_words(results).value == pytest.approx(rise)
+    assert results.of_words[-1] == pytest.approx(cosine[-1] + 0.1) and claims[0].value == pytest.approx(2.0)
     of_texts = (2 * TEXTS).std(ddof=1) / np.sqrt(5)
     assert claims[1].value == pytest.approx(rise)
     assert claims[1].error == pytest.approx(np.hypot(0.01 / np.sqrt(3), of_texts))
-    assert claims[3].value == pytest.approx(fall) and claims[3].error == pytest.approx(0.01 * np.sqrt(2))
-    assert not claims_of(replace(results, off=1e-2))[4].holds
-
-
-def test_the_caption_says_which_way_it_went():
-    assert _way(STEPS, np.array([0.2, 0.9, 0.4, 0.6])) == (
-        "0.20 before training, 0.90 at step 100, 0.40 at step 200, 0.60 at the end"
-    )
-    assert _way(STEPS, np.array([0.2, 0.3, 0.5, 0.6])) == "0.20 before training, 0.60 at the end"
-    for shuffled, word in ((0.5, "above"), (0.6, "at"), (0.7, "below")):
-        curves = last((0.2, 0.3, 0.5, 0.6), (0, 0, 0, shuffled))
-        assert f"it ends {word} that of shuffled" in _verdict(STEPS, curves, starts(0.6, 0.4, 0.5, 0.6))
-    for other, word in ((0.3, "above"), (0.9, "below")):
-        before = starts(0.6, other, other + 0.01, other - 0.01)
-        assert f"and {word} that of random starts, {other:.2f} ± 0.01" in _verdict(STEPS, curves, before)
-    assert "and no different from that of random starts" in _verdict(STEPS, curves, starts(0.6, 0.4, 0.8, 0.6))
+    assert claims[2].value == pytest.approx(fall) and claims[2].error == pytest.approx(0.01 * np.sqrt(2))
+    assert not same(replace(results, off=1e-2)).holds

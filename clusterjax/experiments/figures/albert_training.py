@@ -1,14 +1,13 @@
-"""What the figure of ALBERT's training measures: the snapshots on record, the last of them again, and random starts.
+"""Clustering along the training of an ALBERT, which Peat leaves open: do tokens gather as the network is trained?
 
-The training of the package wrote the mean cosine of every snapshot into its report, so that nothing is trained here.
-The last snapshot is the network that the package ships: its curve is measured again and must be the one on record,
-which ties the report to the weights. One random start says nothing of another, therefore the trained network is
-compared with several of them, paired by text (see `framework.starts`).
+The training of the network of the package recorded the mean cosine of every snapshot, so that nothing is trained here.
+The last snapshot is the network of the package: it is measured again and must agree with the record. One random start
+tells nothing about another, so that the trained network is compared with several random starts, paired by text (see
+`controls.starts_of`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax.random as jr
@@ -21,37 +20,37 @@ from matplotlib.ticker import MaxNLocator
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, encoded
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
-from ..framework.figure import declared
+from ..framework.experiment import Claim, Settings, parameter, plus_minus
+from ..framework.figure import Found, claim, figure
 from ..framework.verdict import Measured, Subject
 from ..shared.controls import STARTS, Starts, keys_of, starts_of
-from ..shared.layout import WIDTH
+from ..shared.layout import WIDTH, letter
 from ..shared.networks import articles_of, articles_words, model_of, subject_of
 
 
-_NO_CURVE = ("step", "held-out loss")  # of a snapshot: one number, not one for each level
+SAME = 1e-4  # of a mean cosine: float32 may differ that much between machines
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of the figure can be set."""
+    """The parameters of the figure."""
 
     draws: int = parameter(STARTS, "the number of random starts to compare with", least=2, most=32)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the figure shows.
+    """The measurement.
 
     **Attributes:**
 
-    - `training`: The snapshots, the report and the history of the losses, as the training wrote them.
-    - `steps`: (snapshots,), the training step of each.
-    - `last`: What each snapshot has at its last level, by the name of the statistic, (snapshots,).
-    - `off`: The largest difference of the mean cosines on record from those of the network of the package.
-    - `starts`: Networks as it might have started, and the trained one beside them.
-    - `words`: The same without the special tokens at both ends of a text; snapshots on record are of all tokens.
-    - `shuffled_words`: That of the trained network with its words in random order, (texts, levels).
+    - `training`: The snapshots, the report and the history of the losses, as the training recorded them.
+    - `steps`: The training step of each snapshot, (snapshots,).
+    - `last`: The statistics of each snapshot at its last level, by name, (snapshots,).
+    - `off`: The largest difference between the recorded mean cosines and those of the network of the package.
+    - `starts`: The random starts, and the trained network against them.
+    - `words`: The same for words alone, without the special tokens at both ends of a text.
+    - `shuffled_words`: The mean cosine of words in random order, trained network, (texts, levels).
     - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
@@ -66,286 +65,158 @@ class Results:
 
     @property
     def of_words(self) -> np.ndarray:
-        """The mean cosine of the words of the trained network, without special tokens, (levels,)."""
+        """The mean cosine of the words of the trained network, (levels,)."""
         return self.words.mean + self.words.beyond.difference
+
+    @property
+    def ends(self) -> list[int]:
+        """The step at which each stage of training ends."""
+        # The recipe gives each stage as a share of the epochs, and a stage ends with an epoch.
+        recipe = self.training["report"]["recipe"]
+        epochs = -(-recipe["steps"] // recipe["epoch_steps"])
+        return [round(share * epochs) * recipe["epoch_steps"] for _, _, share in recipe["stages"]]
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Read the snapshots, and measure the network of the package and the random starts."""
-    training = probe.bundled_training()
-    snapshots = training["snapshots"]
+    """Reads the snapshots, and measures the network of the package and the random starts."""
+    training, passages = probe.bundled_training(), probe.bundled_texts()
+    snapshots, articles = training["snapshots"], articles_of(passages)
     say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
-    off, starts, words, shuffled = _measured_again(training, settings.seed, p.draws)
-    steps = np.array([snapshot["step"] for snapshot in snapshots])
-    last = {
-        name: np.array([snapshot[name][-1] for snapshot in snapshots]) for name in snapshots[0] if name not in _NO_CURVE
-    }
-    return Results(training, steps, last, off, starts, words, shuffled, articles_of(probe.bundled_texts()))
-
-
-def _measured_again(training: dict[str, Any], seed: int, draws: int) -> tuple[float, Starts, Starts, np.ndarray]:
-    """The largest difference of the recorded mean cosines of the last snapshot from those of the network of the
-    package, that network beside others as it might have started, with all tokens and with words alone, and the mean
-    cosines of its words in random order."""
+    curves = [name for name in snapshots[0] if name not in ("step", "held-out loss")]
+    last = {name: np.array([snapshot[name][-1] for snapshot in snapshots]) for name in curves}
     model = probe.load()
-    # The random starts have neither of these parts. Without them here one compiled program serves all networks.
+    # The random starts have no pooler and no predictions. Without them here one compiled program serves all networks.
     for part in ("pooler", "predictions"):
         setattr(model.network, part, None)
-    # To the full length of the network, as the snapshots were measured.
-    texts, special = encoded(model, probe.bundled_texts(), model.max_positions), probe.special_ids(model)
-    others = [probe.randomise(model, key, initial=probe.bundled_start) for key in keys_of(seed, draws)]
-    of = lambda network, read, left_out: _values(
-        probe.similarity_histograms(network, read, rank=False, leave_out=left_out).cosine
-    )
-    every, words = ([of(network, texts, left_out) for network in (model, *others)] for left_out in ((), special))
-    shuffled = of(model, probe.shuffle_tokens(texts, jr.key(seed), special), special)
-    recorded = np.array(training["snapshots"][-1]["cosine"])
-    # At any level, the first and the last included.
-    off = float(np.max(np.abs(every[0].mean(axis=0) - recorded)))
-    articles = articles_of(probe.bundled_texts())
-    return off, starts_of(every[0], every[1:], articles), starts_of(words[0], words[1:], articles), shuffled
+    # The snapshots were measured with the full length of the network.
+    texts, special = encoded(model, passages, model.max_positions), probe.special_ids(model)
+    others = [probe.randomise(model, key, initial=probe.bundled_start) for key in keys_of(settings.seed, p.draws)]
+    every, *of_others = (cosines(network, texts, ()) for network in (model, *others))
+    words, *of_other_words = (cosines(network, texts, special) for network in (model, *others))
+    shuffled = cosines(model, probe.shuffle_tokens(texts, jr.key(settings.seed), special), special)
+    return Results(
+        training, np.array([snapshot["step"] for snapshot in snapshots]), last,
+        float(np.max(np.abs(every.mean(axis=0) - np.array(snapshots[-1]["cosine"])))),
+        starts_of(every, of_others, articles), starts_of(words, of_other_words, articles), shuffled, articles,
+    )  # fmt: skip
 
 
-def _values(average: probe.Average) -> np.ndarray:
-    assert average.values is not None
-    return average.values
+def cosines(network: probe.Model, texts: probe.Encoded, left_out: tuple[int, ...]) -> np.ndarray:
+    """The mean cosine of the tokens of each text, without the ids `left_out`, (texts, levels)."""
+    values = probe.similarity_histograms(network, texts, rank=False, leave_out=left_out).cosine.values
+    assert values is not None
+    return values
 
 
-# What the figure of ALBERT's training claims: whether its tokens gather more as it is trained.
+@claim("The network has learnt from context.", "lower by more than 0.3 nats")
+def learnt(m: Results) -> Found:
+    loss, by_frequency = (m.training["report"][name] for name in ("held-out loss", "unigram loss"))
+    measured = f"the held-out loss is {loss:.3f} nats a word piece, and {by_frequency:.3f} for guesses by frequency"
+    return Found(measured, by_frequency - loss > 0.3, by_frequency - loss)
 
 
-ON_RECORD = "of snapshots over passages, whose single numbers are not on record"
-SAME = 1e-4  # of a mean cosine, by which float32 may differ from machine to machine
+def beyond_starts(measured: str, starts: Starts) -> Found:
+    rise, error = starts.beyond.difference[-1], starts.beyond.error[-1]
+    return Found(f"{measured}; the difference is {plus_minus(rise, error, 3)}", starts.exceeds(), rise, error)
 
 
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the figure."""
-    claims = _learnt(m), _gathers(m), _gathers_words(m), _grows(m), _same(m)
-    return over(f"{articles_words(m.articles)}, {ON_RECORD}; of random starts over networks", claims)
+BEYOND = (
+    "the difference from {m.starts.each.shape[0]} random starts exceeds two standard errors, or as many as are as "
+    "improbable with so few"
+)
 
 
-def _learnt(m: Results) -> Claim:
-    report = m.training["report"]
-    gain = report["unigram loss"] - report["held-out loss"]
-    return Claim(
-        says="The network has learnt from context.",
-        measured=f"held-out loss {report['held-out loss']:.3f} nats a word piece, by frequency alone "
-        f"{report['unigram loss']:.3f}",
-        criterion="lower by more than 0.3 nats",
-        holds=gain > 0.3,
-        kind="finding",
-        value=gain,
-    )
-
-
-def _gathers(m: Results) -> Claim:
-    starts, cosine, error, near = m.starts, m.last["cosine"], m.last["cosine error"], m.last["near_mass"]
-    rise, of_rise = float(starts.beyond.difference[-1]), float(starts.beyond.error[-1])
-    return Claim(
-        says="Trained, the network gathers its tokens more than as it might have started.",
-        measured=f"mean cosine after the last layer {plus_minus(cosine[-1], error[-1], 3)} after training, "
-        f"{starts.words()} before it, {plus_minus(cosine[0], error[0], 3)} as it started itself; difference "
-        f"{plus_minus(rise, of_rise, 3)}; of pairs above 0.9 {100 * near[0]:.1f} % as it started and "
-        f"{100 * near[-1]:.1f} % after training",
-        criterion=f"the difference from {len(starts.each)} random starts exceeds two standard errors, or as many "
-        "as are as improbable with so few",
-        holds=starts.exceeds(),
-        kind="finding",
-        value=rise,
-        error=of_rise,
+@claim("Trained, the network gathers its tokens more than as it might have started.", BEYOND)
+def gathers(m: Results) -> Found:
+    cosine, error, near = m.last["cosine"], m.last["cosine error"], 100 * m.last["near_mass"]
+    return beyond_starts(
+        f"the mean cosine after the last layer is {plus_minus(cosine[-1], error[-1], 3)} after training, "
+        f"{m.starts.words()} before it, {plus_minus(cosine[0], error[0], 3)} in its own start; {near[0]:.1f} % of the "
+        f"pairs are above 0.9 in its own start, {near[-1]:.1f} % after training",
+        m.starts,
     )
 
 
-def _gathers_words(m: Results) -> Claim:
-    words, beyond = m.words, m.words.beyond
-    shuffled = m.shuffled_words[:, -1]
-    of_shuffled = plus_minus(*clustered_error(shuffled, m.articles)[:2], 3)
-    return Claim(
-        says="The words alone, without the special tokens, are gathered more than as they might have started too.",
-        measured=f"mean cosine of the words after the last layer {m.of_words[-1]:.3f} after training ({of_shuffled} in "
-        f"random order), with the special tokens {m.last['cosine'][-1]:.3f}; {words.words()} before it; difference "
-        f"{plus_minus(beyond.difference[-1], beyond.error[-1], 3)}",
-        criterion=f"the difference from {len(words.each)} random starts exceeds two standard errors, or as many as are "
-        "as improbable with so few",
-        holds=words.exceeds(),
-        kind="finding",
-        value=float(beyond.difference[-1]),
-        error=float(beyond.error[-1]),
+@claim("The words alone, without the special tokens, are gathered more than as they might have started too.", BEYOND)
+def gathers_words(m: Results) -> Found:
+    shuffled = plus_minus(*clustered_error(m.shuffled_words[:, -1], m.articles)[:2], 3)
+    return beyond_starts(
+        f"the mean cosine of the words after the last layer is {m.of_words[-1]:.3f} after training ({shuffled} in "
+        f"random order), with the special tokens {m.last['cosine'][-1]:.3f}; it is {m.words.words()} before training",
+        m.words,
     )
 
 
-def _grows(m: Results) -> Claim:
+@claim(
+    "Along training the mean cosine after the last layer falls nowhere.",
+    "no fall below an earlier snapshot exceeds two standard errors",
+)
+def grows(m: Results) -> Found:
     cosine, error = m.last["cosine"], m.last["cosine error"]
-    # The deepest fall below any earlier snapshot, not only below the one before: a slow decline counts as a whole.
-    highest = np.maximum.accumulate(cosine)
-    lowest = int((highest - cosine).argmax())
+    # The deepest fall below any earlier snapshot counts a slow decline as a whole.
+    lowest = int((np.maximum.accumulate(cosine) - cosine).argmax())
     before = int(cosine[: lowest + 1].argmax())
-    fall, of_fall = float(cosine[before] - cosine[lowest]), float(np.hypot(error[before], error[lowest]))
-    return Claim(
-        says="Along training the mean cosine after the last layer falls nowhere.",
-        measured=f"mean cosine after the last layer: {_way(m.steps, cosine)}; deepest fall below an earlier snapshot "
-        f"{plus_minus(fall, of_fall, 3)}",
-        criterion="no fall below an earlier snapshot exceeds two standard errors",
-        holds=fall <= 2 * of_fall,
-        kind="finding",
-        value=fall,
-        error=of_fall,
-    )
+    fall, of_fall = cosine[before] - cosine[lowest], np.hypot(error[before], error[lowest])
+    return Found(
+        f"the mean cosine after the last layer is {way(m.steps, cosine)}; the deepest fall below an earlier snapshot "
+        f"is {plus_minus(fall, of_fall, 3)}",
+        fall <= 2 * of_fall, fall, of_fall,
+    )  # fmt: skip
 
 
-def _same(m: Results) -> Claim:
-    return Claim(
-        says="The network of the package is the last snapshot.",
-        measured=f"mean cosines of its levels differ from those on record by at most {m.off:.1e}",
-        criterion=f"less than {SAME:g}",
-        holds=m.off < SAME,
-        kind="identity",
-        value=m.off,
-    )
+@claim("The network of the package is the last snapshot.", f"less than {SAME:g}", kind="identity")
+def same(m: Results) -> Found:
+    measured = f"the mean cosines of its levels differ from the recorded ones by at most {m.off:.1e}"
+    return Found(measured, m.off < SAME, m.off)
 
 
-def caption_of(m: Results) -> str:
-    """What is seen, and which way it went."""
-    report = m.training["report"]
-    *early, (layers, _, _) = report["recipe"]["stages"]
-    before = " and ".join(f"{few} layers on {tokens} tokens" for few, tokens, _ in early)
-    return (
-        "The ALBERT of this package along its training: masked language modelling of film reviews, with a little of "
-        f"Wikipedia and the web, {report['steps']} steps of {report['recipe']['batch_size']} x "
-        f"{report['recipe']['length']} word pieces, {report['parameters'] / 1e6:.2f} million parameters. (a) Loss on "
-        "held-out texts, with the layers and the length that were trained at that step; dashed: guessing by "
-        "frequency. (b) Mean cosine of the tokens at each level, one line for each snapshot, over "
-        f"{len(probe.bundled_texts())} passages that it has not seen; dotted: the words alone; dashed: "
-        f"{len(m.starts.each)} networks as it "
-        f"might have started, the mean and its standard error over networks. (c) The same after layer {layers} against "
-        "the step, and with the tokens in random order; crosses: those networks. Other standard errors are over "
-        f"passages, as they are on record.{f' Dotted: until there it was trained with {before}.' if early else ''} "
-        f"All tokens are counted, also [CLS] and [SEP] at both ends of a text: the words alone end at "
-        f"{m.of_words[-1]:.2f}, and began at {m.words.mean[-1]:.2f} ± {m.words.error[-1]:.2f} in those networks. "
-        f"{_verdict(m.steps, m.last, m.starts)}"
-    )
-
-
-def _verdict(steps: np.ndarray, last: dict[str, np.ndarray], starts: Starts) -> str:
-    cosine, error = last["cosine"], last["cosine error"]
-    # Not paired, as the report has no values of single texts.
-    beyond, of_beyond = cosine[-1] - last["shuffled cosine"][-1], np.hypot(error[-1], last["shuffled cosine error"][-1])
-    more = "above" if beyond > 2 * of_beyond else "below" if beyond < -2 * of_beyond else "at"
-    # The other side of a one-sided comparison.
-    less = starts.beyond._replace(z=-starts.beyond.z).exceeds()[-1]
-    other = "above" if starts.exceeds() else "below" if less else "no different from"
-    return (
-        f"The mean cosine after the last layer is {_way(steps, cosine)}; it ends {more} that of shuffled tokens, "
-        f"{last['shuffled cosine'][-1]:.2f}, and {other} that of random starts, {starts.mean[-1]:.2f} ± "
-        f"{starts.error[-1]:.2f}."
-    )
-
-
-def _way(steps: np.ndarray, cosine: np.ndarray) -> str:
-    """From where, by which extremes, to where it went."""
-    # The highest snapshot, and the lowest one after it: both are named unless they are the first or the last.
+def way(steps: np.ndarray, cosine: np.ndarray) -> str:
+    """The first and the last mean cosine, and the extremes between them, as text."""
     top = int(cosine.argmax())
     low = top + int(cosine[top:].argmin())
     by = [f"{cosine[k]:.2f} at step {steps[k]}" for k in (top, low) if k not in (0, len(cosine) - 1)]
     return ", ".join([f"{cosine[0]:.2f} before training", *by, f"{cosine[-1]:.2f} at the end"])
 
 
-# The panels of ALBERT's training: the loss, the mean cosine by level, and the last level against the step.
-
-
-@style()
-def draw(m: Results) -> Figure:
-    """The picture."""
-    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    _losses(left, m.training)
-    _levels(middle, m)
-    _last_level(right, m)
-    for ax in (left, right):
-        ax.xaxis.set_major_locator(MaxNLocator(nbins=4))
-    # The last stage ends with the axis.
-    for end in _ends(m.training)[:-1]:
-        for ax in (left, right):
-            ax.axvline(end, color="0.6", ls=":", lw=0.8, zorder=0)
-    for letter, ax in zip("abc", (left, middle, right), strict=True):
-        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
-    return figure
-
-
-def _losses(ax: Axes, training: dict[str, Any]) -> None:
-    history, by_frequency = training["history"], training["report"]["unigram loss"]
-    at = np.array([row["step"] for row in history])
-    time_series(at, np.array([row["held-out loss"] for row in history]), None, ax, colour=OKABE_ITO[0],
-                xlabel="training step", ylabel="held-out loss (nats)")  # fmt: skip
-    ax.axhline(by_frequency, color="0.4", ls="--", lw=0.9)
-    ax.text(at[-1], by_frequency, "by frequency", ha="right", va="bottom", fontsize=6)
-
-
-def _levels(ax: Axes, m: Results) -> None:
-    levels, shown = np.arange(len(m.training["snapshots"][0]["cosine"])), _shown(m.training)
-    # From violet, random weights, to yellow, trained.
-    for k, snapshot in enumerate(shown):
-        colour = colormaps["viridis"](k / len(shown))
-        time_series(levels, np.array(snapshot["cosine"]), np.array(snapshot["cosine error"]), ax, colour=colour,
-                    label=f"{snapshot['step']}", xlabel="layer", ylabel="mean cosine")  # fmt: skip
-    time_series(levels, m.starts.mean, m.starts.error, ax, colour="0.25", linestyle="--", label="starts",
-                xlabel="layer", ylabel="mean cosine")  # fmt: skip
-    ax.plot(levels, m.of_words, color="0.1", lw=0.9, ls=(0, (1, 1)), label="words alone")
-    if (legend := ax.get_legend()) is not None:  # `time_series` makes one, without a title
-        legend.remove()
-    ax.legend(title="step", fontsize=5, title_fontsize=6, loc="best", handlelength=1.2)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _last_level(ax: Axes, m: Results) -> None:
-    for name, colour, line, label in (
-        ("cosine", OKABE_ITO[0], "-", "texts"),
-        ("shuffled cosine", OKABE_ITO[1], "--", "tokens shuffled"),
-    ):
-        time_series(m.steps, m.last[name], m.last[f"{name} error"], ax, colour=colour, linestyle=line, label=label,
-                    xlabel="training step", ylabel="mean cosine, last layer")  # fmt: skip
-    # One cross for each random start, at step 0, where no axis may clip it.
-    each = m.starts.each[:, -1]
-    ax.plot(np.zeros(len(each)), each, "x", color="0.25", ms=4, label="starts", clip_on=False)
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=6, handlelength=1.6, columnspacing=0.8)
-
-
-def _ends(training: dict[str, Any]) -> list[int]:
-    """The step at which each stage of training ends."""
-    # The recipe gives each stage as a share of the epochs, and a stage ends with an epoch.
-    recipe = training["report"]["recipe"]
-    epochs = -(-recipe["steps"] // recipe["epoch_steps"])
-    return [round(share * epochs) * recipe["epoch_steps"] for _, _, share in recipe["stages"]]
-
-
-def _shown(training: dict[str, Any]) -> list[dict[str, Any]]:
-    """The snapshots at the ends of the stages, those of the last stage, and the random weights."""
-    # All snapshots of the last stage, and the ends of those before: more lines could not be told apart.
-    ends = [0, *_ends(training)]
-    return [snapshot for snapshot in training["snapshots"] if snapshot["step"] in ends or snapshot["step"] > ends[-2]]
-
-
-# ALBERT's training as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    m = measure(settings.read(Parameters), settings, say)
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     report = m.training["report"]
-    return Outcome(
-        caption_of(m),
-        claims_of(m),
-        {"recipe": report["recipe"], "texts": report["texts"], "starts": len(probe.bundled_texts()),
-         # What was run, which the parameter `draws` decides.
-         "random starts": len(m.starts.each), "solver": "none: layers in float32"},
-        _series(m),
-        partial(draw, m),
-        None,
-        on=_measured(m),
-    )  # fmt: skip
+    recipe = report["recipe"]
+    *early, (layers, _, _) = recipe["stages"]
+    before = " and ".join(f"{few} layers on {tokens} tokens" for few, tokens, _ in early)
+    stages = f" The dotted vertical lines end the stages with {before}." if early else ""
+    return (
+        "The figure shows the ALBERT of this package along its training: masked language modelling of film reviews, "
+        f"with a little of Wikipedia and the web, in {report['steps']} steps of {recipe['batch_size']} x "
+        f"{recipe['length']} word pieces, with {report['parameters'] / 1e6:.2f} million parameters. (a) The loss on "
+        "held-out texts, with the layers and the length that were trained at each step; the dashed line is the loss of "
+        "guesses by frequency. (b) The mean cosine of the tokens at each level, with one line for each snapshot, over "
+        f"{len(probe.bundled_texts())} passages that the network has not seen; the dotted line shows the words alone, "
+        f"the dashed line the mean of {len(m.starts.each)} networks as the network might have started, with the "
+        f"standard error over networks. (c) The mean cosine after layer {layers} against the step, also with the "
+        "tokens in random order; the crosses are those networks. Other standard errors are over passages, as "
+        f"recorded.{stages} All tokens are counted, also [CLS] and [SEP] at both ends of a text: the words alone end "
+        f"at {m.of_words[-1]:.2f}, and have {m.words.mean[-1]:.2f} ± {m.words.error[-1]:.2f} in those networks. "
+        f"{verdict(m)}"
+    )
 
 
-def _series(m: Results) -> dict:
-    # The loss was recorded at every epoch, the rest at the snapshots.
+def verdict(m: Results) -> str:
+    """The change of the mean cosine along training, as a sentence of the caption."""
+    cosine, error = m.last["cosine"], m.last["cosine error"]
+    shuffled, of_shuffled = m.last["shuffled cosine"][-1], m.last["shuffled cosine error"][-1]
+    # The record has no values of single texts, so that the difference is not paired.
+    beyond, of_beyond = cosine[-1] - shuffled, np.hypot(error[-1], of_shuffled)
+    more = "above" if beyond > 2 * of_beyond else "below" if beyond < -2 * of_beyond else "at"
+    less = m.starts.beyond._replace(z=-m.starts.beyond.z).exceeds()[-1]
+    other = "above" if m.starts.exceeds() else "below" if less else "no different from"
+    return (
+        f"The mean cosine after the last layer is {way(m.steps, cosine)}; it ends {more} that of shuffled tokens, "
+        f"{shuffled:.2f}, and {other} that of random starts, {m.starts.mean[-1]:.2f} ± {m.starts.error[-1]:.2f}."
+    )
+
+
+def series(m: Results) -> dict:
+    # The loss was recorded at every epoch, the other numbers at the snapshots.
     history = m.training["history"]
     return (
         {
@@ -358,14 +229,80 @@ def _series(m: Results) -> dict:
     )
 
 
-def _measured(m: Results) -> Measured:
+@style()
+def draw(m: Results) -> Figure:
+    """The loss, the mean cosine by level, and the mean cosine of the last level against the step."""
+    picture = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    left, middle, right = axes = picture.subplots(1, 3)
+    losses(left, m)
+    levels(middle, m)
+    last_level(right, m)
+    for ax in (left, right):
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=4))
+        for end in m.ends[:-1]:
+            ax.axvline(end, color="0.6", ls=":", lw=0.8, zorder=0)
+    letter(axes)
+    return picture
+
+
+def losses(ax: Axes, m: Results) -> None:
+    history, by_frequency = m.training["history"], m.training["report"]["unigram loss"]
+    steps, loss = (np.array([row[name] for row in history]) for name in ("step", "held-out loss"))
+    label = {"xlabel": "training step", "ylabel": "held-out loss (nats)"}
+    time_series(steps, loss, None, ax, colour=OKABE_ITO[0], **label)
+    ax.axhline(by_frequency, color="0.4", ls="--", lw=0.9)
+    ax.text(steps[-1], by_frequency, "by frequency", ha="right", va="bottom", fontsize=6)
+
+
+def levels(ax: Axes, m: Results) -> None:
+    # All snapshots of the last stage and the ends of earlier stages: more lines could not be told apart.
+    ends = [0, *m.ends]
+    shown = [each for each in m.training["snapshots"] if each["step"] in ends or each["step"] > ends[-2]]
+    numbers, label = np.arange(len(m.starts.mean)), {"xlabel": "layer", "ylabel": "mean cosine"}
+    for k, snapshot in enumerate(shown):
+        mean, error = np.array(snapshot["cosine"]), np.array(snapshot["cosine error"])
+        colour = colormaps["viridis"](k / len(shown))
+        time_series(numbers, mean, error, ax, colour=colour, label=f"{snapshot['step']}", **label)
+    time_series(numbers, m.starts.mean, m.starts.error, ax, colour="0.25", linestyle="--", label="starts", **label)
+    ax.plot(numbers, m.of_words, color="0.1", lw=0.9, ls=(0, (1, 1)), label="words alone")
+    if (legend := ax.get_legend()) is not None:  # `time_series` makes a legend without a title
+        legend.remove()
+    ax.legend(title="step", fontsize=5, title_fontsize=6, loc="best", handlelength=1.2)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def last_level(ax: Axes, m: Results) -> None:
+    label = {"xlabel": "training step", "ylabel": "mean cosine, last layer"}
+    lines = (("cosine", OKABE_ITO[0], "-", "texts"), ("shuffled cosine", OKABE_ITO[1], "--", "tokens shuffled"))
+    for name, colour, line, word in lines:
+        mean, error = m.last[name], m.last[f"{name} error"]
+        time_series(m.steps, mean, error, ax, colour=colour, linestyle=line, label=word, **label)
+    # The random starts are at step 0, where no axis may clip the crosses.
+    each = m.starts.each[:, -1]
+    ax.plot(np.zeros(len(each)), each, "x", color="0.25", ms=4, label="starts", clip_on=False)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=6, handlelength=1.6, columnspacing=0.8)
+
+
+def measured_on(m: Results) -> Measured:
     recipe, passages = m.training["report"]["recipe"], Subject("texts", "passages of Wikipedia that it has not seen")
     size = {
         "texts": len(probe.bundled_texts()), "tokens": recipe["length"], "layers": recipe["stages"][-1][0],
         "seeds": len(m.starts.each),
     }  # fmt: skip
-    # Of the package, whatever `Settings.albert` says.
+    # The figure is about the network of the package, whatever `Settings.albert` says.
     return Measured(subject_of(*model_of(Settings())), passages, size)
 
 
-FIGURE = declared("albert-training", _run, parameters=Parameters)
+FIGURE = figure(
+    "albert-training",
+    measure,
+    draw,
+    (learnt, gathers, gathers_words, grows, same),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    over=lambda m: f"{articles_words(m.articles)}, of recorded snapshots over passages, of random starts over networks",
+    on=measured_on,
+    recorded=lambda m: {"recipe": m.training["report"]["recipe"], "texts": m.training["report"]["texts"],
+                        "starts": len(probe.bundled_texts()), "solver": "none: layers in float32"},
+)  # fmt: skip

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,21 +13,26 @@ from scipy.stats import kstest, laplace, logistic, norm
 from clusterjax import probe
 from clusterjax.experiments import Settings
 from clusterjax.experiments.figures.figure1 import (
-    FIGURE1,
+    FIGURE,
     Alike,
     Both,
     Normality,
     Parameters,
     Results,
     _OfBoth,
-    _verdict,
-    claims_of,
+    beyond_controls,
     distances,
     draw,
     measure_alike,
+    more_alike,
+    normal_at_first,
     normality,
     normality_of,
+    one_cluster_of_all,
+    one_cluster_of_words,
+    special_apart,
     special_ids,
+    spike_by_late,
 )
 from clusterjax.experiments.shared.networks import model_of, network_digest, network_of, spread
 from clusterjax.probe.measures.similarity import _measure_of
@@ -43,7 +49,7 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(settings):
-    return FIGURE1.run(settings, lambda line: None)
+    return FIGURE.run(settings, lambda line: None)
 
 
 def cosines(settings, times, special):
@@ -95,7 +101,7 @@ def test_its_numbers_are_those_of_loops(settings, outcome, which, special):
     near("height", of(lambda one: np.histogram(pairs(one), 200, (-1, 1))[0][190:].max() / len(pairs(one)) / 0.01), 0.5)
     near("width", of(lambda one: np.subtract(*np.quantile(pairs(one), (0.75, 0.25), method="inverted_cdf"))), 0.01)
     assert len(outcome.series["layer"]) == 25 and outcome.parameters["layers of training"] == 3
-    assert outcome.parameters["special tokens"] == [2, 3]
+    assert outcome.parameters["special tokens"] == [2, 3] and isinstance(outcome.draw(), Figure)
 
 
 def test_its_claims_are_about_these_numbers(settings, outcome):
@@ -112,15 +118,6 @@ def test_its_claims_are_about_these_numbers(settings, outcome):
     assert normal.value == pytest.approx(kstest(first, norm(first.mean(), first.std()).cdf).statistic, abs=0.02)
     one = by_name(outcome, "As the layers are applied further, all tokens")
     assert one.value == pytest.approx(np.mean([clusters(text[24]) == 1 for text in every]), abs=0.07)
-
-
-def test_it_draws_the_network_beside_its_controls(outcome):
-    figure = outcome.draw()
-    written = texts_of(figure)
-    names = {"trained", "tokens shuffled", "random weights", "trained, special tokens included", "(f)"}
-    assert names | {"layer 0", "layer 3", "layer 24", "mean cosine", "% of word pairs above 0.9"} <= {*written}
-    assert "random weights, usual scale" not in written and "drawn as transformers draws them" in outcome.caption
-    assert outcome.film is None and "16 passages of at most" in outcome.caption
 
 
 def test_special_tokens_are_measured_apart(settings, outcome):
@@ -144,13 +141,13 @@ def test_special_tokens_stand_apart_or_not(apart, holds):
     found = made(0.6, 0.6, 0.6, apart=at(apart), special=(2, 3))
     random = tuple(one._replace(apart=at(0.6)) for one in found.seen.random)
     found = dataclasses.replace(found, seen=found.seen._replace(random=random))
-    claim = claim_of(found, "The special tokens")
+    claim = special_apart(found)
     assert claim.holds == holds and claim.value == pytest.approx(0.6 - apart)
     both = dataclasses.replace(found, seen=found.seen._replace(random=found.seen.random[:1] * 2))
-    assert claim_of(both, "The special tokens").holds == holds
+    assert special_apart(both).holds == holds
     same = tuple(one._replace(apart=at(apart)) for one in random)
-    assert not claim_of(dataclasses.replace(found, seen=found.seen._replace(random=same)), "The special tokens").holds
-    assert not [one for one in claims_of(made(0.9, 0.5, 0.6)) if one.says.startswith("The special tokens")]
+    assert not special_apart(dataclasses.replace(found, seen=found.seen._replace(random=same))).holds
+    assert special_apart(made(0.9, 0.5, 0.6)) == ()
 
 
 def hidden_of(n, apart):
@@ -284,39 +281,23 @@ def made(trained, shuffled, random, error=0.01, *, words=None, normal=(NEARLY, N
     both = lambda one, words=None: Both(one, one if words is None else words, none if apart is None else apart)
     runs = both(alike(trained, **more), words), both(alike(shuffled)), (both(alike(random)),) * 2
     controls = probe.Controls(*runs, compare(shuffled, 0.01), compare(random, error), 1, 2.0)
-    return Results(Parameters(), controls, None, normal, 1, 1, special, np.arange(4))
+    network = SimpleNamespace(articles=np.arange(4))
+    return Results(Parameters(), network, controls, None, normal, 1, special)
 
 
 @pytest.mark.parametrize(
-    ("numbers", "words", "beyond"),
-    [
-        ((0.9, 0.5, 0.6), "above that of shuffled tokens (0.50) and above that of random weights (0.60): what", True),
-        ((0.5, 0.6, 0.9), "below that of shuffled tokens (0.60) and below that of random weights (0.90).", False),
-        ((0.5, 0.4, 0.9), "above that of shuffled tokens (0.40) and below that of random weights (0.90).", False),
-        ((0.5, 0.5, 0.4), "no different from that of shuffled tokens (0.50) and above that of", False),
-    ],
+    ("numbers", "beyond"), [((0.9, 0.5, 0.6), True), ((0.5, 0.6, 0.9), False), ((0.5, 0.4, 0.9), False)]
 )
-def test_the_verdict_says_what_was_found(numbers, words, beyond):
-    found = made(*numbers)
-    assert words in _verdict(found)
-    claims = {claim.says.split()[0]: claim for claim in claims_of(found)}
-    assert claims["The"].holds == beyond
-    assert claims["Tokens"].holds and claims["Each"].holds
-
-
-def claim_of(found, start):
-    (claim,) = [claim for claim in claims_of(found) if claim.says.startswith(start)]
-    return claim
+def test_both_controls_must_be_exceeded(numbers, beyond):
+    assert beyond_controls(made(*numbers)).holds == beyond and more_alike(made(*numbers)).holds
 
 
 def test_nearly_normal_is_below_the_bound_with_confidence():
     """Both with and without special tokens, and not only at the estimate."""
-    start = "Before the first layer"
-    assert claim_of(made(0.9, 0.5, 0.6), start).holds
+    assert normal_at_first(made(0.9, 0.5, 0.6)).holds
     for far in (NEARLY._replace(upper=0.026), NEARLY._replace(distance=0.04, upper=0.05)):
-        assert not claim_of(made(0.9, 0.5, 0.6, normal=(NEARLY, far)), start).holds
-        assert not claim_of(made(0.9, 0.5, 0.6, normal=(far, NEARLY)), start).holds
-    assert "p = 0.001" in claim_of(made(0.9, 0.5, 0.6), start).measured
+        assert not normal_at_first(made(0.9, 0.5, 0.6, normal=(NEARLY, far))).holds
+        assert not normal_at_first(made(0.9, 0.5, 0.6, normal=(far, NEARLY))).holds
 
 
 @pytest.mark.parametrize(
@@ -324,46 +305,32 @@ def test_nearly_normal_is_below_the_bound_with_confidence():
     [(9.0, 2.0, 195, True), (9.0, 2.0, 185, False), (2.005, 2.0, 195, False), (1.0, 2.0, 195, False)],
 )
 def test_a_spike_is_near_1_and_higher_than_all_before(height, top, mode, holds):
-    found = made(0.9, 0.5, 0.6, height=height, top=top, mode=mode)
-    claim = claim_of(found, "By layer 1 there is a spike")
+    claim = spike_by_late(made(0.9, 0.5, 0.6, height=height, top=top, mode=mode))
     assert claim.holds == holds and claim.value == pytest.approx(height - top)
-    assert ("there is a spike near 1" in _verdict(found)) == holds and "show one as well" not in _verdict(found)
-
-
-def test_controls_that_have_a_spike_are_named():
-    found = made(0.9, 0.5, 0.6, height=9.0, mode=195)
-    seen = found.seen._replace(shuffled=found.seen.trained)
-    words = _verdict(dataclasses.replace(found, seen=seen))
-    assert "there is a spike near 1; shuffled words show one as well" in words
-    seen = seen._replace(random=(found.seen.trained, found.seen.random[0]))
-    assert "shuffled words show one as well" in _verdict(dataclasses.replace(found, seen=seen))
-    seen = seen._replace(random=(found.seen.trained,) * 2)
-    assert "shuffled words and random weights show one" in _verdict(dataclasses.replace(found, seen=seen))
 
 
 def test_one_cluster_is_claimed_with_and_without_special_tokens():
     found = made(0.9, 0.5, 0.6, words=alike(0.9, clusters=(1, 1, 1, 1)))
-    every, words = (claim_of(found, f"As the layers are applied further, all {what}") for what in ("tokens", "but"))
+    every, words = one_cluster_of_all(found), one_cluster_of_words(found)
     assert not every.holds and every.value == 0 and words.holds and words.value == 1
     some = made(0.9, 0.5, 0.6, clusters=(1, 1, 1, 2))
-    every = claim_of(some, "As the layers are applied further, all tokens")
+    every = one_cluster_of_all(some)
     assert every.value == 0.75 and not every.holds and every.error == pytest.approx(0.25)
     assert "(shuffled 0, random weights 0 %)" in every.measured
 
 
 def test_the_claim_has_the_comparison_that_decides():
-    """That with shuffled tokens, of which it has fewer, and not that with the larger error."""
-    claim = claim_of(made(0.6, 0.7, 0.2, error=0.05), "The tokens of the trained network")
+    """The comparison with the smaller number of standard errors decides."""
+    claim = beyond_controls(made(0.6, 0.7, 0.2, error=0.05))
     assert claim.value == pytest.approx(-0.1) and claim.error == pytest.approx(0.01) and not claim.holds
-    claim = claim_of(made(0.6, 0.5, 0.2, error=0.3), "The tokens of the trained network")
+    claim = beyond_controls(made(0.6, 0.5, 0.2, error=0.3))
     assert claim.value == pytest.approx(0.4) and claim.error == pytest.approx(0.3) and not claim.holds
 
 
 def test_the_usual_scale_is_drawn_beside():
     found = made(0.9, 0.5, 0.6)
     usual = dataclasses.replace(found, usual=found.seen.shuffled)
-    assert isinstance(draw(usual), Figure) and "random weights, usual scale" in texts_of(draw(usual))
-    assert "random weights, usual scale" not in texts_of(draw(found))
+    assert "random weights, usual scale" in texts_of(draw(usual))
 
 
 def test_deeper_applies_the_trained_layers_again(settings):

@@ -9,8 +9,8 @@ from clusterjax import probe
 from clusterjax._cli import main
 from clusterjax.experiments import Settings, reproduce
 from clusterjax.experiments.figures.albert_spectra import CLAIMS, Parameters, caption, spectra_of
-from clusterjax.experiments.figures.figure1 import _with_depth
-from clusterjax.experiments.figures.figure8 import _repelling
+from clusterjax.experiments.figures.figure1 import with_depth
+from clusterjax.experiments.figures.figure8 import repelling_words
 from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.networks import further, network_of
 from clusterjax.experiments.shared.trained_values import check_head, leading_block, trained_values
@@ -63,7 +63,7 @@ def test_a_head_that_repels_is_said_to(albert):
     some = trained_values(albert)
     for top in (0.5, -0.5):
         spectra = [np.array([top if k == 1 else -1.0]) for k in range(4)]
-        words = _repelling(replace(some, spectra=spectra, head=1, scale=1.0))
+        words = repelling_words(replace(some, spectra=spectra, head=1, scale=1.0))
         assert words.startswith(f"Head 2 {'attracts' if top > 0 else 'repels'}; heads [1, ")
         origin = replace(some, spectra=spectra, head=1).origin
         assert ("by the modulus of the largest real part" in origin) == (top < 0)
@@ -84,10 +84,10 @@ def test_a_head_or_a_layer_that_is_not_there(albert, layer, head, words):
 
 
 def test_the_depth_of_figure_1_is_that_of_its_parameter(albert):
-    assert _with_depth(albert) is albert
-    deep = _with_depth(replace(albert, parameters={"depth": 7}))
+    assert with_depth(albert) is albert
+    deep = with_depth(replace(albert, parameters={"depth": 7}))
     assert deep.depth == 7 and further(network_of(deep).model, deep).num_layers == 7
-    assert _with_depth(replace(albert, depth=5)).depth == 5, "as `probe --num-layers` sets it"
+    assert with_depth(replace(albert, depth=5)).depth == 5, "as `probe --num-layers` sets it"
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,17 @@ from clusterjax import probe
 from clusterjax.experiments.figures.albert_bridge import FIGURE as ALBERT_BRIDGE, effort, parts_of
 from clusterjax.experiments.figures.albert_spectra import FIGURE as ALBERT_SPECTRA
 from clusterjax.experiments.figures.figure2 import (
-    FIGURE2,
-    caption_of,
-    claims_of,
+    FIGURE as FIGURE2,
+    correlation_matrix,
+    correlations_rise,
+    draw,
+    first_token_strong,
     groups_of,
+    heads_beyond_controls,
     largest_of,
-    measure,
-    panels_of,
+    sink,
     targets_of,
+    two_clusters,
 )
 from clusterjax.experiments.shared.layout import drawable
 from clusterjax.experiments.shared.networks import network_of
@@ -51,26 +54,14 @@ class Outcomes(dict):
 
 
 @pytest.fixture(scope="module")
-def run(settings):
-    """The figures, and what figure 2 measured."""
-    kept = []
-    keep = lambda *given: kept.append(measure(*given)) or kept[0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterjax.experiments.figures.figure2.measure", keep)
-        outcomes = Outcomes(settings)
-        assert outcomes["figure2"].claims
-    return outcomes, kept[0]
+def outcomes(settings):
+    return Outcomes(settings)
 
 
 @pytest.fixture(scope="module")
-def outcomes(run):
-    return run[0]
-
-
-@pytest.fixture(scope="module")
-def heads(run):
-    """What figure 2 measured, to be altered."""
-    return run[1]
+def heads(outcomes):
+    """The measurement of figure 2, to be altered."""
+    return outcomes["figure2"].draw.args[0]
 
 
 @pytest.fixture(scope="module")
@@ -132,26 +123,16 @@ def test_sinks_of_figure_2_are_those_of_a_loop(outcomes, found, attention):
         np.testing.assert_allclose(outcome.series[f"error_by_head, {name}"], error, rtol=1e-3, atol=1e-6)
         mean, spread = reference.average(over)
         twice[name] = mean > 2 * spread / 4
-    sink = by_name(outcome, "Some head gives the first token")
+    found_sink = by_name(outcome, "Some head gives the first token")
     name = max(excess, key=lambda name: excess[name].max())
     layer, head = np.argwhere(excess[name] == excess[name].max())[0]
-    assert sink.value == pytest.approx(excess[name].max(), abs=1e-6)
-    assert f"strongest: {name} at layer {layer + 1}, head {head + 1}," in sink.measured
-    assert all(f"{int(twice[name].sum())} beyond twice uniform for {name}" in sink.measured for name in places)
+    assert found_sink.value == pytest.approx(excess[name].max(), abs=1e-6)
+    assert f"the strongest sink is {name} at layer {layer + 1}, head {head + 1}," in found_sink.measured
+    assert all(
+        f"{twice[name].sum()} exceed twice uniform attention for {name}" in found_sink.measured for name in places
+    )
     first = by_name(outcome, "Several heads give the first token")
     assert first.value == twice["first token [CLS]"].sum(axis=1).min()
-
-
-def test_picture_of_figure_2_names_what_it_shows(outcomes, found):
-    figure = outcomes["figure2"].draw()
-    tokens = found.model.tokenizer.convert_ids_to_tokens(found.texts.token_ids[0, found.texts.mask[0]].tolist())
-    shown = [
-        label.get_text() for label in figure.findobj(lambda one: hasattr(one, "get_xticklabels"))[0].get_xticklabels()
-    ]
-    expected = [*tokens[:20], "…", *tokens[-3:]] if len(tokens) > 24 else tokens
-    assert shown == expected and shown[0] == "[CLS]" and shown[-1] == "[SEP]"
-    written = texts_of(figure)
-    assert {"first token [CLS]", "[SEP]", "mean correlation", "excess over uniform"} <= set(written)
 
 
 def alike_of(matrices, noise=0.01):
@@ -189,28 +170,14 @@ def test_groups_are_called_what_they_are():
     assert np.isnan(lone.within[1]) and lone.stability == 1
 
 
-def test_captions_of_figure_2_say_what_the_groups_are(found, heads):
-    words = {}
-    for name, matrix in (("clusters", PAIR), ("outlier", LONE), ("unsure", FLAT)):
-        changed = with_alike(heads, [FLAT, FLAT, matrix])
-        words[name] = caption_of(found, changed)
-    assert "[1, 2] and [3, 4] are two stable clusters, stability 1.00" in words["clusters"]
-    assert "are not two clusters, but one and a head apart from it" in words["outlier"]
-    assert "are not borne out as two clusters" in words["unsure"]
-    assert all("from 0.30 at the first layer" in caption for caption in words.values())
-
-
 def test_claims_of_figure_2_hold_and_fail(heads):
-    rising = with_alike(heads, [FLAT, FLAT, PAIR])
-    held = [claim.holds for claim in claims_of(rising)][:2]
-    falling = [claim.holds for claim in claims_of(with_alike(heads, [LONE, FLAT, WEAK]))][:2]
-    assert held == [True, True] and falling == [False, False]
-    strong = altered(heads, 0.5)
-    assert [claim.holds for claim in claims_of(strong)][2:4] == [True, True]
-    none = altered(heads, 0.0)
-    assert [claim.holds for claim in claims_of(none)][2:4] == [False, False]
-    impossible = with_alike(heads, [1.0 - 2.0 * (PAIR < 1)] * 3, noise=0.0)
-    assert [claim.holds for claim in claims_of(impossible)][-3:] == [True, False, True]
+    for matrices, holds in (([FLAT, FLAT, PAIR], True), ([LONE, FLAT, WEAK], False)):
+        changed = with_alike(heads, matrices)
+        assert correlations_rise(changed).holds == two_clusters(changed).holds == holds
+    for excess in (0.5, 0.0):
+        changed = altered(heads, excess)
+        assert first_token_strong(changed).holds == sink(changed).holds == (excess > 0)
+    assert not correlation_matrix(with_alike(heads, [1.0 - 2.0 * (PAIR < 1)] * 3, noise=0.0)).holds
 
 
 def with_alike(heads, matrices, noise=0.01):
@@ -219,16 +186,14 @@ def with_alike(heads, matrices, noise=0.01):
 
 
 def test_heads_are_held_against_their_controls(heads):
-    """The last two findings, with controls that have less, as much, and more."""
+    """The correlations of the controls are smaller, as large, and larger."""
     of = lambda shift: average_of(heads.alike.between_heads.values + shift)
     for shift, holds in ((-0.2, True), (0.0, False), (0.2, False)):
         other = heads.alike._replace(between_heads=of(shift))
         seen = heads.of_heads._replace(shuffled=other, random=(other,) * 3)
         beyond = seen.compare("between_heads")
         changed = replace(heads, of_heads=seen._replace(beyond_shuffled=beyond[0], beyond_random=beyond[1]))
-        claim = {claim.says: claim for claim in claims_of(changed)}[
-            "Trained heads are more alike at the last layer than those of the controls."
-        ]
+        claim = heads_beyond_controls(changed)
         assert claim.holds == holds and claim.value == pytest.approx(-shift, abs=1e-9)
         np.testing.assert_allclose(changed.lines[1][0], changed.lines[0][0] + shift)
     largest = largest_of("first")(heads.sinks)
@@ -289,16 +254,9 @@ def test_tokens_are_drawable():
     assert drawable("a b\n$\U00012000ə") == r"a␣b␣\$\U00012000ə"
 
 
-def test_another_layer_of_figure_2_is_shown_and_said(run, found):
-    """What each token of the text receives at that layer; the strongest sink stays where it is."""
-    m = run[1]
-    strongest = m.strongest[1]
-    assert m.shown == strongest
-    other = (strongest + 1) % 3
-    at_other = replace(m, p=replace(m.p, layer=other + 1))
-    panels = panels_of(found, at_other)
-    assert panels.layer == other + 1 and at_other.strongest == m.strongest
-    one = m.activation
-    np.testing.assert_array_equal(panels.received, one.received[other] * len(one.token_ids))
-    assert f"at layer {other + 1}, which was asked for and has not the strongest sink" in caption_of(found, at_other)
-    assert f"at layer {strongest + 1}, which has the strongest sink" in caption_of(found, m)
+def test_another_layer_of_figure_2_is_shown(heads):
+    """The strongest sink stays where it is."""
+    other = (heads.strongest[1] + 1) % 3
+    at_other = replace(heads, p=replace(heads.p, layer=other + 1))
+    assert heads.shown == heads.strongest[1] and at_other.shown == other and at_other.strongest == heads.strongest
+    assert f"attention received at layer {other + 1}" in texts_of(draw(at_other))

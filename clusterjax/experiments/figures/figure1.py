@@ -1,13 +1,10 @@
-"""What figure 1 measures of a network: how alike its tokens are, with and without the special tokens, and how near to a
-normal distribution.
+"""Figure 1 of Peat: the similarity of tokens in a trained network, layer by layer, with and without special tokens.
 
-The tokens of a text are in many pairs, and passages of one article resemble each other: neither pairs nor passages are
-independent, and articles are, so that every error and every test is over articles. What is said of "one cluster" does
-not depend on the length of a text: with two special tokens apart from 62 words, 93.8 % of the pairs are pairs of words,
-with 126 words 96.9 %, and so no share of pairs says whether there is one cluster.
+Pairs of tokens of one text are not independent, and passages of one article resemble each other, so that all errors and
+tests are over articles. The criterion of one cluster does not depend on the length of a text, as a share of pairs
+would: if two special tokens are apart from 62 words, 93.8 % of the pairs are pairs of words; with 126 words 96.9 % are.
 """
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +22,7 @@ from matplotlib.figure import Figure
 from scipy.special import ndtr
 
 from ... import probe
+from ..._base.checks import refusal
 from ..._base.numerics import matmul, normalise
 from ...plot import style, time_series
 from ...probe.measures.similarity import _measure_of
@@ -39,33 +37,47 @@ from ...probe.measures.survey import (
     units_of,
 )
 from ...probe.particle_bridge.bridge import embedded_directions
-from ..framework.experiment import (
-    MOST_OF_NETWORK,
-    Claim,
-    Outcome,
-    Settings,
-    over,
-    parameter,
-    percent,
-    plus_minus,
-)
-from ..framework.figure import declared
+from ..framework.experiment import MOST_OF_NETWORK, Claim, Settings, parameter, percent, plus_minus
+from ..framework.figure import Found, claim, figure
 from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, against, measured, random_words, runs_of
-from ..shared.layout import WIDTH
+from ..shared.layout import WIDTH, letter
 from ..shared.networks import Network, articles_words, further, network_of
 from ..shared.sources import PEAT_FIGURE_1
 
 
-# Which tokens of a text are words: those beside padding and the special tokens at its ends.
+BINS = 200
+MERGED = 2  # the number of bins of the measurement in one bin of the picture
+MIDDLE = (0.25, 0.75)  # the quantiles between which the width of a spike is measured
+NEAR = 0.9
+NORMAL = 0.025  # the bound on D for a nearly normal distribution; D of a logistic distribution is 0.023
+SINGLE = 0.95  # the share of the texts that must be one cluster
+GRID = np.linspace(-1.0, 1.0, 801)
+RESAMPLES = 999
+BATCH = 8
+WHICH = {"every": "", "words": ", without special tokens"}
+KEPT = ("cosine", "near_mass", "num_clusters", "height", "top", "width")
+CONTROLS = ("shuffled", "random weights")
+SPECIAL, WORDS = "trained, special tokens included", "trained, words alone"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of figure 1."""
+
+    draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32)
+    late: int = parameter(90, "the layer at which a spike is looked for, or the last layer", least=1, most=10_000)
+    depth: int = parameter(0, "the number of layers that are applied; 0 is eight times the depth of training", least=0,
+                           most=MOST_OF_NETWORK)  # fmt: skip
+    near: float = parameter(NEAR, "the cosine from which two tokens are near each other", least=0, most=0.99)
 
 
 def words_of(ids: np.ndarray, mask: np.ndarray, special: Sequence[int]) -> np.ndarray:
-    """Which tokens are present and none of the ids `special`, of the shape of `ids`."""
+    """True for each token that is neither padding nor one of the ids `special`, of the shape of `ids`."""
     return np.asarray(mask) & ~np.isin(ids, np.asarray(list(special), np.int64))
 
 
 def special_ids(network: Network) -> tuple[int, ...]:
-    """The ids that stand at the ends of every text: [CLS] and [SEP], or what the network has in their place."""
+    """The ids of the tokens at the ends of every text, such as [CLS] and [SEP]."""
     # A network of phonemes has no tokenizer that names its special tokens.
     if network.special is not None:
         return tuple(sorted(set(network.special.values())))
@@ -74,29 +86,24 @@ def special_ids(network: Network) -> tuple[int, ...]:
     return tuple(sorted({int(one) for one in ids if one is not None}))
 
 
-# How far the cosines of a network's tokens are from normally distributed, with a test by resampling texts.
+# The distance of the cosines from a normal distribution, and a test that resamples articles.
 #
-# The statistic is Lilliefors': D = sup_x |F(x) - Phi((x - m) / s)|, with m and s the mean and spread of the numbers
-# themselves. Its tables hold for independent numbers only, and pairs of tokens of one text are not independent. The
-# null distribution is therefore that of a bootstrap over articles (Babu and Rao 2004), each with all its texts, in
-# which m and s are fitted anew each time: without that the fit would make D look smaller than chance does. Each text
-# counts as one, however many pairs it has.
-
-
-GRID = np.linspace(-1.0, 1.0, 801)
-RESAMPLES = 999
-_BATCH = 8
+# The statistic is D = sup_x |F(x) - Phi((x - m) / s)| of Lilliefors, where m and s are the mean and the standard
+# deviation of the numbers. The tables of Lilliefors assume independent numbers, and pairs of tokens of one text are
+# dependent. The null distribution is therefore the bootstrap distribution over articles (Babu and Rao 2004), each with
+# all its texts, of sup_x |(F* - Phi*) - (F - Phi)|. Each resample fits m and s anew: without new fits D would seem
+# smaller than it is by chance. Each text has the same weight, whatever its number of pairs.
 
 
 class Normality(NamedTuple):
-    r"""How far a distribution is from the normal one of the same mean and spread.
+    r"""The distance of a distribution from the normal distribution of the same mean and standard deviation.
 
     **Attributes:**
 
     - `distance`: $D = \sup_x |F(x) - \Phi((x - m) / s)|$, of Kolmogorov and Lilliefors: 0 for a normal distribution,
-        0.023 for a logistic, 0.057 for a uniform, 0.062 for a Laplace, 0.159 for an exponential one.
-    - `upper`: What D is below, with 95 % confidence.
-    - `p`: How often a normal distribution would have a D as large, by chance.
+        0.023 for a logistic, 0.057 for a uniform, 0.062 for a Laplace, 0.159 for an exponential distribution.
+    - `upper`: The upper bound of D with 95 % confidence.
+    - `p`: The probability that a normal distribution has a D at least as large.
     - `mean`, `spread`: m and s.
     """
 
@@ -110,70 +117,63 @@ class Normality(NamedTuple):
 def normality_of(
     model: probe.Model, texts: probe.Encoded, special: Sequence[int], rng: np.random.Generator, articles: np.ndarray
 ) -> Normality:
-    """The `Normality` of the cosines before the first layer, without the ids `special`; () keeps all tokens. `articles`
-    are the independent units of the texts."""
+    """The `Normality` of the cosines before the first layer, without the ids `special`; () keeps all tokens."""
     words, pairs = words_of(texts.token_ids, texts.mask, special), []
-    for start in range(0, len(words), _BATCH):
+    for start in range(0, len(words), BATCH):
         # The last batch repeats the last text up to the full size, so that one compiled program serves all batches.
-        rows = np.minimum(np.arange(start, start + _BATCH), len(words) - 1)
+        rows = np.minimum(np.arange(start, start + BATCH), len(words) - 1)
         hidden = np.asarray(embedded_directions(model, texts.token_ids[rows], texts.mask[rows]), np.float64)
-        for x, word in zip(hidden, words[start : start + _BATCH], strict=False):
+        for x, word in zip(hidden, words[start : start + BATCH], strict=False):
             unit = x[word] / np.linalg.norm(x[word], axis=1, keepdims=True)
             pairs.append((unit @ unit.T)[np.triu_indices(len(unit), 1)])
     return normality(pairs, rng, articles)
 
 
 def normality(texts: Sequence[np.ndarray], rng: np.random.Generator, articles: np.ndarray) -> Normality:
-    r"""A test of normality for numbers that come in independent groups, the texts of one article, but depend on each
-    other within.
-
-    The distribution of $D$ is that of the resampled articles: of $\sup_x |(F^* - \Phi^*) - (F - \Phi)|$, with mean and
-    spread fitted anew each time. Each text counts as one.
+    """A test of normality for numbers that are dependent within an article.
 
     **Arguments:**
 
-    - `texts`: The numbers of each text, two texts at least, from -1 to 1.
-    - `rng`: Resamples.
+    - `texts`: The numbers of each of two or more texts, from -1 to 1.
+    - `rng`: The generator of the resamples.
     - `articles`: The article of each text, (texts,).
 
     ??? cite "Source"
 
         Babu and Rao, *Goodness-of-fit tests when parameters are estimated* (Sankhya 66, 2004): the nonparametric
-        bootstrap. Articles in place of numbers: this library.
+        bootstrap. Resampling of articles in place of numbers: this library.
     """
-    # Distribution functions of the texts on a fixed grid, (texts, grid): a resample is then one product of matrices.
+    # With distribution functions on a fixed grid, (texts, grid), a resample is one product of matrices.
     below = np.array([np.searchsorted(np.sort(one), GRID, side="right") / len(one) for one in texts])
     moments = np.array([(one.mean(), np.mean(one**2)) for one in texts])
     of = units_of(articles, len(texts))
     many = len(np.unique(of))
-    # The first row weighs all texts alike: it is the sample itself; the others are resamples.
+    # The first row weighs all texts alike and is the sample; the other rows are resamples.
     drawn = rng.multinomial(many, np.full(many, 1 / many), size=RESAMPLES)
     counts = np.concatenate([np.ones((1, many)), drawn])[:, of]
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean, square = (weights @ moments).T
     spread = np.sqrt(square - mean**2)
-    apart = weights @ below - ndtr((GRID[None] - mean[:, None]) / spread[:, None])
-    distance = float(np.abs(apart[0]).max())
-    # Centred at the sample's own deviation, as the bootstrap of a fitted hypothesis must be.
-    drawn = np.abs(apart[1:] - apart[0]).max(axis=1)
-    # The sample counts among its resamples, so that the probability is never 0.
+    deviation = weights @ below - ndtr((GRID[None] - mean[:, None]) / spread[:, None])
+    distance = float(np.abs(deviation[0]).max())
+    # The bootstrap of a fitted hypothesis is centred at the deviation of the sample.
+    drawn = np.abs(deviation[1:] - deviation[0]).max(axis=1)
+    # The sample counts as one of its resamples, so that the probability is never 0.
     chance = (1 + int((drawn >= distance).sum())) / (1 + RESAMPLES)
-    upper = distance + float(np.quantile(drawn, 0.95))
-    return Normality(distance, upper, chance, float(mean[0]), float(spread[0]))
+    return Normality(distance, distance + float(np.quantile(drawn, 0.95)), chance, float(mean[0]), float(spread[0]))
 
 
 def distances(density: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """D of histograms (levels, bins), from the normal distribution of their mean and spread, at the edges of the bins;
-    NaN where that spread is less than two bins, which do not tell one distribution from another.
+    """D of each of the histograms (levels, bins), at the edges of the bins.
 
-    The spread is corrected for the bins, as by Sheppard.
+    D is NaN where the standard deviation is less than two bins, which do not determine a distribution.
     """
     widths = np.diff(edges)
     mass = density * widths
     mass = mass / mass.sum(axis=1, keepdims=True)
     middle = edges[:-1] + widths / 2
     mean = mass @ middle
-    # Sheppard: a histogram has the variance of its numbers and that of a uniform distribution over a bin.
+    # Sheppard's correction: the variance of a histogram exceeds that of its numbers by the variance within a bin.
     square = mass @ middle**2 - widths.mean() ** 2 / 12
     spread = np.sqrt(np.maximum(square - mean**2, 0.0))
     spread = np.where(spread < 2 * widths.mean(), np.nan, spread)
@@ -181,41 +181,19 @@ def distances(density: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.abs(below - ndtr((edges[None] - mean[:, None]) / spread[:, None])).max(axis=1)
 
 
-BINS = 200
-LATE, NEAR = 90, 0.9  # the layer at which the paper sees the spike, and from which cosine on
-CONTROLS = ("shuffled", "random weights")
-MIDDLE = (0.25, 0.75)  # the quantiles between which a spike has half of the pairs
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """What of figure 1 can be set."""
-
-    draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32)
-    late: int = parameter(LATE, "the layer at which the spike is looked for, or the last one", least=1, most=10_000)
-    depth: int = parameter(
-        0,
-        "the layers that the network is applied, 0 being eight times those of training",
-        least=0,
-        most=MOST_OF_NETWORK,
-    )
-    near: float = parameter(NEAR, "the cosine from which two tokens are near each other", least=0, most=0.99)
-
-
 class Alike(NamedTuple):
-    """How alike some tokens of each text are, level by level; each `Average` is over texts, its first axis the level.
+    """The similarity of some tokens of each text at each level; each `Average` is over texts, with the levels first.
 
     **Attributes:**
 
-    - `density`: Of the cosines of the pairs, (levels, bins); between `edges`.
+    - `density`: The density of the cosines of the pairs, (levels, bins), between `edges`, (bins + 1,).
     - `cosine`: The mean cosine.
     - `near_mass`: The share of the pairs with a cosine above `Parameters.near`.
-    - `num_clusters`: Clusters, joined by chains of cosines of that or more.
-    - `single`: Whether there is one such cluster: the mean is the share of the texts.
-    - `height`: The largest density above it: the height of the spike, if there is one.
-    - `top`: The largest density anywhere.
-    - `width`: Between the quartiles of the cosines: a spike is the sharper the narrower it is.
-    - `edges`: Of the bins, (bins + 1,).
+    - `num_clusters`: The number of clusters, which chains of cosines of `Parameters.near` or more connect.
+    - `single`: 1 if there is one cluster and 0 otherwise, so that the mean is a share of the texts.
+    - `height`: The height of the spike: the largest density above `Parameters.near`.
+    - `top`: The largest density.
+    - `width`: The distance between the quartiles of the cosines.
     """
 
     density: Average
@@ -234,16 +212,10 @@ class Alike(NamedTuple):
         return (self.edges[:-1] + np.diff(self.edges) / 2)[self.density.mean.argmax(axis=1)]
 
 
-WHICH = ("every", "words")
-
-
 class Both(NamedTuple):
-    """How alike the tokens are, with the special ones and without them.
+    """The similarity of all tokens, `every`, and of the tokens without the special tokens, `words`.
 
-    **Attributes:**
-
-    - `every`, `words`: Of all tokens, and without the special ones.
-    - `apart`: The mean cosine of a special token to a word, (levels,); NaN if there are no special tokens.
+    `apart` is the mean cosine between special tokens and words, (levels,); NaN if there are no special tokens.
     """
 
     every: Alike
@@ -259,46 +231,40 @@ def measure_alike(
     near: float = NEAR,
     store: str | os.PathLike[str] | None = None,
 ) -> Both:
-    """How alike the tokens of the texts are at each level of a network, with and without the ids `special`.
+    """The similarity of the tokens of the texts at each level of a network, with and without the ids `special`.
+
+    See `probe.similarity_histograms`.
 
     **Raises:**
 
-    - `ValueError` if a text has fewer than two other tokens, and as `probe.similarity_histograms`.
-
-    See `probe.similarity_histograms`.
+    - `ValueError` if a text has fewer than two words, and as `probe.similarity_histograms`.
     """
-    # One word has no pair, and the mean over no pairs is none.
     few = np.flatnonzero(words_of(texts.token_ids, texts.mask, special).sum(axis=1) < 2)
     if few.size:
-        raise ValueError(
-            f"texts must have two words each beside the special tokens, but text {few[0]} has fewer; leave it out, or "
-            "cut texts to more tokens."
+        problem = f"text {few[0]} has fewer"
+        raise refusal(
+            "texts", "have two words each beside the special tokens", problem, "leave it out, or cut less off"
         )
     of_level = _measure_of(BINS, near, MIDDLE, False, dtype_of(model))
     averages = survey(
         model, texts, lambda ids, mask: Measure(_OfBoth(of_level, near, jnp.asarray(words_of(ids, mask, special)))),
-        keep=[f"{which} {name}" for which in WHICH for name in _KEPT] + ["apart"], store=store,
+        keep=[f"{which} {name}" for which in WHICH for name in KEPT] + ["apart"], store=store,
         settings={"measure": "figure 1", "bins": BINS, "near": near, "special": sorted(map(int, special))},
     ).levels  # fmt: skip
-    # In double precision for the host, where densities are summed.
+    # Densities are summed on the host, in double precision.
     edges = np.asarray(of_level.edges, np.float64)
-    whole, words = (_alike({name: averages[f"{which} {name}"] for name in _NAMES}, edges) for which in WHICH)
-    return Both(whole, words, averages["apart"])
+    return Both(*(_alike(averages, which, edges) for which in WHICH), averages["apart"])
 
 
-_KEPT = ("cosine", "near_mass", "num_clusters", "height", "top", "width")
-_NAMES = ("density", *_KEPT)
-
-
-def _alike(averages: dict[str, Average], edges: np.ndarray) -> Alike:
-    # Values of single texts: whether there is one cluster is decided for each.
-    clusters = averages["num_clusters"].values
+def _alike(averages: dict[str, Average], which: str, edges: np.ndarray) -> Alike:
+    of = {name: averages[f"{which} {name}"] for name in ("density", *KEPT)}
+    clusters = of["num_clusters"].values
     assert clusters is not None
-    return Alike(**averages, single=average_of((clusters == 1).astype(float)), edges=edges)
+    return Alike(**of, single=average_of((clusters == 1).astype(float)), edges=edges)
 
 
 class _OfBoth(eqx.Module):
-    """The statistics of one level, of all tokens and of those of `words`, one row per text."""
+    """The statistics of one level for all tokens and for the tokens of `words`, one row for each text."""
 
     of_level: Any
     near: float = eqx.field(static=True)
@@ -308,18 +274,17 @@ class _OfBoth(eqx.Module):
         statistics = {}
         for which, counted in zip(WHICH, (mask, self.words), strict=True):
             numbers = self.of_level(hidden, counted)
-            # Bins that begin at `near` or above it; their edges are not exact in float32.
+            # The edges of the bins are not exact in float32.
             spike = jnp.where(self.of_level.edges[:-1] >= self.near - 1e-6, 1, 0).astype(hidden.dtype)
             numbers["height"] = jnp.max(numbers["density"] * spike[None], axis=1)
             numbers["top"] = jnp.max(numbers["density"], axis=1)
-            # Quantiles 1/4 and 3/4, see MIDDLE.
             numbers["width"] = numbers["quantiles"][:, 1] - numbers["quantiles"][:, 0]
-            statistics |= {f"{which} {name}": numbers[name] for name in _NAMES}
+            statistics |= {f"{which} {name}": numbers[name] for name in ("density", *KEPT)}
         return statistics | {"apart": jax.vmap(_mean_cosine)(hidden, mask & ~self.words, self.words)}
 
 
 def _mean_cosine(x: Float[Array, "n d"], some: Bool[Array, " n"], others: Bool[Array, " n"]) -> Float[Array, ""]:
-    """The mean cosine of the pairs of one of `some` with one of `others`; NaN if there are none."""
+    """The mean cosine of the pairs of a token of `some` and a token of `others`; NaN if there are no pairs."""
     unit = jnp.where((some | others)[:, None], normalise(x), jnp.zeros_like(x))
     pairs = some[:, None] & others[None, :]
     cosines = jnp.where(pairs, matmul(unit, unit.T), jnp.zeros((len(some), len(some)), x.dtype))
@@ -328,459 +293,378 @@ def _mean_cosine(x: Float[Array, "n d"], some: Bool[Array, " n"], others: Bool[A
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that figure 1 shows.
+    """The measurement.
 
     **Attributes:**
 
-    - `seen`: Trained, shuffled and random, each a `Both`.
-    - `usual`: Of random weights of the usual scale; None is not measured.
-    - `normal`: The `Normality` before the first layer, with all tokens and without the special ones.
-    - `trained`, `layers`: The depth of training, and how many layers were run.
+    - `seen`: A `Both` for the trained network, for shuffled texts, and for each network of random weights.
+    - `usual`: A `Both` for random weights of the usual scale; None if they were not drawn.
+    - `normal`: The `Normality` before the first layer, with all tokens and without the special tokens.
+    - `trained`: The number of layers in training.
     - `special`: The ids of the special tokens.
-    - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
     p: Parameters
+    network: Network
     seen: probe.Controls
     usual: Both | None
     normal: tuple[Normality, Normality]
     trained: int
-    layers: int
     special: tuple[int, ...]
-    articles: np.ndarray
 
     @property
-    def levels(self) -> int:
-        """How many levels there are, that before the first layer included."""
-        return len(self.seen.trained.every.cosine.mean)
+    def layers(self) -> int:
+        """The number of layers that were applied."""
+        return len(self.seen.trained.every.cosine.mean) - 1
 
     @property
     def late(self) -> int:
-        """The layer of the paper, or the last one if there are fewer."""
-        return min(self.p.late, self.levels - 1)
+        """The layer at which a spike is looked for."""
+        return min(self.p.late, self.layers)
 
     @property
-    def deepest(self) -> int:
-        """Four times the depth of training, or the last level if there are fewer."""
-        return min(4 * self.trained, self.levels - 1)
+    def spike(self) -> Clustered:
+        """The excess of the height of the spike over the largest density before the first layer, in the trained
+        network."""
+        return self.rise_of(self.seen.trained.every)
+
+    def rise_of(self, alike: Alike) -> Clustered:
+        assert alike.height.values is not None and alike.top.values is not None
+        return clustered_error(alike.height.values[:, self.late] - alike.top.values[:, 0], self.network.articles)
+
+    def has_spike(self, alike: Alike) -> bool:
+        """True if the mean histogram is highest near 1, and there significantly higher than before the first layer."""
+        return bool(alike.mode[self.late] > self.p.near and self.rise_of(alike).above())
+
+    def below_words(self, both: Both) -> Clustered:
+        """The mean cosine of words minus the mean cosine between special tokens and words, after training."""
+        assert both.words.cosine.values is not None and both.apart.values is not None
+        difference = both.words.cosine.values[:, self.trained] - both.apart.values[:, self.trained]
+        return clustered_error(difference, self.network.articles)
 
     def runs(self, name: str, which: str = "every") -> list[Run]:
-        """Mean and error of a statistic for each run; one network alone has no error."""
-        # A statistic of all tokens or of the words alone, by its name.
+        """The mean and the error of a statistic for each run; a single network has no error."""
         pick = lambda both: getattr(getattr(both, which), name)
         return [*runs_of(self.seen, pick), *([] if self.usual is None else [(pick(self.usual).mean, None)])]
 
     def distances(self, which: str = "every") -> list[Run]:
-        """D of the mean histogram at each level, for each run; of random weights the mean over networks."""
+        """D of the mean histogram at each level, for each run; for random weights the mean over networks."""
         of = lambda both: distances((one := getattr(both, which)).density.mean, one.edges)
-        # D of the mean histogram of each network, and then the mean of these: D of one mean histogram would be another.
         random = np.stack([of(one) for one in self.seen.random])
         error = random.std(axis=0, ddof=1) / np.sqrt(len(random))
         usual = [] if self.usual is None else [(of(self.usual), None)]
-        # D of one histogram has no error over texts here.
         return [(of(self.seen.trained), None), (of(self.seen.shuffled), None), (random.mean(axis=0), error), *usual]
 
-    def apart(self, level: int) -> str:
-        """The mean cosine of special tokens to words at a level, with its error, of the network and of both controls,
-        in words."""
-        (mean, error), shuffled, random = runs_of(self.seen, lambda both: both.apart)[:3]
-        assert error is not None
-        beside = ", ".join(
-            f"{word} {run[0][level]:.2f}" for word, run in zip(CONTROLS, (shuffled, random), strict=True)
-        )
-        return f"{mean[level]:.2f} ± {error[level]:.2f} ({beside})"
-
-    def beside(self, name: str, level: int, which: str = "every", scale: int = 1, digits: int = 2) -> str:
-        """The same of both controls, in words."""
-        runs = self.distances(which) if name == "distance" else self.runs(name, which)
+    def beside(self, runs: list[Run], level: int, scale: int = 1, digits: int = 2) -> str:
+        """A statistic of both controls at a level, as text."""
         of = lambda run: f"{scale * float(run[0][level]):.{digits}f}"
         return ", ".join(f"{word} {of(run)}" for word, run in zip(CONTROLS, runs[1:3], strict=True))
 
 
-def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Run the texts of the network through its layers and the controls, and test the cosines before the first layer."""
+def with_depth(settings: Settings) -> Settings:
+    """The settings with the parameter `depth`, if it is set."""
+    depth = settings.read(Parameters).depth
+    return replace(settings, depth=depth) if depth else settings
+
+
+def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+    """Runs the texts through the layers of the network and of its controls, and tests the cosines for normality."""
+    settings = with_depth(settings)
+    network = network_of(settings)
     deep = further(network.model, settings)
-    # The networks of random weights have no pooler and no head. Without them here one compiled program serves all.
+    # Networks of random weights have no head. Without a head here one compiled program serves all networks.
     deep.network.drop_head()
     say(f"running {len(network.texts.mask)} texts through {deep.num_layers} layers, with two controls")
     special, trained = special_ids(network), network.model.num_layers
-    of = functools.partial(measure_alike, special=special, near=p.near)
+    of = partial(measure_alike, special=special, near=p.near)
     key, rng = jr.key(settings.seed), np.random.default_rng(settings.seed)
     seen = measured(
         of, network, key, model=deep, draws=p.draws, level=trained, statistic="every.cosine", store=settings.store
     )
-    # The package's own network began with small weights (`probe.bundled_start`); the usual scale is shown beside it.
+    # The network of the package began with small weights (`probe.bundled_start`); the usual scale is shown beside it.
     file = None if settings.store is None else settings.store / "usual.safetensors"
     usual = of(probe.randomise(deep, key), network.texts, store=file) if network.bundled else None
-    # One generator after the other: the order of these two decides which texts are resampled.
+    # Both tests draw from one generator, so that their order decides the resamples.
     every, words = (normality_of(deep, network.texts, left_out, rng, network.articles) for left_out in ((), special))
-    return Results(p, seen, usual, (every, words), trained, deep.num_layers, special, network.articles)
+    return Results(p, network, seen, usual, (every, words), trained, special)
 
 
-# What figure 1 claims of a trained network: similarities that are normal at first, then a spike, then one cluster.
+def told(average: Average, level: int, digits: int = 3) -> str:
+    return plus_minus(average.mean[level], average.error[level], digits)
 
 
-NORMAL = 0.025  # D of what is called nearly normal: a logistic distribution has 0.023, a uniform one 0.057
-SINGLE = 0.95  # of the texts
-
-
-def caption_of(network: Network, m: Results) -> str:
-    """What is seen, and whether the controls show it as well."""
-    near = f"{m.p.near:g}"
-    return (
-        f"Cosine similarity of the tokens in {network.words}: {network.of_texts}. Top: its distribution before the "
-        f"first layer, in the middle and at the end of the {m.trained} layers of training, and after {m.late}, where "
-        "the same layers are applied further; filled: trained; thin: the normal distribution of the same mean and "
-        f"spread; lines: the same tokens in random order, and {random_words(network, m.p.draws)}"
-        f"{'' if m.usual is None else ', and of the usual scale'}. Peaks beyond the axis are cut off. A token is never "
-        "compared with itself, and padding with nothing. Below: (a) mean cosine, and in black that of the words of the "
-        "trained network, without the special tokens at both ends of a text; (b) the largest difference D from "
-        f"that normal distribution, as of Kolmogorov; (c) the height of the spike: the largest density above {near}; "
-        "(d) its width, between the quartiles of the cosines; and without the special tokens at both ends of a text: "
-        f"(e) pairs above {near}; (f) clusters, joined by chains of cosines of {near} or more; in both also the "
-        "trained network with these tokens. Means over texts with their standard errors, over "
-        f"{articles_words(m.articles)}; of random weights, over networks. Vertical line: the depth of training. "
-        f"{_verdict(m)}{_scale(m.usual, m.trained)}"
-    )
-
-
-def _scale(usual: Both | None, trained: int) -> str:
-    if usual is None:
-        return ""
-    return (
-        " It began with weights that write little to the tokens; random weights of the usual scale, the standard "
-        f"deviation of transformers for all of them, bring the mean cosine to {usual.every.cosine.mean[trained]:.2f}."
-    )
-
-
-def _verdict(m: Results) -> str:
-    """What is seen, and whether the controls show it as well."""
-    seen, late = m.seen, m.late
-    cosine = seen.trained.every.cosine.mean
-    learnt = ": what it shows is learnt, and about language" if seen.clusters_beyond_controls else ""
-    spikes = [_spike(m, run.every) for run in (seen.shuffled, *seen.random)]
-    same = [name for name, has in (("shuffled words", spikes[0]), ("random weights", all(spikes[1:]))) if has]
-    spike = "there is a spike near 1" if _spike(m, seen.trained.every) else "there is no spike near 1"
-    also = f"; {' and '.join(same)} show one as well" if same else ""
-    words = seen.trained.words.cosine.mean
-    apart = f" (without special tokens from {words[0]:.2f} to {words[m.trained]:.2f})" if m.special else ""
-    return (
-        f"At the depth of training the mean cosine has gone from {cosine[0]:.2f} to {cosine[m.trained]:.2f}{apart}, "
-        f"{against(seen, lambda run: run.every.cosine, m.trained)}{learnt}. At layer {late} {spike}{also}."
-    )
-
-
-def _spike(m: Results, alike: Alike) -> bool:
-    """Whether the mean histogram is highest near 1, and surely higher than before the first layer."""
-    return bool(alike.mode[m.late] > m.p.near and _rise(m, alike).above())
-
-
-def _rise(m: Results, alike: Alike) -> Clustered:
-    """By how much the spike exceeds the largest density before the first layer, of a text."""
-    assert alike.height.values is not None and alike.top.values is not None
-    # Of each text: its own largest density before the first layer.
-    return clustered_error(alike.height.values[:, m.late] - alike.top.values[:, 0], m.articles)
-
-
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the figure."""
-    seen, trained = m.seen, m.trained
-    cosine = seen.trained.every.cosine
-    assert cosine.values is not None
-    # Paired by text: the rise of each.
-    rise = clustered_error(cosine.values[:, trained] - cosine.values[:, 0], m.articles)
-    # The control that is closer decides: both must be exceeded.
-    nearer = min((seen.beyond_shuffled, seen.beyond_random), key=lambda control: control.z[trained])
-    # A density times the width of its bins adds up to one.
-    mass = [
-        (control.density.mean * np.diff(control.edges)).sum(axis=1)
-        for control in (seen.trained.every, seen.trained.words)
-    ]
-    off = float(np.abs(np.stack(mass) - 1).max())
-    claims = (
-        _claim_of_normality(m),
-        Claim(
-            says="Tokens become more alike with depth.",
-            measured=f"mean cosine {plus_minus(cosine.mean[0], cosine.error[0], 3)} before the first layer, "
-            f"{plus_minus(cosine.mean[trained], cosine.error[trained], 3)} after layer {trained}; "
-            f"{m.beside('cosine', trained)} there; without special tokens {_words_alone(m, 0)} and "
-            f"{_words_alone(m, trained)} ({m.beside('cosine', trained, 'words')})",
-            criterion="the rise exceeds two standard errors",
-            holds=rise.above(),
-            kind="paper",
-            value=float(rise.mean),
-            error=float(rise.error),
-            source=PEAT_FIGURE_1,
-        ),
-        *_claims_of_special(m),
-        _claim_of_spike(m),
-        _claim_of_one_cluster(m, "every"),
-        _claim_of_one_cluster(m, "words"),
-        Claim(
-            says="The tokens of the trained network are more alike than those of both controls.",
-            measured="mean cosine after the last layer of training: "
-            + "; ".join(
-                f"{plus_minus(control.difference[trained], control.error[trained], 3)} above {name}"
-                for name, control in (("shuffled tokens", seen.beyond_shuffled), ("random weights", seen.beyond_random))
-            ),
-            criterion="both differences exceed two standard errors, or with few networks as many as are as improbable",
-            holds=seen.clusters_beyond_controls,
-            kind="finding",
-            value=float(nearer.difference[trained]),
-            error=float(nearer.error[trained]),
-        ),
-        Claim(
-            says="Each histogram is of all pairs, and none but these.",
-            measured=f"largest difference of its mass from 1, with and without special tokens: {off:.1e}",
-            criterion="less than 1e-5",
-            holds=off < 1e-5,
-            kind="identity",
-            value=off,
-        ),
-    )
-    return over(f"{articles_words(m.articles)}, of random weights over networks", claims)
-
-
-def _words_alone(m: Results, level: int) -> str:
-    cosine = m.seen.trained.words.cosine
-    return plus_minus(cosine.mean[level], cosine.error[level], 3)
-
-
-def _claims_of_special(m: Results) -> tuple[Claim, ...]:
-    """That the special tokens stand apart, of a network that has some."""
-    level, (trained, shuffled, random) = m.trained, (m.seen.trained, m.seen.shuffled, m.seen.random)
-    if not m.special or np.isnan(trained.apart.mean).any():
-        return ()
-    of_trained, of_shuffled, *of_random = (_below(m, one) for one in (trained, shuffled, *random))
-    return (
-        Claim(
-            says="The special tokens at the ends of a text stay apart from its words, which they mix into the mean "
-            "cosine; those of random weights do not, and those of shuffled words do.",
-            measured=f"mean cosine of a special token to a word {m.apart(level)} after layer {level}, of words among "
-            "each "
-            f"other {_words_alone(m, level)}: less by {plus_minus(of_trained.mean, of_trained.error, 3)}, shuffled "
-            f"by {plus_minus(of_shuffled.mean, of_shuffled.error, 3)}, random weights by "
-            f"{', '.join(f'{one.mean:.3f}' for one in of_random)}; after layer {m.deepest} {m.apart(m.deepest)}, of "
-            f"words {_words_alone(m, m.deepest)}",
-            criterion="less than words among each other by 0.2 and two standard errors, in shuffled words too, and "
-            "with "
-            "no network of random weights",
-            holds=all(one.above(0.2) for one in (of_trained, of_shuffled))
-            and not any(one.above(0.2) for one in of_random),
-            kind="finding",
-            value=float(of_trained.mean),
-            error=float(of_trained.error),
-        ),
-    )
-
-
-def _below(m: Results, both: Both) -> Clustered:
-    """By how much the mean cosine of special tokens to words is below that of words after training, of a text."""
-    assert both.words.cosine.values is not None and both.apart.values is not None
-    return clustered_error(both.words.cosine.values[:, m.trained] - both.apart.values[:, m.trained], m.articles)
-
-
-def _claim_of_normality(m: Results) -> Claim:
+@claim(
+    "Before the first layer the similarities are normally distributed, nearly.",
+    f"D below {NORMAL:g} with 95 % confidence, with and without special tokens",
+    source=PEAT_FIGURE_1,
+)
+def normal_at_first(m: Results) -> Found:
     every, words = m.normal
-    # Of the trained network, D at the end of training.
-    after = m.distances()[0][0][m.trained]
-    return Claim(
-        says="Before the first layer the similarities are normally distributed, nearly.",
-        measured=f"largest difference D from the normal distribution of the same mean and spread {every.distance:.4f}, "
-        f"below {every.upper:.4f} with 95 % confidence; without special tokens {words.distance:.4f} and "
-        f"{words.upper:.4f}. Exactly normal by chance: p = {every.p:.3f} and {words.p:.3f}, articles "
-        f"resampled. {_capital(m)}; after layer {m.trained} {after:.3f}; a uniform distribution has 0.057, a Laplace "
-        "0.062",
-        criterion=f"D below {NORMAL:g} with 95 % confidence, with and without special tokens, against any distribution "
-        "that is farther from normal",
-        holds=max(every.upper, words.upper) < NORMAL,
-        kind="paper",
-        value=every.distance,
-        source=PEAT_FIGURE_1,
-    )
+    runs = m.distances()
+    return Found(
+        f"the largest difference D from the normal distribution of the same mean and spread is {every.distance:.4f}, "
+        f"below {every.upper:.4f} with 95 % confidence ({m.beside(runs, 0, digits=3)}); without special tokens D is "
+        f"{words.distance:.4f}, below {words.upper:.4f}. An exactly normal distribution has such a D with probability "
+        f"{every.p:.3f}, without special tokens {words.p:.3f}, by resampling articles. After layer {m.trained} D is "
+        f"{runs[0][0][m.trained]:.3f}; a uniform distribution has 0.057, a Laplace distribution 0.062",
+        max(every.upper, words.upper) < NORMAL, every.distance,
+    )  # fmt: skip
 
 
-def _capital(m: Results) -> str:
-    text = m.beside("distance", 0, digits=3)
-    return text[0].upper() + text[1:]
+@claim("Tokens become more alike with depth.", "the rise exceeds two standard errors", source=PEAT_FIGURE_1)
+def more_alike(m: Results) -> Found:
+    trained, every, words = m.trained, m.seen.trained.every.cosine, m.seen.trained.words.cosine
+    assert every.values is not None
+    rise = clustered_error(every.values[:, trained] - every.values[:, 0], m.network.articles)
+    return Found(
+        f"the mean cosine is {told(every, 0)} before the first layer and {told(every, trained)} after layer {trained} "
+        f"({m.beside(m.runs('cosine'), trained)}); without special tokens {told(words, 0)} and {told(words, trained)} "
+        f"({m.beside(m.runs('cosine', 'words'), trained)})",
+        rise.above(), rise.mean, rise.error,
+    )  # fmt: skip
 
 
-def _claim_of_spike(m: Results) -> Claim:
-    late, words = m.late, []
-    rise = _rise(m, m.seen.trained.every)
-    # The same sentence with and without special tokens.
+@claim(
+    "The special tokens at the ends of a text stay apart from its words, which they mix into the mean cosine; those of "
+    "random weights do not, and those of shuffled words do.",
+    "less than words among each other by 0.2 and two standard errors, in shuffled words too, and with no network of "
+    "random weights",
+)
+def special_apart(m: Results) -> Found | None:
+    seen, level, deepest = m.seen, m.trained, min(4 * m.trained, m.layers)
+    if not m.special or np.isnan(seen.trained.apart.mean).any():
+        return None
+    trained, shuffled, *random = (m.below_words(one) for one in (seen.trained, seen.shuffled, *seen.random))
+    runs, words = runs_of(seen, lambda both: both.apart), seen.trained.words.cosine
+    apart = lambda level: f"{told(seen.trained.apart, level, 2)} ({m.beside(runs, level)})"
+    return Found(
+        f"the mean cosine of a special token to a word is {apart(level)} after layer {level}, and of words among each "
+        f"other {told(words, level)}: the difference is {plus_minus(trained.mean, trained.error, 3)}, in shuffled "
+        f"texts {plus_minus(shuffled.mean, shuffled.error, 3)}, with random weights "
+        f"{', '.join(f'{one.mean:.3f}' for one in random)}; after layer {deepest} the cosines are {apart(deepest)} and "
+        f"{told(words, deepest)}",
+        all(one.above(0.2) for one in (trained, shuffled)) and not any(one.above(0.2) for one in random),
+        trained.mean, trained.error,
+    )  # fmt: skip
+
+
+@claim(
+    "By layer {m.late} there is a spike near 1.",
+    "the histogram is highest above {p.near:g}, and there surely higher than anywhere before the first layer",
+    source=PEAT_FIGURE_1,
+)
+def spike_by_late(m: Results) -> Found:
+    late, parts = m.late, []
     for which, word in (("every", ""), ("words", "without special tokens ")):
         alike = getattr(m.seen.trained, which)
-        words.append(
-            f"{word}most pairs at {alike.mode[late]:.2f}, density above {m.p.near:g} "
-            f"{plus_minus(alike.height.mean[late], alike.height.error[late], 1)} ({m.beside('height', late, which)}), "
-            f"before the first layer {alike.top.mean[0]:.1f} at most; half of the pairs within "
-            f"{plus_minus(alike.width.mean[late], alike.width.error[late], 3)} ({m.beside('width', late, which)})"
+        parts.append(
+            f"{word}most pairs are at {alike.mode[late]:.2f}, the density above {m.p.near:g} reaches "
+            f"{told(alike.height, late, 1)} ({m.beside(m.runs('height', which), late)}) and before the first layer at "
+            f"most {alike.top.mean[0]:.1f}; half of the pairs are within {told(alike.width, late)} "
+            f"({m.beside(m.runs('width', which), late)})"
         )
-    return Claim(
-        says=f"By layer {late} there is a spike near 1.",
-        measured="; ".join(words),
-        criterion=f"the histogram is highest above {m.p.near:g}, and there surely higher than anywhere before the "
-        "first layer",
-        holds=_spike(m, m.seen.trained.every),
-        kind="paper",
-        value=float(rise.mean),
-        error=float(rise.error),
-        source=PEAT_FIGURE_1,
-    )
+    return Found("; ".join(parts), m.has_spike(m.seen.trained.every), m.spike.mean, m.spike.error)
 
 
-def _claim_of_one_cluster(m: Results, which: str) -> Claim:
+ONE_CLUSTER = f"in at least {100 * SINGLE:g} % of the texts chains of cosines of {{p.near:g}} or more connect them all"
+
+
+def one_cluster(m: Results, which: str) -> Found:
     late, alike = m.late, getattr(m.seen.trained, which)
     share, error = alike.single.mean[late], alike.single.error[late]
-    tokens = "all tokens" if which == "every" else "all but the special tokens"
-    return Claim(
-        says=f"As the layers are applied further, {tokens} come to one cluster.",
-        measured=f"after {late} layers in {percent(share, error)} of the texts "
-        f"({m.beside('single', late, which, 100, 0)} %); {alike.num_clusters.mean[late]:.2f} clusters, "
-        f"{percent(alike.near_mass.mean[late], alike.near_mass.error[late])} of the pairs above "
+    return Found(
+        f"after {late} layers {percent(share, error)} of the texts are one cluster "
+        f"({m.beside(m.runs('single', which), late, 100, 0)} %); there are {alike.num_clusters.mean[late]:.2f} "
+        f"clusters, and {percent(alike.near_mass.mean[late], alike.near_mass.error[late])} of the pairs are above "
         f"{m.p.near:g}",
-        criterion=f"in at least {100 * SINGLE:g} % of the texts chains of cosines of {m.p.near:g} or more join them "
-        "all, however many",
-        holds=bool(share >= SINGLE),
-        kind="paper",
-        value=float(share),
-        error=float(error),
-        source=PEAT_FIGURE_1,
+        share >= SINGLE, share, error,
+    )  # fmt: skip
+
+
+@claim("As the layers are applied further, all tokens come to one cluster.", ONE_CLUSTER, source=PEAT_FIGURE_1)
+def one_cluster_of_all(m: Results) -> Found:
+    return one_cluster(m, "every")
+
+
+@claim(
+    "As the layers are applied further, all but the special tokens come to one cluster.", ONE_CLUSTER,
+    source=PEAT_FIGURE_1,
+)  # fmt: skip
+def one_cluster_of_words(m: Results) -> Found:
+    return one_cluster(m, "words")
+
+
+@claim(
+    "The tokens of the trained network are more alike than those of both controls.",
+    "both differences exceed two standard errors, or with few networks as many as are as improbable",
+)
+def beyond_controls(m: Results) -> Found:
+    seen, trained = m.seen, m.trained
+    controls = {"shuffled tokens": seen.beyond_shuffled, "random weights": seen.beyond_random}
+    # The nearer control decides, because the network must exceed both.
+    nearer = min(controls.values(), key=lambda control: control.z[trained])
+    listed = "; ".join(
+        f"{plus_minus(control.difference[trained], control.error[trained], 3)} above {name}"
+        for name, control in controls.items()
+    )
+    return Found(
+        f"mean cosine after the last layer of training: {listed}", seen.clusters_beyond_controls,
+        nearer.difference[trained], nearer.error[trained],
+    )  # fmt: skip
+
+
+@claim("Each histogram is of all pairs, and none but these.", "less than 1e-5", kind="identity")
+def all_pairs(m: Results) -> Found:
+    alikes = m.seen.trained.every, m.seen.trained.words
+    mass = np.stack([(one.density.mean * np.diff(one.edges)).sum(axis=1) for one in alikes])
+    off = np.abs(mass - 1).max()
+    return Found(
+        f"the mass of a histogram, with and without special tokens, differs from 1 by at most {off:.1e}",
+        off < 1e-5,
+        off,
     )
 
 
-# The panels of figure 1: histograms at four layers, and what they show against the layer.
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
+    near, draws = f"{m.p.near:g}", random_words(m.network, m.p.draws)
+    return (
+        f"The figure shows the cosine similarity of the tokens in {m.network.words}, on {m.network.of_texts}. The "
+        f"histograms above are before the first layer, in the middle and at the end of the {m.trained} layers of "
+        f"training, and after layer {m.late}, where the same layers are applied further. Filled areas are the trained "
+        "network; thin curves are the normal distribution of the same mean and spread; lines are the same tokens in "
+        f"random order, and {draws}{'' if m.usual is None else ', and of the usual scale'}. Peaks beyond the axis are "
+        "cut off. No token is compared with itself or with padding. The panels below show (a) the mean cosine, in "
+        "black for the words of the trained network, without the special tokens at both ends of a text; (b) the "
+        "largest difference D from the normal distribution; (c) the height of the spike, which is the largest density "
+        f"above {near}; (d) the distance between the quartiles of the cosines; and, without special tokens, (e) the "
+        f"share of pairs above {near} and (f) the number of clusters, which chains of cosines of {near} or more "
+        "connect. Panels (e) and (f) also show the trained network with special tokens. All numbers are means over "
+        f"texts with standard errors over {articles_words(m.network.articles)}; for random weights the errors are over "
+        f"networks. The vertical line is the depth of training. {verdict(m)}{scale_words(m)}"
+    )
 
 
-MERGED = 2  # bins of the measurement in one that is drawn
-SPECIAL, WORDS = "trained, special tokens included", "trained, words alone"
+def scale_words(m: Results) -> str:
+    if m.usual is None:
+        return ""
+    return (
+        " The network began with weights that write little to the tokens; random weights of the usual scale, the "
+        "standard deviation of transformers for all weights, bring the mean cosine to "
+        f"{m.usual.every.cosine.mean[m.trained]:.2f}."
+    )
+
+
+def verdict(m: Results) -> str:
+    """The result and its controls, as sentences of the caption."""
+    seen, cosine, words = m.seen, m.seen.trained.every.cosine.mean, m.seen.trained.words.cosine.mean
+    learnt = ", so that the similarity is learnt, and is about language" if seen.clusters_beyond_controls else ""
+    shuffled, *random = (m.has_spike(run.every) for run in (seen.shuffled, *seen.random))
+    same = [name for name, has in (("shuffled words", shuffled), ("random weights", all(random))) if has]
+    spike = "there is a spike near 1" if m.has_spike(seen.trained.every) else "there is no spike near 1"
+    also = f"; {' and '.join(same)} show one as well" if same else ""
+    alone = f" (without special tokens from {words[0]:.2f} to {words[m.trained]:.2f})" if m.special else ""
+    return (
+        f"At the depth of training the mean cosine has gone from {cosine[0]:.2f} to {cosine[m.trained]:.2f}{alone}, "
+        f"{against(seen, lambda run: run.every.cosine, m.trained)}{learnt}. At layer {m.late} {spike}{also}."
+    )
+
+
+def series(m: Results) -> dict:
+    named = {}
+    for which, words in WHICH.items():
+        for name in ("cosine", "near_mass", "num_clusters", "single", "height", "width"):
+            named |= {f"{name} {run}{words}": mean for run, (mean, _) in zip(NAMES, m.runs(name, which), strict=False)}
+        named |= {f"distance {run}{words}": mean for run, (mean, _) in zip(NAMES, m.distances(which), strict=False)}
+    runs = runs_of(m.seen, lambda both: both.apart)
+    named |= {f"special tokens to words {run}": mean for run, (mean, _) in zip(NAMES, runs, strict=False)}
+    return {"layer": np.arange(m.layers + 1)} | named
 
 
 @style()
 def draw(m: Results) -> Figure:
-    """The picture."""
-    figure = Figure(figsize=(WIDTH, 6.1), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.0, 2.2))  # pyright: ignore
-    _histograms(top.subplots(1, 4, sharex=True), m)
-    levels, axes = np.arange(m.levels), bottom.subplots(2, 3)
+    """Histograms at four layers above; statistics of the cosines against the layer below."""
+    picture = Figure(figsize=(WIDTH, 6.1), layout="constrained")
+    top, bottom = picture.subfigures(2, 1, height_ratios=(1.0, 2.2))  # pyright: ignore
+    histograms(top.subplots(1, 4, sharex=True), m)
+    levels, axes = np.arange(m.layers + 1), bottom.subplots(2, 3)
+    scaled = lambda run: (100 * run[0], None if run[1] is None else 100 * run[1])
     panels = (
         (m.runs("cosine"), "mean cosine"),
         (m.distances(), "distance D from normal"),
         (m.runs("height"), "height of the spike"),
         (m.runs("width"), "width between quartiles"),
-        (_percent(m.runs("near_mass", "words")), f"% of word pairs above {m.p.near:g}"),
+        (list(map(scaled, m.runs("near_mass", "words"))), f"% of word pairs above {m.p.near:g}"),
         (m.runs("num_clusters", "words"), "clusters of words"),
     )
-    for letter, ax, (runs, label) in zip("abcdef", axes.flat, panels, strict=True):
+    for ax, (runs, label) in zip(axes.flat, panels, strict=True):
         for (mean, error), word, colour, line in zip(runs, NAMES, COLOURS, LINES, strict=False):
             time_series(
                 levels, mean, error, ax, colour=colour, linestyle=line, label=word, xlabel="layer", ylabel=label
             )
         ax.axvline(m.trained, color="0.6", lw=0.7, zorder=0)
-        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    letter(axes.flat)
     every = m.seen.trained.every
     axes[1, 1].plot(levels, 100 * every.near_mass.mean, color="0.1", lw=0.8, label=SPECIAL)
     axes[1, 2].plot(levels, every.num_clusters.mean, color="0.1", lw=0.8, label=SPECIAL)
-    axes[0, 0].plot(levels, m.seen.trained.words.cosine.mean, color="0.1", lw=0.8, ls=(0, (4, 1)), label=WORDS)
+    (words,) = axes[0, 0].plot(levels, m.seen.trained.words.cosine.mean, color="0.1", lw=0.8, ls=(0, (4, 1)))
     for ax in (axes[0, 2], axes[1, 2]):
         ax.set_yscale("log")
     axes[0, 2].set_ylim(bottom=1e-2)
     for ax in (axes[0, 1], axes[1, 0], axes[1, 1]):
         ax.set_ylim(bottom=0)
-    # That panel has all lines, the one with special tokens included.
+    # One legend below serves all panels.
     handles, names = axes[1, 1].get_legend_handles_labels()
-    handles.append(axes[0, 0].get_lines()[-1])
-    names.append(WORDS)
     for ax in axes.flat:
-        # One legend for all panels, below.
         if ax.get_legend() is not None:
             ax.get_legend().remove()
-    figure.legend(handles, names, loc="outside lower center", ncols=3, handlelength=2.8)
-    return figure
+    picture.legend([*handles, words], [*names, WORDS], loc="outside lower center", ncols=3, handlelength=2.8)
+    return picture
 
 
-def _percent(runs: list[Any]) -> list[Any]:
-    return [(100 * mean, None if error is None else 100 * error) for mean, error in runs]
-
-
-def _histograms(axes: Any, m: Results) -> None:
-    fine = m.seen.trained.every.edges
-    edges = fine[::MERGED]
-    # Two bins of the measurement in one of the picture: half of them would be noise.
+def histograms(axes: Any, m: Results) -> None:
+    edges = m.seen.trained.every.edges[::MERGED]
     density = [mean.reshape(len(mean), -1, MERGED).mean(axis=2) for mean, _ in m.runs("density")]
     shown = [0, m.trained // 2, m.trained, m.late]
-    # The median over the four panels: a spike is cut off rather than flattening the others.
+    # The median over the four panels cuts off a spike, which would flatten the other histograms.
     top = 1.76 * float(np.median([density[0][level].max() for level in shown]))
     for ax, level in zip(axes, shown, strict=True):
         assert isinstance(ax, Axes)
         ax.stairs(density[0][level], edges, fill=True, color=COLOURS[0], alpha=0.8, lw=0)
-        # The trained network is filled, the controls are lines on it.
         for values, colour, line in zip(density[1:], COLOURS[1:], LINES[1:], strict=False):
             ax.stairs(values[level], edges, color=colour, ls=line, lw=1.1)
-        _normal(ax, density[0][level], edges)
+        normal_curve(ax, density[0][level], edges)
         peaks = max(values[level].max() for values in density)
         ax.set(xlim=(-1, 1), ylim=(0, min(top, 1.08 * peaks)), title=f"layer {level}", xlabel="cosine similarity")
         ax.set_xticks([-1, 0, 1])
     axes[0].set_ylabel("density")
 
 
-def _normal(ax: Axes, density: np.ndarray, edges: np.ndarray) -> None:
-    """The normal density of the same mean and spread, unless that is narrower than a bin."""
+def normal_curve(ax: Axes, density: np.ndarray, edges: np.ndarray) -> None:
+    """The normal density of the same mean and standard deviation, unless it is narrower than a bin."""
     middle, mass = edges[:-1] + np.diff(edges) / 2, density * np.diff(edges)
     mean = float(mass @ middle / mass.sum())
     spread = float(np.sqrt(mass @ (middle - mean) ** 2 / mass.sum()))
-    # A curve narrower than a bin would be a needle.
     if spread < edges[1] - edges[0]:
         return
     x = np.linspace(-1, 1, 401)
     ax.plot(x, np.exp(-(((x - mean) / spread) ** 2) / 2) / (np.sqrt(2 * np.pi) * spread), color="0.1", lw=0.7)
 
 
-# Figure 1 as an experiment: what is measured, claimed, recorded and drawn.
-
-
-STATISTICS = ("cosine", "near_mass", "num_clusters", "single", "height", "width")
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    settings = _with_depth(settings)
-    network = network_of(settings)
-    m = measure(p, network, settings, say)
-    return Outcome(
-        caption_of(network, m),
-        claims_of(m),
-        {"network": network.words, "texts": network.of_texts, "layers": m.layers, "layers of training": m.trained,
-         "near": p.near, "special tokens": list(m.special), "solver": "none: layers in float32",
-         "starts": len(network.texts.mask), "draws of random weights": p.draws},
-        _series(m),
-        partial(draw, m),
-        None,
-        on=network.measured(layers=m.layers),
-    )  # fmt: skip
-
-
-def _with_depth(settings: Settings) -> Settings:
-    """The settings with the depth of the parameters, where that is given."""
-    depth = settings.read(Parameters).depth
-    return replace(settings, depth=depth) if depth else settings
-
-
-def _series(m: Results) -> dict:
-    series = {"layer": np.arange(m.levels)}
-    # Each statistic twice: with the special tokens and without.
-    for which, words in (("every", ""), ("words", ", without special tokens")):
-        series |= {
-            f"{name} {run}{words}": mean
-            for name in STATISTICS
-            # Only the means go into results.json; the errors are in the picture and in the claims.
-            for run, (mean, _) in zip(NAMES, m.runs(name, which), strict=False)
-        }
-        series |= {f"distance {run}{words}": mean for run, (mean, _) in zip(NAMES, m.distances(which), strict=False)}
-    # With a key of its own: the mean cosine of a special token to a word.
-    runs = runs_of(m.seen, lambda both: both.apart)
-    return series | {f"special tokens to words {run}": mean for run, (mean, _) in zip(NAMES, runs, strict=False)}
-
-
-FIGURE = declared("figure1", _run, parameters=Parameters, check=lambda settings: network_of(_with_depth(settings)))
+FIGURE = figure(
+    "figure1",
+    measure,
+    draw,
+    (
+        normal_at_first, more_alike, special_apart, spike_by_late, one_cluster_of_all, one_cluster_of_words,
+        beyond_controls, all_pairs,
+    ),
+    parameters=Parameters,
+    check=lambda settings: network_of(with_depth(settings)),
+    caption=caption,
+    series=series,
+    over=lambda m: f"{articles_words(m.network.articles)}, of random weights over networks",
+    on=lambda m: m.network.measured(layers=m.layers),
+    recorded=lambda m: {"network": m.network.words, "texts": m.network.of_texts, "layers": m.layers,
+                        "layers of training": m.trained, "special tokens": list(m.special),
+                        "solver": "none: layers in float32", "starts": len(m.network.texts.mask)},
+)  # fmt: skip

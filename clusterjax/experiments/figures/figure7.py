@@ -280,7 +280,8 @@ def draw(m: Results) -> Figure:
 
     def lines(ax: Axes, name: str, colour: str, label: str) -> None:
         for run, line, word in ((m.run, "-", "scaled V"), (m.raw, "--", "unscaled V")):
-            time_series(TS, *getattr(run, name), ax, colour=colour, linestyle=line, label=word, ylabel=label)
+            mean, error = getattr(run, name)
+            time_series(TS, mean, error, ax, colour=colour, linestyle=line, label=word, ylabel=label)
         ax.legend(**above, handlelength=1.8)
 
     def clusters(ax: Axes) -> None:

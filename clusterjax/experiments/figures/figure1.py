@@ -253,7 +253,7 @@ def measure_alike(
     ).levels  # fmt: skip
     # Densities are summed on the host, in double precision.
     edges = np.asarray(of_level.edges, np.float64)
-    return Both(*(_alike(averages, which, edges) for which in WHICH), averages["apart"])
+    return Both(_alike(averages, "every", edges), _alike(averages, "words", edges), averages["apart"])
 
 
 def _alike(averages: dict[str, Average], which: str, edges: np.ndarray) -> Alike:

@@ -58,7 +58,7 @@ def test_unscaled_and_scaled_v():
 )
 def test_heads_that_repel_are_exactly_those_that_keep_tokens_apart(counts, holds):
     claim = repelling(replace(MADE, heads=heads(*counts)))
-    assert claim.holds == holds and claim.value == 2 and "heads [2, 4] repel" in claim.measured
+    assert claim.holds == holds and claim.value == 2 and "repelling heads [2, 4]" in claim.measured
 
 
 def test_cases_of_heads():
@@ -77,7 +77,7 @@ def test_a_metastable_state_is_a_few_clusters_that_stay(at6, at15, holds):
     """One cluster is no metastable state, and neither are tokens that have not gathered at all."""
     claim = metastable(replace(MADE, run=runs(at6, at15), heads=heads(1.0, 60.0, 1.2, 5.0)))
     assert claim.holds == holds and claim.value == pytest.approx(at15)
-    assert "the criterion holds for heads [4] with scaled V and for no head with unscaled V" in claim.measured
+    assert "the criterion holds for head 4 with scaled V and for no head with unscaled V" in claim.measured
 
 
 def test_the_first_token_is_segregated_by_the_scaled_run():

@@ -130,7 +130,7 @@ def runs_of_heads(x0: Array, matrices: np.ndarray, p: Parameters) -> HeadRuns:
 def heads_words(which: np.ndarray) -> str:
     """The heads, from 1, for which `which` is True, in words."""
     numbers = [int(head) + 1 for head in np.flatnonzero(which)]
-    return f"heads {numbers}" if numbers else "no head"
+    return "no head" if not numbers else f"head {numbers[0]}" if len(numbers) == 1 else f"heads {numbers}"
 
 
 def range_words(values: np.ndarray, digits: int) -> str:
@@ -165,8 +165,7 @@ def segregated(m: Results) -> Found:
     share, of_share = mean_and_error(distance_to_first(m.run)[:, -1] > 0.5)
     return Found(
         f"the mean distance to the first token is {at(m.run.distance, -1, 3)} at t = 15 and above 0.5 in "
-        f"{percent(share, of_share)} of the starts; with unscaled V, when tokens have hardly moved, it is "
-        f"{at(m.raw.distance, -1, 3)}",
+        f"{percent(share, of_share)} of the starts; with unscaled V it is {at(m.raw.distance, -1, 3)}",
         share > 0.5, distance[-1], error[-1],
     )  # fmt: skip
 
@@ -198,10 +197,10 @@ def repelling(m: Results) -> Found:
     source, late = m.source, m.heads.at15[0]
     repels = source.repelling
     groups = [
-        f"{heads_words(which)} {verb}: their largest real parts are {range_words(source.top[which], 3)}, their "
-        f"clusters at t = 15 number {range_words(late[which], 1)} with scaled V and "
+        f"for the {name} {heads_words(which)} the largest real part is {range_words(source.top[which], 3)}, and the "
+        f"number of clusters at t = 15 is {range_words(late[which], 1)} with scaled V and "
         f"{range_words(m.raw_heads.at15[0][which], 1)} with unscaled V"
-        for which, verb in ((repels, "repel"), (~repels, "do not repel"))
+        for which, name in ((repels, "repelling"), (~repels, "other"))
         if which.any()
     ]
     attractive, rotating = (heads_words(source.cases == case) for case in ("attractive", "rotating"))

@@ -33,7 +33,8 @@ def runs(at6=15.0, at15=1.0, distance=0.1, off=1e-9):
     """Four starts of two tokens at this distance, with so many clusters at t = 6 and t = 15."""
     made = Ensemble(TS, np.zeros((4, len(TS), 2, 3)), np.zeros((4, 3, 3)))
     made.xs[:, :, 1, 0] = distance
-    made.__dict__ |= {"clusters": np.tile(np.interp(TS, [0, 6, 15], [60, at6, at15]), (4, 1)), "off": off}
+    # The cached properties of a frozen dataclass stand in its __dict__.
+    made.__dict__.update(clusters=np.tile(np.interp(TS, [0, 6, 15], [60, at6, at15]), (4, 1)), off=off)
     return made
 
 

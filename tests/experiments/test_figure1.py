@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +33,7 @@ from clusterjax.experiments.figures.figure1 import (
     special_ids,
     spike_by_late,
 )
-from clusterjax.experiments.shared.networks import model_of, network_digest, network_of, spread
+from clusterjax.experiments.shared.networks import Network, model_of, network_digest, network_of, spread
 from clusterjax.probe.measures.similarity import _measure_of
 from clusterjax.probe.measures.survey import average_of
 from tests.helpers import as_a_user
@@ -281,7 +280,8 @@ def made(trained, shuffled, random, error=0.01, *, words=None, normal=(NEARLY, N
     both = lambda one, words=None: Both(one, one if words is None else words, none if apart is None else apart)
     runs = both(alike(trained, **more), words), both(alike(shuffled)), (both(alike(random)),) * 2
     controls = probe.Controls(*runs, compare(shuffled, 0.01), compare(random, error), 1, 2.0)
-    network = SimpleNamespace(articles=np.arange(4))
+    network = object.__new__(Network)
+    network.__dict__["articles"] = np.arange(4)
     return Results(Parameters(), network, controls, None, normal, 1, special)
 
 

@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from table import MEASURED, machine, markdown, source
 
+from clusterjax._files.sealed import MODEL, SealedFile
+
 
 HERE = Path(__file__).parent
 PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "flax", "numpy", "torch", "transformers", "pykeops")
@@ -248,3 +250,22 @@ def sphere(n: int, d: int, dtype: Any = np.float64, seed: int = 0) -> np.ndarray
 
 def as_jax(x: np.ndarray) -> jax.Array:
     return jnp.asarray(x)
+
+
+_ANY = SealedFile("run", None, 0, "train it again", what="model")
+
+
+def header_of(folder: Path) -> dict[str, Any]:
+    """The header of the model in a folder, with its history and its report."""
+    header = _ANY.unpack(folder / MODEL)[0]
+    return header | header.get("further", {})
+
+
+def amend(source: Path, target: Path, arrays: dict[str, np.ndarray] | None = None, **further: Any) -> None:
+    """Copy the model of a folder to another folder, with further arrays and entries of its header."""
+    header, own = _ANY.unpack(source / MODEL)
+    kind = SealedFile("target", header.pop("format"), header.pop("version"), "name another", what="model")
+    # transformers reads a file only if its metadata have this format.
+    metadata = {"format": "pt"} if kind.format == "clusterjax albert" else {}
+    del header["sha256"]
+    kind.write(target / MODEL, own | (arrays or {}), header.pop("settings"), metadata, **header | further)

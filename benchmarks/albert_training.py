@@ -13,7 +13,6 @@ the package.
 """
 
 import argparse
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -22,11 +21,12 @@ from typing import Any
 import jax
 import numpy as np
 import tokenizers
-from _harness import HERE, report, say
+from _harness import HERE, amend, header_of, report, say
 
 from clusterjax import probe
+from clusterjax._files.sealed import checksum
 from clusterjax._training.corpus import pack, read_texts, set_aside, some_batches, tokenise
-from clusterjax.probe.networks.bundled import BUNDLED, TEXTS, TRAINING
+from clusterjax.probe.networks.bundled import BUNDLED, TEXTS
 from clusterjax.probe.networks.train import Evaluate, Held, MaskedLoss, unigram_loss
 
 
@@ -58,8 +58,7 @@ def measured(run: Path, weights: Path) -> dict[str, list[float]]:
 
 def measured_run(run: Path) -> dict[str, Any]:
     """What the package keeps of a run: its report, its losses, and the statistics of its snapshots."""
-    done = json.loads((run / "report.json").read_text())
-    history = json.loads((run / "history.json").read_text())
+    done, history = (header_of(run)[name] for name in ("report", "history"))
     pace, snapshots = done["recipe"]["epoch_steps"], []
     for path in sorted((run / "snapshots").glob("step-*.safetensors")):
         step = int(path.stem.removeprefix("step-"))
@@ -144,9 +143,10 @@ def main() -> None:
            findings=findings, anew=chosen.run is not None)  # fmt: skip
     if chosen.install:
         if chosen.run is not None:
-            for name in FILES:
+            for name in FILES[1:]:
                 shutil.copy(chosen.run / name, BUNDLED)
-        (BUNDLED / TRAINING).write_text(json.dumps(training) + "\n")
+        files = {name: checksum((BUNDLED / name).read_bytes()) for name in (*FILES[1:], TEXTS)}
+        amend(chosen.run or BUNDLED, BUNDLED, training=training, files=files)
         say(f"installed in {BUNDLED}")
 
 

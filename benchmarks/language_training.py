@@ -11,20 +11,17 @@ the model, its tokenizer and the numbers become the data of the package.
 """
 
 import argparse
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _harness import HERE, report, say
+from _harness import HERE, amend, header_of, report, say
 
 from clusterjax import probe, sentiment, transformer
 from clusterjax._training.loop import stored_seconds
-from clusterjax.transformer._language_model import BUNDLED, TRAINING
+from clusterjax.transformer._language_model import BUNDLED
 
 
-FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 COLUMNS = ["step", "held-out loss", "lens loss, middle", "cosine, last layer", "shuffled, last layer",
            "strongest sink", "sentiment neuron"]  # fmt: skip
 REVIEWS = 5000  # of each part
@@ -81,8 +78,7 @@ def measured(model: Any, texts: tuple[np.ndarray, np.ndarray], reviews: Any) -> 
 
 def measured_run(run: Path, imdb: Path | None) -> dict[str, Any]:
     """What the package keeps of a run: its report, its losses, and the numbers of its snapshots."""
-    done = json.loads((run / "report.json").read_text())
-    history = json.loads((run / "history.json").read_text())
+    done, history = (header_of(run)[name] for name in ("report", "history"))
     pace, length = done["recipe"]["epoch_steps"], done["recipe"]["length"]
     tokenizer = transformer.load_tokenizer(run)
     texts = rows_of(tokenizer, probe.bundled_texts(), length)
@@ -143,11 +139,7 @@ def main() -> None:
     report(rows, chosen.out, title="A small language model along its training", columns=COLUMNS, findings=findings,
            anew=chosen.run is not None)  # fmt: skip
     if chosen.install:
-        BUNDLED.mkdir(exist_ok=True)
-        if chosen.run is not None:
-            for name in FILES:
-                shutil.copy(chosen.run / name, BUNDLED)
-        (BUNDLED / TRAINING).write_text(json.dumps(training) + "\n")
+        amend(chosen.run or BUNDLED, BUNDLED, training=training)
         say(f"installed in {BUNDLED}")
 
 

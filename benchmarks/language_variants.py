@@ -12,7 +12,6 @@ was stopped goes on.
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import HERE, report, say
+from _harness import HERE, header_of, report, say
 
 from clusterjax import probe, transformer
 from clusterjax._training.corpus import CLS, read_texts, set_aside
 from clusterjax._training.loop import stored_seconds
-from clusterjax.transformer._language_model import BUNDLED
 
 
 SHORT: dict[str, Any] = {"steps": 800, "epoch_steps": 50, "warm_up": 100, "held_out": 0.1}
@@ -61,12 +59,12 @@ def train_all(runs: Path, paths: list[Path], short: dict[str, Any], names: list[
         texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
     for name in names:
         folder = folder_of(runs, name)
-        if (folder / "report.json").is_file():
+        if (folder / "model.safetensors").is_file():
             continue
         folder.mkdir(parents=True, exist_ok=True)
         # The same tokens for all: those of the package.
         if not (folder / "tokenizer.json").exists():
-            shutil.copy(BUNDLED / "tokenizer.json", folder)
+            transformer.load_tokenizer().save(str(folder / "tokenizer.json"))
         say(f"training {name}")
         recipe = transformer.LanguageRecipe(**short | VARIANTS[name])
         transformer.train_language_model(folder, [texts], recipe, say=say)
@@ -113,7 +111,7 @@ def loss_rows(runs: Path, rows: np.ndarray, names: list[str]) -> list[dict[str, 
     """The table of the losses."""
     found, first = [], None
     for name in names:
-        done = json.loads((folder_of(runs, name) / "report.json").read_text())
+        done = header_of(folder_of(runs, name))["report"]
         begin = done["recipe"]["begin"]
         losses = text_losses(transformer.load(folder_of(runs, name)), rows, begin)
         first = losses if first is None else first
@@ -156,7 +154,7 @@ def sink_rows(runs: Path, rows: np.ndarray) -> list[dict[str, Any]]:
 
 
 def findings_of_losses(found: list[dict[str, Any]], runs: Path) -> tuple[str, ...]:
-    done = json.loads((folder_of(runs, "learned") / "report.json").read_text())
+    done = header_of(folder_of(runs, "learned"))["report"]
     guess = (
         f"Guessing by the word before costs {done['bigram loss']:.3f} nats, by frequency {done['unigram loss']:.3f}, "
         "on "

@@ -17,15 +17,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
-from _harness import HERE, report, say
+from _harness import HERE, amend, report, say
 
 from clusterjax import sentiment
 from clusterjax.experiments.figures.sentiment_leaders import count
 from clusterjax.experiments.shared.sentiment import LENGTH, trained_shipped
 from clusterjax.sentiment._loss import log_ratio
-from clusterjax.sentiment._released import DEFAULT, LEADERS, NAMES, RATIO, SHIPPED
-from clusterjax.sentiment._store import _FOLDER
+from clusterjax.sentiment._released import DEFAULT, NAMES, SHIPPED
 
 
 IMDB = HERE.parent.parent / "shared" / "data" / "imdb" / "imdb50k.csv.gz"
@@ -113,11 +111,9 @@ def install(name: str, run: Path, fitted: sentiment.Fitted, parts: sentiment.Spl
     if name == DEFAULT:
         seen = sentiment.encode_reviews(parts.train, shipped.vocabulary, length=shipped.recipe.length)
         ratio = log_ratio(seen, shipped.vocabulary.size, shipped.recipe.smoothing)
-        ratios = safetensors.numpy.save({"log_ratio": ratio.astype(np.float16)})
-        _FOLDER.add(folder, {RATIO: ratios})
         record = {"reviews": sum(trained["reviews"].values()), "words": LENGTH}
         record |= {"counted": count(trained_shipped(parts.test)).record()}
-        _FOLDER.add(folder, {LEADERS: (json.dumps(record) + "\n").encode()})
+        amend(folder, folder, {"log_ratio": ratio.astype(np.float16)}, leaders=record)
     size = sum(file.stat().st_size for file in folder.iterdir())
     say(f"installed in {folder.name}: {size / 1e6:.2f} MB, test {found['test']['accuracy']:.4f}")
 

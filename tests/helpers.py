@@ -5,6 +5,7 @@ what tests spend their time on.
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -135,3 +136,14 @@ def as_a_user() -> Iterator[None]:
 def name_of(value: Any) -> str:
     """How a parameter of a test is called in its report: its own name, or that of its kind."""
     return getattr(value, "__name__", None) or type(value).__name__
+
+
+def rewrite_sealed(path, arrays=None, **changes):
+    """Rewrite a sealed file with other arrays or with another header, and with a right checksum."""
+    from clusterjax._files.arrays import read_arrays
+    from clusterjax._files.sealed import BLANK, MARK, pack, seal
+
+    found = read_arrays(path.read_bytes())
+    header = json.loads(found.metadata[MARK]) | changes | {"sha256": BLANK}
+    metadata = {MARK: json.dumps(header)} | {name: text for name, text in found.metadata.items() if name != MARK}
+    path.write_bytes(seal(pack(found.arrays if arrays is None else arrays, metadata)))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, sentiment, transformer
-from clusterjax._files.arrays import read_npy, read_npz
-from clusterjax._files.disk import CHECKSUMS, check
+from clusterjax._files.arrays import read_arrays, read_npy, read_npz
+from clusterjax._files.sealed import MARK, MODEL, SealedFile, check_beside
 from clusterjax._training.corpus import read_texts
 from clusterjax.probe.networks.bundled import BUNDLED as ALBERT
 from clusterjax.transformer._language_model import BUNDLED as LANGUAGE
-from tests.helpers import as_a_user
+from tests.helpers import as_a_user, rewrite_sealed
 from tests.probe_cases import SHARED, T5, tensors_of, write
 from tests.transformer.test_store import model_of
 
@@ -108,39 +108,32 @@ def test_tags_are_what_they_were():
         assert plain.words(text) == plain.words(re.sub(r"<[^>]+>", "", text))
 
 
-def rewritten(folder, edit):
-    """The configuration of a saved model as `edit` changes it, without checksums, as 0.1.0 wrote it."""
-    (folder / CHECKSUMS).unlink()
-    path = folder / "config.json"
-    path.write_text(edit(path.read_text()))
-
-
 @pytest.mark.parametrize("kind", ("int8", "int32", "bool", "complex64", "float16"))
 def test_a_language_model_is_of_the_dtype_of_its_arrays(tmp_path, kind):
     transformer.save(model_of(dtype=jnp.float32), tmp_path)
-    rewritten(tmp_path, lambda text: text.replace('"dtype": "float32"', f'"dtype": "{kind}"', 1))
-    with as_a_user(), pytest.raises(ValueError, match="config.json does not fit its arrays"):
+    path = tmp_path / MODEL
+    module = json.loads(read_arrays(path.read_bytes()).metadata[MARK])["module"]
+    rewrite_sealed(path, module=json.loads(json.dumps(module).replace('"dtype": "float32"', f'"dtype": "{kind}"', 1)))
+    with as_a_user(), pytest.raises(ValueError, match=f"{MODEL} "):
         transformer.load(tmp_path)
 
 
 @pytest.mark.parametrize("value", (np.nan, np.inf))
 def test_weights_of_a_language_model_are_finite(tmp_path, value):
-    model = model_of()
-    transformer.save(model, tmp_path)
-    (tmp_path / CHECKSUMS).unlink()
-    path, data = tmp_path / "model.safetensors", np.float64(model.embedding[3, 2]).tobytes()
-    assert path.read_bytes().count(data) == 1
-    path.write_bytes(path.read_bytes().replace(data, np.float64(value).tobytes()))
+    transformer.save(model_of(), tmp_path)
+    arrays = read_arrays((tmp_path / MODEL).read_bytes()).arrays
+    arrays["embedding"][3, 2] = value
+    rewrite_sealed(tmp_path / MODEL, arrays)
     with as_a_user(), pytest.raises(ValueError, match="'embedding' holds NaN or infinity"):
         transformer.load(tmp_path)
 
 
-@pytest.mark.parametrize("folder", (ALBERT, LANGUAGE), ids=("ALBERT", "language model"))
-def test_the_bundled_models_have_checksums_of_all_they_are_read_from(folder):
-    listed = json.loads((folder / CHECKSUMS).read_text())["sha256"]
-    assert set(listed) == {path.name for path in folder.iterdir()} - {CHECKSUMS, "MODEL_CARD.md"}
-    for name in listed:
-        check(folder / name, "folder", "install clusterjax again")
+def test_the_bundled_models_have_checksums_of_all_they_are_read_from():
+    assert {path.name for path in LANGUAGE.iterdir()} == {MODEL, "MODEL_CARD.md"}
+    files = SealedFile("folder", "clusterjax albert", 1, "").unpack(ALBERT / MODEL)[0]["files"]
+    assert set(files) == {path.name for path in ALBERT.iterdir()} - {MODEL, "MODEL_CARD.md"}
+    for name in files:
+        check_beside(ALBERT / name, "folder", "install clusterjax again")
 
 
 def test_a_gzip_file_that_is_cut_is_refused(tmp_path):

@@ -53,7 +53,7 @@ def test_what_is_made_twice_is_the_same_but_for_what_the_docs_name(kind, tmp_pat
     texts, whole, again = (tmp_path / name for name in ("texts.txt", "whole", "again"))
     texts.write_text("\n".join(TEXTS))
     assert killed(kind, again, texts) == -signal.SIGKILL
-    ended, begun = ("results.json", "figure8") if kind == "figures" else ("config.json", "checkpoint.safetensors")
+    ended, begun = ("results.json", "figure8") if kind == "figures" else ("model.safetensors", "checkpoint.safetensors")
     place = again / "hardmax-polytope" if kind == "figures" else again
     assert (again / begun).exists() and not (place / ended).exists()
     for folder in (whole, again):

@@ -12,7 +12,6 @@ import pytest
 import safetensors.numpy
 
 from clusterjax._files.lock import locked
-from clusterjax._files.run_file import differing, replace
 from clusterjax._training.loop import Batches, stored_run, train
 from tests.helpers import as_a_user
 
@@ -129,13 +128,6 @@ def test_other_settings_are_refused_by_name(tmp_path):
     assert (tmp_path / "checkpoint").read_bytes() == content
 
 
-def test_what_differs_is_named_within_dictionaries():
-    one = {"recipe": {"steps": 2, "rate": 0.1}, "seed": 3, "names": ["a"]}
-    other = {"recipe": {"steps": 4, "rate": 0.1}, "names": ["a"], "data": "x"}
-    assert differing(one, other) == {"recipe.steps": (2, 4), "seed": (3, None), "data": (None, "x")}
-    assert differing(one, one) == {}
-
-
 def test_what_follows_from_other_settings_is_named_alone(tmp_path):
     """The digest of the data is another with each seed, and says nothing beside it."""
     run(1, checkpoint=tmp_path / "checkpoint", settings={"seed": 0, "data": "abc"})
@@ -200,14 +192,6 @@ def test_a_checkpoint_that_can_have_no_folder_is_refused_before_training(tmp_pat
     with pytest.raises(ValueError, match=r"checkpoint must be in a folder that can be written.*; choose another\."):
         run(1, checkpoint=tmp_path / "file" / "checkpoint", say=said.append)
     assert said == [] and (tmp_path / "file").read_text() == "in the way"
-
-
-def test_a_kill_while_writing_keeps_the_former_file(tmp_path, monkeypatch):
-    replace(tmp_path / "file", b"old")
-    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        replace(tmp_path / "file", b"new")
-    assert (tmp_path / "file").read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
 
 
 def scores(*values):
@@ -285,57 +269,18 @@ def test_the_last_epoch_is_the_beginning_of_a_whole_one():
     assert np.abs(moves).min() > 0
 
 
-def legs(epochs, ends=(), former=None, **options):
-    """A run whose last leg begins after those of `ends`, each an epoch and a step."""
-    begun = ends[-1] if ends else (0, 0)
-    name = lambda ends: SETTINGS | {"legs": [step for _, step in ends]}
-    return run(epochs, begun=begun, settings=name(ends), former=None if not ends else name(ends[:-1]), **options)
-
-
-@pytest.mark.parametrize("after", (4, 5))
-def test_a_finished_run_goes_on_to_more_steps(tmp_path, after):
-    """17 steps (7, 7, 3), then 12 more (7, 5): the same numbers whether the leg is killed or not."""
-    paths = [tmp_path / name for name in ("whole", "killed")]
-    for path in paths:
-        legs(3, steps=17, checkpoint=path)
-    with pytest.raises(Killed):
-        legs(5, [(3, 17)], steps=29, checkpoint=paths[1], say=killer(after))
-    lines = []
-    whole, again = (legs(5, [(3, 17)], steps=29, checkpoint=path, say=lines.append) for path in paths)
-    assert same((whole.model, whole.last), (again.model, again.last)) and whole.history == again.history
-    assert lines[0] == "resuming after epoch 3 of 5" and len(whole.history) == 5
-    assert int(optimiser_steps(paths[0])) == 29
-
-
-def optimiser_steps(path):
-    """The counter of Adam in a checkpoint."""
-    arrays = safetensors.numpy.load(path.read_bytes())
-    (count,) = [array for array in arrays.values() if array.dtype == np.int32]
-    return count
-
-
-def test_a_leg_goes_on_from_its_own_former_run_alone(tmp_path):
+def test_a_finished_run_is_not_made_longer(tmp_path):
     path = tmp_path / "checkpoint"
-    legs(2, checkpoint=path)
-    with pytest.raises(ValueError, match=r"with legs = \[14\], rate = 0.3, but .* with legs = \[\], rate = 0.1; "):
-        run(4, checkpoint=path, begun=(2, 14), settings=SETTINGS | {"legs": [14], "rate": 0.3},
-            former=SETTINGS | {"legs": [], "rate": 0.3})  # fmt: skip
-
-
-def test_patience_counts_from_the_beginning_of_a_leg(tmp_path):
-    options = {"monitor": "score", "patience": 2, "checkpoint": tmp_path / "checkpoint"}
-    assert len(run(9, evaluate=scores(0.5, 0.4, 0.4), **options).history) == 3
-    path = tmp_path / "checkpoint"
-    assert stored_run(path)[1:] == (3, 1) and stored_run(tmp_path / "none") is None
-    done = run(9, evaluate=scores(0.4, 0.4), begun=(3, 21), **options)
-    assert len(done.history) == 5 and done.stopped_early and done.best_epoch == 1
+    run(2, checkpoint=path, settings=SETTINGS | {"epochs": 2})
+    assert stored_run(path)[1:] == (2, 2) and stored_run(tmp_path / "none") is None
+    with pytest.raises(ValueError, match="of this run with epochs = 3, but .* of one with epochs = 2; remove it, or"):
+        run(3, checkpoint=path, settings=SETTINGS | {"epochs": 3})
 
 
 def test_a_checkpoint_that_another_process_writes_is_left_alone(tmp_path):
     path = tmp_path / "state"
-    with locked(tmp_path, "checkpoint", name=".state.clusterjax.lock", shown=path, clears=False):
-        (tmp_path / "other.safetensors.clusterjax-partial").touch()
-        with pytest.raises(ValueError, match=r"^checkpoint must be used by one run at a time, but process \d+ on "):
+    with locked(tmp_path, "checkpoint", name=".state.clusterjax.lock", shown=path):
+        with pytest.raises(ValueError, match=r"^checkpoint must be used by one run at a time, but another process is"):
             run(checkpoint=path)
     run(epochs=1, checkpoint=path)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["other.safetensors.clusterjax-partial", "state"]
+    assert [one.name for one in tmp_path.iterdir()] == ["state"]

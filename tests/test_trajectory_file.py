@@ -13,8 +13,7 @@ import safetensors.numpy
 
 import clusterjax as cjx
 from clusterjax._base.summary import describe
-from clusterjax._files.disk import BLANK, seal
-from tests.helpers import CountTraces, as_a_user, assert_close, assert_same, normal
+from tests.helpers import CountTraces, as_a_user, assert_close, assert_same, normal, rewrite_sealed
 
 
 X = cjx.Sphere().retract(normal(1, 5, 3))
@@ -188,16 +187,6 @@ def test_no_value_compiles_again_and_runs_of_two_lambdas_stack():
 # --- errors
 
 
-def _rewritten(path, **changes):
-    """The file with another header, and its checksum made right."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    arrays = safetensors.numpy.load(data)
-    header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["clusterjax sealed"])
-    header |= changes | {"sha256": BLANK}
-    path.write_bytes(seal(safetensors.numpy.save(arrays, {"clusterjax sealed": json.dumps(header)})))
-
-
 @pytest.fixture
 def path(tmp_path):
     run("layers").save(tmp_path / "run")
@@ -205,7 +194,7 @@ def path(tmp_path):
 
 
 def test_a_later_version(path):
-    _rewritten(path, version=2)
+    rewrite_sealed(path, version=2)
     with pytest.raises(ValueError, match=r"^path must be a file of version 1, but .* is of version 2; read it"):
         cjx.Trajectory.load(path)
 
@@ -249,7 +238,7 @@ def test_files_of_others(tmp_path):
     ),
 )
 def test_headers_that_hold_something_else(path, part, value, message):
-    _rewritten(path, **{part: value})
+    rewrite_sealed(path, **{part: value})
     with pytest.raises(ValueError, match=message):
         cjx.Trajectory.load(path)
 
@@ -269,14 +258,14 @@ def test_headers_that_hold_something_else(path, part, value, message):
 )
 def test_nodes_that_are_none(path, node):
     tree = {name: None for name in ("ts", "stats", "t1", "x1", "saved")} | {"xs": node}
-    _rewritten(path, tree=tree | {"stats": {"dict": []}})
+    rewrite_sealed(path, tree=tree | {"stats": {"dict": []}})
     with pytest.raises(ValueError, match=r"^path must be a whole run, but .* holds .*; name another file"):
         cjx.Trajectory.load(path)
 
 
 def test_a_verdict_that_this_diffrax_does_not_have(path):
     codes = {"array": "result", "dtype": str(arrays_of(run("layers").result)[0].dtype)}
-    _rewritten(path, result={"codes": codes, "names": {"0": "bored"}})
+    rewrite_sealed(path, result={"codes": codes, "names": {"0": "bored"}})
     with pytest.raises(ValueError, match=r"^path must be of a run with a verdict that diffrax has, but .* 'bored'"):
         cjx.Trajectory.load(path)
 
@@ -286,7 +275,7 @@ def test_polynomials_that_this_diffrax_does_not_have(tmp_path):
     run("dense").save(tmp_path / "run")
     data = (tmp_path / "run").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["clusterjax sealed"]
-    _rewritten(tmp_path / "run", between=json.loads(header)["between"] | {"class": "_Tsit9Interpolation"})
+    rewrite_sealed(tmp_path / "run", between=json.loads(header)["between"] | {"class": "_Tsit9Interpolation"})
     again = cjx.Trajectory.load(tmp_path / "run")
     assert_same(again.xs, run("dense").xs)
     with pytest.raises(ValueError, match="^at needs .* but this diffrax has no _Tsit9Interpolation"):

@@ -84,9 +84,9 @@ def _add_sentiment(models: argparse._SubParsersAction) -> None:
     command = models.add_parser(
         "sentiment",
         help="the hardmax sentiment classifier, on film reviews",
-        description="Train a sentiment classifier through hardmax attention. It writes model, vocabulary, history and "
+        description="Train a sentiment classifier through hardmax attention. It writes the model, with its history and "
         "a report on the test part, at which it looks once, and a picture of the curves. A run that was killed goes on "
-        "where it was, and one that is finished is trained further if it is asked for more epochs.",
+        "where it was.",
         epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model",
     )
     command.add_argument(
@@ -108,8 +108,7 @@ def _add_albert(models: argparse._SubParsersAction) -> None:
         help="an ALBERT of one's own, on texts",
         description="Train an ALBERT by masked language modelling. It writes weights, configuration and tokenizer, as "
         "transformers reads them, the loss along the way with a picture of it, and snapshots of the weights. A run "
-        "that was killed goes on where it was, and one that is finished is trained further if it is asked for more "
-        "steps.",
+        "that was killed goes on where it was.",
         epilog="example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert",
     )
     _add_texts(command)
@@ -124,7 +123,7 @@ def _add_language_model(models: argparse._SubParsersAction) -> None:
         help="a small causal language model, on texts",
         description="Train a causal language model. It writes the model, its tokenizer, the loss along the way beside "
         "those of guessing by frequency and by the word before with a picture of them, and snapshots. A run that was "
-        "killed goes on where it was, and one that is finished is trained further if it is asked for more steps.",
+        "killed goes on where it was.",
         epilog="example: clusterjax train language-model --texts reviews.csv.gz wikitext.txt --out model",
     )
     _add_texts(command)

@@ -20,9 +20,8 @@ import numpy as np
 from jaxtyping import Int
 
 from .._base.checks import check_integer, check_path, check_sequence
-from .._files.disk import begin_reading, check, listed_files, write_folder
-from .._files.json import decode, read_bounded
-from .._files.model_folder import refuse_strangers
+from .._files.json import decode, read_bounded, read_regular
+from .._files.sealed import put_file
 from .._files.tables import MOST_BYTES, bytes_of, lines_of, read_table, too_large, wanted
 
 
@@ -126,6 +125,8 @@ def _is_heading(text: str) -> bool:
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# The names of these tokens in `transformers`.
+SPECIAL_NAMES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
 MOST_TOKENIZER = 2**27
 _COLUMNS = ("text", "prefix", "review")
 
@@ -325,11 +326,12 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str 
     - `ValueError` if the file cannot be read, or the tokenizer does not have `vocab_size` word pieces.
     """
     path = folder / "tokenizer.json"
-    # Completes the transaction of a killed run, whose tokenizer may still have the name of a draft.
-    begin_reading(folder, "out", "choose another folder")
     exists = path.is_file()
-    must = "out must hold a whole tokenizer.json or none"
-    tokenizer = read_tokenizer(path, must, "remove it") if exists else train_tokenizer(texts, vocab_size)
+    if exists:
+        text = read_bounded(path, MOST_TOKENIZER, "out", "remove it").decode("utf-8", "replace")
+        tokenizer = parse_tokenizer(text, path, "out must hold a whole tokenizer.json or none", "remove it")
+    else:
+        tokenizer = train_tokenizer(texts, vocab_size)
     size = tokenizer.get_vocab_size()
     if exists and size != vocab_size:
         raise ValueError(
@@ -351,33 +353,37 @@ def is_of_tokenizers(error: BaseException) -> bool:
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def read_tokenizer(path: Path, must: str, remedy: str) -> Any:
-    """The tokenizer of a file.
+def parse_tokenizer(text: str, path: Path, must: str, remedy: str) -> Any:
+    """The tokenizer of a text of JSON in a file.
 
     **Raises:**
 
-    - `ValueError`, beginning with `must`, if the file is broken or damaged.
+    - `ValueError`, beginning with `must`, if the text is broken.
     """
     tokenizers = tokenizers_library()
     try:
-        tokenizer = tokenizers.Tokenizer.from_str(read_bounded(path, MOST_TOKENIZER, "folder", remedy).decode())
+        return tokenizers.Tokenizer.from_str(text)
     except BaseException as error:
         if not is_of_tokenizers(error):
             raise
         raise ValueError(f"{must}, but {str(path)!r} is broken ({error}); {remedy}.") from error
-    # The checksum is compared after parsing, since the error of a broken file is more precise.
-    check(path, must.split()[0], remedy)
-    return tokenizer
+
+
+def tokenizer_files(folder: Path, tokenizer: Any, length: int) -> dict[str, bytes]:
+    """The files of a tokenizer as `transformers` reads them, for texts of at most `length` word pieces."""
+    # A user's own `tokenizer.json` is the file from which `tokenizer` was read, and is not replaced.
+    path = folder / "tokenizer.json"
+    content = read_regular(path, MOST_TOKENIZER) if path.is_file() else tokenizer.to_str().encode()
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length} | SPECIAL_NAMES
+    return {"tokenizer_config.json": json.dumps(config, indent=1).encode(), "tokenizer.json": content}
 
 
 def write_tokenizer(folder: Path, tokenizer: Any, length: int) -> None:
-    """Write a tokenizer in the format of `transformers`, for texts of at most `length` word pieces."""
-    names = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
-    config |= {name: SPECIAL[number] for name, number in names.items()}
-    contents = {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": json.dumps(config, indent=1)}
-    # A user's own `tokenizer.json` is the file from which `tokenizer` was read, and is not replaced.
-    if (folder / "tokenizer.json").exists() and "tokenizer.json" not in listed_files(folder):
-        del contents["tokenizer.json"]
-    refuse_strangers(folder, contents, "out")
-    write_folder(folder, {name: content.encode() for name, content in contents.items()})
+    """Write the files of a tokenizer, unless they are there.
+
+    **Raises:**
+
+    - `ValueError` if one of the files exists with another content.
+    """
+    for name, content in tokenizer_files(folder, tokenizer, length).items():
+        put_file(folder / name, content, "out")

@@ -29,138 +29,14 @@ from .._base.checks import check_integer
 from .._base.summary import short
 from .._files.json import Within
 from .._files.lock import LOCK, locked
-from .._files.run_file import RunFile, plain
+from .._files.sealed import SealedFile
 
 
-# Training a finished run further: where what a call trains begins, and how its learning rate goes.
-#
-# A run falls with its learning rate to the end of its steps, so that there is nothing left of the rate with which to go
-# on. A finished run that is asked for more steps is trained in another leg: state of the optimiser, numbers of the
-# steps and history go on, and the rate rises over the warm-up again and falls as it did before, now to the new end
-# (warm restarts, Loshchilov and Hutter, 1608.03983; as Ibrahim et al., 2403.08763, train large models further). It is
-# not what one run of so many steps would have been, and the settings say so: `legs` lists the steps at which former
-# legs ended.
-#
-# **Invariants.** A leg begins at a finished one only; a leg that was killed goes on bit for bit; a run of one leg is
-# what it was without this file.
-
-
-# What a checkpoint says of its run: the settings, how many epochs are made, and which of them was the best.
+# The content of a checkpoint: the settings of its run, the number of finished epochs, and the number of the best epoch.
 Stored = tuple[dict[str, Any], int, int]
 
 
-class Legs(NamedTuple):
-    """The legs of a run.
-
-    **Attributes:**
-
-    - `ends`: The steps, or epochs, at which legs before this one ended.
-    - `total`: At which this one ends.
-    - `each`: How many are between two checkpoints.
-    """
-
-    ends: tuple[int, ...]
-    total: int
-    each: int
-
-    @property
-    def start(self) -> int:
-        """The steps of all former legs."""
-        return self.ends[-1] if self.ends else 0
-
-    @property
-    def start_epoch(self) -> int:
-        """The checkpoints of all former legs: each leg ends with one."""
-        return sum(-(-(end - begin) // self.each) for begin, end in zip((0, *self.ends), self.ends, strict=False))
-
-    @property
-    def epochs(self) -> int:
-        """The checkpoints at the end of this one."""
-        return self.start_epoch - (-(self.total - self.start) // self.each)
-
-    def steps_until(self, epoch: int) -> int:
-        """The steps at the checkpoint of this number, from 0."""
-        former = self._replace(ends=self.ends[:-1], total=self.start)
-        if self.ends and epoch < self.start_epoch:
-            return former.steps_until(epoch)
-        return min(self.start + (epoch - self.start_epoch) * self.each, self.total)
-
-    def settings(self) -> dict[str, Any]:
-        """What the settings of a run say of them; nothing of a run of one leg."""
-        return {"legs": list(self.ends)} if self.ends else {}
-
-
-def legs_of(
-    stored: Stored | None,
-    total: int,
-    each: int,
-    is_of: Callable[[dict[str, Any], int], bool],
-    length_of: Callable[[dict[str, Any]], Any],
-    name: str,
-    over: bool = False,
-) -> Legs:
-    """Which leg it is that a call trains.
-
-    **Arguments:**
-
-    - `stored`: The run of the checkpoint that is there, as `stored_run` gives it; None if there is none.
-    - `total`, `each`: As in `Legs`, of the call.
-    - `is_of`: Whether the settings of a run are those of the call, if that had so many steps.
-    - `length_of`: The steps in the settings of a run.
-    - `name`: What the argument is called, for messages.
-    - `over`: Whether the run that is there has ended before its last checkpoint.
-
-    **Raises:**
-
-    - `ValueError` if more steps are asked of a run that is not finished, or fewer than a former leg has.
-    """
-    alone = Legs((), total, each)
-    if stored is None:
-        return alone
-    settings, made, _ = stored
-    length, ends = length_of(settings), settings.get("legs", [])
-    # Settings of another form are refused where they are compared, with what differs.
-    if not (isinstance(length, int) and _are_ends(ends) and is_of(settings, length)):
-        return alone
-    before = Legs(tuple(ends), length, each)
-    if total == length:
-        return before
-    if total < length:
-        raise ValueError(
-            f"{name} must be at least the {length} of the run that is there, but it is {total}; say as many, or choose "
-            "another folder."
-        )
-    if not over and made < before.epochs:
-        raise ValueError(
-            f"{name} must be the {length} of the run that is there until that is finished, since its learning rate "
-            f"falls to the end of these, but it is {total}, and {before.steps_until(made)} are made; finish it first, "
-            "and train it further then."
-        )
-    return Legs((*ends, before.steps_until(made)), total, each)
-
-
-def _are_ends(ends: Any) -> bool:
-    return isinstance(ends, list) and all(isinstance(end, int) and end > 0 for end in ends)
-
-
-def ended_early(stored: Stored, patience: int | None) -> bool:
-    """Whether the last leg of a run has ended by its patience; its epochs are counted from the start of that leg."""
-    settings, made, best = stored
-    begun = (settings.get("legs") or [0])[-1]
-    return patience is not None and made - max(best, begun) >= patience
-
-
-def later(schedule: Callable[[Any], Any], start: int) -> Callable[[Any], Any]:
-    """A schedule of a leg that begins after so many steps of former ones."""
-    return schedule if start == 0 else lambda count: schedule(count - start)
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two settings are the same once they were JSON."""
-    return plain(one) == plain(other)
-
-
-_FILE = RunFile(
+_FILE = SealedFile(
     "checkpoint", "clusterjax training", 2, "remove it, or choose another folder", ("data", "sum", "word pieces")
 )  # fmt: skip
 _PROGRESS = {
@@ -259,8 +135,6 @@ def train(
     monitor: str | None = None,
     patience: int | None = None,
     steps: int | None = None,
-    begun: tuple[int, int] = (0, 0),
-    former: dict[str, Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     settings: dict[str, Any] | None = None,
     keep: Callable[[int, Any], None] = lambda epoch, model: None,
@@ -285,10 +159,8 @@ def train(
     - `trainable`: A PyTree of booleans like `model`; None trains every floating array.
     - `evaluate`: Measures the model after each epoch; its numbers are added to the history.
     - `monitor`: The name of the number whose largest value marks the best epoch.
-    - `patience`: The number of epochs of this leg without a better one after which the run stops.
+    - `patience`: The number of epochs without a better one after which the run stops.
     - `steps`: The total number of steps; the epoch of the last step is shorter. None makes all steps of all epochs.
-    - `begun`: The epochs and steps of a finished run that is trained further; see `_further`.
-    - `former`: The settings of that run, from whose last checkpoint the training continues.
     - `checkpoint`: A file, written after each epoch (safetensors with JSON in its header).
     - `settings`: The settings of the run; a checkpoint with other settings is refused.
     - `keep`: A function of the number of each finished epoch and its model, called before the checkpoint is written.
@@ -315,15 +187,15 @@ def train(
             _make_folder(path.parent)
             # The lock covers the file only, since the folder may have files of other runs.
             name = f".{path.name}{LOCK}"
-            stack.enter_context(locked(path.parent, "checkpoint", name=name, shown=path, clears=False))
+            stack.enter_context(locked(path.parent, "checkpoint", name=name, shown=path))
         if path is not None and path.exists():
-            state, progress = _load(path, state, settings, former)
+            state, progress = _load(path, state, settings)
             say(f"resuming after epoch {progress['epoch']} of {epochs}")
-        stopped = _is_over(progress, patience, begun[0])
+        stopped = has_lost_patience(progress["epoch"], progress["best_epoch"], patience)
         while progress["epoch"] < epochs and not stopped:
             began = time.perf_counter()
             # The number of steps in this epoch is smaller in the last one if `steps` ends within it.
-            made = begun[1] + (progress["epoch"] - begun[0]) * batches.steps
+            made = progress["epoch"] * batches.steps
             most = batches.steps if steps is None else min(batches.steps, steps - made)
             state, numbers = _epoch(
                 state, fixed, batches, jr.fold_in(key, progress["epoch"]), jnp.asarray(most), loss=loss,
@@ -346,7 +218,7 @@ def train(
                 _save(path, state, progress, settings)
             shown = ", ".join(f"{name} {value:.4g}" for name, value in (numbers | {"seconds": seconds}).items())
             say(f"epoch {progress['epoch']} of {epochs}: {shown}")
-            stopped = _is_over(progress, patience, begun[0])
+            stopped = has_lost_patience(progress["epoch"], progress["best_epoch"], patience)
     best = eqx.combine(state.best, fixed)
     last = eqx.combine(state.params, fixed)
     return Training(best, last, progress["history"], progress["best_epoch"], stopped, progress["seconds"])
@@ -430,8 +302,9 @@ def _note(
     }
 
 
-def _is_over(progress: dict, patience: int | None, begun: int = 0) -> bool:
-    return patience is not None and progress["epoch"] - max(progress["best_epoch"], begun) >= patience
+def has_lost_patience(epoch: int, best_epoch: int, patience: int | None) -> bool:
+    """True if so many epochs were made after the best one that training stops."""
+    return patience is not None and epoch - max(best_epoch, 0) >= patience
 
 
 def stored_run(checkpoint: Path) -> Stored | None:
@@ -463,11 +336,7 @@ def forget(checkpoint: Path, argument: str) -> None:
 
     - `ValueError` if another program wrote the file.
     """
-    if os.path.lexists(checkpoint) and not _FILE.wrote(checkpoint):
-        raise ValueError(
-            f"{argument} must hold no file of another program that would be replaced, but {str(checkpoint)!r} is one; "
-            "move it away, or choose another folder."
-        )
+    _FILE._replace(argument=argument).refuse_stranger(checkpoint)
     checkpoint.unlink(missing_ok=True)
 
 
@@ -487,13 +356,9 @@ def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | 
     _FILE.write(path, {str(k): np.asarray(leaf) for k, leaf in enumerate(leaves)}, settings, progress=progress)
 
 
-def _load(
-    path: Path, state: _State, settings: dict[str, Any] | None, former: dict[str, Any] | None
-) -> tuple[_State, dict]:
+def _load(path: Path, state: _State, settings: dict[str, Any] | None) -> tuple[_State, dict]:
     # `read` refuses files of other settings; here the arrays are compared with those of the model.
-    stored = stored_run(path) if former is not None else None
-    of_former = stored is not None and stored[0] == plain(former)
-    header, arrays = _FILE.read(path, former if of_former else settings, {"progress": _PROGRESS})
+    header, arrays = _FILE.read(path, settings, {"progress": _PROGRESS})
     leaves, structure = jtu.tree_flatten(eqx.filter(state, eqx.is_array))
     stored = [arrays.get(str(k)) for k in range(len(leaves))]
     progress = header["progress"]

@@ -2,17 +2,15 @@
 
 A network defines its recipe, the packing of its texts into rows, a loss for each stage, and a writer (`Pretraining`).
 This module splits the texts, makes the tokenizer, compares the settings of a checkpoint, writes snapshots, resumes, and
-writes the final folder. Invariants:
+writes the finished model. Invariants:
 
 - nothing is written before the settings of an existing checkpoint have been compared with those of the call;
-- the tokenizer, each snapshot and the finished model are each written in one transaction, in this order, so that a run
-  that was killed at any moment continues, bit for bit, when it is called again with the same arguments.
+- the tokenizer, each snapshot and the finished model are each written atomically, in this order, so that a run that was
+  killed at any moment continues, bit for bit, when it is called again with the same arguments.
 """
 
 import functools
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +23,13 @@ import optax
 from jaxtyping import Int
 
 from .._base.checks import check_instance, check_integer, check_path, check_say
-from .._files.json import read_json
-from .._files.model_folder import ARRAYS, CONFIG, HISTORY, REPORT, refuse_strangers
+from .._files.sealed import MODEL, SealedFile
 from .corpus import check_paths, digest_of, read_texts, set_aside, some_batches, tokenise, tokenizer_of, write_tokenizer
-from .loop import Batches, Legs, Training, legs_of, same, stored_run, train
+from .loop import Batches, Training, train
 
 
 CHECKPOINT = "checkpoint.safetensors"
+_ANY = SealedFile("out", None, 0, "choose another folder", what="model")
 MOST_SEED = 2**63 - 1
 
 
@@ -106,7 +104,7 @@ class Pretraining(NamedTuple):
     - `bases`: Losses of simpler models on the held-out rows, for the report.
     - `kept`: The numbers of the checkpoints at which a snapshot is written.
     - `snapshot`: Writes a model to a path, given without its ending.
-    - `finish`: Writes the finished model, with the files of history and report, into the folder.
+    - `finish`: Writes the finished model, with its history and its report, into the folder.
     - `trainable`: A PyTree of booleans like `model`; None trains every floating array.
     """
 
@@ -117,7 +115,7 @@ class Pretraining(NamedTuple):
     bases: dict[str, float]
     kept: set[int]
     snapshot: Callable[[Path, Any], None]
-    finish: Callable[[Any, dict[str, bytes], dict[str, Any]], None]
+    finish: Callable[[Any, list[dict[str, float]], dict[str, Any]], None]
     trainable: Any = None
 
 
@@ -179,42 +177,12 @@ def held_batches(corpus: Corpus, recipe: AbstractRecipe, most: int) -> Int[np.nd
     return some_batches(corpus.held, recipe.batch_size, most)
 
 
-def legs_in(asked: Request, ready: Callable[[Any], Any], record: Callable[[Any], dict[str, Any]]) -> tuple[Any, Legs]:
-    """The recipe as it is run, and the legs of the run, several if a finished run is trained further.
-
-    **Arguments:**
-
-    - `asked`: The checked arguments of the call.
-    - `ready`: Reduces `epoch_steps` of a recipe to the number that the texts and the steps allow.
-    - `record`: Converts a recipe to JSON.
-
-    **Raises:**
-
-    - `ValueError` if the run in the folder has more steps, or is not finished and has fewer.
-    """
-    recipe, stored = ready(asked.recipe), stored_run(asked.folder / CHECKPOINT)
-    length_of = lambda settings: settings["recipe"].get("steps") if isinstance(settings.get("recipe"), dict) else None
-    if stored is None:
-        return recipe, Legs((), recipe.steps, recipe.epoch_steps)
-    # The first leg determined the number of steps between two checkpoints, which is not changed.
-    first = (stored[0].get("legs") or [length_of(stored[0])])[0]
-    if isinstance(first, int) and first > 0:
-        begun = ready(replace(asked.recipe, steps=first))
-        is_of = lambda settings, length: same(settings["recipe"], record(replace(begun, steps=length)))
-        if is_of(stored[0], length_of(stored[0])):
-            recipe = replace(begun, steps=recipe.steps)
-    else:
-        is_of = lambda settings, length: False
-    return recipe, legs_of(stored, recipe.steps, recipe.epoch_steps, is_of, length_of, "steps")
-
-
 def pretrain(
     asked: Request,
     corpus: Corpus,
     network: Pretraining,
     recipe: AbstractRecipe,
     settings: dict[str, Any],
-    legs: Legs,
 ) -> dict[str, Any]:
     """Train a network through its stages, write its files, and return its report.
 
@@ -223,7 +191,6 @@ def pretrain(
     - `asked`, `corpus`, `network`: As above.
     - `recipe`: The recipe, with as many steps between two checkpoints as the rows allow.
     - `settings`: The recipe as JSON; the description of the data is added to it.
-    - `legs`: The legs that `legs_in` returned.
 
     **Raises:**
 
@@ -233,18 +200,15 @@ def pretrain(
     settings = {"recipe": settings, "seed": asked.seed, "texts": [path.name for path in asked.paths]}
     settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
     # The word pieces identify the data; file names and counts make the message of a refusal readable.
-    settings |= {"data": digest_of(rows, network.batches)} | legs.settings()
-    if legs.ends:
-        say(f"trained further, from step {legs.start} to {legs.total}: the learning rate rises and falls again")
+    settings |= {"data": digest_of(rows, network.batches)}
     train_stage = functools.partial(
         train, network.model, batches=Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps),
         optimiser=network.optimiser, key=jr.fold_in(jr.key(asked.seed), 1), trainable=network.trainable,
-        checkpoint=folder / CHECKPOINT, settings=settings, steps=recipe.steps, begun=(legs.start_epoch, legs.start),
-        former=_former(settings, legs),
+        checkpoint=folder / CHECKPOINT, settings=settings, steps=recipe.steps,
     )  # fmt: skip
     # The number of steps in the name is padded, so that names sort by step.
     snapshot = lambda step, model: network.snapshot(folder / "snapshots" / f"step-{step:06d}", model)
-    refuse_strangers(folder, (HISTORY, REPORT), "out")
+    _ANY.refuse_stranger(folder / MODEL)
     if (folder / CHECKPOINT).is_file():
         train_stage(loss=network.stages[0].loss, epochs=0)  # compares the settings before anything is written
         write_tokenizer(folder, corpus.tokenizer, recipe.length)
@@ -256,7 +220,7 @@ def pretrain(
 
     def keep(epoch: int, model: Any) -> None:
         if epoch in network.kept:
-            snapshot(legs.steps_until(epoch), model)
+            snapshot(recipe.steps_until(epoch), model)
 
     done: Any = None
     # Each stage resumes from the checkpoint of the stage before, which this call or an earlier one made.
@@ -265,19 +229,9 @@ def pretrain(
             say(stage.line)
         done = train_stage(loss=stage.loss, epochs=stage.epochs, evaluate=stage.evaluate, keep=keep, say=say)
     report = settings | network.bases | _measured(done, recipe)
-    files = {HISTORY: done.history, REPORT: report}
     # The last model is written, not the best: pre-training monitors no number.
-    network.finish(done.last, {name: json.dumps(file, indent=1).encode() for name, file in files.items()}, report)
+    network.finish(done.last, done.history, report)
     return report
-
-
-def _former(settings: dict[str, Any], legs: Legs) -> dict[str, Any] | None:
-    """The settings of the finished run that is trained further; None if there is none."""
-    if not legs.ends:
-        return None
-    without = {name: value for name, value in settings.items() if name != "legs"}
-    before = legs._replace(ends=legs.ends[:-1])
-    return without | {"recipe": settings["recipe"] | {"steps": legs.start}} | before.settings()
 
 
 def _measured(done: Training, recipe: AbstractRecipe) -> dict[str, Any]:
@@ -294,10 +248,10 @@ def _measured(done: Training, recipe: AbstractRecipe) -> dict[str, Any]:
 
 def _refuse_another(folder: Path, settings: dict[str, Any]) -> None:
     """Raise a ValueError if the folder has a model that is not from a finished run with these settings."""
-    existing = [name for name in (CONFIG, ARRAYS) if (folder / name).exists()]
+    existing = [name for name in ("config.json", MODEL) if (folder / name).exists()]
     # A missing or damaged report is treated as that of another run.
     try:
-        report = read_json(folder / REPORT, dict, argument="out", remedy="choose another") if existing else settings
+        report = _ANY.unpack(folder / MODEL, {"report": dict})[0]["report"] if existing else settings
         same = {name: report.get(name) for name in settings} == settings
     except ValueError:
         same = False

@@ -23,13 +23,13 @@ from .._base.checks import check_concrete, refusal
 from .._base.numerics import warn_of_rounding
 from .._base.summary import Setup, StaticString, fields_of
 from .._files.arrays import DTYPES
-from .._files.run_file import RunFile
+from .._files.sealed import SealedFile
 from .._model.space import Euclidean, Sphere
 from .interpolants import AbstractInterpolant, LastSaved, NotKept, Polynomials
 from .trajectory import codes as known_codes
 
 
-FILE = RunFile("path", "clusterjax trajectory", 1, "name another file, or simulate again")
+FILE = SealedFile("path", "clusterjax trajectory", 1, "name another file, or simulate again")
 _NUMBERS = {"int": int, "float": float, "bool": bool, "text": str}
 # Small arrays of the settings are also written into the header, for readers that use other programs.
 _SHOWN = 16

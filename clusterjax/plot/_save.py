@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._base.checks import check_choice, check_instance, check_integer, check_path, check_sequence, refusal, shown
-from .._files.disk import clear_drafts_of, draft_beside, target_of
+from .._files.disk import draft_beside, target_of
 from ._door import on_grid
 from ._style import check_pixels, figure_of, style
 
@@ -42,7 +42,6 @@ def whole_file(path: Path) -> Iterator[Path]:
     with draft_beside(path) as draft:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            clear_drafts_of(path)
             # A folder that cannot be written is refused before the picture is drawn.
             draft.touch()
         except OSError as error:

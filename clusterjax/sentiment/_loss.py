@@ -14,7 +14,6 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 import equinox as eqx
@@ -38,7 +37,7 @@ from .._base.checks import (
 )
 from .._base.random import draw_normal
 from .._base.summary import short
-from .._training.loop import Batches, Legs, Training, ended_early, later, legs_of, same, stored_run, train
+from .._training.loop import Batches, Training, train
 from ._encode import Encoded, check_encoded, check_reviews, encode_reviews
 from ._model import HardmaxClassifier, Recipe, check_recipe, predict_logits
 from ._reviews import Reviews, check_labels
@@ -263,9 +262,6 @@ def train_encoded(
         for part in seen.buckets()
     )
     settings = recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen)}
-    legs, former = _legs(settings, recipe, checkpoint, patience)
-    if legs.ends:
-        say(f"trained further, from epoch {legs.start} to {legs.total}: the learning rate rises and falls again")
     batches = Batches(parts, recipe.batch_size)
     spec = jtu.tree_map(eqx.is_inexact_array, model)
     # The gradient with respect to A is zero, so A is never trained.
@@ -284,36 +280,20 @@ def train_encoded(
 
     return train(
         model, _Loss(recipe.drop, recipe.label_smoothing), batches,
-        optimiser=_optimiser(recipe, batches.steps, legs.start), epochs=recipe.epochs, key=key, trainable=spec,
+        optimiser=_optimiser(recipe, batches.steps), epochs=recipe.epochs, key=key, trainable=spec,
         evaluate=evaluate, monitor="validation accuracy", patience=patience, checkpoint=checkpoint, say=say,
-        settings=settings | legs.settings(), begun=(legs.start, legs.start * batches.steps), former=former,
+        settings=settings,
     )  # fmt: skip
 
 
-def _legs(
-    settings: dict[str, Any], recipe: Recipe, checkpoint: str | os.PathLike[str] | None, patience: int | None
-) -> tuple[Legs, dict[str, Any] | None]:
-    """The legs of a run in epochs, of which there are several if a finished run is trained further, and the settings of
-    the former run if this call starts a new leg.
-    """
-    stored = None if checkpoint is None else stored_run(Path(checkpoint))
-    without = lambda stored: {name: value for name, value in stored.items() if name != "legs"}
-    is_of = lambda stored, length: same(without(stored), settings | {"epochs": length})
-    over = stored is not None and ended_early(stored, patience)
-    legs = legs_of(stored, recipe.epochs, 1, is_of, lambda stored: stored.get("epochs"), "epochs", over)
-    begins = stored is not None and legs.ends and legs.ends != tuple(stored[0].get("legs", ()))
-    return legs, stored[0] if stored is not None and begins else None
-
-
 @functools.lru_cache(maxsize=8)  # a second run gets the same object and so recompiles nothing
-def _optimiser(recipe: Recipe, steps_of_epoch: int, start: int = 0) -> optax.GradientTransformation:
-    # The cosine covers the leg that begins after `start` epochs, and ends with the last step of the last epoch.
-    steps = (recipe.epochs - start) * steps_of_epoch
+def _optimiser(recipe: Recipe, steps_of_epoch: int) -> optax.GradientTransformation:
+    # The cosine ends with the last step of the last epoch.
+    steps = recipe.epochs * steps_of_epoch
     # The schedule counts steps, since the warm-up may end within an epoch.
     rate = optax.warmup_cosine_decay_schedule(
         0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
     )
-    rate = later(rate, start * steps_of_epoch)
     return optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adamw(rate, b2=0.99, weight_decay=0.0))
 
 

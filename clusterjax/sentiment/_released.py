@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from .._base.checks import check_float_dtype, check_path
 from .._base.types import DTypeLike
-from .._files.arrays import MOST_UNPACKED, read_arrays, read_npz
-from .._files.disk import CHECKSUMS, check, checksum, read_checked_json
-from .._files.json import MOST_BYTES, read_bounded, read_regular
+from .._files.arrays import MOST_UNPACKED, read_npz
+from .._files.json import read_regular
+from .._files.sealed import MODEL, SealedFile, checksum
 from ._model import HardmaxClassifier
 
 
@@ -79,16 +79,17 @@ def load_released(path: str | Path, *, dtype: DTypeLike | None = None) -> Hardma
 
 # The two classifiers of the 50,000 film reviews that the package contains, with statistics of their words.
 #
-# Each classifier is a folder in `data` that `sentiment.save` wrote with `compact`. The folder `d2` also contains
-# `log_ratio.safetensors`, the naive-Bayes log ratio of each word, and `leaders.json`, the counts of leaders over the
-# test reviews; the package does not contain the reviews. `benchmarks/sentiment_shipped.py` creates the folders.
+# Each classifier is a folder in `data` that `sentiment.save` wrote with `compact`. The file of `d2` has two more
+# entries: the array `log_ratio`, the naive-Bayes log ratio of each word, and `leaders` in the header, the counts of
+# leaders over the test reviews; the package does not contain the reviews. `benchmarks/sentiment_shipped.py` creates
+# the folders.
 
 
 SHIPPED = Path(__file__).parent / "data"
 DEFAULT, HEADS = "d2", "heads"
 NAMES = (DEFAULT, HEADS)
-RATIO, LEADERS = "log_ratio.safetensors", "leaders.json"
-_REMEDY = "install clusterjax again"
+_SHIPPED_FILE = SealedFile("folder", None, 0, "install clusterjax again", what="model")
+_LEADERS = {"leaders": {"counted": dict, "words": int, "reviews": int}}
 
 
 def find_shipped(folder: Any) -> Path:
@@ -107,10 +108,7 @@ def log_ratios() -> Float[np.ndarray, " words"]:
 
     - `ValueError` if the file is missing or damaged.
     """
-    path = SHIPPED / DEFAULT / RATIO
-    arrays = read_arrays(read_bounded(path, MOST_BYTES, "folder", _REMEDY)).arrays
-    check(path, "folder", _REMEDY)
-    return np.asarray(arrays["log_ratio"], np.float64)
+    return np.asarray(_SHIPPED_FILE.unpack(SHIPPED / DEFAULT / MODEL)[1]["log_ratio"], np.float64)
 
 
 def leaders_record() -> dict[str, Any]:
@@ -120,10 +118,9 @@ def leaders_record() -> dict[str, Any]:
 
     - `ValueError` if the file is missing or damaged.
     """
-    form = {"counted": dict, "words": int, "reviews": int}
-    return read_checked_json(SHIPPED / DEFAULT / LEADERS, form, "folder", _REMEDY, finite=False)
+    return _SHIPPED_FILE.unpack(SHIPPED / DEFAULT / MODEL, _LEADERS)[0]["leaders"]
 
 
 def shipped_digest() -> str:
-    """A hash that depends on all files of the first classifier."""
-    return checksum(read_bounded(SHIPPED / DEFAULT / CHECKSUMS, MOST_BYTES, "folder", _REMEDY))
+    """A hash that depends on the whole file of the first classifier."""
+    return checksum(read_regular(SHIPPED / DEFAULT / MODEL))

@@ -19,15 +19,14 @@ from jaxtyping import PRNGKeyArray
 from .._base.checks import check_choice, check_flag, check_integer, check_path, check_say
 from .._base.log import log_line as print_line
 from .._files.lock import locked
-from .._files.model_folder import CURVES, OF_A_MODEL, refuse_strangers
-from .._files.run_file import differing, plain
-from .._training.loop import Stored, ended_early, forget, stored_run
+from .._files.sealed import MODEL, differing, plain
+from .._training.loop import Stored, forget, has_lost_patience, stored_run
 from ._encode import Split, official_split, random_split
 from ._loss import fit, keys_of
 from ._model import Recipe, check_recipe
 from ._report import evaluate, leaders_report
 from ._reviews import Reviews, check_source, digest, load_imdb
-from ._store import load, load_report, save
+from ._store import FILE, load, load_report, save
 
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -48,9 +47,7 @@ def train_sentiment(
     results to `out`.
 
     `checkpoint.safetensors` in `out` holds the last finished epoch. A killed run continues from the checkpoint, bit for
-    bit, if the function is called again with the same arguments. A finished run is not repeated. With more epochs a
-    finished run is trained further: the learning rate rises and falls again, the best of all epochs is kept, and the
-    entry `legs` of the settings in the report has the epochs at which each leg ended.
+    bit, if the function is called again with the same arguments. A finished run is not repeated.
 
     **Arguments:**
 
@@ -109,7 +106,7 @@ def _train_in(
         return finished
     if resume and not checkpoint.is_file():
         raise ValueError(f"resume must find {CHECKPOINT}, but {str(folder)!r} has none; leave --resume out.")
-    refuse_strangers(folder, sorted(OF_A_MODEL - {CURVES}), "out")
+    FILE._replace(argument="out").refuse_stranger(folder / MODEL)
     key = jr.fold_in(jr.key(seed), 1)
     _refuse_another_seed(checkpoint, key, seed, resume)
     # The checkpoint has no data, so a resumed run reads and splits the reviews again.
@@ -120,9 +117,7 @@ def _train_in(
     fitted = fit(
         parts.train, parts.validation, recipe, key=key, checkpoint=checkpoint, patience=patience, say=log
     )  # fmt: skip
-    ended = stored_run(checkpoint)
-    legs = {"legs": ended[0]["legs"]} if ended and "legs" in ended[0] else {}
-    report: dict[str, Any] = {"settings": settings | legs, "best_epoch": fitted.best_epoch}
+    report: dict[str, Any] = {"settings": settings, "best_epoch": fitted.best_epoch}
     report["reviews"] = {name: len(getattr(parts, name)) for name in ("train", "validation", "test")}
     evaluations = {name: evaluate(fitted, getattr(parts, name)) for name in ("validation", "test")}
     leaders = leaders_report(fitted, parts.test)
@@ -141,7 +136,7 @@ def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> di
     """The report of a finished run with these settings; None if training must start or continue; raises a `ValueError`
     if the folder contains a different run.
     """
-    if resume is False or not (folder / "config.json").is_file():
+    if resume is False or not (folder / MODEL).is_file():
         return None
     checkpoint = folder / CHECKPOINT
     stored = stored_run(checkpoint)
@@ -151,21 +146,12 @@ def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> di
     load(folder)
     report = load_report(folder)
     recorded = report.get("settings") if isinstance(report, dict) else None
-    recorded = recorded if isinstance(recorded, dict) else {}
-    # The legs are results of the run and not settings.
-    differ = differing({name: value for name, value in recorded.items() if name != "legs"}, plain(settings))
+    differ = differing(recorded if isinstance(recorded, dict) else {}, plain(settings))
     # Other reviews get a separate message, since the name of the file may be unchanged.
     if list(differ) == ["data"]:
         raise ValueError(
             f"imdb must be the reviews that the model in {str(folder)!r} was trained on, but their content is another; "
             "choose another folder, or replace the model with --fresh."
-        )
-    if list(differ) == ["recipe.epochs"] and differ["recipe.epochs"][0] < settings["recipe"]["epochs"]:
-        if stored is not None:
-            return None
-        raise ValueError(
-            f"epochs must be the {differ['recipe.epochs'][0]} of the model in {str(folder)!r}, which has no "
-            f"{CHECKPOINT} to train further from, but it is {settings['recipe']['epochs']}; train anew with --fresh."
         )
     if report is None or differ:
         raise ValueError(
@@ -187,7 +173,7 @@ def _refuse_another_seed(checkpoint: Path, key: PRNGKeyArray, seed: int, resume:
 
 def _is_over(stored: Stored, patience: int | None) -> bool:
     """True if the run of a checkpoint has finished all epochs, or has stopped by its patience."""
-    return stored[1] == stored[0].get("epochs") or ended_early(stored, patience)
+    return stored[1] == stored[0].get("epochs") or has_lost_patience(*stored[1:], patience)
 
 
 def _differences(differ: dict[str, tuple[Any, Any]]) -> str:

@@ -32,8 +32,9 @@ from .._base.checks import (
     check_sequence,
     check_text,
 )
-from .._files.disk import BLANK, is_sealed, replace, seal
+from .._files.disk import replace
 from .._files.json import Within, decode, misfit, read_regular, remedy_of
+from .._files.sealed import BLANK, is_sealed, seal
 from ._text import MOST, TextOptions
 
 
@@ -280,24 +281,39 @@ class Vocabulary:
             raise ValueError(
                 f"path must be a vocabulary, but {str(path)!r} cannot be read ({error.strerror}); name the file."
             ) from error
+        if path.suffix == PACKED:
+            return cls._unpack(data, str(path), lemmatise)
+        return cls._read(data, str(path), lemmatise)
+
+    @classmethod
+    def _unpack(cls, data: bytes, path: str, lemmatise: Callable[[str], str] | None = None) -> "Vocabulary":
+        """The vocabulary of the bytes that `_packed` made, from a file that messages call `path`."""
         try:
-            data = _unpacked(data) if path.suffix == PACKED else data
+            data = _unpacked(data)
+        except ValueError as error:
+            raise ValueError(f"path must be a vocabulary, but {path!r} is not whole ({error}); {_ANEW}.") from error
+        return cls._read(data, path, lemmatise)
+
+    @classmethod
+    def _read(cls, data: bytes, path: str, lemmatise: Callable[[str], str] | None) -> "Vocabulary":
+        """The vocabulary of the bytes that `_content` made."""
+        try:
             record = decode(data)
         except ValueError as error:
             raise ValueError(
-                f"path must be a vocabulary, but {str(path)!r} is not whole JSON in UTF-8 ({error}); {_ANEW}."
+                f"path must be a vocabulary, but {path!r} is not whole JSON in UTF-8 ({error}); {_ANEW}."
             ) from error
         if misfit(record, {"format": _FORMAT}) is not None:
-            raise ValueError(f"path must be a vocabulary, but {str(path)!r} is another file; name one made by save.")
+            raise ValueError(f"path must be a vocabulary, but {path!r} is another file; name one made by save.")
         if misfit(record, {"version": _VERSION}) is not None:
             raise ValueError(
-                f"path must be a vocabulary of version {_VERSION}, but {str(path)!r} is of version "
+                f"path must be a vocabulary of version {_VERSION}, but {path!r} is of version "
                 f"{record.get('version')!r}; use the clusterjax that wrote it."
             )
         wrong = misfit(record, _FORM)
         if wrong is not None:
             raise ValueError(
-                f"path must be a whole vocabulary, but {str(path)!r} lacks words, counts or options ({wrong}); {_ANEW}."
+                f"path must be a whole vocabulary, but {path!r} lacks words, counts or options ({wrong}); {_ANEW}."
             )
         # Files of version 0.1.0 have no checksum. The checksum is compared last, so that a more specific error takes
         # precedence.
@@ -308,13 +324,13 @@ class Vocabulary:
             vocabulary = cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
         except (TypeError, ValueError) as error:
             if str(error).startswith("lemmatise") and sealed:  # the argument is wrong, not the file
-                raise ValueError(f"{str(error).removesuffix('.')}, for {str(path)!r}.") from error
+                raise ValueError(f"{str(error).removesuffix('.')}, for {path!r}.") from error
             raise ValueError(
-                f"path must be a whole vocabulary, but {str(path)!r} does not fit ({error}); {_ANEW}."
+                f"path must be a whole vocabulary, but {path!r} does not fit ({error}); {_ANEW}."
             ) from error
         if not sealed:
             raise ValueError(
-                f"path must be a vocabulary as it was written, but {str(path)!r} is damaged or was changed: its "
+                f"path must be a vocabulary as it was written, but {path!r} is damaged or was changed: its "
                 f"checksum is another; {_ANEW}."
             )
         return vocabulary

@@ -28,10 +28,10 @@ import numpy as np
 import xarray as xr
 
 from .._base.checks import check_path, refusal, shown
-from .._files.disk import DRAFT, PARTIAL
+from .._files.disk import DRAFT
 from .._files.json import MOST_BYTES, decode, misfit, open_regular, parse, read_regular
 from .._files.lock import LOCK, locked
-from .._files.run_file import RunFile
+from .._files.sealed import SealedFile
 from ._axis import FINISHED, UNFINISHED, Coord, Frame, Outcome, Output, missing
 
 
@@ -214,14 +214,14 @@ def sync_folder(path: Path) -> None:
 
 
 _REMEDY = "choose another folder, or remove that one"
-_FRAME = RunFile("store", FORMAT, 1, _REMEDY)
-_BATCH = RunFile("store", "clusterjax sweep batch", 1, "remove that file and run again")
+_FRAME = SealedFile("store", FORMAT, 1, _REMEDY)
+_BATCH = SealedFile("store", "clusterjax sweep batch", 1, "remove that file and run again")
 _COORD, _OUTPUT = [str, [str], dict, (None, [str]), list], [str, [str], list, str, dict]
 _FORM = {"frame": {"names": [str], "coords": [_COORD], "outputs": [_OUTPUT], "attrs": dict}}
 _TRIES = 100
 _BATCH_NAME = re.compile(r"\d{8,}")
 # What no other program calls its files: the lock, and what is not whole yet.
-_OURS = re.compile(rf"^{re.escape(LOCK)}|({re.escape(DRAFT)}|{re.escape(PARTIAL)})$")
+_OURS = re.compile(rf"^{re.escape(LOCK)}|{re.escape(DRAFT)}$")
 
 
 def _batch_name(number: int) -> str:

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
         query_key_forms as query_key_forms,
         value_matrices as value_matrices,
     )
-    from ._language_model import (
-        LanguageModel as LanguageModel,
-        bundled_training as bundled_training,
-        load_tokenizer as load_tokenizer,
-    )
+    from ._language_model import LanguageModel as LanguageModel
     from ._lstm import LSTMLanguageModel as LSTMLanguageModel, LSTMStates as LSTMStates
     from ._memory import (
         Detector as Detector,
@@ -59,7 +55,13 @@ if TYPE_CHECKING:
         logit_lens as logit_lens,
         residual_stream as residual_stream,
     )
-    from ._store import load as load, load_further as load_further, save as save
+    from ._store import (
+        bundled_training as bundled_training,
+        load as load,
+        load_further as load_further,
+        load_tokenizer as load_tokenizer,
+        save as save,
+    )
     from ._train import (
         LanguageRecipe as LanguageRecipe,
         language_loss as language_loss,

@@ -1,10 +1,10 @@
-"""Saving and loading of Transformers: a folder with the arrays in safetensors and the structure in JSON.
+"""Saving and loading of Transformers: one file with the arrays and, in its header, the structure as JSON.
 
-`_described` converts a module to JSON and arrays, and back. `save` writes both atomically into a folder of the format
-that all models of this library share (`clusterjax._files.model_folder`).
+`described` converts a module to JSON and arrays, and `rebuilt` converts them back. `save` writes both atomically into
+`model.safetensors` (`clusterjax._files.sealed`).
 
 Invariants: `load` reads bit for bit what `save` wrote; a process that is stopped at any moment leaves the old or the
-new model; a folder with another configuration than `like` is refused, and the error names the first difference.
+new model; a model with another configuration than `like` is refused, and the error names the first difference.
 """
 
 import json
@@ -18,9 +18,10 @@ import jax.tree_util as jtu
 import numpy as np
 
 from .._base.checks import check_concrete, check_instance, check_path, refusal, shown
-from .._files.json import Within, decode, misfit
-from .._files.model_folder import ARRAYS, CONFIG, ModelFolder
+from .._files.json import Within, decode, read_bounded
+from .._files.sealed import MODEL, SealedFile
 from .._model.mask import CausalMask, FullMask, MatrixMask, WindowMask
+from .._training.corpus import MOST_TOKENIZER, parse_tokenizer
 from ._attention import MultiHeadAttention
 from ._block import Block, Transformer
 from ._feed_forward import FeedForward
@@ -31,7 +32,7 @@ from ._norm import LayerNorm, NoNorm, PostNorm, PreNorm
 from ._positions import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
 
 
-# The conversion of modules to JSON and arrays, and back: the content of `config.json` in the folder of a model.
+# The conversion of modules to JSON and arrays, and back.
 #
 # A module becomes {"module": its class, "fields": ...}. An array becomes its path and dtype, and its numbers go into
 # the safetensors file under that path. Reading first checks the JSON against a form (`clusterjax._files.json`), then
@@ -260,11 +261,13 @@ def flat(described: Any, arrays: dict[str, Any], path: str = "") -> dict[str, An
 
 
 FORMAT = "clusterjax transformer"
-_FOLDER = ModelFolder("folder", "save it again", "transformer.save", FORMAT, 1)
+_FILE = SealedFile("folder", FORMAT, 2, "save it again", what="model")
+_HEADER = {"module": FORM, "further": dict, "tokenizer": (None, dict)}
 
 
 def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
-    """Write a Transformer, or a part of a Transformer, into a folder, from which `load` reads the module bit for bit.
+    """Write a Transformer, or a part of a Transformer, to `model.safetensors` in a folder, from which `load` reads the
+    module bit for bit.
 
     **Arguments:**
 
@@ -272,7 +275,7 @@ def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
         consists of modules of this package.
     - `folder`: The folder, which is created if it does not exist. An old model in the folder is replaced atomically: a
         process that is stopped at any moment leaves the old or the new model.
-    - `further`: Further entries of `config.json`, which must be values of JSON.
+    - `further`: Further entries of the header of the file, which must be values of JSON.
 
     **Raises:**
 
@@ -283,15 +286,18 @@ def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
     check_concrete(module, "module")
     folder = check_path(folder, "folder")
     _check_further(further)
-    save_with(module, folder, further, {})
+    save_with(module, folder, further)
 
 
-def save_with(module: eqx.Module, folder: Path, further: dict[str, Any], files: dict[str, bytes]) -> None:
-    """`save` without checks; `files` are further files of the model, written in the same atomic step."""
+def save_with(module: eqx.Module, folder: Path, further: dict[str, Any], tokenizer: str | None = None) -> None:
+    """`save` without checks; `tokenizer` is the JSON of the tokenizer of a language model."""
     # `described` puts the arrays here under their paths.
     arrays: dict[str, Any] = {}
-    config = {"module": described(module, "", arrays)} | further
-    _FOLDER.write(folder, arrays, config, lambda value: (json.dumps(value, indent=1) + "\n").encode(), files)
+    module = described(module, "", arrays)
+    _FILE.refuse_stranger(folder / MODEL)
+    _FILE.write(
+        folder / MODEL, arrays, None, module=module, further=further, tokenizer=tokenizer and json.loads(tokenizer)
+    )
 
 
 def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> Any:
@@ -325,30 +331,25 @@ def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> An
     folder = BUNDLED if folder is None else check_path(folder, "folder")
     if like is not None:
         check_concrete(_check_module(like, "like"), "like")
-    return _FOLDER.load(folder, lambda folder: _build(folder, like))
-
-
-def _build(folder: Path, like: eqx.Module | None) -> Any:
-    config, arrays = _read(folder), _FOLDER.arrays(folder)
+    path = folder / MODEL
+    header, arrays = _FILE.unpack(path, _HEADER)
     if like is not None:
         expected_arrays: dict[str, Any] = {}
         expected_form = flat(described(like, "", expected_arrays), expected_arrays)
         # The comparison precedes the build, so that the error names the difference and not a shape.
-        _compare(folder, expected_form, flat(config["module"], arrays))
-    unused = dict(arrays)
+        _compare(folder, expected_form, flat(header["module"], arrays))
     try:
-        module = rebuilt(config["module"], unused)
+        module = rebuilt(header["module"], arrays)
     except ValueError as error:
-        raise _FOLDER.refusal("be whole", f"{folder / CONFIG} does not fit its arrays ({error})") from None
-    # Arrays that the configuration does not mention belong to another model.
-    if unused:
-        raise _FOLDER.refusal("be whole", f"{folder / ARRAYS} holds {sorted(unused)[0]!r} too")
-    _FOLDER.check(folder, CONFIG, ARRAYS)
+        raise _FILE.refusal(f"{path} does not fit its arrays ({error})") from None
+    # Arrays that the description does not mention belong to another model.
+    if arrays:
+        raise _FILE.refusal(f"{path} holds {sorted(arrays)[0]!r} too")
     return module
 
 
 def load_further(folder: str | Path) -> dict[str, Any]:
-    """Load the further entries of `config.json` that `save` wrote.
+    """Load the further entries that `save` wrote.
 
     **Arguments:**
 
@@ -356,15 +357,45 @@ def load_further(folder: str | Path) -> dict[str, Any]:
 
     **Raises:**
 
-    - `ValueError` if `config.json` cannot be read.
+    - `ValueError` if the file cannot be read.
     """
-    return _FOLDER.load(check_path(folder, "folder"), _build_further)
+    return _FILE.unpack(check_path(folder, "folder") / MODEL, _HEADER)[0]["further"]
 
 
-def _build_further(folder: Path) -> dict[str, Any]:
-    config = _read(folder)
-    _FOLDER.check(folder, CONFIG)
-    return {name: value for name, value in config.items() if name not in ("format", "version", "module")}
+def load_tokenizer(folder: str | Path | None = None) -> Any:
+    """Load the tokenizer of a language model, as an object of the library tokenizers.
+
+    **Arguments:**
+
+    - `folder`: A folder that `train_language_model` wrote; None is the bundled model.
+
+    **Returns:**
+
+    A `tokenizers.Tokenizer`.
+
+    **Raises:**
+
+    - `ValueError` if the folder has no tokenizer, or the tokenizer cannot be read.
+    """
+    folder = BUNDLED if folder is None else check_path(folder, "folder")
+    text, path, remedy = tokenizer_text(folder), folder / MODEL, "name the folder of a language model"
+    if text is None:  # `save` wrote the model, and the user may have put a tokenizer beside it
+        path = folder / "tokenizer.json"
+        text = read_bounded(path, MOST_TOKENIZER, "folder", remedy).decode("utf-8", "replace")
+    return parse_tokenizer(text, path, "folder must hold a tokenizer", remedy)
+
+
+def tokenizer_text(folder: Path) -> str | None:
+    """The JSON of the tokenizer of a language model; None if the model has no tokenizer."""
+    tokenizer = _FILE.unpack(folder / MODEL, _HEADER)[0]["tokenizer"]
+    return None if tokenizer is None else json.dumps(tokenizer)
+
+
+def bundled_training() -> dict[str, Any]:
+    """The record of the training of the bundled language model: its recipe, its losses, and the `DepthProfile` of
+    snapshots during training, as means and standard errors.
+    """
+    return _FILE.unpack(BUNDLED / MODEL, {"training": dict})[0]["training"]
 
 
 def _check_module(module: Any, name: str) -> eqx.Module:
@@ -372,25 +403,14 @@ def _check_module(module: Any, name: str) -> eqx.Module:
 
 
 def _check_further(further: dict[str, Any]) -> None:
-    """Raise a `ValueError` if an entry is no value of JSON, or its name is reserved in `config.json`."""
+    """Raise a `ValueError` if an entry is no value of JSON."""
     for name, value in further.items():
-        if name in ("format", "version"):
-            raise ValueError(f"{name} must be what save itself writes, but it is given; choose another name.")
         try:
             # The round trip ensures that `load_further` can read the entry.
             decode(json.dumps(value), finite=False)
         except (TypeError, ValueError, RecursionError) as error:
             reason = str(error).split("\n")[0]
             raise refusal(name, "be a value of JSON", f"it is {shown(value)} ({reason})", "convert it") from None
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    """The content of `config.json`, checked against its form."""
-    config = _FOLDER.config(folder)
-    wrong = misfit(config, {"module": FORM})
-    if wrong is not None:
-        raise _FOLDER.refusal("be whole", f"{folder / CONFIG} does not fit its arrays or this version ({wrong})")
-    return config
 
 
 def _compare(folder: Path, wanted: dict[str, Any], stored: dict[str, Any]) -> None:

@@ -27,7 +27,6 @@ from .._base.checks import check_choice, check_flag, check_instance, check_integ
 from .._base.log import log_line as print_line
 from .._files.lock import locked
 from .._training.corpus import CLS, tokenizers_library
-from .._training.loop import later
 from .._training.pretraining import (
     AbstractRecipe,
     Pretraining,
@@ -36,7 +35,6 @@ from .._training.pretraining import (
     check_request,
     check_seed,
     held_batches,
-    legs_in,
     pretrain,
     read_corpus,
 )
@@ -228,12 +226,10 @@ def train_language_model(
 ) -> dict[str, Any]:
     """Train a causal language model, a Transformer or an LSTM, and write it into a folder that `load` reads.
 
-    The folder holds the model, its tokenizer, the history of every checkpoint, a report with the held-out loss and the
-    losses of a unigram and a bigram model on the same rows, and under `snapshots` models during training, at steps that
-    double. A killed run continues, bit for bit, if the function is called again with the same arguments. A finished run
-    is trained further if more steps are requested: the learning rate then rises and falls again, so the result differs
-    from one run of all steps, and the entry `legs` of the report has the steps at which each leg ended. If the folder
-    contains a `tokenizer.json`, the run uses this tokenizer; otherwise the run trains a tokenizer.
+    The file of the model has the tokenizer, the history of every checkpoint, and a report with the held-out loss and
+    the losses of a unigram and a bigram model on the same rows; under `snapshots` are models during training, at steps
+    that double. A killed run continues, bit for bit, if the function is called again with the same arguments. If the
+    folder contains a `tokenizer.json`, the run uses this tokenizer; otherwise the run trains a tokenizer.
 
     **Arguments:**
 
@@ -270,7 +266,7 @@ def _train_in(asked: Request) -> dict[str, Any]:
     """Train in a folder that is locked."""
     # A missing library is reported before minutes of reading.
     tokenizers_library()
-    recipe, legs = legs_in(asked, _ready, asdict)
+    recipe = replace(asked.recipe, epoch_steps=min(asked.recipe.epoch_steps, asked.recipe.steps))
     corpus = read_corpus(asked, recipe.words, "words", begun_windows if recipe.begin else windows)
     rows, rows_needed = corpus.rows, recipe.batch_size * recipe.epoch_steps
     if len(rows) < rows_needed or len(corpus.held) < 1:
@@ -292,23 +288,20 @@ def _train_in(asked: Request) -> dict[str, Any]:
     initial_model = recipe.model(asked.seed)
     measure = functools.partial(evaluate, batches=jnp.asarray(held))
     network = Pretraining(
-        initial_model, _optimiser(recipe, legs.start), [Stage(legs.epochs, language_loss, measure)], held, bases,
-        {legs.start_epoch + k for k in doublings(legs.epochs - legs.start_epoch, asked.snapshots)},
+        initial_model, _optimiser(recipe), [Stage(recipe.epochs, language_loss, measure)], held, bases,
+        doublings(recipe.epochs, asked.snapshots),
         snapshot=lambda path, model: save(model, path),
-        finish=lambda model, files, report: save_with(model, asked.folder, {"report": report}, files),
+        finish=lambda model, history, report: save_with(
+            model, asked.folder, {"report": report, "history": history}, corpus.tokenizer.to_str()
+        ),
         trainable=_trainable(initial_model),
     )  # fmt: skip
-    report = pretrain(asked, corpus, network, recipe, asdict(recipe), legs)
+    report = pretrain(asked, corpus, network, recipe, asdict(recipe))
     asked.say(
         f"held-out loss {report['held-out loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}, by "
         f"frequency alone {bases['unigram loss']:.3f}; in {asked.folder}"
     )
     return report
-
-
-def _ready(recipe: LanguageRecipe) -> LanguageRecipe:
-    """The recipe with `epoch_steps` reduced to at most `steps`."""
-    return replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps))
 
 
 def windows(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows window"]:
@@ -349,11 +342,9 @@ def doublings(epochs: int, count: int) -> set[int]:
 
 
 @functools.lru_cache(maxsize=8)  # a second run gets the same object and so recompiles nothing
-def _optimiser(recipe: LanguageRecipe, start: int = 0) -> optax.GradientTransformation:
-    # The schedule covers the leg that begins after `start` steps.
-    total = recipe.steps - start
+def _optimiser(recipe: LanguageRecipe) -> optax.GradientTransformation:
     rate, embedding_rate = (
-        later(optax.warmup_cosine_decay_schedule(0.0, top, min(recipe.warm_up, total // 2), total), start)
+        optax.warmup_cosine_decay_schedule(0.0, top, min(recipe.warm_up, recipe.steps // 2), recipe.steps)
         for top in (recipe.learning_rate, recipe.embedding_rate)
     )
     if recipe.architecture == "lstm":

@@ -1,6 +1,5 @@
 """The picture that `train` leaves: of the recorded history, beside the model, once, and never instead of it."""
 
-import json
 import sys
 
 import numpy as np
@@ -9,8 +8,7 @@ from matplotlib.figure import Figure
 
 from clusterjax._cli import _curves
 from clusterjax._cli._curves import _described, leave_curves
-from clusterjax._files.disk import listed_files, write_folder
-from clusterjax._files.model_folder import ModelFolder
+from clusterjax._files.sealed import MODEL, SealedFile
 from clusterjax.plot._series import training_curves
 
 
@@ -19,12 +17,12 @@ HISTORY = [
     for k in range(1, 7)
 ]
 RECIPE = {"steps": 13, "epoch_steps": 3}
-REPORT = {"recipe": RECIPE, "legs": [7], "unigram loss": 2.5, "bigram loss": 2.0}
+REPORT = {"recipe": RECIPE, "unigram loss": 2.5, "bigram loss": 2.0}
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def folder_of(place, history=HISTORY, report=REPORT):
-    write_folder(place, {"history.json": json.dumps(history).encode(), "report.json": json.dumps(report).encode()})
+    SealedFile("out", "test", 1, "").write(place / MODEL, {}, None, history=history, report=report)
     return place
 
 
@@ -43,15 +41,15 @@ def marks_of(figure, panel):
 
 
 def test_curves_are_the_recorded_numbers():
-    """At the steps of the checkpoints: 3, 6, 7 of the first leg, and 10, 13 of the second."""
+    """At the steps of the checkpoints."""
     history = HISTORY[:5]
     figure = training_curves(history, **_described(REPORT, 5))
     for panel, name in enumerate(("loss", "accuracy")):
         found = lines_of(figure, panel)
         assert list(found) == ["training", "held out"]
         for label, key in (("training", name), ("held out", f"held-out {name}")):
-            np.testing.assert_array_equal(found[label], [[3, 6, 7, 10, 13], [row[key] for row in history]])
-        assert marks_of(figure, panel) == [7]
+            np.testing.assert_array_equal(found[label], [[3, 6, 9, 12, 13], [row[key] for row in history]])
+        assert marks_of(figure, panel) == []
         assert figure.axes[panel].get_xlabel() == "training step"
     levels = [line.get_ydata()[0] for line in figure.axes[0].lines if list(line.get_xdata()) == [0, 1]]
     assert sorted(levels) == [2.0, 2.5]
@@ -61,16 +59,13 @@ def test_curves_are_the_recorded_numbers():
 def test_stages_and_best_epochs_are_marked():
     staged = {"recipe": {"steps": 20, "epoch_steps": 2, "stages": [[1, 8, 0.4], [1, 16, 0.6], [2, 16, 1.0]]}}
     found = _described(staged, 10)
-    assert found["marks"] == {"trained further": [], "next stage": [8, 12]} and found["at"] == list(range(2, 21, 2))
-    further = {"recipe": staged["recipe"] | {"steps": 26}, "legs": [20]}
-    assert _described(further, 13)["marks"] == {"trained further": [20], "next stage": [8, 12]}
+    assert found["marks"] == {"next stage": [8, 12]} and found["at"] == list(range(2, 21, 2))
     history = [{"loss": 1.0, "accuracy": 0.5, "validation loss": 0.9, "validation accuracy": 0.6, "alpha": 1.0}] * 4
-    classifier = {"settings": {"legs": [2]}, "best_epoch": 3}
-    figure = training_curves(history, **_described(classifier, 4))
-    assert list(lines_of(figure, 1)) == ["training", "validation"] and marks_of(figure, 1) == [2, 3]
+    figure = training_curves(history, **_described({"settings": {}, "best_epoch": 3}, 4))
+    assert list(lines_of(figure, 1)) == ["training", "validation"] and marks_of(figure, 1) == [3]
     assert figure.axes[1].get_xlabel() == "epoch"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "training", "validation", "trained further", "best epoch",
+        "training", "validation", "best epoch",
     ]  # fmt: skip
 
 
@@ -84,15 +79,18 @@ def test_it_is_left_beside_the_model_and_drawn_once(tmp_path, monkeypatch):
     folder, said = folder_of(tmp_path / "model"), []
     leave_curves(folder, said.append)
     assert said == [f"curves are in {folder / 'curves.png'}"] and (folder / "curves.png").read_bytes()[:8] == PNG
-    assert "curves.png" in listed_files(folder) and len(list(folder.iterdir())) == 4
+    assert len(list(folder.iterdir())) == 2
     first = (folder / "curves.png").read_bytes()
     leave_curves(folder, said.append)
     assert len(said) == 1, "the picture of this model is there"
     (folder / "curves.png").unlink()
     leave_curves(folder, said.append)
     assert (folder / "curves.png").read_bytes() == first, "the same history, the same bytes"
-    ModelFolder("out", "", "").write(folder, {"w": np.zeros(2)}, {}, lambda value: json.dumps(value).encode())
-    assert not (folder / "curves.png").exists(), "a model that replaces it takes it away"
+    leave_curves(folder_of(folder, HISTORY[:4]), said.append)
+    assert (folder / "curves.png").read_bytes() != first, "the picture is of the model that is there"
+    (folder / "curves.png").write_bytes(PNG + b"of another program")
+    with pytest.raises(ValueError, match="out must hold no file of another program that would be replaced, but .*curv"):
+        leave_curves(folder, said.append)
 
 
 def test_a_picture_that_cannot_be_written_leaves_the_model(tmp_path, monkeypatch):
@@ -120,9 +118,6 @@ def test_without_matplotlib_a_sentence_says_so(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_history_has_no_picture(tmp_path):
-    said = []
-    leave_curves(tmp_path, said.append)
-    assert said == [] and list(tmp_path.iterdir()) == []
     folder_of(tmp_path, history=[{"loss": "x"}])
-    with pytest.raises(ValueError, match="out must hold a history of numbers, but .*history.json' has none"):
-        leave_curves(tmp_path, said.append)
+    with pytest.raises(ValueError, match="out must hold a history of numbers, but .*model.safetensors' has none"):
+        leave_curves(tmp_path, print)

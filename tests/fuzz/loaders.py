@@ -21,12 +21,13 @@ from flax.serialization import msgpack_serialize
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from clusterjax import probe, sentiment, sweep, transformer
-from clusterjax._training.corpus import read_texts, train_tokenizer, write_tokenizer
+from clusterjax._training.corpus import read_texts, tokenizer_files, train_tokenizer
 from clusterjax._training.loop import Batches, train
 from clusterjax.experiments.shared.networks import _phonemes, _symbols
 from clusterjax.phase._diagram import read_starts
 from clusterjax.probe.networks.train import AlbertRecipe, Held, _network, _write
 from clusterjax.sentiment import load_imdb, load_released
+from clusterjax.transformer._store import save_with
 from tests import network_cases, probe_cases, sweep_cases
 from tests.sentiment.test_store import fitted_of
 
@@ -83,8 +84,8 @@ def language_model():
 
 
 def make_language_model(folder):
-    transformer.save(language_model(), folder, report={"steps": 3, "loss": 0.5})
-    write_tokenizer(folder, train_tokenizer(TEXTS, 40), 6)
+    tokenizer = train_tokenizer(TEXTS, 40).to_str()
+    save_with(language_model(), folder, {"report": {"steps": 3, "loss": 0.5}}, tokenizer)
 
 
 def read_language_model(folder):
@@ -100,8 +101,8 @@ RECIPE = AlbertRecipe(
 
 
 def make_albert(folder):
-    _write(folder, RECIPE, Held.of(_network(RECIPE, 0)), {})
-    write_tokenizer(folder, train_tokenizer(TEXTS, 40), 8)
+    files = tokenizer_files(folder, train_tokenizer(TEXTS, 40), 8)
+    _write(folder, RECIPE, Held.of(_network(RECIPE, 0)), files, [], {})
 
 
 def make_hub_albert(folder):

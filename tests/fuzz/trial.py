@@ -1,7 +1,6 @@
 """One damaged folder after the other, each with its outcome: equal, clean, different, or a fault."""
 
 import contextlib
-import json
 import re
 import shutil
 import signal
@@ -16,14 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from clusterjax._files.sealed import BLANK, MODEL, checksum, seal
 from tests.fuzz.loaders import Loader
 from tests.fuzz.mutations import mutated
 
-
-try:
-    from clusterjax._files.disk import BLANK, CHECKSUMS, checksum, seal
-except ImportError:  # before there were checksums
-    BLANK = CHECKSUMS = checksum = seal = None
 
 MOST_SECONDS = 20
 MOST_MEGABYTES = 400
@@ -69,7 +64,7 @@ def try_many(loader: Loader, count: int, seed: int = 0) -> Report:
             other = files[rng.integers(len(files))].read_bytes()
             way, data = mutated(target.name, target.read_bytes(), rng, other)
             target.write_bytes(data)
-            signed = loader.ours and number % 2 == 1 and sign(folder, target)
+            signed = loader.ours and number % 2 == 1 and sign(target, checksum(chosen.read_bytes()))
             outcome, words = judge(loader, folder, expected, loader.ours and not signed)
             counts[outcome] += 1
             if outcome == "fault":
@@ -98,29 +93,22 @@ def judge(loader: Loader, folder: Path, expected: Any, sealed: bool) -> tuple[st
     return ("fault", f"{grown:.0f} MB") if grown > MOST_MEGABYTES else (outcome, words)
 
 
-def sign(folder: Path, target: Path) -> bool:
-    """Give a damaged file, and the list in its folder, right checksums; whether there was one to give."""
-    if seal is None:
-        return False
-    found = False
-    for path in (target, target.parent / CHECKSUMS):
-        if not path.is_file():
-            continue
-        if path.name == CHECKSUMS and path != target:
-            record = json.loads(path.read_bytes())
-            record["sha256"] = {name: digest_of(path.parent / name, was) for name, was in record["sha256"].items()}
-            path.write_bytes(json.dumps(record).encode())
-            found = True
+def sign(target: Path, former: str) -> bool:
+    """Give a damaged file, and the header of the model beside it, right checksums; whether there was one to give.
+
+    `former` is the checksum that the file had.
+    """
+    model, found = target.with_name(MODEL), False
+    if model.is_file() and former.encode() in model.read_bytes():
+        model.write_bytes(model.read_bytes().replace(former.encode(), checksum(target.read_bytes()).encode()))
+        found = True
+    for path in (target, *((model,) if found else ())):
         data = path.read_bytes()
-        mark = re.search(rb'\\?"(?:sha256|itself)\\?": \\?"([0-9a-f]{64})', data)
+        mark = re.search(rb'\\?"sha256\\?": \\?"([0-9a-f]{64})', data)
         if mark is not None:
             path.write_bytes(seal(data[: mark.start(1)] + BLANK.encode() + data[mark.end(1) :]))
             found = True
     return found
-
-
-def digest_of(path: Path, was: str) -> str:
-    return checksum(path.read_bytes()) if path.is_file() else was
 
 
 def digest(value: Any) -> Any:

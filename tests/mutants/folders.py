@@ -3,7 +3,6 @@
 from tests.mutants.mutant import Mutant
 
 
-_FOLDER = ("tests/test_model_folder.py",)
 _LAZY = ("tests/test_lazy.py",)
 _JSON, _CHECK = ("tests/test_json.py",), ("tests/test_check.py",)
 _OTHERS = "tests/test_other_files.py::"
@@ -11,33 +10,46 @@ _ROOM = ("tests/test_room.py::test_what_does_not_fit_is_refused",)
 
 FOLDERS = (
     Mutant(
-        "a-model-is-written-in-two-steps",
-        "clusterjax/_files/model_folder.py",
-        "        self.add(folder, contents | (further or {}), {*gone",
-        "        self.add(folder, {CONFIG: contents[CONFIG]})\n"
-        "        self.add(folder, contents | (further or {}), {*gone",
-        _FOLDER,
-    ),
-    Mutant(
-        "files-of-the-former-model-stay",
-        "clusterjax/_files/model_folder.py",
-        "{*gone, *(OF_A_MODEL & listed_files(folder))}",
-        "{*gone}",
-        _FOLDER,
-    ),
-    Mutant(
-        "a-model-that-was-replaced-meanwhile-is-believed",
-        "clusterjax/_files/model_folder.py",
-        "not before[1] and state_of(folder) == before",
-        "True",
-        _FOLDER,
-    ),
-    Mutant(
-        "a-draft-of-another-transaction-is-taken",
+        "a-file-is-written-in-place",
         "clusterjax/_files/disk.py",
-        "            if _digest(draft) == digest:",
-        "            if draft.is_file():",
+        "    with draft_beside(path) as draft:\n        # The mode",
+        "    with contextlib.nullcontext(path) as draft:\n        path.unlink(missing_ok=True)\n        # The mode",
         ("tests/test_disk.py",),
+    ),
+    Mutant(
+        "a-live-draft-is-removed",
+        "clusterjax/_files/disk.py",
+        "        return draft not in _live\n",
+        "        return True\n",
+        ("tests/test_disk.py",),
+    ),
+    Mutant(
+        "a-draft-of-another-machine-is-removed",
+        "clusterjax/_files/disk.py",
+        '    if match["host"] != _host():\n        return False\n',
+        "",
+        ("tests/test_disk.py",),
+    ),
+    Mutant(
+        "a-folder-that-was-moved-away-is-lost",
+        "clusterjax/_files/disk.py",
+        "        if draft.name.endswith(OLD) and draft.is_dir()",
+        "        if False and draft.is_dir()",
+        ("tests/test_disk.py",),
+    ),
+    Mutant(
+        "a-damaged-file-is-believed",
+        "clusterjax/_files/sealed.py",
+        '        if not is_sealed(data, str(header.get("sha256"))):',
+        "        if False:",
+        ("tests/test_sealed.py", "tests/test_model_folder.py"),
+    ),
+    Mutant(
+        "a-changed-file-beside-a-model-is-believed",
+        "clusterjax/_files/sealed.py",
+        "        if digest is None or checksum(read_regular(path)) == digest:",
+        "        if True:",
+        ("tests/test_sealed.py",),
     ),
     Mutant(
         "the-model-of-another-run-is-overwritten",
@@ -61,17 +73,10 @@ FOLDERS = (
         ("tests/cli/test_main.py",),
     ),
     Mutant(
-        "a-report-of-another-program-is-replaced",
-        "clusterjax/_files/model_folder.py",
-        "name for name in names if name not in listed and os.path.lexists(folder / name)",
-        "name for name in names if name not in listed and name == CONFIG and os.path.lexists(folder / name)",
-        (f"{_OTHERS}test_files_that_training_would_replace_are_refused",),
-    ),
-    Mutant(
-        "a-checkpoint-of-another-program-is-replaced",
-        "clusterjax/_training/loop.py",
-        "    if os.path.lexists(checkpoint) and not _FILE.wrote(checkpoint):",
-        "    if False and not _FILE.wrote(checkpoint):",
+        "a-file-of-another-program-is-replaced",
+        "clusterjax/_files/sealed.py",
+        "        if not ours:\n",
+        "        if False:\n",
         (f"{_OTHERS}test_files_that_training_would_replace_are_refused",),
     ),
     Mutant(
@@ -80,13 +85,6 @@ FOLDERS = (
         "        refuse_irregular(os.stat(path), path)",
         "        os.stat(path)",
         (f"{_OTHERS}test_what_is_no_regular_file_is_not_replaced",),
-    ),
-    Mutant(
-        "a-pipe-is-replaced-by-a-file-of-a-model",
-        "clusterjax/_files/disk.py",
-        "            refuse_irregular(os.lstat(folder / name), folder / name)",
-        "            os.lstat(folder / name)",
-        (f"{_OTHERS}test_a_model_is_not_written_over_what_is_no_regular_file",),
     ),
     Mutant(
         "a-sweep-removes-the-files-of-others",

@@ -1,8 +1,5 @@
 """A classifier in a folder comes back bit for bit; a folder that is not whole is refused in one sentence."""
 
-import json
-import os
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,8 +7,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from clusterjax._files.sealed import MODEL
 from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, TextOptions, Vocabulary, load, load_report, save
-from tests.helpers import as_a_user
+from tests.helpers import as_a_user, rewrite_sealed
 
 
 WORDS = ("plot", "café", "not_good", "awful")
@@ -56,9 +54,7 @@ def test_a_model_is_replaced_with_its_report(tmp_path):
     save(fitted_of(words=(*WORDS, "great")), tmp_path)
     same(load(tmp_path), fitted_of(words=(*WORDS, "great")))
     assert load_report(tmp_path) is None
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "model.safetensors", "vocabulary.json", "history.json", "config.json", "checksums.json",
-    }  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == [MODEL]
 
 
 def compacted(fitted):
@@ -74,18 +70,15 @@ def test_a_compact_one_is_rounded_once_and_comes_back_in_its_precision(tmp_path,
     save(fitted, tmp_path / "a", {"a": 1}, compact=True)
     same(load(tmp_path / "a"), compacted(fitted))
     assert load_report(tmp_path / "a") == {"a": 1}
-    assert safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")["embedding"].dtype == np.float16
+    assert safetensors.numpy.load_file(tmp_path / "a" / MODEL)["embedding"].dtype == np.float16
     save(load(tmp_path / "a"), tmp_path / "b", {"a": 1}, compact=True)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
 
 
 def test_a_compact_one_replaces_a_whole_one_and_the_other_way(tmp_path):
-    whole = {"model.safetensors", "vocabulary.json", "history.json", "config.json", "checksums.json"}
     for compact in (True, False, True):
         save(fitted_of(), tmp_path, compact=compact)
-        names = (whole - {"vocabulary.json"}) | {"vocabulary.json.gz"} if compact else whole
-        assert {path.name for path in tmp_path.iterdir()} == names
         same(load(tmp_path), compacted(fitted_of()) if compact else fitted_of())
 
 
@@ -102,9 +95,8 @@ def test_what_half_precision_does_not_hold_is_not_compacted(tmp_path):
 
 def test_only_the_embedding_may_be_rounded(tmp_path):
     save(fitted_of(), tmp_path, compact=True)
-    path = tmp_path / "model.safetensors"
-    arrays = safetensors.numpy.load_file(path)
-    path.write_bytes(safetensors.numpy.save({**arrays, "v": arrays["v"].astype(np.float16)}))
+    arrays = safetensors.numpy.load_file(tmp_path / MODEL)
+    rewrite_sealed(tmp_path / MODEL, {**arrays, "v": arrays["v"].astype(np.float16)})
     with pytest.raises(ValueError, match="'v' is of float16 and 'w' of float32"):
         load(tmp_path)
 
@@ -121,87 +113,64 @@ def test_missing_folder(tmp_path):
     assert "folder must be one of a model, but there is none" in refused(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(
-    "name", ("model.safetensors", "vocabulary.json", "vocabulary.json.gz", "history.json", "config.json")
-)
-def test_missing_and_broken_files(tmp_path, name):
-    save(fitted_of(), tmp_path, compact=name.endswith(".gz"))
-    content = (tmp_path / name).read_bytes()
-    (tmp_path / name).unlink()
-    assert f"lacks {name}" in refused(tmp_path)
+def test_missing_and_broken_files(tmp_path):
+    save(fitted_of(), tmp_path)
+    content = (tmp_path / MODEL).read_bytes()
+    (tmp_path / MODEL).unlink()
+    assert f"{MODEL} cannot be read" in refused(tmp_path)
     for part in (content[: len(content) // 2], b"\xff\xfe"):
-        (tmp_path / name).write_bytes(part)
-        with pytest.raises(ValueError, match=f"must .*{name}.*; "):
-            load(tmp_path)
-
-
-def rewrite(path, **changes):
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+        (tmp_path / MODEL).write_bytes(part)
+        assert f"{MODEL} cannot be read" in refused(tmp_path)
 
 
 def test_other_formats_and_versions(tmp_path):
     save(fitted_of(), tmp_path)
-    rewrite(tmp_path / "config.json", version=2)
-    assert "is of version 2; use the clusterjax that wrote it" in refused(tmp_path)
-    rewrite(tmp_path / "config.json", format="another", version=1)
-    assert "of another format" in refused(tmp_path)
-    (tmp_path / "config.json").write_text("[]")
-    assert "of another format" in refused(tmp_path)
+    rewrite_sealed(tmp_path / MODEL, version=3)
+    assert "is of version 3; read it with the clusterjax that wrote it" in refused(tmp_path)
+    rewrite_sealed(tmp_path / MODEL, format="another", version=2)
+    assert "folder must be a model of this library, but" in refused(tmp_path)
 
 
-def test_recipe_of_another_time(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    (
+        ({"recipe": {"dim": 2, "wings": 4}}, "does not fit this version"),
+        ({"history": {}}, "history is an object in place of a list"),
+        ({"report": 3}, "report is 3 in place of"),
+        ({"depth": 4}, "the arrays, the vocabulary and the recipe differ in size"),
+    ),
+)
+def test_headers_that_do_not_fit(tmp_path, changes, words):
     save(fitted_of(), tmp_path)
-    rewrite(tmp_path / "config.json", recipe={"dim": 2, "wings": 4})
-    assert "does not fit this version" in refused(tmp_path)
+    rewrite_sealed(tmp_path / MODEL, **changes)
+    assert words in refused(tmp_path)
 
 
-def test_arrays_of_other_shapes(tmp_path):
-    save(fitted_of(), tmp_path / "a")
-    save(fitted_of(words=(*WORDS, "great")), tmp_path / "b")
-    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
-    with pytest.raises(ValueError, match="the 7 rows of its model.safetensors are not the 6 ids"):
-        load(tmp_path / "a")
-    save(fitted_of(d=3), tmp_path / "b")
-    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
-    with pytest.raises(ValueError, match="1 heads of dimension 3"):
-        load(tmp_path / "a")
-
-
-@pytest.mark.parametrize("name", ("embedding", "w", "raw_alpha"))
+@pytest.mark.parametrize("name", ("embedding", "w", "raw_alpha", "vocabulary"))
 def test_arrays_that_do_not_fit_each_other(tmp_path, name):
     save(fitted_of(), tmp_path)
-    path = tmp_path / "model.safetensors"
-    arrays = safetensors.numpy.load_file(path)
-    for changed in ({**arrays, name: arrays[name][:0]}, {key: arrays[key] for key in arrays if key != name}):
-        path.write_bytes(safetensors.numpy.save(changed))
-        with pytest.raises(ValueError, match="folder must hold"):
-            load(tmp_path)
+    save(fitted_of(words=(*WORDS, "great"), d=3), tmp_path / "other")
+    arrays, others = (safetensors.numpy.load_file(folder / MODEL) for folder in (tmp_path, tmp_path / "other"))
+    changes = [{**arrays, name: arrays[name][:0]}, {key: arrays[key] for key in arrays if key != name}]
+    for changed in (*changes, {**arrays, name: others[name] if name != "raw_alpha" else np.full(1, np.nan, "f4")}):
+        rewrite_sealed(tmp_path / MODEL, changed)
+        assert refused(tmp_path).startswith("folder must be a model of this library, but")
 
 
-@pytest.mark.parametrize("written", range(5))
-def test_disk_full_leaves_the_former_model(tmp_path, monkeypatch, written):
-    """Whichever file it is that no longer fits, vocabulary and all."""
+def test_disk_full_leaves_the_former_model(tmp_path, monkeypatch):
     former = fitted_of()
     save(former, tmp_path, {"old": 1})
-    sync, calls = os.fsync, []
-
-    def full(descriptor):
-        calls.append(descriptor)
-        if len(calls) > written:
-            raise OSError(28, "No space left on device")
-        sync(descriptor)
-
-    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(ValueError, match="must be .* can.* be written.*No space left.*make room"):
         save(fitted_of(words=(*WORDS, "great")), tmp_path, {"new": 1})
     monkeypatch.undo()
     same(load(tmp_path), former)
-    assert load_report(tmp_path) == {"old": 1} and len(list(tmp_path.iterdir())) == 6
+    assert load_report(tmp_path) == {"old": 1} and len(list(tmp_path.iterdir())) == 1
 
 
 def test_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ValueError, match="folder must be one that can be written"):
+    with pytest.raises(ValueError, match="folder must be a model that can be written"):
         save(fitted_of(), tmp_path / "file")
     assert (tmp_path / "file").read_text() == "in the way"
 

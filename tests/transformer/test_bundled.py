@@ -8,7 +8,6 @@ import pytest
 
 from clusterjax import probe, transformer
 from clusterjax.transformer._language_model import BUNDLED
-from tests.helpers import as_a_user
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +55,3 @@ def test_it_knows_what_follows(model, tokenizer):
     assert greedy.shape == (11,) and tokenizer.decode(greedy.tolist()).startswith("the film is")
     one, other = (model.extend(ids_of(tokenizer, "the film is"), 8, key=jax.random.key(seed)) for seed in (0, 1))
     assert one.tolist() != other.tolist()
-
-
-def test_a_folder_without_tokenizer_is_refused(tmp_path):
-    with as_a_user(), pytest.raises(ValueError, match="folder must hold a tokenizer.json, but .* cannot"):
-        transformer.load_tokenizer(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{")
-    with as_a_user(), pytest.raises(ValueError, match="name the folder of a language model"):
-        transformer.load_tokenizer(tmp_path)

@@ -7,11 +7,15 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
+import numpy as np
 import pytest
 
 import clusterjax as cjx
 from clusterjax import transformer
-from tests.helpers import as_a_user, assert_same
+from clusterjax._files.arrays import read_arrays
+from clusterjax._files.sealed import MARK, MODEL
+from clusterjax.transformer._store import save_with
+from tests.helpers import as_a_user, assert_same, rewrite_sealed
 from tests.transformer_cases import X, attention_of, block_of, in_dtype
 
 
@@ -91,8 +95,6 @@ def test_a_second_model_takes_the_place_of_the_first_and_nothing_does_not(tmp_pa
 @pytest.mark.parametrize(
     ("further", "message"),
     [
-        ({"format": "other"}, "format must be what save itself writes"),
-        ({"version": 2}, "version must be what save itself writes"),
         ({"note": 1j}, "note must be a value of JSON, but it is 1j"),
         ({"note": float}, "note must be a value of JSON, but it is the class float"),
     ],
@@ -103,50 +105,51 @@ def test_what_json_cannot_keep_is_refused_before_anything_is_written(further, me
     assert not (tmp_path / "model").exists()
 
 
-def damaged(folder, how):
-    transformer.save(block_of("none"), folder)
-    config, arrays = folder / "config.json", folder / "model.safetensors"
-    record = json.loads(config.read_text())
-    if how == "no config":
-        config.unlink()
-    elif how == "no JSON":
-        config.write_text("{")
-    elif how == "another format":
-        config.write_text(json.dumps(record | {"format": "other"}))
-    elif how == "another version":
-        config.write_text(json.dumps(record | {"version": 9}))
-    elif how == "an unknown module":
-        config.write_text(json.dumps(record | {"module": {"module": "Robot", "fields": {}}}))
-    elif how == "a field less":
-        del record["module"]["fields"]["norms"]
-        config.write_text(json.dumps(record))
-    elif how == "an array less":
-        record["module"]["fields"]["attention"]["fields"]["query"] = None
-        config.write_text(json.dumps(record))
-    elif how == "arrays cut":
-        arrays.write_bytes(arrays.read_bytes()[:-10])
-    return folder
+def test_what_is_broken_is_refused(tmp_path):
+    transformer.save(block_of("none"), tmp_path)
+    path = tmp_path / MODEL
+    whole = path.read_bytes()
+
+    def refused(words):
+        with as_a_user(), pytest.raises(ValueError, match=words):
+            transformer.load(tmp_path)
+        path.write_bytes(whole)
+
+    path.unlink()
+    refused("folder must be a model of this library, but .* cannot be read .*; save it again")
+    path.write_bytes(whole[:-10])
+    refused("cannot be read")
+    rewrite_sealed(path, format="other")
+    refused("model.safetensors is not; save it again")
+    rewrite_sealed(path, version=9)
+    refused("is of version 9; read it with the clusterjax that wrote it")
+    module = json.loads(read_arrays(whole).metadata[MARK])["module"]
+    rewrite_sealed(path, module={"module": "Robot", "fields": {}})
+    refused("Robot")
+    rewrite_sealed(path, module=module | {"fields": {k: v for k, v in module["fields"].items() if k != "norms"}})
+    refused("'norms' is missing at module.fields")
+    rewrite_sealed(path, read_arrays(whole).arrays | {"more": np.zeros(1)})
+    refused("holds 'more' too")
+    rewrite_sealed(path, {})
+    refused("does not fit its arrays .*is missing")
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("no config", "lacks config.json; save it again"),
-        ("no JSON", "config.json' cannot be read"),
-        ("another format", "must be one that transformer.save wrote, but .* is of another format"),
-        ("another version", "use the clusterjax that wrote it"),
-        ("an unknown module", "does not fit its arrays .*Robot"),
-        ("a field less", "does not fit its arrays .*'norms' is missing at module.fields"),
-        ("an array less", "module.fields.attention.fields.query is null in place of an object"),
-        ("arrays cut", "must hold a whole model.safetensors"),
-    ],
-)
-def test_what_is_broken_is_refused(how, message, tmp_path):
-    with as_a_user(), pytest.raises(ValueError, match=message):
-        transformer.load(damaged(tmp_path, how))
+def test_a_tokenizer_is_in_the_model_or_beside_it(tmp_path):
+    text = transformer.load_tokenizer().to_str()
+    transformer.save(model_of(), tmp_path)
+    with pytest.raises(ValueError, match="folder must be a file that can be read, but .*tokenizer.json'"):
+        transformer.load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ValueError, match="tokenizer.json' is broken .*; name the folder of a language model"):
+        transformer.load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(text)
+    assert transformer.load_tokenizer(tmp_path).to_str() == text
+    save_with(model_of(), tmp_path, {}, text)
+    (tmp_path / "tokenizer.json").unlink()
+    assert transformer.load_tokenizer(tmp_path).to_str() == text
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with as_a_user(), pytest.raises(ValueError, match="folder must be one that can be written, but"):
+    with as_a_user(), pytest.raises(ValueError, match="folder must be a model that can be written, but"):
         transformer.save(block_of("none"), tmp_path / "file")

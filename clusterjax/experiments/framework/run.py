@@ -33,7 +33,7 @@ from ..._base.checks import (
     check_sequence,
 )
 from ..._base.log import log_line as print_line
-from ..._files.disk import DRAFT, OLD
+from ..._files.disk import OLD, draft_beside
 from ..._files.lock import locked
 from ...plot import animate, player, save
 from ...sentiment._released import shipped_digest
@@ -485,11 +485,8 @@ def _refuse_strangers(place: Path) -> None:
 @contextmanager
 def _whole_folder(place: Path):
     """A folder beside `place` that takes its place if all goes well, and is removed if not."""
-    # Two names beside the folder, with the process id, as a crash may have left others.
-    draft, old = (place.with_name(f".{place.name}.{os.getpid()}{what}") for what in (DRAFT, OLD))
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    try:
+    with draft_beside(place) as draft, draft_beside(place, OLD) as old:
+        draft.mkdir()
         yield draft
         # Copied before the folders change places: whenever a kill comes, the one that counts has what others put there.
         for entry in _strangers(place):
@@ -501,8 +498,3 @@ def _whole_folder(place: Path):
             place.rename(old)
         # Two renamings: there is no way to exchange two folders in one step on every system.
         draft.rename(place)
-    finally:
-        if old.exists() and not place.exists():  # stopped between the two renamings
-            old.rename(place)
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)

@@ -22,7 +22,7 @@ from ..._files.json import MOST_BYTES, Within, decode, misfit, read_bounded
 from ..._files.tables import lines_of
 from ...probe.measures.survey import encoded, fingerprint, of_units
 from ...probe.networks.batch import read_ids
-from ...probe.networks.bundled import BUNDLED, TRAINING
+from ...probe.networks.bundled import BUNDLED
 from ...probe.networks.sizes import AlbertSizes
 from ..framework.experiment import MOST_OF_NETWORK, Settings
 from ..framework.verdict import Measured, Subject
@@ -348,7 +348,7 @@ def spread(rows: list[T], most: int) -> list[T]:
 
 def package_digest() -> str:
     """A digest of the network of the package and of its training."""
-    return sha256(b"".join((BUNDLED / name).read_bytes() for name in ("model.safetensors", TRAINING))).hexdigest()
+    return sha256((BUNDLED / "model.safetensors").read_bytes()).hexdigest()
 
 
 def network_digest(settings: Settings, *, texts: bool) -> str:

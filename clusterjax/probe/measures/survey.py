@@ -44,7 +44,7 @@ from ..._base.random import generator
 from ..._base.summary import levels, short, summary
 from ..._base.types import AbstractPart
 from ..._files.json import Within
-from ..._files.run_file import RunFile
+from ..._files.sealed import SealedFile
 from ..networks.batch import Encoded, check_batch, encode
 from ..networks.block import run_layers_measured
 from ..networks.load import Model, check_model
@@ -257,7 +257,7 @@ def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: b
 # has the same weight; the content of the file is checked against the needs of the run before anything is added.
 
 
-_FILE = RunFile("store", "clusterjax survey", 1, "remove it, or choose another file")
+_FILE = SealedFile("store", "clusterjax survey", 1, "remove it, or choose another file")
 
 
 class Average(NamedTuple):

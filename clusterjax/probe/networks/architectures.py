@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from flax import nnx
 
 from ..._base.checks import check_integer
-from ..._files.disk import check
 from ..._files.json import Within, misfit, read_json
+from ..._files.sealed import check_beside
 from .albert import Albert
 from .bert import Bert
 from .block import AbstractNetwork
@@ -252,7 +252,7 @@ def read_config(folder: Path) -> Any:
         raise ValueError(f"path must be a folder with a config.json, but {str(folder)!r} has none; put it there.")
     fields = read_json(path, object, argument="config", remedy="fetch it again")
     config = make_config(fields, repr(str(path)))
-    check(path, "config", "fetch it again")
+    check_beside(path, "config", "fetch it again")
     return config
 
 

@@ -8,13 +8,16 @@ import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
 from ..._base.checks import check_concrete, check_key
-from ..._files.disk import read_checked, read_checked_json
+from ..._files.json import MOST_BYTES, read_bounded
+from ..._files.sealed import MODEL, SealedFile, check_beside
 from .albert import Albert
 
 
 BUNDLED = Path(__file__).parents[1] / "data"
 NAME = "clusterjax-albert"
-TEXTS, TRAINING = "texts.txt", "training.json"
+TEXTS = "texts.txt"
+_REMEDY = "install clusterjax again"
+_FILE = SealedFile("folder", None, 0, _REMEDY, what="model")
 
 
 def bundled_texts() -> list[str]:
@@ -26,7 +29,8 @@ def bundled_texts() -> list[str]:
 
         Merity et al., *Pointer sentinel mixture models* (1609.07843), Section 4.3.
     """
-    texts = read_checked(BUNDLED / TEXTS, "folder", "install clusterjax again").decode()
+    check_beside(BUNDLED / TEXTS, "folder", _REMEDY)
+    texts = read_bounded(BUNDLED / TEXTS, MOST_BYTES, "folder", _REMEDY).decode()
     return [line for line in texts.splitlines() if line]
 
 
@@ -34,7 +38,7 @@ def bundled_training() -> dict[str, Any]:
     """Returns a record of the training of the ALBERT of the package: its recipe, its losses, and the clustering of its
     tokens at snapshots during training.
     """
-    return read_checked_json(BUNDLED / TRAINING, dict, "folder", "install clusterjax again", finite=False)
+    return _FILE.unpack(BUNDLED / MODEL, {"training": dict})[0]["training"]
 
 
 def bundled_start(key: PRNGKeyArray) -> Albert:

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._base.checks import refusal, shown
-from ..._files.disk import check
 from ..._files.json import Within, misfit, open_regular
 from ..._training.corpus import is_of_tokenizers
 from .tokenizer import transformers_library
@@ -93,7 +92,6 @@ def opened(file: Path) -> Iterator[tuple[Header, mmap]]:
         if not isinstance(kind, str) or kind not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
             raise wrong(file, f"be of an architecture among {known}", f"{{}} is of {str(kind)[:60]!r}")
-        check(file, "file", "fetch it again")
         yield header, data
 
 

@@ -24,16 +24,16 @@ from jaxtyping import Array, Float
 
 from ..._base.checks import check_concrete, check_float_dtype, check_instance, check_path, check_text, refusal
 from ..._base.types import DTypeLike
-from ..._files.json import read_json
-from ..._files.model_folder import ModelFolder
+from ..._files.sealed import MODEL, format_of
+from ..._training.corpus import SPECIAL_NAMES
 from ...transformer._language_model import BUNDLED as OWN_LANGUAGE_MODEL, LanguageModel
-from ...transformer._store import FORMAT, load as load_module
+from ...transformer._store import FORMAT, load as load_module, load_tokenizer, tokenizer_text
 from .architectures import ARCHITECTURES, make_config, read_config, sizes_of
 from .block import AbstractNetwork, check_depth
 from .bundled import BUNDLED, NAME
 from .gguf import SPREADS, find_smollm2, read_gguf, read_gguf_tokenizer
-from .language_model import LanguageNetwork, network_of
-from .tokenizer import read_tokenizer
+from .language_model import network_of
+from .tokenizer import read_tokenizer, transformers_library
 from .view import NetworkView
 from .weights import FLAX, WHOLE, Tensors, fill, read_weights
 
@@ -111,10 +111,6 @@ def _download(name: str, patterns: list[str]) -> Path:
         ) from error
 
 
-# The argument that messages name, the remedy for a damaged folder, and the function that writes such folders.
-_FOLDER = ModelFolder("path", "fetch it again", "probe.train_albert")
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
     """A network with its configuration and tokenizer, made by `load`; `dataclasses.replace` exchanges its network.
@@ -148,13 +144,10 @@ class Model:
             return None
         if self.folder.suffix == GGUF:
             return read_gguf_tokenizer(self.folder)
-        found = read_tokenizer(self.folder)
-        if found is not None and isinstance(self.network, LanguageNetwork):
-            # Such a model is trained on texts that begin and end anywhere, without special tokens.
-            from tokenizers.processors import TemplateProcessing
-
-            found.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
-        return found
+        if not _is_own(self.folder):
+            return read_tokenizer(self.folder)
+        has_none = tokenizer_text(self.folder) is None and not (self.folder / "tokenizer.json").is_file()
+        return None if has_none else _own_tokenizer(self.folder, self.max_positions)
 
     @property
     def num_layers(self) -> int:
@@ -276,8 +269,7 @@ def load(
     elif folder.suffix == GGUF:
         network, config, sizes, left_out = _read_gguf(folder, options)
     else:
-        # One consistent read of the folder: if another process replaces the model meanwhile, all is read again.
-        network, config, sizes, left_out = _FOLDER.load(folder, functools.partial(_read, options=options))
+        network, config, sizes, left_out = _read(folder, options)
     # Compared after the network is made, which refuses a number that does not divide the hidden size.
     if network.num_heads != sizes.num_heads:
         warnings.warn(
@@ -333,10 +325,18 @@ def from_language_model(model: LanguageModel, *, name: str = "a language model")
 
 def _is_own(folder: Path) -> bool:
     """True if the folder contains a module of `transformer`."""
-    if folder.suffix == GGUF or not (folder / "config.json").is_file():
-        return False
-    fields = read_json(folder / "config.json", object, argument="config", remedy="fetch it again")
-    return isinstance(fields, dict) and fields.get("format") == FORMAT
+    return folder.suffix != GGUF and format_of(folder / MODEL) == FORMAT
+
+
+def _own_tokenizer(folder: Path, length: int | None) -> Any:
+    """The tokenizer in the file of a language model, as one of `transformers`."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = load_tokenizer(folder)
+    # The model is trained on texts that begin and end anywhere, without special tokens.
+    tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+    options: dict[str, Any] = {} if length is None else {"model_max_length": length}
+    return transformers_library().PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options, **SPECIAL_NAMES)
 
 
 def _as_dtype(module: Any, dtype: Any) -> Any:

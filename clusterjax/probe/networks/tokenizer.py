@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..._files.disk import check
 from ..._files.json import Within, misfit, open_regular, read_json
+from ..._files.sealed import check_beside
 from ..._training.corpus import MOST_TOKENIZER, is_of_tokenizers
 
 
@@ -71,7 +71,7 @@ def read_tokenizer(folder: Path) -> Any:
     AutoTokenizer = transformers_library().AutoTokenizer
 
     for file in files:
-        check(file, "model", "fetch it again")
+        check_beside(file, "model", "fetch it again")
     with _refused(folder):
         # All files are checked, since transformers opens others too, and would wait for ever at a named pipe.
         for file in folder.iterdir():

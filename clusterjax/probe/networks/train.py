@@ -22,16 +22,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-import safetensors.numpy
 from flax import nnx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._base.checks import check_integer, check_number, check_sequence, refusal, shown
 from ..._base.log import log_line as print_line
 from ..._files.lock import locked
-from ..._files.model_folder import ModelFolder
-from ..._training.corpus import CLS, MASK, PAD, SEP, SPECIAL, pack
-from ..._training.loop import Legs, later
+from ..._files.sealed import MODEL, SealedFile, checksum, put_file
+from ..._training.corpus import CLS, MASK, PAD, SEP, SPECIAL, pack, tokenizer_files
 from ..._training.pretraining import (
     AbstractRecipe,
     Pretraining,
@@ -39,7 +37,6 @@ from ..._training.pretraining import (
     Stage,
     check_request,
     held_batches,
-    legs_in,
     pretrain,
     read_corpus,
 )
@@ -174,8 +171,9 @@ def unigram_loss(train: Int[np.ndarray, "rows n"], held_out: Int[np.ndarray, "*m
     return float(-np.sum(seen * np.log(counts / counts.sum())) / seen.sum())
 
 
-# The configuration has the format of transformers, and therefore names no format of this package.
-_FOLDER = ModelFolder("out", "train it again", "probe.train_albert")
+# The folder is one of transformers: `config.json` and the tokenizer are plain files. Their checksums are in the header
+# of `model.safetensors`, which is written last.
+_FILE = SealedFile("out", "clusterjax albert", 1, "train it again", what="model")
 
 
 @final
@@ -301,12 +299,11 @@ def train_albert(
 ) -> dict[str, Any]:
     """Train an ALBERT by masked language modelling, and write a folder that `load` and `transformers` read.
 
-    The folder contains the weights, configuration and tokenizer, the history of all checkpoints, a report with the
-    held-out loss and that of predicting by frequency on the same rows, and under `snapshots` the weights during
-    training, in each stage at steps that double. An interrupted run resumes, bit for bit, when the function is called
-    again with the same arguments. A finished run is trained further when more steps are requested, in the last stage
-    and with a learning rate that rises and decays again, so the result differs from a single run of that many steps;
-    the report lists the last step of each leg under `legs`. Without a `tokenizer.json` in the folder one is trained.
+    The folder contains the weights, whose file has in its header the history of all checkpoints and a report with the
+    held-out loss and that of predicting by frequency on the same rows; the configuration and the tokenizer; and under
+    `snapshots` the weights during training, in each stage at steps that double. An interrupted run resumes, bit for
+    bit, when the function is called again with the same arguments. Without a `tokenizer.json` in the folder one is
+    trained.
 
     **Arguments:**
 
@@ -350,8 +347,7 @@ def _train_in(asked: Request) -> dict[str, Any]:
         )
     batches = len(rows) // recipe.batch_size
     # An epoch lies between two checkpoints; if there are fewer steps or batches than `epoch_steps`, it is shorter.
-    ready = lambda recipe: replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps, batches))
-    recipe, legs = legs_in(asked, ready, _record)
+    recipe = replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps, batches))
     if batches < min(asked.recipe.epoch_steps, asked.recipe.steps):
         log(f"{recipe.epoch_steps} steps between two checkpoints: the rows make no more batches")
     held = held_batches(corpus, recipe, 64)
@@ -361,20 +357,20 @@ def _train_in(asked: Request) -> dict[str, Any]:
     hidden = jr.fold_in(jr.key(seed), 2)
 
     def stage(layers: int, tokens: int, share: float) -> Stage:
-        until = legs.epochs if share == 1 else round(share * recipe.epochs)
+        until = round(share * recipe.epochs)
         loss = MaskedLoss(recipe.vocab_size, recipe.share, layers, tokens)
         line = f"{layers} layers, {tokens} tokens at a time, until checkpoint {until}"
         return Stage(until, loss, Evaluate(held, loss, hidden), line)
 
     network = Pretraining(
-        # A finished run is trained further in its last stage: all layers, entire rows.
-        Held.of(_network(recipe, seed)), _optimiser(recipe, legs.start),
-        [stage(*each) for each in (recipe.schedule[-1:] if legs.ends else recipe.schedule)], held,
-        {"unigram loss": base}, _kept(recipe, legs, asked.snapshots),
-        snapshot=lambda path, model: _FOLDER.add(path.parent, {f"{path.name}.safetensors": _packed(model)}),
-        finish=lambda model, files, report: _write(folder, recipe, model, files),
+        Held.of(_network(recipe, seed)), _optimiser(recipe), [stage(*each) for each in recipe.schedule], held,
+        {"unigram loss": base}, _doublings(recipe, asked.snapshots),
+        snapshot=lambda path, model: _write_weights(path.with_name(f"{path.name}.safetensors"), model),
+        finish=lambda model, history, report: _write(
+            folder, recipe, model, tokenizer_files(folder, corpus.tokenizer, recipe.length), history, report
+        ),
     )  # fmt: skip
-    report = pretrain(asked, corpus, network, recipe, _record(recipe), legs)
+    report = pretrain(asked, corpus, network, recipe, _record(recipe))
     log(f"held-out loss {report['held-out loss']:.3f} nats, by frequency alone {base:.3f}; in {folder}")
     return report
 
@@ -409,11 +405,9 @@ def _sinusoids(recipe: AlbertRecipe) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)  # the same object, so that a second run does not compile again
-def _optimiser(recipe: AlbertRecipe, start: int = 0) -> optax.GradientTransformation:
-    # The schedule of the leg that begins after `start` steps.
-    steps = recipe.steps - start
-    warm_up = min(recipe.warm_up, steps // 2)
-    rate = later(optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, warm_up, steps), start)
+def _optimiser(recipe: AlbertRecipe) -> optax.GradientTransformation:
+    warm_up = min(recipe.warm_up, recipe.steps // 2)
+    rate = optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, warm_up, recipe.steps)
     # Weight decay acts on matrices and tables; biases and the gains of norms have one axis.
     matrices = lambda tree: jax.tree_util.tree_map(lambda leaf: np.ndim(leaf) > 1, tree)
     return optax.chain(
@@ -421,13 +415,6 @@ def _optimiser(recipe: AlbertRecipe, start: int = 0) -> optax.GradientTransforma
         optax.clip_by_global_norm(1.0),
         optax.adamw(rate, b2=0.98, weight_decay=recipe.weight_decay, mask=matrices),
     )
-
-
-def _kept(recipe: AlbertRecipe, legs: Legs, most: int) -> set[int]:
-    """The checkpoints with a snapshot; in a leg that trains further the last, half of it, a quarter, ..."""
-    if not legs.ends:
-        return _doublings(recipe, most)
-    return {legs.start_epoch + max(1, (legs.epochs - legs.start_epoch) >> k) for k in range(max(1, most))}
 
 
 def _doublings(recipe: AlbertRecipe, most: int) -> set[int]:
@@ -446,15 +433,21 @@ def _doublings(recipe: AlbertRecipe, most: int) -> set[int]:
     return epochs
 
 
-def _packed(model: Held) -> bytes:
-    return safetensors.numpy.save(tensors(model.network), {"format": "pt"})
+def _write_weights(path: Path, model: Held, **further: Any) -> None:
+    _FILE.refuse_stranger(path)
+    _FILE.write(path, tensors(model.network), None, {"format": "pt"}, **further)
 
 
-def _write(folder: Path, recipe: AlbertRecipe, model: Held, files: dict[str, bytes]) -> None:
-    """Write weights and configuration in the format of `transformers`, and the other files of the model."""
-    encode = lambda value: json.dumps(value, indent=1).encode()
-    arrays = tensors(model.network)
-    _FOLDER.write(folder, arrays, _config(recipe.sizes), encode, files, metadata={"format": "pt"})
+def _write(
+    folder: Path, recipe: AlbertRecipe, model: Held, files: dict[str, bytes], history: list[Any], report: dict[str, Any]
+) -> None:
+    """Write a network in the format of `transformers`; `files` are those of its tokenizer."""
+    files = {"config.json": json.dumps(_config(recipe.sizes), indent=1).encode()} | files
+    for name, content in files.items():
+        put_file(folder / name, content, "out")
+    # The weights come last: without them, the folder holds no model.
+    digests = {name: checksum(content) for name, content in files.items()}
+    _write_weights(folder / MODEL, model, files=digests, history=history, report=report)
 
 
 def _config(sizes: AlbertSizes) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from flax import nnx
 
 from ..._base.checks import check_instance
 from ..._files.arrays import NotRead, read_arrays
-from ..._files.disk import check
 from ..._files.json import decode, misfit, open_regular, read_bounded, read_regular
+from ..._files.sealed import is_whole
 from .architectures import architecture_of
 from .block import AbstractNetwork
 
@@ -189,6 +189,8 @@ def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np
         with open_regular(file) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
             # A memory map, so that the unwanted decoder of a T5 is never read from the disk.
             tensors_read = read_arrays(data, wanted)
+            if not is_whole(data[:], tensors_read.metadata):
+                raise ValueError("its checksum is another")
     except NotRead as error:
         raise ValueError(
             f"weights must be of a dtype that NumPy has, such as F32 or BF16, but in {str(file)!r} {error}; save the "
@@ -198,7 +200,6 @@ def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np
         raise ValueError(
             f"weights must be a whole safetensors file, but {str(file)!r} is not ({error}); fetch it again."
         ) from error
-    check(file, "weights", "fetch it again")
     return tensors_read.arrays | dict.fromkeys(tensors_read.left_out)
 
 
@@ -245,7 +246,6 @@ def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.nda
         raise ValueError(
             f"weights must be a whole msgpack file of Flax, but {str(file)!r} is not ({error}); fetch it again."
         ) from error
-    check(file, "weights", "fetch it again")
     # Sorted, so that messages about the first wrong tensor do not depend on the file.
     return dict(sorted(contents.items()))
 

@@ -5,11 +5,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.figures import (
-    emergence_hyperplanes as claims,
-    emergence_hyperplanes as hyperplanes,
-    emergence_mixed as mixed,
-)
+from clusterjax.experiments.figures import emergence_hyperplanes as hyperplanes, emergence_mixed as mixed
 from clusterjax.experiments.figures.boolean_attention import rank_of, rate_of
 from clusterjax.experiments.figures.emergence_polytope import leading
 from clusterjax.experiments.shared.emergence import Emergence, draw_box, emerge
@@ -94,7 +90,7 @@ def test_of_no_certified_start_nothing_is_claimed():
 
     def claim(*shapes):
         run = Emergence(np.arange(1.0), np.zeros((len(shapes), 1, 3, 2)), list(shapes))
-        return claims._two(hyperplanes.Results(hyperplanes.Parameters(), len(shapes), run, run, np.zeros(2), 0.0))
+        return hyperplanes.two(hyperplanes.Results(hyperplanes.Parameters(), len(shapes), run, run, np.zeros(2), 0.0))
 
     nothing, one = claim(on_the_way, on_the_way), claim(on_the_way, there)
     assert nothing.value is None and one.value == 0

@@ -8,22 +8,9 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Files, Settings
-from clusterjax.experiments.figures.sentiment_leaders import (
-    Counted,
-    Parameters as OfLeaders,
-    caption_of as leader_caption,
-    claims_of as leader_claims,
-    count,
-    measure as measure_leaders,
-)
-from clusterjax.experiments.figures.sentiment_training import Curves, claims_of as training_claims
-from clusterjax.experiments.figures.sentiment_words import (
-    Parameters as OfWords,
-    caption_of as words_caption,
-    choose,
-    claims_of as words_claims,
-    measure as measure_words,
-)
+from clusterjax.experiments.figures import sentiment_leaders, sentiment_training, sentiment_words
+from clusterjax.experiments.figures.sentiment_leaders import Counted, count
+from clusterjax.experiments.figures.sentiment_training import Curves
 from clusterjax.experiments.framework.run import fingerprint
 from clusterjax.experiments.shared.sentiment import (
     OWN_REVIEWS,
@@ -31,11 +18,11 @@ from clusterjax.experiments.shared.sentiment import (
     frequent_leaders,
     further_moves,
     leaders_of,
+    measured,
     recipe,
     reviews,
     sample,
     trained,
-    trained_shipped,
 )
 from clusterjax.sentiment import Encoded, HardmaxClassifier
 from clusterjax.sentiment._reviews import digest
@@ -123,13 +110,11 @@ def test_most_frequent_leaders_are_counted_by_hand(found):
 
 
 def test_review_that_is_shown_is_the_most_confident_that_fits(found):
-    one = choose(found, 0)
-    n, frequent = found.test.lengths, set(found.names[found.frequent()[0]])
-    assert (
-        found.test.labels[one.row] == 0 and found.right[one.row] and OfWords.shortest <= n[one.row] <= OfWords.longest
-    )
+    p, n, frequent = sentiment_words.Parameters(), found.test.lengths, found.frequent()[0]
+    one = sentiment_words.choose(found, 0, p, frequent)
+    assert found.test.labels[one.row] == 0 and found.right[one.row] and p.shortest <= n[one.row] <= p.longest
     assert len(one.run.names) == n[one.row] and one.run.xs.shape == (9, n[one.row], 2)
-    assert one.run.names[one.farthest] in frequent
+    assert one.run.names[one.farthest] in found.names[frequent]
     np.testing.assert_allclose(one.logit, found.logits[one.row])
     w = np.asarray(found.fitted.model.w[0], float)
     start = np.asarray(found.fitted.model.embedding[found.test.ids[one.row, : n[one.row]], 0], float)
@@ -142,8 +127,8 @@ def test_review_that_is_shown_is_the_most_confident_that_fits(found):
 
 @pytest.fixture(scope="module")
 def counted():
-    """What the figure of leaders shows without reviews, and the same of the made-up ones."""
-    results = measure_leaders(OfLeaders(), SETTINGS, lambda line: None)
+    """The measurement of the figure of leaders without reviews, and of made-up reviews."""
+    results = sentiment_leaders.measure(sentiment_leaders.Parameters(), SETTINGS, lambda line: None)
     planted = reviews(Source.of(SETTINGS)).planted
     made = trained(SETTINGS, 2, lambda line: None)
     return results, replace(results, counted=count(made, planted, 15), planted=planted)
@@ -154,15 +139,11 @@ def test_without_reviews_the_leaders_are_those_that_were_counted_for_the_package
     assert results.fitted.vocabulary.size > 40_000 and results.on.data.key == "imdb" and not results.planted
     assert results.on.size == {"d": 2, "layers": 8, "words": 128, "reviews": 50_000, "seeds": 1}
     assert results.counted.test == 25_000 and len(results.counted.names) == 15
-    claims = leader_claims(results)
-    assert all(claim.holds for claim in claims) and not any("planted" in claim.says for claim in claims)
-    caption = leader_caption(results)
-    assert "official split, as they were counted when the classifier of the package was made" in caption
-    assert "reads the last 128 here" in caption and "made-up" not in caption
 
 
 def test_leaders_of_another_dimension_are_of_made_up_reviews():
-    results = measure_leaders(OfLeaders(d=3, leaders=4), SETTINGS, lambda line: None)
+    p = sentiment_leaders.Parameters(d=3, leaders=4)
+    results = sentiment_leaders.measure(p, SETTINGS, lambda line: None)
     assert results.on.data.key == "made-up" and results.fitted.recipe.dim == 3
     assert results.of.startswith("made-up reviews") and results.planted and len(results.counted.names) == 4
 
@@ -196,47 +177,46 @@ def test_what_is_counted_is_counted_by_hand(found):
     assert one.accuracy == np.mean(found.right) and one.words_a_review == pytest.approx(test.lengths.mean())
 
 
+def claims_of(results, *claims):
+    """The claims that apply."""
+    return [found for found in (claim(results) for claim in claims) if found != ()]
+
+
 def test_claims_of_the_leaders_fail_where_leaders_mean_nothing(counted):
-    for results in counted:
-        assert all(claim.holds for claim in leader_claims(results))
+    of = sentiment_leaders
+    claims = (of.still, of.frequent, of.farthest, of.far_away, of.few, of.accurate, of.planted_words)
+    for results, many in zip(counted, (6, 7), strict=True):
+        assert [claim.holds for claim in claims_of(results, *claims)] == [True] * many
         wrong = replace(
             results.counted, ratio=0 * results.counted.ratio, own=0.1, planted=0.1, farther=0.5, accuracy=0.7,
             reviews_by_leaders=np.append([0, 0], results.counted.reviews_by_leaders), moved=0.1,
         )  # fmt: skip
-        assert not any(claim.holds for claim in leader_claims(replace(results, counted=wrong)))
-    mean = next(claim for claim in leader_claims(counted[1]) if "few leaders" in claim.says)
-    made = trained(SETTINGS, 2, lambda line: None)
+        assert not any(claim.holds for claim in claims_of(replace(results, counted=wrong), *claims))
+    mean, made = of.few(counted[1]), trained(SETTINGS, 2, lambda line: None)
     many = made.led.counts[made.test.lengths > 0]
     assert mean.value == pytest.approx(many.mean())
     assert mean.error == pytest.approx(many.std() / np.sqrt(len(many)))
 
 
 def test_without_reviews_the_words_are_of_reviews_of_ours():
-    results = measure_words(OfWords(), SETTINGS, lambda line: None)
+    results = sentiment_words.measure(sentiment_words.Parameters(), SETTINGS, lambda line: None)
     assert results.on.data.key == "reviews of ours" and results.on.size["reviews"] == len(OWN_REVIEWS) == 12
     labels = [OWN_REVIEWS[one.row][1] for one in results.pair]
     assert labels == [1, 0] and results.pair[0].logit > 0 > results.pair[1].logit
-    assert all(claim.holds for claim in words_claims(results.pair))
-    caption = words_caption(results)
-    assert "one of the 12 reviews that were written for this figure" in caption and "made-up" not in caption
     frequent = {results.fit.names[number] for number in frequent_leaders(results.fit.fitted)}
     assert {one.run.names[one.farthest] for one in results.pair} <= frequent
-
-
-def test_reviews_of_ours_are_understood_and_of_the_length_that_a_picture_holds():
-    fit = trained_shipped()
-    assert fit.right.sum() >= 10 and sum(label for _, label in OWN_REVIEWS) == 6
-    assert np.all(fit.test.lengths >= 16) and np.all(fit.test.lengths <= 28)
 
 
 def test_claims_of_the_training_fail_where_nothing_settles():
     history = {"loss": np.ones(2), "accuracy": np.ones(2)}
     good = Curves(history, 1, 0.9, 0.01, 1.0, np.full(4, 1e-3), 1.0, 0.1, 2.0)
     many = replace(good, per_word=0.9, per_review=60.0)
-    assert all(claim.holds for claim in training_claims({2: good, 16: many}))
     bad = replace(good, moves=np.full(4, 0.5), growth=1.1, per_word=0.3, per_review=9.0)
-    assert not any(claim.holds for claim in training_claims({2: bad, 16: many}))
-    assert good.settled == 1.0 and bad.settled == 0.0
+    of = sentiment_training
+    for low, holds in ((good, True), (bad, False)):
+        results = of.Results(of.Parameters(), 16, "reviews", {2: low, 16: many}, 0.9, measured(SETTINGS, (2, 16)))
+        claims = claims_of(results, of.inward, of.settled, of.few_leaders, of.more_leaders)
+        assert [claim.holds for claim in claims] == [holds] * 4 and low.settled == float(holds)
 
 
 def written(path, texts=200, split=True):
@@ -296,7 +276,7 @@ def test_reviews_that_are_not_there_are_refused(tmp_path):
 
 
 def test_logit_of_a_picture_is_that_of_the_model(found):
-    one = choose(found, 1)
+    one = sentiment_words.choose(found, 1, sentiment_words.Parameters(), found.frequent()[0])
     n = found.test.lengths[one.row]
     ids, counts = found.test.ids[one.row, :n], found.test.counts[one.row, :n]
     path = found.fitted.model.path(jnp.asarray(ids), jnp.asarray(counts, jnp.float32))

@@ -1,13 +1,12 @@
-r"""What is measured of a V with a simple leading eigenvalue: the levels of $\varphi_1^*$ that the tokens come to.
+r"""A simple leading eigenvalue of V: the rescaled tokens come to hyperplanes (2305.05465, Theorem 4.2).
 
-2305.05465, Theorem 4.2: if the leading eigenvalue is real, positive and simple and $\langle Q\varphi_1, K\varphi_1
-\rangle > 0$, rescaled tokens come to at most three parallel hyperplanes. V and Q^T K are drawn anew for each start; the
-same runs with the sign of Q^T K turned show what that hypothesis does.
+If the leading eigenvalue is real, positive and simple and $\langle Q\varphi_1, K\varphi_1\rangle > 0$, rescaled tokens
+come to at most three parallel hyperplanes, the levels of $\varphi_1^*$. Each start has its own V and Q^T K; the same
+starts with the sign of Q^T K turned show the role of that hypothesis.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,85 +14,64 @@ from matplotlib.figure import Figure
 
 from ..._limits.hypotheses import split
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
-from ..framework.figure import declared
-from ..framework.verdict import ANY, Measured, Source
-from ..shared.emergence import (
-    BOX,
-    RESCALED,
-    STEP,
-    TOLERANCE,
-    Emergence,
-    draw_box,
-    emerge,
-    figure_of_shapes,
-    film_of,
-    residuals_panel,
-    save_times,
-)
+from ..framework.experiment import Claim, Settings, parameter, percent
+from ..framework.figure import Found, claim
+from ..shared import emergence
+from ..shared.ensemble import share_and_error
 
 
 D = 2
 TIMES = (0.0, 1.0, 3.0)
-HALF = 2.0
-# Which share of the first spread of phi_1* still counts as one level.
-ONE_LEVEL = 0.01
+HALF = 2.0  # of the box
+ONE_LEVEL = 0.01  # tokens are on one level if they keep less than this share of the first spread of phi_1*
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """What of the experiment can be set."""
+class Parameters(emergence.RescaledParameters):
+    """The parameters of this figure, whose tokens come to their limits more slowly."""
 
-    n: int = parameter(20, "the number of tokens", least=3, most=200)
-    beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
     end: float = parameter(16.0, "the time at which the shapes are judged", least=4, most=40)
-
-    @property
-    def ts(self) -> np.ndarray:
-        """The save times."""
-        return save_times(self.end)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the experiment shows.
+    r"""The measurement.
 
     **Attributes:**
 
-    - `run`: The starts with $\\langle Q\\varphi_1, K\\varphi_1\\rangle > 0$.
-    - `turned`: The same with Q^T K of the other sign.
-    - `left`: (starts,), what is left there of the spread of phi_1*.
-    - `growth`: By how much the range of phi_1* grows over either, at most, in units of the longest token.
+    - `run`: The starts with $\langle Q\varphi_1, K\varphi_1\rangle > 0$.
+    - `turned`: The same starts with Q^T K of the other sign.
+    - `left`: The share of the spread of phi_1* that is left in each of the turned runs, (starts,).
+    - `growth`: The largest growth of the range of phi_1* over both, in units of the longest token.
     """
 
     p: Parameters
     starts: int
-    run: Emergence
-    turned: Emergence
+    run: emergence.Emergence
+    turned: emergence.Emergence
     left: np.ndarray
     growth: float
 
     @property
     def levels(self) -> np.ndarray:
-        """On how many hyperplanes there are tokens, (starts,); those on none count as one more."""
+        """The number of hyperplanes with tokens, (starts,); tokens on none of them count as one more."""
         return np.array([len(set(shape.labels.tolist())) for shape in self.run.shapes])
 
     @property
     def at_zero(self) -> np.ndarray:
-        """In which starts there is a token at the level zero, (starts,)."""
+        """True for the starts with a token at the level zero, (starts,)."""
         zero = lambda shape: np.flatnonzero(shape.points[:, 0] == 0)
         return np.array([bool(np.isin(shape.labels, zero(shape)).any()) for shape in self.run.shapes])
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Run and judge all starts, with Q^T K of either sign."""
-    x0 = draw_box(settings.seed, settings.starts, p.n, D, HALF)
-    pairs = [draw_matrices(settings.seed, k) for k in range(settings.starts)]
-    values, forms = (np.stack(parts) for parts in zip(*pairs, strict=True))
+    """Runs and judges all starts, with Q^T K of either sign."""
+    x0 = emergence.draw_box(settings.seed, settings.starts, p.n, D, HALF)
+    values, forms = emergence.draw_pairs(draw_matrices, settings)
     say("simulating")
-    run = emerge(x0, p.ts, values, forms, p.beta)
-    say("simulating with Q^T K turned")
-    turned = emerge(x0, p.ts, values, -forms, p.beta)
+    run = emergence.emerge(x0, p.ts, values, forms, p.beta)
+    say("simulating with the sign of Q^T K turned")
+    turned = emergence.emerge(x0, p.ts, values, -forms, p.beta)
     growth = max(growth_of(run, values), growth_of(turned, values))
     return Results(p, settings.starts, run, turned, spread(turned, values), growth)
 
@@ -109,17 +87,17 @@ def draw_matrices(seed: int, start: int) -> tuple[np.ndarray, np.ndarray]:
     return value, form / (leading @ form @ leading)
 
 
-def spread(run: Emergence, values: np.ndarray) -> np.ndarray:
-    """The range of phi_1* over the tokens at the end, as a share of that at the start, (starts,)."""
+def spread(run: emergence.Emergence, values: np.ndarray) -> np.ndarray:
+    """The range of phi_1* over the tokens at the end, as a share of the range at the start, (starts,)."""
     duals = [split(value).dual[0] for value in values]
     return np.array([np.ptp(x[-1] @ dual) / np.ptp(x[0] @ dual) for x, dual in zip(run.xs, duals, strict=True)])
 
 
-def growth_of(run: Emergence, values: np.ndarray) -> float:
-    """By how much the range of phi_1* grows between any two saved times, at most over the starts.
+def growth_of(run: emergence.Emergence, values: np.ndarray) -> float:
+    """The largest growth of the range of phi_1* between any two saved times, over all starts.
 
-    In units of the longest token of each start, which is what phi_1* is rounded by: along the other eigenvector tokens
-    become 1e5 times as long while those with a turned Q^T K gather.
+    The unit is the longest token of each start, because phi_1* has rounding errors in proportion to it: along the other
+    eigenvector tokens become 1e5 times as long while the tokens under a turned Q^T K gather.
     """
     most = 0.0
     for x, value in zip(run.xs, values, strict=True):
@@ -130,106 +108,85 @@ def growth_of(run: Emergence, values: np.ndarray) -> float:
     return most
 
 
-# What is claimed of a simple leading eigenvalue: nested levels, at most three hyperplanes, and what the sign does.
+@claim(
+    "The largest phi_1* of a token never rises and the smallest never falls, whatever Q and K are.",
+    "less than 1e-12",
+    kind="identity",
+)
+def nested(m: Results) -> Found:
+    return Found(f"the largest change the other way: {m.growth:.1e} of the longest token", m.growth < 1e-12, m.growth)
 
 
-THEOREM = Source("2305.05465, Theorem 4.2, of any tokens", ANY, ANY)
+@claim(
+    "With a simple positive leading eigenvalue of V tokens come to at most three parallel hyperplanes.",
+    f"hypotheses in all, and at least 95 % certified at t = {{p.end:g}} within {emergence.TOLERANCE:g}",
+    source=emergence.theorem("Theorem 4.2"),
+)
+def hyperplanes(m: Results) -> Found:
+    share, error = share_and_error(m.run.certified)
+    return Found(
+        f"the hypotheses hold in {m.run.applies} of {m.starts} starts; {percent(share, error)} are certified, the "
+        f"median distance of the farthest token is {np.median(m.run.residuals[:, -1]):.1e}",
+        m.run.applies == m.starts and share >= 0.95, share, error,
+    )  # fmt: skip
 
 
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the experiment."""
-    return over(f"{m.starts} starts", (_nested(m), _hyperplanes(m), _two(m), _turned(m)))
-
-
-def _share(flags: np.ndarray) -> tuple[float, float]:
-    share = float(np.mean(flags))
-    return share, float(np.sqrt(max(share * (1 - share), 1e-12) / len(flags)))
-
-
-def _nested(m: Results) -> Claim:
-    return Claim(
-        says="The largest phi_1* of a token never rises and the smallest never falls, whatever Q and K are.",
-        measured=f"the most that either does: {m.growth:.1e} of the longest token",
-        criterion="less than 1e-12",
-        holds=m.growth < 1e-12,
-        kind="identity",
-        value=m.growth,
-    )
-
-
-def _hyperplanes(m: Results) -> Claim:
-    applies = sum(shape.applies for shape in m.run.shapes)
-    share, error = _share(m.run.certified)
-    return Claim(
-        says="With a simple positive leading eigenvalue of V tokens come to at most three parallel hyperplanes.",
-        measured=f"the hypotheses hold in {applies} of {m.starts} starts; {percent(share, error)} "
-        f"are certified, the median of the farthest token is {np.median(m.run.residuals[:, -1]):.1e}",
-        criterion=f"hypotheses in all, and at least 95 % certified at t = {m.p.end:g} within {TOLERANCE:g}",
-        holds=applies == m.starts and share >= 0.95,
-        kind="paper",
-        value=share,
-        error=error,
-        source=THEOREM,
-    )
-
-
-def _two(m: Results) -> Claim:
+@claim(
+    "Random tokens come to two of the hyperplanes, or to one if they begin on one side; fewer than 2 % of the starts "
+    "have a token at zero.",
+    "tokens at zero in less than 2 % of the starts, and on two hyperplanes in most",
+)
+def two(m: Results) -> Found:
     certified = m.run.certified
     counts = np.bincount(m.levels[certified], minlength=4)
-    # Of no start nothing is known, and the claim does not hold.
-    share, error, zero = None, None, "nothing is known of zero"
-    if certified.any():
-        share, error = _share(m.at_zero[certified])
-        zero = f"at zero in {percent(share, error)}"
-    return Claim(
-        says="Random tokens come to two of the hyperplanes, or to one if they begin on one side; fewer than 2 % of "
-        "the starts have a token at zero.",
-        measured=f"of {certified.sum()} certified starts {counts[1]} have tokens on one, {counts[2]} on two and "
-        f"{counts[3]} on three; {zero}",
-        criterion="tokens at zero in less than 2 % of the starts, and on two hyperplanes in most",
-        holds=bool(share is not None and share < 0.02 and counts[2] > certified.sum() / 2),
-        kind="finding",
-        value=share,
-        error=error,
+    measured = (
+        f"of {certified.sum()} certified starts {counts[1]} have tokens on one, {counts[2]} on two and {counts[3]} on "
+        "three; "
     )
+    # The levels of a start that is not certified are unknown: without certified starts the claim does not hold.
+    if not certified.any():
+        return Found(f"{measured}nothing is known of zero", False)
+    share, error = share_and_error(m.at_zero[certified])
+    holds = share < 0.02 and counts[2] > certified.sum() / 2
+    return Found(f"{measured}at zero in {percent(share, error)}", holds, share, error)
 
 
-def _turned(m: Results) -> Claim:
-    share, error = _share(m.left < ONE_LEVEL)
-    return Claim(
-        says="With <Q phi_1, K phi_1> < 0 no theorem applies, and most starts gather on a single hyperplane.",
-        measured=f"{percent(share, error)} keep less than {100 * ONE_LEVEL:g} % of the spread of "
-        f"phi_1*; a theorem applies in {sum(shape.applies for shape in m.turned.shapes)} of {m.starts}",
-        criterion="more than half, and the theorem in none",
-        holds=bool(share > 0.5 and not any(shape.applies for shape in m.turned.shapes)),
-        kind="finding",
-        value=share,
-        error=error,
+@claim(
+    "With <Q phi_1, K phi_1> < 0 no theorem applies, and most starts gather on a single hyperplane.",
+    "more than half, and the theorem in none",
+)
+def turned(m: Results) -> Found:
+    share, error = share_and_error(m.left < ONE_LEVEL)
+    measured = (
+        f"{percent(share, error)} keep less than {100 * ONE_LEVEL:g} % of the spread of phi_1*; a theorem applies in "
+        f"{m.turned.applies} of {m.starts}"
     )
+    return Found(measured, share > 0.5 and m.turned.applies == 0, share, error)
 
 
-def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
-    """What is seen, and what holds."""
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     _, hyperplanes, _, turned = claims
     return (
-        f"{m.p.n} tokens of R^{D}, uniform in a box, beta = {m.p.beta:g}; V with the eigenvalues 1 and one from -1/2 "
-        "to 1/2 in a random basis and a normal Q^T K for each start, rescaled by exp(-tV). Above a start for which "
-        "Theorem 4.2 of 2305.05465 applies, over the hyperplanes; below it the same with Q^T K of the other sign. Over "
-        f"{m.starts} starts: (a) the distance of the farthest token from the hyperplanes, median and middle 80 %; "
-        "dashed is the tolerance of the certificate; (b) what is left of the spread of phi_1* with the sign turned. "
+        f"{m.p.n} tokens of R^{D}, uniform in a box, beta = {m.p.beta:g}, rescaled by exp(-tV). Each start has a V "
+        "with the eigenvalues 1 and one from -1/2 to 1/2 in a random basis, and a normal Q^T K. The first row shows a "
+        "start that Theorem 4.2 of 2305.05465 applies to, over the hyperplanes, and the second row the same start with "
+        f"the sign of Q^T K turned. Over {m.starts} starts: (a) the distance of the farthest token from the "
+        "hyperplanes, median and middle 80 %; the dashed line is the tolerance of the certificate; (b) the share of "
+        "the spread of phi_1* that is left with the sign turned. "
         + ("The theorem holds here. " if hyperplanes.holds else "Not all starts are certified by then. ")
         + ("Where its hypothesis fails most starts end on a single hyperplane." if turned.holds else "")
     ).strip()
 
 
-# The picture of a simple leading eigenvalue: a start with either sign of Q^T K, residuals, and what is left.
+def series(m: Results) -> dict:
+    runs = {"": m.run, ", sign turned": m.turned}
+    return {"t": m.p.ts} | {f"median residual{name}": np.median(run.residuals, axis=0) for name, run in runs.items()}
 
 
 def draw(m: Results) -> Figure:
-    """Tokens above, numbers below."""
+    """A start with either sign of Q^T K above; residuals and the spread that is left below."""
     # The first start that shows two hyperplanes.
-    two = m.run.certified & (m.levels == 2)
-    shown = int(np.argmax(two)) if two.any() else 0
+    shown = int(np.argmax(m.run.certified & (m.levels == 2)))
     rows = {
         r"$\langle Q\varphi_1, K\varphi_1\rangle > 0$": (m.run.xs[shown], m.run.shapes[shown]),
         "sign turned": (m.turned.xs[shown], m.turned.shapes[shown]),
@@ -241,34 +198,23 @@ def draw(m: Results) -> Figure:
         ax.axvline(ONE_LEVEL, color="0.4", ls="--", lw=0.8)
         ax.set(xlabel=r"spread of $\varphi_1^*$ that is left", ylabel="share of the starts", ylim=(0, 1.02))
 
-    return figure_of_shapes(
-        m.p.ts, rows, (*TIMES, m.p.end), (residuals_panel({"theorem applies": m.run, "sign turned": m.turned}), left)
-    )
+    residuals = emergence.residuals_panel({"theorem applies": m.run, "sign turned": m.turned})
+    return emergence.figure_of_shapes(m.p.ts, rows, (*TIMES, m.p.end), (residuals, left))
 
 
-# A simple leading eigenvalue as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    claims = claims_of(m)
-    return Outcome(
-        caption_of(m, claims),
-        claims,
-        {"n": p.n, "d": D, "beta": p.beta, "value": "eigenvalues 1 and one from -1/2 to 1/2, random basis",
-         "query_key": "normal, <Q phi_1, K phi_1> = 1, and its negative", "box": HALF, "end": p.end,
-         "starts": m.starts, "solver": f"Heun, steps of {STEP:g}", "tolerance": TOLERANCE},
-        _series(m),
-        partial(draw, m),
-        film_of(m.run, 0),
-        on=Measured(RESCALED, BOX, {"tokens": p.n, "d": D, "beta": p.beta, "t": p.end, "starts": m.starts}),
-    )  # fmt: skip
-
-
-def _series(m: Results) -> dict:
-    runs = {"": m.run, ", sign turned": m.turned}
-    return {"t": m.p.ts} | {f"median residual{name}": np.median(run.residuals, axis=0) for name, run in runs.items()}
-
-
-FIGURE = declared("emergence-hyperplanes", _run, parameters=Parameters)
+FIGURE = emergence.rescaled_figure(
+    "emergence-hyperplanes",
+    measure,
+    draw,
+    (nested, hyperplanes, two, turned),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    film=lambda m: emergence.film_of(m.run),
+    d=D,
+    recorded={
+        "value": "eigenvalues 1 and one from -1/2 to 1/2, random basis",
+        "query_key": "normal, <Q phi_1, K phi_1> = 1, and its negative",
+        "box": HALF,
+    },
+)

@@ -1,84 +1,57 @@
-r"""What is measured of a paranormal V: the part of the tokens in F, the eigenspace of dimension two, and that in G.
+r"""A paranormal V: a polytope in some directions, and free tokens in the others (2305.05465, Section 5).
 
-2305.05465, Section 5: if $R^d = F \oplus G$, both invariant, V = $\lambda$ I on F and of spectral radius below
-$\lambda$ on G, and Q^T K is positive definite, rescaled tokens come to $(\partial K \cup \{0\}) \times G$ with a
-polytope K of F. V is drawn in a basis that is not orthonormal, and Q^T K couples F and G.
+If $R^d = F \oplus G$, both invariant, V = $\lambda$ I on F and of spectral radius below $\lambda$ on G, and Q^T K is
+positive definite, rescaled tokens come to $(\partial K \cup \{0\}) \times G$ with a polytope K of F. Here F has
+dimension two, V is drawn in a basis that is not orthonormal, and Q^T K couples F and G.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..._limits import LimitShape
 from ..._limits.hypotheses import split
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
-from ..framework.figure import declared
-from ..framework.verdict import ANY, Measured, Source
-from ..shared.emergence import (
-    BOX,
-    RESCALED,
-    STEP,
-    TOLERANCE,
-    Emergence,
-    draw_box,
-    emerge,
-    figure_of_shapes,
-    film_of,
-    residuals_panel,
-    save_times,
-)
+from ..framework.experiment import Claim, Settings, percent
+from ..framework.figure import Found, claim
+from ..shared import emergence
 from ..shared.ensemble import mean_and_error
 
 
 D, MULTIPLICITY = 3, 2
 TIMES = (0.0, 0.5, 2.0)
-HALF = 2.0
-SMALLER = (-0.1, 0.1)  # the eigenvalue on G: near zero, so that tokens neither gather nor fly apart along it
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """What of the experiment can be set."""
-
-    n: int = parameter(20, "the number of tokens", least=3, most=200)
-    beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
-    end: float = parameter(12.0, "the time at which the shapes are judged", least=4, most=40)
-
-    @property
-    def ts(self) -> np.ndarray:
-        """The save times."""
-        return save_times(self.end)
+HALF = 2.0  # of the box
+SMALLER = (-0.1, 0.1)  # the range of the eigenvalue on G: near zero, tokens neither gather nor separate along G
+WIDE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the experiment shows.
+    """The measurement.
 
     **Attributes:**
 
     - `run`: The starts and their shapes.
-    - `within`: (starts,), how far apart tokens at one corner are in F, at most, relative to the longest part in F.
-    - `across`: (starts,), the same in the direction of G.
+    - `within`: The largest distance in F of two tokens at one corner, relative to the longest part in F, (starts,).
+    - `across`: The same distance in the direction of G, (starts,).
     """
 
-    p: Parameters
+    p: emergence.RescaledParameters
     starts: int
-    run: Emergence
+    run: emergence.Emergence
     within: np.ndarray
     across: np.ndarray
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Run and judge all starts."""
-    x0 = draw_box(settings.seed, settings.starts, p.n, D, HALF)
-    pairs = [draw_matrices(settings.seed, k) for k in range(settings.starts)]
-    values, forms = (np.stack(parts) for parts in zip(*pairs, strict=True))
+def measure(p: emergence.RescaledParameters, settings: Settings, say: Callable[[str], None]) -> Results:
+    """Runs and judges all starts."""
+    x0 = emergence.draw_box(settings.seed, settings.starts, p.n, D, HALF)
+    values, forms = emergence.draw_pairs(draw_matrices, settings)
     say("simulating")
-    run = emerge(x0, p.ts, values, forms, p.beta)
+    run = emergence.emerge(x0, p.ts, values, forms, p.beta)
     say("measuring")
     wide = np.array([widths(x[-1], shape, value) for x, shape, value in zip(run.xs, run.shapes, values, strict=True)])
     return Results(p, settings.starts, run, *wide.T)
@@ -94,11 +67,11 @@ def draw_matrices(seed: int, start: int) -> tuple[np.ndarray, np.ndarray]:
     return value, root.T @ root / D + 0.1 * np.eye(D)
 
 
-def widths(x: np.ndarray, shape, value: np.ndarray) -> tuple[float, float]:
-    """How wide the groups of tokens at the corners are in F and in G, at most, over the longest part in F."""
+def widths(x: np.ndarray, shape: LimitShape, value: np.ndarray) -> tuple[float, float]:
+    """The largest width in F, and along G, of the tokens at one corner, over the longest part in F."""
     parts, labels = split(value), shape.labels
     inside = x @ parts.dual.T
-    # What is left of a token without its part in F, along the unit vector of G.
+    # The coordinate along the unit vector of G of each token without its part in F.
     beside = (x - inside @ parts.frame.T) @ parts.rest[:, 0]
     scale = np.linalg.norm(inside, axis=1).max()
     groups = [labels == k for k in set(labels[labels >= 0].tolist())]
@@ -106,92 +79,64 @@ def widths(x: np.ndarray, shape, value: np.ndarray) -> tuple[float, float]:
     return wide(inside), wide(beside[:, None])
 
 
-# What is claimed of a paranormal V: nested hulls in F, the shape of the theorem, and that G is free.
-
-
-THEOREM = Source("2305.05465, Section 5, of any tokens", ANY, ANY)
-WIDE = 0.05
-
-
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the experiment."""
-    return over(f"{m.starts} starts", (_nested(m), _shape(m), _corners(m), _free(m)))
-
-
-def _nested(m: Results) -> Claim:
+@claim("The convex hull of the parts in F never grows.", "less than 1e-12", kind="identity")
+def nested(m: Results) -> Found:
     growth = m.run.growth
-    return Claim(
-        says="The convex hull of the parts in F never grows.",
-        measured=f"the most that a hull grows in any of 256 directions: {growth:.1e} of its size",
-        criterion="less than 1e-12",
-        holds=growth < 1e-12,
-        kind="identity",
-        value=growth,
-    )
+    return Found(f"the largest growth of a hull in any of 256 directions: {growth:.1e} of its size", growth < 1e-12,
+                 growth)  # fmt: skip
 
 
-def _shape(m: Results) -> Claim:
-    applies, share = sum(shape.applies for shape in m.run.shapes), float(m.run.certified.mean())
-    return Claim(
-        says="With a paranormal V tokens come to the boundary of a polytope of F, or to zero, times G.",
-        measured=f"the hypotheses hold in {applies} of {m.starts} starts, {m.run.certified.sum()} are certified; the "
-        f"farthest token of all is {m.run.residuals[:, -1].max():.1e} away",
-        criterion=f"hypotheses in all, and at least 95 % certified at t = {m.p.end:g} within {TOLERANCE:g}",
-        holds=applies == m.starts and share >= 0.95,
-        kind="paper",
-        value=share,
-        source=THEOREM,
-    )
+@claim(
+    "With a paranormal V tokens come to the boundary of a polytope of F, or to zero, times G.",
+    f"hypotheses in all, and at least 95 % certified at t = {{p.end:g}} within {emergence.TOLERANCE:g}",
+    source=emergence.theorem("Section 5"),
+)
+def comes_to_shape(m: Results) -> Found:
+    run, share = m.run, float(m.run.certified.mean())
+    return Found(
+        f"the hypotheses hold in {run.applies} of {m.starts} starts, {run.certified.sum()} are certified; the farthest "
+        f"token of all is {run.residuals[:, -1].max():.1e} away",
+        run.applies == m.starts and share >= 0.95, share,
+    )  # fmt: skip
 
 
-def _corners(m: Results) -> Claim:
+@claim("The parts in F of more than 99 % of random tokens come to corners of that polytope.", "more than 99 %")
+def at_corners(m: Results) -> Found:
     mean, error = mean_and_error(m.run.at_points)
-    return Claim(
-        says="The parts in F of more than 99 % of random tokens come to corners of that polytope.",
-        measured=f"{percent(mean, error, 2)} of the tokens; {m.run.counts.mean():.2f} corners on average",
-        criterion="more than 99 %",
-        holds=bool(mean > 0.99),
-        kind="finding",
-        value=float(mean),
-        error=float(error),
-    )
+    measured = f"{percent(mean, error, 2)} of the tokens; {m.run.counts.mean():.2f} corners on average"
+    return Found(measured, mean > 0.99, float(mean), float(error))
 
 
-def _free(m: Results) -> Claim:
+@claim(
+    "Tokens at one corner of F need not be together in G.",
+    f"less than {2 * emergence.TOLERANCE:g} in F, more than {WIDE:g} along G",
+)
+def free(m: Results) -> Found:
     within, across = float(np.median(m.within)), float(np.median(m.across))
-    return Claim(
-        says="Tokens at one corner of F need not be together in G.",
-        measured=f"tokens of one corner are apart by {within:.1e} in F and by {across:.2f} along G, median over the "
+    return Found(
+        f"the tokens of one corner have a width of {within:.1e} in F and of {across:.2f} along G, median over the "
         "starts, relative to the longest part in F",
-        criterion=f"less than {2 * TOLERANCE:g} in F, more than {WIDE:g} along G",
-        holds=within < 2 * TOLERANCE and across > WIDE,
-        kind="finding",
-        value=across,
-    )
+        within < 2 * emergence.TOLERANCE and across > WIDE, across,
+    )  # fmt: skip
 
 
-def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
-    """What is seen, and what holds."""
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     _, shape, _, free = claims
     return (
-        f"{m.p.n} tokens of R^3, uniform in a box, beta = {m.p.beta:g}; V with the eigenvalues 1, 1 and one near zero "
-        "in a random basis, a random positive definite Q^T K that couples the two subspaces, rescaled by exp(-tV). One "
-        "start, over lines in the direction of G through the corners of the polytope in the plane F. Over "
-        f"{m.starts} starts: (a) the distance of the farthest token from the shape that Section 5 of "
-        "2305.05465 has, median and middle 80 %; dashed is the tolerance of the certificate; (b) how far apart the "
-        "tokens of one corner are in F and along G. "
+        f"{m.p.n} tokens of R^3, uniform in a box, beta = {m.p.beta:g}, rescaled by exp(-tV); V has the eigenvalues 1, "
+        "1 and one near zero in a random basis, and a random positive definite Q^T K couples the two subspaces. The "
+        "row shows one start, over lines in the direction of G through the corners of the polytope in the plane F. "
+        f"Over {m.starts} starts: (a) the distance of the farthest token from the shape of Section 5 of 2305.05465, "
+        "median and middle 80 %; the dashed line is the tolerance of the certificate; (b) the width of the tokens of "
+        "one corner in F and along G. "
         + ("All but a few starts are certified. " if shape.holds else "Not enough starts are certified by then. ")
-        + ("G keeps tokens apart that are one in F." if free.holds else "Along G tokens come together too.")
-    )
-
-
-# The picture of a paranormal V: one start from two sides, residuals, and how wide the groups are.
+        + ("Tokens that come to one point of F stay separate along G." if free.holds else
+           "Along G tokens come together too.")
+    )  # fmt: skip
 
 
 def draw(m: Results) -> Figure:
-    """Tokens above, numbers below."""
-    shape = m.run.shapes[0]
-    rows = {"from the side": (m.run.xs[0], shape)}
+    """One start from the side above; residuals, and the widths of the groups of tokens, below."""
 
     def wide(ax: Axes) -> None:
         share = np.arange(1, m.starts + 1) / m.starts
@@ -200,9 +145,11 @@ def draw(m: Results) -> Figure:
         ax.set(xlabel="width of the tokens of one corner", ylabel="share of the starts", ylim=(0, 1.02))
         ax.legend(loc="lower right")
 
-    return figure_of_shapes(
-        m.p.ts, rows, (*TIMES, m.p.end), (residuals_panel({"all starts": m.run}), wide), view=_beside(shape.rest[:, 0])
-    )
+    shape = m.run.shapes[0]
+    return emergence.figure_of_shapes(
+        m.p.ts, {"from the side": (m.run.xs[0], shape)}, (*TIMES, m.p.end),
+        (emergence.residuals_panel({"all starts": m.run}), wide), view=_beside(shape.rest[:, 0]),
+    )  # fmt: skip
 
 
 def _beside(direction: np.ndarray) -> tuple[float, float]:
@@ -212,24 +159,19 @@ def _beside(direction: np.ndarray) -> tuple[float, float]:
     return float(np.clip(60 - elevation, -60, 60)), float(np.degrees(np.arctan2(y, x)) + 180)
 
 
-# A paranormal V as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    claims = claims_of(m)
-    return Outcome(
-        caption_of(m, claims),
-        claims,
-        {"n": p.n, "d": D, "beta": p.beta, "value": f"eigenvalues 1, 1 and one from {SMALLER[0]:g} to {SMALLER[1]:g}, "
-         "random basis", "query_key": "random, positive definite", "box": HALF, "end": p.end, "starts": m.starts,
-         "solver": f"Heun, steps of {STEP:g}", "tolerance": TOLERANCE},
-        {"t": p.ts, "median residual": np.median(m.run.residuals, axis=0)},
-        partial(draw, m),
-        film_of(m.run, 0),
-        on=Measured(RESCALED, BOX, {"tokens": p.n, "d": D, "beta": p.beta, "t": p.end, "starts": m.starts}),
-    )  # fmt: skip
-
-
-FIGURE = declared("emergence-mixed", _run, parameters=Parameters)
+FIGURE = emergence.rescaled_figure(
+    "emergence-mixed",
+    measure,
+    draw,
+    (nested, comes_to_shape, at_corners, free),
+    parameters=emergence.RescaledParameters,
+    caption=caption,
+    series=lambda m: {"t": m.p.ts, "median residual": np.median(m.run.residuals, axis=0)},
+    film=lambda m: emergence.film_of(m.run),
+    d=D,
+    recorded={
+        "value": f"eigenvalues 1, 1 and one from {SMALLER[0]:g} to {SMALLER[1]:g}, random basis",
+        "query_key": "random, positive definite",
+        "box": HALF,
+    },
+)

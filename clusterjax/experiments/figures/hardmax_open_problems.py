@@ -1,21 +1,27 @@
-r"""What is measured of the open problems of hardmax: each clause for each kind of A, on many clouds, exactly.
+r"""Hardmax: the part of the theorem that remains for other matrices A, clause by clause, in exact arithmetic.
 
-**A symmetric matrix of rank one, settled.** Let $A = uu^\top$ and $p_i = \langle u, z_i\rangle$, so that the score of
-i with j is $p_ip_j$, and let M and m be the largest and the smallest $p_i$ at the start. *The number of leaders is
-$[M > 0, \text{attained once}] + [m < 0, \text{attained once}]$, all of them from layer 0 on; it is 2 if and only if
-both hold.* Proof (n > 1): a token with $p_i > 0$ attends to all those with $p_j = M$, one with $p_i < 0$ to those
-with $p_j = m$, one with $p_i = 0$ to all. So tokens at M stay at M, for their mean is there, and those with $0 < p_i
-< M$ come nearer to it and never reach it; the same below. A token with $p_i = 0$ attends to itself alone never, and
-goes to p = (a share of) the mean, strictly between m and M unless all p are 0. Hence at every layer the same tokens
-are at M > 0 and at m < 0, and a token attends to itself alone if and only if it is the only one there. "Two leaders,
-always" is false: of tokens on one side of $u^\perp$, such as (1, 0) and (2, 0) for u = (1, 0), one leads, and of (1,
-0), (1, 1) none. For n independent tokens of a law that is symmetric and continuous there are two with probability $1
-- 2^{1-n}$.
+**Proposition (a symmetric matrix of rank one).** Let $A = uu^\top$ and $p_i = \langle u, z_i\rangle$, so that the score
+of i with j is $p_ip_j$, and let M and m be the largest and the smallest $p_i$ at the start. *The number of leaders is
+$[M > 0, \text{attained once}] + [m < 0, \text{attained once}]$, and all of them lead from layer 0 on; it is 2 if and
+only if both conditions hold.* Proof (n > 1): a token with $p_i > 0$ attends to all tokens with $p_j = M$, a token with
+$p_i < 0$ to all with $p_j = m$, a token with $p_i = 0$ to all tokens. So tokens at M stay at M, for their mean is
+there, and tokens with $0 < p_i < M$ come nearer to M and never reach it; below zero the same holds for m. A token with
+$p_i = 0$ never attends to itself alone, and goes to p = (a share of) the mean, strictly between m and M unless all p
+are 0. Hence at every layer the same tokens are at M > 0 and at m < 0, and a token attends to itself alone if and only
+if it is the only token there. "Two leaders, always" is false: of tokens on one side of $u^\perp$, such as (1, 0) and
+(2, 0) for u = (1, 0), one leads, and of (1, 0), (1, 1) none. For n independent tokens of a law that is symmetric and
+continuous there are two with probability $1 - 2^{1-n}$.
 
-With $A = -uu^\top$ a token with $p_i > 0$ attends to those at m and one with $p_i < 0$ to those at M, so that a
-leader needs all tokens on one side, and to be alone nearest to $u^\perp$: *there is one leader at most*.
+With $A = -uu^\top$ a token with $p_i > 0$ attends to the tokens at m and a token with $p_i < 0$ to those at M, so that
+a leader exists only if all tokens are on one side and one of them alone is nearest to $u^\perp$: *there is one leader
+at most*. For any A at all a leader stays at a vertex of its own, and limits are stationary: see `hardmax.examine`.
 
-For any A at all a leader stays at a vertex of its own, and limits are stationary: see `hardmax.examine`.
+**Trained A.** Through the hardmax A has no derivative but zero. So all parameters of a sentiment classifier are trained
+through the softmax of the same layers, whose inverse temperature rises by equal factors from `SOFT` to `HARD` along the
+training, and the tested classifier has the hardmax. A positive definite A is redundant, $z' = A^{1/2}z$ turns it into
+the identity; the question is whether training finds another A, and which clauses of the theorem it keeps. Invariants:
+all kinds of one training, also A = I, have the same start but for A, the same batches and the same way of training;
+nothing is chosen on the test part.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,97 +58,96 @@ from ...sentiment import (
     predict_logits,
 )
 from ...sentiment._loss import start, thinned
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent
-from ..framework.figure import declared
-from ..framework.verdict import ANY, Measured, Source, Subject
+from ..framework.experiment import Claim, Settings, parameter, percent
+from ..framework.figure import Found, claim, figure
+from ..framework.verdict import Measured, Subject
 from ..shared.controls import Few, keys_of
-from ..shared.layout import WIDTH
+from ..shared.ensemble import share_and_error
+from ..shared.layout import WIDTH, letter
 from ..shared.sentiment import Source as ReviewSource, leaders_of, measured, recipe as recipe_of, reviews, sample
+from ..shared.sources import HARDMAX_LAYERS, HARDMAX_THEOREM
 
 
-# The kinds of A, in whole numbers: how each is drawn, and what belongs to it.
-
-
-# Normal entries in units of 1 / 16: coarse enough for short numbers, fine enough that ties are rare.
-UNIT = 16
-KINDS = (
-    "identity", "positive definite", "semidefinite, rank d - 1", "rank one, u u^T", "rank one, -u u^T",
-    "symmetric indefinite", "skew", "generic",
-)  # fmt: skip
-
-
-def draw_form(kind: str, rng: np.random.Generator, d: int, unit: int = UNIT) -> np.ndarray:
-    """A matrix of this kind, (d, d), of integers; from normal entries in units of 1 / `unit`."""
-    while True:
-        form = _drawn(kind, np.round(unit * rng.normal(size=(d, d))), d) + 0.0  # a zero without its sign
-        # Of the rare draws in which a determinant is zero, say, another one is drawn.
-        if belongs(kind, form):
-            return form
-
-
-def _drawn(kind: str, m: np.ndarray, d: int) -> np.ndarray:
-    match kind:
-        case "identity":
-            return np.eye(d)
-        case "positive definite":
-            return m.T @ m
-        case "semidefinite, rank d - 1":
-            return m[: max(d - 1, 1)].T @ m[: max(d - 1, 1)]
-        case "rank one, u u^T":
-            return np.outer(m[0], m[0])
-        case "rank one, -u u^T":
-            return -np.outer(m[0], m[0])
-        case "symmetric indefinite":
-            return m + m.T
-        case "skew":
-            return m - m.T
-        case _:
-            return m
-
-
-def belongs(kind: str, form: np.ndarray) -> bool:
-    """Whether the matrix is of this kind, exactly."""
-    d, exact = len(form), rational(form)
-    if kind == "skew":
-        return bool(np.all(form == -form.T) and form.any())
-    if kind == "generic":
-        return rank_of(exact) == d and not np.all(form == form.T)
-    if not np.all(form == form.T):
-        return False
-    positive, negative = inertia(exact)
-    match kind:
-        case "identity":
-            return bool(np.all(form == np.eye(d)))
-        case "positive definite":
-            return positive == d
-        case "semidefinite, rank d - 1":
-            return (positive, negative) == (max(d - 1, 1), 0)
-        case "rank one, u u^T":
-            return (positive, negative) == (1, 0)
-        case "rank one, -u u^T":
-            return (positive, negative) == (0, 1)
-        case _:
-            return positive > 0 and negative > 0 and positive + negative == d
-
-
-# The sentiment classifier whose A is trained, beside the one with A = I.
-#
-# Through the hardmax no A has a derivative: it is zero wherever there is one. So all parameters are trained through the
-# softmax of the same layers, whose inverse temperature rises by equal factors from `SOFT` to `HARD` along the training,
-# and the classifier that is tested has the hardmax. A positive definite A is redundant, $z' = A^{1/2}z$ turns it into
-# the identity; what is asked is whether training finds another one, and which clauses of the theorem it keeps. The
-# model with A = I is trained in the same way from the same words, so that the way of training is not what differs.
-#
-# Invariants: all kinds of one training have the same start but for A, and the same batches; nothing is chosen on the
-# test part.
-
-
+# A of each kind, made of a square matrix of whole numbers.
+DRAWN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "identity": lambda m: np.eye(len(m)),
+    "positive definite": lambda m: m.T @ m,
+    "semidefinite, rank d - 1": lambda m: m[: max(len(m) - 1, 1)].T @ m[: max(len(m) - 1, 1)],
+    "rank one, u u^T": lambda m: np.outer(m[0], m[0]),
+    "rank one, -u u^T": lambda m: -np.outer(m[0], m[0]),
+    "symmetric indefinite": lambda m: m + m.T,
+    "skew": lambda m: m - m.T,
+    "generic": lambda m: m,
+}
+KINDS = tuple(DRAWN)
+RANK_ONE = ("rank one, u u^T", "rank one, -u u^T")
+CLAUSES = ("leaders", "vertices", "tokens", "boundary", "projections")
+VERDICTS = ("held", "failed", "open")
+CLOUDS = Subject("whole-clouds", "normal tokens, rounded to whole numbers")
+# Clouds and counterexamples have whole numbers, so that their arithmetic is exact.
+UNIT = 16  # A has normal entries in units of 1 / 16: coarse enough for short numbers, fine enough that ties are rare
+FINE = 64  # the tokens of the clouds are normal ones in units of 1 / 64
+COARSE = 8  # the tokens of the search for counterexamples are normal ones in units of 1 / 8
+SHARE = Fraction(1, 2)  # the share of the way that tokens go in a layer: alpha = 1
+DEPTH = 40  # the largest number of layers; a clause that is not decided by then is open
+DIMENSIONS = (2, 3, 4, 6, 8)
+MOST_TOKENS, MOST_REACH = 4, 3  # of a small counterexample
+NEAR = (0.05, 0.15)  # the range that rounds to one in ten
+# Classifiers whose A is trained.
 FORMS = ("A = I", "trained from I", "trained from a random A")
 SOFT, HARD = 1.0, 100.0
-TESTED = 1000  # reviews whose leaders are counted, at most
-LEARNT_UNIT = 1024  # words and A are rounded to it for the exact layers
-WORDS, LEARNT_DEPTH = 40, 40  # of a review that is examined, at most
+TESTED = 1000  # the largest number of reviews whose leaders are counted
+LEARNT_UNIT = 1024  # words and A are rounded to units of 1 / 1024 for the exact layers
+WORDS, LEARNT_DEPTH = 40, 40  # the largest number of words of an examined review, and of layers
 DIM = 2
+# The bounds of the claims on them: accuracy, the skew part of A, the share of reviews with a clause, leaders.
+SAME, SKEW, SURVIVES, FEW = 0.01, 0.1, 0.99, 1.0
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of the figure."""
+
+    clouds: int = parameter(10_000, "the number of clouds of each kind of A", quick=60, least=10, most=100_000)
+    n: int = parameter(6, "the number of tokens of a cloud", least=2, most=20)
+    d: int = parameter(3, "the dimension of the tokens", least=2, most=6)
+    tries: int = parameter(400, "the number of clouds searched for counterexamples", quick=60, least=10, most=10_000)
+    trainings: int = parameter(3, "the number of classifiers of each kind of A", quick=2, least=2, most=32)
+    reviews: int = parameter(
+        4000, "the largest number of reviews that a classifier is trained on", quick=1000, least=64, most=50_000
+    )
+    examined: int = parameter(
+        200, "the reviews of each kind whose clauses are examined", quick=20, least=2, most=10_000
+    )
+
+
+class Counterexample(NamedTuple):
+    """A cloud of nonzero, distinct tokens with small whole coordinates on which a clause fails.
+
+    **Attributes:**
+
+    - `kind`: The kind of A.
+    - `clause`: The number of the clause.
+    - `form`: A.
+    - `tokens`: The tokens, (n, 2).
+    - `found`: The proved verdicts on its clauses, and its limits.
+    """
+
+    kind: str
+    clause: int
+    form: np.ndarray
+    tokens: np.ndarray
+    found: Examination
+
+    @property
+    def reach(self) -> int:
+        """The largest coordinate or entry of A."""
+        return int(max(np.abs(self.form).max(), np.abs(self.tokens).max()))
+
+    @property
+    def size(self) -> tuple[int, int, float]:
+        """The order of counterexamples, the smallest first."""
+        return len(self.tokens), self.reach, float(np.abs(self.tokens).sum() + np.abs(self.form).sum())
 
 
 class Learnt(NamedTuple):
@@ -150,11 +155,11 @@ class Learnt(NamedTuple):
 
     **Attributes:**
 
-    - `accuracy`, `leaders`: Of the test part with the hardmax, and leaders per review, (kinds, trainings).
+    - `accuracy`, `leaders`: The accuracy on the test part with the hardmax, and leaders per review, (kinds, trainings).
     - `before`, `forms`: A before and after training, (kinds, trainings, d, d).
-    - `verdicts`: How many reviews hold, fail and leave open each clause, (kinds, clauses, 3).
-    - `on`: What was measured.
-    - `words`: What the reviews are.
+    - `verdicts`: The numbers of reviews that hold, fail and leave open each clause, (kinds, clauses, 3).
+    - `on`: The network, the data and their sizes.
+    - `words`: The reviews, in words.
     """
 
     accuracy: np.ndarray
@@ -167,15 +172,20 @@ class Learnt(NamedTuple):
 
     @property
     def skewness(self) -> np.ndarray:
-        """The length of the skew part of A over that of the symmetric part, (kinds, trainings)."""
+        """The norm of the skew part of A over the norm of the symmetric part, (kinds, trainings)."""
         turned = np.swapaxes(self.forms, 2, 3)
-        length = lambda matrices: np.linalg.norm(matrices, axis=(2, 3))
-        return length(self.forms - turned) / length(self.forms + turned)
+        norm = lambda matrices: np.linalg.norm(matrices, axis=(2, 3))
+        return norm(self.forms - turned) / norm(self.forms + turned)
 
     @property
     def least(self) -> np.ndarray:
         """The least eigenvalue of the symmetric part over the size of the largest, (kinds, trainings)."""
         return least_of(self.forms)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The share of reviews on which each clause is proved to hold, (kinds, clauses)."""
+        return self.verdicts[..., 0] / self.verdicts.sum(axis=-1)
 
 
 def least_of(forms: np.ndarray) -> np.ndarray:
@@ -184,8 +194,130 @@ def least_of(forms: np.ndarray) -> np.ndarray:
     return values[..., 0] / np.abs(values).max(axis=-1)
 
 
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The measurement.
+
+    **Attributes:**
+
+    - `verdicts`: The numbers of clouds that hold, fail and leave open each clause, (kinds, clauses, 3).
+    - `leaders`: The number of leaders, (kinds, clouds).
+    - `wrong`: The number of clouds with A of rank one whose leaders are not as proved, coarse clouds with ties
+        included.
+    - `lattice`: The number of coarse clouds.
+    - `without`: The shares of clouds with a generic A that are proved to have no leader, and that are open,
+        (dimensions, 2).
+    - `small`: The counterexamples.
+    - `learnt`: Sentiment classifiers whose A is trained, and with A = I.
+    """
+
+    p: Parameters
+    verdicts: np.ndarray
+    leaders: np.ndarray
+    wrong: int
+    lattice: int
+    without: np.ndarray
+    small: list[Counterexample]
+    learnt: Learnt
+
+    def count(self, kind: str, clause: str, verdict: str) -> int:
+        """The number of clouds of this kind with this verdict on the clause."""
+        return int(self.verdicts[KINDS.index(kind), CLAUSES.index(clause), VERDICTS.index(verdict)])
+
+
+def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+    """Examines clouds of each kind, searches for counterexamples, and trains the classifiers."""
+    verdicts, leaders, wrong = np.zeros((len(KINDS), 5, 3), int), np.zeros((len(KINDS), p.clouds), int), 0
+    for number, kind in enumerate(KINDS):
+        say(f"A {kind}")
+        for k in range(p.clouds):
+            # A cloud does not depend on the number of clouds.
+            rng = np.random.default_rng([settings.seed, number, k])
+            tokens, form = np.round(FINE * rng.normal(size=(p.n, p.d))), draw_form(kind, rng, p.d)
+            found = examined(tokens, form)
+            for c, clause in enumerate(found.clauses):
+                verdicts[number, c, VERDICTS.index(clause.verdict)] += 1
+            leaders[number, k] = int((found.first >= 0).sum())
+            wrong += kind in RANK_ONE and not _as_proved(kind, tokens, form, found.first)
+    say("rank one, with ties")
+    lattice = max(p.clouds // 10, 10)
+    wrong += _lattice(settings.seed, lattice)
+    say("A generic, by dimension")
+    without = np.array([_without(settings.seed, d, p.n, max(p.clouds // 5, 10)) for d in DIMENSIONS])
+    say("searching for counterexamples")
+    small = search(settings.seed, p.tries, 5)
+    learnt = learn(p.trainings, p.reviews, p.examined, settings, say)
+    return Results(p, verdicts, leaders, wrong, lattice, without, small, learnt)
+
+
+def proved_leaders(projections: np.ndarray) -> list[int]:
+    """The tokens that lead with A = u u^T, from the products with u, by the proposition at the head of this file."""
+    p = np.asarray(projections)
+    top, bottom = np.flatnonzero(p == p.max()), np.flatnonzero(p == p.min())
+    alone = {int(top[0])} if p.max() > 0 and len(top) == 1 else set()
+    alone |= {int(bottom[0])} if p.min() < 0 and len(bottom) == 1 else set()
+    # A single token attends to itself even if its product is zero.
+    return sorted(alone) if len(p) > 1 else [0]
+
+
+def _as_proved(kind: str, tokens: np.ndarray, form: np.ndarray, first: np.ndarray) -> bool:
+    led = np.flatnonzero(first >= 0)
+    if kind == "rank one, -u u^T":
+        return len(led) <= 1 or len(tokens) == 1
+    # A column of u u^T that is not zero is a multiple of u, and the sign of u does not matter.
+    column = form[:, int(np.argmax(np.abs(np.diag(form))))]
+    return led.tolist() == proved_leaders(tokens @ column) and not first[led].any()
+
+
+def _lattice(seed: int, clouds: int) -> int:
+    """The number of coarse clouds of the plane, full of ties and of tokens at zero, that are not as proved."""
+    wrong = 0
+    for k in range(clouds):
+        rng = np.random.default_rng([seed, 99, k])
+        tokens, u = rng.integers(-2, 3, (int(rng.integers(1, 6)), 2)).astype(float), rng.integers(-2, 3, 2)
+        sign = float(rng.choice([1, -1]))
+        if u.any():
+            form = sign * np.outer(u, u).astype(float)
+            wrong += not _as_proved(RANK_ONE[sign < 0], tokens, form, examined(tokens, form, 12).first)
+    return wrong
+
+
+def _without(seed: int, d: int, n: int, clouds: int) -> tuple[float, float]:
+    verdicts = []
+    for k in range(clouds):
+        rng = np.random.default_rng([seed, 77, d, k])
+        tokens, form = np.round(FINE * rng.normal(size=(n, d))), draw_form("generic", rng, d)
+        verdicts.append(examined(tokens, form).clauses[0].verdict)
+    return verdicts.count("failed") / clouds, verdicts.count("open") / clouds
+
+
+def draw_form(kind: str, rng: np.random.Generator, d: int, unit: int = UNIT) -> np.ndarray:
+    """A matrix of this kind, (d, d), of integers; from normal entries in units of 1 / `unit`."""
+    while True:
+        form = DRAWN[kind](np.round(unit * rng.normal(size=(d, d)))) + 0.0  # + 0.0 makes 0 of -0
+        # Rare draws are not of the kind, because a determinant is zero for example, and are repeated.
+        if belongs(kind, form):
+            return form
+
+
+def belongs(kind: str, form: np.ndarray) -> bool:
+    """True if the matrix is of this kind, exactly."""
+    d, exact, symmetric = len(form), rational(form), bool(np.all(form == form.T))
+    if kind == "skew":
+        return bool(np.all(form == -form.T) and form.any())
+    if kind == "generic":
+        return rank_of(exact) == d and not symmetric
+    if not symmetric:
+        return False
+    positive, negative = inertia(exact)
+    if kind == "symmetric indefinite":
+        return positive > 0 and negative > 0 and positive + negative == d
+    of_kind = {"semidefinite, rank d - 1": (max(d - 1, 1), 0), RANK_ONE[0]: (1, 0), RANK_ONE[1]: (0, 1)}
+    return (positive, negative) == of_kind.get(kind, (d, 0)) and (kind != "identity" or bool(np.all(form == np.eye(d))))
+
+
 def learn(trainings: int, most: int, examined: int, settings: Settings, say: Callable[[str], None]) -> Learnt:
-    """Train the classifiers on at most `most` reviews, and examine so many of each kind."""
+    """Trains the classifiers on at most `most` reviews, and examines `examined` reviews of each kind."""
     source = ReviewSource.of(settings)
     split, recipe = reviews(source).split, recipe_of(source, DIM)
     vocabulary = Vocabulary.build(split.train.texts, TextOptions(), min_count=recipe.min_count)
@@ -204,7 +336,7 @@ def learn(trainings: int, most: int, examined: int, settings: Settings, say: Cal
             model = train(with_form, seen, recipe, batches, learn_form=kind > 0)
             logits = predict_logits(model, test.ids, test.counts)
             led = leaders_of(model, some)
-            assert model.A is not None  # of these models
+            assert model.A is not None
             rows.append((accuracy(logits, test.labels), float(led.counts.mean()), before[0], np.asarray(model.A[0])))
             verdicts[kind] += examine(model, some, -(-examined // trainings))
     # (trainings, kinds) to (kinds, trainings).
@@ -218,7 +350,7 @@ def learn(trainings: int, most: int, examined: int, settings: Settings, say: Cal
 def train(
     model: HardmaxClassifier, seen: Encoded, recipe: Recipe, key: PRNGKeyArray, *, learn_form: bool
 ) -> HardmaxClassifier:
-    """The classifier after all epochs of the recipe, through the softmax."""
+    """The classifier after all epochs of the recipe, trained through the softmax."""
     size = min(recipe.batch_size, len(seen))
     each = len(seen) // size
     steps = recipe.epochs * each
@@ -255,7 +387,7 @@ def _epoch(learnt: Any, fixed: Any, state: Any, arrays: Any, plan: Any, optimise
 
 
 def _loss(learnt: Any, *, fixed: Any, batch: Any, beta: Array, key: PRNGKeyArray, recipe: Recipe) -> Array:
-    """Cross entropy with words left out and labels smoothed, as of the training through the hardmax."""
+    """Cross entropy with words left out and labels smoothed, as in the training through the hardmax."""
     ids, counts, labels = batch
     if recipe.drop:
         ids, counts = thinned(ids, counts, recipe.drop, key)
@@ -265,7 +397,7 @@ def _loss(learnt: Any, *, fixed: Any, batch: Any, beta: Array, key: PRNGKeyArray
 
 
 def soft_logits(model: HardmaxClassifier, ids: Array, counts: Array, beta: Array) -> Array:
-    """`HardmaxClassifier.softmax_logits` of a batch at once; a review without words has one of id 0."""
+    """`HardmaxClassifier.softmax_logits` of a batch; a review without words has one word of id 0."""
     counts = counts.at[:, 0].add(jnp.where(jnp.sum(counts, axis=1) > 0, 0.0, 1.0).astype(counts.dtype))
 
     def of_review(ids: Array, counts: Array) -> Array:
@@ -277,7 +409,8 @@ def soft_logits(model: HardmaxClassifier, ids: Array, counts: Array, beta: Array
 
 
 def examine(model: HardmaxClassifier, some: Encoded, many: int) -> np.ndarray:
-    """How many of so many reviews, words counted once each, hold, fail and leave open each clause, (clauses, 3)."""
+    """The numbers of `many` reviews, each word counted once, that hold, fail and leave open each clause, (clauses,
+    3)."""
     short = np.flatnonzero(some.lengths <= WORDS)
     verdicts = np.zeros((5, 3), int)
     assert model.A is not None
@@ -288,49 +421,20 @@ def examine(model: HardmaxClassifier, some: Encoded, many: int) -> np.ndarray:
         words = np.asarray(model.embedding, float)[some.ids[row, : some.lengths[row]], 0]
         found = examine_exactly(rational(np.round(LEARNT_UNIT * words)), rational(form), share, LEARNT_DEPTH)
         for c, clause in enumerate(found.clauses):
-            verdicts[c, ("held", "failed", "open").index(clause.verdict)] += 1
+            verdicts[c, VERDICTS.index(clause.verdict)] += 1
     return verdicts
 
 
-# Counterexamples: found at random in the plane, then made smaller as long as the clause fails, which is proved.
-
-
-SHARE = Fraction(1, 2)  # of the way that tokens go in a layer: alpha = 1
-DEPTH = 40  # the most layers; what is not proved by then is open
-COARSE = 8  # tokens of the search: normal ones in units of 1 / 8
-
-
-class Counterexample(NamedTuple):
-    """A cloud of nonzero, distinct tokens with small whole coordinates on which a clause fails.
-
-    **Attributes:**
-
-    - `kind`: Of A.
-    - `clause`: The number of the clause.
-    - `form`: A.
-    - `tokens`: (n, 2).
-    - `found`: What is proved of it.
-    """
-
-    kind: str
-    clause: int
-    form: np.ndarray
-    tokens: np.ndarray
-    found: Examination
-
-    @property
-    def reach(self) -> int:
-        """The largest coordinate or entry of A."""
-        return int(max(np.abs(self.form).max(), np.abs(self.tokens).max()))
-
-
 def examined(tokens: np.ndarray, form: np.ndarray, depth: int = DEPTH) -> Examination:
-    """What is proved of tokens and a form of whole numbers."""
+    """The proved verdicts on tokens and an A of whole numbers."""
     return examine_exactly(rational(tokens), rational(form), SHARE, depth)
 
 
 def search(seed: int, tries: int, n: int) -> list[Counterexample]:
-    """For each kind of A and each clause, the smallest that a few shrunk ones come to; none where none is found."""
+    """The smallest counterexample to each clause for each kind of A, where one is found.
+
+    A few failing clouds of each pair are made smaller as long as the clause fails, which is proved each time.
+    """
     out = []
     for number, kind in enumerate(KINDS):
         rng = np.random.default_rng([seed, number])
@@ -345,14 +449,13 @@ def search(seed: int, tries: int, n: int) -> list[Counterexample]:
                 # Shrinking takes a hundred times as long as a look at a cloud.
                 if seen[clause] <= 4:
                     small = shrink(kind, clause, tokens, form)
-                    if clause not in best or _size(small) < _size(best[clause]):
-                        best[clause] = small
+                    best[clause] = min(best.get(clause, small), small, key=lambda one: one.size)
         out += [best[clause] for clause in sorted(best)]
     return out
 
 
 def shrink(kind: str, clause: int, tokens: np.ndarray, form: np.ndarray) -> Counterexample:
-    """Leave out tokens and bring numbers nearer to zero, as long as the clause fails for an A of this kind."""
+    """Leaves out tokens and brings numbers nearer to zero, as long as the clause fails for an A of this kind."""
 
     def fails(x: np.ndarray, a: np.ndarray) -> bool:
         return _distinct(x) and belongs(kind, a) and clause in _failed(examined(x, a))
@@ -371,21 +474,17 @@ def _smaller(tokens: np.ndarray, form: np.ndarray) -> Iterator[tuple[np.ndarray,
     for i in range(len(tokens)):
         if len(tokens) > 1:
             yield np.delete(tokens, i, axis=0), form
-    halves: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
-        lambda x: np.trunc(x / 2) + 0.0,
-        lambda x: np.round(x / 4) + 0.0,
-    )
-    for half in halves:
+    for rounded, part in ((np.trunc, 2), (np.round, 4)):
         if np.abs(form).max() > 1:
-            yield tokens, half(form)
+            yield tokens, rounded(form / part) + 0.0
         if np.abs(tokens).max() > 1:
-            yield half(tokens), form
+            yield rounded(tokens / part) + 0.0, form
     for place in np.ndindex(tokens.shape):
         for value in _nearer(float(tokens[place])):
             yield _with(tokens, [place], [value]), form
     for a, b in np.ndindex(form.shape):
         for value in _nearer(float(form[a, b])):
-            # Symmetric and skew forms keep what they are: both entries change.
+            # A symmetric or skew form remains so if both entries change.
             yield tokens, _with(form, [(a, b)], [value])
             if a < b:
                 yield tokens, _with(form, [(a, b), (b, a)], [value, value])
@@ -401,368 +500,196 @@ def _nearer(value: float) -> list[float]:
 def _with(array: np.ndarray, places: list[tuple[int, ...]], values: list[float]) -> np.ndarray:
     array = array.copy()
     for place, value in zip(places, values, strict=True):
-        array[place] = value + 0.0  # a zero without its sign
+        array[place] = value + 0.0  # + 0.0 makes 0 of -0
     return array
 
 
 def _distinct(tokens: np.ndarray) -> bool:
-    """Whether the theorem allows these tokens: nonzero and distinct."""
+    """True if the theorem allows these tokens: nonzero and distinct."""
     return bool(tokens.any(axis=1).all()) and len(np.unique(tokens, axis=0)) == len(tokens)
 
 
 def _failed(found: Examination) -> list[int]:
-    """Which clauses fail; where there is no leader at all, that alone counts."""
+    """The clauses that fail; where there is no leader at all, the first clause alone."""
     failed = [number for number, clause in enumerate(found.clauses) if clause.verdict == "failed"]
     return [0] if 0 in failed else failed
 
 
-def _size(one: Counterexample) -> tuple[int, int, float]:
-    return len(one.tokens), one.reach, float(np.abs(one.tokens).sum() + np.abs(one.form).sum())
-
-
-CLAUSES = ("leaders", "vertices", "tokens", "boundary", "projections")
-VERDICTS = ("held", "failed", "open")
-FINE = 64  # clouds: normal ones in units of 1 / 64
-DIMENSIONS = (2, 3, 4, 6, 8)
-RANK_ONE = ("rank one, u u^T", "rank one, -u u^T")
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """What of the experiment can be set."""
-
-    clouds: int = parameter(10_000, "the number of clouds of each kind of A", quick=60, least=10, most=100_000)
-    n: int = parameter(6, "the number of tokens of a cloud", least=2, most=20)
-    d: int = parameter(3, "their dimension", least=2, most=6)
-    tries: int = parameter(400, "the number of clouds searched for counterexamples", quick=60, least=10, most=10_000)
-    trainings: int = parameter(3, "the number of classifiers of each kind of A", quick=2, least=2, most=32)
-    reviews: int = parameter(4000, "the reviews that they are trained on, at most", quick=1000, least=64, most=50_000)
-    examined: int = parameter(
-        200, "the reviews of each kind whose clauses are examined", quick=20, least=2, most=10_000
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Results:
-    """All that the experiment shows.
-
-    **Attributes:**
-
-    - `verdicts`: (kinds, clauses, 3), how many clouds hold, fail and leave open each clause.
-    - `leaders`: (kinds, clouds), how many leaders there are.
-    - `wrong`: Of rank one: how many clouds, coarse ones with ties among them, have other leaders than is proved.
-    - `lattice`: Of how many coarse clouds.
-    - `without`: (dimensions,), which share of clouds with generic A is proved to have no leader, and which is open.
-    - `small`: The counterexamples.
-    - `learnt`: Sentiment classifiers whose A is trained, and those with A = I.
-    """
-
-    p: Parameters
-    verdicts: np.ndarray
-    leaders: np.ndarray
-    wrong: int
-    lattice: int
-    without: np.ndarray
-    small: list[Counterexample]
-    learnt: Learnt
-
-    def count(self, kind: str, clause: str, verdict: str) -> int:
-        """How many clouds of this kind."""
-        return int(self.verdicts[KINDS.index(kind), CLAUSES.index(clause), VERDICTS.index(verdict)])
-
-
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Examine clouds of each kind, and search for counterexamples."""
-    verdicts, leaders, wrong = np.zeros((len(KINDS), 5, 3), int), np.zeros((len(KINDS), p.clouds), int), 0
-    for number, kind in enumerate(KINDS):
-        say(f"A {kind}")
-        for k in range(p.clouds):
-            # The first clouds of many are the same as few.
-            rng = np.random.default_rng([settings.seed, number, k])
-            tokens, form = np.round(FINE * rng.normal(size=(p.n, p.d))), draw_form(kind, rng, p.d)
-            found = examined(tokens, form)
-            for c, clause in enumerate(found.clauses):
-                verdicts[number, c, VERDICTS.index(clause.verdict)] += 1
-            leaders[number, k] = int((found.first >= 0).sum())
-            wrong += kind in RANK_ONE and not _as_proved(kind, tokens, form, found.first)
-    say("rank one, with ties")
-    lattice = max(p.clouds // 10, 10)
-    wrong += _lattice(settings.seed, lattice)
-    say("A generic, by dimension")
-    without = np.array([_without(settings.seed, d, p.n, max(p.clouds // 5, 10)) for d in DIMENSIONS])
-    say("searching for counterexamples")
-    small = search(settings.seed, p.tries, 5)
-    learnt = learn(p.trainings, p.reviews, p.examined, settings, say)
-    return Results(p, verdicts, leaders, wrong, lattice, without, small, learnt)
-
-
-def proved_leaders(projections: np.ndarray) -> list[int]:
-    """Which tokens lead with A = u u^T, from the products with u: see above."""
-    p = np.asarray(projections)
-    top, bottom = np.flatnonzero(p == p.max()), np.flatnonzero(p == p.min())
-    alone = {int(top[0])} if p.max() > 0 and len(top) == 1 else set()
-    alone |= {int(bottom[0])} if p.min() < 0 and len(bottom) == 1 else set()
-    # A single token attends to itself, also where its product is zero.
-    return sorted(alone) if len(p) > 1 else [0]
-
-
-def _as_proved(kind: str, tokens: np.ndarray, form: np.ndarray, first: np.ndarray) -> bool:
-    led = np.flatnonzero(first >= 0)
-    if kind == "rank one, -u u^T":
-        return len(led) <= 1 or len(tokens) == 1
-    # A column of u u^T that is not zero is a multiple of u, and the sign of u does not matter.
-    column = form[:, int(np.argmax(np.abs(np.diag(form))))]
-    return led.tolist() == proved_leaders(tokens @ column) and not first[led].any()
-
-
-def _lattice(seed: int, clouds: int) -> int:
-    """How many coarse clouds of the plane, full of ties and of tokens at zero, are not as proved."""
-    wrong = 0
-    for k in range(clouds):
-        rng = np.random.default_rng([seed, 99, k])
-        tokens, u = rng.integers(-2, 3, (int(rng.integers(1, 6)), 2)).astype(float), rng.integers(-2, 3, 2)
-        sign = float(rng.choice([1, -1]))
-        if u.any():
-            kind = RANK_ONE[0] if sign > 0 else RANK_ONE[1]
-            form = sign * np.outer(u, u).astype(float)
-            wrong += not _as_proved(kind, tokens, form, examined(tokens, form, 12).first)
-    return wrong
-
-
-def _without(seed: int, d: int, n: int, clouds: int) -> tuple[float, float]:
-    verdicts = []
-    for k in range(clouds):
-        rng = np.random.default_rng([seed, 77, d, k])
-        tokens, form = np.round(FINE * rng.normal(size=(n, d))), draw_form("generic", rng, d)
-        verdicts.append(examined(tokens, form).clauses[0].verdict)
-    return verdicts.count("failed") / clouds, verdicts.count("open") / clouds
-
-
-# What is claimed of the open problems: what survives for any A, what does not, and the conjecture on rank one.
-
-
-LAYERS_ALONE = Subject("hardmax-layers", "hardmax attention alone, not trained")
-CLOUDS = Subject("whole-clouds", "normal tokens, rounded to whole numbers")
-THEOREM = Source("Alcalde, Fantuzzi and Zuazua, 2407.01602, of any tokens", LAYERS_ALONE, ANY)
-MOST_TOKENS, MOST_REACH = 4, 3  # of a small counterexample
-NEAR = (0.05, 0.15)  # what rounds to one in ten
-# Of classifiers whose A is trained: accuracy, the skew part of A, the share of reviews with a clause, leaders.
-SAME, SKEW, SURVIVES, FEW = 0.01, 0.1, 0.99, 1.0
-
-
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the experiment."""
-    clouds, trainings = f"{m.p.clouds} clouds", f"{m.p.trainings} trainings"
-    return (
-        _definite(m), _any_form(m), _rank_one(m), *over(clouds, [_two_leaders(m), _small(m), _generic(m)]),
-        *over(trainings, [_as_accurate(m.learnt)]),
-        _stays_definite(m.learnt), _becomes_definite(m.learnt), _clauses_survive(m.learnt),
-        *over(trainings, [_as_few_leaders(m.learnt)]),
-        _stationary(m.learnt),
+@claim(
+    "For a symmetric positive definite A all five clauses of the theorem hold.",
+    "none fails, and 99 % or more are proved to hold",
+    source=HARDMAX_THEOREM,
+)
+def definite(m: Results) -> Found:
+    held = min(m.count(kind, clause, "held") for kind in ("identity", "positive definite") for clause in CLAUSES)
+    fails = m.verdicts[:2, :, 1].sum()
+    return Found(
+        f"each is proved, in exact arithmetic, on {held} of {m.p.clouds} clouds at least; {fails} fail",
+        fails == 0 and held >= 0.99 * m.p.clouds, held / m.p.clouds,
     )  # fmt: skip
 
 
-def _definite(m: Results) -> Claim:
-    kinds = ("identity", "positive definite")
-    held = min(m.count(kind, clause, "held") for kind in kinds for clause in CLAUSES)
-    return Claim(
-        says="For a symmetric positive definite A all five clauses of the theorem hold.",
-        measured=f"each is proved, in exact arithmetic, on {held} of {m.p.clouds} clouds at least; "
-        f"{int(m.verdicts[:2, :, 1].sum())} fail",
-        criterion="none fails, and 99 % or more are proved to hold",
-        holds=bool(m.verdicts[:2, :, 1].sum() == 0 and held >= 0.99 * m.p.clouds),
-        kind="paper",
-        value=held / m.p.clouds,
-        source=THEOREM,
-    )
+@claim(
+    "Whatever A is, limits are stationary: <A s, .> is largest over K at s.",
+    "on none, as is proved",
+    kind="identity",
+)
+def any_form(m: Results) -> Found:
+    known, fails = m.verdicts[:, 4, :2].sum(axis=0)
+    return Found(
+        f"on {known} clouds of {len(KINDS)} kinds of A the limits are known, and the clause fails on {fails}",
+        fails == 0, fails,
+    )  # fmt: skip
 
 
-def _any_form(m: Results) -> Claim:
-    fails = int(m.verdicts[:, 4, 1].sum())
-    return Claim(
-        says="Whatever A is, limits are stationary: <A s, .> is largest over K at s.",
-        measured=f"on {int(m.verdicts[:, 4, 0].sum())} clouds of {len(KINDS)} kinds of A the limits are known, and "
-        f"it fails on {fails}",
-        criterion="on none, as is proved",
-        holds=fails == 0,
-        kind="identity",
-        value=float(fails),
-    )
+@claim(
+    "With A = u u^T the token of the largest <u, z> leads if that is above zero and attained once, that of the "
+    "smallest if it is below zero and attained once, and no other ever; with -u u^T one leads at most.",
+    "no exception, as is proved",
+    kind="identity",
+)
+def rank_one(m: Results) -> Found:
+    return Found(
+        f"{m.wrong} exceptions among {2 * m.p.clouds} normal clouds and {m.lattice} coarse clouds full of ties",
+        m.wrong == 0, m.wrong,
+    )  # fmt: skip
 
 
-def _rank_one(m: Results) -> Claim:
-    return Claim(
-        says="With A = u u^T the token of the largest <u, z> leads if that is above zero and attained once, that of "
-        "the smallest if it is below zero and attained once, and no other ever; with -u u^T one leads at most.",
-        measured=f"{m.wrong} exceptions among {2 * m.p.clouds} normal clouds and {m.lattice} coarse ones full of ties",
-        criterion="no exception, as is proved",
-        holds=m.wrong == 0,
-        kind="identity",
-        value=float(m.wrong),
-    )
-
-
-def _two_leaders(m: Results) -> Claim:
+@claim(
+    "With A = u u^T there are two leaders if and only if tokens lie on both sides of the origin, ties aside: not "
+    "always.",
+    "within 4 standard errors of it",
+)
+def two_leaders(m: Results) -> Found:
     counts = m.leaders[KINDS.index("rank one, u u^T")]
     share, expected = float(np.mean(counts == 2)), 1 - 2.0 ** (1 - m.p.n)
     error = float(np.sqrt(expected * (1 - expected) / len(counts)))
-    return Claim(
-        says="With A = u u^T there are two leaders if and only if tokens lie on both sides of the origin, ties aside: "
-        "not always.",
-        measured=f"in {percent(share, error, 2)} of clouds; {100 * expected:.2f} % of normal clouds "
-        f"of {m.p.n} tokens have some on both sides",
-        criterion="within 4 standard errors of it",
-        holds=abs(share - expected) < 4 * error,
-        kind="finding",
-        value=share,
-        error=error,
-    )
+    return Found(
+        f"in {percent(share, error, 2)} of clouds; {100 * expected:.2f} % of normal clouds of {m.p.n} tokens have some "
+        "on both sides",
+        abs(share - expected) < 4 * error, share, error,
+    )  # fmt: skip
 
 
-def _small(m: Results) -> Claim:
+@claim(
+    "What fails for some A fails for a few tokens with small whole coordinates.",
+    f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more",
+)
+def small_counterexamples(m: Results) -> Found:
     pairs = {(one.kind, one.clause) for one in m.small}
-    failing = {(kind, c) for k, kind in enumerate(KINDS) for c in range(5) if m.verdicts[k, c, 1]}
-    largest = max((len(one.tokens) for one in m.small), default=0)
+    failing = {(KINDS[k], c) for k, c in zip(*np.nonzero(m.verdicts[:, :, 1]), strict=True)}
+    tokens = max((len(one.tokens) for one in m.small), default=0)
     reach = max((one.reach for one in m.small), default=0)
-    return Claim(
-        says="What fails for some A fails for a few tokens with small whole coordinates.",
-        measured=f"{len(m.small)} counterexamples in the plane, of {largest} tokens and numbers up to {reach} at most; "
-        f"of {len(failing)} pairs of a kind of A and a clause that fail on the normal clouds {len(failing & pairs)} "
-        "have one",
-        criterion=f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more",
-        holds=3 <= len(m.small) and largest <= MOST_TOKENS and reach <= MOST_REACH,
-        kind="finding",
-        value=float(largest),
-    )
+    return Found(
+        f"{len(m.small)} counterexamples in the plane, of {tokens} tokens and numbers up to {reach} at most; of "
+        f"{len(failing)} pairs of a kind of A and a clause that fail on the normal clouds {len(failing & pairs)} have "
+        "one",
+        3 <= len(m.small) and tokens <= MOST_TOKENS and reach <= MOST_REACH, tokens,
+    )  # fmt: skip
 
 
-def _generic(m: Results) -> Claim:
-    share = m.count("generic", "leaders", "failed") / m.p.clouds
-    error = float(np.sqrt(max(share * (1 - share), 1e-12) / m.p.clouds))
-    by_d = ", ".join(
-        f"{100 * failed:.1f} in dimension {d}" for d, (failed, _) in zip(DIMENSIONS, m.without, strict=True)
-    )
-    return Claim(
-        says="For an A of normal entries about one cloud in ten has no leader.",
-        measured=f"{percent(share, error, 2)} of {m.p.clouds} clouds of {m.p.n} tokens in dimension "
-        f"{m.p.d} are proved to have none; {by_d}",
-        criterion=f"from {100 * NEAR[0]:g} to {100 * NEAR[1]:g} %",
-        holds=NEAR[0] < share < NEAR[1],
-        kind="finding",
-        value=share,
-        error=error,
-    )
+@claim(
+    "For an A of normal entries about one cloud in ten has no leader.",
+    f"from {100 * NEAR[0]:g} to {100 * NEAR[1]:g} %",
+)
+def generic(m: Results) -> Found:
+    failed = m.count("generic", "leaders", "failed")
+    share, error = share_and_error(np.arange(m.p.clouds) < failed)
+    by_d = ", ".join(f"{100 * share:.1f} in dimension {d}" for d, (share, _) in zip(DIMENSIONS, m.without, strict=True))
+    return Found(
+        f"{percent(share, error, 2)} of {m.p.clouds} clouds of {m.p.n} tokens in dimension {m.p.d} are proved to have "
+        f"none; {by_d}",
+        NEAR[0] < share < NEAR[1], share, error,
+    )  # fmt: skip
 
 
-def _as_accurate(m: Learnt) -> Claim:
-    fixed, learnt, random = (Few.of(each) for each in m.accuracy)
-    more = Few.of(m.accuracy[1] - m.accuracy[0])
-    return Claim(
-        says="A sentiment classifier whose A is trained from the identity is as accurate as the one with A = I.",
-        measured=f"test accuracy {learnt.words()} and {fixed.words()}, difference {more.words()} over {len(more.each)} "
-        f"trainings; trained from a random A {random.words()}",
-        criterion=f"a mean difference of less than {SAME:g}",
-        holds=abs(more.mean) < SAME,
-        kind="finding",
-        value=more.mean,
-        error=more.error,
-        on=m.on,
-    )
+@claim(
+    "A sentiment classifier whose A is trained from the identity is as accurate as the one with A = I.",
+    f"a mean difference of less than {SAME:g}",
+)
+def as_accurate(m: Results) -> Found:
+    right = m.learnt.accuracy
+    fixed, learnt, random = (Few.of(each).words() for each in right)
+    more, many = Few.of(right[1] - right[0]), right.shape[1]
+    return Found(
+        f"test accuracy {learnt} and {fixed}, difference {more.words()} over {many} trainings; trained from a random A "
+        f"{random} (± over {many} trainings)",
+        abs(more.mean) < SAME, more.mean, more.error, m.learnt.on,
+    )  # fmt: skip
 
 
 def _each(values: np.ndarray) -> str:
     return ", ".join(f"{value:.3f}" for value in values)
 
 
-def _stays_definite(m: Learnt) -> Claim:
-    skew, least = m.skewness[1], m.least[1]
-    return Claim(
-        says="Trained from the identity, A stays positive definite and nearly symmetric.",
-        measured=f"its skew part over the symmetric one: {_each(skew)}; the least eigenvalue of the symmetric part "
-        f"over the largest: {_each(least)}",
-        criterion=f"a skew part of less than {SKEW:g} and a positive least eigenvalue in each training",
-        holds=bool(skew.max() < SKEW and least.min() > 0),
-        kind="finding",
-        value=float(skew.max()),
-        on=m.on,
-    )
+@claim(
+    "Trained from the identity, A stays positive definite and nearly symmetric.",
+    f"a skew part of less than {SKEW:g} and a positive least eigenvalue in each training",
+)
+def stays_definite(m: Results) -> Found:
+    skew, least = m.learnt.skewness[1], m.learnt.least[1]
+    return Found(
+        f"its skew part over the symmetric one: {_each(skew)}; the least eigenvalue of the symmetric part over the "
+        f"largest: {_each(least)}",
+        skew.max() < SKEW and least.min() > 0, skew.max(), on=m.learnt.on,
+    )  # fmt: skip
 
 
-def _becomes_definite(m: Learnt) -> Claim:
-    before, after = least_of(m.before[2]), m.least[2]
-    return Claim(
-        says="Trained from a random matrix, A becomes positive definite.",
-        measured=f"the least eigenvalue of its symmetric part over the largest: {_each(before)} before training, "
-        f"{_each(after)} after; the skew part over the symmetric one {_each(m.skewness[2])}",
-        criterion="a positive least eigenvalue after each training",
-        holds=bool(after.min() > 0),
-        kind="finding",
-        value=float(after.min()),
-        on=m.on,
-    )
+@claim("Trained from a random matrix, A becomes positive definite.", "a positive least eigenvalue after each training")
+def becomes_definite(m: Results) -> Found:
+    before, after = least_of(m.learnt.before[2]), m.learnt.least[2]
+    return Found(
+        f"the least eigenvalue of its symmetric part over the largest: {_each(before)} before training, "
+        f"{_each(after)} after; the skew part over the symmetric one {_each(m.learnt.skewness[2])}",
+        after.min() > 0, after.min(), on=m.learnt.on,
+    )  # fmt: skip
 
 
-def _shares(verdicts: np.ndarray) -> np.ndarray:
-    """The share of reviews on which each clause is proved to hold."""
-    return verdicts[:, 0] / verdicts.sum(axis=1)
-
-
-def _clauses_survive(m: Learnt) -> Claim:
+@claim(
+    "On its reviews the A that is trained from the identity keeps all clauses of the theorem.",
+    f"each clause on {100 * SURVIVES:g} % or more",
+)
+def clauses_survive(m: Results) -> Found:
     told = "; ".join(
-        f"{kind}: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(CLAUSES, _shares(v), strict=True))
-        for kind, v in zip(FORMS, m.verdicts, strict=True)
+        f"{kind}: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(CLAUSES, shares, strict=True))
+        for kind, shares in zip(FORMS, m.learnt.shares, strict=True)
     )
-    least = float(_shares(m.verdicts[1]).min())
-    return Claim(
-        says="On its reviews the A that is trained from the identity keeps all clauses of the theorem.",
-        measured=f"proved to hold, of {m.verdicts[1, 0].sum()} reviews of each kind: {told}",
-        criterion=f"each clause on {100 * SURVIVES:g} % or more",
-        holds=least >= SURVIVES,
-        kind="finding",
-        value=least,
-        on=m.on,
-    )
+    least, many = m.learnt.shares[1].min(), m.learnt.verdicts[1, 0].sum()
+    return Found(f"proved to hold, of {many} reviews of each kind: {told}", least >= SURVIVES, least, on=m.learnt.on)
 
 
-def _as_few_leaders(m: Learnt) -> Claim:
-    fixed, learnt, random = (Few.of(each) for each in m.leaders)
-    more = Few.of(m.leaders[1] - m.leaders[0])
-    return Claim(
-        says="With the A that is trained from the identity as few words lead as with A = I.",
-        measured=f"leaders per review {learnt.words(2)} and {fixed.words(2)}; trained from a random A "
-        f"{random.words(2)}",
-        criterion=f"a mean difference of less than {FEW:g}",
-        holds=abs(more.mean) < FEW,
-        kind="finding",
-        value=more.mean,
-        error=more.error,
-        on=m.on,
-    )
+@claim(
+    "With the A that is trained from the identity as few words lead as with A = I.",
+    f"a mean difference of less than {FEW:g}",
+)
+def as_few_leaders(m: Results) -> Found:
+    leaders = m.learnt.leaders
+    fixed, learnt, random = (Few.of(each).words(2) for each in leaders)
+    more = Few.of(leaders[1] - leaders[0])
+    return Found(
+        f"leaders per review {learnt} and {fixed}; trained from a random A {random} (± over {leaders.shape[1]} "
+        "trainings)",
+        abs(more.mean) < FEW, more.mean, more.error, m.learnt.on,
+    )  # fmt: skip
 
 
-def _stationary(m: Learnt) -> Claim:
-    fails, known = int(m.verdicts[:, 4, 1].sum()), int(m.verdicts[:, 4, :2].sum())
-    return Claim(
-        says="Whatever A the training finds, limits of its reviews are stationary.",
-        measured=f"the limits of {known} reviews are known, and it fails on {fails}",
-        criterion="on none, as is proved",
-        holds=fails == 0,
-        kind="identity",
-        value=float(fails),
-        on=m.on,
-    )
+@claim("Whatever A the training finds, limits of its reviews are stationary.", "on none, as is proved", kind="identity")
+def stationary(m: Results) -> Found:
+    fails, known = m.learnt.verdicts[:, 4, 1].sum(), m.learnt.verdicts[:, 4, :2].sum()
+    measured = f"the limits of {known} reviews are known, and the clause fails on {fails}"
+    return Found(measured, fails == 0, fails, on=m.learnt.on)
 
 
-def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
-    """What is seen, and what holds."""
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     generic = claims[5]
     return (
         f"Hardmax layers with alpha = 1 and an A that need not be positive definite: {m.p.clouds} clouds of {m.p.n} "
         f"tokens in dimension {m.p.d} for each kind of A, in exact arithmetic. (a) The share of clouds, in per cent, "
         "on which each clause of the theorem is proved to hold. A leader stays at a vertex of its own whatever A is, "
-        "and limits are stationary; what fails is that there are leaders and that each vertex has one. (b) How many "
-        "leaders there are. (c) The smallest counterexamples that were found: tokens, their way to limits (squares) "
-        f"and leaders (stars). For a generic A {100 * (generic.value or 0):.1f} % of the clouds have no leader"
+        "and limits are stationary; the clauses that fail say that there are leaders and that each vertex has one. (b) "
+        "The number of leaders. (c) The smallest counterexamples that were found: tokens, their way to limits "
+        f"(squares) and leaders (stars). For a generic A {100 * (generic.value or 0):.1f} % of the clouds have no "
+        "leader"
         + (". " if generic.holds else ": not about one in ten. ")
         + f"(d-f) Sentiment classifiers, d = 2, on {m.learnt.words}, trained through a softmax of rising beta and "
         "tested with the hardmax, A fixed at the identity, trained from it, or trained from a random matrix: accuracy, "
@@ -771,28 +698,34 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
     )
 
 
-# The picture of the open problems: clauses by kind of A, numbers of leaders, and the smallest counterexamples.
-
-
-_SHOWN = 5  # counterexamples
+def series(m: Results) -> dict:
+    held = m.verdicts[:, :, 0] / m.p.clouds
+    by_training = {"accuracy": m.learnt.accuracy, "leaders": m.learnt.leaders, "least eigenvalue": m.learnt.least,
+                   "skewness": m.learnt.skewness}  # fmt: skip
+    return {
+        "clause": np.arange(1, 6), **{f"held, {kind}": shares for kind, shares in zip(KINDS, held, strict=True)},
+        **{f"{name}_by_training, {kind}": values[k] for k, kind in enumerate(FORMS)
+           for name, values in by_training.items()},
+        "dimension_by_dimension": np.array(DIMENSIONS), "no_leader_by_dimension": m.without[:, 0],
+    }  # fmt: skip
 
 
 @style()
 def draw(m: Results) -> Figure:
-    """The table above, counterexamples below it, and classifiers whose A is trained."""
+    """Clauses by kind of A and numbers of leaders, the smallest counterexamples, and classifiers whose A is trained."""
     figure = Figure(figsize=(WIDTH, 6.8), layout="constrained")
     top, bottom, last = figure.subfigures(3, 1, height_ratios=(2.9, 2.0, 1.9))  # pyright: ignore
     table, counts = top.subplots(1, 2, width_ratios=(1.45, 1))
     _table(table, m)
     _counts(counts, m)
-    chosen = _chosen(m.small)
+    # The counterexamples without a leader first.
+    chosen = sorted(m.small, key=lambda one: (one.clause, KINDS.index(one.kind)))[:5]
     panels = bottom.subplots(1, max(len(chosen), 1), squeeze=False)[0]
     for ax, one in zip(panels, chosen, strict=False):
         _counterexample(ax, one)
     below = last.subplots(1, 3)
     _learnt(below, m.learnt)
-    for letter, ax in zip("abcdef", (table, counts, panels[0], *below), strict=True):
-        ax.text(-0.02, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    letter((table, counts, panels[0], *below))
     if not chosen:
         panels[0].set_axis_off()
     return figure
@@ -802,7 +735,7 @@ def _table(ax: Axes, m: Results) -> None:
     shares = 100 * m.verdicts / m.p.clouds
     ax.imshow(shares[:, :, 0], cmap="Blues", vmin=0, vmax=180, aspect="auto")
     for (k, c), held in np.ndenumerate(shares[:, :, 0]):
-        # What is neither proved nor refuted is said beside it.
+        # The share of clouds on which the clause is neither proved nor refuted.
         unknown = shares[k, c, 2]
         ax.text(c, k, _percent(held) + (f"\n({_percent(unknown)} open)" if unknown else ""), ha="center", va="center",
                 fontsize=6.5)  # fmt: skip
@@ -820,21 +753,19 @@ def _counts(ax: Axes, m: Results) -> None:
     left = np.zeros(len(KINDS))
     for number in range(most + 1):
         width = np.mean(m.leaders == number, axis=1)
-        ax.barh(range(len(KINDS)), width, left=left, color=_colour(number), label=str(number), height=0.75)
+        ax.barh(
+            range(len(KINDS)),
+            width,
+            left=left,
+            color=OKABE_ITO[number % len(OKABE_ITO)],
+            label=str(number),
+            height=0.75,
+        )
         left += width
     ax.set(xlim=(0, 1), ylim=(len(KINDS) - 0.5, -0.5), xlabel="share of clouds")
     ax.set_yticks([])
     ax.set_title("leaders", fontsize=7)
     ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=6.5, handlelength=1, columnspacing=0.8)
-
-
-def _colour(number: int) -> str:
-    return OKABE_ITO[number % len(OKABE_ITO)]
-
-
-def _chosen(small: list[Counterexample]) -> list[Counterexample]:
-    """Those without a leader first."""
-    return sorted(small, key=lambda one: (one.clause, KINDS.index(one.kind)))[:_SHOWN]
 
 
 def _counterexample(ax: Axes, one: Counterexample) -> None:
@@ -873,31 +804,26 @@ def _learnt(axes: np.ndarray, m: Learnt) -> None:
     axes[2].axhline(0, color="0.6", lw=0.6, zorder=0)
 
 
-# The open problems of hardmax as an experiment: what is measured, claimed, recorded and drawn.
+def recorded(m: Results) -> dict:
+    counterexamples = [
+        {"A is": one.kind, "fails": one.found.clauses[one.clause].says, "A": one.form.astype(int).tolist(),
+         "tokens": one.tokens.astype(int).tolist()} for one in m.small
+    ]  # fmt: skip
+    return {"alpha": 1, "A": ", ".join(KINDS), "starts": m.p.clouds, "counterexamples": counterexamples}
 
 
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    claims = claims_of(m)
-    held = m.verdicts[:, :, 0] / p.clouds
-    return Outcome(
-        caption_of(m, claims),
-        claims,
-        {"n": p.n, "d": p.d, "alpha": 1, "A": ", ".join(KINDS), "starts": p.clouds,
-         "counterexamples": [
-             {"A is": one.kind, "fails": one.found.clauses[one.clause].says, "A": one.form.astype(int).tolist(),
-              "tokens": one.tokens.astype(int).tolist()} for one in m.small
-         ]},
-        {"clause": np.arange(1, 6)} | {f"held, {kind}": shares for kind, shares in zip(KINDS, held, strict=True)}
-        | {f"{name}_by_training, {kind}": values[k] for k, kind in enumerate(FORMS) for name, values in (
-            ("accuracy", m.learnt.accuracy), ("leaders", m.learnt.leaders), ("least eigenvalue", m.learnt.least),
-            ("skewness", m.learnt.skewness))}
-        | {"dimension_by_dimension": np.array(DIMENSIONS), "no_leader_by_dimension": m.without[:, 0]},
-        partial(draw, m),
-        None,
-        on=Measured(LAYERS_ALONE, CLOUDS, {"tokens": p.n, "d": p.d, "starts": p.clouds}),
-    )  # fmt: skip
-
-
-FIGURE = declared("hardmax-open-problems", _run, parameters=Parameters)
+FIGURE = figure(
+    "hardmax-open-problems",
+    measure,
+    draw,
+    (
+        definite, any_form, rank_one, two_leaders, small_counterexamples, generic, as_accurate, stays_definite,
+        becomes_definite, clauses_survive, as_few_leaders, stationary,
+    ),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    on=lambda m: Measured(HARDMAX_LAYERS, CLOUDS, {"tokens": m.p.n, "d": m.p.d, "starts": m.p.clouds}),
+    over=lambda m: f"{m.p.clouds} clouds",
+    recorded=recorded,
+)  # fmt: skip

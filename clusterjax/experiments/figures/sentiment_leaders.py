@@ -1,13 +1,12 @@
-"""What is measured of leaders: which words lead most often, how far from the hyperplane, and how many in a review.
+"""Sentiment: the words that lead most often, their distance from the hyperplane, and their number in a review.
 
-With reviews, or with another dimension than 2, a model is trained. Otherwise they are those of the classifier that
-comes with the package, counted once over the IMDb test part by `benchmarks/sentiment_shipped.py`, with this file, and
-kept beside it: reviews are not in the package.
+With `--imdb`, or with another dimension than 2, a model is trained. Otherwise the leaders are those of the classifier
+of the package: reviews are not in the package, and so `benchmarks/sentiment_shipped.py` counted these leaders once over
+the IMDb test part, by `count` of this file.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,57 +19,54 @@ from ...plot import OKABE_ITO, style
 from ...plot._words import one_line
 from ...sentiment import Fitted, accuracy
 from ...sentiment._released import leaders_record
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
-from ..framework.figure import declared
+from ..framework.experiment import Claim, Settings, parameter, plus_minus
+from ..framework.figure import Found, claim, figure
 from ..framework.verdict import Measured
-from ..shared.layout import WIDTH
-from ..shared.sentiment import (
-    BY_US,
-    CLEAR,
-    POSTER,
-    Source,
-    Trained,
-    measured,
-    measured_shipped,
-    reviews,
-    shipped_model,
-    shown,
-    trained,
-)
+from ..shared import sentiment
+from ..shared.layout import WIDTH, letter
+from ..shared.sentiment import CLEAR, POSTER, shown
 
 
-STILL = 16  # test reviews of which leaders are followed
-MOST = 40  # leaders that can be shown
+STILL = 16  # the number of test reviews whose leaders are followed
+MOST = 40  # the largest number of leaders that can be shown
 BINS = 60
+POSITIVE, NEGATIVE, NEITHER = OKABE_ITO[0], OKABE_ITO[5], "#A9A9A9"
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of the figure can be set."""
+    """The parameters of the figure."""
 
-    d: int = parameter(2, "the dimension of the words; another than 2 trains on made-up reviews", least=2, most=64)
+    d: int = parameter(
+        2, "the dimension of the words; a dimension other than 2 trains on made-up reviews", least=2, most=64
+    )
     leaders: int = parameter(15, "the number of most frequent leaders to show", least=3, most=MOST)
+
+    @property
+    def least(self) -> int:
+        """The least number of shown leaders with a clear sentiment: 11 of the 15 that the poster shows."""
+        return -(-11 * self.leaders // 15)
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """What is counted of the leaders of the test reviews; all of it fits into a small file.
+    """The counts over the leaders of the test reviews, which fit into a small file.
 
     **Attributes:**
 
-    - `names`, `times`, `ratio`: The most frequent leaders of confident reviews, in how many of these each leads, and
-        its naive-Bayes log ratio in the training part.
-    - `edges`, `leaders`, `words`: How many leaders, and how many other words, have a signed distance from the
-        hyperplane between two edges.
-    - `away`: The median distance of leaders and of other words.
+    - `names`, `times`, `ratio`: The most frequent leaders of confident reviews, the number of these reviews in which
+        each leads, and its naive-Bayes log ratio in the training part.
+    - `edges`, `leaders`, `words`: The edges of bins of the signed distance from the hyperplane, and the numbers of
+        leaders and of other words in each bin.
+    - `away`: The median distances of leaders and of other words.
     - `farther`: The probability that a random leader is farther from the hyperplane than a random other word.
-    - `reviews_by_leaders`: How many reviews with a word have no leader, one, two, ...
-    - `words_a_review`: Different words of a review, on average.
-    - `confident`: How many reviews are confident and correct.
-    - `own`: In which share of them the farthest leader is clearly of the sentiment of the review.
-    - `planted`: In which share it is a planted word; NaN where none was planted.
-    - `moved`: How far a leader moves after it began to lead, in the first reviews of the test part.
-    - `accuracy`, `test`: Of the test part, and how many reviews it has.
+    - `reviews_by_leaders`: The numbers of reviews with a word that have no leader, one leader, two leaders, ...
+    - `words_a_review`: The mean number of different words of a review.
+    - `confident`: The number of confident correct reviews.
+    - `own`: The share of these reviews whose farthest leader is clearly of the sentiment of the review.
+    - `planted`: The share whose farthest leader is a planted word; NaN where no word was planted.
+    - `moved`: The largest move of a leader after it began to lead, in the first reviews of the test part.
+    - `accuracy`, `test`: The accuracy on the test part, and its number of reviews.
     """
 
     names: tuple[str, ...]
@@ -91,18 +87,17 @@ class Counted:
     test: int
 
     def first(self, many: int) -> "Counted":
-        """The same with fewer of the most frequent leaders."""
-        kept = {"names": self.names[:many], "times": self.times[:many], "ratio": self.ratio[:many]}
-        return Counted(**({one.name: getattr(self, one.name) for one in fields(self)} | kept))
+        """The same counts with fewer of the most frequent leaders."""
+        return replace(self, names=self.names[:many], times=self.times[:many], ratio=self.ratio[:many])
 
     def record(self) -> dict[str, Any]:
-        """All of it for a JSON file."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "planted"}
+        """All counts but `planted` for a JSON file."""
+        values = {name: value for name, value in asdict(self).items() if name != "planted"}
         return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> "Counted":
-        """What `record` was made of."""
+        """The counts whose `record` this is."""
         arrays = {"times", "ratio", "edges", "leaders", "words", "reviews_by_leaders"}
         values = {name: np.asarray(value) if name in arrays else value for name, value in record.items()}
         given: dict[str, Any] = values | {"names": tuple(record["names"]), "away": tuple(record["away"])}
@@ -111,19 +106,20 @@ class Counted:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the figure shows.
+    """The measurement.
 
     **Attributes:**
 
-    - `fitted`: The model.
-    - `counted`: What is counted of its leaders.
-    - `planted`: The words that were planted; none in reviews that are not made up.
-    - `of`: Which reviews these are, for the caption.
-    - `on`: What was measured.
-    - `seed`: Of the training.
+    - `fitted`: The model of the epoch that was best on the validation part.
+    - `counted`: The counts over its leaders.
+    - `planted`: The words that were planted; empty for reviews that are not made up.
+    - `of`: The reviews, in words for the caption.
+    - `on`: The network, the data and their sizes.
+    - `seed`: The seed of the training.
     """
 
     p: Parameters
+    starts: int
     fitted: Fitted
     counted: Counted
     planted: frozenset[str]
@@ -133,36 +129,34 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Train the model, or take the one that is trained, and count the leaders of its test part."""
-    source = Source.of(settings)
+    """Trains the model, or takes the classifier of the package, and counts the leaders of its test part."""
     if settings.imdb is None and p.d == 2:
         say("reading what was counted of the classifier of the package")
-        record, (fitted, seed) = leaders_record(), shipped_model()
+        record, (fitted, seed) = leaders_record(), sentiment.shipped_model()
         counted = Counted.of_record(record["counted"]).first(p.leaders)
-        return Results(p, fitted, counted, frozenset(), BY_US, measured_shipped(), seed)
-    fit, planted = trained(settings, p.d, say), reviews(source).planted
+        on = sentiment.measured_shipped()
+        return Results(p, settings.starts, fitted, counted, frozenset(), sentiment.BY_US, on, seed)
+    source = sentiment.Source.of(settings)
+    fit, planted = sentiment.trained(settings, p.d, say), sentiment.reviews(source).planted
     say("looking for the leaders of the test reviews")
-    return Results(
-        p, fit.fitted, count(fit, planted, p.leaders), planted, source.words, measured(settings, (p.d,)), settings.seed
-    )
+    counted, on = count(fit, planted, p.leaders), sentiment.measured(settings, (p.d,))
+    return Results(p, settings.starts, fit.fitted, counted, planted, source.words, on, settings.seed)
 
 
-def count(fit: Trained, planted: frozenset[str] = frozenset(), most: int = MOST) -> Counted:
-    """The leaders of the test part, of which `most` are named."""
+def count(fit: sentiment.Trained, planted: frozenset[str] = frozenset(), most: int = MOST) -> Counted:
+    """The counts over the leaders of the test part, of which `most` are named."""
     ids, times = fit.frequent(most)
     test = fit.test
-    # Signed distances of all words of the vocabulary, then of those of each review.
+    # The signed distances of all words of the vocabulary, and from these of the words of each review.
     away = fit.distances(np.asarray(fit.fitted.model.embedding[:, 0]))[test.ids]
-    # Which places lead, and which have a word at all.
     led, present = fit.led.mask, test.counts > 0
     # Padding and words that do not lead get -1, below every distance, so that only a leader is the farthest.
     farthest = np.argmax(np.where(led, np.abs(away), -1.0), axis=1)
     chosen = np.take_along_axis(test.ids, farthest[:, None], axis=1)[:, 0][fit.confident]
-    # 1 for positive reviews and -1 for negative ones.
     signs = 2.0 * test.labels[fit.confident] - 1
     leaders, words = away[led], away[present & ~led]
     reach = 1.05 * max(np.abs(leaders).max(), np.abs(words).max())
-    # Symmetric about the hyperplane, and the same for both histograms.
+    # Both histograms have the same edges, symmetric about the hyperplane.
     edges = np.linspace(-reach, reach, BINS + 1)
     return Counted(
         names=tuple(map(str, fit.names[ids])),
@@ -173,7 +167,6 @@ def count(fit: Trained, planted: frozenset[str] = frozenset(), most: int = MOST)
         words=np.histogram(words, edges)[0],
         away=(float(np.median(np.abs(leaders))), float(np.median(np.abs(words)))),
         farther=_farther(leaders, words),
-        # Over reviews that have a word at all.
         reviews_by_leaders=np.bincount(fit.led.counts[test.lengths > 0]),
         words_a_review=float(test.lengths.mean()),
         confident=len(chosen),
@@ -188,166 +181,128 @@ def count(fit: Trained, planted: frozenset[str] = frozenset(), most: int = MOST)
 def _farther(leaders: np.ndarray, words: np.ndarray) -> float:
     """The probability that a random leader is farther from the hyperplane than a random word that does not lead."""
     others = np.sort(np.abs(words))
-    # The place of a leader among the sorted others is how many of them it is farther than (Mann and Whitney).
+    # The position of a leader among the sorted others is the number of others that are nearer (Mann and Whitney).
     return float(np.searchsorted(others, np.abs(leaders)).mean() / len(others))
 
 
-def _moved(fit: Trained) -> float:
-    """How far a leader moves from the layer at which it begins to lead to the last, at most."""
+def _moved(fit: sentiment.Trained) -> float:
+    """The largest move of a leader from the layer at which it begins to lead to the last layer."""
     model, moved = fit.fitted.model, 0.0
     for row in range(min(STILL, len(fit.test))):
         n = int(fit.test.lengths[row])
         if n:
             counts = jnp.asarray(fit.test.counts[row, :n], jnp.float32)
             path = np.asarray(model.path(jnp.asarray(fit.test.ids[row, :n]), counts))
-            # From the layer at which it leads on.
             for i in np.flatnonzero(fit.led.mask[row, :n]):
                 moved = max(moved, float(np.abs(path[fit.led.first[row, i] :, i] - path[-1, i]).max()))
     return moved
 
 
-# What is claimed of leaders: that they carry sentiment, lie far from the hyperplane, and are few.
-
-
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """All claims of the figure; that on planted words only where words were planted."""
-    claims = _still(m), _frequent(m), _farthest(m), _apart(m), _few(m), _accurate(m)
-    claims = (*claims, _planted(m)) if m.planted else claims
-    return over(f"{m.counted.test:,} test reviews, of one training", claims)
-
-
-def _still(m: Results) -> Claim:
+@claim("A leader never moves again.", "less than 1e-5", kind="identity")
+def still(m: Results) -> Found:
     moved = m.counted.moved
-    return Claim(
-        says="A leader never moves again.",
-        measured=f"largest move {moved:.1e} in the first {STILL} test reviews",
-        criterion="less than 1e-5",
-        holds=moved < 1e-5,
-        kind="identity",
-        value=moved,
-    )
+    return Found(f"the largest move is {moved:.1e} in the first {STILL} test reviews", moved < 1e-5, moved)
 
 
-def _frequent(m: Results) -> Claim:
+@claim(
+    "The {p.leaders} most frequent leaders of confident correct reviews are mostly related to sentiment.",
+    "at least {p.least}",
+    source=POSTER,
+)
+def frequent(m: Results) -> Found:
     counted = m.counted
     clear = np.abs(counted.ratio) >= CLEAR
-    most = -(-11 * m.p.leaders // 15)  # 11 of the 15 that the poster shows
     listed = ", ".join(
         f"{shown(name)} ({ratio:+.2f}, {times})"
         for name, ratio, times in zip(counted.names, counted.ratio, counted.times, strict=True)
     )
-    return Claim(
-        says=f"The {m.p.leaders} most frequent leaders of confident correct reviews are mostly related to sentiment.",
-        measured=f"{int(clear.sum())} of {len(clear)} have a log ratio of at least {CLEAR:g} either way: {listed}",
-        criterion=f"at least {most}",
-        holds=int(clear.sum()) >= most,
-        kind="paper",
-        value=float(clear.sum()),
-        source=POSTER,
-    )
+    measured = f"{clear.sum()} of {len(clear)} have a log ratio of at least {CLEAR:g} either way: {listed}"
+    return Found(measured, clear.sum() >= m.p.least, clear.sum())
 
 
-def _farthest(m: Results) -> Claim:
+@claim("The farthest leader of a confident correct review conveys its sentiment.", "in at least 90 %", source=POSTER)
+def farthest(m: Results) -> Found:
     own = m.counted.own
-    return Claim(
-        says="The farthest leader of a confident correct review conveys its sentiment.",
-        measured=f"its log ratio is at least {CLEAR:g} and of the sign of the label in {100 * own:.1f} % of "
+    return Found(
+        f"its log ratio is at least {CLEAR:g} and of the sign of the label in {100 * own:.1f} % of "
         f"{m.counted.confident} reviews",
-        criterion="in at least 90 %",
-        holds=own >= 0.9,
-        kind="paper",
-        value=own,
-        source=POSTER,
-    )
+        own >= 0.9, own,
+    )  # fmt: skip
 
 
-def _apart(m: Results) -> Claim:
+@claim("Most leaders lie farther from the hyperplane than other words.", "probability above 0.6")
+def far_away(m: Results) -> Found:
     farther, (leaders, words) = m.counted.farther, m.counted.away
-    return Claim(
-        says="Most leaders lie farther from the hyperplane than other words.",
-        measured=f"median distance {leaders:.2f} against {words:.2f}; a random leader is farther than a random other "
-        f"word with probability {farther:.2f}",
-        criterion="probability above 0.6",
-        holds=farther > 0.6,
-        kind="finding",
-        value=farther,
-    )
+    return Found(
+        f"the median distance is {leaders:.2f} for leaders and {words:.2f} for other words; a random leader is farther "
+        f"than a random other word with probability {farther:.2f}",
+        farther > 0.6, farther,
+    )  # fmt: skip
 
 
-def _few(m: Results) -> Claim:
+@claim("A review has few leaders: three at most in the mean.", "at most 3")
+def few(m: Results) -> Found:
     reviews = m.counted.reviews_by_leaders
     leaders, many = np.arange(len(reviews)), reviews.sum()
     mean = float(leaders @ reviews / many)
     error = float(np.sqrt((leaders - mean) ** 2 @ reviews) / many)
-    return Claim(
-        says="A review has few leaders: three at most in the mean.",
-        measured=f"{plus_minus(mean, error, 3)} on average, of {m.counted.words_a_review:.1f} different words",
-        criterion="at most 3",
-        holds=mean <= 3,
-        kind="finding",
-        value=mean,
-        error=error,
-    )
+    measured = f"{plus_minus(mean, error, 3)} on average, of {m.counted.words_a_review:.1f} different words"
+    return Found(measured, mean <= 3, mean, error)
 
 
-def _accurate(m: Results) -> Claim:
+# The words and the criterion depend on the reviews, and the function fills them in.
+@claim("", "")
+def accurate(m: Results) -> Found:
     right, test = m.counted.accuracy, m.counted.test
-    # The published accuracy is asked only of a test part as large as IMDb's.
+    # The published accuracy is asked only of a test part as large as that of IMDb.
     least = 0.8 if m.planted or test < 25000 else 0.855
-    spread = float(np.sqrt(right * (1 - right) / test))
-    many = "two" if m.p.d == 2 else m.p.d
-    return Claim(
-        says=f"A model of {many} dimensions, trained through the hardmax, classifies the test part: at least "
+    error = float(np.sqrt(right * (1 - right) / test))
+    dimensions = "two" if m.p.d == 2 else m.p.d
+    return Found(
+        f"test accuracy {plus_minus(right, error, 4)} (published for d = 2, another split: 0.7914)",
+        right >= least, right, error,
+        says=f"A model of {dimensions} dimensions, trained through the hardmax, classifies the test part: at least "
         f"{100 * least:g} %.",
-        measured=f"test accuracy {plus_minus(right, spread, 4)} (published for d = 2, another split: 0.7914)",
         criterion=f"at least {least:g}",
-        holds=right >= least,
-        kind="finding",
-        value=right,
-        error=spread,
-    )
+    )  # fmt: skip
 
 
-def _planted(m: Results) -> Claim:
-    # Of confident reviews: the word that is farthest from the hyperplane.
-    share = m.counted.planted
-    return Claim(
-        says="The model finds the planted words: nearly every farthest leader is one.",
-        measured=f"the farthest leader is a planted word in {100 * share:.1f} % of {m.counted.confident} confident "
-        f"correct reviews; {len(m.planted.intersection(m.counted.names))} of the {m.p.leaders} most frequent "
-        "leaders are planted",
-        criterion="in at least 95 %",
-        holds=share >= 0.95,
-        kind="finding",
-        value=share,
-    )
+@claim("The model finds the planted words: nearly every farthest leader is one.", "in at least 95 %")
+def planted_words(m: Results) -> Found | None:
+    if not m.planted:
+        return None
+    share, named = m.counted.planted, len(m.planted.intersection(m.counted.names))
+    return Found(
+        f"the farthest leader is a planted word in {100 * share:.1f} % of {m.counted.confident} confident correct "
+        f"reviews; {named} of the {m.p.leaders} most frequent leaders are planted",
+        share >= 0.95, share,
+    )  # fmt: skip
 
 
-def caption_of(m: Results) -> str:
-    """What is seen."""
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     neutral = [shown(name) for name, ratio in zip(m.counted.names, m.counted.ratio, strict=True) if abs(ratio) < CLEAR]
     return (
-        f"Leaders in the test part of {m.of}, for a d = {m.p.d} model with 8 hardmax layers. (a) The "
-        f"{m.p.leaders} most "
-        "frequent leaders of the reviews that are classified correctly and confidently: the quarter of the test part "
-        f"with the largest |logit|. Blue and vermilion: words at least e^{CLEAR:g} = {np.exp(CLEAR):.1f} times as "
+        f"Leaders in the test part of {m.of}, for a d = {m.p.d} model with 8 hardmax layers. (a) The {m.p.leaders} "
+        "most frequent leaders of the reviews that are classified correctly and confidently: the quarter of the test "
+        f"part with the largest |logit|. Blue and vermilion: words at least e^{CLEAR:g} = {np.exp(CLEAR):.1f} times as "
         "frequent in positive or negative training reviews; grey: neither"
         + (f" ({', '.join(neutral)})" if neutral else "")
-        + ". (b) Signed distance from the hyperplane, of leaders and of all other words; each histogram has area 1. "
-        "Most words lie near the hyperplane, and leaders far from it on either side; those in the middle lead "
-        "along it, where nothing else is. (c) Leaders in a review."
+        + ". (b) The signed distance from the hyperplane, of leaders and of all other words; each histogram has area "
+        "1. Most words lie near the hyperplane, and leaders far from it on either side; leaders in the middle lead "
+        "along the hyperplane, where there is nothing else. (c) The number of leaders in a review."
     )
 
 
-# The panels of leaders: the most frequent ones, distances from the hyperplane, and how many a review has.
-
-
-POSITIVE, NEGATIVE, NEITHER = OKABE_ITO[0], OKABE_ITO[5], "#A9A9A9"
+def series(m: Results) -> dict:
+    return {
+        "reviews_by_rank": m.counted.times, "log_ratio_by_rank": m.counted.ratio,
+        "reviews_by_leaders": m.counted.reviews_by_leaders,
+    }  # fmt: skip
 
 
 @style()
 def draw(m: Results) -> Figure:
-    """The picture."""
+    """The most frequent leaders, the distances from the hyperplane, and the number of leaders in a review."""
     counted = m.counted
     figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 1.35, 0.85))
@@ -355,12 +310,11 @@ def draw(m: Results) -> Figure:
     _histogram(middle, counted)
     share = counted.reviews_by_leaders / counted.reviews_by_leaders.sum()
     right.bar(np.arange(len(share)), 100 * share, color="#6F6F6F", width=0.8)
-    # Reviews with very many leaders are too few to be seen; the axis ends where bars are thinner than a line.
+    # The axis ends where bars are thinner than a line: very few reviews have very many leaders.
     shown_to = int(np.flatnonzero(share >= 5e-4).max())
     right.set(xlabel="leaders in a review", ylabel="% of the test reviews", xlim=(0.4, shown_to + 0.6))
     right.set_xticks(range(1, shown_to + 1))
-    for letter, ax in zip("abc", (left, middle, right), strict=True):
-        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    letter((left, middle, right))
     return figure
 
 
@@ -387,29 +341,23 @@ def _histogram(ax: Axes, counted: Counted) -> None:
     ax.legend(loc="upper left", handlelength=0.9, handleheight=0.9)
 
 
-# The leaders as an experiment: what is measured, claimed, recorded and drawn.
+def recorded(m: Results) -> dict:
+    return {
+        "reviews": m.of, "alpha": float(m.fitted.model.alpha[0]), "starts": m.starts,
+        "solver": "none: layers in float32", "criterion": f"|log ratio| >= {CLEAR:g}",
+        "recipe": m.fitted.recipe.record(), "seed": m.seed,
+    }  # fmt: skip
 
 
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    # The model of the epoch that was best on the validation part.
-    fitted = m.fitted
-    return Outcome(
-        caption_of(m),
-        claims_of(m),
-        {"reviews": m.of, "d": p.d, "alpha": float(fitted.model.alpha[0]), "starts": settings.starts,
-         "solver": "none: layers in float32", "criterion": f"|log ratio| >= {CLEAR:g}",
-         "recipe": fitted.recipe.record(), "seed": m.seed},
-        {
-            "reviews_by_rank": m.counted.times,
-            "log_ratio_by_rank": m.counted.ratio,
-            "reviews_by_leaders": m.counted.reviews_by_leaders,
-        },
-        partial(draw, m),
-        None,
-        on=m.on,
-    )  # fmt: skip
-
-
-FIGURE = declared("sentiment-leaders", _run, parameters=Parameters)
+FIGURE = figure(
+    "sentiment-leaders",
+    measure,
+    draw,
+    (still, frequent, farthest, far_away, few, accurate, planted_words),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    on=lambda m: m.on,
+    over=lambda m: f"{m.counted.test:,} test reviews, of one training",
+    recorded=recorded,
+)

@@ -1,8 +1,7 @@
-"""What is measured of training in several dimensions: accuracy, how settled the words are, and how few lead."""
+"""Sentiment: training in 2 to 16 dimensions: accuracy, how settled the words are, and the number of leaders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,19 +11,22 @@ from matplotlib.ticker import MaxNLocator
 
 from ...plot import OKABE_ITO, style
 from ...sentiment import accuracy
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
-from ..framework.figure import declared
-from ..shared.layout import WIDTH
+from ..framework.experiment import Claim, Settings, parameter, plus_minus
+from ..framework.figure import Found, claim, figure
+from ..framework.verdict import Measured
+from ..shared.layout import WIDTH, letter
 from ..shared.sentiment import BAG, POSTER, Source, further_moves, leaders_of, measured, sample, trained
 
 
 DIMS, QUICK_DIMS = (2, 4, 8, 16), (2, 16)
-SETTLED = 0.01  # of the longest word's length
+SETTLED = 0.01  # a review is settled if no word moves farther, relative to the norm of the longest word
+COLOURS = dict(zip(DIMS, OKABE_ITO[:4], strict=True))
+MARKERS = dict(zip(DIMS, "osD^", strict=True))
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of the figure can be set."""
+    """The parameters of the figure."""
 
     sampled: int = parameter(
         2000, "the number of test reviews whose words are followed", quick=500, least=2, most=50_000
@@ -33,18 +35,18 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One model.
+    """The measurement of one model.
 
     **Attributes:**
 
-    - `history`: Of each epoch, by name: loss and accuracies.
+    - `history`: The loss and the accuracies of each epoch, by name.
     - `best`: The epoch that was kept.
-    - `accuracy`, `error`: On the test part, and its standard error.
+    - `accuracy`, `error`: The accuracy on the test part, and its standard error.
     - `alpha`: The step of its layers.
-    - `moves`: For each sampled test review, how far a word still moves after the last layer.
-    - `growth`: How much farther out than at the start a word gets, at most; 1 is not at all.
-    - `per_word`: Leaders per word of the sampled reviews.
-    - `per_review`: Leaders per review.
+    - `moves`: The largest distance that a word still moves after the last layer, for each sampled test review.
+    - `growth`: The largest norm of a word over the largest norm at the start; at most 1.
+    - `per_word`: The number of leaders per word of the sampled reviews.
+    - `per_review`: The number of leaders per review.
     """
 
     history: dict[str, np.ndarray]
@@ -59,30 +61,47 @@ class Curves:
 
     @property
     def settled(self) -> float:
-        """The share of reviews in which no word still moves by more than a hundredth of the longest one's length."""
+        """The share of settled reviews."""
         return float(np.mean(self.moves < SETTLED))
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the figure shows.
+    """The measurement.
 
     **Attributes:**
 
+    - `source`: The reviews, in words.
     - `curves`: The model of each dimension, in rising order.
     - `bag`: The test accuracy of a bag of words, the model without layers.
+    - `on`: The network, the data and their sizes.
     """
 
     p: Parameters
+    starts: int
+    source: str
     curves: dict[int, Curves]
     bag: float
+    on: Measured
+
+    @property
+    def low(self) -> int:
+        """The smallest dimension: 2."""
+        return min(self.curves)
+
+    @property
+    def high(self) -> int:
+        """The largest dimension: 16."""
+        return max(self.curves)
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Train a model of each dimension and a bag of words, or take those that are trained, and measure them."""
-    curves = {dim: _curves(p, settings, dim, say) for dim in (QUICK_DIMS if settings.quick else DIMS)}
+    """Trains a model of each dimension and a bag of words, or takes those that are trained, and measures them."""
+    dims = QUICK_DIMS if settings.quick else DIMS
+    curves = {dim: _curves(p, settings, dim, say) for dim in dims}
     plain = trained(settings, BAG, say)
-    return Results(p, curves, accuracy(plain.logits, plain.test.labels))
+    bag, source = accuracy(plain.logits, plain.test.labels), Source.of(settings).words
+    return Results(p, settings.starts, source, curves, bag, measured(settings, dims))
 
 
 def _curves(p: Parameters, settings: Settings, dim: int, say: Callable[[str], None]) -> Curves:
@@ -100,98 +119,89 @@ def _curves(p: Parameters, settings: Settings, dim: int, say: Callable[[str], No
     )  # fmt: skip
 
 
-# What is claimed of training: 8 layers settle the words, few lead in two dimensions, and all in many.
+@claim(
+    "No word gets farther out than the longest one was at the start: words move towards other words.",
+    "at most 1 + 1e-5",
+    kind="identity",
+)
+def inward(m: Results) -> Found:
+    growth = max(model.growth for model in m.curves.values())
+    return Found(f"the largest norm at layer 64 over that at layer 0: {growth:.7f}", growth <= 1 + 1e-5, growth)
 
 
-def claims_of(curves: dict[int, Curves]) -> tuple[Claim, ...]:
-    """All claims of the figure."""
-    # The smallest and the largest dimension that was run: 2 and 16.
-    low, high = min(curves), max(curves)
-    # Over all models: a single word that gets farther out would refute it.
-    growth = max(model.growth for model in curves.values())
-    settled = curves[low].settled
-    # The error of a share.
-    spread = float(np.sqrt(settled * (1 - settled) / len(curves[low].moves)))
+@claim("8 layers are enough to approximate the clustered state (d = {m.low}).", "at least 75 %", source=POSTER)
+def settled(m: Results) -> Found:
+    model = m.curves[m.low]
+    share, many = model.settled, len(model.moves)
+    error = float(np.sqrt(share * (1 - share) / many))
+    each = ", ".join(f"d = {dim}: {100 * model.settled:.1f} %" for dim, model in m.curves.items())
+    return Found(
+        f"{plus_minus(100 * share, 100 * error, 1)} % of {many} test reviews are settled at layer 8; {each}",
+        share >= 0.75, share, error,
+    )  # fmt: skip
+
+
+@claim("Few words lead at d = {m.low}.", "at most 3")
+def few_leaders(m: Results) -> Found:
+    leaders = m.curves[m.low].per_review
+    return Found(f"{leaders:.2f} leaders per review", leaders <= 3, leaders)
+
+
+@claim(
+    "With more dimensions clustering disappears: at d = {m.high} half of the words are their own leaders.",
+    "leaders per word at most 0.15 for d = {m.low} and at least 0.5 for d = {m.high}",
+)
+def more_leaders(m: Results) -> Found:
     listed = "; ".join(
         f"d = {dim}: {plus_minus(model.accuracy, model.error, 4)}, {model.per_word:.3f} leaders per word, "
         f"alpha {model.alpha:.2f}"
-        for dim, model in curves.items()
+        for dim, model in m.curves.items()
     )
-    claims = (
-        Claim(
-            says="No word gets farther out than the longest one was at the start: words move towards other words.",
-            measured=f"largest length at layer 64 over that at layer 0: {growth:.7f}",
-            criterion="at most 1 + 1e-5",
-            holds=growth <= 1 + 1e-5,
-            kind="identity",
-            value=growth,
-        ),
-        Claim(
-            says=f"8 layers are enough to approximate the clustered state (d = {low}).",
-            measured=f"{plus_minus(100 * settled, 100 * spread, 1)} % of {len(curves[low].moves)} test reviews are "
-            "settled at layer 8; "
-            + ", ".join(f"d = {dim}: {100 * model.settled:.1f} %" for dim, model in curves.items()),
-            criterion="at least 75 %",
-            holds=settled >= 0.75,
-            kind="paper",
-            value=settled,
-            error=spread,
-            source=POSTER,
-        ),
-        Claim(
-            says=f"Few words lead at d = {low}.",
-            measured=f"{curves[low].per_review:.2f} leaders per review",
-            criterion="at most 3",
-            holds=curves[low].per_review <= 3,
-            kind="finding",
-            value=curves[low].per_review,
-        ),
-        Claim(
-            says=f"With more dimensions clustering disappears: at d = {high} half of the words are their own leaders.",
-            measured=listed,
-            criterion=f"leaders per word at most 0.15 for d = {low} and at least 0.5 for d = {high}",
-            holds=curves[low].per_word <= 0.15 and curves[high].per_word >= 0.5,
-            kind="finding",
-            value=curves[high].per_word,
-        ),
-    )
-    return over("test reviews, of one training for each d", claims)
+    low, high = m.curves[m.low].per_word, m.curves[m.high].per_word
+    return Found(listed, low <= 0.15 and high >= 0.5, high)
 
 
-def caption_of(m: Results, source: Source) -> str:
-    """What is seen, of reviews from `source`."""
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
-        f"One model for each d = {', '.join(map(str, m.curves))}, trained on {source.words} (8 hardmax layers, trained "
+        f"One model for each d = {', '.join(map(str, m.curves))}, trained on {m.source} (8 hardmax layers, trained "
         "through the hardmax itself). (a) Loss and (b) accuracy after each epoch, on the training part (dashed: an "
         "average over the epoch with words dropped and, in the loss, labels smoothed, so that the losses do not compare"
         ") and on the validation part (solid); a ring marks the epoch that is kept, the best on the validation "
         "part. (c) The share of test reviews in which some word moves farther, from layer 8 to 64, than a given share "
-        "of the longest word's length; dotted: 1 %, below which a review counts as settled. (d) Test accuracy beside "
-        "the leaders per word: at 1 every word leads itself and nothing clusters; dash-dotted: a bag of words, the "
-        f"model without layers, {m.bag:.4f}."
+        "of the norm of the longest word; dotted: 1 %, below which a review counts as settled. (d) Test accuracy "
+        "beside the leaders per word: at 1 every word leads itself and nothing clusters; dash-dotted: a bag of words, "
+        f"the model without layers, {m.bag:.4f}."
     )
 
 
-# The panels of training: loss and accuracy by epoch, how far words still move, and leaders beside accuracy.
-
-
-COLOURS = dict(zip(DIMS, (OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[2], OKABE_ITO[3]), strict=True))
-MARKERS = dict(zip(DIMS, "osD^", strict=True))
+def series(m: Results) -> dict:
+    models = list(m.curves.values())
+    by_model = {
+        "d_by_model": list(m.curves),
+        "test_accuracy_by_model": [model.accuracy for model in models],
+        "leaders_per_word_by_model": [model.per_word for model in models],
+        "leaders_per_review_by_model": [model.per_review for model in models],
+        "settled_by_model": [model.settled for model in models],
+    }
+    by_epoch = {
+        f"{name.replace(' ', '_')}_by_epoch_{dim}": model.history[name]
+        for dim, model in m.curves.items()
+        for name in ("loss", "accuracy", "validation loss", "validation accuracy")
+    }
+    return by_model | by_epoch | {"epoch": np.arange(1, 1 + len(models[0].history["loss"]))}
 
 
 @style()
 def draw(m: Results) -> Figure:
-    """The picture."""
-    curves, bag = m.curves, m.bag
+    """Loss and accuracy by epoch, the moves that words still make, and accuracy beside leaders."""
     figure = Figure(figsize=(WIDTH, 4.9), layout="constrained")
     panels = figure.subplots(2, 2).ravel()
     for ax, name in zip(panels, ("loss", "accuracy"), strict=False):
-        _history(ax, curves, name)
-    _moves(panels[2], curves)
-    _beside(panels[3], curves, bag)
-    for letter, ax in zip("abcd", panels, strict=True):
-        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
-    handles = [Line2D([], [], color=COLOURS[dim], marker=MARKERS[dim], ms=4, label=f"d = {dim}") for dim in curves]
+        _history(ax, m.curves, name)
+    _moves(panels[2], m.curves)
+    _beside(panels[3], m.curves, m.bag)
+    letter(panels)
+    handles = [Line2D([], [], color=COLOURS[dim], marker=MARKERS[dim], ms=4, label=f"d = {dim}") for dim in m.curves]
     handles += [
         Line2D([], [], color="0.3", ls=ls, label=word) for ls, word in (("--", "training"), ("-", "validation"))
     ]
@@ -235,42 +245,24 @@ def _beside(ax: Axes, curves: dict[int, Curves], bag: float) -> None:
     ax.set_ylim(top=min(1.0, ax.get_ylim()[1]))
 
 
-# Training in several dimensions as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    source = Source.of(settings)
-    m = measure(settings.read(Parameters), settings, say)
-    # In rising order of the dimension.
-    dims, models = tuple(m.curves), list(m.curves.values())
-    return Outcome(
-        caption_of(m, source),
-        claims_of(m.curves),
-        {"reviews": source.words, "d": list(dims), "starts": settings.starts, "solver": "none: layers in float32",
-         "alpha": [model.alpha for model in models], "sampled reviews": len(models[0].moves),
-         "bag of words accuracy": m.bag},
-        _series(m),
-        partial(draw, m),
-        None,
-        on=measured(settings, dims),
-    )  # fmt: skip
-
-
-def _series(m: Results) -> dict:
+def recorded(m: Results) -> dict:
     models = list(m.curves.values())
-    by_model = {
-        "d_by_model": list(m.curves),
-        "test_accuracy_by_model": [model.accuracy for model in models],
-        "leaders_per_word_by_model": [model.per_word for model in models],
-        "leaders_per_review_by_model": [model.per_review for model in models],
-        "settled_by_model": [model.settled for model in models],
-    }
-    by_epoch = {
-        f"{name.replace(' ', '_')}_by_epoch_{dim}": model.history[name]
-        for dim, model in m.curves.items()
-        for name in ("loss", "accuracy", "validation loss", "validation accuracy")
-    }
-    return by_model | by_epoch | {"epoch": np.arange(1, 1 + len(models[0].history["loss"]))}
+    return {
+        "reviews": m.source, "d": list(m.curves), "starts": m.starts, "solver": "none: layers in float32",
+        "alpha": [model.alpha for model in models], "sampled reviews": len(models[0].moves),
+        "bag of words accuracy": m.bag,
+    }  # fmt: skip
 
 
-FIGURE = declared("sentiment-training", _run, parameters=Parameters)
+FIGURE = figure(
+    "sentiment-training",
+    measure,
+    draw,
+    (inward, settled, few_leaders, more_leaders),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    on=lambda m: m.on,
+    over=lambda m: "test reviews, of one training for each d",
+    recorded=recorded,
+)

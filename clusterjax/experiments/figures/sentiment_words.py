@@ -1,16 +1,15 @@
-"""What is measured of two reviews: the path of each word through the layers, in the plane of the decision line.
+"""Sentiment: the path of each word of two reviews through the layers, in the plane of the decision line.
 
-The reviews are chosen and not drawn: of the correctly classified ones of a length that can be read, and whose farthest
-leader is a frequent one, the most confident of each label. With reviews, a model is trained, and they are of its test
-part; otherwise the model is that of the package, and they are a dozen that were written for the figure. The model has
-two dimensions, so that a picture shows all of it: the first coordinate is the distance from the hyperplane, the second
-the place along it. The mean of the first coordinate, weighted by counts, times |w| is the logit; the claims hold the
-picture to that.
+The reviews are chosen and not drawn: of the correctly classified reviews of a length that can be read, and whose
+farthest leader is a frequent leader, they are the most confident review of each label. With `--imdb` a model is
+trained, and the reviews are of its test part; otherwise the model is the classifier of the package, and the reviews are
+of a dozen that were written for the figure. The model has two dimensions, so that a picture shows all of it: the first
+coordinate is the distance from the hyperplane, the second the position along it. The mean of the first coordinate,
+weighted by counts, times |w| is the logit, and a claim checks the picture against it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +19,21 @@ from matplotlib.figure import Figure
 
 from ..._base.checks import refusal
 from ...plot import WordRun, animate_words, style, words
-from ..framework.experiment import Claim, Outcome, Settings, parameter
-from ..framework.figure import declared
+from ..framework.experiment import Claim, Settings, parameter
+from ..framework.figure import Found, claim, figure
 from ..framework.verdict import Measured
+from ..shared import sentiment
 from ..shared.layout import WIDTH
-from ..shared.sentiment import (
-    CLEAR,
-    OWN_REVIEWS,
-    POSTER,
-    Source,
-    Trained,
-    frequent_leaders,
-    further_moves,
-    leaders_of,
-    measured,
-    measured_own,
-    shipped_model,
-    shown,
-    trained,
-    trained_shipped,
-)
 
 
 LAYERS = (0, 1, 2, 4, 8)
-ON_LEADER = 0.05  # of the longest word's length
-_SHIPPED = "the IMDb reviews of Maas et al. (the classifier of the package)"
+ON_LEADER = 0.05  # a word is at a leader within this distance, relative to the norm of the longest word
+LINE = (np.array([1.0, 0.0]), 0.0)  # the hyperplane, in the coordinates of the picture
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of the figure can be set: as many different words as can be read in a picture."""
+    """The parameters: a picture can be read with so many different words."""
 
     shortest: int = parameter(16, "the number of different words that a review has at least", least=2, most=128)
     longest: int = parameter(28, "the number of different words that a review has at most", least=2, most=128)
@@ -62,16 +46,16 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """One review in the coordinates of the picture: the distance from the hyperplane, and the place along it.
+    """One review in the coordinates of the picture: the distance from the hyperplane, and the position along it.
 
     **Attributes:**
 
-    - `row`: Which of the test reviews it is.
+    - `row`: The number of the review in the test part.
     - `run`: Its words at each layer.
-    - `ratio`: Their naive-Bayes log ratios.
-    - `logit`, `error`: Its logit, and how far the mean of the words in the picture is from giving the same.
-    - `gathered`: Which share of the words is at a leader after the last layer.
-    - `moves`: How far a word still moves, of the longest word's length.
+    - `ratio`: The naive-Bayes log ratios of its words.
+    - `logit`, `error`: Its logit, and the difference of the logit that the words in the picture give.
+    - `gathered`: The share of the words that are at a leader after the last layer.
+    - `moves`: The largest distance that a word still moves, relative to the norm of the longest word.
     """
 
     row: int
@@ -88,52 +72,72 @@ class Chosen:
         led = self.run.leading(len(self.run.xs))
         return int(led[np.argmax(np.abs(self.run.xs[0][led, 0]))])
 
+    @property
+    def spread(self) -> np.ndarray:
+        """The largest distance of a word from the leader nearest to it, in the plane of the picture, (layers + 1,)."""
+        led = self.run.xs[-1][self.run.first >= 0]
+        return np.linalg.norm(self.run.xs[:, :, None] - led, axis=-1).min(axis=2).max(axis=1)
+
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the figure shows.
+    """The measurement.
 
     **Attributes:**
 
-    - `fit`: The model, the reviews that it reads, and the leaders of these.
+    - `fit`: The model, the reviews that it reads, and their leaders.
     - `pair`: The positive and the negative review.
-    - `of`: Where they are from, and what the model was trained on, for the caption.
-    - `on`: What was measured.
-    - `seed`: Of the training.
+    - `of`: The source of the reviews, and the training data of the model, for the caption.
+    - `on`: The network, the data and their sizes.
+    - `seed`: The seed of the training.
+    - `starts`, `quick`: The settings.
     """
 
     p: Parameters
-    fit: Trained
+    fit: sentiment.Trained
     pair: tuple[Chosen, Chosen]
     of: tuple[str, str]
     on: Measured
     seed: int
+    starts: int
+    quick: bool
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Train the model, or take the one that is trained, and follow the words of two reviews."""
+    """Trains the model, or takes the classifier of the package, and follows the words of two reviews."""
     if settings.imdb is None:
         say("following the words of two reviews by the classifier of the package")
-        fit, (fitted, seed) = trained_shipped(), shipped_model()
-        pair = choose(fit, 1, p, frequent_leaders(fitted)), choose(fit, 0, p, frequent_leaders(fitted))
-        many = f"one of the {len(OWN_REVIEWS)} reviews that were written for this figure"
-        return Results(p, fit, pair, (many, _SHIPPED), measured_own(), seed)
-    fit = trained(settings, 2, say)
-    say("following the words of two reviews")
-    words = Source.of(settings).words
-    pair = choose(fit, 1, p), choose(fit, 0, p)
-    return Results(p, fit, pair, ("a test review", words), measured(settings, (2,)), settings.seed)
+        fit, (fitted, seed), on = sentiment.trained_shipped(), sentiment.shipped_model(), sentiment.measured_own()
+        frequent = sentiment.frequent_leaders(fitted)
+        of = (
+            f"one of the {len(sentiment.OWN_REVIEWS)} reviews that were written for this figure",
+            "the IMDb reviews of Maas et al. (the classifier of the package)",
+        )
+    else:
+        fit, seed, on = sentiment.trained(settings, 2, say), settings.seed, sentiment.measured(settings, (2,))
+        say("following the words of two reviews")
+        frequent, of = fit.frequent()[0], ("a test review", sentiment.Source.of(settings).words)
+    pair = choose(fit, 1, p, frequent), choose(fit, 0, p, frequent)
+    return Results(p, fit, pair, of, on, seed, settings.starts, settings.quick)
 
 
-def choose(fit: Trained, label: int, p: Parameters = Parameters(), frequent: np.ndarray | None = None) -> Chosen:
-    """The most confident correct review of this label that can be read, and whose farthest leader is a frequent one.
+def choose(fit: sentiment.Trained, label: int, p: Parameters, frequent: np.ndarray) -> Chosen:
+    """The most confident correct review of a label that can be read, and whose farthest leader is a frequent leader.
 
     **Arguments:**
 
     - `fit`: The model with the reviews.
-    - `label`: Which label.
-    - `p`: How long it may be.
-    - `frequent`: The ids of the frequent leaders; None counts them in the reviews themselves.
+    - `label`: The label.
+    - `p`: The range of its length.
+    - `frequent`: The ids of the frequent leaders.
+
+    **Returns:**
+
+    The review; its farthest leader is any leader if no review of the label has a frequent one.
+
+    **Raises:**
+
+    - `ValueError` if no correctly classified review of the label has a length in the range.
     """
     lengths = fit.test.lengths
     allowed = fit.right & (fit.test.labels == label) & (lengths >= p.shortest) & (lengths <= p.longest)
@@ -146,121 +150,98 @@ def choose(fit: Trained, label: int, p: Parameters = Parameters(), frequent: np.
     away = np.abs(fit.distances(np.asarray(fit.fitted.model.embedding[:, 0])))[fit.test.ids]
     # Padding and words that do not lead get -1, below every distance.
     farthest = np.argmax(np.where(fit.led.mask, away, -1.0), axis=1)
-    frequent = fit.frequent()[0] if frequent is None else frequent
     led_by = np.isin(np.take_along_axis(fit.test.ids, farthest[:, None], axis=1)[:, 0], frequent)
-    # A frequent leader if some review has one; else any.
     allowed = allowed & led_by if np.any(allowed & led_by) else allowed
-    # The largest |logit| of those that are allowed.
     row = int(np.argmax(np.where(allowed, np.abs(fit.logits), -1.0)))
     n, one, model = int(lengths[row]), fit.test.take(np.array([row])), fit.fitted.model
     ids, counts = one.ids[0, :n], one.counts[0, :n].astype(np.float32)
     path = np.asarray(model.path(jnp.asarray(ids), jnp.asarray(counts)), np.float64)
     w, length = np.asarray(model.w[0], np.float64), float(np.linalg.norm(np.asarray(model.w[0])))
-    # The picture's axes: the distance from the hyperplane, and the place along it, a quarter turn from its normal.
+    # The second axis of the picture, the position along the hyperplane, is a quarter turn from its normal.
     across = np.array([-w[1], w[0]]) / length
     xs = np.stack([fit.distances(path), path @ across], axis=-1)
-    first = leaders_of(model, one).first[0, :n]
-    # From each word to the leader next to it, after the last layer.
+    first = sentiment.leaders_of(model, one).first[0, :n]
+    # The distance from each word to the nearest leader, after the last layer.
     away = np.linalg.norm(path[-1][:, None] - path[-1][None, first >= 0], axis=-1).min(axis=1)
-    # Words that occur twice count twice, as in the model.
+    # A word that occurs twice counts twice, as in the model.
     mean = np.average(xs[-1][:, 0], weights=counts)
     side = "made-up " * fit.made_up + ("positive" if label else "negative")
-    # A minus sign and no hyphen, as in the picture.
     logit = f"{fit.logits[row]:.1f}".replace("-", "\N{MINUS SIGN}")
-    run = WordRun(xs, [shown(name) for name in fit.names[ids]], first, f"{side} review, logit {logit}")
+    run = WordRun(xs, [sentiment.shown(name) for name in fit.names[ids]], first, f"{side} review, logit {logit}")
     gathered = float(np.mean(away <= ON_LEADER * np.linalg.norm(path[0], axis=-1).max()))
     return Chosen(
         row, run, fit.ratio[ids], float(fit.logits[row]), abs(float(length * mean) - float(fit.logits[row])),
-        gathered, float(further_moves(model, one)[0][0]),
+        gathered, float(sentiment.further_moves(model, one)[0][0]),
     )  # fmt: skip
 
 
-def spread(one: Chosen) -> np.ndarray:
-    """The largest distance of a word from the leader nearest to it, at each layer, in the plane of the picture."""
-    led = one.run.xs[-1][one.run.first >= 0]
-    return np.linalg.norm(one.run.xs[:, :, None] - led[None, None], axis=-1).min(axis=2).max(axis=1)
+@claim(
+    "The logit is what the decoder reads from the mean of the words that are drawn.", "less than 1e-4", kind="identity"
+)
+def logit_of_the_picture(m: Results) -> Found:
+    error = max(review.error for review in m.pair)
+    return Found(f"the largest difference is {error:.1e}", error < 1e-4, error)
 
 
-# What is claimed of words on their way: that they gather at leaders, which carry the sentiment of the review.
+@claim(
+    "The leaders furthest away from the decision hyperplane convey sentiment.",
+    f"log ratio at least {sentiment.CLEAR:g} in the positive review, at most -{sentiment.CLEAR:g} in the negative one",
+    source=sentiment.POSTER,
+)
+def farthest_leaders(m: Results) -> Found:
+    farthest = [(review.run.names[review.farthest], float(review.ratio[review.farthest])) for review in m.pair]
+    measured = "; ".join(f'"{name}", log ratio {ratio:+.2f}' for name, ratio in farthest)
+    return Found(measured, farthest[0][1] >= sentiment.CLEAR and farthest[1][1] <= -sentiment.CLEAR)
 
 
-def claims_of(pair: tuple[Chosen, Chosen]) -> tuple[Claim, ...]:
-    """All claims of the figure."""
-    # Of either review: the leader farthest from the line, and how much it says of sentiment.
-    farthest = [(review.run.names[review.farthest], float(review.ratio[review.farthest])) for review in pair]
-    error = max(review.error for review in pair)
-    # The worse of the two reviews decides.
-    gathered = min(review.gathered for review in pair)
-    moves = max(review.moves for review in pair)
-    return (
-        Claim(
-            says="The logit is what the decoder reads from the mean of the words that are drawn.",
-            measured=f"largest difference {error:.1e}",
-            criterion="less than 1e-4",
-            holds=error < 1e-4,
-            kind="identity",
-            value=error,
-        ),
-        Claim(
-            says="The leaders furthest away from the decision hyperplane convey sentiment.",
-            measured="; ".join(f'"{name}", log ratio {ratio:+.2f}' for name, ratio in farthest),
-            criterion=f"log ratio at least {CLEAR:g} in the positive review, at most -{CLEAR:g} in the negative one",
-            holds=farthest[0][1] >= CLEAR and farthest[1][1] <= -CLEAR,
-            kind="paper",
-            source=POSTER,
-        ),
-        Claim(
-            says="After 8 layers the words are gathered at their leaders, three quarters of them in both reviews.",
-            measured=f"{100 * pair[0].gathered:.0f} % and {100 * pair[1].gathered:.0f} % of the words are within "
-            f"{100 * ON_LEADER:g} % of the longest word's length from a leader",
-            criterion="at least 75 % in both",
-            holds=gathered >= 0.75,
-            kind="finding",
-            value=gathered,
-        ),
-        Claim(
-            says="8 layers are enough for the clustered state.",
-            measured=f"from layer 8 to 64 no word moves farther than {100 * moves:.2f} % of the longest word's length",
-            criterion="less than 5 %",
-            holds=moves < 0.05,
-            kind="paper",
-            value=moves,
-            source=POSTER,
-        ),
+@claim(
+    "After 8 layers the words are gathered at their leaders, three quarters of them in both reviews.",
+    "at least 75 % in both",
+)
+def gathered(m: Results) -> Found:
+    shares = [review.gathered for review in m.pair]
+    measured = (
+        f"{100 * shares[0]:.0f} % and {100 * shares[1]:.0f} % of the words are within {100 * ON_LEADER:g} % of the "
+        "norm of the longest word from a leader"
     )
+    return Found(measured, min(shares) >= 0.75, min(shares))
 
 
-def caption_of(m: Results) -> str:
-    """What is seen."""
+@claim("8 layers are enough for the clustered state.", "less than 5 %", source=sentiment.POSTER)
+def settled(m: Results) -> Found:
+    moves = max(review.moves for review in m.pair)
+    measured = f"from layer 8 to 64 no word moves farther than {100 * moves:.2f} % of the norm of the longest word"
+    return Found(measured, moves < 0.05, moves)
+
+
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     (which, source), p = m.of, m.p
     led = [", ".join(f'"{review.run.names[i]}"' for i in review.run.leading(len(review.run.xs))) for review in m.pair]
     return (
         f"The words of a positive (left) and of a negative review (right), each {which}, on their way through the 8 "
         f"hardmax layers of a d = 2 model, trained on {source}. Of the correctly classified reviews of {p.shortest} to "
-        f"{p.longest} different words whose farthest leader is one of the 15 most frequent ones, these are the most "
+        f"{p.longest} different words whose farthest leader is one of the 15 most frequent leaders, these are the most "
         "confident on either side. Across the picture: the distance from the decision line (dashed), negative side "
-        "vermilion, positive side blue; along it: the place on the line, drawn on a larger scale. Leaders are stars "
-        "from the layer on at which they attend to themselves alone; the number behind a leader's name is how many "
-        f"words lie on it. The leaders are {led[0]} and {led[1]}. Names without room are left out."
+        "vermilion, positive side blue; along it: the position on the line, drawn on a larger scale. Leaders are stars "
+        "from the layer on at which they attend to themselves alone; the number behind the name of a leader counts the "
+        f"words that lie on it. The leaders are {led[0]} and {led[1]}. Names without room are left out."
     )
 
 
-# The picture of two reviews: words at five layers, and the same as a moving picture.
-
-
-LINE = (np.array([1.0, 0.0]), 0.0)  # the hyperplane, in the coordinates of the picture
+def series(m: Results) -> dict:
+    return {"layer": np.arange(9), "spread_positive": m.pair[0].spread, "spread_negative": m.pair[1].spread}
 
 
 @style()
 def draw(m: Results) -> Figure:
-    """The picture."""
-    pair, limits = m.pair, limits_of(m.pair)
+    """The words of both reviews at five layers."""
+    limits = limits_of(m.pair)
     row, foot, head, left = 1.42, 0.36, 0.24, 0.22
     high = row * len(LAYERS) + foot + head
     figure = Figure(figsize=(WIDTH, high))
     wide = (WIDTH - left) / 2
-    # Axes are placed by hand: names of words stand outside them, for which a layout engine would make room.
-    for column, review in enumerate(pair):
+    # Axes are placed by hand: names of words stand outside them, and a layout engine would make room for the names.
+    for column, review in enumerate(m.pair):
         for number, layer in enumerate(LAYERS):
             bottom = foot + row * (len(LAYERS) - 1 - number)
             # In inches, divided by the size of the figure below.
@@ -275,17 +256,16 @@ def draw(m: Results) -> Figure:
             if column == 0:
                 ax.text(-0.015, 0.5, f"layer {layer}", rotation=90, ha="right", va="center", transform=ax.transAxes)
             if number == len(LAYERS) - 1:
-                ax.set_xticks(_ticks(limits[0]))
+                ax.set_xticks(np.arange(np.ceil(limits[0][0]), np.floor(limits[0][1]) + 1))
                 ax.set_xlabel("distance from the decision line", labelpad=2)
     return figure
 
 
-def write_film(m: Results, quick: bool, path: Path) -> Any:
-    """Write the moving picture as a GIF."""
-    hold, move = (2, 2) if quick else (8, 6)
-    return animate_words(
-        [review.run for review in m.pair], path, line=LINE, limits=limits_of(m.pair), hold=hold, move=move
-    )
+def film(m: Results) -> Callable[[Path], Any]:
+    """A function that writes the moving picture as a GIF."""
+    hold, move = (2, 2) if m.quick else (8, 6)
+    runs = [review.run for review in m.pair]
+    return lambda path: animate_words(runs, path, line=LINE, limits=limits_of(m.pair), hold=hold, move=move)
 
 
 def limits_of(pair: tuple[Chosen, Chosen]) -> tuple[np.ndarray, np.ndarray]:
@@ -298,27 +278,24 @@ def limits_of(pair: tuple[Chosen, Chosen]) -> tuple[np.ndarray, np.ndarray]:
     return ranges[0], ranges[1]
 
 
-def _ticks(limits: np.ndarray) -> np.ndarray:
-    return np.arange(np.ceil(limits[0]), np.floor(limits[1]) + 1)
-
-
-# Words on their way as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    m = measure(settings.read(Parameters), settings, say)
+def recorded(m: Results) -> dict:
     fitted = m.fit.fitted
-    return Outcome(
-        caption_of(m),
-        claims_of(m.pair),
-        {"reviews": m.on.data.words, "trained on": m.of[1], "d": 2, "alpha": float(fitted.model.alpha[0]),
-         "layers": list(LAYERS), "rows": [one.row for one in m.pair], "starts": settings.starts,
-         "solver": "none: layers in float32", "recipe": fitted.recipe.record(), "seed": m.seed},
-        {"layer": np.arange(9), "spread_positive": spread(m.pair[0]), "spread_negative": spread(m.pair[1])},
-        partial(draw, m),
-        partial(write_film, m, settings.quick),
-        on=m.on,
-    )  # fmt: skip
+    return {
+        "reviews": m.on.data.words, "trained on": m.of[1], "d": 2, "alpha": float(fitted.model.alpha[0]),
+        "layers": list(LAYERS), "rows": [one.row for one in m.pair], "starts": m.starts,
+        "solver": "none: layers in float32", "recipe": fitted.recipe.record(), "seed": m.seed,
+    }  # fmt: skip
 
 
-FIGURE = declared("sentiment-words", _run, parameters=Parameters)
+FIGURE = figure(
+    "sentiment-words",
+    measure,
+    draw,
+    (logit_of_the_picture, farthest_leaders, gathered, settled),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    film=film,
+    on=lambda m: m.on,
+    recorded=recorded,
+)

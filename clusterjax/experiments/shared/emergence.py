@@ -1,13 +1,12 @@
-"""Runs of the rescaled dynamics from many starts, and the shape that each comes to (2305.05465).
+"""Runs of the rescaled dynamics from many starts, and the shape that each start comes to (2305.05465).
 
-Fixed steps of Heun's method: near the edge between two cells attention is nearly discontinuous, and an adaptive solver
-would take steps without end there. A step is shorter than 1 / |V|, so that a token that moves towards others never
-passes them, and hulls stay nested.
+The time steps are fixed steps of Heun's method: near the edge between two cells attention is nearly discontinuous, and
+an adaptive solver would shorten its steps there without end. A step is shorter than 1 / |V|, so that a token that moves
+towards others never passes them, and the convex hulls stay nested.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,36 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import RescaledField
 from ..._model.space import Euclidean
 from ...plot import OKABE_ITO, animate, snapshots, style
-from ..framework.verdict import Subject
-from .layout import WIDTH
+from ..framework.experiment import Experiment, Settings, parameter
+from ..framework.figure import figure
+from ..framework.verdict import ANY, Measured, Source, Subject
+from .layout import WIDTH, letter
 
 
 STEP = 0.05
 TOLERANCE = 1e-3
-# What the theorems are of, and what is run: any tokens, softmax attention without layer normalisation.
+# The theorems are of any tokens under softmax attention without layer normalisation.
 RESCALED = Subject("rescaled", "softmax attention in R^d, rescaled by exp(-tV)")
 BOX = Subject("box", "independent uniform tokens of a box")
+
+
+def theorem(place: str) -> Source:
+    """A theorem of 2305.05465, which holds for any tokens."""
+    return Source(f"2305.05465, {place}, of any tokens", ANY, ANY)
+
+
+@dataclass(frozen=True)
+class RescaledParameters:
+    """The parameters that the figures of rescaled tokens share; each figure sets its own end."""
+
+    n: int = parameter(20, "the number of tokens", least=3, most=200)
+    beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
+    end: float = parameter(12.0, "the time at which the shapes are judged", least=4, most=40)
+
+    @property
+    def ts(self) -> np.ndarray:
+        """The save times: from 0 to `end` in steps of a quarter."""
+        return np.linspace(0.0, self.end, round(4 * self.end) + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +65,9 @@ class Emergence:
 
     **Attributes:**
 
-    - `ts`: (times,), the save times.
-    - `xs`: (starts, times, n, d), the rescaled tokens.
-    - `shapes`: What each start comes to.
+    - `ts`: The save times, (times,).
+    - `xs`: The rescaled tokens, (starts, times, n, d).
+    - `shapes`: The shape that each start comes to.
     """
 
     ts: np.ndarray
@@ -56,8 +76,13 @@ class Emergence:
 
     @property
     def certified(self) -> np.ndarray:
-        """Which starts are certified, (starts,)."""
+        """True for the starts whose shape is certified, (starts,)."""
         return np.array([shape.certified for shape in self.shapes])
+
+    @property
+    def applies(self) -> int:
+        """The number of starts that meet the hypotheses of a theorem."""
+        return sum(shape.applies for shape in self.shapes)
 
     @property
     def residuals(self) -> np.ndarray:
@@ -66,36 +91,36 @@ class Emergence:
 
     @property
     def growth(self) -> float:
-        """By how much a hull grows, at most, over all starts: the residual of the first clause."""
+        """The largest growth of a hull over all starts: the residual of the first clause."""
         return max(shape.clauses[0].residual for shape in self.shapes)
 
     @property
     def counts(self) -> np.ndarray:
-        """How many points each shape has: corners of its polytope, or levels, (starts,)."""
+        """The number of points of each shape: the corners of its polytope, or its levels, (starts,)."""
         return np.array([len(shape.points) for shape in self.shapes])
 
     @property
     def at_points(self) -> np.ndarray:
-        """Which share of the tokens are at one of them, (starts,)."""
+        """The share of the tokens of each start that are at one of the points of its shape, (starts,)."""
         return np.array([np.mean(shape.labels >= 0) for shape in self.shapes])
 
 
-def save_times(end: float) -> np.ndarray:
-    """From 0 to `end`, a quarter apart."""
-    return np.linspace(0.0, end, round(4 * end) + 1)
-
-
 def draw_box(seed: int, starts: int, n: int, d: int, half: float) -> np.ndarray:
-    """Tokens, (starts, n, d), uniform from -`half` to `half`; the first starts of many are the same as few."""
+    """Uniform tokens from -`half` to `half`, (starts, n, d); a start does not depend on the number of starts."""
     return np.stack([np.random.default_rng([seed, k]).uniform(-half, half, (n, d)) for k in range(starts)])
+
+
+def draw_pairs(draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]], settings: Settings) -> list[np.ndarray]:
+    """V and Q^T K of all starts, (starts, d, d) each; `draw` takes the seed and the number of a start."""
+    pairs = [draw(settings.seed, k) for k in range(settings.starts)]
+    return [np.stack(matrices) for matrices in zip(*pairs, strict=True)]
 
 
 def emerge(
     x0: np.ndarray, ts: np.ndarray, values: np.ndarray, forms: np.ndarray, beta: float, tolerance: float = TOLERANCE
 ) -> Emergence:
     """Run each start with its V and Q^T K, (starts, d, d) each, and judge its shape."""
-    xs, speeds = _run_all(*map(jnp.asarray, (x0, ts, values, forms, float(beta))))
-    xs, speeds = np.asarray(xs), np.asarray(speeds)
+    xs, speeds = map(np.asarray, _run_all(*map(jnp.asarray, (x0, ts, values, forms, float(beta)))))
     shapes = []
     for x, speed, value, form in zip(xs, speeds, values, forms, strict=True):
         field = RescaledField(SoftmaxAttention(beta, query_key=form), value)
@@ -106,18 +131,42 @@ def emerge(
 
 @eqx.filter_jit
 def _run_all(x0: Array, ts: Array, values: Array, forms: Array, beta: Array) -> tuple[Array, Array]:
+    options: dict[str, Any] = dict(solver=dfx.Heun(), stepsize_controller=dfx.ConstantStepSize(), dt0=STEP)
+
     def run_start(x: Float[Array, "n d"], value: Array, form: Array) -> tuple[Array, Array]:
         field = RescaledField(SoftmaxAttention(beta, query_key=form), value)
-        run = run_rescaled(field, x, ts)
+        run = simulate(field, x, ts, adjoint=dfx.ForwardMode(), max_steps=100_000, **options).xs
         return run, field(ts[-1], run[-1])
 
     return jax.vmap(run_start)(x0, values, forms)
 
 
-def run_rescaled(field: RescaledField, x: Float[Array, "n d"], ts: Float[Array, " times"]) -> Array:
-    """The tokens of one start, (times, n, d), by fixed steps."""
-    options: dict[str, Any] = dict(solver=dfx.Heun(), stepsize_controller=dfx.ConstantStepSize(), dt0=STEP)
-    return simulate(field, x, ts, adjoint=dfx.ForwardMode(), max_steps=100_000, **options).xs
+def rescaled_figure(
+    name: str,
+    measure: Callable[[Any, Settings, Callable[[str], None]], Any],
+    draw: Callable[[Any], Figure],
+    claims: Sequence[Callable],
+    *,
+    d: int | tuple[int, ...],
+    recorded: Mapping[str, Any],
+    **more: Any,
+) -> Experiment:
+    """The experiment of a figure of rescaled tokens, whose measurement has `p` and `starts`.
+
+    **Arguments:**
+
+    - `name`, `measure`, `draw`, `claims`, `more`: The arguments of `framework.figure.figure`.
+    - `d`: The dimension, or several dimensions.
+    - `recorded`: Constants for the record, by name.
+    """
+    constants = {"d": d, "solver": f"Heun, steps of {STEP:g}", "tolerance": TOLERANCE, **recorded}
+    return figure(
+        name, measure, draw, claims, over=lambda m: f"{m.starts} starts",
+        on=lambda m: Measured(
+            RESCALED, BOX, {"tokens": m.p.n, "d": d, "beta": m.p.beta, "t": m.p.end, "starts": m.starts}
+        ),
+        recorded=lambda m: constants | {"starts": m.starts}, **more,
+    )  # fmt: skip
 
 
 @style()
@@ -128,7 +177,7 @@ def figure_of_shapes(
     below: Sequence[Callable[[Axes], Any]],
     view: tuple[float, float] = (22.0, -55.0),
 ) -> Figure:
-    """Tokens of one start at `times` over their limit shape, a row for each, and a panel for each of `below`."""
+    """Tokens of one start at `times` over their limit shape, a row for each start, and a panel for each of `below`."""
     high, low = 1.75, 2.35
     figure = Figure(figsize=(WIDTH, high * len(rows) + low), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(high * len(rows), low))  # pyright: ignore
@@ -139,14 +188,15 @@ def figure_of_shapes(
         # The times stand above the first row alone.
         for ax in axes if row else ():
             ax.set_title("")
-    for letter, ax, fill in zip("abcd", bottom.subplots(1, len(below), squeeze=False)[0], below, strict=False):
+    panels = bottom.subplots(1, len(below), squeeze=False)[0]
+    for ax, fill in zip(panels, below, strict=True):
         fill(ax)
-        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    letter(panels)
     return figure
 
 
 def residuals_panel(runs: Mapping[str, Emergence]) -> Callable[[Axes], None]:
-    """The largest residual of a token against time: median over the starts, and the middle 80 % of them."""
+    """A panel of the largest residual of a token against time: the median and the middle 80 % of the starts."""
 
     def fill(ax: Axes) -> None:
         for (name, run), colour in zip(runs.items(), OKABE_ITO, strict=False):
@@ -160,13 +210,11 @@ def residuals_panel(runs: Mapping[str, Emergence]) -> Callable[[Axes], None]:
     return fill
 
 
-def film_of(run: Emergence, start: int) -> Callable[[Path], Any]:
-    """What writes the film of one start, over its shape."""
-    shape = run.shapes[start]
-    return partial(_film, run.xs[start], run.ts, shape)
-
-
-def _film(xs: np.ndarray, ts: np.ndarray, shape: LimitShape, path: Path) -> None:
+def film_of(run: Emergence) -> Callable[[Path], Any]:
+    """A function that writes the film of the first start, over its shape."""
+    xs, shape = run.xs[0], run.shapes[0]
     turn = 60.0 if xs.shape[2] == 3 else 0.0
-    animate(xs, path, ts=ts, frames=min(41, len(ts)), fps=12, space=Euclidean(), limit=shape, labels=shape.labels,
-            turn=turn)  # fmt: skip
+    return lambda path: animate(
+        xs, path, ts=run.ts, frames=min(41, len(run.ts)), fps=12, space=Euclidean(), limit=shape, labels=shape.labels,
+        turn=turn,
+    )  # fmt: skip

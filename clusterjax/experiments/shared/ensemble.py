@@ -207,6 +207,12 @@ def falls(series: Series, first: int = 0, last: int = -1) -> bool:
     return bool(mean[first] - mean[last] > 4 * np.hypot(error[first], error[last]))
 
 
+def share_and_error(flags: ArrayLike) -> tuple[float, float]:
+    """The share of independent units that are flagged, and its standard error, which is never zero."""
+    share = float(np.mean(flags))
+    return share, float(np.sqrt(max(share * (1 - share), 1e-12) / np.size(flags)))
+
+
 def distance_to_first(ensemble: Ensemble) -> np.ndarray:
     """The mean Euclidean distance of tokens 2 to n to the first token, (starts, times)."""
     xs = ensemble.xs

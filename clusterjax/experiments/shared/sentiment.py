@@ -1,9 +1,9 @@
-"""What is measured of many reviews: who leads, and how far words still move.
+"""Reviews, models trained on them, and their leaders: what the figures of the sentiment classifier share.
 
-A word leads from the first layer at which it attends to itself alone (glossary: leader). Reviews differ in length, so
-that they are sorted into buckets of like length: a bucket is padded to one width and shares a compiled program. Padding
-has mass zero, is attended to by no word, and is taken out of every result. Invariant: no word gets farther from the
-origin than the longest one was at the start, as layers move words towards other words.
+A word leads from the first layer at which it attends to itself alone (glossary: leader). Reviews of like length are in
+one bucket, padded to one width, and share a compiled program. Padding has mass zero, no word attends to it, and no
+result holds it. Invariant: no word gets farther from the origin than the longest word was at the start, because layers
+move words towards other words.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ from .sources import HARDMAX_CLASSIFIER, IMDB, MADE_UP
 
 
 BATCH = 64
-FAR = 64  # layers, after which little moves: what layer 8 is held against
+FAR = 64  # the layer that layer 8 is compared with: after it little moves
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +56,9 @@ class Led:
 
     **Attributes:**
 
-    - `first`: (reviews, width), the first layer at which a word attends to itself alone, up to the model's last; -1 if
+    - `first`: The first layer, up to the model's last, at which a word attends to itself alone, (reviews, width); -1 if
         there is none, as for padding.
-    - `lengths`: (reviews,), how many words each has.
+    - `lengths`: The number of words of each review, (reviews,).
     """
 
     first: np.ndarray
@@ -66,22 +66,22 @@ class Led:
 
     @property
     def mask(self) -> np.ndarray:
+        """True for leaders, (reviews, width)."""
         return self.first >= 0
 
     @property
     def counts(self) -> np.ndarray:
-        """Leaders in each review."""
+        """The number of leaders of each review."""
         return self.mask.sum(axis=1)
 
     @property
     def per_word(self) -> float:
-        """Leaders per word, over all reviews together."""
+        """The number of leaders per word, over all reviews together."""
         return float(self.counts.sum() / max(self.lengths.sum(), 1))
 
 
 def leaders_of(model: HardmaxClassifier, reviews: Encoded) -> Led:
-    """The leaders of each review, in buckets of like length; those of a bucket share a compilation."""
-    # -1: never, which is also what padding has.
+    """The leaders of each review."""
     first = np.full(reviews.ids.shape, -1)
     for rows, part in _buckets(reviews):
         first[rows, : part.width] = np.where(part.counts > 0, np.asarray(_first(model, *_arrays(part))), -1)
@@ -89,8 +89,8 @@ def leaders_of(model: HardmaxClassifier, reviews: Encoded) -> Led:
 
 
 def further_moves(model: HardmaxClassifier, reviews: Encoded) -> tuple[np.ndarray, float]:
-    r"""For each review $\max_i |z_i^{64} - z_i^K| / \max_i |z_i^0|$: how far from settled its words are at the model's
-    last layer K; and the largest $\max_i |z_i^{64}| / \max_i |z_i^0|$, which is at most 1."""
+    r"""For each review $\max_i |z_i^{64} - z_i^K| / \max_i |z_i^0|$, with K the model's last layer; and the largest
+    $\max_i |z_i^{64}| / \max_i |z_i^0|$ of all reviews, which is at most 1."""
     moves, growths = np.zeros(len(reviews)), [0.0]
     for rows, part in _buckets(reviews):
         distances, growth = _moves(model, *_arrays(part))
@@ -101,13 +101,13 @@ def further_moves(model: HardmaxClassifier, reviews: Encoded) -> tuple[np.ndarra
 
 def sample(reviews: Encoded, most: int) -> Encoded:
     """At most `most` reviews with words, evenly spread over all."""
-    # A review of unknown words alone has none.
+    # A review of unknown words has no words.
     rows = np.flatnonzero(reviews.lengths > 0)
     return reviews.take(rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)])
 
 
 def _buckets(reviews: Encoded) -> list[tuple[np.ndarray, Encoded]]:
-    # With their own numbers as rows, so that results find their way back.
+    # The rows of a bucket are numbers in `reviews`, so that results are written to their places.
     numbered = Encoded(reviews.ids, reviews.counts, reviews.labels, reviews.lengths, np.arange(len(reviews)))
     return [(part.rows, part) for part in numbered.buckets()]
 
@@ -122,7 +122,7 @@ def _first(model: HardmaxClassifier, ids: Array, counts: Array) -> Array:
         ids, counts = review
         return leaders(model.embedding[ids, 0], model.layer(0, counts), model.depth).first
 
-    # A batch at a time: all reviews at once would hold all pairs of words of all of them.
+    # One batch at a time: all reviews at once would hold all pairs of words of all reviews in memory.
     return jax.lax.map(leaders_of_review, (ids, counts), batch_size=BATCH)
 
 
@@ -132,25 +132,24 @@ def _moves(model: HardmaxClassifier, ids: Array, counts: Array) -> tuple[Array, 
         ids, counts = review
         start, layer = model.embedding[ids, 0], model.layer(0, counts)
         settled = iterate(layer, start, model.depth).x1
-        # On from the last layer, with the same weights, to layer FAR.
+        # The same weights continue from the last layer to layer FAR.
         end = iterate(layer, settled, FAR - model.depth).x1
         present = counts > 0
-        # The longest word that is there.
-        length = lambda x: jnp.max(jnp.where(present, jnp.sqrt(jnp.sum(x * x, axis=1)), 0))
-        return length(end - settled) / length(start), length(end) / length(start)
+        longest = lambda x: jnp.max(jnp.where(present, jnp.sqrt(jnp.sum(x * x, axis=1)), 0))
+        return longest(end - settled) / longest(start), longest(end) / longest(start)
 
     return jax.lax.map(moves_of_review, (ids, counts), batch_size=BATCH)
 
 
-# Whether reviews are the IMDb reviews of Maas et al., by what they say and not by the name of their file.
+# The IMDb reviews of Maas et al. are known by their content and not by the name of their file.
 #
-# Each review is hashed with its label, letters and digits alone, so that mark-up, quotes and line ends do not count.
-# The 64 smallest hashes of the published 50,000 are kept here: any 64 of them would do, and the smallest are a choice
-# that does not depend on the order of the file. Reviews are IMDb's if nearly all of these are among theirs and there
-# are as many different ones, within a hundredth.
+# Each review is hashed with its label, by letters and digits alone, so that mark-up, quotes and line ends do not count.
+# The 64 smallest hashes of the published 50,000 are kept here: any 64 would serve, and the smallest do not depend on
+# the order of the file. Reviews are those of IMDb if nearly all of the 64 are among their hashes and they have as many
+# different hashes, within a hundredth.
 
 
-DIFFERENT = 49_575  # of the 50,000, the others are repeated
+DIFFERENT = 49_575  # the number of different reviews: the others of the 50,000 are repeated
 _LEAST, _SLACK = 60, 0.01
 _OTHERS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 _SMALLEST = frozenset("""
@@ -174,13 +173,13 @@ def hashes(reviews: Reviews) -> set[str]:
 
 
 def is_imdb(reviews: Reviews) -> bool:
-    """Whether these are the 50,000 labelled reviews, in any order and layout.
+    """True if these are the 50,000 labelled reviews, in any order and layout.
 
     ??? cite "Source"
 
         The reviews: Maas et al., *Learning word vectors for sentiment analysis* (ACL 2011).
     """
-    # Before hashing: most files are of another size.
+    # The size is compared before hashing, because most files have another size.
     if abs(len(reviews) / 50_000 - 1) > _SLACK:
         return False
     distinct = hashes(reviews)
@@ -188,33 +187,33 @@ def is_imdb(reviews: Reviews) -> bool:
 
 
 def _hash(text: str, label: int) -> str:
-    # Mark-up, letters beyond ASCII, case and all signs do not count, as copies differ in these.
+    # Copies differ in mark-up, letters beyond ASCII, case and signs.
     plain = text.replace("<br />", " ").lower().encode("ascii", "ignore").translate(None, _OTHERS)
-    # The label belongs to it: the same reviews with other labels are other data.
+    # The hash includes the label: the same reviews with other labels are other data.
     return blake2b(b"%d %b" % (label, plain), digest_size=8).hexdigest()
 
 
-# What the figures of the sentiment model share: the reviews, and models that were trained on them.
+# The reviews, and models trained on them.
 
 
 SYNTHETIC, QUICK_SYNTHETIC, QUICK_REAL = 6000, 2000, 5000
-LENGTH = 128  # words of a review, those of the paper
-# The poster of 2407.01602: what its claims on sentiment are of.
+LENGTH = 128  # the number of words of a review in the paper
+# The claims of the poster of 2407.01602 on sentiment are of these reviews, and of this model.
 POSTER = Made(
     "the poster of 2407.01602", HARDMAX_CLASSIFIER, IMDB, {"d": 2, "layers": 8, "words": LENGTH}, {"reviews": 49_500}
 )
-CLEAR = 0.5  # a word carries sentiment if its log ratio is at least this: it is e^0.5 = 1.6 times likelier on one side
+CLEAR = 0.5  # the log ratio of a word that carries sentiment: the word is e^0.5 = 1.6 times likelier on one side
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the reviews come from.
+    """The source of the reviews.
 
     **Attributes:**
 
-    - `imdb`: What `load_imdb` reads; None is made-up reviews.
-    - `seed`: Of the split, of the made-up reviews and of the training.
-    - `quick`: Whether fewer reviews and epochs will do.
+    - `imdb`: The path that `load_imdb` reads; None is made-up reviews.
+    - `seed`: The seed of the split, of the made-up reviews and of the training.
+    - `quick`: True for fewer reviews and epochs.
     """
 
     imdb: str | None
@@ -228,23 +227,23 @@ class Source:
 
     @property
     def words(self) -> str:
-        """What the captions call it."""
+        """The name of the reviews in captions."""
         parts = reviews(self)
         return parts.data.words + (f", {parts.parts} split" if self.imdb is not None else "")
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model with its test part and all that is counted of it.
+    """A model with its test part.
 
     **Attributes:**
 
     - `fitted`: The model of the best epoch on the validation part.
     - `test`: The test part as arrays.
-    - `logits`: Of the test part.
+    - `logits`: The logits of the test part.
     - `names`: The word of each id.
     - `ratio`: The naive-Bayes log ratio of each id, from the training part; positive for words of positive reviews.
-    - `made_up`: Whether the reviews are.
+    - `made_up`: True if the reviews are made up.
     """
 
     fitted: Fitted
@@ -256,14 +255,14 @@ class Trained:
 
     @property
     def right(self) -> np.ndarray:
-        """Which test reviews are classified correctly."""
+        """True for the test reviews that are classified correctly."""
         return (self.logits > 0) == (self.test.labels == 1)
 
     @property
     def confident(self) -> np.ndarray:
-        """Which are classified correctly and lie among the quarter of the test reviews farthest from the hyperplane."""
+        """True for the correctly classified reviews among the quarter of the test part farthest from the hyperplane."""
         size = np.abs(self.logits)
-        # The quarter is that of all reviews, right or wrong.
+        # The quarter is of all reviews, right or wrong.
         return self.right & (size >= np.quantile(size, 0.75))
 
     @cached_property
@@ -272,17 +271,17 @@ class Trained:
         return leaders_of(self.fitted.model, self.test)
 
     def frequent(self, most: int = 15) -> tuple[np.ndarray, np.ndarray]:
-        """The most frequent leaders of the confident reviews, as ids, and in how many of these each leads."""
+        """The ids of the most frequent leaders of the confident reviews, and the number of these that each leads in."""
         ids = self.test.ids[self.confident & (self.test.lengths > 0)]
         leading = self.led.mask[self.confident & (self.test.lengths > 0)]
         times = np.bincount(ids[leading], minlength=len(self.names))
-        # Stable: words of the same count stand in the order of their ids, each time alike.
+        # A stable sort keeps words of the same count in the order of their ids.
         ranked = np.argsort(-times, kind="stable")[:most]
         return ranked, times[ranked]
 
     def distances(self, points: Any) -> np.ndarray:
         """Signed distances of points (..., d) from the hyperplane, positive on the positive side."""
-        # Of the decoder, whose sign is the label; divided by |w| a logit is a distance.
+        # A logit of the decoder, divided by |w|, is a distance.
         w, v = np.asarray(self.fitted.model.w[0], np.float64), float(self.fitted.model.v)
         return (np.asarray(points, np.float64) @ w + v) / np.linalg.norm(w)
 
@@ -294,9 +293,9 @@ class Parts:
     **Attributes:**
 
     - `split`: The parts.
-    - `planted`: The words that were planted, none in reviews that are not made up.
-    - `data`: Which reviews they are, by what they say.
-    - `parts`: Whether the parts are the "official" ones or "random".
+    - `planted`: The words that were planted; empty for reviews that are not made up.
+    - `data`: The name of the reviews, by their content.
+    - `parts`: "official" or "random".
     """
 
     split: Split
@@ -306,17 +305,17 @@ class Parts:
 
     @property
     def many(self) -> int:
-        """Reviews in all three."""
+        """The number of reviews in all three parts."""
         return len(self.split.train) + len(self.split.validation) + len(self.split.test)
 
 
 @lru_cache(maxsize=2)
 def reviews(source: Source) -> Parts:
-    """The three parts, and what they are."""
+    """The three parts of the reviews."""
     key = jr.key(source.seed)
     if source.imdb is None:
         number = QUICK_SYNTHETIC if source.quick else SYNTHETIC
-        # Short ones: what is planted is to be found among few words.
+        # The reviews are short, so that planted words are found among few words.
         made = synthetic_reviews(key, number, shortest=20, longest=30)
         planted = frozenset((*made.positive, *made.negative))
         return Parts(official_split(made.reviews, key=key), planted, MADE_UP, "official")
@@ -324,7 +323,7 @@ def reviews(source: Source) -> Parts:
     data = IMDB if is_imdb(loaded) else Subject("other reviews", f"the reviews of {Path(source.imdb).name}, not IMDb's")
     split = random_split(loaded, key=key) if loaded.split is None else official_split(loaded, key=key)
     if source.quick:
-        # Evenly spread over each part, as files have one label behind the other.
+        # Reviews are taken evenly over each part, because files have one label after the other.
         split = Split(*(_some(part, most) for part, most in zip(
             (split.train, split.validation, split.test), (QUICK_REAL, QUICK_REAL // 5, QUICK_REAL), strict=True
         )))  # fmt: skip
@@ -332,7 +331,7 @@ def reviews(source: Source) -> Parts:
 
 
 def measured(settings: Settings, dims: tuple[int, ...]) -> Measured:
-    """What a figure of models of these dimensions states."""
+    """The network, the data and their sizes, of a figure of models of these dimensions."""
     source = Source.of(settings)
     parts = reviews(source)
     recipes = [recipe(source, dim) for dim in dims]
@@ -347,22 +346,23 @@ def _some(part: Reviews, most: int) -> Reviews:
     return part.take(np.linspace(0, len(part) - 1, min(most, len(part))).astype(int))
 
 
-BAG = 0  # instead of a dimension: a bag of words, the model without layers
+BAG = 0  # stands for a dimension: a bag of words, the model without layers
 
 
 def recipe(source: Source, dim: int) -> Recipe:
-    """How the model of `dim` dimensions, or the bag of words, is trained on these reviews."""
+    """The recipe of the model of `dim` dimensions, or of the bag of words, for these reviews."""
     if dim == BAG:
         return Recipe.bag_of_words(epochs=12 if source.imdb is None else 6, length=LENGTH)
     if source.imdb is None:
-        # Made-up reviews have a small vocabulary and few words: less noise, more smoothing, more epochs.
+        # Made-up reviews have a small vocabulary and few words, and take less noise, more smoothing and more epochs.
         few = {"noise": 0.02, "smoothing": 2.0, "epochs": 12} if dim <= 4 else {"epochs": 30}
         return Recipe.of_dim(dim, length=LENGTH, **few)
     return Recipe.of_dim(dim, length=LENGTH, **({"epochs": 3} if source.quick else {}))
 
 
 def trained(settings: Settings, dim: int, say: Callable[[str], None]) -> Trained:
-    """The model of `dim` dimensions, or the bag of words, on these reviews; trained once, for all figures of one go."""
+    """The model of `dim` dimensions, or the bag of words, on these reviews; one training serves all figures of a
+    run."""
     say("training a bag of words" if dim == BAG else f"training, d = {dim}")
     return _trained(Source.of(settings), dim)
 
@@ -374,12 +374,16 @@ def _trained(source: Source, dim: int) -> Trained:
     length = fitted.recipe.length
     test = encode_reviews(split.test, fitted.vocabulary, length=length)
     seen = encode_reviews(split.train, fitted.vocabulary, length=length)
-    # Ids 0 and 1 are padding and unknown words.
-    names = np.array(["<pad>", "<unk>", *fitted.vocabulary.words])
-    # From the training part, as a word of the test part may not decide what it is called.
+    names = _names(fitted)
+    # The ratio is of the training part, so that the test part does not decide on the sentiment of its words.
     ratio = log_ratio(seen, len(names), fitted.recipe.smoothing)
     logits = predict_logits(fitted.model, test.ids, test.counts)
     return Trained(fitted, test, logits, names, ratio, made_up=source.imdb is None)
+
+
+def _names(fitted: Fitted) -> np.ndarray:
+    # Ids 0 and 1 are padding and unknown words.
+    return np.array(["<pad>", "<unk>", *fitted.vocabulary.words])
 
 
 def shown(name: str) -> str:
@@ -387,85 +391,60 @@ def shown(name: str) -> str:
     return name.replace("_", " ")
 
 
-# A dozen short film reviews, of films that do not exist, written for the figure of words on their way.
+# A dozen short film reviews, of films that do not exist, written for the figure of the paths of words.
 #
-# They are no data: nothing was trained or chosen on them, and no accuracy is said of them. They are there because the
-# 50,000 reviews belong to their authors and are not in the package.
+# The 50,000 reviews belong to their authors and are not in the package. Nothing was trained or chosen on these dozen,
+# and no accuracy is stated of them.
 
 
-POSITIVE, NEGATIVE = 1, 0
-OWN_REVIEWS = (
-    (
-        "A wonderful film about a lighthouse keeper and his daughter. The photography is beautiful, the music never "
-        "gets in the way, and both leads give superb performances. I left the cinema smiling, and I would see it again "
-        "tomorrow.",
-        POSITIVE,
-    ),
-    (
-        "My favourite comedy of the year. The jokes come fast, the supporting cast is excellent, and under all the "
-        "noise there is a touching story about two brothers who learn to talk. Highly recommended to anyone with a "
-        "family.",
-        POSITIVE,
-    ),
-    (
-        "I did not expect much from a western made in a car park, but this is a gem: clever, funny, and perfect in "
-        "its rhythm. The duel on the roof is amazing, and the ending had the whole audience on its feet.",
-        POSITIVE,
-    ),
-    (
-        "An old-fashioned ghost story that is told with patience and great care. Nobody screams; a door opens, and "
-        "that is enough. The lead actress is brilliant, the house is a character of its own, and the last scene is "
-        "unforgettable.",
-        POSITIVE,
-    ),
-    (
-        "The plot is thin, I admit, and the villain is borrowed from better films. Still, the dancing is fantastic, "
-        "the colours glow, and I enjoyed every minute. Take your children and a handkerchief.",
-        POSITIVE,
-    ),
-    (
-        "A quiet documentary about people who repair clocks. It sounds dull and is fascinating: the director trusts "
-        "faces and hands, the editing is wonderfully calm, and by the end I loved them all.",
-        POSITIVE,
-    ),
-    (
-        "A complete waste of two hours. The script is awful, the acting is worse, and the monster looks like a wet "
-        "carpet. We laughed at the wrong moments, and half of the audience left before the end.",
-        NEGATIVE,
-    ),
-    (
-        "Boring from the first frame to the last. Nothing happens, nobody cares, and the dialogue sounds as if it had "
-        "been read from the back of a cereal box. Save your money and watch the rain instead.",
-        NEGATIVE,
-    ),
-    (
-        "I wanted to like it, because the book is great. The film is poorly paced, badly lit and full of pointless "
-        "shouting, and the star walks through it as if waiting for a bus. The worst adaptation that I have seen.",
-        NEGATIVE,
-    ),
-    (
-        "Another sequel that nobody asked for. The effects are cheap, the story is a mess, and the hero has less charm "
-        "than his motorcycle. It is not funny, not scary and not even short. Avoid.",
-        NEGATIVE,
-    ),
-    (
-        "The trailer promised a thriller. What I got was a lame romance with a predictable twist, terrible music and "
-        "a detective who solves the case by accident. Disappointing in every way.",
-        NEGATIVE,
-    ),
-    (
-        "They had a fine cast and a beautiful island, and they made this. Ridiculous lines, an annoying child, and an "
-        "ending so stupid that I checked whether a reel was missing. It fails at everything it tries.",
-        NEGATIVE,
-    ),
+_PRAISE = """
+A wonderful film about a lighthouse keeper and his daughter. The photography is beautiful, the music never gets in the
+way, and both leads give superb performances. I left the cinema smiling, and I would see it again tomorrow.
+
+My favourite comedy of the year. The jokes come fast, the supporting cast is excellent, and under all the noise there
+is a touching story about two brothers who learn to talk. Highly recommended to anyone with a family.
+
+I did not expect much from a western made in a car park, but this is a gem: clever, funny, and perfect in its rhythm.
+The duel on the roof is amazing, and the ending had the whole audience on its feet.
+
+An old-fashioned ghost story that is told with patience and great care. Nobody screams; a door opens, and that is
+enough. The lead actress is brilliant, the house is a character of its own, and the last scene is unforgettable.
+
+The plot is thin, I admit, and the villain is borrowed from better films. Still, the dancing is fantastic, the colours
+glow, and I enjoyed every minute. Take your children and a handkerchief.
+
+A quiet documentary about people who repair clocks. It sounds dull and is fascinating: the director trusts faces and
+hands, the editing is wonderfully calm, and by the end I loved them all.
+"""
+_BLAME = """
+A complete waste of two hours. The script is awful, the acting is worse, and the monster looks like a wet carpet. We
+laughed at the wrong moments, and half of the audience left before the end.
+
+Boring from the first frame to the last. Nothing happens, nobody cares, and the dialogue sounds as if it had been read
+from the back of a cereal box. Save your money and watch the rain instead.
+
+I wanted to like it, because the book is great. The film is poorly paced, badly lit and full of pointless shouting,
+and the star walks through it as if waiting for a bus. The worst adaptation that I have seen.
+
+Another sequel that nobody asked for. The effects are cheap, the story is a mess, and the hero has less charm than his
+motorcycle. It is not funny, not scary and not even short. Avoid.
+
+The trailer promised a thriller. What I got was a lame romance with a predictable twist, terrible music and a
+detective who solves the case by accident. Disappointing in every way.
+
+They had a fine cast and a beautiful island, and they made this. Ridiculous lines, an annoying child, and an ending so
+stupid that I checked whether a reel was missing. It fails at everything it tries.
+"""
+OWN_REVIEWS = tuple(
+    (" ".join(review.split()), label) for part, label in ((_PRAISE, 1), (_BLAME, 0)) for review in part.split("\n\n")
 )
 
 
-# The classifier that comes with the package, for figures without reviews: what was counted of it, and reviews of ours.
+# The classifier of the package, for figures without reviews.
 #
-# It was trained on the 50,000 IMDb reviews, which are not in the package. So the figure of leaders shows what was
-# counted over their test part when the classifier was made, of the last 128 words of each review, as the poster has;
-# and the figure of words shows reviews that were written for it.
+# It was trained on the 50,000 IMDb reviews, which are not in the package. The figure of leaders shows counts that were
+# made over their test part when the classifier was made, of the last 128 words of each review, as the poster has; the
+# figure of the paths of words shows the dozen above.
 
 
 OWN = Subject("reviews of ours", "reviews written for this figure, read by the classifier of the package")
@@ -483,32 +462,31 @@ def shipped_model() -> tuple[Fitted, int]:
 
 
 def measured_shipped() -> Measured:
-    """What the figure of its leaders states."""
-    fitted, _ = shipped_model()
-    size = {"d": fitted.recipe.dim, "layers": fitted.recipe.depth, "words": LENGTH}
-    return Measured(HARDMAX_CLASSIFIER, IMDB, size | {"reviews": leaders_record()["reviews"], "seeds": 1})
+    """The network, the data and their sizes, of the figure of the leaders of this classifier."""
+    return _measured_shipped(IMDB, leaders_record()["reviews"])
 
 
 def measured_own() -> Measured:
-    """What the figure of its words states."""
-    fitted, _ = shipped_model()
-    size = {"d": fitted.recipe.dim, "layers": fitted.recipe.depth, "words": LENGTH}
-    return Measured(HARDMAX_CLASSIFIER, OWN, size | {"reviews": len(OWN_REVIEWS), "seeds": 1})
+    """The network, the data and their sizes, of the figure of the paths of words through this classifier."""
+    return _measured_shipped(OWN, len(OWN_REVIEWS))
+
+
+def _measured_shipped(data: Subject, many: int) -> Measured:
+    recipe = shipped_model()[0].recipe
+    size = {"d": recipe.dim, "layers": recipe.depth, "words": LENGTH, "reviews": many, "seeds": 1}
+    return Measured(HARDMAX_CLASSIFIER, data, size)
 
 
 def trained_shipped(reviews: Reviews | None = None) -> Trained:
-    """The classifier of the package with these reviews as its test part; None is those that were written for it."""
+    """The classifier of the package with these reviews as its test part; None is the dozen of this file."""
     fitted, _ = shipped_model()
     if reviews is None:
         texts, labels = zip(*OWN_REVIEWS, strict=True)
         reviews = Reviews(texts, np.array(labels, np.int8))
     test = encode_reviews(reviews, fitted.vocabulary, length=LENGTH)
-    # Ids 0 and 1 are padding and unknown words.
-    names = np.array(["<pad>", "<unk>", *fitted.vocabulary.words])
-    logits = predict_logits(fitted.model, test.ids, test.counts)
-    return Trained(fitted, test, logits, names, log_ratios())
+    return Trained(fitted, test, predict_logits(fitted.model, test.ids, test.counts), _names(fitted), log_ratios())
 
 
 def frequent_leaders(fitted: Fitted, many: int = 15) -> np.ndarray:
-    """The ids of its most frequent leaders, as they were counted."""
+    """The ids of the most frequent leaders of the classifier, as they were counted."""
     return np.array([fitted.vocabulary.ids[name] for name in leaders_record()["counted"]["names"][:many]])

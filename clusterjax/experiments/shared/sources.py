@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ..framework.verdict import UNSAID, Measured, Number, Source, Subject
+from ..framework.verdict import ANY, UNSAID, Measured, Number, Source, Subject
 
 
 PARTICLES = Subject("particles", "particles on the sphere")
@@ -18,6 +18,8 @@ C4 = Subject("c4", "C4")
 IMDB = Subject("imdb", "the 50,000 IMDb reviews of Maas et al.")
 MADE_UP = Subject("made-up", "made-up reviews with planted words")
 HARDMAX_CLASSIFIER = Subject("hardmax-classifier", "the hardmax classifier: embedding, attention, decoder")
+HARDMAX_LAYERS = Subject("hardmax-layers", "hardmax attention alone, not trained")
+HARDMAX_THEOREM = Source("Alcalde, Fantuzzi and Zuazua, 2407.01602, of any tokens", HARDMAX_LAYERS, ANY)
 
 
 def peat(

@@ -33,9 +33,10 @@ def public(name):
 
 @functools.cache
 def texts_of(experiment):
-    """Every text in the source of an experiment, those of f-strings in their pieces."""
-    folder = ROOT / "clusterjax" / "experiments" / experiment.replace("-", "_")
-    trees = [ast.parse(file.read_text("utf-8")) for file in sorted(folder.glob("*.py"))]
+    """The texts in the source of a figure, and of what figures share; an f-string is in pieces."""
+    folder = ROOT / "clusterjax" / "experiments"
+    files = [folder / "figures" / f"{experiment.replace('-', '_')}.py", *sorted((folder / "shared").glob("*.py"))]
+    trees = [ast.parse(file.read_text("utf-8")) for file in files]
     constants = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return [text for text in constants if isinstance(text, str)]
 

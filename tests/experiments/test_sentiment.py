@@ -11,6 +11,7 @@ from clusterjax.experiments import EXPERIMENTS, Files, Settings
 from clusterjax.experiments.figures import sentiment_leaders, sentiment_training, sentiment_words
 from clusterjax.experiments.figures.sentiment_leaders import Counted, count
 from clusterjax.experiments.figures.sentiment_training import Curves
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.framework.run import fingerprint
 from clusterjax.experiments.shared.sentiment import (
     OWN_REVIEWS,
@@ -177,21 +178,16 @@ def test_what_is_counted_is_counted_by_hand(found):
     assert one.accuracy == np.mean(found.right) and one.words_a_review == pytest.approx(test.lengths.mean())
 
 
-def claims_of(results, *claims):
-    """The claims that apply."""
-    return [found for found in (claim(results) for claim in claims) if found != ()]
-
-
 def test_claims_of_the_leaders_fail_where_leaders_mean_nothing(counted):
     of = sentiment_leaders
     claims = (of.still, of.frequent, of.farthest, of.far_away, of.few, of.accurate, of.planted_words)
     for results, many in zip(counted, (6, 7), strict=True):
-        assert [claim.holds for claim in claims_of(results, *claims)] == [True] * many
+        assert [claim.holds for claim in stated(claims, results)] == [True] * many
         wrong = replace(
             results.counted, ratio=0 * results.counted.ratio, own=0.1, planted=0.1, farther=0.5, accuracy=0.7,
             reviews_by_leaders=np.append([0, 0], results.counted.reviews_by_leaders), moved=0.1,
         )  # fmt: skip
-        assert not any(claim.holds for claim in claims_of(replace(results, counted=wrong), *claims))
+        assert not any(claim.holds for claim in stated(claims, replace(results, counted=wrong)))
     mean, made = of.few(counted[1]), trained(SETTINGS, 2, lambda line: None)
     many = made.led.counts[made.test.lengths > 0]
     assert mean.value == pytest.approx(many.mean())
@@ -215,7 +211,7 @@ def test_claims_of_the_training_fail_where_nothing_settles():
     of = sentiment_training
     for low, holds in ((good, True), (bad, False)):
         results = of.Results(of.Parameters(), 16, "reviews", {2: low, 16: many}, 0.9, measured(SETTINGS, (2, 16)))
-        claims = claims_of(results, of.inward, of.settled, of.few_leaders, of.more_leaders)
+        claims = stated((of.inward, of.settled, of.few_leaders, of.more_leaders), results)
         assert [claim.holds for claim in claims] == [holds] * 4 and low.settled == float(holds)
 
 

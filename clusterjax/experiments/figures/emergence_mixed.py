@@ -104,7 +104,7 @@ def comes_to_shape(m: Results) -> Found:
 def at_corners(m: Results) -> Found:
     mean, error = mean_and_error(m.run.at_points)
     measured = f"{percent(mean, error, 2)} of the tokens; {m.run.counts.mean():.2f} corners on average"
-    return Found(measured, mean > 0.99, float(mean), float(error))
+    return Found(measured, bool(mean > 0.99), mean, error)
 
 
 @claim(

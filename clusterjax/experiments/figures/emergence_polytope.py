@@ -102,7 +102,7 @@ def at_corners(m: Results) -> Found:
     means = {d: mean_and_error(run.at_points) for d, run in m.runs.items()}
     measured = _each({d: f"{percent(mean, error, 2)} of the tokens" for d, (mean, error) in means.items()})
     least, error = min(means.values(), key=lambda pair: pair[0])
-    return Found(measured, least > 0.99, least, error)
+    return Found(measured, bool(least > 0.99), least, error)
 
 
 @claim(

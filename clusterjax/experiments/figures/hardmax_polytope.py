@@ -203,7 +203,7 @@ def random_clouds(m: Results) -> Found:
 
 @claim("On random clouds the leaders are nearly always those of layer 0.", "less than 5 %")
 def late_leaders(m: Results) -> Found:
-    share, error = share_and_error([int(one.limit.leaders.first.max()) > 0 for one in m.random])
+    share, error = share_and_error(np.array([int(one.limit.leaders.first.max()) > 0 for one in m.random]))
     mean = np.mean([len(one.limit.leaders.indices) for one in m.random])
     return Found(
         f"{percent(share, error)} of {len(m.random)} clouds have a later leader; {mean:.1f} of {m.p.n} tokens lead on "

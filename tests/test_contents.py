@@ -69,8 +69,5 @@ def test_first_sentences():
 
 
 def test_nothing_is_imported_and_nothing_read_before_it_is_asked_for():
-    code = (
-        "import sys, clusterjax; assert 'clusterjax._base.lazy' not in sys.modules; len(clusterjax.__doc__); "
-        "assert not {'jax', 'numpy', 'equinox'} & set(sys.modules)"
-    )
+    code = "import sys, clusterjax; len(clusterjax.__doc__); assert not {'jax', 'numpy', 'equinox'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=fresh_environment())

@@ -29,7 +29,12 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, *, extra: str | None = None, libraries: tuple[str, ...] = (), moved: str | None = None
+    package: str,
+    *,
+    extra: str | None = None,
+    libraries: tuple[str, ...] = (),
+    at_import: bool = True,
+    moved: str | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], tuple[str, ...]]:
     """The `__getattr__`, `__dir__` and `__all__` of a package.
 
@@ -38,16 +43,22 @@ def lazy_names(
     - `package`: Its dotted name.
     - `extra`, `libraries`: The extra of clusterjax with which the libraries come that the package needs. Whether they
         are installed is asked at once, without importing them.
+    - `at_import`: If False, the libraries are asked for with the first name, and the package is imported without them.
     - `moved`: A package whose public names were once here and are still found here, without being listed.
 
     **Raises:**
 
     - `ImportError` if a library is not installed; it says what to install.
     """
-    if any(importlib.util.find_spec(library) is None for library in libraries):
-        raise ImportError(
-            f"{package} needs {' and '.join(libraries)}; install them with: pip install 'clusterjax[{extra}]'"
-        )
+
+    def check() -> None:
+        if any(importlib.util.find_spec(library) is None for library in libraries):
+            raise ImportError(
+                f"{package} needs {' and '.join(libraries)}; install them with: pip install 'clusterjax[{extra}]'"
+            )
+
+    if at_import:
+        check()
     places = _places(package)
     module = sys.modules[package]
     module.__class__ = _documented(package, module.__doc__ or "", places)
@@ -57,6 +68,7 @@ def lazy_names(
             if moved is not None and not name.startswith("_") and name in importlib.import_module(moved).__all__:
                 return getattr(sys.modules[moved], name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        check()
         module = importlib.import_module(places[name] or f".{name}", package)
         value = getattr(module, name) if places[name] else module
         setattr(sys.modules[package], name, value)  # the next time it is found without this function
@@ -192,7 +204,7 @@ def _resolved(package: str, place: str) -> str:
 
 def _file(module: str) -> Path:
     """Where the source of a module of this package is; a package would be imported by asking Python for it."""
-    path = Path(__file__).resolve().parent.joinpath(*module.split(".")[1:])
+    path = Path(__file__).resolve().parents[1].joinpath(*module.split(".")[1:])
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 

@@ -19,4 +19,4 @@ if TYPE_CHECKING:
 else:
     from .._base.lazy import lazy_names
 
-    __getattr__, __dir__, __all__ = lazy_names(__name__, extra="plot", libraries=("matplotlib",))
+    __getattr__, __dir__, __all__ = lazy_names(__name__, extra="plot", libraries=("matplotlib",), at_import=False)

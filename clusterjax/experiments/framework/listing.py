@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from .experiment import Experiment
 
-    EXPERIMENTS: tuple[Experiment, ...]
+EXPERIMENTS: "tuple[Experiment, ...]"
+"""All figures of the package whose libraries are installed, in the order of the gallery."""
 
 WIDE = 100  # the number of letters in a line of the table
 _HARD = "\N{NO-BREAK SPACE}"  # textwrap does not break a line here

@@ -12,7 +12,6 @@ from clusterjax.experiments.figures.renyi_centres import (
     PARKING,
     Followed,
     Parameters,
-    draw,
     follow,
     holding,
     mean_parked,
@@ -153,9 +152,3 @@ def test_claims_fail_on_what_they_exclude(found):
 def test_slopes_are_those_of_a_power():
     betas = np.array([16.0, 32.0, 64.0])
     np.testing.assert_allclose(slope_of(betas, 3 * betas**1.5), 1.5, rtol=1e-12)
-
-
-def test_the_picture_is_drawn(found):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renyi, "DIMENSIONS", (2, 2))
-        assert len(draw(found).axes) == 5

@@ -14,19 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ..._coarsen import MergeTree, coarsen
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.mask import CausalMask, FullMask
-from ...plot import OKABE_ITO, style
+from ...plot import OKABE_ITO
 from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
 from ..framework.figure import ClaimOf, Found, claim, figure
 from ..framework.verdict import ANY, Source
 from ..shared import exact
 from ..shared.ensemble import draw_starts, line_of, mean_and_error
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import mosaic
 from ..shared.sources import particles
 
 
@@ -227,17 +226,6 @@ def series(m: Results) -> dict:
     return series | {"log10 time_by_wait, causal": waits, "log10 integral_by_wait, causal": integrals}
 
 
-@style()
-def draw(m: Results) -> Figure:
-    """The survival of clusters above; the law and the last mergers below."""
-    made = Figure(figsize=(WIDTH, 4.9), layout="constrained")
-    axes = made.subplot_mosaic([["survival", "survival"], ["law", "ends"]])
-    for ax, fill in zip(axes.values(), (_survival, _waits, _ends), strict=True):
-        fill(ax, m)
-    letter(axes.values())
-    return made
-
-
 def _survival(ax: Axes, m: Results) -> None:
     for name, lives in m.lives.items():
         count = lives.counted(m.log_times)
@@ -270,7 +258,7 @@ def _ends(ax: Axes, m: Results) -> None:
 FIGURE = figure(
     "cluster-lifetimes",
     measure,
-    draw,
+    lambda m: mosaic(m, (_survival, _waits, _ends), "aa;bc", height=4.9),
     CLAIMS,
     parameters=Parameters,
     caption=caption,

@@ -39,7 +39,7 @@ from ...plot import OKABE_ITO, style
 from ..framework.experiment import Claim, Settings, parameter
 from ..framework.figure import Found, claim, figure
 from ..shared.ensemble import mean_and_error
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import mosaic
 from ..shared.sources import particles
 
 
@@ -376,12 +376,8 @@ def series(m: Results) -> dict:
 @style()
 def draw(m: Results) -> Figure:
     """The shares of kept clusters, the betas that keep them, and the mean cosines."""
-    made = Figure(figsize=(WIDTH, 2.8), layout="constrained")
-    axes = made.subplots(1, 3, width_ratios=(1.3, 1, 1.2))
-    for ax, fill in zip(axes, (_shares, _betas, _cosines), strict=True):
-        fill(ax, m)
-    letter(axes)
-    made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
+    made = mosaic(m, (_shares, _betas, _cosines), "abc", height=2.8, width_ratios=(1.3, 1, 1.2))
+    made.legend(*made.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
     return made
 
 

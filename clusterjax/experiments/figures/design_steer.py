@@ -38,7 +38,7 @@ from ...transformer import Block, as_field
 from ..framework.experiment import Claim, Settings, parameter
 from ..framework.figure import ClaimOf, Found, claim, figure
 from ..framework.verdict import Measured, Subject
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import mosaic
 
 
 ATTENTION = Subject("attention-perceptron", "particles, attention with a perceptron")
@@ -375,15 +375,11 @@ def series(m: Results) -> dict:
 @style()
 def draw(m: Results) -> Figure:
     """The distances from the targets, the attempts, and the pieces needed."""
-    made = Figure(figsize=(WIDTH, 2.8), layout="constrained")
-    axes = made.subplots(1, 3, width_ratios=(1.9, 1, 1))
-    for ax, fill in zip(axes, (_distances, _attempts, _pieces), strict=True):
-        fill(ax, m)
+    made = mosaic(m, (_distances, _attempts, _pieces), "abc", height=2.8, width_ratios=(1.9, 1, 1))
     # The panels have no room beside the points.
-    handles = [handle for ax in axes[:2] for handle in ax.get_legend_handles_labels()[0]]
+    handles = [handle for ax in made.axes[:2] for handle in ax.get_legend_handles_labels()[0]]
     labels = [handle.get_label() for handle in handles]
     made.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    letter(axes)
     return made
 
 

@@ -32,7 +32,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from scipy.integrate import quad
 from scipy.special import exp1
 
@@ -41,12 +40,12 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.mask import CausalMask
 from ..._observables import Lifetimes, cluster_labels, expected_strong_centres, lifetimes, renyi_centres
-from ...plot import OKABE_ITO, style
+from ...plot import OKABE_ITO
 from ..framework.experiment import Claim, Film, Settings, parameter, percent, plus_minus
 from ..framework.figure import Found, claim, figure
 from ..framework.verdict import ANY, Source
 from ..shared.ensemble import draw_starts, mean_and_error
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import mosaic
 from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
@@ -435,17 +434,6 @@ def series(m: Results) -> dict:
     return {"t": m.p.ts, "beta_by_beta": m.counts.betas} | grown | moved
 
 
-@style()
-def draw(m: Results) -> Figure:
-    """Paths and windows above; numbers, growth and survival below."""
-    made = Figure(figsize=(WIDTH, 5.2), layout="constrained")
-    axes = made.subplot_mosaic("aaaabb;ccddee")
-    for ax, fill in zip(axes.values(), (_paths, _windows, _counts, _growth, _stay), strict=True):
-        fill(ax, m)
-    letter(axes.values())
-    return made
-
-
 def _paths(ax: Axes, m: Results) -> None:
     angles = np.degrees(np.arctan2(m.shown[..., 1], m.shown[..., 0]))
     # A path that crosses 180 degrees is broken there.
@@ -515,7 +503,7 @@ def _stay(ax: Axes, m: Results) -> None:
 FIGURE = figure(
     "renyi-centres",
     measure,
-    draw,
+    lambda m: mosaic(m, (_paths, _windows, _counts, _growth, _stay), "aaaabb;ccddee", height=5.2),
     CLAIMS,
     parameters=Parameters,
     caption=caption,

@@ -14,19 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from ..._coarsen import MergeTree, coarsen
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
-from ...plot import OKABE_ITO, style
+from ...plot import OKABE_ITO
 from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
 from ..framework.figure import Found, claim, figure
 from ..framework.verdict import ANY, Measured, Source, Subject
 from ..shared.ensemble import LEAST_WAITS, line_of, mean_and_error
 from ..shared.exact import LEAST_EXPONENT, log_cluster_law
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import mosaic
 from ..shared.sources import PARTICLES
 
 
@@ -370,17 +369,6 @@ def series(m: Results) -> dict:
     return series | {"size_by_size": np.array(m.p.sizes)} | by_size
 
 
-@style()
-def draw(m: Results) -> Figure:
-    """The energy above; plateaus, last mergers and modes below."""
-    made = Figure(figsize=(WIDTH, 4.9), layout="constrained")
-    axes = made.subplot_mosaic([["stairs"] * 3, ["law", "ends", "modes"]])
-    for ax, fill in zip(axes.values(), (_stairs, _law, _ends, _modes), strict=True):
-        fill(ax, m)
-    letter(axes.values())
-    return made
-
-
 def _stairs(ax: Axes, m: Results) -> None:
     for (beta, stairs), colour in zip(m.stairs.items(), OKABE_ITO, strict=False):
         look = {"color": colour, "lw": 1.3, "drawstyle": "steps-post", "label": f"beta = {beta:g}"}
@@ -422,7 +410,7 @@ def _modes(ax: Axes, m: Results) -> None:
 FIGURE = figure(
     "staircase",
     measure,
-    draw,
+    lambda m: mosaic(m, (_stairs, _law, _ends, _modes), "aaa;bcd", height=4.9),
     CLAIMS,
     parameters=Parameters,
     caption=caption,

@@ -180,15 +180,13 @@ def log_law(a: np.ndarray, x: np.ndarray, scaled: np.ndarray, before: int, reach
 
 def integral_claim(waits: Sequence[Wait], lead: str = "") -> Claim:
     """The claim that each long wait takes the time of the integral; `lead` are words before it."""
-    says = (
-        "a token that reaches the first after all before it takes the time of an integral along the arc between them."
-    )
+    says = "a token that comes to the first after all earlier tokens takes the time of an integral along its arc."
     off = np.abs([wait.waited - wait.law for wait in waits])
     near = float(np.mean(off < OFF)) if len(off) >= LEAST_WAITS else np.nan
     return Claim(
         says=f"{lead} {says}" if lead else says.capitalize(),
-        measured=f"the log10 of the time is within {OFF:g} of that of the integral in {100 * near:.1f} % of {len(off)} "
-        f"waits longer than {LEAST_WAIT:g}; the largest difference is {off.max(initial=0.0):.2g}",
+        measured=f"the log10 of the time and of the integral differ by less than {OFF:g} in {100 * near:.1f} % of "
+        f"{len(off)} waits longer than {LEAST_WAIT:g}; the largest difference is {off.max(initial=0.0):.2g}",
         criterion=f"more than {100 * MOST:g} % of the waits",
         holds=near > MOST,
         kind="finding",

@@ -88,6 +88,25 @@ def panels(m: Any, fills: Sequence[Callable[[Axes, Any], Any]], *, columns: int,
     return figure
 
 
+@style()
+def mosaic(
+    m: Any, fills: Sequence[Callable[[Axes, Any], Any]], pattern: str, *, height: float, **options: Any
+) -> Figure:
+    """A figure of lettered panels of different sizes.
+
+    **Arguments:**
+
+    - `m`, `fills`, `height`: As for `panels`.
+    - `pattern`, `options`: The places of the panels, such as "aab;ccd", and other options of `Figure.subplot_mosaic`.
+    """
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplot_mosaic(pattern, **options)
+    for ax, fill in zip(axes.values(), fills, strict=True):
+        fill(ax, m)
+    letter(axes.values())
+    return figure
+
+
 def letter(axes: Iterable[Axes]) -> None:
     """Write (a), (b), ... to the upper left of the panels."""
     for character, ax in zip(ascii_lowercase, axes, strict=False):

@@ -74,7 +74,7 @@ def test_printed_number_is_a_third():
 
 @pytest.fixture(scope="module")
 def found():
-    """On the circle alone, few tokens, and none but it counted."""
+    """A measurement of few tokens on the circle."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(renyi, "DIMENSIONS", (2,))
         patch.setattr(renyi, "COUNTED", (2, 3))
@@ -152,3 +152,11 @@ def test_claims_fail_on_what_they_exclude(found):
 def test_slopes_are_those_of_a_power():
     betas = np.array([16.0, 32.0, 64.0])
     np.testing.assert_allclose(slope_of(betas, 3 * betas**1.5), 1.5, rtol=1e-12)
+
+
+def test_the_error_of_a_share_is_over_starts():
+    """Three starts with 1, 2 and 5 centres: the residuals of the ratio are computed by hand."""
+    starts, near = np.repeat([0, 1, 2], [1, 2, 5]), np.array([1, 1, 0, 1, 0, 0, 0, 0], bool)
+    one = Followed(starts, starts, np.zeros((8, 1)), np.zeros(8))
+    residuals = [1 - 3 / 8 * 1, 1 - 3 / 8 * 2, 1 - 3 / 8 * 5]
+    np.testing.assert_allclose(renyi._share(one, near, 3), [3 / 8, np.std(residuals, ddof=1) * 3**0.5 / 8], rtol=1e-12)

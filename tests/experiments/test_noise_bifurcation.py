@@ -1,4 +1,4 @@
-"""What the experiment on noise measures: steps of tokens, loops of the mean field, and claims that can fail."""
+"""The figure on tokens under noise: steps, loops of the mean field, and claims that can fail."""
 
 from dataclasses import replace
 
@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 
 from clusterjax import AbstractLayer, AbstractSpace, Sphere, UnnormalisedAttention, phase
-from clusterjax.experiments.figures import noise_bifurcation as noise, noise_bifurcation as particles
+from clusterjax.experiments.figures import noise_bifurcation as noise
 from clusterjax.experiments.figures.noise_bifurcation import (
+    CLAIMS,
     SAVES,
     Bracket,
-    Found,
     Loop,
     Midpoint,
     Parameters,
     Results,
+    Sample,
     _run,
-    caption_of,
-    claims_of,
     critical_temperature,
-    expected_length,
     field_of,
     gathered,
     resisting,
@@ -30,6 +28,7 @@ from clusterjax.experiments.figures.noise_bifurcation import (
     spread,
     tricritical_beta,
 )
+from clusterjax.experiments.framework.figure import stated
 
 
 def test_theory_is_that_of_the_oracles():
@@ -57,8 +56,8 @@ def test_tokens_are_as_long_as_theory_has_them():
     """Above T_c: the mean of many systems, which reads T_c too."""
     x, squares = run(field_of(1.0, 2, 64), spread(jr.key(0), 256, 64, 2), 2.0, 12.0, jr.key(1))
     each = squares[:, SAVES // 2 :].mean(axis=1)
-    wanted = expected_length(64, 2.0) ** 2
-    # Of 64 tokens some 3 % is left that falls with their number.
+    wanted = 2.0 / 64  # T / (n (T - T_c)) for large n, at T = 2 T_c
+    # Some 3 % remain for 64 tokens.
     assert abs(each.mean() - wanted) < 4 * each.std() / 16 + 0.04 * wanted
     assert x.dtype == jnp.float32 and x.shape == (256, 64, 2)
     found = resisting(1.0, 2, 64, 64, jr.key(2), 2.0, 20.0)
@@ -79,7 +78,7 @@ class Still(AbstractLayer):
 
 @pytest.mark.parametrize("gathered_first", (True, False))
 def test_the_mean_is_read_in_the_middle_of_the_noise(gathered_first):
-    """Of few tokens, under noise alone: r^2 - 1/n decays at twice the rate of a token, and of independent ones is 0."""
+    """Under noise alone r^2 - 1/n decays at twice the rate of a token, and is 0 for independent tokens."""
     n, d, systems, step, temperature = 6, 3, 4000, 0.05, 1.5
     start = (gathered if gathered_first else spread)(jr.key(0), systems, n, d)
     keys = jr.split(jr.key(1), systems)
@@ -93,9 +92,9 @@ def test_the_mean_is_read_in_the_middle_of_the_noise(gathered_first):
 
 
 def test_t_c_is_read_from_the_mean_of_all_systems(monkeypatch):
-    """The formula of the mean, and its error to first order in how systems differ."""
+    """The formula of the mean, and its error to first order in the differences between systems."""
     squares = np.random.default_rng(0).uniform(0.01, 0.05, (9, SAVES))
-    monkeypatch.setattr(particles, "run", lambda field, xs, *rest: (xs, squares))
+    monkeypatch.setattr(noise, "run", lambda field, xs, *rest: (xs, squares))
     found = resisting(1.0, 3, 64, 9, jr.key(0), 2.0, 8.0)
     each = squares.mean(axis=1)
     formula = lambda square: 2 * (1 - 1 / (64 * square))
@@ -110,13 +109,13 @@ def test_a_stay_is_averaged_at_its_end_over_shorter_steps(monkeypatch):
 
     def of_run(field, xs, ratio, time, key, *, finer=1.0):
         runs.append((xs.item(), ratio, time, finer, tuple(np.asarray(jr.key_data(key)))))
-        # Of no use before the first quarter is over.
+        # The first quarter must not count.
         return xs + 1, np.where(np.arange(SAVES) < SAVES // 4, -1.0, xs.item() ** 2)[None]
 
-    monkeypatch.setattr(particles, "run", of_run)
-    stays = particles.Stay(1.5, 8.0, "hot"), particles.Stay(0.5, 6.0, "cold")
-    found = particles.follow(field_of(1.0, 2, 8), jnp.zeros((1, 1, 1)), stays, jr.key(0))
-    finer = particles.FINER
+    monkeypatch.setattr(noise, "run", of_run)
+    stays = noise.Stay(1.5, 8.0, "hot"), noise.Stay(0.5, 6.0, "cold")
+    found = noise.follow(field_of(1.0, 2, 8), jnp.zeros((1, 1, 1)), stays, jr.key(0))
+    finer = noise.FINER
     assert finer > 1 and [one[:4] for one in runs] == [
         (0, 1.5, 4, 1),
         (1, 1.5, 4, finer),
@@ -130,12 +129,12 @@ def test_a_stay_is_averaged_at_its_end_over_shorter_steps(monkeypatch):
 def test_steps_are_so_many_times_shorter(monkeypatch):
     steps = []
     of_steps = lambda layer, xs, keys, ratio, step, every: steps.append(float(step)) or (xs, np.zeros((2, SAVES)))
-    monkeypatch.setattr(particles, "_run", of_steps)
+    monkeypatch.setattr(noise, "_run", of_steps)
     for d, beta in ((3, 1.0), (2, 5.0)):
         for finer in (1.0, 2.0):
             run(field_of(beta, d, 8), jnp.zeros((2, 8, d)), 0.5, 64.0, jr.key(0), finer=finer)
     assert steps[0] == pytest.approx(2 * steps[1]) and steps[2] == pytest.approx(2 * steps[3])
-    assert steps[0] < 1.001 * particles.STEP / 2 and steps[2] < particles.STEP
+    assert steps[0] < 1.001 * noise.STEP / 2 and steps[2] < noise.STEP
 
 
 def test_starts():
@@ -147,7 +146,7 @@ def test_starts():
 def test_deviations_are_as_improbable_as_those_of_many_systems():
     from scipy.stats import norm, t
 
-    one = Found(np.array([1.0, 2.0, 4.0, 5.0]))
+    one = Sample(np.array([1.0, 2.0, 4.0, 5.0]))
     distance = abs(one.mean - 0.5) / one.error
     assert norm.sf(one.off(0.5)) == pytest.approx(t.sf(distance, 3)) and one.off(0.5) < distance
 
@@ -171,9 +170,9 @@ def test_the_branch_is_read_at_a_temperature(branches):
 
 
 def made(branches, **changes):
-    """Results as theory has them."""
-    loops, tokens, stays = {}, {}, {}
-    wiggle = lambda value: Found(value + 1e-3 * np.array([-1, 0, 1, 2, -2.0]))
+    """Results of theory, with changes."""
+    loops, tokens = {}, {}
+    wiggle = lambda value: Sample(value + 1e-3 * np.array([-1, 0, 1, 2, -2.0]))
     for d, beta in noise.LOOP.items():
         one = branches[d, beta]
         top = one.fold.temperature / one.critical_temperature
@@ -181,23 +180,21 @@ def made(branches, **changes):
         rising = np.array([noise.at_temperature(one, ratio) for ratio in ratios])
         loops[d] = Loop(ratios, rising, np.where(ratios < 1, rising, 0), (1e-9, 0.8))
         for chosen in (1.0, beta):
-            stays[d, chosen] = noise.stays_of(d, chosen)
             part = branches[d, chosen]
             tokens[d, chosen] = {
                 stay.name: wiggle(0.05 if "above" in stay.name else noise.at_temperature(part, stay.ratio))
-                for stay in stays[d, chosen]
+                for stay in noise.stays_of(d, chosen)
             }
     critical = {d: wiggle(1.0) for d in noise.DIMENSIONS}
-    brackets = {d: Bracket((1.0, 2.0), 1.02, (wiggle(0.1), wiggle(0.8)), 0.8) for d in noise.DIMENSIONS}
-    return Results(**{**vars(Results(Parameters(), 5, branches, loops, tokens, stays, critical, brackets)), **changes})
+    brackets = {d: Bracket((wiggle(0.1), wiggle(0.8)), 0.8) for d in noise.DIMENSIONS}
+    return replace(Results(Parameters(), 5, branches, loops, tokens, critical, brackets), **changes)
 
 
 def test_claims_hold_of_theory_and_fail_of_what_they_exclude(branches):
     right = made(branches)
-    claims = claims_of(right)
-    assert [claim.says for claim in claims if not claim.holds] == []
-    assert "T_c is that of theory" in caption_of(right, claims)
-    off = lambda found: Found(found.each + 0.5)
+    failed = lambda m: {place for place, claim in enumerate(stated(CLAIMS, m)) if not claim.holds}
+    assert failed(right) == set()
+    off = lambda found: Sample(found.each + 0.5)
     spoiled = {
         "loops": {d: loop._replace(rising=loop.rising * 0.9, beside=(0.4, 0.8)) for d, loop in right.loops.items()},
         "tokens": {key: {name: off(one) for name, one in found.items()} for key, found in right.tokens.items()},
@@ -206,13 +203,12 @@ def test_claims_hold_of_theory_and_fail_of_what_they_exclude(branches):
     }  # fmt: skip
     wanted = {"loops": {2, 3}, "tokens": {4, 5}, "critical": {6}, "brackets": {7}}
     for name, value in spoiled.items():
-        wrong = {place for place, claim in enumerate(claims_of(made(branches, **{name: value}))) if not claim.holds}
-        assert wrong == wanted[name], name
-    # A branch that begins elsewhere, and one that is said to be of the other kind.
+        assert failed(made(branches, **{name: value})) == wanted[name], name
+    # A branch that begins at another temperature, and a branch that is continuous where it should have a fold.
     shifted = {key: replace(one, temperatures=one.temperatures * 1.001) for key, one in branches.items()}
-    assert not claims_of(made(shifted))[0].holds
+    assert 0 in failed(made(shifted))
     folded = {key: replace(one, fold=branches[2, 5.0].fold) for key, one in branches.items()}
-    assert not claims_of(made(folded))[1].holds
+    assert 1 in failed(made(folded))
 
 
 @pytest.mark.exhaustive

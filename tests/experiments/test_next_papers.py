@@ -10,8 +10,6 @@ from clusterjax.experiments.figures.interacting_heads import (
     Results,
     _agreement,
     _axis,
-    _forces,
-    _heads_field,
     correlation,
     draw_heads,
     exponent,
@@ -19,12 +17,12 @@ from clusterjax.experiments.figures.interacting_heads import (
 )
 from clusterjax.experiments.figures.perceptron_delay import (
     GROUPS,
-    TS_OF_GROUPS as TS,
+    TS,
     Flows,
     Gradient,
     N,
     Trained,
-    _at_length,
+    _at_norm,
     _scrambled,
     perceptron_of,
 )
@@ -40,7 +38,7 @@ def test_perceptron_is_the_feed_forward_of_the_network(block):
     x = np.random.default_rng(0).normal(size=(3, 128)).astype(np.float32)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     trained = perceptron_of(block, 5.0)
-    for field, length in ((trained, 5.0), (_at_length(trained, 0.5), 2.5)):
+    for field, length in ((trained, 5.0), (_at_norm(trained, 0.5), 2.5)):
         hidden = np.asarray(block.ffn(jnp.asarray(length * x)))
         gelu = 0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))
         added = np.asarray(block.ffn_output(jnp.asarray(gelu, jnp.float32))) / length
@@ -98,16 +96,6 @@ def test_heads_have_a_largest_eigenvalue_of_one_and_fewer_are_the_first_of_many(
     np.testing.assert_array_equal(draw_heads(3, 1, 2), heads[:1, :2])
     axes = _axis(heads)
     np.testing.assert_allclose(np.abs(np.einsum("shde,she,shd->sh", heads, axes, axes)), 1.0, rtol=1e-12)
-
-
-def test_forces_are_the_velocities_of_single_heads():
-    heads = draw_heads(0, 2, 3)
-    x = np.random.default_rng(4).normal(size=(2, 5, 3))
-    x /= np.linalg.norm(x, axis=2, keepdims=True)
-    found = _forces(Parameters(), x, np.asarray(heads))
-    np.testing.assert_allclose(
-        found[1, 2], _heads_field(heads[1, 2:], Parameters().beta)(0.0, jnp.asarray(x[1])), atol=1e-14
-    )
 
 
 def heads_of(**measured):

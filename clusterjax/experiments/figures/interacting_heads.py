@@ -1,10 +1,8 @@
-"""What is measured of several heads: random heads alone, together, and the average head.
+"""What do several heads do together that they do not do alone? Random heads alone, together, and their average.
 
 The heads have V = B = B^T, so that unnormalised attention is the gradient flow of an interaction energy (2312.10794,
-with B in place of the identity), and so is a sum of heads, of the sum of their energies: the identity that ties the
-runs to theory. A sum of H heads is divided by the root of H, as random velocities grow, and each number of heads runs
-in a program compiled for 8 or 16, filled up with zero heads. Starts, and the heads of a start, are those of the seed:
-more heads or starts repeat the first ones.
+with B in place of the identity), and a sum of heads is the gradient flow of the sum of their energies. This identity
+checks the runs. The sum of H heads is divided by the root of H, the rate at which sums of random velocities grow.
 """
 
 from collections.abc import Callable
@@ -29,25 +27,29 @@ from ..._model.heads import MultiHeadField
 from ..._observables import cluster_labels, energy_dissipation, interaction_energy
 from ...plot import OKABE_ITO, sphere, style, time_series
 from ...probe.measures.heads import adjusted_rand
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, plus_minus
-from ..framework.figure import declared
+from ..framework.experiment import Claim, Settings, parameter, plus_minus
+from ..framework.figure import Found, claim, figure
 from ..shared.ensemble import draw_starts, mean_and_error
 from ..shared.layout import WIDTH
 from ..shared.sources import particles
 
 
-D = 3  # that of a picture
+D = 3
 TS = np.linspace(0.0, 10.0, 41)
-ON_THE_WAY = 1.0  # when predictions are compared
-COMPANY = 4  # heads that are followed alone as well
-CAPACITIES = (8, 16)  # numbers of heads that programs are compiled for
+ON_THE_WAY = 1.0  # the time at which predictions are compared
+COMPANY = 4  # the number of heads that are also followed alone
+CAPACITIES = (8, 16)  # the numbers of heads for which programs are compiled
 COUNTS, QUICK_COUNTS = (2, 4, 8, 16), (2, 4, 8)
-STARTS = 48  # at most: runs of many heads are dear
+STARTS = 48  # the largest number of starts, because runs of many heads are expensive
+
+BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = OKABE_ITO[:6]
+STYLES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (PURPLE, ":"), (SKY, "--"), (VERMILION, "-"))
+EYE = np.array([0.53, -0.76, 0.37])  # the direction from which the spheres are seen
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What of the experiment can be set."""
+    """The parameters of the figure."""
 
     n: int = parameter(24, "the number of tokens", least=2, most=512)
     beta: float = parameter(3.0, "the inverse temperature", above=0, most=20)
@@ -56,25 +58,27 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the experiment shows of heads, alone and together. Each start has heads and tokens of its own.
+    """The measurement. Each start has its own tokens and heads; dicts have the number of heads as their key.
 
     **Attributes:**
 
-    - `counts`: Numbers of heads, from 2.
-    - `axes`: (starts, heads, d) of the heads that are followed alone: the eigenvector of B with the eigenvalue of
-        largest modulus.
-    - `company`: (starts, times, n, d) of each number; at 1 the first head alone.
-    - `alone`: (starts, heads, times, n, d) of the heads that are followed alone.
-    - `clusters`: (starts, times) of each number; at 1 the means over the heads alone.
-    - `aligned`: (starts,) of each number: the mean of $|\\langle x_i, v\\rangle|$ at the end, v the axis of the average
-        head; at 1 of the heads alone.
-    - `moved`, `off`: (starts, counts): the root mean square distance of the tokens, at a time on the way, from where
-        they started, and from where the average head brings them.
-    - `agreement`: (starts, pairs): the adjusted Rand index of the clusters of two heads alone.
-    - `force_cosine`: (starts, pairs): the mean cosine of the forces of the same two on the tokens that end in company.
-    - `kept`: (starts, heads): the adjusted Rand index of the clusters of a head alone and those of the company.
-    - `energies`: (starts, times), of the company of all heads that are followed.
-    - `defect`: The largest difference of the rate of these from the mean squared speed, relative to the largest.
+    - `counts`: The numbers of heads, from 2.
+    - `axes`: The axis of each head that is followed alone, (starts, heads, d): the eigenvector of B whose eigenvalue
+        has the largest modulus.
+    - `company`: The tokens under heads together, (starts, times, n, d); at 1 under the first head alone.
+    - `alone`: The tokens under each head alone, (starts, heads, times, n, d).
+    - `clusters`: The number of clusters, (starts, times); at 1 the mean over the heads alone.
+    - `aligned`: The mean of $|\\langle x_i, v\\rangle|$ at the end, (starts,), v the axis of the average head; at 1 the
+        mean over the heads alone.
+    - `moved`, `off`: The root mean square distance of the tokens at the time `ON_THE_WAY` from their start, and from
+        their position under the average head, (starts, counts).
+    - `agreement`: The adjusted Rand index of the clusters of two heads alone, (starts, pairs).
+    - `force_cosine`: The mean cosine of the forces of these two heads on the tokens that end in company, (starts,
+        pairs).
+    - `kept`: The adjusted Rand index of the clusters of a head alone and of the company, (starts, heads).
+    - `energies`: The energy of the company of `COMPANY` heads, (starts, times).
+    - `defect`: The largest difference of the rate of this energy from the mean squared speed, relative to the largest
+        mean squared speed.
     """
 
     p: Parameters
@@ -93,61 +97,69 @@ class Results:
     defect: float
 
     @property
+    def most(self) -> int:
+        """The largest number of heads."""
+        return self.counts[-1]
+
+    @property
     def shared(self) -> np.ndarray:
-        """How far the others agree with each head alone, (starts, heads): the mean of `agreement`."""
+        """The mean of `agreement` of each head with the other heads, (starts, heads)."""
         many = self.kept.shape[1]
-        # `agreement` has each pair of heads once; the full matrix has it twice.
         pairs = np.zeros((len(self.kept), many, many))
         pairs[:, *np.triu_indices(many, 1)] = self.agreement
         return (pairs + pairs.swapaxes(1, 2)).sum(-1) / (many - 1)
 
+    @property
+    def in_two(self) -> bool:
+        """True if the tokens end in about two clusters for each number of heads."""
+        return all(abs(clusters[:, -1].mean() - 2) < 0.5 for clusters in self.clusters.values())
+
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Run each head alone, each number of heads together, and the average of as many."""
+    """Simulates each head alone, each number of heads together, and the average head."""
     seed, starts = settings.seed, min(settings.starts, STARTS)
     counts = QUICK_COUNTS if settings.quick else COUNTS
-    # (starts, n, d) and (starts, heads, d, d).
     x0, heads = draw_starts(seed, starts, p.n, D), draw_heads(seed, starts, counts[-1])
     followed = heads[:, :COMPANY]
-    say(f"{COMPANY} heads alone, {starts} times")
-    # One head in a stack of length 1, at its own speed.
+    say(f"simulating {COMPANY} heads alone")
     each = [run_heads(p, x0, followed[:, head : head + 1], 1.0) for head in range(COMPANY)]
     alone, labels = (np.stack([np.asarray(one) for one in part], axis=1) for part in zip(*each, strict=True))
     axes = _axis(followed)
-    # |<x, v>| of the tokens at the end, v the axis of the head that is alone.
-    on = np.abs(np.einsum("shnd,shd->shn", alone[:, :, -1], axes)).mean(axis=(1, 2))
-    company, clusters, aligned = {1: alone[:, 0]}, {1: _count(labels).mean(axis=1)}, {1: on}
+    aligned = {1: np.abs(np.einsum("shnd,shd->shn", alone[:, :, -1], axes)).mean(axis=(1, 2))}
+    company, clusters = {1: alone[:, 0]}, {1: _count(labels).mean(axis=1)}
     way, ended, moved, off = int(np.argmin(np.abs(TS - ON_THE_WAY))), {}, [], []
     apart = lambda one, other: np.sqrt(np.mean(np.sum((one - other) ** 2, axis=-1), axis=-1))
     for count in counts:
-        say(f"{count} heads together")
-        # The average head: mean V and mean B at once, as V = B.
+        say(f"simulating {count} heads together")
+        # Because V = B, the mean of the matrices is the mean V and the mean B.
         mean = heads[:, :count].mean(axis=1, keepdims=True)
         xs, joint = (np.asarray(part) for part in run_heads(p, x0, heads[:, :count], count**-0.5))
-        # H heads over the root of H are H^(1/2) times their mean.
+        # The sum of H heads over the root of H is H^(1/2) times their mean.
         average = np.asarray(run_heads(p, x0, mean, count**0.5)[0])
         moved.append(apart(xs[:, way], xs[:, 0]))
         off.append(apart(xs[:, way], average[:, way]))
         company[count], clusters[count], ended[count] = xs, _count(joint), joint[:, -1]
         aligned[count] = np.abs(np.einsum("snd,sd->sn", xs[:, -1], _axis(mean)[:, 0])).mean(axis=1)
     say("measuring agreement and energy")
-    energies, defect = _along(p, jnp.asarray(company[COMPANY]), followed)
-    forces = _forces(p, company[COMPANY][:, -1], np.asarray(followed))
+    energies, rises, speeds = (
+        np.asarray(part) for part in _rates(jnp.asarray(company[COMPANY]), followed, jnp.asarray(p.beta))
+    )
     kept = np.array(
         [[adjusted_rand(one, both) for one in own] for own, both in zip(labels[:, :, -1], ended[COMPANY], strict=True)]
     )
     return Results(
         p, counts, axes, company, alone, clusters, aligned, np.stack(moved, axis=1), np.stack(off, axis=1),
-        _agreement(labels[:, :, -1]), _force_cosine(forces), kept, energies, defect,
+        _agreement(labels[:, :, -1]), _force_cosine(p, company[COMPANY][:, -1], followed), kept, energies,
+        float(np.abs(rises - speeds).max() / speeds.max()),
     )  # fmt: skip
 
 
 def draw_heads(seed: int, starts: int, count: int) -> Float[Array, "starts heads d d"]:
-    """Symmetric Gaussian matrices, divided by the modulus of the eigenvalue that is largest by it; the first of many
-    are the same as fewer."""
+    """Symmetric Gaussian matrices whose eigenvalues have the largest modulus 1; more heads or starts repeat the first
+    ones."""
 
     def draw(start: Array, head: Array) -> Array:
-        # The middle number keeps these keys from those of the starts.
+        # The first number keeps these keys apart from the keys of the starts.
         key = jr.fold_in(jr.fold_in(jr.fold_in(jr.key(seed), 4_000_007), start), head)
         matrix = jr.normal(key, (D, D))
         matrix = matrix + matrix.T
@@ -157,13 +169,10 @@ def draw_heads(seed: int, starts: int, count: int) -> Float[Array, "starts heads
 
 
 def run_heads(p: Parameters, x0: Array, heads: Float[Array, "starts heads d d"], scale: float) -> tuple[Array, Array]:
-    """Tokens and clusters under the sum of heads, times `scale`.
-
-    Fewer heads are filled up with zeros, which add nothing, so that a few programs serve all numbers.
-    """
+    """The tokens and their clusters under `scale` times the sum of the heads."""
     starts, count = heads.shape[:2]
     capacity = min(size for size in CAPACITIES if size >= count)
-    # A head of zeros has V = 0: whatever its weights, it adds nothing.
+    # Heads with V = 0 add nothing and fill up the stack, so that two programs serve all numbers of heads.
     stack = jnp.concatenate([heads, jnp.zeros((starts, capacity - count, D, D))], axis=1)
     return _run_all(x0, stack, jnp.asarray(scale), jnp.asarray(p.beta), jnp.asarray(p.radius))
 
@@ -182,15 +191,14 @@ def _run_all(x0: Array, heads: Array, scale: Array, beta: Array, radius: Array) 
 
 
 def _axis(heads: Array) -> np.ndarray:
-    """The eigenvector of the eigenvalue of largest modulus of each."""
+    """The eigenvector of each head whose eigenvalue has the largest modulus."""
     values, vectors = np.linalg.eigh(np.asarray(heads))
-    # eigh gives eigenvalues in rising order, of either sign.
     best = np.abs(values).argmax(axis=-1)
     return np.take_along_axis(vectors, best[..., None, None], axis=-1)[..., 0]
 
 
 def _count(labels: np.ndarray) -> np.ndarray:
-    """How many clusters: a cluster is named by its first member, which has its own number for a label."""
+    """The number of clusters: the label of a cluster is the index of its first member."""
     return (labels == np.arange(labels.shape[-1])).sum(-1).astype(float)
 
 
@@ -199,7 +207,6 @@ def _rates(xs: Array, heads: Array, beta: Array) -> tuple[Array, Array, Array]:
     """The energy of the company, its rate, and the mean squared speed, (starts, times) each."""
 
     def rates_at(x: Array, heads: Array) -> tuple[Array, Array, Array]:
-        # As in the runs, so that energy and field belong together.
         scale = heads.shape[0] ** -0.5
         velocity = scale * _heads_field(heads, beta)(0.0, x)
         energy = lambda x: scale * jnp.sum(jax.vmap(lambda form: interaction_energy(x, beta, form))(heads))
@@ -209,48 +216,28 @@ def _rates(xs: Array, heads: Array, beta: Array) -> tuple[Array, Array, Array]:
     return jax.vmap(lambda xs, heads: jax.vmap(lambda x: rates_at(x, heads))(xs))(xs, heads)
 
 
-def _along(p: Parameters, xs: Array, heads: Array) -> tuple[np.ndarray, float]:
-    """The energies along the runs, and how far their rates are from the mean squared speed of the tokens."""
-    values, rises, speeds = (np.asarray(part) for part in _rates(xs, heads, jnp.asarray(p.beta)))
-    return values, float(np.abs(rises - speeds).max() / speeds.max())
-
-
-def _forces(
-    p: Parameters, x: Float[np.ndarray, "starts n d"], heads: Float[np.ndarray, "starts heads d d"]
-) -> np.ndarray:
-    """The velocity that each head alone would give, (starts, heads, n, d)."""
-    values = np.einsum("sjd,shed->shje", x, heads)
-    # V = B = B^T: the same products serve as what is attended to and, by <x_i, B x_j>, as the scores.
-    weights = np.exp(p.beta * np.einsum("sie,shje->shij", x, values)) / x.shape[1]
-    total = np.einsum("shij,shje->shie", weights, values)
-    # The tangent part: what is left of the sum after its component along the token is taken off.
-    return total - np.sum(total * x[:, None], axis=-1, keepdims=True) * x[:, None]
-
-
 def _agreement(labels: np.ndarray) -> np.ndarray:
     """The adjusted Rand index of each pair of heads, (starts, pairs)."""
     first, second = np.triu_indices(labels.shape[1], 1)
     return np.array([[adjusted_rand(row[a], row[b]) for a, b in zip(first, second, strict=True)] for row in labels])
 
 
-def _force_cosine(forces: np.ndarray) -> np.ndarray:
-    """The mean cosine over tokens of the forces of each pair of heads, (starts, pairs)."""
-    # (starts, heads, n, d), directions only.
+def _force_cosine(p: Parameters, x: np.ndarray, heads: Array) -> np.ndarray:
+    """The mean cosine over tokens of the velocities that each pair of heads gives, (starts, pairs)."""
+    force = lambda x, heads: jax.vmap(lambda head: _heads_field(head[None], p.beta)(0.0, x))(heads)
+    forces = np.asarray(jax.vmap(force)(jnp.asarray(x), heads))
     unit = forces / np.linalg.norm(forces, axis=-1, keepdims=True)
     first, second = np.triu_indices(forces.shape[1], 1)
     return np.einsum("spnd,spnd->spn", unit[:, first], unit[:, second]).mean(-1)
 
 
-# What is claimed of several heads: what each does alone, what they do together, and what their average does.
-
-
 def relative(m: Results) -> tuple[np.ndarray, np.ndarray]:
-    """The distance from the average head over that from the start, for each number of heads, with its error."""
+    """The distance from the average head over the distance from the start, (counts,), and its standard error."""
     return jackknife(lambda rows: _ratio(m, rows), len(m.off))
 
 
 def exponent(m: Results) -> tuple[float, float]:
-    """a, where that distance goes as the number of heads to the power a, with its error."""
+    """The power a of the number of heads that the relative distance follows, and its standard error."""
     logs = np.log(np.array(m.counts, float))
     power, error = jackknife(lambda rows: np.polyfit(logs, np.log(_ratio(m, rows)), 1)[0], len(m.off))
     return float(power), float(error)
@@ -261,242 +248,114 @@ def _ratio(m: Results, rows: np.ndarray) -> np.ndarray:
 
 
 def jackknife(statistic: Callable[[np.ndarray], Any], many: int) -> tuple[np.ndarray, np.ndarray]:
-    """A statistic of all starts, and its standard error by leaving out one at a time."""
-    # The ratio of two means has no plain standard error; leaving out one start at a time gives one.
+    """A statistic of all starts, and its standard error: a ratio of means has none of its own."""
     rows = np.arange(many)
     left = np.stack([statistic(np.delete(rows, k)) for k in rows])
     return np.asarray(statistic(rows)), np.asarray(np.sqrt((many - 1) * left.var(axis=0)))
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    """Pearson's correlation within a start, (starts, several) each: mean and error over starts that have one."""
+    """Pearson's correlation within a start, of (starts, heads) each: its mean and standard error over starts."""
     first, second = (part - part.mean(axis=1, keepdims=True) for part in (first, second))
     size = np.sqrt((first**2).sum(1) * (second**2).sum(1))
-    there = size > 1e-12  # a start all of whose pairs agree alike has no correlation
+    there = size > 1e-12  # a start with equal values has no correlation
     mean, error = mean_and_error((first * second).sum(1)[there] / size[there])
     return float(mean), float(error)
 
 
-def caption_of(m: Results) -> str:
-    """What is seen, and what it does not show."""
-    last, starts, end = m.counts[-1], len(m.off), TS[-1]
-    errors, _ = relative(m)
-    two = "However many heads there are, they end in two clusters, as each alone. " if _in_two(m) else ""
-    return (
-        f"{m.p.n} tokens on the sphere under unnormalised attention at beta = {m.p.beta:g}, by random heads: V = B = "
-        "B^T of Gaussian entries, scaled until the largest modulus of an eigenvalue is 1. The sum of H heads is "
-        "divided by the root of H, by which random velocities grow, so that any number of heads moves tokens at about "
-        f"the speed of one. (a) One start, and at t = {end:g} under either of two heads alone and under both together; "
-        "arrows: the axis of each head, which is the eigenvector of that eigenvalue. (b) Number of clusters (single "
-        f"linkage at radius {m.p.radius:g}) over {starts} starts, each with heads of its own; alone: the mean of "
-        f"{COMPANY} heads. {two}(c) Circles: how far the tokens are, at t = {ON_THE_WAY:g}, from where the average "
-        "head (mean V, mean B, the same scale) brings them, over how far they have moved: 0 for one head, "
-        f"{errors[0]:.2f} for {m.counts[0]}, {errors[-1]:.2f} for {last}. The mean of attentions is not the attention "
-        "of the mean: each head has its own preferences, and the average head, whose B becomes small, has none. "
-        f"Squares: mean of |<x, v>| over the tokens at t = {end:g}, v the axis of the average head; dotted: of a "
-        f"random direction. (d) Each point is a head, one of {COMPANY} in company: how far the others agree with it "
-        f"when alone, and the company with it, by the adjusted Rand index of the clusters at t = {end:g} (0 is chance, "
-        "1 the same clusters); diamonds: means of quarters of the heads. Bars and bands are standard errors over "
-        "starts, in (d) over heads."
-    )
+def _by_number(pairs: dict[int, Any]) -> str:
+    return ", ".join(f"{count}: {plus_minus(*pair)}" for count, pair in pairs.items())
 
 
-def claims_of(m: Results) -> tuple[Claim, ...]:
-    """What is proved of heads together, and what is found."""
-    # The least step over all runs, relative to the largest rise of a run.
-    rise = float(np.diff(m.energies, axis=1).min() / np.ptp(m.energies, axis=1).max())
-    # fmt: off
-    return over(f"{len(m.energies)} starts", (
-        Claim(
-            says="Heads with V = B = B^T climb the sum of their energies together, at the mean squared speed of the "
-            "tokens.",
-            measured=f"over {m.energies.size} states of {len(m.energies)} runs of {COMPANY} heads the rate is "
-            f"off by at most {m.defect:.1e} of the largest; the least step of the energy is {rise:.1e} of its rise",
-            criterion="off by less than 1e-10, and no step below -1e-6",
-            holds=m.defect < 1e-10 and rise > -1e-6,
-            kind="identity",
-            value=m.defect,
-        ),
-        _claim_of_clusters(m),
-        _claim_of_axes(m),
-        _claim_of_average(m),
-        _claim_of_agreement(m),
-    ))
-    # fmt: on
-
-
-def _in_two(m: Results) -> bool:
-    return all(abs(clusters[:, -1].mean() - 2) < 0.5 for clusters in m.clusters.values())
-
-
-def _claim_of_clusters(m: Results) -> Claim:
-    end = {count: mean_and_error(clusters[:, -1]) for count, clusters in m.clusters.items()}
-    mean, error = end[m.counts[-1]]
-    return Claim(
-        says="From 1 to 16 heads end in two clusters on average, as each does alone, and not in two for each head.",
-        measured=f"clusters at t = {TS[-1]:g}, by the number of heads: "
-        + ", ".join(f"{count}: {plus_minus(*pair)}" for count, pair in end.items()),
-        criterion="for every number of heads between 1.5 and 2.5",
-        holds=_in_two(m),
-        kind="finding",
-        value=float(mean),
-        error=float(error),
-    )
-
-
-def _claim_of_axes(m: Results) -> Claim:
-    last = m.counts[-1]
-    on = {count: mean_and_error(aligned) for count, aligned in m.aligned.items()}
-    gap, error = mean_and_error(m.aligned[1] - m.aligned[last])
-    return Claim(
-        says="A head alone brings the tokens to its own axis; 16 heads together bring them less near to the axis of "
-        "their average.",
-        measured="mean of |<x, v>|, by the number of heads: "
-        + ", ".join(f"{count}: {plus_minus(*pair)}" for count, pair in on.items())
-        + "; 0.5 for random directions",
-        criterion=f"above 0.8 alone, and lower for {last} heads by more than two standard errors",
-        holds=bool(on[1][0] > 0.8 and gap > 2 * error),
-        kind="finding",
-        value=float(gap),
-        error=float(error),
-    )
-
-
-def _claim_of_average(m: Results) -> Claim:
-    power, error = exponent(m)
-    of = ", ".join(f"{count}: {plus_minus(*pair)}" for count, *pair in zip(m.counts, *relative(m), strict=True))
-    return Claim(
-        says="The more heads there are, the better does their average predict them.",
-        measured=f"relative error at t = {ON_THE_WAY:g}, by the number of heads: {of}; it goes as their number to the "
-        f"power {plus_minus(power, error, 3)}",
-        criterion="the power is below 0 by more than two standard errors",
-        holds=power < -2 * error,
-        kind="finding",
-        value=power,
-        error=error,
-    )
-
-
-def _claim_of_agreement(m: Results) -> Claim:
-    value, error = correlation(m.shared, m.kept)
-    forces = correlation(m.agreement, m.force_cosine)
-    return Claim(
-        says="The more the other heads, when alone, share the clusters of a head, the more of these clusters are "
-        "those of all heads together.",
-        measured=f"correlation within a start {plus_minus(value, error)}; mean agreement of two heads alone "
-        f"{m.agreement.mean():.2f}, of a head alone with the company {m.kept.mean():.2f}; heads that agree "
-        f"alone need not pull the same way there: correlation with the cosine of their forces {plus_minus(*forces)}",
-        criterion="the correlation exceeds two standard errors",
-        holds=value > 2 * error,
-        kind="finding",
-        value=value,
-        error=error,
-    )
-
-
-# The panels of several heads: one start, the clusters, the average head, and which heads agree.
-
-
-BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = OKABE_ITO[:6]
-STYLES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (PURPLE, ":"), (SKY, "--"), (VERMILION, "-"))
-EYE = np.array([0.53, -0.76, 0.37])  # where the spheres are seen from
-
-
-@style()
-def draw(m: Results) -> Figure:
-    """The picture."""
-    figure = Figure(figsize=(WIDTH, 4.9), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(2.0, 2.6))  # pyright: ignore
-    _draw_start(top, m)
-    clusters, average, agreement = bottom.subplots(1, 3)
-    # At 1 the heads alone; the others by their number.
-    for (count, number), (colour, line) in zip(m.clusters.items(), STYLES, strict=False):
-        time_series(TS, *mean_and_error(number), clusters, colour=colour, linestyle=line,
-                    label="alone" if count == 1 else f"{count} heads", ylabel="number of clusters")  # fmt: skip
-    clusters.set_yscale("log", base=2)
-    clusters.yaxis.set_major_formatter("{x:g}")
-    if clusters.get_legend() is not None:
-        clusters.get_legend().remove()
-    clusters.legend(loc="upper right")
-    _draw_average(average, m)
-    _draw_agreement(agreement, m)
-    for letter, ax in zip("bcd", (clusters, average, agreement), strict=True):
-        ax.text(-0.03, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
-    return figure
-
-
-def _draw_start(figure: SubFigure, m: Results) -> None:
-    axes = figure.subplots(1, 4)
-    first, second = m.axes[0, :2]
-    # An axis has two ends: the one towards the eye is drawn.
-    turned = lambda axis: axis * (1 if axis @ EYE > 0 else -1)
-    arrows = {"1": turned(first), "2": turned(second)}
-    shown = (
-        ("start", m.alone[0, 0, 0], arrows),
-        ("head 1 alone", m.alone[0, 0, -1], {"1": arrows["1"]}),
-        ("head 2 alone", m.alone[0, 1, -1], {"2": arrows["2"]}),
-        ("heads 1 and 2 together", m.company[2][0, -1], arrows),
-    )
-    for ax, (words, x, of) in zip(axes, shown, strict=True):
-        sphere(x, ax, arrows=of)
-        ax.set_title(f"{words}\nt = {0 if ax is axes[0] else TS[-1]:g}")
-    axes[0].text(0.0, 1.05, "(a)", ha="right", va="bottom", transform=axes[0].transAxes, weight="bold")
-
-
-def _draw_average(ax: Axes, m: Results) -> None:
-    errors, of_errors = relative(m)
-    ax.errorbar(m.counts, errors, of_errors, color=VERMILION, marker="o", ms=3.5, lw=1.2, capsize=2,
-                label="error of the average head")  # fmt: skip
-    on = np.array([mean_and_error(aligned) for aligned in m.aligned.values()])
-    ax.errorbar(list(m.aligned), on[:, 0], on[:, 1], color=BLUE, marker="s", ms=3.5, lw=1.2, ls="--", capsize=2,
-                label="tokens on its axis")  # fmt: skip
-    # The mean of |<x, v>| for independent directions of space.
-    ax.axhline(0.5, color="0.5", ls=":", lw=0.9)
-    # Numbers of heads double from one to the next.
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(list(m.aligned), [str(count) for count in m.aligned])
-    ax.minorticks_off()
-    ax.set(xlabel="number of heads", ylabel="relative error, or mean |<x, v>|", ylim=(0.4, 1.12))
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
-
-
-def _draw_agreement(ax: Axes, m: Results) -> None:
-    alone, kept = m.shared, m.kept
-    ax.axhline(0, color="0.8", lw=0.6, zorder=0)
-    ax.axvline(0, color="0.8", lw=0.6, zorder=0)
-    ax.plot(alone.ravel(), kept.ravel(), ls="", marker="o", ms=3, mfc=BLUE, mec="white", mew=0.3, alpha=0.7)
-    order = np.argsort(alone, axis=None)
-    # Quarters of the heads by how far others agree with them.
-    for rows in np.array_split(order, 4):
-        mean, error = mean_and_error(kept.ravel()[rows])
-        ax.errorbar(alone.ravel()[rows].mean(), mean, error, color=VERMILION, marker="D", ms=4, capsize=2, zorder=4)
-    ax.set(xlabel="agreement with others, alone", ylabel="agreement with the company")
-
-
-# Several heads as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p = settings.read(Parameters)
-    m = measure(p, settings, say)
-    starts = len(m.off)
-    return Outcome(
-        caption_of(m),
-        claims_of(m),
-        {"n": p.n, "d": D, "beta": p.beta, "attention": "unnormalised",
-         "heads": "V = B = B^T, Gaussian, scaled to an eigenvalue of largest modulus 1",
-         "scaling": "the sum of H heads over the root of H", "counts": list(m.counts), "starts": starts,
-         "radius": p.radius, "solver": "Tsit5, rtol 1e-6, atol 1e-8, float64"},
-        _series(m),
-        partial(draw, m),
-        None,
-        on=particles(tokens=p.n, d=D, beta=p.beta, heads=m.counts, t=TS[-1].item(), starts=starts),
+@claim(
+    "Heads with V = B = B^T climb the sum of their energies together, at the mean squared speed of the tokens.",
+    "off by less than 1e-10, and no step below -1e-6",
+    kind="identity",
+)
+def climb(m: Results) -> Found:
+    least = float(np.diff(m.energies, axis=1).min() / np.ptp(m.energies, axis=1).max())
+    return Found(
+        f"over {m.energies.size} states of {len(m.energies)} runs of {COMPANY} heads the rate is off by at most "
+        f"{m.defect:.1e} of the largest; the least step of the energy is {least:.1e} of its rise",
+        m.defect < 1e-10 and least > -1e-6, m.defect,
     )  # fmt: skip
 
 
-def _series(m: Results) -> dict:
+@claim(
+    "From 1 to {m.most} heads end in two clusters on average, as each does alone, and not in two for each head.",
+    "for every number of heads between 1.5 and 2.5",
+)
+def two_clusters(m: Results) -> Found:
+    end = {count: mean_and_error(clusters[:, -1]) for count, clusters in m.clusters.items()}
+    return Found(f"clusters at t = {TS[-1]:g}, by the number of heads: {_by_number(end)}", m.in_two, *end[m.most])
+
+
+@claim(
+    "A head alone brings the tokens to its own axis; {m.most} heads together bring them less near to the axis of their "
+    "average.",
+    "above 0.8 alone, and lower for {m.most} heads by more than two standard errors",
+)
+def axes(m: Results) -> Found:
+    on = {count: mean_and_error(aligned) for count, aligned in m.aligned.items()}
+    gap, error = mean_and_error(m.aligned[1] - m.aligned[m.most])
+    measured = f"mean of |<x, v>|, by the number of heads: {_by_number(on)}; 0.5 for random directions"
+    return Found(measured, bool(on[1][0] > 0.8 and gap > 2 * error), gap, error)
+
+
+@claim(
+    "The more heads there are, the better does their average predict them.",
+    "the power is below 0 by more than two standard errors",
+)
+def average(m: Results) -> Found:
+    power, error = exponent(m)
+    errors = dict(zip(m.counts, zip(*relative(m), strict=True), strict=True))
+    return Found(
+        f"relative error at t = {ON_THE_WAY:g}, by the number of heads: {_by_number(errors)}; it follows the number of "
+        f"heads to the power {plus_minus(power, error, 3)}",
+        power < -2 * error, power, error,
+    )  # fmt: skip
+
+
+@claim(
+    "The more the other heads, when alone, share the clusters of a head, the more of these clusters are those of all "
+    "heads together.",
+    "the correlation exceeds two standard errors",
+)
+def agreement(m: Results) -> Found:
+    value, error = correlation(m.shared, m.kept)
+    forces = correlation(m.agreement, m.force_cosine)
+    return Found(
+        f"correlation within a start {plus_minus(value, error)}; mean agreement of two heads alone "
+        f"{m.agreement.mean():.2f}, of a head alone with the company {m.kept.mean():.2f}; heads that agree alone need "
+        f"not pull in one direction in company: correlation with the cosine of their forces {plus_minus(*forces)}",
+        value > 2 * error, value, error,
+    )  # fmt: skip
+
+
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
+    errors, _ = relative(m)
+    two = "Any number of heads ends in two clusters, as each head alone. " if m.in_two else ""
+    return (
+        f"{m.p.n} tokens on the sphere under unnormalised attention at beta = {m.p.beta:g}, by random heads: V = B = "
+        "B^T with Gaussian entries, scaled so that the largest modulus of an eigenvalue is 1. The sum of H heads is "
+        "divided by the root of H, as which random velocities grow, so that any number of heads moves tokens at about "
+        f"the speed of one head. (a) One start, and its tokens at t = {TS[-1]:g} under either of two heads alone and "
+        "under both together; arrows: the axis of each head, the eigenvector of that eigenvalue. (b) Number of "
+        f"clusters (single linkage at radius {m.p.radius:g}) over {len(m.off)} starts, each with its own heads; alone: "
+        f"the mean over {COMPANY} heads. {two}(c) Circles: the distance of the tokens at t = {ON_THE_WAY:g} from their "
+        "position under the average head (mean V, mean B, the same scale), over the distance that they have moved: 0 "
+        f"for one head, {errors[0]:.2f} for {m.counts[0]}, {errors[-1]:.2f} for {m.most}. The mean of attentions is "
+        "not the attention of the mean: each head prefers some tokens, and the average head, whose B becomes small, "
+        f"prefers none. Squares: mean of |<x, v>| over the tokens at t = {TS[-1]:g}, v the axis of the average head; "
+        f"dotted: the value for a random direction. (d) Each point is a head, one of {COMPANY} in company: its "
+        f"agreement with the other heads alone, and with the company, by the adjusted Rand index of the clusters at t "
+        f"= {TS[-1]:g} (0 is chance, 1 means equal clusters); diamonds: means of quarters of the heads. Bars and bands "
+        "are standard errors over starts, in (d) over heads."
+    )
+
+
+def series(m: Results) -> dict:
     counted = {count: mean_and_error(clusters) for count, clusters in m.clusters.items()}
-    # The jackknife runs once for both.
     error, of_error = relative(m)
     return (
         {"t": TS}
@@ -507,4 +366,83 @@ def _series(m: Results) -> dict:
     )  # fmt: skip
 
 
-FIGURE = declared("interacting-heads", _run, parameters=Parameters)
+@style()
+def draw(m: Results) -> Figure:
+    """One start above; below, clusters, the average head, and which heads agree."""
+    picture = Figure(figsize=(WIDTH, 4.9), layout="constrained")
+    top, bottom = picture.subfigures(2, 1, height_ratios=(2.0, 2.6))  # pyright: ignore
+    _draw_start(top, m)
+    panels = bottom.subplots(1, 3)
+    for letter, ax, fill in zip("bcd", panels, (_draw_clusters, _draw_average, _draw_agreement), strict=True):
+        fill(ax, m)
+        ax.text(-0.03, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    return picture
+
+
+def _draw_start(part: SubFigure, m: Results) -> None:
+    panels = part.subplots(1, 4)
+    # Of the two ends of an axis, the one towards the eye is drawn.
+    first, second = ({name: axis * np.sign(axis @ EYE)} for name, axis in zip("12", m.axes[0], strict=False))
+    shown = (
+        ("start", m.alone[0, 0, 0], first | second),
+        ("head 1 alone", m.alone[0, 0, -1], first),
+        ("head 2 alone", m.alone[0, 1, -1], second),
+        ("heads 1 and 2 together", m.company[2][0, -1], first | second),
+    )
+    for ax, (words, x, arrows) in zip(panels, shown, strict=True):
+        sphere(x, ax, arrows=arrows)
+        ax.set_title(f"{words}\nt = {0 if ax is panels[0] else TS[-1]:g}")
+    panels[0].text(0.0, 1.05, "(a)", ha="right", va="bottom", transform=panels[0].transAxes, weight="bold")
+
+
+def _draw_clusters(ax: Axes, m: Results) -> None:
+    for (count, number), (colour, line) in zip(m.clusters.items(), STYLES, strict=False):
+        time_series(TS, *mean_and_error(number), ax, colour=colour, linestyle=line,
+                    label="alone" if count == 1 else f"{count} heads", ylabel="number of clusters")  # fmt: skip
+    ax.set_yscale("log", base=2)
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.legend(loc="upper right")
+
+
+def _draw_average(ax: Axes, m: Results) -> None:
+    lines = {"lw": 1.2, "ms": 3.5, "capsize": 2}
+    ax.errorbar(m.counts, *relative(m), color=VERMILION, marker="o", label="error of the average head", **lines)
+    on = np.array([mean_and_error(aligned) for aligned in m.aligned.values()])
+    ax.errorbar(list(m.aligned), *on.T, color=BLUE, marker="s", ls="--", label="tokens on its axis", **lines)
+    ax.axhline(0.5, color="0.5", ls=":", lw=0.9)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(list(m.aligned), [str(count) for count in m.aligned])
+    ax.minorticks_off()
+    ax.set(xlabel="number of heads", ylabel="relative error, or mean |<x, v>|", ylim=(0.4, 1.12))
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
+
+
+def _draw_agreement(ax: Axes, m: Results) -> None:
+    alone, kept = m.shared.ravel(), m.kept.ravel()
+    ax.axhline(0, color="0.8", lw=0.6, zorder=0)
+    ax.axvline(0, color="0.8", lw=0.6, zorder=0)
+    ax.plot(alone, kept, ls="", marker="o", ms=3, mfc=BLUE, mec="white", mew=0.3, alpha=0.7)
+    for rows in np.array_split(np.argsort(alone), 4):
+        ax.errorbar(alone[rows].mean(), *mean_and_error(kept[rows]), color=VERMILION, marker="D", ms=4, capsize=2,
+                    zorder=4)  # fmt: skip
+    ax.set(xlabel="agreement with others, alone", ylabel="agreement with the company")
+
+
+FIGURE = figure(
+    "interacting-heads",
+    measure,
+    draw,
+    (climb, two_clusters, axes, average, agreement),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    over=lambda m: f"{len(m.off)} starts",
+    on=lambda m: particles(
+        tokens=m.p.n, d=D, beta=m.p.beta, heads=m.counts, t=TS[-1].item(), starts=len(m.off)
+    ),
+    recorded=lambda m: {
+        "d": D, "attention": "unnormalised", "counts": list(m.counts), "starts": len(m.off),
+        "heads": "V = B = B^T, Gaussian, scaled to an eigenvalue of largest modulus 1",
+        "scaling": "the sum of H heads over the root of H", "solver": "Tsit5, rtol 1e-6, atol 1e-8, float64",
+    },
+)  # fmt: skip

@@ -1,8 +1,12 @@
-"""What the figure on perceptrons measures: the flow of ALBERT's tokens, and a perceptron trained for two groups."""
+"""Do trained perceptrons delay the collapse of tokens? That of ALBERT, and one that is trained through the flow.
+
+Two measurements share nothing but the seed: the flow of ALBERT's tokens with and without its feed-forward layer, and a
+small perceptron that is trained to keep two groups of tokens apart.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import diffrax as dfx
@@ -27,38 +31,79 @@ from ...plot import OKABE_ITO, sphere, style, time_series
 from ...probe.measures.controls import _special
 from ...probe.measures.survey import Clustered, clustered_error, encoded, threshold
 from ...probe.networks.block import Context, activation
-from ..framework.experiment import Claim, Outcome, Settings, over, parameter, percent, plus_minus
-from ..framework.figure import declared
+from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
+from ..framework.figure import Found, claim, figure
 from ..framework.verdict import Measured, Subject
 from ..shared.ensemble import count_clusters, mean_and_error
 from ..shared.layout import WIDTH
 from ..shared.networks import articles_of, articles_words, model_of, spread, subject_of
 
 
-# The feed-forward layer of the package's own ALBERT as a velocity, beside attention and random perceptrons.
-#
-# The tokens of a text move on the unit sphere by dx/dt = P_x (attention(x) + perceptron(x)), one layer in time 1, the
-# norms left out. A network reads tokens of some length r, and its feed-forward is not homogeneous: what it adds to r x
-# turns x by P_x F(r x) / r, so that r is part of the model; it is the root mean square length of what enters the
-# feed-forward in the network. Controls are the trained matrices with rows, columns and signs at random, which keeps
-# their singular values.
-
-
-OF_GROUPS, GATHERED = 0.3, 0.9
-TS_OF_GROUPS = np.linspace(0.0, 24.0, 49)
+# The flow of ALBERT's tokens.
+TS = np.linspace(0.0, 24.0, 49)
+RADIUS, GATHERED = 0.3, 0.9
+EARLY = 3.0
 RTOL = 1e-3
+
+# The two groups of tokens.
+N, D, BETA, FEATURES, RADIUS_OF_GROUPS = 32, 3, 4.0, 6, 0.1
+GROUPS = np.arange(N) % 2
+ANGLE, NOISE = np.pi / 3, 0.2  # the angle between the centres of the groups, and the spread of tokens about a centre
+END, BATCH, RATE = 8.0, 4, 0.03
+TS_OF_GROUPS = np.linspace(0.0, 4 * END, 49)  # four times as long as in training, in steps that meet END
+STARTS = 48  # the largest number of starts: each is run under six flows
+APART, MIXED = 0.9, 0.6  # the purity of groups that are held apart, and of groups that are not
+
+BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = OKABE_ITO[:6]
+FLOWS = {
+    "attention": ("attention alone", BLUE, "-"),
+    "perceptron": ("perceptron alone", GREEN, ":"),
+    "both": ("attention + trained perceptron", VERMILION, "-"),
+    "both, shuffled": ("the same, tokens shuffled", ORANGE, "--"),
+    "random": ("attention + random perceptron", PURPLE, "-."),
+    "both, shorter": ("attention + trained, smaller r", SKY, ":"),
+}
+FLOWS_OF_GROUPS = {
+    "attention": ("attention alone", BLUE, "-"),
+    "random": ("random features", PURPLE, "-."),
+    "trained": ("trained", VERMILION, "-"),
+    "trained, softmax": ("trained, softmax", SKY, ":"),
+    "trained, turned": ("trained, turned", GREEN, "--"),
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of the figure."""
+
+    texts: int = parameter(
+        10, "the number of texts that ALBERT reads, at most the number of starts", quick=4, least=2, most=48
+    )
+    tokens: int = parameter(32, "the number of tokens to which a text is cut", least=4, most=128)
+    draws: int = parameter(6, "the number of random perceptrons", quick=3, least=2, most=64)
+    steps: int = parameter(40, "the number of training steps of the perceptron", quick=20, least=1, most=2000)
+
+
+# The flow of ALBERT's tokens, with its feed-forward layer as a velocity.
+#
+# The tokens of a text move on the unit sphere by dx/dt = P_x (attention(x) + perceptron(x)); a layer takes time 1, and
+# the norms are left out. The feed-forward F is not homogeneous: in a network that reads tokens of norm r, F changes r x
+# and turns x by P_x F(r x) / r. The model therefore contains r, the root mean square norm of the input of the
+# feed-forward in the network. The controls are the trained matrices with rows, columns and signs in random order, which
+# have the same singular values.
 
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """Mean cosine and number of clusters of each text along each flow.
+    """The mean cosine and the number of clusters of each text along each flow.
 
     **Attributes:**
 
-    - `cosine`, `clusters`: By the name of the flow, (texts, times); of "random" (draws, times), means over texts.
-    - `radius`, `fed`: The lengths of what attention and what the feed-forward reads in the network.
-    - `speed`: At which the perceptron turns an embedded token, in radians per layer, root mean square.
-    - `one_way`: The length of the mean direction that all tokens of all texts end in under the perceptron alone.
+    - `cosine`, `clusters`: The values by the name of the flow, (texts, times); for "random" means over texts, (draws,
+        times).
+    - `radius`, `fed`: The root mean square norms of the inputs of attention and of the feed-forward in the network.
+    - `speed`: The root mean square speed that the perceptron gives an embedded token, in radians per layer.
+    - `one_way`: The norm of the mean over all tokens of all texts at the end of the flow of the perceptron alone.
     - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
@@ -70,75 +115,68 @@ class Flows:
     one_way: float
     articles: np.ndarray
 
+    @property
+    def units(self) -> str:
+        """The independent units of the errors, in words."""
+        return f"{articles_words(self.articles)}, of random ones over {len(self.cosine['random'])} draws"
+
     def mean_of(self, name: str, values: np.ndarray) -> Clustered:
         """The mean over the texts of a flow, with its error over articles, or over draws of random perceptrons."""
         return clustered_error(values, None if name == "random" else self.articles)
 
+    def early(self, name: str) -> np.ndarray:
+        """The mean cosine of each text at the time `EARLY`."""
+        return self.cosine[name][:, np.argmin(np.abs(TS - EARLY))]
+
+    def left(self, name: str) -> Clustered:
+        """The number of clusters at the end."""
+        return self.mean_of(name, self.clusters[name][:, -1])
+
     def until_gathered(self, name: str) -> np.ndarray:
-        """The time at which the mean cosine of each text first exceeds 0.9, the end of the run if it never does."""
-        # argmax of booleans is the first that holds, and 0 if none does.
+        """The time at which the mean cosine of each text first exceeds 0.9, or the end of the run."""
         over = self.cosine[name] > GATHERED
-        return np.where(over.any(axis=1), TS_OF_GROUPS[over.argmax(axis=1)], TS_OF_GROUPS[-1])
+        return np.where(over.any(axis=1), TS[over.argmax(axis=1)], TS[-1])
 
 
 def measure_flows(seed: int, texts: int, tokens: int, draws: int, say: Callable[[str], None]) -> Flows:
-    """All flows from the embedded tokens of the package's texts, in float32.
-
-    **Arguments:**
-
-    - `seed`: Of the order of shuffled tokens, and of the random perceptrons.
-    - `texts`, `tokens`: How many texts, and to how many tokens they are cut.
-    - `draws`: How many random perceptrons.
-    - `say`: Is given each line of progress.
-    """
+    """Runs all flows from the embedded tokens of the package's texts, in float32."""
     model, _ = model_of(Settings())
     block = model.network.blocks()[0]
     passages = spread(probe.bundled_texts(), texts)
     data = encoded(model, passages, tokens)
     shuffled = probe.shuffle_tokens(data, jr.fold_in(jr.key(seed), 5), _special(model))
-    starts = {name: jnp.asarray(model.network.embed(jnp.asarray(one.token_ids)))
-              for name, one in (("texts", data), ("shuffled", shuffled))}  # fmt: skip
-    radius, fed = _lengths(model, starts["texts"])
+    start, start_shuffled = (jnp.asarray(model.network.embed(jnp.asarray(one.token_ids))) for one in (data, shuffled))
+    radius, fed = _norms(model, start)
     heads = probe.particle_field(model, radius)
     trained = perceptron_of(block, fed)
     cosine, clusters = {}, {}
 
-    def run(name: str, perceptron: PerceptronField, of: str = "texts", share: float = 1.0) -> np.ndarray:
-        say(f"ALBERT's tokens under {name}")
-        xs = _run(
-            jnp.asarray(share, jnp.float32) * heads + perceptron, starts[of], jnp.asarray(TS_OF_GROUPS, jnp.float32)
-        )
-        clusters[name] = np.asarray(count_clusters(xs, jnp.asarray(OF_GROUPS, jnp.float32)), float)
+    def run(name: str, perceptron: PerceptronField, x0: Array = start, share: float = 1.0) -> np.ndarray:
+        say(f"simulating ALBERT's tokens under {name}")
+        xs = _run(jnp.asarray(share, jnp.float32) * heads + perceptron, x0, jnp.asarray(TS, jnp.float32))
+        clusters[name] = np.asarray(count_clusters(xs, jnp.asarray(RADIUS, jnp.float32)), float)
         cosine[name] = _mean_cosine(np.asarray(xs, float))
         return np.asarray(xs[:, -1], float)
 
-    # The same field with a perceptron that adds nothing: one compiled program serves all flows.
+    # Attention alone is the sum with a perceptron of output zero, so that one compiled program serves all flows.
     run("attention", _silent(trained))
     alone = run("perceptron", trained, share=0.0)
     run("both", trained)
-    run("both, shuffled", trained, "shuffled")
-    run("both, shorter", _at_length(trained, radius / fed))
+    run("both, shuffled", trained, start_shuffled)
+    run("both, shorter", _at_norm(trained, radius / fed))
     drawn = []
     for draw in range(draws):
-        # NumPy generators made from keys of jax: one seed decides all.
-        rng = generator(jr.fold_in(jr.key(seed), 100 + draw))
-        run("random", _scrambled(trained, rng))
-        # Means over texts: the error of random perceptrons is over draws.
+        run("random", _scrambled(trained, generator(jr.fold_in(jr.key(seed), 100 + draw))))
         drawn.append((cosine["random"].mean(0), clusters["random"].mean(0)))
     cosine["random"], clusters["random"] = (np.stack(part) for part in zip(*drawn, strict=True))
-    # All tokens of all texts in one point have a mean of length 1.
     one_way = float(np.linalg.norm(alone.mean(axis=(0, 1))))
-    return Flows(cosine, clusters, radius, fed, _speed(trained, starts["texts"]), one_way, articles_of(passages))
+    return Flows(cosine, clusters, radius, fed, _speed(trained, start), one_way, articles_of(passages))
 
 
 def perceptron_of(block: Any, radius: float) -> PerceptronField:
-    r"""The feed-forward of a layer of ALBERT as a velocity on the unit sphere, for tokens of length `radius`.
-
-    What is added to $r x$ turns x by $P_x F(r x) / r$. The norms are left out.
-    """
+    """The feed-forward F of a layer of ALBERT as a velocity on the unit sphere: F(r x) / r, with r = `radius`."""
     into, out = block.ffn, block.ffn_output
     return PerceptronField(
-        # The layer reads r x and writes F(r x); on the unit sphere that is F(r x) / r.
         radius * into.kernel[...].T,
         out.kernel[...].T / radius,
         activation(block.activation),
@@ -147,46 +185,46 @@ def perceptron_of(block: Any, radius: float) -> PerceptronField:
     )
 
 
-def _at_length(perceptron: PerceptronField, factor: float) -> PerceptronField:
-    """The same perceptron for tokens of another length."""
-    where = lambda field: (field.w_in, field.w_out, field.bias_out)
-    # What is read is longer by the factor, what is written shorter by it.
-    w_in, w_out, bias_out = where(perceptron)
-    return eqx.tree_at(where, perceptron, (factor * w_in, w_out / factor, bias_out / factor))
+def _parts(perceptron: PerceptronField) -> tuple[Any, Any, Any]:
+    return perceptron.w_in, perceptron.w_out, perceptron.bias_out
+
+
+def _at_norm(perceptron: PerceptronField, factor: float) -> PerceptronField:
+    """The perceptron for tokens whose norm is larger by `factor`."""
+    w_in, w_out, bias_out = _parts(perceptron)
+    return eqx.tree_at(_parts, perceptron, (factor * w_in, w_out / factor, bias_out / factor))
 
 
 def _silent(perceptron: PerceptronField) -> PerceptronField:
-    """The same perceptron with nothing that it writes."""
-    where = lambda field: (field.w_out, field.bias_out)
-    return eqx.tree_at(where, perceptron, tuple(jnp.zeros_like(part) for part in where(perceptron)))
+    """The perceptron with output zero."""
+    w_in, w_out, bias_out = _parts(perceptron)
+    return eqx.tree_at(_parts, perceptron, (w_in, jnp.zeros_like(w_out), jnp.zeros_like(bias_out)))
 
 
 def _scrambled(perceptron: PerceptronField, rng: np.random.Generator) -> PerceptronField:
-    """Another perceptron with the same singular values: rows and columns of its matrices in random order and with
-    random signs, and its biases likewise, but for the signs of the thresholds."""
+    """A perceptron with the same singular values: the rows and columns of its matrices, and its biases, are in random
+    order and have random signs, except for the signs of the thresholds."""
 
     def scramble(array: Any) -> Array:
         mixed = np.asarray(array)
         for axis in range(mixed.ndim):
             size = mixed.shape[axis]
-            # Permuting and changing signs along an axis is an orthogonal map: singular values stay.
+            # A permutation with changes of sign is orthogonal and keeps the singular values.
             last = np.moveaxis(mixed, axis, -1)[..., rng.permutation(size)] * rng.choice([-1.0, 1.0], size)
             mixed = np.moveaxis(last, -1, axis)
         return jnp.asarray(mixed, jnp.float32)
 
-    where = lambda field: (field.w_in, field.w_out, field.bias_out)
-    changed = eqx.tree_at(where, perceptron, tuple(scramble(part) for part in where(perceptron)))
-    # Thresholds keep their signs: with others a neuron would be active where the trained one is silent.
+    changed = eqx.tree_at(_parts, perceptron, tuple(scramble(part) for part in _parts(perceptron)))
+    # With another sign of its threshold a neuron would be active where the trained one is silent.
     thresholds = rng.permutation(np.asarray(perceptron.bias_in))
     return eqx.tree_at(lambda field: field.bias_in, changed, jnp.asarray(thresholds, jnp.float32))
 
 
-def _lengths(model: probe.Model, hidden: Float[Array, "texts n d"]) -> tuple[float, float]:
-    """The root mean square length of what enters the layers, and of what enters their feed-forward."""
+def _norms(model: probe.Model, hidden: Float[Array, "texts n d"]) -> tuple[float, float]:
+    """The root mean square norms of the inputs of the layers, and of the inputs of their feed-forward."""
     block, mask = model.network.blocks()[0], jnp.ones(hidden.shape[:2], bool)
     square = lambda x: jnp.mean(jnp.sum(x * x, axis=-1))
 
-    # Follows the network through its layers, to see how long tokens are where they are read.
     def layer(x: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
         return block(x, mask, Context())[0], (square(x), square(block.after_attention(x, mask, Context())[0]))
 
@@ -206,66 +244,57 @@ def _run(field: AbstractField, x0: Array, ts: Array) -> Float[Array, "texts time
 
 
 def _speed(perceptron: PerceptronField, x0: Float[Array, "texts n d"]) -> float:
-    """The root mean square of the velocities."""
     velocity = jax.jit(lambda x: perceptron(0.0, x))(x0.reshape(-1, x0.shape[-1]))
     return float(np.sqrt(np.mean(np.sum(np.asarray(velocity) ** 2, axis=-1))))
 
 
 def _mean_cosine(xs: Float[np.ndarray, "texts times n d"]) -> Float[np.ndarray, "texts times"]:
-    """Of the pairs of tokens of a text, from the length of their sum."""
+    """The mean cosine of the pairs of tokens, from |sum x|^2, which is n plus twice the sum of the cosines."""
     n = xs.shape[2]
-    # |sum x|^2 = n + sum over pairs of cosines, twice each.
     return (np.sum(xs.sum(axis=2) ** 2, axis=-1) - n) / (n * (n - 1))
 
 
-# A small perceptron trained by gradient through the flow, to keep two groups of tokens apart.
+# A perceptron that is trained by gradient through the flow to keep two groups of tokens apart.
 #
-# Its weights are the gradient of an energy (2601.21366, Section 2), so that attention and perceptron together are a
-# gradient flow, whose energy rises at the mean squared speed of the tokens: the identity that ties the runs to theory.
-# The loss is the mean cosine of tokens of different groups less that of tokens of the same group, at the end of a short
-# run. It is tested on fresh starts and four times as long; turned starts tell places that were learnt from groups that
-# were.
-
-
-N, D, BETA, FEATURES, RADIUS = 32, 3, 4.0, 6, 0.1
-ANGLE, NOISE = np.pi / 3, 0.2  # between the middles of the groups, and of their tokens about them
-END, BATCH, RATE = 8.0, 4, 0.03
-TS = np.linspace(0.0, 4 * END, 49)  # four times as long as it was trained for, in steps that meet END
-GROUPS = np.arange(N) % 2
+# The perceptron is the gradient of an energy (2601.21366, Section 2), so that attention and perceptron together are a
+# gradient flow: its energy rises at the mean squared speed of the tokens. This identity checks the runs. The loss is
+# the mean cosine of tokens of different groups less that of tokens of the same group at the end of a short run. The
+# test has fresh starts and runs four times as long; starts that are rotated at random show whether the perceptron has
+# learnt a position for each group or the groups themselves.
 
 
 class Gradient(NamedTuple):
-    """The weights of a perceptron that is the gradient of an energy: $\\sum_j\\omega_j\\,\\mathrm{relu}(a_j \\cdot x)\\,a_j$.
+    r"""The weights of a perceptron that is the gradient of an energy: $\sum_j\omega_j\,\mathrm{relu}(a_j\cdot x)\,a_j$.
 
     **Attributes:**
 
     - `features`: $a_j$, (m, d).
-    - `amplitudes`: $\\omega_j$, (m,).
+    - `amplitudes`: $\omega_j$, (m,).
 
     ??? cite "Source"
 
         2601.21366, Section 2.
-    """  # noqa: E501
+    """
 
     features: Float[Array, "m d"]
     amplitudes: Float[Array, " m"]
 
     def field(self) -> PerceptronField:
-        """As a velocity."""
         return PerceptronField(self.features, self.features.T * self.amplitudes[None, :], jax.nn.relu)
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What a perceptron learnt, and the runs with it.
+    """The training of the perceptron, and the runs with it.
 
     **Attributes:**
 
-    - `losses`: (steps,), before each step.
-    - `xs`: By the name of the flow, (starts, times, n, d).
-    - `labels`: Its clusters, (starts, times, n).
-    - `energies`: Of one run, (times,): of attention and perceptron together.
-    - `defect`: The largest relative difference along that run of the energy's rate from the mean squared speed.
+    - `losses`: The loss before each step, (steps,).
+    - `xs`: The tokens by the name of the flow, (starts, times, n, d).
+    - `labels`: The clusters of the tokens, (starts, times, n).
+    - `energies`: The energy of attention and perceptron along one run, (times,).
+    - `defect`: The largest difference along that run of the rate of the energy from the mean squared speed, relative to
+        the largest mean squared speed.
     """
 
     losses: np.ndarray
@@ -275,70 +304,72 @@ class Trained:
     defect: float
 
     def purity(self, name: str) -> np.ndarray:
-        """The share of tokens that are of the group that has most of their cluster, (starts, times): 1 if no cluster
+        """The share of tokens that belong to the majority group of their cluster, (starts, times): 1 if no cluster
         mixes groups, and 1/2 in a single cluster of both."""
         labels = self.labels[name]
         same = labels[..., :, None] == labels[..., None, :]
-        own = GROUPS[:, None] == GROUPS[None, :]
-        # Of each token: how many of its cluster are of its own group, and how many there are in all.
-        of_group, size = (same & own).sum(-1), same.sum(-1)
+        # For each token, the number of tokens of its own group in its cluster, and the number of all.
+        of_group, size = (same & (GROUPS[:, None] == GROUPS)).sum(-1), same.sum(-1)
         return (np.maximum(of_group, size - of_group) / size).mean(-1)
 
     def clusters(self, name: str) -> np.ndarray:
-        """How many, (starts, times)."""
+        """The number of clusters, (starts, times)."""
         return (self.labels[name] == np.arange(N)).sum(-1)
+
+    @cached_property
+    def pure(self) -> dict[str, Clustered]:
+        """The purity at the end, by the name of the flow."""
+        return {name: clustered_error(self.purity(name)[:, -1]) for name in self.labels}
 
 
 def train_and_test(seed: int, starts: int, steps: int, say: Callable[[str], None]) -> Trained:
-    """Train on fresh starts, then run starts that were not among them."""
+    """Trains on fresh starts, then runs other starts."""
     key = jr.fold_in(jr.key(seed), 2_601)
     # Amplitudes of zero: training starts from attention alone.
     first = Gradient(jr.normal(jr.fold_in(key, 0), (FEATURES, D)), jnp.zeros(FEATURES))
     say(f"training a perceptron of {FEATURES} features in {steps} steps")
     weights, losses = _train(first, jr.fold_in(key, 1), steps)
     x0 = jax.vmap(draw_groups)(jr.split(jr.fold_in(key, 2), starts))
-    # Each start turned by a rotation of its own.
-    turned = jnp.einsum("sij,snj->sni", _rotations(jr.fold_in(key, 3), starts), x0)
-    blank = first.field()
-    other = Gradient(first.features, jnp.asarray(_shuffled(weights.amplitudes, seed))).field()
-    # By name: the perceptron, whether attention is softmax (0 or 1, traced), and the starts.
-    asked = {"attention": (blank, 0.0, x0), "random": (other, 0.0, x0), "trained": (weights.field(), 0.0, x0),
-             "trained, softmax": (weights.field(), 1.0, x0), "trained, turned": (weights.field(), 0.0, turned),
+    # The orthogonal factors of Gaussian matrices: random rotations, uniform up to a reflection.
+    rotations = jnp.linalg.qr(jr.normal(jr.fold_in(key, 3), (starts, D, D)))[0]
+    turned = jnp.einsum("sij,snj->sni", rotations, x0)
+    shuffled = jnp.asarray(np.random.default_rng(seed).permutation(np.asarray(weights.amplitudes)))
+    blank, other, trained = first.field(), Gradient(first.features, shuffled).field(), weights.field()
+    # The perceptron, the share of softmax in the attention (traced), and the starts.
+    flows = {"attention": (blank, 0.0, x0), "random": (other, 0.0, x0), "trained": (trained, 0.0, x0),
+             "trained, softmax": (trained, 1.0, x0), "trained, turned": (trained, 0.0, turned),
              "softmax": (blank, 1.0, x0)}  # fmt: skip
     xs, labels = {}, {}
-    for name, (perceptron, softmax, start) in asked.items():
-        say(f"test: {name}")
+    for name, (perceptron, softmax, start) in flows.items():
+        say(f"testing: {name}")
         xs[name], labels[name] = (np.asarray(part) for part in _run_all(perceptron, jnp.asarray(softmax), start))
     energies, defect = _along(weights, jnp.asarray(xs["trained"][0]))
     return Trained(losses, xs, labels, energies, defect)
 
 
 def draw_groups(key: PRNGKeyArray) -> Float[Array, "n d"]:
-    """Tokens of two groups, in turn, about two fixed directions."""
-    # Two directions in one plane, at equal angles from the third axis.
+    """Tokens that belong in turn to two groups, about two fixed directions."""
     half = ANGLE / 2
-    middles = jnp.asarray([[np.sin(half), 0.0, np.cos(half)], [-np.sin(half), 0.0, np.cos(half)]])
-    return Sphere().retract(middles[GROUPS] + NOISE * jr.normal(key, (N, D)))
+    centres = jnp.asarray([[np.sin(half), 0.0, np.cos(half)], [-np.sin(half), 0.0, np.cos(half)]])
+    return Sphere().retract(centres[GROUPS] + NOISE * jr.normal(key, (N, D)))
 
 
 def _attention() -> AttentionField:
-    """Unnormalised, in a unit of time in which it does not overflow; its energy is taken in that unit too."""
+    """Unnormalised attention in a unit of time in which it does not overflow; its energy has the same unit."""
     return AttentionField(UnnormalisedAttention(BETA, offset=BETA))
 
 
 def _train(first: Gradient, key: PRNGKeyArray, steps: int) -> tuple[Gradient, np.ndarray]:
-    # (n, n): pairs of one group.
-    own = jnp.asarray(GROUPS[:, None] == GROUPS[None, :])
+    own = jnp.asarray(GROUPS[:, None] == GROUPS)
 
     def loss(weights: Gradient, x0: Array) -> tuple[Array, Array]:
         def loss_of_start(x: Array) -> Array:
             run = simulate(
-                # Constant steps: the loss is then a smooth function of the weights.
+                # With constant steps the loss is a smooth function of the weights.
                 _attention() + weights.field(), x, jnp.asarray([0.0, END]), solver=dfx.Bosh3(), dt0=0.25,
                 stepsize_controller=dfx.ConstantStepSize(), adjoint=dfx.ForwardMode(), max_steps=40,
             )  # fmt: skip
             cosine = run.xs[-1] @ run.xs[-1].T
-            # Tokens of a group together, those of different groups apart.
             return jnp.mean(jnp.where(own, -cosine, cosine))
 
         value = jnp.mean(jax.vmap(loss_of_start)(x0))
@@ -349,55 +380,43 @@ def _train(first: Gradient, key: PRNGKeyArray, steps: int) -> tuple[Gradient, np
     @eqx.filter_jit
     def step(weights: Gradient, state: Any, key: PRNGKeyArray) -> tuple[Gradient, Any, Array]:
         x0 = jax.vmap(draw_groups)(jr.split(key, BATCH))
-        # Forward mode: 24 weights and amplitudes in, and no memory of the solver's steps.
+        # Forward mode has 24 inputs here, and needs no memory of the solver's steps.
         gradient, value = jax.jacfwd(loss, has_aux=True)(weights, x0)
         with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
             change, state = optimiser.update(gradient, state)
         return optax.apply_updates(weights, change), state, value  # pyright: ignore[reportReturnType]
 
     weights, state, losses = first, optimiser.init(first), []
-    # Fresh starts in each step: nothing can be learnt by heart.
     for k in range(steps):
         weights, state, value = step(weights, state, jr.fold_in(key, k))
         losses.append(float(value))
     return weights, np.array(losses)
 
 
-def _shuffled(amplitudes: Array, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).permutation(np.asarray(amplitudes))
-
-
-def _rotations(key: PRNGKeyArray, many: int) -> Float[Array, "many d d"]:
-    """Random rotations, uniform up to a reflection."""
-    # The Q of a Gaussian matrix.
-    return jnp.linalg.qr(jr.normal(key, (many, D, D)))[0]
-
-
 @eqx.filter_jit
 def _run_all(perceptron: PerceptronField, softmax: Array, x0: Array) -> tuple[Array, Array]:
-    # Both attentions are computed and one has weight 0, so that one program serves.
+    # Both attentions are computed, and one has weight 0, so that one program serves.
     field = (1 - softmax) * _attention() + softmax * AttentionField(SoftmaxAttention(BETA)) + perceptron
 
     def run(x: Array) -> tuple[Array, Array]:
-        xs = simulate(field, x, jnp.asarray(TS), adjoint=dfx.ForwardMode()).xs
-        return xs, jax.vmap(lambda x: cluster_labels(x, jnp.asarray(RADIUS)))(xs)
+        xs = simulate(field, x, jnp.asarray(TS_OF_GROUPS), adjoint=dfx.ForwardMode()).xs
+        return xs, jax.vmap(lambda x: cluster_labels(x, jnp.asarray(RADIUS_OF_GROUPS)))(xs)
 
     return jax.vmap(run)(x0)
 
 
 def _along(weights: Gradient, xs: Float[Array, "times n d"]) -> tuple[np.ndarray, float]:
-    """The energy along a run, and how far its rate is from the mean squared speed, relative to the fastest."""
+    """The energy along a run, and the largest difference of its rate from the mean squared speed, relative to the
+    largest mean squared speed."""
     field: AbstractField = _attention() + weights.field()
-    primitive = lambda s: jax.nn.relu(s) ** 2 / 2
 
     def energy(x: Array) -> Array:
-        # The unit of the energy is that of the field: both carry e^(-beta).
+        # The energy of attention has the unit of the field: both carry e^(-beta).
         pairs = jnp.exp(-jnp.asarray(BETA)) * interaction_energy(x, BETA)
-        return pairs + perceptron_energy(x, weights.features, weights.amplitudes, primitive)
+        return pairs + perceptron_energy(x, weights.features, weights.amplitudes, lambda s: jax.nn.relu(s) ** 2 / 2)
 
     def rates(x: Array) -> tuple[Array, Array, Array]:
         velocity = field(0.0, x)
-        # The derivative of the energy along the velocity.
         value, rise = jax.jvp(energy, (x,), (velocity,))
         return value, rise, energy_dissipation(x, velocity)
 
@@ -405,28 +424,13 @@ def _along(weights: Gradient, xs: Float[Array, "times n d"]) -> tuple[np.ndarray
     return values, float(np.abs(rises - speeds).max() / speeds.max())
 
 
-STARTS = 48  # of the groups, at most: each is run under six flows
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """What of the figure can be set."""
-
-    texts: int = parameter(
-        10, "the number of texts of ALBERT's tokens, at most that of starts", quick=4, least=2, most=48
-    )
-    tokens: int = parameter(32, "the number of tokens that a text is cut to", least=4, most=128)
-    draws: int = parameter(6, "the number of random perceptrons", quick=3, least=2, most=64)
-    steps: int = parameter(40, "the number of steps in which the perceptron is trained", quick=20, least=1, most=2000)
-
-
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the figure shows.
+    """The measurement.
 
     **Attributes:**
 
-    - `starts`: How many starts of the two groups were tested.
+    - `starts`: The number of starts of the two groups.
     - `flows`: ALBERT's tokens under its attention, with and without its perceptron.
     - `learnt`: The perceptron that was trained to hold two groups apart.
     """
@@ -438,214 +442,171 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Both measurements, one after the other; they share nothing but the seed."""
-    # More starts would take minutes and tell no more.
+    """Measures ALBERT's tokens, then trains and tests the perceptron."""
+    # More starts would take minutes and would not change a verdict.
     starts = min(settings.starts, STARTS)
     flows = measure_flows(settings.seed, min(settings.starts, p.texts), p.tokens, p.draws, say)
     return Results(p, starts, flows, train_and_test(settings.seed, starts, p.steps, say))
 
 
-# What is claimed of perceptrons that delay the collapse: that of a trained ALBERT, and one trained through the flow.
-#
-# Claims on ALBERT's tokens are of the flow and not of the network, whose layers are no small steps of it.
-
-
-EARLY = 3.0
-APART, MIXED = 0.9, 0.6  # purity of groups that are held apart, and of those that are not
-
-
-def caption_of(flows: Flows, learnt: Trained) -> str:
-    """What is seen, and what it does not show."""
-    return f"{_of_flows(flows)} {_of_groups(learnt)}"
-
-
-def _of_flows(flows: Flows) -> str:
-    left = {name: float(clusters[:, -1].mean()) for name, clusters in flows.clusters.items()}
-    learnt, chance = (_last(flows, name) for name in ("both", "random"))
-    sign = "fewer, so that the delay is learnt" if _beyond(learnt, chance) else "no sign that the delay is learnt"
-    sooner = {name: cosine[:, np.argmin(np.abs(TS_OF_GROUPS - EARLY))].mean() for name, cosine in flows.cosine.items()}
-    both = left["both"] > left["attention"] and sooner["both"] > sooner["attention"]
-    order = "the first gathering comes sooner, and the last collapse later." if both else "see the claims."
-    fed, end = flows.cosine["both, shorter"][:, -1].mean(), TS_OF_GROUPS[-1]
-    return (
-        f"(a, b) Tokens of {len(flows.cosine['both'])} texts as particles on the sphere, under the attention of the "
-        "ALBERT of this package and its trained feed-forward, in continuous time, a layer in time 1, the norms left "
-        f"out: mean cosine of the pairs, and number of clusters (single linkage at radius {OF_GROUPS}), with standard "
-        f"errors over {articles_words(flows.articles)}, and over draws for the {len(flows.cosine['random'])} random "
-        "perceptrons, which are the trained one with the rows and columns of its matrices in random order and with "
-        "random signs, so that their singular values are the same. Alone, the trained perceptron sends all tokens of "
-        f"all texts one way (mean direction at the end: length {flows.one_way:.2f}). With attention it leaves "
-        f"{left['both']:.1f} clusters at t = {end:g}, and attention alone {left['attention']:.1f}; but at "
-        f"t = {EARLY:g} the mean cosine is {sooner['both']:.2f} with it, and {sooner['attention']:.2f} without: "
-        f"{order} Random perceptrons leave {plus_minus(chance.mean, chance.error, 1)}: {sign}. It depends on the "
-        "length r of the tokens that the "
-        f"perceptron reads: here {flows.fed:.1f}, as in the network; at the {flows.radius:.1f} that attention reads, "
-        "tokens end in "
-        f"{left['both, shorter']:.1f} clusters at mean cosine {fed:.2f}. And a layer is no small step of this flow: at "
-        f"the start the perceptron turns a token at {flows.speed:.1f} radians per layer; so (a, b) are of the flow, "
-        "and not of the network."
-    )
-
-
-def _of_groups(learnt: Trained) -> str:
-    end, turned = TS_OF_GROUPS[-1], learnt.purity("trained, turned")[:, -1].mean()
-    return (
-        f"(c) {N} tokens in two groups (colours; {np.degrees(ANGLE):.0f} degrees between their middles), under "
-        f"unnormalised attention with V = I at beta = {BETA:g}: one start, and at t = {end:g} under attention alone, "
-        f"and with a perceptron of {FEATURES} features, trained by gradient through the flow to keep the groups apart "
-        f"at t = {END:g} (dotted in d), on other starts. (d) Purity, the share of tokens of the group that has most of "
-        f"their cluster (radius {OF_GROUPS}; 1/2: one cluster of both), over {len(learnt.labels['trained'])} starts it "
-        "was not trained on, with standard errors. Random features: others with the same amplitudes, in random order. "
-        f"What is learnt is a place for each group: on starts that are turned at random purity ends at {turned:.2f}."
-    )
-
-
-def _last(flows: Flows, name: str) -> Clustered:
-    """The number of clusters at the end."""
-    return flows.mean_of(name, flows.clusters[name][:, -1])
-
-
 def _beyond(one: Clustered, other: Clustered) -> bool:
-    """Whether a mean is surely above another of other units, by the degrees of freedom of Welch and Satterthwaite."""
+    """True if one mean is significantly above the mean of other units, with the degrees of freedom of Welch and
+    Satterthwaite."""
     error = np.hypot(one.error, other.error)
     parts = [found.error**4 / (found.units - 1) for found in (one, other)]
     return bool(one.mean - other.mean > threshold(error**4 / sum(parts) if error else np.inf) * error)
 
 
-def claims_of_flows(flows: Flows) -> tuple[Claim, ...]:
-    """What the perceptron of ALBERT does to collapse."""
-    early = int(np.argmin(np.abs(TS_OF_GROUPS - EARLY)))
-    left = {name: _last(flows, name) for name in flows.clusters}
-    # Paired by text.
+def _words(found: Clustered, digits: int = 2) -> str:
+    return plus_minus(found.mean, found.error, digits)
+
+
+# The claims on ALBERT's tokens are of the flow and not of the network, whose layers are no small steps of the flow.
+
+
+@claim(
+    "The trained perceptron delays the last of the collapse: where attention alone has come to one cluster, more are "
+    "left with it.",
+    "attention alone ends below 1.5 clusters, and the difference exceeds two standard errors",
+)
+def more_clusters(m: Results) -> Found:
+    flows, left = m.flows, {name: m.flows.left(name) for name in ("both", "attention", "both, shuffled")}
     more = flows.mean_of("both", flows.clusters["both"][:, -1] - flows.clusters["attention"][:, -1])
-    sooner = flows.mean_of("both", flows.cosine["both"][:, early] - flows.cosine["attention"][:, early])
-    cosine = {name: flows.mean_of(name, each[:, early]) for name, each in flows.cosine.items()}
-    until = {name: flows.mean_of(name, flows.until_gathered(name)) for name in ("attention", "both")}
     never = int((flows.cosine["both"].max(axis=1) <= GATHERED).sum())
-    told = lambda one, digits=2: plus_minus(one.mean, one.error, digits)
-    claims = (
-        Claim(
-            says="The trained perceptron delays the last of the collapse: where attention alone has come to one "
-            "cluster, more are left with it.",
-            measured=f"clusters at t = {TS_OF_GROUPS[-1]:g}: {told(left['both'])} with it, {told(left['attention'])} "
-            f"by attention alone, {told(left['both, shuffled'])} with it on shuffled tokens; mean cosine stays below "
-            f"{GATHERED} in {never} of {len(flows.cosine['both'])} texts",
-            criterion="attention alone ends below 1.5 clusters, and the difference exceeds two standard errors",
-            holds=bool(left["attention"].mean < 1.5 and more.above()),
-            kind="finding",
-            value=float(more.mean),
-            error=float(more.error),
-        ),
-        Claim(
-            says="The trained perceptron delays the gathering of tokens from the start.",
-            measured=f"mean cosine at t = {EARLY:g}: {told(cosine['both'])} with it, {told(cosine['attention'])} by "
-            f"attention alone, {told(cosine['random'])} with random ones; above {GATHERED} at t = "
-            f"{told(until['both'], 1)} and {told(until['attention'], 1)} "
-            f"({TS_OF_GROUPS[-1]:g} where never)",
-            criterion="with it the mean cosine is lower, by more than two standard errors",
-            holds=sooner.below(),
-            kind="finding",
-            value=float(sooner.mean),
-            error=float(sooner.error),
-        ),
-        Claim(
-            says="Random perceptrons of the same singular values leave fewer clusters than the trained one.",
-            measured=f"clusters at t = {TS_OF_GROUPS[-1]:g}: trained {told(left['both'])}, "
-            f"random {told(left['random'])}",
-            criterion="the difference exceeds two standard errors, or as many as are as improbable with so few",
-            # Not paired: texts on one side, draws on the other.
-            holds=_beyond(left["both"], left["random"]),
-            kind="finding",
-            value=float(left["both"].mean - left["random"].mean),
-            error=float(np.hypot(left["both"].error, left["random"].error)),
-        ),
-    )
-    draws = f"random ones over {len(flows.cosine['random'])} draws"
-    return over(f"{articles_words(flows.articles)}, of {draws}", claims)
+    return Found(
+        f"clusters at t = {TS[-1]:g}: {_words(left['both'])} with the perceptron, {_words(left['attention'])} by "
+        f"attention alone, {_words(left['both, shuffled'])} with the perceptron on shuffled tokens; the mean cosine "
+        f"stays below {GATHERED} in {never} of {len(flows.cosine['both'])} texts (± over {flows.units})",
+        bool(left["attention"].mean < 1.5) and more.above(), more.mean, more.error,
+    )  # fmt: skip
 
 
-def claims_of_groups(learnt: Trained) -> tuple[Claim, ...]:
-    """What a perceptron that was trained for it holds apart."""
-    pure = {name: clustered_error(learnt.purity(name)[:, -1]) for name in learnt.labels}
+@claim(
+    "The trained perceptron delays the gathering of tokens from the start.",
+    "with the perceptron the mean cosine is lower, by more than two standard errors",
+)
+def later(m: Results) -> Found:
+    flows = m.flows
+    sooner = flows.mean_of("both", flows.early("both") - flows.early("attention"))
+    cosine = {name: _words(flows.mean_of(name, flows.early(name))) for name in flows.cosine}
+    until = {name: _words(flows.mean_of(name, flows.until_gathered(name)), 1) for name in ("attention", "both")}
+    return Found(
+        f"mean cosine at t = {EARLY:g}: {cosine['both']} with the perceptron, {cosine['attention']} by attention "
+        f"alone, {cosine['random']} with random perceptrons; it exceeds {GATHERED} at t = {until['both']} with the "
+        f"perceptron and {until['attention']} without ({TS[-1]:g} if it never does) (± over {flows.units})",
+        sooner.below(), sooner.mean, sooner.error,
+    )  # fmt: skip
+
+
+@claim(
+    "Random perceptrons of the same singular values leave fewer clusters than the trained one.",
+    "the difference exceeds two standard errors, or with so few units as many as are as improbable",
+)
+def fewer_at_random(m: Results) -> Found:
+    # Texts on one side and draws on the other are not paired.
+    left, random = m.flows.left("both"), m.flows.left("random")
+    measured = f"clusters at t = {TS[-1]:g}: trained {_words(left)}, random {_words(random)} (± over {m.flows.units})"
+    return Found(measured, _beyond(left, random), left.mean - random.mean, np.hypot(left.error, random.error))
+
+
+@claim(
+    "A perceptron trained for it holds two groups apart, on starts that it was not trained on and four times as long, "
+    "where attention alone mixes them.",
+    f"purity above {APART} trained, below {MIXED} by attention alone, and with random features lower than trained, "
+    "each by two standard errors",
+)
+def held_apart(m: Results) -> Found:
+    learnt, pure = m.learnt, m.learnt.pure
     lower = clustered_error(learnt.purity("trained")[:, -1] - learnt.purity("random")[:, -1])
-    told = {name: plus_minus(one.mean, one.error, 3) for name, one in pure.items()}
+    told = {name: _words(one, 3) for name, one in pure.items()}
     single, held = learnt.clusters("attention")[:, -1] == 1, learnt.clusters("trained")[:, -1] > 1
-    # The least step of the energy, relative to its whole rise.
-    rise = float(np.diff(learnt.energies).min() / np.ptp(learnt.energies))
-    claims = (
-        Claim(
-            says="A perceptron trained for it holds two groups apart, on starts that it was not trained on and four "
-            "times as long, where attention alone mixes them.",
-            measured=f"purity at t = {TS_OF_GROUPS[-1]:g}: {told['trained']} trained, {told['attention']} by attention "
-            f"alone, {told['random']} with random features; the same under softmax attention "
-            f"{told['trained, softmax']}; two clusters or more in {percent(*clustered_error(held)[:2])} of {len(held)} "
-            f"starts; by attention alone one in {percent(*clustered_error(single)[:2])}",
-            criterion=f"purity above {APART} trained, below {MIXED} by attention alone, and with random features "
-            "lower than trained, each by two standard errors",
-            holds=pure["trained"].above(APART) and pure["attention"].below(MIXED) and lower.above(),
-            kind="finding",
-            value=float(pure["trained"].mean),
-            error=float(pure["trained"].error),
-        ),
-        Claim(
-            says="It holds groups apart that are turned at random.",
-            measured=f"purity at t = {TS_OF_GROUPS[-1]:g} {told['trained, turned']}",
-            criterion=f"above {APART} by two standard errors",
-            holds=pure["trained, turned"].above(APART),
-            kind="finding",
-            value=float(pure["trained, turned"].mean),
-            error=float(pure["trained, turned"].error),
-        ),
-        Claim(
-            says="Unnormalised attention with the perceptron, a gradient itself, climbs the sum of their energies, at "
-            "the mean squared speed of the tokens (2601.21366, Section 2).",
-            measured=f"along one run the rate is off by at most {learnt.defect:.1e} of the largest rate; the energy "
-            f"rises by {np.ptp(learnt.energies):.3f}, its least step is {rise:.1e} of that",
-            criterion="off by less than 1e-10, and no step below -1e-6",
-            holds=learnt.defect < 1e-10 and rise > -1e-6,
-            kind="identity",
-            value=learnt.defect,
-        ),
+    return Found(
+        f"purity at t = {TS_OF_GROUPS[-1]:g}: {told['trained']} trained, {told['attention']} by attention alone, "
+        f"{told['random']} with random features, {told['trained, softmax']} trained under softmax attention; with the "
+        f"trained perceptron {percent(*clustered_error(held)[:2])} of {len(held)} starts have two clusters or more; by "
+        f"attention alone {percent(*clustered_error(single)[:2])} have one",
+        pure["trained"].above(APART) and pure["attention"].below(MIXED) and lower.above(), *pure["trained"][:2],
+    )  # fmt: skip
+
+
+@claim("It holds groups apart that are turned at random.", f"purity above {APART} by two standard errors")
+def turned_apart(m: Results) -> Found:
+    pure = m.learnt.pure["trained, turned"]
+    return Found(f"purity at t = {TS_OF_GROUPS[-1]:g}: {_words(pure, 3)}", pure.above(APART), *pure[:2])
+
+
+@claim(
+    "Unnormalised attention with the perceptron, a gradient itself, climbs the sum of their energies, at the mean "
+    "squared speed of the tokens (2601.21366, Section 2).",
+    "off by less than 1e-10, and no step below -1e-6",
+    kind="identity",
+)
+def climbs(m: Results) -> Found:
+    energies, defect = m.learnt.energies, m.learnt.defect
+    least = float(np.diff(energies).min() / np.ptp(energies))
+    return Found(
+        f"along one run the rate is off by at most {defect:.1e} of the largest rate; the energy rises by "
+        f"{np.ptp(energies):.3f}, and its least step is {least:.1e} of that",
+        defect < 1e-10 and least > -1e-6, defect,
+    )  # fmt: skip
+
+
+def caption(m: Results, claims: tuple[Claim, ...]) -> str:
+    flows, learnt = m.flows, m.learnt
+    random, (_, _, more_than_random, *_) = flows.left("random"), claims
+    left = {name: flows.left(name).mean for name in flows.clusters}
+    early = {name: flows.early(name).mean() for name in flows.cosine}
+    sign = "fewer, so that the delay is learnt" if more_than_random.holds else "no sign that the delay is learnt"
+    both = left["both"] > left["attention"] and early["both"] > early["attention"]
+    order = "the first gathering comes sooner, and the last collapse later." if both else "see the claims."
+    return (
+        f"(a, b) Tokens of {len(flows.cosine['both'])} texts as particles on the sphere, under the attention and the "
+        "trained feed-forward of the ALBERT of this package; a layer takes time 1, and the norms are left out. Mean "
+        f"cosine of the pairs and number of clusters (single linkage at radius {RADIUS}), with standard errors over "
+        f"{articles_words(flows.articles)}, and over draws for the {len(flows.cosine['random'])} random perceptrons: "
+        "the trained one with the rows and columns of its matrices in random order and with random signs, which have "
+        "the same singular values. Alone, the trained perceptron sends all tokens of all texts one way (the mean "
+        f"direction at the end has norm {flows.one_way:.2f}). With attention it leaves {left['both']:.1f} clusters at "
+        f"t = {TS[-1]:g}, and attention alone {left['attention']:.1f}; but at t = {EARLY:g} the mean cosine is "
+        f"{early['both']:.2f} with it and {early['attention']:.2f} without: {order} Random perceptrons leave "
+        f"{_words(random, 1)}: {sign}. The result depends on the norm r of the tokens that the perceptron reads, here "
+        f"{flows.fed:.1f} as in the network: at {flows.radius:.1f}, which attention reads, tokens end in "
+        f"{left['both, shorter']:.1f} clusters at mean cosine {flows.cosine['both, shorter'][:, -1].mean():.2f}. A "
+        f"layer is no small step of this flow: at the start the perceptron turns a token at {flows.speed:.1f} radians "
+        "per layer; (a, b) therefore show the flow, and not the network. "
+        f"(c) {N} tokens in two groups (colours; {np.degrees(ANGLE):.0f} degrees between their centres) under "
+        f"unnormalised attention with V = I at beta = {BETA:g}: one start, the same start at t = {TS_OF_GROUPS[-1]:g} "
+        f"under attention alone, and with a perceptron of {FEATURES} features that was trained through the flow, on "
+        f"other starts, to keep the groups apart at t = {END:g} (dotted in d). (d) Purity, the share of tokens that "
+        f"belong to the majority group of their cluster (radius {RADIUS_OF_GROUPS}; 1/2: one cluster of both), over "
+        f"{m.starts} test starts, with standard errors. Random features: other features with the same amplitudes in "
+        "random order. The perceptron learns a position for each group: on starts that are turned at random, purity "
+        f"ends at {learnt.pure['trained, turned'].mean:.2f}."
     )
-    return over(f"{len(held)} starts", claims)
 
 
-# The panels of the perceptron: ALBERT's tokens with and without it, and two groups that one was trained to hold.
-
-
-BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = OKABE_ITO[:6]
-FLOWS = {
-    "attention": ("attention alone", BLUE, "-"),
-    "perceptron": ("perceptron alone", GREEN, ":"),
-    "both": ("attention + trained perceptron", VERMILION, "-"),
-    "both, shuffled": ("the same, tokens shuffled", ORANGE, "--"),
-    "random": ("attention + random perceptron", PURPLE, "-."),
-    "both, shorter": ("attention + trained, smaller r", SKY, ":"),
-}
-GROUPS_OF = {
-    "attention": ("attention alone", BLUE, "-"),
-    "random": ("random features", PURPLE, "-."),
-    "trained": ("trained", VERMILION, "-"),
-    "trained, softmax": ("trained, softmax", SKY, ":"),
-    "trained, turned": ("trained, turned", GREEN, "--"),
-}
+def series(m: Results) -> dict:
+    flows, learnt = m.flows, m.learnt
+    values = {"t": TS, "t of groups": TS_OF_GROUPS, "loss_by_step": learnt.losses, "energy of one run": learnt.energies}
+    for name in flows.cosine:
+        for what, runs in (("cosine", flows.cosine[name]), ("clusters", flows.clusters[name])):
+            values[f"{what}, {name}"], values[f"{what} error, {name}"] = flows.mean_of(name, runs)[:2]
+    for name in learnt.labels:
+        values[f"purity, {name}"], values[f"purity error, {name}"] = mean_and_error(learnt.purity(name))
+    return values
 
 
 @style()
 def draw(m: Results) -> Figure:
-    """The picture."""
+    """Above, ALBERT's tokens along all flows; below, one start of the two groups, and the purity over all starts."""
     flows, learnt = m.flows, m.learnt
-    figure = Figure(figsize=(WIDTH, 5.6), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(3.0, 2.6))  # pyright: ignore
+    picture = Figure(figsize=(WIDTH, 5.6), layout="constrained")
+    top, bottom = picture.subfigures(2, 1, height_ratios=(3.0, 2.6))  # pyright: ignore
     cosine, clusters = top.subplots(1, 2)
-    for name, (label, colour, line) in FLOWS.items():
-        # The same flows and colours in both panels.
-        for ax, runs in ((cosine, flows.cosine), (clusters, flows.clusters)):
-            time_series(
-                TS_OF_GROUPS, *flows.mean_of(name, runs[name])[:2], ax, label=label, colour=colour, linestyle=line,
-                xlabel="t (layers)", ylabel="mean cosine" if ax is cosine else "number of clusters",
-            )  # fmt: skip
-    # Halving is a step of one.
+    for ax, runs, label in ((cosine, flows.cosine, "mean cosine"), (clusters, flows.clusters, "number of clusters")):
+        for name, (words, colour, line) in FLOWS.items():
+            time_series(TS, *flows.mean_of(name, runs[name])[:2], ax, label=words, colour=colour, linestyle=line,
+                        xlabel="t (layers)", ylabel=label)  # fmt: skip
     clusters.set_yscale("log", base=2)
     clusters.yaxis.set_major_formatter("{x:g}")
     clusters.axhline(1.0, color="0.6", lw=0.6, zorder=0)
@@ -653,83 +614,57 @@ def draw(m: Results) -> Figure:
     spheres, right = bottom.subfigures(1, 2, width_ratios=(1.75, 1.25))
     _draw_groups(spheres, learnt)
     purity = right.subplots()
-    for name, (label, colour, line) in GROUPS_OF.items():
-        time_series(
-            TS_OF_GROUPS, *mean_and_error(learnt.purity(name)), purity, label=label, colour=colour, linestyle=line,
-            ylabel="purity of the clusters",
-        )  # fmt: skip
+    for name, (words, colour, line) in FLOWS_OF_GROUPS.items():
+        time_series(TS_OF_GROUPS, *mean_and_error(learnt.purity(name)), purity, label=words, colour=colour,
+                    linestyle=line, ylabel="purity of the clusters")  # fmt: skip
     purity.axvline(END, color="0.4", ls=":", lw=0.9, zorder=0)
-    # From one cluster of both groups, 1/2, to groups that are held apart, 1.
     purity.set_ylim(0.45, 1.03)
     _one_legend(right, (purity,), 2)
     for letter, ax in (("a", cosine), ("b", clusters), ("d", purity)):
         ax.text(-0.03, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
-    return figure
+    return picture
 
 
-def _draw_groups(figure: SubFigure, learnt: Trained) -> None:
+def _draw_groups(part: SubFigure, learnt: Trained) -> None:
     shown = (("attention", 0, "start"), ("attention", -1, "attention alone"), ("trained", -1, "with perceptron"))
-    axes = figure.subplots(1, len(shown))
+    axes = part.subplots(1, len(shown))
     for ax, (name, at, words) in zip(axes, shown, strict=True):
-        # One start, coloured by group, under two of the flows.
         sphere(learnt.xs[name][0, at], ax, labels=GROUPS)
         ax.set_title(f"{words}\nt = {TS_OF_GROUPS[at]:g}")
     axes[0].text(0.0, 1.05, "(c)", ha="right", va="bottom", transform=axes[0].transAxes, weight="bold")
 
 
-def _one_legend(figure: SubFigure, axes: tuple[Axes, ...], columns: int) -> None:
-    handles, names = axes[0].get_legend_handles_labels()
+def _one_legend(part: SubFigure, axes: tuple[Axes, ...], columns: int) -> None:
     for ax in axes:
-        legend = ax.get_legend()
-        if legend is not None:
+        if (legend := ax.get_legend()) is not None:
             legend.remove()
-    figure.legend(handles, names, loc="outside upper center", ncols=columns, handlelength=2.4, columnspacing=1.2)
+    part.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=columns, handlelength=2.4,
+                columnspacing=1.2)  # fmt: skip
 
 
-# Attention with perceptrons as an experiment: what is measured, claimed, recorded and drawn.
-
-
-def _experiment_run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    m = measure(settings.read(Parameters), settings, say)
-    flows, learnt, texts = m.flows, m.learnt, len(m.flows.cosine["both"])
-    return Outcome(
-        caption_of(flows, learnt),
-        (*claims_of_flows(flows), *claims_of_groups(learnt)),
-        {"network": "the ALBERT of this package", "texts": texts, "tokens": m.p.tokens,
-         "random perceptrons": m.p.draws, "length read by attention": flows.radius,
-         "length read by the perceptron": flows.fed, "radius": OF_GROUPS,
-         "n": N, "d": D, "beta": BETA, "value": "identity", "features": FEATURES, "angle": ANGLE, "noise": NOISE,
-         "starts": m.starts, "trained until": END, "training steps": len(learnt.losses), "batch": BATCH,
-         "solver": f"of ALBERT's tokens Bogacki-Shampine, rtol and atol {RTOL:g}, float32; of groups Tsit5, rtol 1e-6, "
-         "atol 1e-8, float64, and to train Bogacki-Shampine in steps of 0.25"},
-        _series(m),
-        partial(draw, m),
-        None,
-        on=_measured(texts, m.p.tokens),
-    )  # fmt: skip
-
-
-def _measured(texts: int, tokens: int) -> Measured:
-    """What the claims of ALBERT's tokens are of; those of groups are of particles alone."""
-    # Of the package, whatever `Settings.albert` says: the experiment reads no other.
+def measured_on(m: Results) -> Measured:
+    # The network of the package, whatever `Settings.albert` is: the experiment reads no other.
     network = subject_of(*model_of(Settings()))
-    return Measured(network, Subject("texts", "passages of Wikipedia"), {"texts": texts, "tokens": tokens})
+    size = {"texts": len(m.flows.cosine["both"]), "tokens": m.p.tokens}
+    return Measured(network, Subject("texts", "passages of Wikipedia"), size)
 
 
-def _series(m: Results) -> dict:
-    flows, learnt = m.flows, m.learnt
-    series = {
-        "t": TS_OF_GROUPS,
-        "t of groups": TS_OF_GROUPS,
-        "loss_by_step": learnt.losses,
-        "energy of one run": learnt.energies,
-    }
-    for name in flows.cosine:
-        for what, runs in (("cosine", flows.cosine[name]), ("clusters", flows.clusters[name])):
-            series[f"{what}, {name}"], series[f"{what} error, {name}"] = flows.mean_of(name, runs)[:2]
-    for name in learnt.labels:
-        series[f"purity, {name}"], series[f"purity error, {name}"] = mean_and_error(learnt.purity(name))
-    return series
-
-
-FIGURE = declared("perceptron-delay", _experiment_run, parameters=Parameters)
+FIGURE = figure(
+    "perceptron-delay",
+    measure,
+    draw,
+    (more_clusters, later, fewer_at_random, held_apart, turned_apart, climbs),
+    parameters=Parameters,
+    caption=caption,
+    series=series,
+    over=lambda m: f"{m.starts} starts",
+    on=measured_on,
+    recorded=lambda m: {
+        "network": "the ALBERT of this package", "texts": len(m.flows.cosine["both"]),
+        "norm read by attention": m.flows.radius, "norm read by the perceptron": m.flows.fed, "radius": RADIUS,
+        "radius of groups": RADIUS_OF_GROUPS, "n": N, "d": D, "beta": BETA, "value": "identity", "features": FEATURES,
+        "angle": ANGLE, "noise": NOISE, "starts": m.starts, "trained until": END, "batch": BATCH,
+        "solver": f"of ALBERT's tokens Bogacki-Shampine, rtol and atol {RTOL:g}, float32; of groups Tsit5, rtol 1e-6, "
+        "atol 1e-8, float64, and to train Bogacki-Shampine in steps of 0.25",
+    },
+)  # fmt: skip

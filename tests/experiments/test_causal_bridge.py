@@ -1,5 +1,7 @@
 """A causal network as particles: the first token's paths against matrix exponentials, heads, and claims either way."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -8,16 +10,13 @@ import clusterjax as cjx
 from clusterjax import probe
 from clusterjax.experiments.figures.causal_bridge import (
     ALBERT_NAME,
+    CLAIMS,
     TIME,
     FirstPath,
     HeadRuns,
     Parameters,
     Results,
     _off_linear,
-    _record,
-    _series,
-    caption_of,
-    claims_of,
     draw,
     first_path,
     head_runs,
@@ -25,6 +24,7 @@ from clusterjax.experiments.figures.causal_bridge import (
     stream_of_first,
     values_of,
 )
+from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.framework.verdict import Subject
 from clusterjax.experiments.shared.causal import NAME, BridgeControls
 from clusterjax.experiments.shared.ensemble import draw_starts, run_ensemble
@@ -143,7 +143,7 @@ def results(fitted=0.02, uniform=0.05, shuffled=0.9, first=0.9, embedding=0.5, a
     )  # fmt: skip
 
 
-CLAIMS = {
+HOLD_AND_FAIL = {
     "Fitted particles predict the similarity": ({}, {"fitted": 0.3}),
     "With beta 0 particles predict": ({}, {"uniform": 0.02}),
     "Fitted particles predict SmolLM2 and its texts": ({}, {"shuffled": 0.5}),
@@ -155,26 +155,24 @@ CLAIMS = {
 }
 
 
-class _Found:
-    def __init__(self, claims):
-        self.claims = claims
+def claims_of(m):
+    return SimpleNamespace(claims=stated(CLAIMS, m))
 
 
-@pytest.mark.parametrize("start", CLAIMS)
+@pytest.mark.parametrize("start", HOLD_AND_FAIL)
 def test_claims_hold_and_fail(start):
-    holds, fails = CLAIMS[start]
-    assert by_name(_Found(claims_of(results(**holds))), start).holds
-    assert not by_name(_Found(claims_of(results(**fails))), start).holds
+    holds, fails = HOLD_AND_FAIL[start]
+    assert by_name(claims_of(results(**holds)), start).holds
+    assert not by_name(claims_of(results(**fails)), start).holds
 
 
 def test_numbers_of_the_claims():
-    m = results()
-    found = _Found(claims_of(m))
+    found = claims_of(results())
     cases = by_name(found, "More than half of the heads of the package's ALBERT")
     assert cases.holds and cases.value == pytest.approx(2 / 3)
     assert f"{NAME}: 10 attract, 0 repel, 1 turn, of 11" in cases.measured
     clusters = by_name(found, "Particles stay apart")
-    assert clusters.value == 1 and "so it is at 16 of 16 heads" in clusters.measured
+    assert clusters.value == 1 and "true of 16 of 16 heads" in clusters.measured
     near = by_name(found, "The fitted particle is nearer")
     assert near.value == pytest.approx(0.4) and "layer 1, to a cosine of 0.90" in near.measured
     share = by_name(found, "Fitted particles predict the similarity")
@@ -184,13 +182,6 @@ def test_numbers_of_the_claims():
     assert gain.value == pytest.approx(0.75 * (0.05**2 - 0.02**2))
 
 
-def test_caption_picture_and_record():
-    m = results()
-    assert "better than the best constant does, 0.12 of its error" in caption_of(m)
-    assert "worse than a constant does" in caption_of(results(fitted=0.3))
-    words = texts_of(draw(m))
+def test_the_picture_names_paths_cases_and_networks():
+    words = texts_of(draw(results()))
     assert {"without feed-forward", "attractive", "repulsive", "rotating", "SmolLM2\n11 heads", "(f)"} <= set(words)
-    series = _series(m)
-    assert {len(values) for name, values in series.items() if "_by_" not in name} == {4}
-    np.testing.assert_allclose(series[f"clusters_by_head, {NAME}"], [[2.0] * 11])
-    assert _record(m)["time with beta 0"] == 0.4 and _record(m)["starts"] == 8

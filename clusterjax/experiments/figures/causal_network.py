@@ -632,7 +632,7 @@ def series(m: Results) -> dict:
 def _series_of(found: Compared, by: str) -> dict:
     values = {f"layer{by}": np.arange(found.trained.levels)}
     for run, seen in (("trained", found.trained), ("tokens shuffled", found.shuffled)):
-        for name, average in ({"cosine": seen.cosine} | seen.first._asdict()).items():
+        for name, average in seen.first._asdict().items():
             values |= {f"{name} {run}{by}": average.mean, f"{name} {run}, error{by}": average.error}
     for name, drawn in (("random weights", found.random), (f"random weights of spread {USUAL:g}", found.usual)):
         values |= {f"cosine by {name} {k}{by}": seen.cosine.mean for k, seen in enumerate(drawn)}

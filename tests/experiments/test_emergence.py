@@ -9,6 +9,7 @@ from clusterjax.experiments.figures import emergence_hyperplanes as hyperplanes,
 from clusterjax.experiments.figures.boolean_attention import rank_of, rate_of
 from clusterjax.experiments.figures.emergence_polytope import leading
 from clusterjax.experiments.shared.emergence import Emergence, draw_box, emerge
+from clusterjax.experiments.shared.ensemble import share_and_error
 
 
 def test_who_attends_to_itself_is_found_by_a_loop():
@@ -33,6 +34,12 @@ def test_drawn_matrices_meet_the_hypotheses():
         field = cjx.RescaledField(cjx.SoftmaxAttention(1.0, query_key=jnp.asarray(form)), jnp.asarray(value))
         shape = cjx.limit_shape(jnp.pad(x, ((0, 0), (0, 1))), field)
         assert shape.applies and shape.kind == "polytope x subspace"
+
+
+def test_the_error_of_a_share_is_binomial_and_never_zero():
+    assert share_and_error(np.array([True, False, False, False])) == pytest.approx((0.25, np.sqrt(0.25 * 0.75 / 4)))
+    share, error = share_and_error(np.ones(9))
+    assert share == 1 and 0 < error < 1e-6
 
 
 def test_starts_do_not_depend_on_how_many_there_are():

@@ -68,13 +68,15 @@ KINDS = "f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 ? c8".split()
 def test_arrays_are_those_of_the_library_of_safetensors():
     arrays = {kind: np.arange(6).reshape(2, 3).astype(kind) for kind in KINDS} | {"turned": np.ones((2, 3)).T}
     arrays["narrow"] = np.asarray(jnp.arange(3, dtype=jnp.bfloat16))
+    arrays["swapped"] = np.arange(3.0).astype(">f8")
     data = pack(arrays, {"a": "b"})
     found = read_arrays(data, lambda name: name != "f2")
     assert found.metadata == {"a": "b"} and found.left_out == ("f2",) and set(found.arrays) == set(arrays) - {"f2"}
     theirs = safetensors.numpy.load(pack({name: arrays[name] for name in KINDS if name != "c8"}, {}))
     assert len(theirs) == 12 and (len(data) - int.from_bytes(data[:8], "little")) % 8 in (0, len(data) % 8)
     for name, array in (*found.arrays.items(), *theirs.items()):
-        assert array.dtype == arrays[name].dtype and np.array_equal(array, arrays[name])
+        assert array.dtype.newbyteorder("=") == arrays[name].dtype.newbyteorder("=")
+        assert np.array_equal(array, arrays[name])
     theirs = read_arrays(safetensors.numpy.save({"x": arrays["f8"]}, {"a": "b"}))
     assert theirs.metadata == {"a": "b"} and np.array_equal(theirs.arrays["x"], arrays["f8"])
 

@@ -32,6 +32,8 @@ def leave_curves(out: str | Path, say: Callable[[str], Any]) -> None:
     """
     folder = Path(out)
     picture = folder / CURVES
+    if not (folder / MODEL).is_file():
+        return
     if find_spec("matplotlib") is None:
         say("no picture of the curves: it needs matplotlib; install it with: pip install 'clusterjax[plot]'")
         return

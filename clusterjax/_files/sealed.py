@@ -53,6 +53,8 @@ def is_whole(content: bytes, metadata: dict[str, str]) -> bool:
 
 def pack(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
     """The bytes of a file in the format of safetensors, whose library orders the metadata at random."""
+    # The format has the bytes of each number in one order, the lowest first.
+    arrays = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in arrays.items()}
     # Larger numbers come first, so that all arrays are aligned.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     header: dict[str, Any] = {"__metadata__": metadata}

@@ -43,7 +43,7 @@ PACKED, MOST_UNPACKED = ".gz", 2**28
 _RESERVED = ("<pad>", "<unk>")
 _FORMAT, _VERSION = "clusterjax vocabulary", 1
 _FORM = {
-    "sha256?": str, "format": str, "version": int, "words": [str], "counts": [Within(int, 0, 2**63)], "options": dict,
+    "sha256": str, "format": str, "version": int, "words": [str], "counts": [Within(int, 0, 2**63)], "options": dict,
     "keep_unknown": bool, str: (),
 }  # fmt: skip
 # A user with a damaged file has no vocabulary to save again.
@@ -315,9 +315,8 @@ class Vocabulary:
             raise ValueError(
                 f"path must be a whole vocabulary, but {path!r} lacks words, counts or options ({wrong}); {_ANEW}."
             )
-        # Files of version 0.1.0 have no checksum. The checksum is compared last, so that a more specific error takes
-        # precedence.
-        sealed = "sha256" not in record or is_sealed(data, record["sha256"])
+        # The checksum is compared last, so that a more specific error takes precedence.
+        sealed = is_sealed(data, record["sha256"])
         try:
             # The file has no functions, so a lemmatiser must be passed again.
             options = TextOptions.from_record(record["options"], lemmatise=lemmatise)

@@ -146,7 +146,7 @@ def saves():
     loads = (
         "import importlib.util as u\nspec = u.spec_from_file_location('said', {!r})\nsaid = u.module_from_spec(spec)\n"
     )
-    loads = loads.format(str(ROOT / "clusterjax" / "_log.py")) + "spec.loader.exec_module(said)\n"
+    loads = loads.format(str(ROOT / "clusterjax" / "_base" / "log.py")) + "spec.loader.exec_module(said)\n"
     return loads + "for _ in range(3): said.log_line('caf\\u00e9 \\u2764')\nopen(sys.argv[1], 'w').close()\nreturn 0"
 
 

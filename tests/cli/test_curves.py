@@ -118,6 +118,8 @@ def test_without_matplotlib_a_sentence_says_so(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_history_has_no_picture(tmp_path):
+    leave_curves(tmp_path, pytest.fail)
+    assert list(tmp_path.iterdir()) == []
     folder_of(tmp_path, history=[{"loss": "x"}])
     with pytest.raises(ValueError, match="out must hold a history of numbers, but .*model.safetensors' has none"):
         leave_curves(tmp_path, print)

@@ -369,7 +369,7 @@ def test_measurements_are_those_of_a_loop():
     expected = [[np.linalg.norm(np.asarray(runs.xs)[s, 0, k] - xs[s, 0, 0]) for k in (1, 2)] for s in (0, 1)]
     np.testing.assert_allclose(distance_to_first(runs)[:, 0], np.mean(expected, axis=1), rtol=1e-15)
     np.testing.assert_allclose(exact_first_token(runs), np.asarray(runs.xs)[:, :, 0], atol=1e-7)
-    mean, error = mean_and_error([1.0, 2.0, 4.0])
+    mean, error = mean_and_error(np.array([1.0, 2.0, 4.0]))
     assert mean == pytest.approx(7 / 3) and error == pytest.approx(np.sqrt(7 / 3) / np.sqrt(3))
 
 

@@ -172,7 +172,12 @@ def test_record_is_complete(drawn, name):
     problems = {"design-recover": 8, "design-hold": 12, "design-steer": 2, "kramers-escape": 64}
     problems |= {"hardmax-open-problems": 60}
     trainings = dict.fromkeys(("sink-training", "lstm", "sentiment-neuron"), 2)
-    texts = {"albert-spectra": 1, "albert-bridge": 6, "causal-bridge": 8, "word-senses": 3} | problems | passages | trainings
+    texts = (
+        {"albert-spectra": 1, "albert-bridge": 6, "causal-bridge": 8, "word-senses": 3}
+        | problems
+        | passages
+        | trainings
+    )
     assert record["parameters"]["seed"] == 0 and record["parameters"]["starts"] == texts.get(name, STARTS)
     assert record["seconds"]["total"] > 0 and all((folder / file).is_file() for file in record["files"])
     lengths = {len(values) for label, values in record["series"].items() if "_by_" not in label}

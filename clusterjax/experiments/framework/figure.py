@@ -152,9 +152,9 @@ def declared(
 ) -> Experiment:
     """An experiment with the title, question, duration and flags that `figures.toml` has for it."""
     entry = entries()[name]
+    reads: dict[str, Any] = {f"reads_{what}": True for what in entry.reads}
     return Experiment(
         name, entry.alias, entry.title, entry.question, run,
-        **dict.fromkeys((f"reads_{what}" for what in entry.reads), True),
-        least_texts=entry.least_texts, asks=entry.asks, parameters=parameters, check=check,
+        **reads, least_texts=entry.least_texts, asks=entry.asks, parameters=parameters, check=check,
         cost=Cost(*entry.seconds) if entry.seconds else None,
     )  # fmt: skip

@@ -377,9 +377,8 @@ def draw(m: Results) -> Figure:
     """The distances from the targets, the attempts, and the pieces needed."""
     made = mosaic(m, (_distances, _attempts, _pieces), "abc", height=2.8, width_ratios=(1.9, 1, 1))
     # The panels have no room beside the points.
-    handles = [handle for ax in made.axes[:2] for handle in ax.get_legend_handles_labels()[0]]
-    labels = [handle.get_label() for handle in handles]
-    made.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    (points, names), (bars, kinds) = (ax.get_legend_handles_labels() for ax in made.axes[:2])
+    made.legend([*points, *bars], [*names, *kinds], loc="outside lower center", ncols=4, frameon=False)
     return made
 
 

@@ -74,7 +74,7 @@ def compact(record: dict[str, Any], drawn: bool) -> dict[str, Any]:
         "paper": paper_of(record["name"]).title,
         "place": ORDER.index(record["name"]),
         "quick": bool(record["fingerprint"].get("quick")),
-        "command": _without_folders(record["command"]),
+        "command": _without_folders(record.get("command")),
         "parameters": {name: _short(value) for name, value in record["parameters"].items()},
         "picture": f"{record['name']}.webp" if drawn else None,
         "series": {name: _rounded(values) for name, values in record["series"].items() if _is_short(values)},

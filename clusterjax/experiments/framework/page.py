@@ -195,7 +195,7 @@ def card(one: Shown) -> str:
 
 def _asks(record: dict[str, Any]) -> bool:
     # Records of an earlier version have no "asks"; the registry knows it of the figures of the package.
-    return bool(record["asks"])
+    return bool(record.get("asks", False))
 
 
 def _verdicts(claims: Iterable[dict[str, Any]]) -> str:
@@ -282,7 +282,7 @@ def _files(one: Shown) -> str:
 
 
 def _command(record: dict[str, Any]) -> str:
-    command = record["command"]
+    command = record.get("command")
     if command is None:
         return "\n<p>A figure of your own: <code>experiments.reproduce</code> makes it again.</p>"
     return f'\n<div class="command"><pre><code>{html.escape(command)}</code></pre></div>'

@@ -132,7 +132,7 @@ def densities(mean, c0, ts):
     }  # fmt: skip
 
 
-@golden()
+@golden(float64=1e-8)  # two compilations of the run differ by 4e-9 in the tail of the coefficients
 def density_on_the_circle():
     mean = cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=16, temperature=0.3)
     found = densities(

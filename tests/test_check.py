@@ -262,7 +262,7 @@ def test_a_function_that_is_not_of_python_may_say_that_it_takes_itself():
 
 
 def test_sizes_are_held_against_indices_and_memory(monkeypatch):
-    monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**30)
+    monkeypatch.setattr(check, "memory_room", lambda: 2.0**30)
     options = {"remedy": "pass fewer"}
     check.check_room(3, "x", 2.0**30, "three arrays", longest=check.MOST_ENTRIES, **options)
     longer = refusal(check.check_room, 3, "x", 1.0, "three arrays", longest=2**31, **options)
@@ -293,7 +293,7 @@ def test_one_function_says_what_an_integer_must_be():
     package, wrong = Path(cjx.__file__).parent, []
     for file in sorted(package.rglob("*.py")):
         name = file.relative_to(package).as_posix()
-        if name.startswith("_check/") or name in OTHERWISE:
+        if name == "_base/checks.py" or name in OTHERWISE:
             continue
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             raised = isinstance(node, ast.Raise) or isinstance(node, ast.Call) and ast.unparse(node.func) == "refusal"

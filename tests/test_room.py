@@ -52,7 +52,7 @@ SIZES = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_what_does_not_fit_is_refused(name, monkeypatch):
-    monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**28)
+    monkeypatch.setattr(check, "memory_room", lambda: 2.0**28)
     with as_a_user(), pytest.raises(ValueError) as caught:
         SIZES[name]()
     assert re.match(
@@ -66,7 +66,7 @@ def test_rotary_positions_need_no_room():
 
 def test_a_table_may_have_more_numbers_than_int32_counts(monkeypatch):
     """Its rows and its columns are indexed apart."""
-    monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**40)
+    monkeypatch.setattr(check, "memory_room", lambda: 2.0**40)
     check_weights(probe.AlbertSizes(2**20, 2**12, 2**12, 2, 4, 1), np.dtype(np.float32))
 
 

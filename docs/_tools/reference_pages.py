@@ -14,10 +14,13 @@ from typing import NamedTuple
 # Where a name of the core is defined tells its subject. What is not listed is of the run.
 SUBJECTS = {
     "runs": ("Runs: simulate, iterate", ()),
-    "attention": ("Attention and masks", ("_attention", "_mask")),
-    "fields": ("Fields, layers, schedules", ("_field", "_layer", "_schedule")),
-    "spaces": ("Spaces", ("_space",)),
-    "summations": ("Summations", ("_summation",)),
+    "attention": ("Attention and masks", ("_model.attention", "_model.mask")),
+    "fields": (
+        "Fields, layers, schedules",
+        ("_model.field", "_model.heads", "_model.density", "_model.layer", "_model.schedule"),
+    ),
+    "spaces": ("Spaces", ("_model.space",)),
+    "summations": ("Summations", ("_summation", "_model.summation")),
     "observables": ("Observables", ("_observables",)),
 }
 # Parts of many names, by the folder that defines them.
@@ -75,8 +78,8 @@ def linker(package: Path) -> Callable[[str], str | None]:
 def page_of(name: Name) -> str:
     """The page that documents a name."""
     if name.part == "clusterjax":
-        first = name.place.split(".")[0]
-        return f"reference/{next((s for s, (_, places) in SUBJECTS.items() if first in places), 'runs')}.md"
+        here = lambda places: any(f"{name.place}.".startswith(f"{place}.") for place in places)
+        return f"reference/{next((subject for subject, (_, places) in SUBJECTS.items() if here(places)), 'runs')}.md"
     part = name.part.removeprefix("clusterjax.")
     folder = SPLIT.get(part, {}).get(name.place.split(".")[0])
     return f"reference/{part}_{folder}.md" if folder else f"reference/{part}.md"

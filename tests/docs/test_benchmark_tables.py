@@ -38,6 +38,7 @@ def package(tmp_path, monkeypatch):
         (tmp_path / folder).mkdir(parents=True)
     for file in ("clusterjax/a.py", "clusterjax/b.py", "clusterjax/folder/a.py", "pages/a.js"):
         (tmp_path / file).write_text(CODE)
+    (tmp_path / "clusterjax/folder/a.py").write_text(CODE.replace("A", "C"))
     return tmp_path / "clusterjax"
 
 
@@ -46,7 +47,7 @@ def package(tmp_path, monkeypatch):
     [
         ("a.py", SAME, False), ("a.py", CODE.replace("1", "2"), True), ("a.py", CODE.replace("1", "None"), True),
         ("a.py", CODE.replace("1", "''"), True), ("a.py", CODE.replace("1", "[]"), True), ("a.py", None, True),
-        ("folder/a.py", CODE.replace("A", "B"), True), ("folder/b.py", CODE, True), ("folder/a.txt", CODE, False),
+        ("folder/a.py", CODE.replace("A", "B"), True), ("folder/b.py", CODE, False), ("folder/a.txt", CODE, False),
         ("../pages/a.js", SAME, True), ("b.py", "", False),
     ],
 )  # fmt: skip

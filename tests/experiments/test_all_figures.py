@@ -80,22 +80,6 @@ def QUIET(line):
     pass
 
 
-def test_registry_holds_every_experiment_in_order():
-    networks = [
-        "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
-        "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
-    ]  # fmt: skip
-    layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
-    many = ["phase-diagram", "causal-phase-diagram", "linear-phase"]
-    limits = "emergence-polytope emergence-hyperplanes emergence-mixed boolean-attention moebius"
-    figures = [f"figure{k}" for k in range(1, 9)]
-    lives = ["staircase", "cluster-lifetimes", "renyi-centres", "any-query-key"]
-    noise = "noise-bifurcation kramers-escape gradient-flow design-recover design-hold design-steer"
-    hardmax = "hardmax-polytope hardmax-open-problems sentiment-words sentiment-leaders sentiment-training"
-    assert NAMES == [*figures, *networks, *layers, *many, *limits.split(), *lives, *noise.split(), *hardmax.split()]
-    assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
-
-
 def test_names_and_aliases_find_each_experiment_once_in_order():
     found = find_experiments(["first_token", "figure3", "single_cluster"])
     assert [experiment.name for experiment in found] == ["figure3", "figure8"]

@@ -76,10 +76,6 @@ if QUICK and Path("/proc/cpuinfo").exists() and not os.environ.get("JAX_COMPILAT
     keep_compiled(Path(__file__).resolve().parents[1] / ".jax_cache")
 
 
-# Tests that `make test` leaves out since others hold nearly the same for less: a line each, with or without parameters.
-DEAR = Path(__file__).with_name("dear.txt").read_text("utf-8").splitlines()
-
-
 def parameter_values(item):
     """What a case of a parametrised test is of: one entry for each of its lists of parameters, and for each fixture."""
     chosen, values = dict(item.callspec.params), set()
@@ -108,31 +104,28 @@ def leave_combinations_out(items):
             item.add_marker(pytest.mark.exhaustive)
 
 
-def of_no_test(names, modules):
-    """The names that no test bears, of those that none was found for; `modules` are the files that have tests.
-
-    A module that is left out as a whole, since what it imports is not installed, has none that could be found.
-    """
-    files = {name: Path(__file__).parent / name.partition("::")[0] for name in names}
-    return [name for name, file in files.items() if file in modules or not file.exists()]
+def leave_cases_out(items, all_collected=True):
+    """Mark the cases that `exhaustive_cases` names by their ids, and refuse an id that no collected case bears."""
+    tests = {}
+    for item in items:
+        if item.get_closest_marker("exhaustive_cases"):
+            tests.setdefault(item.nodeid.partition("[")[0], {})[item.nodeid.partition("[")[2][:-1]] = item
+    for name, cases in tests.items():
+        ids = next(iter(cases.values())).get_closest_marker("exhaustive_cases").args
+        for case in ids:
+            if case in cases:
+                cases[case].add_marker(pytest.mark.exhaustive)
+            elif all_collected:
+                raise pytest.UsageError(
+                    f"exhaustive_cases({case!r}) of {name} names no case; its cases: {', '.join(cases)}"
+                )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Those of `dear.txt` are exhaustive; a line that names no test is an error, where all tests were collected."""
-    found = {name: 0 for name in DEAR}
-    for item in items:
-        node = item.nodeid.removeprefix("tests/")
-        named = {node, node.partition("[")[0]} & found.keys()
-        if named:
-            item.add_marker(pytest.mark.exhaustive)
-        for name in named:
-            found[name] += 1
+    """Choose what `make test` runs, and run first what is compiled as for users: no program is compiled twice."""
+    leave_cases_out(items, not any("[" in argument for argument in config.args))
     leave_combinations_out(items)
-    # First, where nothing is compiled yet that would have to be compiled anew.
     items.sort(key=lambda item: item.get_closest_marker("optimised") is None)
-    gone = of_no_test([name for name, count in found.items() if not count], {item.path for item in items})
-    if gone and not config.option.file_or_dir:
-        raise pytest.UsageError(f"tests/dear.txt names tests that are not: {', '.join(gone)}")
 
 
 def pytest_collection_finish(session):

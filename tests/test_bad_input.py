@@ -76,6 +76,7 @@ def test_a_zero_vector_is_welcome_in_space():
     assert np.all(np.isfinite(cjx.iterate(cjx.ResidualLayer(field), X.at[4].set(0), 2).xs))
 
 
+@pytest.mark.exhaustive_cases("asarray-an array of NumPy-simulate")
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     ("build", "reads"),

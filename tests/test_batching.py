@@ -218,6 +218,7 @@ def test_huge_scores_of_a_batch_give_the_nearest(dtype, d):
         assert_close(jax.jit(jax.vmap(average, (None, 0)))(beta, jnp.asarray(x))[3], wanted)
 
 
+@pytest.mark.exhaustive
 def test_derivatives_of_a_batch_are_those_of_each():
     """First and second derivatives of attention in a batch, and of a batch: those of Blocked."""
     x = jnp.asarray(normal(4, 16, 6, 2))

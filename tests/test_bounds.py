@@ -28,6 +28,7 @@ MANY = {
 }
 
 
+@pytest.mark.exhaustive_cases("a.txt.gz", "c.jsonl.gz")
 @pytest.mark.parametrize("name", MANY)
 def test_texts_have_a_ceiling_that_can_be_raised(tmp_path, name):
     path = tmp_path / name

@@ -33,6 +33,7 @@ def test_the_bound_covers_tokens_that_become_one_far_too_early(beta, early, star
     assert shown > 1e-5
 
 
+@pytest.mark.exhaustive_cases("sphere", "three")
 @pytest.mark.parametrize(
     ("x0", "masses"),
     [

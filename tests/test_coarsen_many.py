@@ -117,6 +117,7 @@ def few_are_many(monkeypatch):
     monkeypatch.setattr(tiles, "_BLOCK", 64)
 
 
+@pytest.mark.exhaustive_cases("150-4-9.0-0.1")
 @pytest.mark.parametrize(
     ("n", "d", "beta", "tolerance"),
     [
@@ -244,6 +245,7 @@ def test_it_tells_how_far_it_is(few_are_many):
         coarsen(field(4.0), x, 1e300, tolerance=0.3, log=True)
 
 
+@pytest.mark.exhaustive
 def test_many_tokens_at_few_places_are_few_with_masses():
     counts, spots = np.array([1500, 900, 700, 600, 500]), sphere(5, 3, seed=3)
     x = np.repeat(spots, counts, axis=0)

@@ -56,6 +56,7 @@ def _exactly(flow, cloud, span):
     return solve_ivp(rate, (0, span), cloud.y.ravel(), "DOP853", rtol=1e-13, atol=1e-15).y[:, -1].reshape(cloud.y.shape)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [51, pytest.param(12, marks=pytest.mark.exhaustive)])
 def test_implicit_steps_lead_where_explicit_ones_do(monkeypatch, seed):
     flow, mixed = stiff_run(seed)
@@ -87,6 +88,7 @@ def test_after_an_implicit_step_in_vain_none_is_tried_for_some_steps():
     assert after.stiff == 1 - pace._STIFF
 
 
+@pytest.mark.exhaustive
 def test_gradients_go_through_implicit_steps():
     """The gradient of the time of the last merger, at the first implicit step, against runs from there."""
     flow, monitored = stiff_run(7)

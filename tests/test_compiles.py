@@ -104,6 +104,7 @@ def test_the_second_call_compiles_nothing(name):
     assert COMPILED[0] == before
 
 
+@pytest.mark.exhaustive
 def test_at_of_a_run_compiles_once():
     """At a time and at several: the run is taken up again, and interpolated, by what was compiled before."""
     run = lambda dense: cjx.simulate(field(), tokens(), jnp.asarray([0.0, 0.5, 1.0]), dense=dense)
@@ -129,6 +130,7 @@ print(len(caught), caught[0].category.__name__, caught[0].message)
 """
 
 
+@pytest.mark.exhaustive
 def test_double_precision_that_jax_rounds_is_told_once():
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -153,6 +155,7 @@ def test_each_door_tells_it(monkeypatch):
                 jax.eval_shape(lambda door=door: door(x))
 
 
+@pytest.mark.exhaustive_cases("ts-<lambda>1")
 @pytest.mark.parametrize(
     ("name", "door"),
     (

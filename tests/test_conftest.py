@@ -1,7 +1,6 @@
-"""Which cases of a test with several lists of parameters `make test` takes; lines of dear.txt; types are checked."""
+"""Which cases of a test with several lists of parameters `make test` takes; cases left out by id; types are checked."""
 
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 
 import jaxtyping
@@ -9,7 +8,7 @@ import pytest
 from beartype.roar import BeartypeCallHintViolation
 
 import clusterjax as cjx
-from tests.conftest import leave_combinations_out, of_no_test
+from tests.conftest import leave_cases_out, leave_combinations_out
 from tests.type_checks import at_first_call
 
 
@@ -81,10 +80,23 @@ def test_types_are_checked_at_the_first_call_and_later():
         cjx.SoftmaxAttention(1.0).average("tokens", "values")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_module_that_is_left_out_has_its_lines_still():
-    """Without what it imports it has no tests; a file that is gone, and a test that is gone, are told."""
-    here = Path(__file__).parent
-    names = ["test_conftest.py::test_gone", "test_gone.py::test_it", "probe/test_gguf.py::test_it[1]"]
-    assert all((here / name.partition("::")[0]).exists() for name in names[::2])
-    assert of_no_test(names, {here / "test_conftest.py"}) == names[:2]
-    assert of_no_test([], {here / "test_conftest.py"}) == []
+class Named:
+    """A case of a test with `exhaustive_cases`, as `leave_cases_out` reads it."""
+
+    def __init__(self, case, *ids):
+        self.nodeid, self.ids, self.left_out = f"tests/t.py::test[{case}]", ids, False
+
+    def get_closest_marker(self, name):
+        return pytest.mark.exhaustive_cases(*self.ids).mark
+
+    def add_marker(self, mark):
+        self.left_out = mark == pytest.mark.exhaustive
+
+
+def test_the_named_cases_are_left_out_and_an_id_of_no_case_is_refused():
+    cases = [Named(case, "b", "a[1]") for case in ("a", "b", "a[1]")]
+    leave_cases_out(cases)
+    assert [case.left_out for case in cases] == [False, True, True]
+    with pytest.raises(pytest.UsageError, match="'c'.*its cases: a, b"):
+        leave_cases_out([Named("a", "c"), Named("b", "c")])
+    leave_cases_out([Named("a", "c")], all_collected=False)

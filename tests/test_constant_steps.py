@@ -54,6 +54,7 @@ def exact():
 
 
 # On the steps of 0.1 and off them, fewer steps than layers, and layers shorter than a step.
+@pytest.mark.exhaustive_cases("0.07", "0.1")
 @pytest.mark.parametrize("dt0", (0.1, 0.07, 0.9, 2.0))
 def test_a_run_is_the_composition_of_the_runs_of_its_layers(dt0):
     found = run(by_layers(), dt0)
@@ -66,6 +67,7 @@ def test_a_run_is_the_composition_of_the_runs_of_its_layers(dt0):
             run(by_layers(), dt0, max_steps=3)
 
 
+@pytest.mark.exhaustive_cases("Rodas5P")
 @pytest.mark.parametrize(("solver", "order"), [
     (dfx.Tsit5(), 5), (cjx.Rodas5P(), 5), pytest.param(dfx.Euler(), 1, marks=pytest.mark.exhaustive),
     pytest.param(cjx.Retract(dfx.Tsit5()), 5, marks=pytest.mark.exhaustive),
@@ -164,6 +166,7 @@ def test_a_schedule_of_ones_own_that_is_continuous_from_the_left():
     np.testing.assert_allclose(found.x1, composed(0.1, [0.0, 1.0], [0.5, 4.0], 2.0)[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_gradients_by_the_values_and_by_the_time_of_a_jump():
     """Against differences of the same runs: where a jump moves, the steps on both sides do."""
     # No layer is a multiple of a step, so that none takes another number of steps when it is a little longer.

@@ -104,6 +104,7 @@ def test_time_of_coming_to_rest():
     assert run(stationary_event(0.1), opposite, scalar(1.0), scalar(40)).ts[-1] == 0
 
 
+@pytest.mark.exhaustive
 def test_single_precision():
     """The time is found to the accuracy of the dtype, also at a radius where rounding blurs the condition."""
     x0, beta, t1 = jnp.eye(N, dtype=jnp.float32), jnp.asarray(1.0, jnp.float32), jnp.asarray(40.0, jnp.float32)
@@ -117,6 +118,7 @@ def test_single_precision():
             np.testing.assert_allclose(solution.ts[-1], expected, rtol=0, atol=tolerance)
 
 
+@pytest.mark.exhaustive
 def test_without_root_finder_the_step_is_finished():
     solution = run(clustered_event(radius_at(0.5), root_finder=None), jnp.eye(N), scalar(1.0), scalar(40))
     x = np.asarray(solution.ys[-1])
@@ -124,6 +126,7 @@ def test_without_root_finder_the_step_is_finished():
     assert np.all(np.linalg.norm(x - x.mean(axis=0), axis=1) < radius_at(0.5))
 
 
+@pytest.mark.exhaustive
 def test_batch_of_runs_ends_at_its_own_times():
     """One that starts clustered, two that cluster, one that does not in time; saved times past the end are dropped."""
     event = clustered_event(radius_at(0.9))
@@ -134,6 +137,7 @@ def test_batch_of_runs_ends_at_its_own_times():
     assert solution.ts[3, -1] == 6 and np.all(np.isfinite(solution.ys))
 
 
+@pytest.mark.exhaustive
 def test_time_is_differentiable():
     """By beta and by the radius, against differences of the exact time; zero where the run ends at its start."""
     beta, gamma, step = 2.0, 0.8, 1e-5
@@ -151,6 +155,7 @@ def test_time_is_differentiable():
     np.testing.assert_array_equal(gradient(SAME, scalar(beta), scalar(0.1)), [0, 0])
 
 
+@pytest.mark.exhaustive
 def test_space_decides_where_distances_are_taken():
     """Tokens on one ray are one point of the sphere, but not of space."""
     ray = jnp.asarray([[1.0, 0], [3.0, 0]])

@@ -49,6 +49,7 @@ def test_the_base_package_says_what_else_to_install(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 
 
+@pytest.mark.exhaustive
 def test_pictures_alone_reproduce_the_figures_of_no_network(tmp_path):
     body = """
 from clusterjax.experiments import EXPERIMENTS, find_experiments
@@ -71,6 +72,7 @@ for call in ("figure1 figure3", "", "--quick", "phase-diagram"):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.exhaustive
 def test_names_are_those_of_the_experiments_themselves(tmp_path):
     from clusterjax.experiments import EXPERIMENTS
 
@@ -81,6 +83,7 @@ def test_names_are_those_of_the_experiments_themselves(tmp_path):
     assert found == [f"{one.name} {one.alias} {one.asks}" for one in EXPERIMENTS]
 
 
+@pytest.mark.exhaustive_cases("lacking0")
 @pytest.mark.parametrize("lacking", (PLOT,))
 def test_a_picture_is_refused_before_it_is_computed(tmp_path, lacking):
     found = child(lacking, "print(main(['sweep', 'phase-diagram', '--out', 'run.png']))", tmp_path)

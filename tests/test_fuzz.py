@@ -7,6 +7,7 @@ from tests.fuzz.trial import try_many
 from tests.helpers import as_a_user
 
 
+@pytest.mark.exhaustive_cases("ALBERT in shards")
 @pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: loader.name)
 def test_a_hundred_damaged_files(loader):
     with as_a_user():

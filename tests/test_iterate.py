@@ -157,6 +157,7 @@ def test_one_token_and_one_dimension():
     assert_same(cjx.iterate(alone, line, 3).xs, np.broadcast_to(line, (4, 3, 1)))
 
 
+@pytest.mark.exhaustive_cases("papers", "projected")
 @pytest.mark.parametrize(("space", "normalise_to"), ((SPHERE, None), (EUCLIDEAN, SPHERE)), ids=("projected", "papers"))
 def test_layers_follow_the_flow_at_first_order(space, normalise_to):
     """Half the step, half the distance to `simulate`: of both schemes, with projection and without."""
@@ -202,6 +203,7 @@ def test_mapping_equals_a_loop():
         assert_close(together.xs[b], run(betas[b], xs[b]).xs)
 
 
+@pytest.mark.exhaustive
 def test_derivatives_through_all_layers():
     packed = jnp.concatenate([OFF.ravel(), VALUE.ravel(), jnp.asarray([BETA, STEP])])
 

@@ -98,6 +98,7 @@ def test_a_window_as_wide_as_the_text_is_no_window():
 # --- contract
 
 
+@pytest.mark.exhaustive_cases("3-WindowMask", "8-SinkMask", "9-SinkMask")
 @pytest.mark.parametrize("mask", [mask for mask, _ in RULES[3:]], ids=IDS[3:])
 def test_attended_mass_maps_and_differentiates(mask):
     masses = jnp.abs(normal(3, 4, N))

@@ -103,6 +103,7 @@ def crashes(monkeypatch, folder, before, save):
 PAIRS = [(kind, kind) for kind in KINDS] + [("sentiment", "transformer"), ("transformer", "sentiment")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("old", "new"), PAIRS, ids=lambda kind: kind)
 def test_a_crash_at_any_operation_leaves_the_old_model_or_the_new_one(tmp_path, monkeypatch, old, new):
     before, folder = tmp_path / "before", tmp_path / "model"
@@ -113,6 +114,7 @@ def test_a_crash_at_any_operation_leaves_the_old_model_or_the_new_one(tmp_path, 
     assert found_in(folder) == (new, 1)
 
 
+@pytest.mark.exhaustive_cases("albert", "transformer")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_while_a_folder_is_made_leaves_a_model_or_none(tmp_path, monkeypatch, kind):
     (tmp_path / "empty").mkdir()

@@ -53,6 +53,7 @@ def assert_mean(samples, expected):
     assert abs(samples.mean() - expected) < 4 * error
 
 
+@pytest.mark.exhaustive_cases("2")
 @pytest.mark.parametrize("d", (2, pytest.param(3, marks=pytest.mark.exhaustive)))
 def test_brownian_motion_on_the_sphere(d):
     """E <x_t, x_0> = e^{-(d - 1) T t}, and the second harmonic decays like e^{-2 d T t}; unit norms throughout."""
@@ -67,6 +68,7 @@ def test_brownian_motion_on_the_sphere(d):
     assert np.abs(rest.mean(axis=0)).max() < 4 / np.sqrt(len(x0))
 
 
+@pytest.mark.exhaustive
 def test_brownian_motion_in_space():
     """E |x_t - x_0|^2 = 2 d T t, and each coordinate is Gaussian."""
     x0, xs = brownian_motion(2, Euclidean())
@@ -85,6 +87,7 @@ def noisy(temperature, key, **options):
     return simulate(field, x0, jnp.asarray(TS), noise=temperature, key=key, dt0=STEP, **options)
 
 
+@pytest.mark.exhaustive
 def test_zero_temperature_is_the_deterministic_scheme():
     """T = 0 is normalised Heun with the same steps; a small T is near it, and the larger T is not."""
     deterministic = noisy(None, None, solver=Retract(dfx.Heun()), stepsize_controller=dfx.ConstantStepSize()).xs
@@ -125,6 +128,7 @@ def test_key_determines_the_run():
     np.testing.assert_allclose(batch, jnp.stack([first, other]), rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_single_precision_noise():
     """dtype follows the tokens; keys of the old style do too."""
     x0 = jnp.asarray(oracles.unit_tokens(3, 5, 3), jnp.float32)
@@ -186,6 +190,7 @@ def test_noisy_layers_in_space():
     assert np.abs(moved.mean(axis=0)).max() < 4 * np.sqrt(0.8 / len(x0))
 
 
+@pytest.mark.exhaustive
 def test_each_layer_has_its_own_noise_whatever_the_depth():
     layer = NoisyLayer(still(), 0.2, time=0.1, key=jr.key(5))
     x0 = jnp.asarray(oracles.unit_tokens(3, 6, 3))
@@ -227,6 +232,7 @@ def test_short_noisy_layers_follow_the_equation_with_noise():
     assert squares.std() / 8 < 0.15
 
 
+@pytest.mark.exhaustive
 def test_noisy_layers_keep_the_dtype_and_are_differentiable():
     x0 = jnp.asarray(oracles.unit_tokens(3, 5, 3))
     layer = NoisyLayer(still(), 0.2, time=0.1, key=jr.key(5))

@@ -118,6 +118,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.exhaustive_cases("00_first_steps")
 @pytest.mark.parametrize("script", RUNS)
 def test_script_and_answers_assert_their_claims_and_run(script, tmp_path):
     assert "assert " in script.read_text("utf-8"), f"{script.name} claims nothing that it asserts"

@@ -135,6 +135,7 @@ def test_pages_print_what_they_say(half, tmp_path):
     assert_they_print_what_they_say(TOGETHER[half::2], tmp_path)
 
 
+@pytest.mark.exhaustive_cases("docs/howto/float64.md")
 @pytest.mark.parametrize("program", [pytest.param(one, id=one[0]) for one in PROGRAMS if ends_alone(one[1])])
 def test_a_page_with_settings_of_jax_prints_what_it_says(program, tmp_path):
     """Compiled as for users: one of them is of rounding."""

@@ -22,6 +22,7 @@ def equation_of(field, direction=1):
     return Equation(WrapTerm(dfx.ODETerm(field), direction))
 
 
+@pytest.mark.exhaustive_cases("rescaled-generic")
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("name", FIELDS)
 def test_linearised_field_is_that_of_central_differences(name, cloud):
@@ -182,6 +183,7 @@ def test_a_batch_is_each_run_alone_in_both_forms(monkeypatch):
     np.testing.assert_allclose(mapped[3][0][2], 1)
 
 
+@pytest.mark.exhaustive
 def test_a_step_is_rejected_where_a_perturbation_would_grow_by_more_than_allowed():
     """The rate is that of the largest eigenvalue of J, from below; beyond one e-folding the error is infinite."""
     x = tokens()

@@ -102,6 +102,7 @@ CLUSTERS = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("counts", "masses", "beta", "angle"), CLUSTERS)
 def test_two_clusters_merge_when_the_law_says(counts, masses, beta, angle):
     """To a relative 1e-4 at the default tolerances, up to 7e8; from 1e-10 beside the antipode too, a slow saddle."""
@@ -141,6 +142,7 @@ def alone(causal=False):
 TO_1E8 = jnp.concatenate([jnp.zeros(1), jnp.logspace(0, 8, 9)])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("causal", (False, pytest.param(True, marks=pytest.mark.exhaustive)), ids=("full", "causal"))
 def test_a_batch_to_1e8_is_each_run_alone(causal):
     """At beta = 9; the number of clusters only falls, and the runs of a batch are those alone."""
@@ -252,6 +254,7 @@ def test_without_a_field():
     np.testing.assert_allclose(stiff.ys[0], np.cos(3.0), rtol=0, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_single_precision_to_where_it_resolves():
     ts = jnp.where(TO_1E8 > 8e3, 6000.0 + 1e-5 * TO_1E8, TO_1E8)
     x0 = tokens(8, seed=1)
@@ -325,6 +328,7 @@ def test_tokens_that_are_cut_over_devices_are_refused():
     assert done.stdout.startswith("x0 must lie on one device with Rodas5P")
 
 
+@pytest.mark.exhaustive
 def test_the_step_limit_names_the_remedy():
     """How far the run came, and `Rodas5P`; where that was the solver already, what keeps its steps short."""
     x0, ts = tokens(3, 2), jnp.array([0.0, 1.0, 1e8])

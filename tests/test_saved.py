@@ -37,6 +37,7 @@ def run(x0, beta, event):
     return cjx.simulate(field, x0, TS, save=save, event=event)
 
 
+@pytest.mark.exhaustive
 def test_counts_and_every_other_dtype_with_an_event():
     """Jitted, and mapped over runs of which one starts clustered, one ends on the way, and one is cut off before."""
     x0 = sphere_tokens(3, 4, 2)
@@ -72,6 +73,7 @@ def components(x: np.ndarray) -> int:
     return len(set(labels.tolist()))
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_fails_marks_integers_and_is_differentiable():
     """Six steps are not enough; and beside integers the gradient is that of the steps written out."""
     x0 = sphere_tokens(3, 4, 2)
@@ -95,6 +97,7 @@ def test_a_run_that_fails_marks_integers_and_is_differentiable():
     assert (count[:3] > 0).all() and (count[3:] == -1).all() and not right[3:].any()
 
 
+@pytest.mark.exhaustive
 def test_tokens_and_more_beside_them():
     """The tokens are those of a run without `save`, to the bit, `at` finds them, and the rest is what `save` keeps."""
     x0 = sphere_tokens(3, 4, 2)
@@ -109,6 +112,7 @@ def test_tokens_and_more_beside_them():
     np.testing.assert_allclose(dense.at(0.2), both.at(0.2), rtol=0, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_tokens_and_more_under_vmap_with_an_event():
     """Each run is marked where it did not come to; and the derivative goes through both."""
     clustered = jnp.asarray([[1.0, 0.0], [0.96, 0.28], [0.6, 0.8], [0.8, 0.6]])
@@ -136,6 +140,7 @@ def test_tokens_and_more_under_vmap_with_an_event():
     assert np.abs(gradients[0]).max() > 0.1
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_be_saved_beside_the_tokens_is_refused():
     with pytest.raises(ValueError, match="fn must be a function of t, x and args"):
         cjx.TokensAnd(lambda x: x)

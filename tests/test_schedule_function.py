@@ -63,6 +63,7 @@ def test_a_function_is_at_each_time_the_parameter_that_it_returns(name):
         assert_close(field(t, X), MAKERS[name](fn(jnp.asarray(t)))(t, X))
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_that_of_the_same_schedule():
     """A straight line as a function, and as `Interpolated`: one run, to the tolerance of the solver."""
     line = cjx.Interpolated([0.0, 1.0], [1.0, 3.0])
@@ -99,6 +100,7 @@ def test_what_a_function_becomes():
 # --- contract
 
 
+@pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dtype_is_that_of_the_tokens(dtype):
     with as_a_user():
@@ -122,6 +124,7 @@ def test_the_same_function_compiles_once_and_arrays_of_a_module_never_again():
     assert body.traces == 3
 
 
+@pytest.mark.exhaustive
 def test_derivatives_in_the_arrays_of_a_module_and_in_what_a_lambda_closes_over():
     def end(rate, make):
         field = cjx.AttentionField(cjx.SoftmaxAttention(1.0), make(rate))
@@ -181,6 +184,7 @@ def test_the_name_is_that_of_the_argument():
         cjx.hardmax.HardmaxLayer(lambda k: -1 - k)
 
 
+@pytest.mark.exhaustive
 def test_a_function_that_is_not_finite_is_met_before_the_run():
     """And one that is singular only where the run never comes is not."""
     field = cjx.AttentionField(cjx.SoftmaxAttention(lambda t: 1 / t))

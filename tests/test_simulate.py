@@ -80,6 +80,7 @@ def test_start_is_retracted():
     np.testing.assert_allclose(scaled.xs, run(softmax_field(1.0)).xs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_dtype_follows_the_tokens():
     """With x64 on, float32 tokens give a float32 run, whatever the dtype of the parameters and the times."""
     traj = simulate(softmax_field(1.0), jnp.asarray(X0, jnp.float32), jnp.asarray(TS))
@@ -129,6 +130,7 @@ def order(t, y, args, **kwargs):
     return jnp.sum(jnp.square(jnp.mean(y, axis=0))) - 0.9
 
 
+@pytest.mark.exhaustive
 def test_event_ends_the_run():
     """Any diffrax event: afterwards the tokens are NaN; the end is where the condition is met; at() stops there."""
     event = dfx.Event(order, optx.Newton(rtol=1e-9, atol=1e-9))
@@ -164,6 +166,7 @@ def test_save_keeps_what_is_asked_for():
         traj.at(0.5)
 
 
+@pytest.mark.exhaustive
 def test_progress_meter_writes(capfd):
     traj = run(softmax_field(1.0), progress=dfx.TextProgressMeter())
     jax.block_until_ready(traj.xs)
@@ -179,6 +182,7 @@ def exact():
     return np.asarray(run(softmax_field(2.0), ts=TIMES, **ACCURATE).xs)
 
 
+@pytest.mark.exhaustive_cases("resumed")
 @pytest.mark.parametrize("dense, accuracy", [(False, 1e-6), (True, 1e-5)], ids=("resumed", "dense"))
 def test_tokens_at_any_time(exact, dense, accuracy):
     """at(t) is as accurate as the run, for a time and for a vector of them, ends and save times included."""
@@ -194,6 +198,7 @@ def test_tokens_at_any_time(exact, dense, accuracy):
         traj.at(TIMES[:, None])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_derivative_through_at(exact):
     """By beta and t, between two save times, against differences of accurate runs and against the field."""
@@ -207,6 +212,7 @@ def test_derivative_through_at(exact):
 SCHEDULE = ((0.0, 1.0, 0.0), (1.0, 2.5, 4.0), (2.5, 4.0, -1.0))
 
 
+@pytest.mark.exhaustive
 def test_piecewise_constant_parameters_compose():
     """beta(t) by layers is one run after the other, to 1e-9, and the jumps cost no steps."""
     x, steps = jnp.asarray(X0), 0
@@ -219,6 +225,7 @@ def test_piecewise_constant_parameters_compose():
     assert traj.stats["num_steps"] <= steps + 3
 
 
+@pytest.mark.exhaustive
 def test_interpolated_parameters():
     """beta(t) and V(t) on straight lines between knots, against SciPy."""
     knots, betas = np.array([0.0, 2.5, 4.0]), np.array([0.5, 4.0, 1.0])
@@ -234,6 +241,7 @@ def test_interpolated_parameters():
     np.testing.assert_allclose(traj.xs, integrate_in_numpy(velocity), rtol=0, atol=1e-7)
 
 
+@pytest.mark.exhaustive
 def test_heads_and_perceptron():
     """Two heads and a perceptron in one field, against SciPy."""
     rng = np.random.default_rng(2)
@@ -281,6 +289,7 @@ def test_one_trace_for_any_number_of_betas():
     assert counts == counts[:1] * 5
 
 
+@pytest.mark.exhaustive
 def test_minus_the_field_runs_backwards():
     """7.3: for a short time, since a flow that contracts is ill-posed backwards."""
     ts = np.array([0.0, 0.2, 0.7, 1.0])
@@ -290,6 +299,7 @@ def test_minus_the_field_runs_backwards():
     np.testing.assert_allclose(backwards.xs[-1], X0, rtol=0, atol=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_backsolve_runs_the_same():
     """It saves by another path."""
     traj = run(softmax_field(1.0), adjoint=dfx.BacksolveAdjoint())
@@ -298,6 +308,7 @@ def test_backsolve_runs_the_same():
     assert traj.t1 == 4.0
 
 
+@pytest.mark.exhaustive
 def test_blocked_equals_dense():
     dense, blocked = (run(softmax_field(4.0, mask=CausalMask(), summation=s)) for s in (Dense(), Blocked(4, 4)))
     np.testing.assert_allclose(blocked.xs, dense.xs, rtol=0, atol=1e-11)

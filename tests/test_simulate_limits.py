@@ -29,6 +29,7 @@ X0 = oracles.unit_tokens(1, 6, 3)
 FIELD = AttentionField(SoftmaxAttention(1.0))
 
 
+@pytest.mark.exhaustive_cases("float32", "float64")
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64))
 def test_long_runs_stay_on_the_sphere(dtype):
     """||x_i| - 1| < 1e-6 to t = 1000 for V = I and V = -I in float32. What diffrax itself carries is never retracted;
@@ -53,6 +54,7 @@ def test_long_runs_stay_on_the_sphere(dtype):
     assert gram(saved[1, -1]).min() < -0.3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("summation", (Dense(), Blocked(4, 4)), ids=("dense", "blocked"))
 @pytest.mark.parametrize("mask", (None, CausalMask()), ids=("full", "causal"))
 def test_huge_beta_in_single_precision(summation, mask):
@@ -70,6 +72,7 @@ def test_huge_beta_in_single_precision(summation, mask):
     np.testing.assert_allclose(np.sum(softmax.weights(x), axis=1), 1.0, rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_run_at_huge_beta_in_single_precision():
     """beta = 1e4 and -1e4 to t = 3 in float32: finite tokens of unit norm, in many small steps where tokens chatter."""
     x0 = jnp.asarray(oracles.unit_tokens(3, 12, 3), jnp.float32)
@@ -89,6 +92,7 @@ def velocities(x):
     return jnp.stack([field(0.0, x) for field in fields]), jnp.stack(pulls)
 
 
+@pytest.mark.exhaustive_cases("antipodal", "identical", "one dimension", "one token")
 @pytest.mark.parametrize(
     "x0",
     (

@@ -52,6 +52,7 @@ def slopes(errors):
     return np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
 
 
+@pytest.mark.exhaustive_cases("plain-full", "tangent-causal", "tangent-full")
 @pytest.mark.parametrize("causal", (False, True), ids=("full", "causal"))
 @pytest.mark.parametrize("tangent", (False, True), ids=("plain", "tangent"))
 def test_euler_is_the_scheme_of_the_papers(causal, tangent):
@@ -67,6 +68,7 @@ def test_euler_is_the_scheme_of_the_papers(causal, tangent):
             np.testing.assert_allclose(xs.xs, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_constant_steps_end_at_the_last_time():
     """No splinter of a step is left over when the time is a multiple of the step, in float32 neither."""
     for dtype in (np.float32, np.float64):
@@ -77,6 +79,7 @@ def test_constant_steps_end_at_the_last_time():
             assert end.xs.dtype == dtype
 
 
+@pytest.mark.exhaustive
 def test_rescaled_field_is_the_scheme_of_its_paper():
     """Constant-step Euler of the rescaled dynamics, whose attention is that of e^{tV} z."""
     for value in (np.eye(3), VALUE, (VALUE + VALUE.T) / 2):
@@ -86,6 +89,7 @@ def test_rescaled_field_is_the_scheme_of_its_paper():
         np.testing.assert_allclose(zs.xs, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("Euler-Euclidean-int", "Euler-Sphere-int", "Heun-Euclidean-int")
 @pytest.mark.parametrize(
     ("solver", "space", "order"),
     (
@@ -105,6 +109,7 @@ def test_order(solver, space, order):
     np.testing.assert_allclose(slopes(errors), order, atol=0.2)
 
 
+@pytest.mark.exhaustive_cases("Kvaerno3")
 @pytest.mark.parametrize("solver", (dfx.Tsit5(), dfx.Kvaerno3()), ids=lambda s: type(s).__name__)
 def test_adaptive_solvers_agree_with_the_plain_solve(solver):
     """With an error estimate, an FSAL evaluation and a root find."""
@@ -113,6 +118,7 @@ def test_adaptive_solvers_agree_with_the_plain_solve(solver):
     np.testing.assert_allclose(wrapped.xs, exact(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_evaluations_are_not_kept_from_unretracted_tokens():
     """The first stage of each Tsit5 step is evaluated at the end of the last step, on the sphere."""
     field, ts = make_field(space=Euclidean()), [0.0, 0.5, 1.0]
@@ -126,6 +132,7 @@ def test_evaluations_are_not_kept_from_unretracted_tokens():
         np.testing.assert_allclose(two[k], x, rtol=0, atol=1e-13)
 
 
+@pytest.mark.exhaustive_cases("Euler")
 @pytest.mark.parametrize("solver", (dfx.Euler(), dfx.Tsit5()), ids=lambda s: type(s).__name__)
 def test_dense_output_is_continuous_and_on_the_sphere(solver):
     field = make_field(space=Euclidean())
@@ -143,6 +150,7 @@ def end(beta, adjoint, solver, space):
     return jnp.sum(jnp.asarray(tokens(seed=3)) * xs[-1])
 
 
+@pytest.mark.exhaustive
 def test_gradients_through_unretracted_stages_agree():
     """Forward and reverse to rounding, central differences to theirs."""
     beta, shift = jnp.asarray(4.0), 1e-5
@@ -154,6 +162,7 @@ def test_gradients_through_unretracted_stages_agree():
     np.testing.assert_allclose((above - below) / (2 * shift), reverse, rtol=1e-7)
 
 
+@pytest.mark.exhaustive_cases("hessian")
 @pytest.mark.parametrize("derivative", [jax.hessian, jax.jacfwd])
 def test_forward_mode_says_which_adjoint_serves(derivative):
     parts = Retract(dfx.Heun()), Euclidean()
@@ -181,6 +190,7 @@ def test_backsolve_of_a_tangent_field():
     np.testing.assert_allclose(jax.grad(end)(beta, dfx.BacksolveAdjoint(), *parts), reverse, rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_vmap_is_a_loop():
     betas = jnp.asarray([0.5, 2.0, 9.0])
     one = lambda beta: run(make_field(beta), [0.0, 1.0, 3.0], Retract(dfx.Tsit5())).xs

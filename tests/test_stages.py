@@ -63,6 +63,7 @@ def test_adaptive_runs_reject_steps_here():
     assert int(solved(StoredStages(), in_time, tokens(), 2.0).stats["num_rejected_steps"]) > 0
 
 
+@pytest.mark.exhaustive_cases("smooth")
 @pytest.mark.parametrize("beta", (4.0, JUMPING), ids=("smooth", "jumps"))
 def test_gradients_are_those_of_diffrax(beta):
     """In beta, V and tokens, also after jumps, where the last evaluation is of another layer."""
@@ -82,6 +83,7 @@ def test_gradients_are_those_of_diffrax(beta):
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.exhaustive
 def test_gradients_of_a_batch_are_each_their_own():
     """Runs of different lengths, some of which reject steps that others accept, some stopped by an event."""
     betas, x0 = jnp.array([0.3, 2.0, 9.0]), tokens()

@@ -32,6 +32,7 @@ def test_spreads():
     assert spread(np.asarray(7)) == "7" and spread(np.asarray(["a", "b"])) == "2 entries"
 
 
+@pytest.mark.exhaustive
 def test_a_run_in_one_line_and_in_a_few():
     traj = run("layers")
     assert repr(traj) == "Trajectory(ts=f64[3], xs=f64[3,5,3], t1=4, result=successful)"

@@ -73,6 +73,7 @@ def killer(after):
     return say
 
 
+@pytest.mark.exhaustive
 def test_it_finds_the_line():
     lines = []
     done = run(60, say=lines.append)
@@ -256,6 +257,7 @@ def test_no_more_steps_are_made_than_asked_for():
     assert 0 < cut.history[1]["missed"] < cut.history[0]["missed"]
 
 
+@pytest.mark.exhaustive
 def test_the_last_epoch_is_the_beginning_of_a_whole_one():
     """Step by step in NumPy: gradient descent on the batches of the second epoch, as far as it goes."""
     seen = []
@@ -277,6 +279,7 @@ def test_a_finished_run_is_not_made_longer(tmp_path):
         run(3, checkpoint=path, settings=SETTINGS | {"epochs": 3})
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_that_another_process_writes_is_left_alone(tmp_path):
     path = tmp_path / "state"
     with locked(tmp_path, "checkpoint", name=".state.clusterjax.lock", shown=path):

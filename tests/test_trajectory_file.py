@@ -84,6 +84,7 @@ def arrays_of(tree):
 # --- definition: what comes back is what was there
 
 
+@pytest.mark.exhaustive_cases("dense", "hermite", "noise", "plain", "saved")
 @pytest.mark.parametrize("name", RUNS)
 def test_everything_comes_back(name, tmp_path):
     traj = run(name)
@@ -114,6 +115,7 @@ def test_the_sample_has_what_a_run_can_be():
     assert len(set(arrays_of(batch.result)[0].tolist())) == 2
 
 
+@pytest.mark.exhaustive
 def test_between_the_save_times(tmp_path):
     """Polynomials and layers come back; a field is code, and does not."""
     for name in ("dense", "hermite"):
@@ -165,6 +167,7 @@ def test_settings_of_a_batch_have_the_parameters_of_each_run():
     assert_same(run("batch").settings()["field"]["attention"]["beta"], [1.0, 9.0, 30.0])
 
 
+@pytest.mark.exhaustive
 def test_large_arrays_are_kept_where_the_run_needs_them_anyway():
     """`at` of a plain run needs the field; beside what a save function returns only the shape is kept."""
     large = jnp.zeros((3, 2**14))
@@ -174,6 +177,7 @@ def test_large_arrays_are_kept_where_the_run_needs_them_anyway():
     assert told["args"] == {"shape": [3, 2**14], "dtype": "float64"}
 
 
+@pytest.mark.exhaustive
 def test_no_value_compiles_again_and_runs_of_two_lambdas_stack():
     body = CountTraces(lambda beta: cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(beta)), X, TS[:2], **EULER))
     compiled = jax.jit(body)

@@ -54,6 +54,7 @@ def test_what_was_saved_has_the_names_of_its_tree():
     assert noise["xs.0"].dims == ("time", "xs.0_axis_0") and noise["xs.1.0"].dims == ("time",)
 
 
+@pytest.mark.exhaustive
 def test_batches_have_an_axis_of_runs():
     traj = run("batch")
     data = traj.to_xarray()

@@ -82,6 +82,7 @@ def test_softmax_rows_sum_to_one():
             assert np.all(weights >= 0)
 
 
+@pytest.mark.exhaustive
 def test_unnormalised_causal_divides_by_the_position():
     """Row i is the last row of the full attention of the first i tokens alone."""
     weights = np.asarray(unnormalised(mask=cjx.CausalMask()).weights(X))

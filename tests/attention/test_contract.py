@@ -39,6 +39,7 @@ def test_one_trace_however_beta_is_written():
     assert body.traces == 1
 
 
+@pytest.mark.exhaustive_cases("unnormalised")
 @pytest.mark.parametrize("build", (softmax, unnormalised), ids=name_of)
 def test_mapping_over_beta_equals_a_loop(build):
     betas = jnp.asarray([0.0, 0.5, 2.0, -3.0, 9.0])
@@ -101,6 +102,7 @@ def test_parameters_may_depend_on_time():
         assert_same(then[0], outcome(cjx.HardmaxAttention(query_key=form_then))[0])
 
 
+@pytest.mark.exhaustive
 def test_a_form_of_schedules_is_a_schedule():
     """Q and K may each be a constant or a schedule; B jumps where either does."""
     first, second, constant = normal(4, 2, 2, D), normal(5, 3, 2, D), normal(6, 2, D)

@@ -50,6 +50,7 @@ def test_a_parameter_of_the_kernel_is_differentiated(normalise):
     assert float(jnp.sum(of_x * direction)) == pytest.approx(float(along), rel=1e-7)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("normalise", (True, False))
 @pytest.mark.parametrize("mask", MASKS, ids=name_of)
 def test_blocks_of_rows_are_the_whole(monkeypatch, mask, normalise):
@@ -76,6 +77,7 @@ def test_what_is_masked_neither_overflows_nor_spoils_a_derivative():
     assert np.isfinite(jax.grad(lambda x: jnp.sum(attention.average(x, None) ** 2))(x)).all()
 
 
+@pytest.mark.exhaustive_cases("True")
 @pytest.mark.parametrize("normalise", (True, False))
 def test_a_row_whose_kernel_is_zero_is_zero(normalise):
     """Bounded confidence that excludes a token itself: nobody is near the outlier."""
@@ -88,6 +90,7 @@ def test_a_row_whose_kernel_is_zero_is_zero(normalise):
     assert np.isfinite(jax.grad(lambda x: jnp.sum(lonely.average(x, None)))(x)).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_tokens_keep_their_dtype_and_are_simulated(dtype):
     field = cjx.AttentionField(cjx.KernelAttention(KERNEL, mask=cjx.CausalMask()))

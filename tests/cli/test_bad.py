@@ -134,6 +134,7 @@ def test_there_are_many_of_them():
     assert len(CALLS) > 250 and {tuple(call[:2])[: len(words)] for words in COMMANDS for call in CALLS} >= set(COMMANDS)
 
 
+@pytest.mark.exhaustive_cases("sweep phase-diagram")
 @pytest.mark.parametrize("words", [*COMMANDS, ()], ids=" ".join)
 def test_bad_commands_end_with_one_sentence(place, capsys, monkeypatch, words):
     """One command for each kind of call, so that a fault names all its calls at once."""

@@ -88,6 +88,7 @@ def test_a_signal_ends_the_command_with_one_line(number, word, status, main):
     assert ended(process) == (status, "abandoned\n", f"clusterjax train: {word}; what was finished is kept.\n")
 
 
+@pytest.mark.exhaustive_cases("15")
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
 def test_a_signal_during_imports_is_quiet(number):
     """At moments spread over the import of what a command needs, which is most of a call that is refused."""
@@ -106,6 +107,7 @@ def test_a_signal_during_imports_is_quiet(number):
     assert stopped > 0
 
 
+@pytest.mark.exhaustive_cases("Late.last = Late()-15")
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
 @pytest.mark.parametrize("late", ("import atexit; atexit.register(time.sleep, 5)", "Late.last = Late()"))
 def test_a_signal_after_the_end_does_not_change_it(number, late):

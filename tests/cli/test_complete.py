@@ -38,6 +38,7 @@ def slow_machine(monkeypatch):
     monkeypatch.setattr(_complete, "_PATIENCE", 1e4)
 
 
+@pytest.mark.exhaustive
 def test_next_words_and_the_likeliest_continuation(capsys, model):
     lines = lines_of(capsys, "language-model", TEXT, "--num-words", 3, "--num-tokens", 4)
     found, words = probe.generate(model, TEXT, 4), probe.next_words(model, TEXT, 3)

@@ -48,6 +48,7 @@ def results(out):
     return [{name: value for name, value in one.items() if name not in ("seconds", "finished")} for one in records]
 
 
+@pytest.mark.exhaustive
 def test_an_encoder_of_t5_is_drawn_to_the_end(tmp_path, capsys):
     settings = checkpoint(tmp_path / "network", T5 | {"vocab_size": 70})
     assert call(settings, tmp_path / "out") == 0
@@ -59,6 +60,7 @@ def test_an_encoder_of_t5_is_drawn_to_the_end(tmp_path, capsys):
         assert all(claim["holds"] for claim in record["claims"] if claim["kind"] == "identity")
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_goes_on_and_its_numbers_are_those_of_one_that_was_not(settings, tmp_path, monkeypatch, capsys):
     stream, tried, done = probe.stream, [], []
 
@@ -263,6 +265,7 @@ def test_token_ids_are_read_as_they_are(bare):
     assert "reading 4 of 16 texts" in few.reading
 
 
+@pytest.mark.exhaustive
 def test_a_probe_of_a_folder_without_tokenizer_takes_ids(bare, tmp_path, capsys, monkeypatch):
     folder, _ = bare
     monkeypatch.setattr("clusterjax._cli._figures._OF_NETWORKS", ["figure2"])

@@ -155,6 +155,7 @@ def test_a_damaged_model_names_a_command_that_works(trained, tmp_path, capsys):
     assert (model / name).read_bytes() == (folder / name).read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_made_up_reviews_and_random_split(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("clusterjax.sentiment._reviews.default_reviews", lambda: REVIEWS)
     lines = lines_of(capsys, "train", "sentiment", "--split", "random", "--out", tmp_path, *SMALL, "--epochs", 1)
@@ -193,6 +194,7 @@ def feed(monkeypatch, content):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
 
 
+@pytest.mark.exhaustive
 def test_many_reviews_one_line_each(trained, capsys, monkeypatch):
     folder, *_ = trained
     texts = ["superb wonderful", "", "awful boring. café", "xyzzy"]
@@ -224,6 +226,7 @@ def test_text_or_stdin_and_not_both(trained, capsys):
     assert "one of them alone" in refused(capsys, "predict", trained[0], "good", "--stdin")
 
 
+@pytest.mark.exhaustive
 def test_without_a_folder_the_classifier_of_the_package_answers(capsys, monkeypatch):
     lines = lines_of(capsys, "predict", "A wonderful film.")
     assert lines[0].startswith("positive, probability 0.987 of positive (logit +4.33")
@@ -328,6 +331,7 @@ def test_help_shows_an_example(capsys, argv):
     assert stop.value.code == 0 and f"example: clusterjax {argv[0]}" in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_it_runs_as_a_user_runs_it(trained):
     """In single precision, without matplotlib, from a pipe."""
     code = (

@@ -18,6 +18,7 @@ CALL = ["sweep", "phase-diagram"]
 SMALL = ["--betas", "1:4:2", "--times", "3", "--until", "1", "--n", "4", "--samples", "8"]
 
 
+@pytest.mark.exhaustive
 def test_small_diagram(capsys, tmp_path):
     """It is kept and drawn, and the same call again only draws."""
     store, picture = tmp_path / "run.zarr", tmp_path / "a.png"

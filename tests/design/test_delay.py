@@ -31,6 +31,7 @@ def test_the_logarithm_of_the_dispersion():
     assert float(log_dispersion(jnp.asarray(x))) == pytest.approx(np.log(sum((r - mean) @ (r - mean) for r in x) / 5))
 
 
+@pytest.mark.exhaustive
 def test_no_other_change_of_v_leaves_tokens_farther_apart():
     found = design.delay(FIELD, X0, **OPTIONS)
     (change,) = found.changes
@@ -55,6 +56,7 @@ def test_of_one_parameter_both_signs_are_compared():
     assert found.dispersion == pytest.approx(both[best], rel=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_a_small_change_is_along_the_gradient():
     step, gradient = 1e-4, np.zeros((2, 2))
     for a in range(2):
@@ -71,6 +73,7 @@ def test_a_small_change_is_along_the_gradient():
     assert pair.dispersion > design.delay(FIELD, X0, **(OPTIONS | {"attempts": 1})).dispersion
 
 
+@pytest.mark.exhaustive
 def test_tokens_that_no_parameter_moves():
     """Two opposite ones stand still under every beta: any direction is as good."""
     two = jnp.array([[1.0, 0.0], [-1.0, 0.0]])

@@ -49,6 +49,7 @@ def test_what_is_whole_is_published_and_the_rest_is_named(gallery, tmp_path, cap
     assert figure["claims"][1]["source"] == "A paper, Figure 1" and figure["claims"][0]["source"] is None
 
 
+@pytest.mark.exhaustive
 def test_pictures_fit_and_keep_their_shape(tmp_path, monkeypatch):
     picture = tmp_path / "picture.png"
     Image.new("RGB", (1500, 900), "white").save(picture)

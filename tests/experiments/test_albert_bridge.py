@@ -104,6 +104,7 @@ def test_particles_say_something_only_beyond_both_controls(found, numbers, holds
     assert claim.value == pytest.approx(min(numbers[1] - numbers[0], numbers[2] - numbers[0]), abs=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
     """Which networks and which texts are run: its own words in another order, and three starts on the same words."""
     ran = []
@@ -169,6 +170,7 @@ def test_wide_networks_get_less():
     assert not set(shown.token_ids[:, 0].tolist()) & set(fitted.token_ids[:, 0].tolist())
 
 
+@pytest.mark.exhaustive
 def test_an_encoder_of_t5_has_a_bridge_too(tmp_path):
     outcome = FIGURE.run(checkpoint(tmp_path, T5 | {"vocab_size": 70}), lambda line: None)
     assert len(outcome.parameters["radius"]) == 3 and outcome.claims[-1].holds

@@ -140,6 +140,7 @@ def test_what_no_figure_can_be_asked_is_refused(tmp_path, monkeypatch, make, wor
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive_cases("albert-spectra", "figure8", "hardmax-polytope")
 @EACH
 def test_identities_hold(drawn, name):
     claims = drawn(name)[1]["claims"]
@@ -147,6 +148,7 @@ def test_identities_hold(drawn, name):
     assert proved and all(claim["holds"] for claim in proved), proved
 
 
+@pytest.mark.exhaustive_cases("figure8")
 @EACH
 def test_record_is_complete(drawn, name):
     folder, record = drawn(name)
@@ -285,6 +287,7 @@ def test_second_run_skips_what_is_done_and_force_does_not(drawn, tmp_path):
     assert (out / "figure8" / "results.json").stat().st_mtime_ns > before
 
 
+@pytest.mark.exhaustive
 def test_interrupted_figure_leaves_what_was_there(drawn, tmp_path, monkeypatch):
     out, record = copied(drawn, tmp_path)
     monkeypatch.setattr("clusterjax.experiments.framework.run.record_of", _interrupt)
@@ -333,6 +336,7 @@ def test_figure_with_a_violated_identity_is_run_again(tmp_path):
     assert _finished(place, {"seed": 0}, quiet) is None and read_record(place)["claims"][0]["verdict"] == VIOLATED
 
 
+@pytest.mark.exhaustive
 def test_film_is_written_where_it_is_asked_for(tmp_path):
     out = tmp_path / "films"
     (record,) = reproduce(
@@ -344,11 +348,13 @@ def test_film_is_written_where_it_is_asked_for(tmp_path):
     assert record["command"] == f"clusterjax reproduce figure8 --seed 0 --starts {STARTS} --quick"
 
 
+@pytest.mark.exhaustive
 def test_starts_do_not_depend_on_how_many_there_are():
     np.testing.assert_array_equal(draw_starts(3, 2, 5, 3), draw_starts(3, 4, 5, 3)[:2])
     assert not np.array_equal(draw_starts(3, 2, 5, 3), draw_starts(4, 2, 5, 3))
 
 
+@pytest.mark.exhaustive
 def test_measurements_are_those_of_a_loop():
     """Clusters by hand, distances by hand, the standard error by hand, and the first token by the exponential."""
     xs = np.array([[[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]], [[[0.0, 1.0], [0.0, -1.0], [0.0, 1.0]]]])
@@ -370,6 +376,7 @@ def test_time_of_a_pair_is_that_of_quadrature():
     np.testing.assert_allclose([pair_time(2.0, end, 1.0), pair_time(2.0, end, 4.0)], [6.526625009, 81.968569804])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sign", (1.0, -1.0))
 def test_pair_error_sees_a_wrong_run(sign):
     """A run at the right beta has no error, and one at another beta has."""

@@ -21,6 +21,7 @@ def field():
     return cjx.AttentionField(cjx.SoftmaxAttention(BETA, query_key=jnp.asarray(FORM), mask=cjx.CausalMask()))
 
 
+@pytest.mark.exhaustive
 def test_arrivals_are_those_of_a_run_of_all_tokens():
     x0 = jnp.asarray(sphere_tokens(3, 5, 3))
     tree = cjx.coarsen(field(), x0, 1e300, tolerance=0.1)

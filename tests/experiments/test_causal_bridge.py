@@ -49,6 +49,7 @@ def cosine(a, b):
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
+@pytest.mark.exhaustive_cases("gpt2", "qwen2")
 def test_the_first_token_follows_matrix_exponentials(model):
     """x e^{tV / r} in each layer, with the time that was fitted and without, and with the token's own length."""
     path = first_path(model, TEXTS, RADII, 0.5)
@@ -83,6 +84,7 @@ def test_the_first_token_follows_matrix_exponentials(model):
     assert np.abs(path.cosines["particle"] - path.cosines["fitted"]).max() > 1e-2
 
 
+@pytest.mark.exhaustive_cases("qwen2")
 def test_what_must_hold_of_the_first_token_can_fail(model):
     """Not so where the feed-forward stays."""
     assert _off_linear(model, stream_of_first(model, TEXTS)[:, :-1]) > 1e-2
@@ -96,6 +98,7 @@ def test_texts_are_measured_or_fitted_to():
         assert not set(texts.token_ids[:, 0]) & set(fitted)
 
 
+@pytest.mark.exhaustive
 def test_heads_as_they_are_run():
     """Each head of the package's ALBERT in units of its leading eigenvalue; those that repel keep particles apart."""
     found = head_runs(ALBERT_NAME, probe.load(), 3, 16, 1.0, lambda line: None, starts=2)

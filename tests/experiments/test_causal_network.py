@@ -87,12 +87,14 @@ def mean_and_error(values):
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
+@pytest.mark.exhaustive
 def test_only_long_texts_are_read(run):
     _, _, results = run
     assert results.reading.texts.mask.shape == (5, LENGTH) and results.reading.texts.mask.all()
     assert results.reading.whole.mask.sum(axis=1).tolist() == [24] * 5
 
 
+@pytest.mark.exhaustive
 def test_numbers_are_those_of_a_loop(run):
     _, model, results = run
     whole, others, first, ratio, on_first = by_loop(*stream_of(model, results.reading.texts))

@@ -47,6 +47,7 @@ def test_starts_do_not_depend_on_how_many_there_are():
     assert not np.array_equal(draw_box(3, 2, 5, 2, 1.0), draw_box(4, 2, 5, 2, 1.0))
 
 
+@pytest.mark.exhaustive
 def test_shapes_of_many_starts_are_those_of_each():
     """One compiled run of all, judged as `limit_shape` judges the tokens of one."""
     x0, ts = draw_box(0, 3, 6, 2, 1.0), np.linspace(0.0, 9.0, 4)

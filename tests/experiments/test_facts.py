@@ -61,6 +61,7 @@ def log_p(model, facts, i):
     return scores[facts.answers[i]] - np.log(total)
 
 
+@pytest.mark.exhaustive_cases("causal_model", "own_model")
 @pytest.mark.parametrize("make", (causal_model, own_model))
 def test_a_knock_out_is_the_network_without_that_part(make):
     model = make()
@@ -84,6 +85,7 @@ def test_a_knock_out_is_the_network_without_that_part(make):
         assert layer > 0 or np.abs(found - whole[text]).max() > 1e-3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("make", (causal_model, own_model))
 def test_a_neuron_is_silenced_alone(make):
     model = make()

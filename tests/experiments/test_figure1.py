@@ -85,6 +85,7 @@ def clusters(matrix):
     return count
 
 
+@pytest.mark.exhaustive_cases(", without special tokens-special1", "-special0")
 @pytest.mark.parametrize(("which", "special"), [("", ()), (", without special tokens", (2, 3))])
 def test_its_numbers_are_those_of_loops(settings, outcome, which, special):
     """With [CLS] and [SEP], ids 2 and 3, and without them."""
@@ -103,6 +104,7 @@ def test_its_numbers_are_those_of_loops(settings, outcome, which, special):
     assert outcome.parameters["special tokens"] == [2, 3] and isinstance(outcome.draw(), Figure)
 
 
+@pytest.mark.exhaustive
 def test_its_claims_are_about_these_numbers(settings, outcome):
     every = cosines(settings, 8, ())
     mean = np.array([[pairs(level).mean() for level in text] for text in every])
@@ -119,6 +121,7 @@ def test_its_claims_are_about_these_numbers(settings, outcome):
     assert one.value == pytest.approx(np.mean([clusters(text[24]) == 1 for text in every]), abs=0.07)
 
 
+@pytest.mark.exhaustive
 def test_special_tokens_are_measured_apart(settings, outcome):
     """Their mean cosine to words, by loops; that of all pairs is the mean of theirs, of words', and of one another."""
     found = network_of(settings)
@@ -156,6 +159,7 @@ def hidden_of(n, apart):
     return jnp.asarray(x)[None]
 
 
+@pytest.mark.exhaustive_cases("128", "64")
 @pytest.mark.parametrize("n", (64, 128))
 def test_one_cluster_is_one_cluster_at_any_length(n):
     """The share of near pairs with two tokens apart grows with the length, past 95 % at 128; the clusters stay two."""
@@ -213,6 +217,7 @@ def test_a_spike_of_two_bins_has_no_distance():
     assert np.isnan(found[0]) and found[1] > 0.3
 
 
+@pytest.mark.exhaustive
 def test_texts_and_not_pairs_are_resampled():
     """Normal numbers that share a part within their text: a test that takes them as independent rejects nearly all."""
     rng, rejected, naive = np.random.default_rng(1), 0, 0

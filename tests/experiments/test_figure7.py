@@ -89,6 +89,7 @@ def test_the_first_token_is_segregated_by_the_scaled_run():
         assert not first_token(replace(MADE, **wrong)).holds
 
 
+@pytest.mark.exhaustive
 def test_runs_and_heads_are_simulated():
     """The unscaled run is the scaled run, slower by the factor; each head has its own V, and two starts."""
     x0, p = draw_starts(0, 6, 64, 3), Parameters()

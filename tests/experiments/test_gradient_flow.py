@@ -38,6 +38,7 @@ def velocity(name, angles):
     return np.array(found).T
 
 
+@pytest.mark.exhaustive
 def test_the_gradient_is_that_of_differences_in_numpy():
     x, h = jnp.asarray(circle(ANGLES)), 1e-6
     assert float(flows.energy(x, jnp.asarray(BETA))) == pytest.approx(energy(ANGLES), rel=1e-13)
@@ -58,6 +59,7 @@ def test_rates_are_those_of_loops_in_numpy(name):
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("key0")
 @pytest.mark.parametrize("key", METRICS)
 def test_work_around_a_closed_path_is_that_of_a_loop_in_numpy(key):
     name, weighted = key

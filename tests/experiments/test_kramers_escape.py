@@ -222,6 +222,7 @@ def test_the_noise_of_each_part_is_new():
     np.testing.assert_allclose(one.distances[-1], two.distances[-1], rtol=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_what_passes_between_clouds_is_counted():
     """Shares change by the counts, and the counts of equal clouds are within five errors of the quadrature."""
     found = escape.cloud_passages(4.0, 0.024, jr.key(1), systems=3, tokens=400, window=60.0, parts=4)
@@ -276,6 +277,7 @@ def made(**changes):
     return replace(Results(Parameters(), 2000, 8, held, coldest, clouds, dict.fromkeys(BETAS, 1.01)), **changes)
 
 
+@pytest.mark.exhaustive
 def test_each_claim_can_fail():
     right = made()
     failed = lambda m: {place for place, claim in enumerate(stated(CLAIMS, m)) if not claim.holds}

@@ -75,6 +75,7 @@ def attention(found, traced):
     return list(zip(np.asarray(traced.attention, np.float64), found.texts.mask, strict=True))
 
 
+@pytest.mark.exhaustive_cases("albert-bridge", "albert-spectra", "figure2")
 @pytest.mark.parametrize("one", (FIGURE2, ALBERT_SPECTRA, ALBERT_BRIDGE), ids=lambda one: one.name)
 def test_record_is_whole_and_identities_hold(outcomes, one, tmp_path):
     outcome = outcomes[one.name]
@@ -90,6 +91,7 @@ def test_record_is_whole_and_identities_hold(outcomes, one, tmp_path):
     assert figure.get_figwidth() == 7.0 and "(d)" in texts_of(figure)
 
 
+@pytest.mark.exhaustive
 def test_correlations_of_figure_2_are_those_of_a_loop(outcomes, attention):
     outcome = outcomes["figure2"]
     each = np.array([[reference.correlation(maps, mask) for maps in text] for text, mask in attention])
@@ -230,6 +232,7 @@ def test_a_network_of_one_head_is_refused(tmp_path):
         FIGURE2.run(settings, lambda line: None)
 
 
+@pytest.mark.exhaustive
 def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced):
     """The curve of the network, text by text; root mean squares of what the record holds."""
     outcome, how = outcomes["albert-bridge"], effort(True, 16, 2)

@@ -46,6 +46,7 @@ def test_the_softmax_of_a_batch_is_that_of_the_model_and_comes_to_the_hardmax():
     assert np.isfinite(np.asarray(soft_logits(one, ids, 0 * counts, jnp.float32(3.0)))).all()
 
 
+@pytest.mark.exhaustive
 def test_a_form_is_trained_only_where_it_should_be():
     part, one = some(64), model()
     recipe = Recipe(depth=3, epochs=12, batch_size=16, drop=0.2, learning_rate=0.05, warm_up=4, length=8)

@@ -244,6 +244,7 @@ MEASURED = {
 }
 
 
+@pytest.mark.exhaustive_cases("albert-spectra")
 @pytest.mark.optimised
 @pytest.mark.parametrize(
     "name",

@@ -82,6 +82,7 @@ def found():
         return renyi.measure(Parameters(n=12, beta=25.0, end=150.0), Settings(starts=2, quick=True), lambda line: None)
 
 
+@pytest.mark.exhaustive
 def test_counts_are_those_of_the_first_tokens(found):
     x = np.asarray(renyi.draw_starts(1, 2, 12, 2))
     for strong, counts in ((True, found.counts.strong[2]), (False, found.counts.ordinary[2])):

@@ -61,6 +61,7 @@ def stepped(z, counts, alpha):
     return moved, alone
 
 
+@pytest.mark.exhaustive
 def test_leaders_and_moves_are_those_of_a_loop():
     model, some = small()
     led = leaders_of(model, some)
@@ -85,6 +86,7 @@ def test_sample_leaves_out_reviews_without_words():
     assert 3 not in sample(some, 12).rows and len(sample(some, 5)) == 5 and len(sample(some, 99)) == 11
 
 
+@pytest.mark.exhaustive
 def test_distances_are_signed_by_the_decoder(found):
     w, v = np.asarray(found.fitted.model.w[0], float), float(found.fitted.model.v)
     foot = -v * w / (w @ w)
@@ -92,6 +94,7 @@ def test_distances_are_signed_by_the_decoder(found):
     np.testing.assert_allclose(found.distances(points), [0.0, 3.0, -1.0], atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_confident_reviews_are_right_and_among_the_farthest_quarter(found):
     chosen = found.confident
     assert 0 < chosen.sum() <= 0.26 * len(chosen) and np.all(found.right[chosen])
@@ -110,6 +113,7 @@ def test_most_frequent_leaders_are_counted_by_hand(found):
     assert [times[int(i)] for i in ids] == most.tolist()
 
 
+@pytest.mark.exhaustive
 def test_review_that_is_shown_is_the_most_confident_that_fits(found):
     p, n, frequent = sentiment_words.Parameters(), found.test.lengths, found.frequent()[0]
     one = sentiment_words.choose(found, 0, p, frequent)
@@ -135,6 +139,7 @@ def counted():
     return results, replace(results, counted=count(made, planted, 15), planted=planted)
 
 
+@pytest.mark.exhaustive
 def test_without_reviews_the_leaders_are_those_that_were_counted_for_the_package(counted):
     results, _ = counted
     assert results.fitted.vocabulary.size > 40_000 and results.on.data.key == "imdb" and not results.planted
@@ -142,6 +147,7 @@ def test_without_reviews_the_leaders_are_those_that_were_counted_for_the_package
     assert results.counted.test == 25_000 and len(results.counted.names) == 15
 
 
+@pytest.mark.exhaustive
 def test_leaders_of_another_dimension_are_of_made_up_reviews():
     p = sentiment_leaders.Parameters(d=3, leaders=4)
     results = sentiment_leaders.measure(p, SETTINGS, lambda line: None)
@@ -149,6 +155,7 @@ def test_leaders_of_another_dimension_are_of_made_up_reviews():
     assert results.of.startswith("made-up reviews") and results.planted and len(results.counted.names) == 4
 
 
+@pytest.mark.exhaustive
 def test_what_is_counted_is_counted_by_hand(found):
     """Leader by leader and word by word, on made-up reviews."""
     planted = reviews(Source.of(SETTINGS)).planted
@@ -178,6 +185,7 @@ def test_what_is_counted_is_counted_by_hand(found):
     assert one.accuracy == np.mean(found.right) and one.words_a_review == pytest.approx(test.lengths.mean())
 
 
+@pytest.mark.exhaustive
 def test_claims_of_the_leaders_fail_where_leaders_mean_nothing(counted):
     of = sentiment_leaders
     claims = (of.still, of.frequent, of.farthest, of.far_away, of.few, of.accurate, of.planted_words)

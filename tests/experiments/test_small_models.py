@@ -87,6 +87,7 @@ def test_rows_begin_or_end_where_they_are_asked_to():
     assert ids.tolist() == [[2, *pieces, 0]] and present.tolist() == [[True] * 5 + [False]]
 
 
+@pytest.mark.exhaustive
 def test_training_is_that_of_the_command(corpus, tmp_path):
     """The model after the last step is that of `train_language_model`, on the same rows and of the same seed."""
     texts, out = tmp_path / "texts.txt", tmp_path / "out"
@@ -119,6 +120,7 @@ def test_few_trainings_need_more_than_two_errors():
     assert Few.of(np.ones(3)).above(0.9) and not Few.of(np.ones(3)).below(0.9) and few.words(2) == "1.00 ± 0.06"
 
 
+@pytest.mark.exhaustive
 def test_a_model_is_read_with_and_without_the_token(corpus, monkeypatch):
     """Excess, lengths and losses of a random model with strong attention, by loops over its trace and its logits."""
     monkeypatch.setattr(sinks, "LENGTH", 8)
@@ -201,6 +203,7 @@ def cosine(a, b):
     return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
 
 
+@pytest.mark.exhaustive_cases("transformer")
 @pytest.mark.parametrize("kind", ("lstm", "transformer"))
 def test_states_are_those_of_a_loop(corpus, cells, kind):
     """Likeness along the text and the levels, lengths, gates and losses, from the states of each text."""
@@ -237,6 +240,7 @@ def test_states_are_those_of_a_loop(corpus, cells, kind):
     assert lstm.recurrence_off(cells, ids) < 1e-6
 
 
+@pytest.mark.exhaustive_cases("transformer")
 @pytest.mark.parametrize("kind", ("lstm", "transformer"))
 def test_units_are_means_over_the_tokens_that_are_there(corpus, cells, kind, monkeypatch):
     """Each unit's value of a text is the mean over its tokens, padding left out, in more than one batch."""
@@ -276,6 +280,7 @@ def test_a_planted_unit_is_found_and_scored_on_other_texts(monkeypatch):
     assert unit.error == pytest.approx(np.sqrt(0.6 * 0.4 / 100))
 
 
+@pytest.mark.exhaustive
 def test_sizes_are_alike():
     for d, layers in ((16, 2), (64, 2), (128, 4)):
         p = lstm.Parameters(d=d, layers=layers)

@@ -54,6 +54,7 @@ def test_waits_are_counted_from_the_merger_before():
     assert waits[0] == pytest.approx(np.log10(tree.times[2] - tree.times[1])) and abs(waits[0] - laws[0]) < 0.05
 
 
+@pytest.mark.exhaustive
 def test_a_staircase_is_flat_and_rises():
     x0 = draw_arc(1, 2, 6, 0.5)
     np.testing.assert_array_equal(x0[:1], draw_arc(1, 1, 6, 0.5))

@@ -66,6 +66,7 @@ def model(numbers, *, name="albert-base-v2", words=(30000, 128), heads=None, fol
     return dataclasses.replace(probe.load(), network=network, name=name, folder=folder)
 
 
+@pytest.mark.exhaustive_cases("albert-base", "albert-xlarge", "albert-xxlarge")
 @pytest.mark.parametrize("one, numbers", list(zip(ALBERT, _SIZES, strict=True)), ids=[one.key for one in ALBERT])
 def test_a_published_albert_has_its_sizes_heads_and_name(one, numbers):
     width, num_heads, layers, middle = numbers

@@ -56,6 +56,7 @@ def run():
     return model, measure_model(Parameters(draws=2), model, False, SENSES, 0, lambda line: None)
 
 
+@pytest.mark.exhaustive
 def test_cosines_are_those_of_a_loop_over_pairs(run):
     model, m = run
     assert m.words == ("bank", "bat") and m.contexts == 2

@@ -153,6 +153,7 @@ def test_identical_and_antipodal_tokens_stay(kind):
     assert_same(velocity(cjx.AttentionField(attention, jnp.asarray([[-0.7]])), line), np.zeros((3, 1)))
 
 
+@pytest.mark.exhaustive_cases("float64")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_a_row_that_sees_no_mass_is_at_rest(dtype):
     """The first two tokens of the causal model, which have mass zero; and every derivative is finite."""
@@ -215,6 +216,7 @@ def test_mapping_over_tokens_and_parameters_equals_a_loop():
         assert_close(again[b], alone)
 
 
+@pytest.mark.exhaustive_cases("softmax-space0")
 @pytest.mark.parametrize(("kind", "space"), (("softmax", SPHERE), ("unnormalised", EUCLIDEAN)))
 def test_derivatives_in_tokens_and_parameters(kind, space):
     packed = jnp.concatenate([OFF.ravel(), FORM.ravel(), VALUE.ravel(), MASSES + 1, jnp.asarray([1.7])])

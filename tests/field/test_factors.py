@@ -55,6 +55,7 @@ def test_factors_are_double_loops(places, mask, masses, kind):
     assert field.num_heads == H
 
 
+@pytest.mark.exhaustive_cases("UnnormalisedAttention")
 @pytest.mark.parametrize("kind", (cjx.SoftmaxAttention, cjx.UnnormalisedAttention), ids=name_of)
 def test_factors_are_the_field_of_their_products(kind):
     """Also with one beta for all heads, and by each summation."""
@@ -100,6 +101,7 @@ def test_factors_may_depend_on_time():
     assert_close(velocity(field, X, jnp.asarray(1.5)), velocity(then, X))
 
 
+@pytest.mark.exhaustive_cases("nothing")
 @pytest.mark.parametrize("places", (PLACES["nothing"], PLACES["both"]), ids=("nothing", "both"))
 def test_derivatives_of_factors(places):
     parts = (0.3 * X, *FACTORS, BETAS)

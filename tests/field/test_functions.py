@@ -23,6 +23,7 @@ def softmax_velocity(t, x, beta):
     return weights @ x
 
 
+@pytest.mark.exhaustive
 def test_a_field_from_a_function_is_the_field():
     """On the sphere the function is projected; the run, the sum and its derivative are those of the package's field."""
     ours = cjx.FunctionField(softmax_velocity, cjx.Sphere())
@@ -47,6 +48,7 @@ def test_in_the_plane_a_function_is_not_projected():
     np.testing.assert_allclose(grown, np.exp(1.5) * X, rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_a_module_as_function_has_parameters():
     class Pull(eqx.Module):
         strength: jax.Array
@@ -96,6 +98,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.exhaustive_cases("blocked-window", "dense-causal", "dense-window")
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(3, 2)), ids=("dense", "blocked"))
 def test_a_mask_from_a_function_is_the_mask(name, summation):

@@ -46,6 +46,7 @@ def indices(shape):
     return [[(row, column) for column in range(shape[1])] for row in range(shape[0])]
 
 
+@pytest.mark.exhaustive_cases("2-SA-True", "2-USA-False", "3-SA-False")
 @pytest.mark.parametrize(
     ("d", "kind", "given"), [(2, "SA", True), (2, "USA", False), (3, "SA", False), (3, "USA", True)]
 )
@@ -66,6 +67,7 @@ def test_it_is_the_double_loop(d, kind, given):
     assert found[0, 0] == 0
 
 
+@pytest.mark.exhaustive_cases("2", "3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_rates_around_the_uniform_density_are_those_of_theory(d):
     """Oracle 1.5: l (l + d - 2) a_l(beta) / beta, and over a_0 for softmax."""
@@ -100,6 +102,7 @@ def test_ott_antonsen():
     assert traj.xs[:, 0].tolist() == [[1, 0]] * 4 and float(field.lowest(traj.x1)) > 0
 
 
+@pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_the_free_energy_falls_at_the_rate_of_the_dissipation(d):
     field = cjx.MeanField(cjx.UnnormalisedAttention(4.0, offset=1.5), d=d, degree=24, temperature=0.2)
@@ -117,6 +120,7 @@ def test_the_free_energy_falls_at_the_rate_of_the_dissipation(d):
     assert float(form.energy(c)) == pytest.approx(float(field.energy(c)), rel=1e-12)
 
 
+@pytest.mark.exhaustive_cases("0.5-0.9049769881", "0.9-0.5109125576")
 @pytest.mark.parametrize(("share", "wanted"), [(0.9, 0.5109125576), (0.5, 0.9049769881)])
 def test_tokens_gather_below_the_critical_temperature(share, wanted):
     """Oracles N1 and N3: T_c = I_1(1), and the exact order parameter below it."""
@@ -127,6 +131,7 @@ def test_tokens_gather_below_the_critical_temperature(share, wanted):
     assert bool(traj.stats["resolved"])
 
 
+@pytest.mark.exhaustive_cases("2-4.0-2.439866288426")
 @pytest.mark.parametrize(("d", "beta", "critical"), [(2, 4.0, 2.439866288426), (3, 4.0, 1.280359596046)])
 def test_the_critical_temperature(d, beta, critical):
     for factor, sign in ((1 - 1e-9, 1), (1 + 1e-9, -1)):
@@ -184,6 +189,7 @@ def test_what_was_there_before_it_steepened_is_right():
         jax.block_until_ready(jax.jit(lambda c: cjx.simulate(field, c, ts).x1)(c0))
 
 
+@pytest.mark.exhaustive
 def test_an_event_of_the_caller_is_kept():
     field = plain("SA", 2.0, 2, 32)
     c0 = field.from_density(lopsided)
@@ -193,6 +199,7 @@ def test_an_event_of_the_caller_is_kept():
     assert dfx.is_event(traj.result)
 
 
+@pytest.mark.exhaustive
 def test_few_tokens_are_no_density():
     field = plain("SA", 2.0, 3, 16)
     c0 = field.to_coefficients(sphere_tokens(0, 9, 3))
@@ -205,6 +212,7 @@ def test_few_tokens_are_no_density():
     assert np.isfinite(cjx.simulate(warm, c0, jnp.array([0.0, 0.3])).x1).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("d", (2, 3))
 def test_coefficients_of_tokens_are_means_with_masses(d):
     """Of repeated tokens, of masses of zero, of one token; in chunks too."""
@@ -223,6 +231,7 @@ def test_coefficients_of_tokens_are_means_with_masses(d):
     np.testing.assert_allclose(field.to_coefficients(many), halves, atol=1e-13)
 
 
+@pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_samples_have_the_density(d):
     field = plain(d=d, degree=12, beta=1.0)
@@ -257,6 +266,7 @@ def test_more_tokens_come_nearer_as_the_root_of_their_number():
     assert slope == pytest.approx(-0.5, abs=0.05), (slope, errors)
 
 
+@pytest.mark.exhaustive
 def test_derivatives_batches_and_dtypes():
     c = plain("SA", 1.5, 2, 12).from_density(lopsided)
 
@@ -287,6 +297,7 @@ def test_a_run_is_differentiable_and_maps():
     assert float(slope) == pytest.approx(float(last(1.5001) - last(1.4999)) / 2e-4, rel=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_a_negative_beta():
     negative = plain("SA", -1.5, 3, 10)
     points, shares = POINTS[3]
@@ -345,6 +356,7 @@ def test_bad_arguments(make, words):
         make()
 
 
+@pytest.mark.exhaustive
 def test_mean_fields_add():
     """Two heads: the velocities add, and the run is watched."""
     one, two = plain("SA", 1.0, temperature=0.1), plain("USA", 2.0, temperature=0.1)

@@ -60,6 +60,7 @@ def test_velocity_is_that_of_the_paper(matrix):
         assert_close(velocity(field, jnp.asarray(t), Z), expected, "composed")
 
 
+@pytest.mark.exhaustive_cases("hardmax", "kernel, not normalised", "softmax", "unnormalised")
 @kinds
 def test_rescaled_tokens_move_as_the_tokens_do(kind):
     """z = e^{-tV} x moves by e^{-tV}(dx/dt - V x), whatever the attention is, and the masses."""
@@ -126,6 +127,7 @@ def test_at_large_times_softmax_is_hardmax(dtype):
     assert_close(velocity(field, jnp.asarray(1.5, dtype), z), early, "composed")
 
 
+@pytest.mark.exhaustive
 def test_nothing_overflows_in_unoptimised_code():
     """Where scores are made twice and rounded differently, which unoptimised code does, none exceeds their largest."""
     env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PLATFORMS": "cpu"}
@@ -194,6 +196,7 @@ def test_a_traced_value_is_as_good_at_large_times(matrix):
         assert_close(found, velocity(field, jnp.asarray(t), Z), "composed")
 
 
+@pytest.mark.exhaustive_cases("general", "nilpotent")
 @pytest.mark.parametrize("matrix", ("general", "nilpotent"))
 def test_derivatives_in_tokens_value_and_form(matrix):
     packed = jnp.concatenate([Z.ravel(), MATRICES[matrix].ravel(), FORM.ravel()])
@@ -230,6 +233,7 @@ def test_rescale_neither_overflows_nor_underflows_early():
 # --- contract
 
 
+@pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dtype_is_that_of_the_tokens(dtype):
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES["symmetric"], masses=MASSES)

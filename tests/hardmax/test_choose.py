@@ -83,6 +83,7 @@ def test_exactly_means_no_others():
     assert any(found)
 
 
+@pytest.mark.exhaustive
 def test_token_within_the_hull_cannot_lead_from_the_start():
     """Nor can the shorter of two on one ray; the bound proves it, the second one all but proves it."""
     z0 = jnp.asarray([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0], [0.5, 0.25], [1.0, 0.0], [0.0, 0.0]])
@@ -94,6 +95,7 @@ def test_token_within_the_hull_cannot_lead_from_the_start():
     assert choose_leaders(z0, [5]).impossible == (5,)
 
 
+@pytest.mark.exhaustive
 def test_one_token_may_lead_alone_though_the_origin_is_within():
     """The others turn away from the origin by steps of less than a right angle each, towards the one long token."""
     z0 = jnp.asarray([[10.0, 0.0], [0.5, 2.0], [0.5, -2.0], [-0.3, 0.5], [-0.3, -0.5]])

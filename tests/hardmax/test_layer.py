@@ -95,6 +95,7 @@ def test_parameters_that_depend_on_the_layer():
         z = reference.layer(z, Fraction(alphas[min(k, 3)]), forms[min(k, 3)])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("form", (None, "random"), ids=("identity", "random"))
 def test_blocks_of_rows_give_the_same(form):
     """More tokens than one block of pairs holds, in the layer and in the search for leaders."""
@@ -133,6 +134,7 @@ def test_a_leader_stays_for_ever_where_it_was():
     assert int(found.count) == len(found.indices) == int(found.mask.sum()) > 0
 
 
+@pytest.mark.exhaustive
 def test_tokens_that_merged_with_a_leader_do_not_lead():
     """H7: after 200 layers all tokens have arrived, and with no tolerance at all some of them tie by a hair."""
     z0 = normal(8, 100, 8)
@@ -215,6 +217,7 @@ def test_twin_has_a_derivative_with_respect_to_the_form_and_hardmax_has_none():
 # --- contract
 
 
+@pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dtype_is_that_of_the_tokens(dtype):
     z0 = dyadic(17, 7, 2).astype(dtype)

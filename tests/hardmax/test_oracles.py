@@ -96,6 +96,7 @@ def test_token_of_largest_norm_leads_from_the_start():
         np.testing.assert_allclose(end[longest], z0[longest], rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_merged_tokens_are_not_counted():
     """H7: the strict argmax of the last layer counts more tokens than there are limits; the first one does not."""
     counts = []
@@ -185,6 +186,7 @@ def test_negative_form_may_never_settle():
     assert repr(found).endswith("not settled after 50 layers)")
 
 
+@pytest.mark.exhaustive_cases("identity")
 @pytest.mark.parametrize("form", (None, "asymmetric"), ids=("identity", "asymmetric"))
 def test_softmax_layers_come_to_hardmax_at_the_rate_of_the_gap(form):
     """H10: 1 - w_max <= (n - 1) e^{-beta gap}; one layer differs by no more than that times share and diameter, and

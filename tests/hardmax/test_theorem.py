@@ -59,6 +59,14 @@ GROUPS = {  # tokens, dimension, clouds, the largest condition of A
 }
 
 
+@pytest.mark.exhaustive_cases(
+    "few in the plane",
+    "few in the plane, badly conditioned",
+    "many in 8",
+    "many in the plane",
+    "some in 5",
+    "some in space",
+)
 @pytest.mark.parametrize("group", GROUPS)
 def test_theorem_holds(group):
     """Every clause, on every cloud; late leaders and points that are no vertices are among them."""

@@ -108,6 +108,7 @@ def test_levels_are_the_largest_the_smallest_and_zero():
     assert nothing.certified and nothing.points.tolist() == [[0.0]]
 
 
+@pytest.mark.exhaustive_cases("5")
 @pytest.mark.parametrize("many", [5, pytest.param(16, marks=pytest.mark.exhaustive)])
 def test_runs_come_to_their_shapes_and_what_is_certified_stays(many):
     """Most starts are certified by t = 15; whoever is certified at any time is where it was, at the end."""

@@ -213,6 +213,7 @@ def test_a_matrix_that_is_nearly_a_multiple_of_the_identity_is_none_on_the_spher
     assert cjx.limit_shape(x, cjx.AttentionField(cjx.SoftmaxAttention(9.0), turn @ turn.T)).applies
 
 
+@pytest.mark.exhaustive
 def test_runs_on_the_sphere(run):
     """V = I comes to one point; V = -I to a simplex, every token a point of its own; before that they move."""
     end = cjx.limit_shape(run, CALM)

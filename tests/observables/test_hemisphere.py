@@ -10,6 +10,7 @@ from clusterjax._observables import hemisphere
 from tests.reference import observables as reference
 
 
+@pytest.mark.exhaustive_cases("10-4-0.25390625", "5-2-0.3125")
 @pytest.mark.parametrize("n, d, probability", ((5, 2, 0.3125), (8, 3, 0.2265625), (10, 4, 0.25390625)))
 def test_wendel(n, d, probability):
     """The share of uniform clouds in an open hemisphere, within 4 sigma of 2000 draws; each yes has its witness."""

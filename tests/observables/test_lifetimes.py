@@ -81,6 +81,7 @@ def test_exponential_lives_with_censoring():
     assert abs(curve.at(1.0) - np.exp(-1)) < 4 * curve.standard_errors[np.searchsorted(curve.times, 1.0)] + 0.005
 
 
+@pytest.mark.exhaustive
 def test_of_a_batch_of_runs():
     """Counts saved by `simulate` under vmap, those of runs that an event stopped too; floats with NaN are the same."""
     starts = jax.vmap(lambda key: cjx.Sphere().sample(key, n=6, d=3))(jax.random.split(jax.random.key(0), 3))

@@ -110,6 +110,7 @@ def test_rates_at_zero_and_below():
     assert cjx.uniform_growth_rates(-2.0, 2, 4)[1] > 0 > cjx.uniform_growth_rates(-2.0, 2, 4)[2]
 
 
+@pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_power_of_a_lattice_grows_at_the_rate(d):
     """Even tokens, pushed a little along the gradient of x_d^2: the amplitude of degree 2 rises as e^(lambda t)."""

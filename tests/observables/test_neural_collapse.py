@@ -41,6 +41,7 @@ def test_measures_are_those_of_loops(sizes, d):
     )
 
 
+@pytest.mark.exhaustive_cases("4-7")
 @pytest.mark.parametrize(("classes", "d"), ((2, 1), (3, 2), (4, 7), (10, 9)))
 def test_all_are_zero_at_a_simplex(classes, d):
     """Features at the corners of a simplex beside the origin, the classifier along them, of any scale."""

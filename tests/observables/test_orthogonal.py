@@ -33,6 +33,7 @@ def test_cosines_are_those_of_the_double_loop(mask, unnormalised):
         np.testing.assert_array_equal(found, np.swapaxes(found, 1, 2))
 
 
+@pytest.mark.exhaustive
 def test_cosines_are_those_of_simulated_tokens():
     field = cjx.AttentionField(cjx.SoftmaxAttention(3.0, mask=cjx.CausalMask()))
     run = cjx.simulate(field, jnp.eye(6), jnp.asarray(TS))
@@ -81,6 +82,7 @@ def test_later_tokens_have_no_effect_on_earlier_ones():
     assert not np.allclose(full, few[1], atol=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_random_tokens_of_many_dimensions_come_to_it():
     """The difference of mean cosines shrinks like 1 / d."""
     ts = jnp.asarray([0.0, 1.0, 3.0])

@@ -86,6 +86,7 @@ def test_number_of_centres(getkey, d, mean, error):
     assert abs(drawn.mean() - mean) < 4 * math.hypot(error, drawn.std() / math.sqrt(500))
 
 
+@pytest.mark.exhaustive
 def test_number_of_centres_on_a_full_circle(getkey):
     """C11: Renyi's parking constant times 2 pi / delta as n grows, here but for a deficit of order 1/n."""
     drawn = counts(uniform(getkey(), 200, 5000, 2), 0.5, False)

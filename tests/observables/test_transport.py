@@ -140,6 +140,7 @@ def test_it_is_the_linear_programme(d):
         assert cjx.wasserstein(x, y, p, masses=(masses[0], masses[1])) == pytest.approx(exact, abs=1e-7)
 
 
+@pytest.mark.exhaustive
 def test_what_is_known():
     """Evenly spread tokens turn by the shortest way; W_2 along a flow has the speed of the flow; a metric."""
     even = oracles.circle_tokens(2 * np.pi * np.arange(12) / 12)

@@ -123,6 +123,7 @@ def test_points_are_stationary_by_sums_over_pairs(d, kind, beta):
 EXHAUSTIVE = pytest.mark.exhaustive
 
 
+@pytest.mark.exhaustive_cases("2-SoftmaxAttention-24-4.0")
 @pytest.mark.parametrize(("d", "kind", "degree", "beta"), [
     (2, SA, 24, 4.0), pytest.param(2, USA, 24, 4.0, marks=EXHAUSTIVE),
     pytest.param(3, USA, 12, 2.5, marks=EXHAUSTIVE), pytest.param(3, SA, 12, 2.5, marks=EXHAUSTIVE),
@@ -168,6 +169,7 @@ def test_perturbations_of_each_order_grow_as_those_of_the_mean_field(kind, order
     np.testing.assert_allclose(ordered(matrix), ordered(jacobian), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_a_stationary_density_of_any_value():
     """No symmetry, nothing to take out: the rate is that of the whole Jacobian."""
     field = cjx.MeanField(USA(2.0), jnp.array([[1.0, 0.5], [0.0, -0.5]]), d=2, degree=16, temperature=0.6)

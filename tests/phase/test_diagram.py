@@ -61,6 +61,7 @@ def expected(x0, beta, steps, *matrices, unnormalised=False):
     ]
 
 
+@pytest.mark.exhaustive_cases("5-2-False-False", "5-2-False-True", "6-6-False-False", "6-6-False-True")
 @pytest.mark.parametrize("unnormalised", (False, True))
 @pytest.mark.parametrize(("n", "d", "with_matrices"), ((5, 2, False), (6, 6, False), (5, 3, True)))
 def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):
@@ -78,6 +79,7 @@ def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):
         assert_close(ours, np.array(theirs, float))
 
 
+@pytest.mark.exhaustive_cases("False")
 @pytest.mark.parametrize("unnormalised", (False, True))
 def test_adaptive_is_the_flow(unnormalised):
     """The tokens at each save time are those of SciPy's solver of the double sum on the sphere."""
@@ -94,6 +96,7 @@ def test_adaptive_is_the_flow(unnormalised):
     np.testing.assert_allclose(run(jnp.asarray(x0)), np.transpose(exact, (0, 3, 1, 2)), atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_published_numbers():
     """Oracle 1.6: shares of 32 tokens on the circle by the published code, within 4 sigma of both."""
     printed = {1.0: {6: (0.2290, 0.0070), 15: (0.9699, 0.0051)}, 9.0: {15: (0.3181, 0.0029), 30: (0.3444, 0.0031)}}
@@ -144,6 +147,7 @@ def test_laws():
     assert_same(scaled, -0.5 * product)
 
 
+@pytest.mark.exhaustive
 def test_rows_do_not_depend_on_chunks():
     """Nor on how many systems are worked on together, to rounding; the dtype is that of the save times."""
     ts = jnp.asarray([0.0, 2.0], jnp.float32)
@@ -155,6 +159,7 @@ def test_rows_do_not_depend_on_chunks():
     assert one["close_pairs"].dtype == jnp.float32
 
 
+@pytest.mark.exhaustive
 def test_whole_diagram(tmp_path):
     """A dataset with labels, the same from a store; starts from a file are the starts."""
     betas, times, x0 = np.array([1.0, 4.0]), np.array([0.0, 1.0]), systems(7, 4, 5, 2)
@@ -247,6 +252,7 @@ def test_refused_numbers(make, value):
         make(value)
 
 
+@pytest.mark.exhaustive
 def test_a_row_whose_tokens_are_no_longer_unit_vectors_has_failed():
     """A value matrix of 2e38 takes tokens past the largest number, in the first steps; one of 1e30 does not."""
     options = {"n": 4, "samples": 3, "statistics": STATISTICS, "dtype": "float32", "progress": False}
@@ -262,6 +268,7 @@ def test_state_at_time_zero_is_the_start():
     assert np.abs(found[1] - x).max() > 1e-3
 
 
+@pytest.mark.exhaustive_cases("Adaptive()", "NormalisedEuler()")
 @pytest.mark.parametrize("integrator", (NormalisedEuler(), Adaptive()), ids=str)
 def test_what_flies_apart_is_no_finished_row(integrator):
     """Neither does the adaptive scheme try for ever, nor does a system that stands still count as finished."""
@@ -277,6 +284,7 @@ def test_what_flies_apart_is_no_finished_row(integrator):
     assert found.status.item() == 1 and found.close_pairs.isnull().all()
 
 
+@pytest.mark.exhaustive
 def test_more_steps_than_anyone_waits_for_are_no_numbers():
     row = PhaseDiagram(Uniform(2, 3, 2), jnp.asarray([0.0, 1.0]), integrator=NormalisedEuler(1e-12))
     found = jax.jit(lambda beta: row(beta)["close_pairs"])(jnp.asarray(1.0))

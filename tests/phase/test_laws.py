@@ -93,6 +93,7 @@ def test_a_store_is_of_its_mask(tmp_path, kept):
                 run(mask)
 
 
+@pytest.mark.exhaustive
 def test_a_full_mask_is_the_one_that_was_there_before_masks(tmp_path):
     """No word of it in what a store is known by, and the numbers are those of none; a causal run is another."""
     run = lambda store="run.zarr", **options: phase_diagram(

@@ -192,6 +192,7 @@ def in_space(state, x):
     return state | dict(d=3, value=wide(state["value"]), form=wide(state["form"])), np.pad(x, ((0, 0), (0, 1)))
 
 
+@pytest.mark.exhaustive_cases("hardmax-2", "softmax-12")
 @pytest.mark.parametrize(("kind", "count"), (("softmax", 12), ("unnormalised", 1), ("hardmax", 2)))
 def test_presets_run_as_simulate_does(page, kind, count):
     """To 1e-6 at t = 15, from the same tokens: every preset without noise."""

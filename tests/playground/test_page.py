@@ -144,6 +144,7 @@ def test_a_link_carries_the_whole_state(page, browser):
     assert (browser.run(STATE)["preset"], browser.run(STATE)["beta"], browser.run(STATE)["d"]) == ("", 2, 2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("link", "name", "value", "says"),
     (
@@ -281,6 +282,7 @@ def test_time_runs_to_its_end_and_logarithmic_time_faster(page):
         "p.", "clusterjax.playground.")) >= 110  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_frames_that_come_late_shorten_the_trails_until_the_run_starts_again(page):
     page.run("clusterjax.playground.change({ n: 256 })")
     frames = "for (let k = 0; k < 80; k++) clusterjax.playground.frame(1 / 60); return clusterjax.playground.trail"
@@ -294,6 +296,7 @@ def test_frames_that_come_late_shorten_the_trails_until_the_run_starts_again(pag
     assert page.run(late, 0.016) == [1] * 60
 
 
+@pytest.mark.exhaustive
 def test_tokens_that_slide_get_on_and_the_page_says_so(page):
     """Two leaders that outrun each other at every step: a run that would stop."""
     change = dict(attention="hardmax", causal=False, form=[1, 0, 0, 0, 0, 0, 0, 0, 0], n=8)

@@ -44,6 +44,7 @@ def picture(engine="constrained"):
     return figure
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ("svg", "png", "pdf"))
 def test_the_last_bits_of_a_layout_do_not_reach_the_file(tmp_path, kind):
     (one,) = save(picture(), tmp_path / "one", (kind,))
@@ -72,6 +73,7 @@ save(picture(), sys.argv[1], ("svg", "png", "pdf"))
 """
 
 
+@pytest.mark.exhaustive
 def test_two_processes_write_the_same_bytes(tmp_path):
     found = []
     for seed in ("1", "2"):

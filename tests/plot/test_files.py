@@ -26,6 +26,7 @@ def test_the_look_is_local():
         pass
 
 
+@pytest.mark.exhaustive_cases("phase_diagram")
 @pytest.mark.parametrize("draw", ("sphere", "phase_diagram"))
 def test_saved_pictures_are_whole_and_reproducible(tmp_path, draw):
     for name in ("one", "two"):

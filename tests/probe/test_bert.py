@@ -29,6 +29,7 @@ LIVE = {
 }
 
 
+@pytest.mark.exhaustive_cases("gelu", "not tied", "two heads")
 @pytest.mark.parametrize(
     "name",
     [
@@ -77,6 +78,7 @@ def test_layers(tmp_path):
     np.testing.assert_allclose(found.hidden[0, 0], expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_head_and_pooler(tmp_path):
     """The scores of the masked-LM head and the pooled token, by loops; what the network holds is written as it was."""
     tensors = tensors_of(BERT, head=True)
@@ -168,6 +170,7 @@ def test_every_tensor_is_accounted_for(tmp_path, name):
         probe.load(write(tmp_path, BERT, tensors))
 
 
+@pytest.mark.exhaustive
 def test_more_tokens_than_positions(tmp_path):
     """The network refuses them, and tools cut them and say so."""
     model = probe.load(write(tmp_path, BERT, tensors_of(BERT)))

@@ -44,6 +44,7 @@ def particles(model):
     return Particles.make(model, TEXTS, 9.0, 2, 2)
 
 
+@pytest.mark.exhaustive
 def test_the_factored_field_is_the_field_of_many_heads():
     """Against `MultiHeadField` with the (d, d) matrices, and tokens without mass."""
     rng = np.random.default_rng(0)
@@ -57,6 +58,7 @@ def test_the_factored_field_is_the_field_of_many_heads():
         np.testing.assert_allclose(ours(0.0, x, None), theirs(0.0, x, None), rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("groups")
 @pytest.mark.parametrize("config", (SHARED, ALBERT), ids=("shared", "groups"))
 def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
     """Without biases, feed-forward and norms a layer is x + v(x), brought back to the sphere, v the field's."""
@@ -96,6 +98,7 @@ def test_parts_are_removed(model, tensors):
     np.testing.assert_array_equal(probe.trace(model, TEXTS.token_ids[:1]).hidden[0], hidden)  # the model is as it was
 
 
+@pytest.mark.exhaustive
 def test_parts_of_t5_are_removed(tmp_path):
     """Against loops over words: a block with feed-forward of zero, and one without norms."""
     tensors = tensors_of(T5)
@@ -122,6 +125,7 @@ def test_parts_of_t5_are_removed(tmp_path):
                 call(lengths - 2)
 
 
+@pytest.mark.exhaustive
 def test_a_step_of_the_particles_is_a_block_of_t5_on_the_sphere(t5):
     """With the bias of positions, another length in each block, and deeper than trained: x / r + v(x / r)."""
     lengths, order = np.array([2.0, 3.0, 2.5]), [0, 1, 2, 0]
@@ -143,6 +147,7 @@ def test_a_step_of_the_particles_is_a_block_of_t5_on_the_sphere(t5):
                 np.testing.assert_allclose(unit(after * scale), unit(text[4]), rtol=0, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_the_bridge_of_t5(t5):
     """All curves begin where the network does; the fit is no worse than its start."""
     found = probe.bridge(t5, TEXTS, fit_steps=8, batch_size=3, steps_per_layer=2)
@@ -159,6 +164,7 @@ def test_the_bridge_of_t5(t5):
     assert found.losses.min() < found.losses[0]
 
 
+@pytest.mark.exhaustive
 def test_particles_of_t5_follow_what_attention_alone_does(t5):
     """With maps so small Euler steps are exact enough: the curves at the last level agree, which
     they would not without its norm."""
@@ -175,6 +181,7 @@ def test_particles_of_t5_follow_what_attention_alone_does(t5):
     assert np.abs(np.diff(np.array(each), axis=1)[:, -1]).max() > 1e-2  # what the last norm does
 
 
+@pytest.mark.exhaustive
 def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
     """Time and beta are those of a fit to the other texts, the curves those of these texts with them."""
     other = many_texts(2, 8, seed=8)
@@ -190,6 +197,7 @@ def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
     assert len(apart.losses) == 4 and not apart.converged
 
 
+@pytest.mark.exhaustive
 def test_a_killed_bridge_goes_on_bit_for_bit(model, tmp_path):
     """Killed in the fit; and more steps of the fit begin where fewer ended. Another network is refused."""
 
@@ -237,6 +245,7 @@ def curves(particles, log_scales):
     return particles.curves(np.asarray(log_scales))[0]
 
 
+@pytest.mark.exhaustive
 def test_the_derivative_is_that_of_the_curve(particles):
     """Exact, against central differences of fourth order, over batches of which the last is filled up."""
     at, step = np.array([0.1, -0.2]), 1e-3
@@ -248,6 +257,7 @@ def test_the_derivative_is_that_of_the_curve(particles):
         np.testing.assert_allclose(slopes[..., k], (8 * near - far) / (12 * step), rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.exhaustive
 def test_which_scale_is_time_and_which_is_beta(particles, model):
     """Half the time and twice beta, against a loop: half of the velocity at beta 2, by Runge and Kutta's fourth order,
     each step brought back to the sphere."""
@@ -269,6 +279,7 @@ def test_which_scale_is_time_and_which_is_beta(particles, model):
     assert np.abs(curves(particles, np.log([0.5, 2.0])) - curves(particles, np.log([2.0, 0.5]))).max() > 1e-2
 
 
+@pytest.mark.exhaustive
 def test_what_was_planted_is_found(particles):
     """The fit recovers the time and beta of a curve of particles; its loss falls, and its best step is kept."""
     planted = np.array([-0.4, 0.3])
@@ -337,6 +348,7 @@ def test_the_bridge(model):
     np.testing.assert_allclose(np.mean(difference**2), found.losses.min(), rtol=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_padding_changes_nothing(particles, model):
     """Particles of padding have no mass: a batch that is padded further has the same curves."""
     wide = probe.Encoded(np.pad(TEXTS.token_ids, ((0, 0), (0, 5))), np.pad(TEXTS.mask, ((0, 0), (0, 5))))
@@ -375,6 +387,7 @@ def test_bad_arguments(model):
             field.check(6, 5)
 
 
+@pytest.mark.exhaustive
 @needs_plbert
 def test_a_trained_network():
     """PL-BERT: its heads as particles, with its own time and temperature, start where it starts and cluster too."""

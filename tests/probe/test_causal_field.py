@@ -82,6 +82,7 @@ def rotated(networks_by_name):
     return networks_by_name[ROTATED]
 
 
+@pytest.mark.exhaustive_cases("gpt2", "llama, some windows")
 def test_velocities_are_double_loops(network):
     """In each layer, for several inverse temperatures, on generic tokens and on heaps."""
     model, config, tensors, allowed = network
@@ -100,6 +101,7 @@ def test_velocities_are_double_loops(network):
     assert np.abs(velocity_of(config, tensors, allowed)(1, np.asarray(X)) - other).max() > 1e-2
 
 
+@pytest.mark.exhaustive
 def test_runs_are_steps_of_double_loops(rotated):
     """`simulate` by the normalised Euler scheme, over all three layers."""
     model, config, tensors, allowed = rotated
@@ -113,6 +115,7 @@ def test_runs_are_steps_of_double_loops(rotated):
     assert np.abs(expected[-1] - expected[0]).max() > 0.1
 
 
+@pytest.mark.exhaustive
 def test_the_first_particle_moves_by_itself(rotated):
     """Its path is e^{tV} x / |e^{tV} x| in each layer, V the sum over heads, whatever the other tokens are."""
     model, config, tensors, allowed = rotated
@@ -152,6 +155,7 @@ def test_without_a_number_of_tokens_places_are_left_out(rotated):
     assert np.abs(np.asarray(found - probe.particle_field(model, RADII, n=N)(1.5, X))).max() > 1e-2
 
 
+@pytest.mark.exhaustive_cases("gpt2")
 def test_a_mask_that_was_given_is_that_of_the_particles(network):
     """`with_mask` replaces the windows of all layers, here and in the network."""
     model, config, tensors, _ = network
@@ -181,6 +185,7 @@ def test_a_step_of_the_particles_is_a_layer_of_the_network(tmp_path):
         np.testing.assert_allclose(after, hidden[layer + 1], rtol=0, atol=1e-10)
 
 
+@pytest.mark.exhaustive
 def test_the_language_model_of_the_package():
     """Rotary positions and pre-norm blocks: the mask and the angles are those of the model."""
     model = transformer.LanguageModel.random(
@@ -213,6 +218,7 @@ def curve_of(velocity, start, steps, last):
 OPTIONS = {"fit_steps": 3, "batch_size": 3, "steps_per_layer": 2, "uniform": True}
 
 
+@pytest.mark.exhaustive
 def test_the_bridge_of_a_causal_network(rotated):
     """Radii, and the curves of particles as they come, fitted, and of beta 0, from the embedded tokens by loops."""
     model, config, tensors, allowed = rotated
@@ -240,6 +246,7 @@ def test_the_bridge_of_a_causal_network(rotated):
     assert 0 < found.time_uniform != 1 and found.losses.min() < found.losses[0]
 
 
+@pytest.mark.exhaustive
 def test_beta_stays_zero_where_it_begins(rotated):
     """The fit of time alone finds the time of a curve of its own."""
     particles = Particles.make(rotated[0], TEXTS, RADII, 3, 2)
@@ -255,6 +262,7 @@ def settings_of(file):
     return json.loads(header)["settings"]
 
 
+@pytest.mark.exhaustive
 def test_the_file_of_a_fit_says_mask_and_rotation(rotated, tmp_path):
     """A file without these marks, as one written before particles were causal or rotated, is refused."""
     options = OPTIONS | {"fit_steps": 1}

@@ -50,6 +50,7 @@ def assert_averages(found, each):
     np.testing.assert_allclose(found.error, spread / np.sqrt(len(each)), rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("albert", "bert", "llama")
 def test_the_first_token_is_that_of_a_loop(case):
     model, _, traced = case
     found, hidden = probe.first_token(model, TEXTS, batch_size=2), np.asarray(traced.hidden)
@@ -61,6 +62,7 @@ def test_the_first_token_is_that_of_a_loop(case):
         assert_averages(getattr(found, name), np.array([[level[name] for level in text] for text in each]))
 
 
+@pytest.mark.exhaustive
 def test_a_first_token_wherever_it_stands():
     """Padding on the left, whatever it holds, changes nothing; equal tokens have cosine 1 and ratio 1."""
     x = np.random.default_rng(0).normal(size=(1, 5, 3))
@@ -86,6 +88,7 @@ def test_apart_is_sure():
         found.apart(0.0)
 
 
+@pytest.mark.exhaustive_cases("gpt2")
 def test_heads_of_places_are_those_of_a_loop(case):
     """Mass, baseline under the mask of each layer, and excess, of four places and a separator of two ids."""
     model, masks, traced = case
@@ -106,6 +109,7 @@ def test_heads_of_places_are_those_of_a_loop(case):
     assert found.excess["previous"].mean[layer, head] == found.excess["previous"].mean.max()
 
 
+@pytest.mark.exhaustive_cases("bert")
 def test_the_first_place_is_a_sink(case):
     """Its mass is that of `attention_sinks`, and its baseline that of uniform attention, causal where that is."""
     model, masks, _ = case
@@ -158,6 +162,7 @@ def test_losses_under_another_mask(causal):
         masked(cjx.FullMask())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "kept"),
     [

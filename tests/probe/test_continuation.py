@@ -40,6 +40,7 @@ def test_the_next_words_are_those_of_the_scores(model):
     assert probe.next_words(model, "cdef", top=3).words == found.words[:3]
 
 
+@pytest.mark.exhaustive_cases("c")
 @pytest.mark.parametrize("start", ("c", "cdefghijklmnopqr"))  # both sides of a multiple of the padded lengths
 def test_a_continuation_is_the_product_of_its_tokens(model, start):
     ids = [ord(letter) - ord("a") for letter in start]

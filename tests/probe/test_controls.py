@@ -42,6 +42,7 @@ def model(tmp_path_factory):
     return load(SHARED, tmp_path_factory.mktemp("m"))
 
 
+@pytest.mark.exhaustive
 def test_the_three_runs_and_their_differences(model):
     """Each is the measurement by hand; differences are paired by text, and random weights add their own spread."""
     found = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2)
@@ -94,6 +95,7 @@ def test_few_draws_need_more():
     assert not found._replace(level=1).clusters_beyond_controls and found._replace(level=1).z == 1
 
 
+@pytest.mark.exhaustive_cases("heads", "sinks")
 @pytest.mark.parametrize("kind", ("heads", "sinks"))
 def test_heads_have_controls(kind, model):
     """Their mean correlation, and the sink of each head, against differences that are computed by hand."""
@@ -118,6 +120,7 @@ def test_heads_have_controls(kind, model):
     np.testing.assert_allclose(other[1].difference, found.beyond_random.difference, rtol=0, atol=1e-14)
 
 
+@pytest.mark.exhaustive
 def test_one_network_proves_nothing(model):
     """What random networks differ by is not known from one: no error, and no verdict."""
     apart = iter((9.0, 1.0, 1.0))
@@ -128,6 +131,7 @@ def test_one_network_proves_nothing(model):
     assert np.isnan(found.beyond_random.error).all() and not found.clusters_beyond_controls
 
 
+@pytest.mark.exhaustive_cases("t5")
 @pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
 def test_what_was_removed_stays_removed(config, tmp_path):
     """Random weights of a network without a part are those of the network, without that part."""
@@ -151,6 +155,7 @@ def test_a_start_of_ones_own(model):
         probe.randomise(model, jr.key(2), initial=wide)
 
 
+@pytest.mark.exhaustive
 def test_the_start_of_the_package():
     """With the seed of its training its tokens began at a mean cosine of 0.50 after the last layer, with others up to
     0.75; as `transformers` begins, above 0.9."""
@@ -292,6 +297,7 @@ WIDE_ALBERT = SHARED | {"embedding_size": 30, "hidden_size": 60, "type_vocab_siz
 WIDE_T5 = T5 | {"d_model": 40, "d_ff": 50, "d_kv": 16, "num_heads": 4, "relative_attention_num_buckets": 32}
 
 
+@pytest.mark.exhaustive_cases("albert", "t5")
 @pytest.mark.parametrize(
     "config",
     (WIDE_ALBERT, WIDE_ALBERT | {"initializer_range": 0.07}, WIDE_T5, WIDE_T5 | {"initializer_factor": 3.0}),
@@ -321,6 +327,7 @@ def test_a_configuration_says_how_its_network_was_drawn(config, tmp_path):
     assert load(config | {"initializer_range": 0.07}, tmp_path).network.sizes.spread == 0.07
 
 
+@pytest.mark.exhaustive
 def test_a_store_for_each_run(tmp_path, model):
     runs = [probe.controls(measure, model, TEXTS, key=jr.key(0), draws=1, store=tmp_path / "runs") for _ in range(2)]
     assert sorted(path.stem for path in (tmp_path / "runs").iterdir()) == ["random-0", "shuffled", "trained"]
@@ -344,6 +351,7 @@ def test_bad_arguments(model):
                 probe.controls(measure, model, TEXTS, key=jr.key(0), statistic=statistic)
 
 
+@pytest.mark.exhaustive
 @needs_plbert
 def test_a_trained_network_clusters_less_than_its_controls():
     """PL-BERT: random weights end at a mean cosine of about 0.9, shuffled phonemes at about 0.65, the texts at 0.5."""

@@ -37,6 +37,7 @@ def t5(tmp_path_factory):
     return probe.load(add_tokenizer(write(tmp_path_factory.mktemp("t"), T5, tensors_of(T5)), special=False))
 
 
+@pytest.mark.exhaustive
 def test_a_batch_is_padded_to_its_longest_text(model):
     encoded = probe.encode(model, ["a b", "c", "z d e"])
     assert encoded.token_ids.tolist() == [[1, 4, 5, 2, 0], [1, 6, 2, 0, 0], [1, 3, 7, 8, 2]]

@@ -11,6 +11,7 @@ from clusterjax import probe
 from tests.helpers import as_a_user, sphere_tokens
 
 
+@pytest.mark.exhaustive
 def test_masks_summations_and_the_bias_of_the_factored_field():
     """Under a causal mask each summation gives the sums of `MultiHeadField`; a bias of zero changes nothing, and one of
     -1e9 above the diagonal is that mask. With a bias no summation but the dense one serves."""

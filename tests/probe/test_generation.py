@@ -75,6 +75,14 @@ def log_probs_after(model, ids):
 TWINS = ("llama, tied", "language, learned", "without neurons", "one sphere")
 
 
+@pytest.mark.exhaustive_cases(
+    "first token and window",
+    "gpt2",
+    "language, relative",
+    "language, rotary, shared",
+    "language, sinusoidal",
+    "llama, windows",
+)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in TWINS else ()) for name in CASES]
 )
@@ -91,6 +99,7 @@ def test_cached_is_uncached(name):
         assert text == Letters().decode(new.tolist())
 
 
+@pytest.mark.exhaustive
 def test_single_precision_and_the_chain_rule():
     model = causal_model()
     found = probe.generate(model, TEXTS, 9)
@@ -99,6 +108,7 @@ def test_single_precision_and_the_chain_rule():
         np.testing.assert_allclose(log_probs.sum(), probe.continuation_log_prob(model, text, new), rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_company_changes_nothing():
     """A text alone, and a text twenty times, which is scored in another way; drawn texts have a key each."""
     model, key = llama(), jr.key(3)
@@ -110,6 +120,7 @@ def test_company_changes_nothing():
     np.testing.assert_allclose(many.log_probs[:3], together.log_probs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("None")
 @pytest.mark.parametrize("top_k", (None, 3))
 def test_frequencies_are_the_probabilities(top_k):
     model, count, temperature = llama(), 3000, 1.7
@@ -154,6 +165,7 @@ def test_the_end_of_a_text():
     assert found.lengths[1] <= 4
 
 
+@pytest.mark.exhaustive
 def test_positions_are_used_to_the_last():
     model = gpt2()
     found = probe.generate(model, TEXTS, 16)
@@ -184,6 +196,7 @@ TINY = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive_cases("GPT2LMHeadModel", "LlamaForCausalLM")
 @pytest.mark.parametrize("name", TINY)
 def test_transformers_continues_so(tmp_path, name):
     """`generate(do_sample=False)` of the same weights, text by text, with an end of texts that one of them meets."""

@@ -135,6 +135,7 @@ def test_as_transformers_reads_it(tmp_path, name):
                     np.testing.assert_array_equal(found.arrays[key], value.numpy())
 
 
+@pytest.mark.exhaustive
 @needs_smollm2
 def test_smollm2_is_read_as_the_library_of_the_format_reads_it():
     """Settings, places and all numbers of the real file, against `GGUFReader` and how transformers orders rows."""

@@ -186,6 +186,7 @@ def test_kinds_of_numbers_that_gguf_does_not_unpack(tmp_path):
             "'output_norm.weight' is of I32")  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_bytes_that_are_flipped(tiny, tmp_path):
     """Whatever is changed, a network comes back or a ValueError in one sentence."""
     rng = np.random.default_rng(5)

@@ -179,6 +179,7 @@ PUBLISHED = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @needs_smollm2
 def test_the_tokenizer_of_smollm2():
     """As transformers reads the file, but for digits after two spaces or more: it has no rule for "smollm" and takes

@@ -34,6 +34,17 @@ LIVE = {
 }
 
 
+@pytest.mark.exhaustive_cases(
+    "gelu, a width of its own",
+    "gelu_new",
+    "not scaled",
+    "not tied",
+    "one layer, one head",
+    "only by layer",
+    "relu, large eps",
+    "scaled by layer",
+    "without a head",
+)
 @pytest.mark.parametrize("name", LIVE)
 def test_live(tmp_path, name):
     """All levels, attentions and scores of a network that transformers saved, at words, in both precisions."""

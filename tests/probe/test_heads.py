@@ -35,6 +35,7 @@ def between(mask):
     return jnp.asarray(mask[:, :, None] & mask[:, None, :])
 
 
+@pytest.mark.exhaustive_cases("t5")
 def test_correlations_are_those_of_a_loop(model, traced):
     """Mean and error over texts of np.corrcoef for each pair of heads, of words only."""
     found = probe.head_correlations(model, TEXTS, replicates=3, key=jr.key(2), batch_size=2)

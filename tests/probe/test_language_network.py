@@ -52,6 +52,18 @@ def pair(request):
     return model, probe.from_language_model(model, name="ours")
 
 
+@pytest.mark.exhaustive_cases(
+    "as GPT-2",
+    "no biases",
+    "no norm",
+    "not causal",
+    "post-norm",
+    "relative",
+    "relative values",
+    "rotary",
+    "shared",
+    "sinusoidal",
+)
 def test_levels_are_those_of_the_model(pair):
     """Every level and the logits, text by text."""
     model, network = pair
@@ -69,6 +81,18 @@ def test_levels_are_those_of_the_model(pair):
         np.testing.assert_allclose(np.asarray(found.attention)[text, 1][:, present], weights, rtol=0, atol=1e-13)
 
 
+@pytest.mark.exhaustive_cases(
+    "as GPT-2",
+    "no biases",
+    "no norm",
+    "not causal",
+    "post-norm",
+    "relative",
+    "relative values",
+    "rotary",
+    "shared",
+    "sinusoidal",
+)
 def test_tools_agree(pair):
     """The residual stream, the logit lens and the memories, by either way in."""
     model, network = pair
@@ -85,6 +109,7 @@ def test_tools_agree(pair):
     assert probe.head_matrices(network).query.shape == (len(network.network.blocks()), 2, 8, 4)
 
 
+@pytest.mark.exhaustive_cases("as GPT-2")
 def test_fields_agree(pair):
     """The velocity of a layer, by either way in; forms of two tokens know no distances."""
     model, network = pair
@@ -100,6 +125,18 @@ def test_fields_agree(pair):
         np.testing.assert_allclose(ours(0.0, x), theirs(0.0, x), rtol=0, atol=1e-11)
 
 
+@pytest.mark.exhaustive_cases(
+    "as GPT-2",
+    "no biases",
+    "no norm",
+    "not causal",
+    "post-norm",
+    "relative",
+    "relative values",
+    "rotary",
+    "shared",
+    "sinusoidal",
+)
 def test_measures(pair):
     """Similarity, sinks and controls run on it."""
     _, network = pair

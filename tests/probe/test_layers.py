@@ -90,6 +90,7 @@ def test_relative_buckets(buckets, furthest):
     assert set(found.tolist()) == set(range(buckets)) - {buckets // 2}  # no distance is both zero and ahead
 
 
+@pytest.mark.exhaustive_cases("32-128")
 @BUCKETS
 def test_relative_buckets_of_pytorch(buckets, furthest):
     """No logarithm of theirs is rounded across a bound."""
@@ -128,6 +129,7 @@ def test_a_text_in_a_batch_is_the_text_alone(name, request):
     np.testing.assert_allclose(found.attention[2, :, :, :2, :2], alone.attention[0], rtol=0, atol=1e-13)
 
 
+@pytest.mark.exhaustive
 def test_blocks_of_rows_are_the_causal_matrix_at_once():
     """A text beyond two blocks, whose last is shorter, with padding, shared keys, a bias and vectors of distances."""
     rng, n = np.random.default_rng(0), 2 * _ROWS + 9

@@ -27,6 +27,7 @@ def said(body):
     return subprocess.run([sys.executable, "-c", CODE.format(body=body)], capture_output=True, text=True)
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_said_of_pytorch_where_it_is_not_installed():
     done = said("from clusterjax import probe\nprint(probe.load().tokenizer.tokenize('tokens'))")
     assert done.returncode == 0 and done.stdout == "['to', '##ken', '##s']\n"

@@ -120,6 +120,9 @@ def assert_close(network, model):
     assert hidden < 1e-5 and attention < 2e-5 and logits < 1e-4
 
 
+@pytest.mark.exhaustive_cases(
+    "llama, biases", "llama, gelu", "llama, swish", "llama, tied", "mistral, no window", "qwen2, mixed layers"
+)
 @pytest.mark.parametrize("name", LIVE)
 def test_live(tmp_path, name):
     """Random networks of every option, texts of unequal length; the last level is after the last norm."""
@@ -201,6 +204,7 @@ def test_heads_and_their_field(folder):
     np.testing.assert_allclose(field(time, x, None), expected, rtol=0, atol=1e-11)
 
 
+@pytest.mark.exhaustive
 def test_every_tool_takes_it(folder):
     """What measures and changes networks, on one whose attention is not symmetric; windows survive each change."""
     model, texts, key = probe.load(folder), probe.Encoded(IDS, MASK), jax.random.key(0)
@@ -331,6 +335,7 @@ def test_texts_are_encoded_and_cut_to_the_positions(tmp_path):
     assert model.network(jnp.asarray(ids)).shape == (3, 24, 12)
 
 
+@pytest.mark.exhaustive
 def test_derivatives_reach_every_parameter(folder):
     network = probe.load(folder).network
     loss = lambda network: jnp.sum(network.logits(network(jnp.asarray(IDS), jnp.asarray(MASK)))[..., 0] ** 2)

@@ -34,6 +34,7 @@ def test_what_is_hidden_and_what_is_not():
         np.testing.assert_array_equal(seen[row, others], ids[row, others])
 
 
+@pytest.mark.exhaustive
 def test_shares_of_mask_random_and_kept():
     """80 %, 10 % and 10 % of 40,000 hidden tokens, within five standard errors; of the random ones 1 in 35 is right."""
     ids = jnp.tile(IDS, (2000, 1))[:8000]
@@ -82,6 +83,7 @@ def test_loss_is_the_mean_cross_entropy_of_what_was_hidden():
     assert float(more["accuracy"]) == pytest.approx(sum(right) / len(right), rel=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_rows_in_pieces_are_pieces_at_their_positions():
     """Of 16 tokens 4 at a time: the cost is that of four networks whose positions begin at 0, 4, 8 and 12."""
     key, pieces = jr.key(6), IDS.reshape(-1, 4)
@@ -124,6 +126,7 @@ def test_what_is_measured_is_the_mean_over_the_batches():
     assert found["held-out accuracy"] == pytest.approx(accuracy, rel=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_every_parameter_but_the_pooler_is_trained():
     slope = jax.jit(jax.grad(lambda held: LOSS(held, IDS, jr.key(0))[0]))(HELD)
     for leaf in jax.tree_util.tree_leaves(slope):

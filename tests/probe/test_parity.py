@@ -107,6 +107,7 @@ LIVE = {
 }
 
 
+@pytest.mark.exhaustive_cases("albert gelu, groups and inner groups", "albert relu", "mt5", "t5 relu")
 @pytest.mark.parametrize("name", LIVE)
 def test_live(tmp_path, name):
     """Random networks in both precisions, texts of unequal length, token types where there are any.
@@ -222,6 +223,7 @@ def test_two_embeddings_of_a_t5_are_refused(tmp_path):
         probe.load(write(tmp_path, T5, tensors))
 
 
+@pytest.mark.exhaustive_cases("float64")
 @needs_plbert
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64), ids=lambda dtype: dtype.__name__)
 def test_trained_albert(dtype):

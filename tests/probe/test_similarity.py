@@ -30,6 +30,7 @@ def found(model):
     return probe.similarity_histograms(model, TEXTS, bins=20, near=0.4, batch_size=2)
 
 
+@pytest.mark.exhaustive_cases("t5")
 def test_every_statistic_is_that_of_a_loop(model, found):
     """Mean and error over texts, of each text alone and without padding."""
     each = []
@@ -49,6 +50,7 @@ def test_every_statistic_is_that_of_a_loop(model, found):
     np.testing.assert_allclose((found.density.mean * np.diff(found.edges)).sum(axis=1), 1, rtol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("t5")
 def test_hidden_states_by_hand_and_padding(model, found):
     """`trace` gives the same; and padding the batch further, with anything in place of padding, changes nothing."""
     traced = probe.trace(model, *TEXTS)
@@ -63,6 +65,7 @@ def test_hidden_states_by_hand_and_padding(model, found):
             np.testing.assert_allclose(ours.error, theirs.error, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.exhaustive
 def test_the_observables_say_the_same():
     """One text without padding: histogram, rank, clusters and near pairs are those of the front door."""
     x = sphere_tokens(0, 30, 3)
@@ -133,6 +136,7 @@ def test_bad_arguments(model):
                 probe.similarity_of_hidden(hidden, mask)
 
 
+@pytest.mark.exhaustive
 def test_a_network_that_overflows():
     """Layers without norms multiply: the text and the level are named, and nothing plausible comes back."""
     model = probe.load()

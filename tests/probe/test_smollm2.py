@@ -69,6 +69,7 @@ def test_no_token_sees_a_later_one(model, texts, trace):
     np.testing.assert_allclose(shorter.hidden, whole, atol=2e-5 * np.abs(whole).max())
 
 
+@pytest.mark.exhaustive
 def test_it_is_what_transformers_makes_of_the_file(model, texts, trace):
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     pytest.importorskip("accelerate", reason="needs accelerate")

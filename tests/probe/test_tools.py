@@ -44,6 +44,7 @@ def traced(model):
     return np.asarray(found.hidden), np.asarray(found.attention)
 
 
+@pytest.mark.exhaustive_cases("gpt2", "language model")
 def test_shape_of_the_trace(model, traced):
     hidden, attention = traced
     layers, heads = model.num_layers, model.num_heads
@@ -52,6 +53,7 @@ def test_shape_of_the_trace(model, traced):
     np.testing.assert_allclose(attention.sum(axis=-1)[:, 0, 0], TEXTS.mask, rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "language model", "t5")
 def test_similarity(model, traced):
     found = probe.similarity_histograms(model, TEXTS, bins=EDGES, near=0.4)
     for level in range(model.num_layers + 1):
@@ -66,6 +68,7 @@ def test_similarity(model, traced):
             np.testing.assert_allclose(average.error[level], spread / 2, rtol=1e-7, atol=1e-11, err_msg=name)
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "language model")
 def test_heads_and_sinks(model, traced):
     found = probe.head_correlations(model, TEXTS, clusters=1, replicates=2, key=jr.key(0))
     rules = _allowed(model, TEXTS.mask.shape[1])
@@ -84,6 +87,7 @@ def test_heads_and_sinks(model, traced):
     np.testing.assert_allclose(sinks.mass["first"].mean, np.mean(weight, axis=0), rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "language model", "t5")
 def test_the_first_token_and_places(model, traced):
     # Of two tokens the others have no pairs.
     long = TEXTS.mask.sum(axis=1) > 2
@@ -101,6 +105,7 @@ def test_the_first_token_and_places(model, traced):
         np.testing.assert_allclose(heads.mass[place].mean, np.mean(weight, axis=0), rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("language model")
 def test_spectra(model):
     """The matrices of the heads, the spectra of them, and words near a direction."""
     matrices, h = probe.head_matrices(model), model.num_heads
@@ -119,6 +124,7 @@ def test_spectra(model):
     assert near.token_ids.shape == (2, 3) and near.words is None
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "language model", "llama")
 def test_changes(model):
     """Each changed network runs, differs from the one that it was made of, and leaves that one as it is."""
     before = np.asarray(probe.trace(model, IDS, MASK).hidden)
@@ -152,6 +158,7 @@ def test_on_the_sphere_tokens_have_one_length(model):
         assert np.abs(held.attention[:, 1] - again.attention[:, 1]).max() > 1e-9
 
 
+@pytest.mark.exhaustive_cases("gpt2")
 def test_without_feed_forward_only_attention_moves(model):
     """One layer without its feed-forward, from the maps of its heads, where the stream has no norms."""
     changed = probe.without_norms(probe.without_feed_forward(model))
@@ -163,6 +170,7 @@ def test_without_feed_forward_only_attention_moves(model):
     np.testing.assert_allclose(rest, np.broadcast_to(rest[0], rest.shape), rtol=0, atol=1e-11)
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "language model", "llama")
 def test_controls(model):
     found = probe.controls(probe.similarity_histograms, model, TEXTS, key=jr.key(1), draws=2)
     means = [run.cosine.mean for run in (found.trained, found.shuffled, *found.random)]
@@ -171,6 +179,7 @@ def test_controls(model):
     np.testing.assert_allclose(means[0], probe.similarity_histograms(model, TEXTS).cosine.mean, rtol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("gpt2", "t5")
 def test_particles(model):
     """The heads as a field: tangent, and of the dimension of the network; its loops are in `test_field.py`."""
     n, radius = 5, 2.0

@@ -51,6 +51,7 @@ def trained(texts, tmp_path_factory):
     return folder, train_albert(folder, [texts], RECIPE, snapshots=4, say=said.append), said
 
 
+@pytest.mark.exhaustive
 def test_it_learns_more_than_frequencies(trained):
     folder, report, said = trained
     header = header_of(folder)
@@ -64,6 +65,7 @@ def test_it_learns_more_than_frequencies(trained):
     assert "guessing by frequency" in said[1] and "epoch 8 of 8" in said[-2] and "held-out loss" in said[-1]
 
 
+@pytest.mark.exhaustive
 def test_snapshots_stand_at_steps_that_double_in_each_stage(trained):
     folder, _, _ = trained
     found = sorted(path.name for path in (folder / "snapshots").glob("*.safetensors"))
@@ -76,6 +78,7 @@ def test_snapshots_stand_at_steps_that_double_in_each_stage(trained):
     assert all(not np.array_equal(last[name], first[name]) for name in last if last[name].ndim > 1)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_goes_on_bit_for_bit(texts, trained, tmp_path, monkeypatch):
     class Killed(Exception):
         pass
@@ -101,6 +104,7 @@ def test_a_killed_run_goes_on_bit_for_bit(texts, trained, tmp_path, monkeypatch)
         assert (tmp_path / name).read_bytes() == (trained[0] / name).read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_what_is_written_is_read_by_load(texts, trained):
     model = probe.load(trained[0])
     tokens = model.tokenizer("ab cd zz")
@@ -111,6 +115,7 @@ def test_what_is_written_is_read_by_load(texts, trained):
     assert isinstance(model.network, probe.Albert) and model.network.depth == 2
 
 
+@pytest.mark.exhaustive
 def test_what_is_written_is_read_by_transformers(trained):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     theirs = transformers.AlbertForMaskedLM.from_pretrained(trained[0], attn_implementation="eager").eval()
@@ -132,6 +137,7 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.exhaustive
 def test_another_run_in_the_folder_is_refused(texts, trained):
     """Before anything is written."""
     before = contents(trained[0])
@@ -166,6 +172,7 @@ def test_a_network_without_its_checkpoint_is_not_overwritten(texts, trained, tmp
         train_albert(folder, [texts], RECIPE, say=QUIET)
 
 
+@pytest.mark.exhaustive
 def test_rows_that_are_fewer_than_the_steps_between_checkpoints(trained, texts, tmp_path):
     """The steps, the names of snapshots and the fall of the rate are those that were asked for."""
     shutil.copy(trained[0] / "tokenizer.json", tmp_path)

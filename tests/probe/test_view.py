@@ -35,6 +35,7 @@ def _finished(model, x, mask):
     return np.where(mask[:, None], np.asarray(model.network.finish(jnp.asarray(x)[None])[0]), 0)
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "llama")
 def test_parts_add_up_to_the_stream(model):
     """After each block the stream is what `trace` has; its parts add up to it, and their shares to 1."""
     stream, mask = _stream(model), MASK[1]
@@ -70,6 +71,7 @@ def test_moved_is_a_double_loop(model):
     np.testing.assert_allclose(stream.moved[0], expected, rtol=0, atol=1e-12 * max(1, expected.max()))
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_memories_are_those_of_the_layer(model):
     """Strongest places, means and promoted words, against all activations written out."""
     layer, network = 1, model.network
@@ -89,6 +91,7 @@ def test_memories_are_those_of_the_layer(model):
     np.testing.assert_allclose(means[2], fired[2][MASK[2]].mean(axis=0), rtol=0, atol=1e-11)
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_memories_of_knocked_out_networks(model):
     """What fires in a layer follows the knock-outs before it."""
     knocked = probe.without(model, "attention", layer=0)
@@ -114,6 +117,7 @@ def _zeroed(model, what, *, layer, index=None):
     return network, block, name, affine
 
 
+@pytest.mark.exhaustive_cases("gpt2-attention-options1", "t5-feed_forward-options3")
 @pytest.mark.parametrize(
     ("part", "options"),
     [("attention", {}), ("attention", {"head": 1}), ("feed_forward", {}), ("feed_forward", {"neuron": [3, 5]})],
@@ -141,6 +145,7 @@ def test_without_is_a_map_of_zeros(model, part, options, monkeypatch):
     np.testing.assert_allclose(found[:, layer + 1], expected, rtol=0, atol=1e-11)
 
 
+@pytest.mark.exhaustive
 def test_without_at_one_token(model):
     """That token takes the stream of a network without the part, the others that of the network."""
     for part in ("attention", "feed_forward"):
@@ -154,6 +159,7 @@ def test_without_at_one_token(model):
             assert not np.allclose(here[0, token], nowhere[0, token])
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_knock_outs_add_up(model):
     """One after the other is both, whether or not they name tokens; what was knocked out stays so."""
     both = probe.without(model, "feed_forward", layer=[0, 1], token=[0, 2])
@@ -170,6 +176,7 @@ def test_knock_outs_add_up(model):
     )
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_parts_of_knocked_out_networks(model):
     """A head that is knocked out writes and moves nothing, attends as ever, and the parts add up."""
     stream = _stream(probe.without(probe.without(model, "attention", layer=1, head=0), "attention", layer=0, token=2))
@@ -178,6 +185,7 @@ def test_parts_of_knocked_out_networks(model):
     np.testing.assert_allclose(stream.total, stream.stream[-1], rtol=0, atol=1e-10 * np.abs(stream.stream).max())
 
 
+@pytest.mark.exhaustive_cases("gpt2")
 def test_parts_on_the_sphere(model):
     """Norms that only hold a length carry shares as well."""
     stream = _stream(probe.on_sphere(model, 2.0))
@@ -186,6 +194,7 @@ def test_parts_on_the_sphere(model):
     np.testing.assert_allclose(shares[MASK[1]], 1, rtol=0, atol=1e-9)
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_masks_are_those_of_core_dynamics(model):
     """Weights are zero where the mask forbids, rows sum to 1, and at one place they are the softmax of what is left."""
     for mask in (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(3), cjx.SinkMask(2, 1)):
@@ -203,6 +212,7 @@ def test_masks_are_those_of_core_dynamics(model):
     np.testing.assert_allclose(part, kept, rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("gpt2", "t5")
 def test_a_matrix_as_mask(model):
     """A mask with an array of its own is traced with the network; one of another size is refused."""
     allowed = np.tril(np.ones((8, 8), bool))
@@ -228,6 +238,7 @@ def test_fields_that_are_refused(model):
             make()
 
 
+@pytest.mark.exhaustive_cases("gpt2")
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_logit_lens(name, tmp_path):
     """Each level through the last norm and the head; the words that are asked for, or all."""
@@ -244,6 +255,7 @@ def test_logit_lens(name, tmp_path):
     np.testing.assert_array_equal(some, lens[:, :, [4, 2]])
 
 
+@pytest.mark.exhaustive_cases("albert", "gpt2", "llama", "t5")
 def test_a_layer_as_a_field(model):
     """Its velocity is what the attention alone and the feed-forward alone add, or that of the parts on the sphere."""
     ids, everywhere = IDS[:1], np.ones((1, IDS.shape[1]), bool)
@@ -299,12 +311,14 @@ def test_refused(model):
             make()
 
 
+@pytest.mark.exhaustive_cases("gpt2")
 def test_a_last_token_may_be_the_last_of_the_text(model):
     knocked = probe.without(model, "attention", layer=0, token=7)
     hidden = np.asarray(probe.trace(knocked, IDS, MASK).hidden)
     assert not np.allclose(hidden[0, 1, 7], np.asarray(probe.trace(model, IDS, MASK).hidden)[0, 1, 7])
 
 
+@pytest.mark.exhaustive_cases("gpt2")
 def test_one_program_for_all_knock_outs(model):
     """Another layer and token of the same kind of knock-out compiles nothing anew."""
     probe.trace(probe.without(model, "attention", layer=0, token=3), IDS, MASK)

@@ -65,6 +65,7 @@ def write_flax_shards(folder, config, tree):
     return folder
 
 
+@pytest.mark.exhaustive_cases("albert")
 @pytest.mark.parametrize(("config", "tree"), ((ALBERT, albert_tree), (T5, t5_tree)), ids=("albert", "t5"))
 def test_formats_agree_bit_for_bit(tmp_path, config, tree):
     """safetensors, shards and the published Flax tree hold the same network; the tree's paths are the network's."""

@@ -103,6 +103,7 @@ def test_no_reviews_are_no_buckets():
     assert len(encoded) == 0 and encoded.ids.shape == (0, 32) and encoded.buckets() == ()
 
 
+@pytest.mark.exhaustive
 @needs_imdb
 def test_the_real_training_part():
     """Reviews hold about 76 different words among their last 128, as the experiments on them say."""

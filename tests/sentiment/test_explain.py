@@ -22,6 +22,7 @@ def fitted_of(heads=1, A=None, depth=4):
     return Fitted(model, VOCABULARY, Recipe(heads=heads, depth=depth), [], 1)
 
 
+@pytest.mark.exhaustive_cases("1")
 @pytest.mark.parametrize("heads", (1, 2))
 def test_every_word_ends_at_one_leader_and_near_it(heads):
     fitted = fitted_of(heads, depth=12)
@@ -49,6 +50,7 @@ def test_every_word_ends_at_one_leader_and_near_it(heads):
     assert found.scores.shape == (13, len(ids)) and found.path.shape == (13, len(ids), heads, 2)
 
 
+@pytest.mark.exhaustive
 def test_a_form_without_leaders_is_explained_without():
     """With A = -1 a word attends to what is opposite to it: it never leads, and the rest is said all the same."""
     found = explain(fitted_of(A=-np.eye(2)), TEXT)
@@ -68,6 +70,7 @@ def test_table_shows_few_layers_and_few_words(depth, columns):
     assert max(map(len, str(found).splitlines())) <= 250
 
 
+@pytest.mark.exhaustive
 def test_many_say_the_same_as_one():
     fitted, texts = fitted_of(heads=2), (TEXT, "", "unheard", WORDS[3])
     for one, text in zip(predict_many(fitted, texts), texts, strict=True):

@@ -40,6 +40,7 @@ def same(a, b):
     return all(np.array_equal(x, y) for x, y in leaves)
 
 
+@pytest.mark.exhaustive
 def test_reviews_that_it_has_not_seen_are_told_apart():
     found = evaluate(fitted(), SPLIT.test)
     assert found.accuracy > 0.9 and min(found.positive_accuracy, found.negative_accuracy) > 0.85
@@ -49,6 +50,7 @@ def test_reviews_that_it_has_not_seen_are_told_apart():
     ] == pytest.approx(best)  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_planted_words_lead():
     """Of the most frequent leaders most were planted, and each of these is on its side; so is no other word far out."""
     found = leaders_report(fitted(), SPLIT.test)
@@ -60,6 +62,7 @@ def test_planted_words_lead():
     assert found.leaders_per_review < 4
 
 
+@pytest.mark.exhaustive
 def test_it_trains_in_single_precision_and_moves_alpha():
     model = fitted().model
     assert {leaf.dtype for leaf in jax.tree_util.tree_leaves(model)} == {jnp.dtype("float32")}
@@ -69,6 +72,7 @@ def test_it_trains_in_single_precision_and_moves_alpha():
     np.testing.assert_allclose(fixed.model.alpha, 0.75, rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_only_ngrams_tell_the_order_of_words():
     """Reviews of the same words, whose sentiment is the order of two of them: no bag of words can, pairs can."""
     rng, words = np.random.default_rng(0), ("plot", "cast", "film", "scene", "actor")
@@ -118,6 +122,7 @@ def test_log_ratio_is_that_of_counting():
     np.testing.assert_allclose(found, [0, 0, *expected], rtol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("naive_bayes", (True, False))
 def test_start_is_the_log_ratio_along_w(naive_bayes):
     encoded = encode_reviews(FEW[0], fitted().vocabulary)
@@ -132,6 +137,7 @@ def test_start_is_the_log_ratio_along_w(naive_bayes):
     assert model.v == 0 and model.depth == 2
 
 
+@pytest.mark.exhaustive
 def test_dropout_leaves_words_as_they_are_and_out_of_order_none():
     rng = np.random.default_rng(0)
     ids = jnp.asarray([rng.permutation(np.arange(1, 65)) for _ in range(400)], jnp.int32)
@@ -151,6 +157,7 @@ def test_dropout_leaves_words_as_they_are_and_out_of_order_none():
         assert stayed[count] / float((counts == count).sum()) == pytest.approx(share, abs=0.02)
 
 
+@pytest.mark.exhaustive
 def test_patience_and_vocabulary_are_passed_on():
     lines = []
     words = Vocabulary.build(FEW[0].texts, min_count=5)

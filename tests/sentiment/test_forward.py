@@ -75,6 +75,7 @@ def test_logits_are_those_of_loops(layout, case):
     assert_close(found, expected)
 
 
+@pytest.mark.exhaustive_cases("LanesLast-many dimensions", "LanesLast-three heads with A")
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_are_those_of_plain_autodiff(layout, case):
     embedding, decoder, alpha, A = parameters(case, seed=7)
@@ -106,6 +107,7 @@ def test_layouts_agree_to_the_last_bit_on_whom_words_follow():
     np.testing.assert_array_equal(targets[:, present], np.asarray(first.targets)[:, present])
 
 
+@pytest.mark.exhaustive_cases("LanesLast")
 def test_counts_are_repeated_words(layout):
     """A word of count 3 is as good as three of count 1: the same logit, the same derivative in each parameter."""
     embedding, decoder, alpha, A = parameters("three heads with A")
@@ -124,6 +126,7 @@ def test_counts_are_repeated_words(layout):
         assert_close(found, expected, "identity")
 
 
+@pytest.mark.exhaustive_cases("LanesLast")
 def test_padding_changes_nothing(layout):
     """More columns of padding, whatever word stands in them: the same logits and derivatives."""
     embedding, decoder, alpha, A = parameters("one head")

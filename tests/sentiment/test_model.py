@@ -40,6 +40,7 @@ def reference_of(model, ids, counts):
     ]
 
 
+@pytest.mark.exhaustive_cases("A", "plain")
 @pytest.mark.parametrize("model", (MODEL, classifier(A=SKEW), classifier(d=6)), ids=("plain", "A", "six dimensions"))
 def test_shares_are_those_of_loops_and_give_the_logit(model):
     ids, counts = batch()
@@ -53,6 +54,7 @@ def test_shares_are_those_of_loops_and_give_the_logit(model):
     assert_close(again, logits, "identity")
 
 
+@pytest.mark.exhaustive
 def test_shares_are_the_derivative():
     """The derivative of a logit in the embedding of a word is the word's share times w."""
     ids, counts = batch(1)
@@ -61,6 +63,7 @@ def test_shares_are_the_derivative():
     assert_close(grad.embedding[ids[0]], shares[:, :, None] * MODEL.w[None], "identity")
 
 
+@pytest.mark.exhaustive_cases("plain")
 @pytest.mark.parametrize("A", (None, SKEW), ids=("plain", "A"))
 def test_path_is_that_of_the_layers(A):
     """With the definition, ties and all, and without repeated words: the words go where `iterate` takes them."""

@@ -51,6 +51,7 @@ def words_of(text):
     return ids, [VOCABULARY.encode(text).count(i) for i in ids]
 
 
+@pytest.mark.exhaustive_cases("1")
 @pytest.mark.parametrize("heads", FITTED)
 def test_leaders_are_those_of_the_definition(heads):
     model = FITTED[heads].model
@@ -88,6 +89,7 @@ def pieces(x, radius):
     return count
 
 
+@pytest.mark.exhaustive_cases("1", "2")
 @pytest.mark.parametrize("heads", FITTED)
 def test_report_counts_what_the_definition_gives(heads):
     fitted = FITTED[heads]
@@ -130,6 +132,7 @@ def test_distance_is_that_of_the_word():
         assert one.distance == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_sample_bounds_the_work_and_the_key_draws_it():
     reports = [leaders_report(FITTED[1], REVIEWS, sample=3, key=jr.key(seed)) for seed in (0, 0, 1, 2, 3)]
     assert all(one.sampled == 3 and one.correct <= 3 for one in reports)
@@ -137,6 +140,7 @@ def test_sample_bounds_the_work_and_the_key_draws_it():
     assert len({one.words_per_review for one in reports}) > 1
 
 
+@pytest.mark.exhaustive
 def test_records_are_json_and_print_readably():
     found, measured = leaders_report(FITTED[2], REVIEWS), evaluate(FITTED[2], REVIEWS)
     for one in (found, measured):

@@ -59,6 +59,7 @@ def test_it_is_one_small_file(name):
     assert file.name == MODEL and file.stat().st_size < (0.5e6 if name == DEFAULT else 2e6)
 
 
+@pytest.mark.exhaustive_cases("heads")
 def test_it_is_the_one_of_the_report(fitted, report):
     recipe = sentiment.Recipe(**report["settings"]["recipe"])
     assert fitted.recipe == recipe and fitted.best_epoch == report["best_epoch"]
@@ -75,6 +76,7 @@ def test_it_is_the_one_of_the_report(fitted, report):
             assert alone == pytest.approx(place, abs=1e-3) and count == fitted.vocabulary.counts[number - 2]
 
 
+@pytest.mark.exhaustive
 def test_they_load_in_less_than_a_second():
     """In a process of its own, without the types that tests check, and by its own time, since others may be busy."""
     body = (
@@ -87,6 +89,7 @@ def test_they_load_in_less_than_a_second():
     assert len(times) == 2 and max(times) < 1.0
 
 
+@pytest.mark.exhaustive_cases("heads")
 def test_it_is_right_about_a_dozen_sentences(fitted):
     logits = fitted.logits((*GOOD, *BAD))
     assert np.all(logits[: len(GOOD)] > 0) and np.all(logits[len(GOOD) :] < 0)

@@ -111,6 +111,7 @@ def test_overlap_counts_reviews():
     assert set(random_split(made(known=False), key=jr.key(1)).overlap()) == {"validation_texts", "test_texts"}
 
 
+@pytest.mark.exhaustive
 @needs_imdb
 def test_the_real_reviews():
     """The official test part shares one film and 123 texts with the training part; the validation part nothing."""

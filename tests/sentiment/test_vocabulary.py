@@ -52,6 +52,7 @@ def test_ids_start_behind_padding_and_unknown():
     assert PLAIN.decode(range(PLAIN.size)) == ["<unk>", "film", "bad", "good"]
 
 
+@pytest.mark.exhaustive
 @needs_imdb
 def test_the_real_training_part():
     """The number of words is exact for this recipe, and a text goes to ids and back."""

@@ -222,6 +222,7 @@ def small(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess
     return build(folder / "mkdocs.yml", folder / "site", *options)
 
 
+@pytest.mark.exhaustive_cases("page")
 @pytest.mark.parametrize(
     ("link", "told"),
     (

@@ -163,6 +163,22 @@ def assert_near(found, wanted, dtype, summation, what):
     assert worst <= allowed, (what, worst)
 
 
+@pytest.mark.exhaustive_cases(
+    "Auto-causal-float32-kinds14",
+    "Blocked-causal-float32-kinds6",
+    "Blocked-full-float64-kinds5",
+    "Blocked-matrix-float32-kinds8",
+    "Blocked-window-float64-kinds7",
+    "Dense-causal-float64-kinds2",
+    "Dense-full-float32-kinds0",
+    "Dense-full-float64-kinds1",
+    "Dense-window-float32-kinds3",
+    "Harmonic-causal-float32-kinds10",
+    "Harmonic-full-float64-kinds9",
+    "Hull-causal-float64-kinds12",
+    "Hull-full-float32-kinds11",
+    "Sharded-causal-float64-kinds13",
+)
 @pytest.mark.parametrize(("summation", "mask", "dtype", "kinds"), (*USUAL, *REST))
 def test_averages_and_derivatives_are_those_of_the_loop(summation, mask, dtype, kinds):
     """All clouds, each with masses of another kind; a row that sees nothing has an average of zero."""
@@ -271,6 +287,7 @@ def field_program(summation, mask, dtype):
     return run
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("summation", "mask", "dtype"), (*USUAL_FIELDS, *REST_FIELDS))
 def test_fields_are_those_of_the_loop(summation, mask, dtype):
     for shape in CLOUDS:
@@ -288,6 +305,7 @@ def test_fields_are_those_of_the_loop(summation, mask, dtype):
 # --- one, two and three tokens
 
 
+@pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("n", (3, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 2))))
 def test_one_to_three_tokens(n):
     """Every summation, softmax and hardmax, full and causal, in one program."""
@@ -322,6 +340,7 @@ def test_one_to_three_tokens(n):
 SIZES = {"float32": (2.0**13, 2.0**24, 2.0**33, 2.0**66, 2.0**119), "float64": (2.0**13, 2.0**53, 2.0**332, 2.0**996)}
 
 
+@pytest.mark.exhaustive_cases("float32-1", "float32-2", "float32-20", "float64-1", "float64-2")
 @pytest.mark.parametrize("d", (1, 2, 20))
 @pytest.mark.parametrize("dtype", SIZES)
 def test_any_score_that_the_dtype_holds_gives_its_row(dtype, d):

@@ -73,6 +73,7 @@ def promised(dtype):
 # --- definition
 
 
+@pytest.mark.exhaustive_cases("causal-values-float32-cases1", "full-tokens-float32-cases0")
 @pytest.mark.parametrize(
     ("mask", "kind", "dtype", "cases"),
     (
@@ -103,6 +104,7 @@ def test_sums_are_the_double_loop(mask, kind, dtype, cases):
     assert compute.__wrapped__.traces == 1
 
 
+@pytest.mark.exhaustive_cases("3-causal", "4-full")
 @pytest.mark.parametrize(("d", "mask"), ((3, "causal"), (4, "full")))
 def test_spheres_of_three_and_four_dimensions(d, mask):
     """The double loop, for queries of one length and of any, in one program; every row by the series."""
@@ -121,6 +123,7 @@ def test_spheres_of_three_and_four_dimensions(d, mask):
         assert np.abs(np.asarray(mean) - wanted).max() <= 2e-6
 
 
+@pytest.mark.exhaustive
 def test_rows_that_cancel_go_to_pairs_and_the_others_do_not():
     """In float32 at beta = 81 the isolated tokens of a clustered cloud have sums that are lost in the rounding."""
     good = np.asarray(program("full", "tokens")(*data_of("clustered", "identity", 81.0, np.float32))[2])
@@ -178,6 +181,7 @@ def test_other_masks_are_refused(mask):
 # --- attention
 
 
+@pytest.mark.exhaustive
 def test_attentions_and_log_partition_are_those_of_dense(few_programs):
     x = sphere_tokens(3, 40, 2)
 
@@ -201,6 +205,7 @@ def few_programs(monkeypatch):
     monkeypatch.setitem(expand.DEGREES, (2, 4), ((23,), (23,)))
 
 
+@pytest.mark.exhaustive
 def test_a_batch_goes_one_way_together(few_programs):
     """A mapped sum is a loop over the batch: of queries of one length, of several, and of any too long for a series."""
     forms, betas = ("rotation", "general", "identity"), (1.0, 9.0, 1000.0)
@@ -220,6 +225,7 @@ def ratio_of(sums):
     return ratio(sums.total, sums.normaliser)
 
 
+@pytest.mark.exhaustive
 def test_a_run_says_what_summed_it():
     x = sphere_tokens(4, 6, 2)
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0, summation=cjx.Harmonic()))
@@ -228,6 +234,7 @@ def test_a_run_says_what_summed_it():
     assert jax.eval_shape(lambda x: cjx.simulate(layers, x, jnp.asarray([0.0, 1.0])), x).stats["summation"] == "Blocked"
 
 
+@pytest.mark.exhaustive
 def test_a_run_whose_queries_are_too_long_for_a_series_is_blocked():
     x, ts = jnp.asarray(sphere_tokens(5, 2048, 2), jnp.float32), jnp.asarray([0.0, 1e-4])
     traj = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(1000.0)), x, ts)

@@ -19,6 +19,7 @@ def expected(d):
     return np.where(KAPPA > 0, values, np.eye(DEGREE + 1)[:, :1])
 
 
+@pytest.mark.exhaustive_cases("4")
 @pytest.mark.parametrize("d", (2, 3, 4))
 def test_scaled_bessel_functions_are_those_of_scipy(d):
     """In float64 and float32, to rounding in proportion; and their derivative is that of the recurrences."""

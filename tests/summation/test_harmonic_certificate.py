@@ -110,6 +110,7 @@ def test_a_heap_and_its_antipode_turned(one_degree):
     assert error[0] < 1e-4
 
 
+@pytest.mark.exhaustive_cases("2-float32-True")
 @pytest.mark.parametrize(
     ("d", "dtype", "causal"),
     ((2, F32, True), (3, F32, False), pytest.param(4, F64, True, marks=pytest.mark.exhaustive)),
@@ -152,6 +153,7 @@ def test_many_clouds(d, dtype, causal):
     assert 0 < worst <= 1
 
 
+@pytest.mark.exhaustive_cases("3-float32-9.0")
 @pytest.mark.parametrize(
     ("d", "dtype", "beta"),
     (

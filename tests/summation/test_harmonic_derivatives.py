@@ -66,6 +66,7 @@ def check_first(d, mask, with_values, forms=("rotation", "general")):
         assert_same_derivatives(*both(point, directions))
 
 
+@pytest.mark.exhaustive
 def test_gradients_on_the_circle_are_those_of_dense():
     """In tokens, beta and the form, for queries of one length and of several."""
     gradients = jax.jit(

@@ -69,6 +69,9 @@ def results(name, shape, method, tolerance=0.0):
 # --- definition
 
 
+@pytest.mark.exhaustive_cases(
+    "heap-causal", "heap-full", "one point-causal", "one point-full", "origin-causal", "origin-full"
+)
 @masks
 @pytest.mark.parametrize("shape", CLOUDS)
 def test_sums_and_derivatives_are_those_of_every_pair(name, shape):
@@ -93,6 +96,7 @@ def test_sums_are_the_double_loop(name):
     assert np.sum(attained > 1) > 10  # more than any token has
 
 
+@pytest.mark.exhaustive_cases("0.05-full")
 @masks
 @pytest.mark.parametrize("tolerance", (0.05, 0.7, 3.0))
 def test_a_wide_tolerance_takes_what_dense_takes(name, tolerance):
@@ -115,6 +119,7 @@ def test_tokens_that_differ_by_rounding_are_one(name):
     assert np.sum(np.asarray(wanted.normaliser) >= 90) > N / 3
 
 
+@pytest.mark.exhaustive_cases("circle-causal", "circle-full", "heap-causal", "heap-full")
 @masks
 @pytest.mark.parametrize("shape", ("heap", "circle"))
 def test_deep_hierarchies_and_many_packets_are_those_of_every_pair(name, shape, monkeypatch):
@@ -176,6 +181,7 @@ def test_no_degenerate_cloud_breaks_a_tie(name, dtype):
 # --- contract
 
 
+@pytest.mark.exhaustive_cases("causal", "full")
 @masks
 def test_second_derivatives_are_those_of_every_pair(name):
     """Reverse over reverse, through the loops over hierarchies."""
@@ -194,6 +200,7 @@ def test_second_derivatives_are_those_of_every_pair(name):
     assert abs(found - wanted) < 1e-11 * abs(wanted)
 
 
+@pytest.mark.exhaustive
 def test_one_token_has_itself():
     queries, tokens, values, masses = data_of("heap", 1)
     found = cjx.Hull().hardmax(queries, tokens, values, masses, cjx.FullMask(), jnp.asarray(0.0, float))
@@ -201,6 +208,7 @@ def test_one_token_has_itself():
     assert_same(found.total, masses[:, None] * values)
 
 
+@pytest.mark.exhaustive
 def test_mapping_over_a_batch_equals_a_loop():
     """Both traversals at once; each element of the batch has a hierarchy of its own."""
     fn = jax.jit(lambda q, y, v, tolerance: cjx.Hull().hardmax(q, y, v, None, cjx.FullMask(), tolerance).total)

@@ -161,6 +161,7 @@ def test_float16_is_refused_by_series():
         cjx.SoftmaxAttention(1.0, summation=cjx.Harmonic()).average(x, None)
 
 
+@pytest.mark.exhaustive_cases("Harmonic", "Sharded Harmonic")
 @pytest.mark.parametrize("name", SUMMATIONS)
 def test_forward_mode_is_as_supports_says(name):
     summation = SUMMATIONS[name]
@@ -225,6 +226,7 @@ def test_the_choices_of_auto_are_all_seen():
     assert names == {"Dense", "Blocked", "Harmonic", "Hull"}
 
 
+@pytest.mark.exhaustive
 def test_heads_sums_scales_and_rescaled_fields(monkeypatch):
     window, eye = cjx.WindowMask(2), np.eye(2)
     heads = np.stack([eye, 2 * eye])

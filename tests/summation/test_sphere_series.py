@@ -41,6 +41,7 @@ def test_sums_are_those_of_a_double_loop(family, degree, dtype, bound):
         np.testing.assert_allclose(part, expected, atol=bound, rtol=0)
 
 
+@pytest.mark.exhaustive_cases("GeneralSphereSeries")
 @BOTH
 def test_derivatives_are_those_of_the_sums_of_pairs_at_the_poles_too(family):
     """With the scale held fixed; with respect to tokens along the sphere."""

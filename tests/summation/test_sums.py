@@ -104,6 +104,20 @@ def shiftless(found):
 # --- definition
 
 
+@pytest.mark.exhaustive_cases(
+    "blocks of many-33-float64",
+    "blocks that do not-2-float64",
+    "blocks that do not-33-float32",
+    "blocks that do not-33-float64",
+    "products-2-float64",
+    "products-33-float32",
+    "products-33-float64",
+    "products-65-float64",
+    "strips-1-float64",
+    "strips-33-float32",
+    "strips-33-float64",
+    "strips-65-float64",
+)
 @pytest.mark.parametrize(
     ("kernel", "n", "dtype"),
     [(kernel, 33, np.float64) for kernel in KERNELS]
@@ -123,6 +137,7 @@ def test_sums_are_the_double_loop(kernel, n, dtype):
         assert_same(found.total[empty], np.zeros((empty.sum(), mean.shape[1])))
 
 
+@pytest.mark.exhaustive_cases("blocks that do not", "products", "strips")
 @three_kernels
 def test_the_normaliser_is_of_the_size_of_a_mass(kernel):
     """The shift is near the largest exponent of each row: what is left neither overflows nor underflows."""
@@ -147,6 +162,7 @@ def test_some_rows_of_the_data_have_nothing_and_some_have_ties():
 # --- invariance
 
 
+@pytest.mark.exhaustive_cases("blocks that do not", "strips")
 @three_kernels
 def test_causal_sums_do_not_see_what_comes_later(kernel):
     """Bit for bit: rows before token 20 are the same whatever the tokens from 20 on are."""
@@ -161,6 +177,7 @@ def test_causal_sums_do_not_see_what_comes_later(kernel):
         assert not np.any(before[case].total[20:] == after[case].total[20:])
 
 
+@pytest.mark.exhaustive_cases("blocks that do not", "strips")
 @three_kernels
 def test_sums_move_with_a_permutation_of_the_tokens(kernel):
     """With the full mask; with the causal one they must not."""
@@ -249,6 +266,7 @@ def derivatives(kernel):
     return directions, *both(data, directions)
 
 
+@pytest.mark.exhaustive_cases("blocks of many-products", "blocks that do not-strips")
 @pytest.mark.parametrize(("blocked", "dense"), (("blocks that do not", "strips"), ("blocks of many", "products")))
 def test_derivatives_through_blocks_are_those_of_dense(blocked, dense):
     """Reverse and forward mode, over several masks at once."""
@@ -260,6 +278,7 @@ def test_derivatives_through_blocks_are_those_of_dense(blocked, dense):
     assert_close(along, dense_along, "identity")
 
 
+@pytest.mark.exhaustive_cases("blocks of many", "blocks that do not", "strips")
 @pytest.mark.parametrize("kernel", (*THREE, "blocks of many"))
 def test_reverse_mode_is_the_transpose_of_forward_mode(kernel):
     directions, gradients, along = derivatives(kernel)
@@ -267,6 +286,7 @@ def test_reverse_mode_is_the_transpose_of_forward_mode(kernel):
     assert_close(pairing, along, "identity")
 
 
+@pytest.mark.exhaustive_cases("strips")
 @pytest.mark.parametrize("kernel", ("strips", "products"))
 def test_derivatives_are_those_of_finite_differences(kernel):
     """Of the exponential sums, in queries, tokens, values and masses at once."""
@@ -298,6 +318,7 @@ def test_hardmax_is_flat_in_the_scores():
 # --- contract
 
 
+@pytest.mark.exhaustive_cases("blocks that do not-grad", "products-<lambda>")
 @pytest.mark.parametrize(
     ("kernel", "wrap"), (*((kernel, lambda loss: loss) for kernel in THREE), ("blocks that do not", jax.grad))
 )
@@ -312,6 +333,7 @@ def test_mapping_over_a_batch_equals_a_loop(kernel, wrap):
         assert_close(together[b], alone(*(a[b] for a in batch)), "identity")
 
 
+@pytest.mark.exhaustive
 def test_auto_is_dense_for_few_tokens_and_blocked_for_many():
     auto = cjx.Auto()
     assert isinstance(auto.choose(64, 3), cjx.Dense)
@@ -350,6 +372,7 @@ def gradient(summation, mask):
 MASKS = (cjx.FullMask(), cjx.CausalMask())
 
 
+@pytest.mark.exhaustive_cases("CausalMask")
 @pytest.mark.skipif(jax.default_backend() == "gpu", reason=WORKSPACE)
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
 def test_blocked_never_holds_every_pair(mask):
@@ -382,12 +405,14 @@ def test_mapping_blocked_over_a_batch_holds_no_pairs_either():
     assert used < batch * n * n * 8 / 16
 
 
+@pytest.mark.exhaustive_cases("backwards-CausalMask")
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
 @pytest.mark.parametrize("which", (average, gradient), ids=("forwards", "backwards"))
 def test_a_hundred_thousand_tokens_fit_into_200_megabytes(mask, which):
     assert temporary_bytes(which(cjx.Blocked(), mask), shapes(100_000, jnp.float32)) < 200e6
 
 
+@pytest.mark.exhaustive_cases("summation0-attention0")
 @pytest.mark.parametrize(
     "attention", [cjx.SoftmaxAttention(3.0), cjx.UnnormalisedAttention(3.0), cjx.HardmaxAttention()]
 )

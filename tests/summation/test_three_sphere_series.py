@@ -59,6 +59,7 @@ def test_sums_and_derivatives_are_those_of_a_double_loop(family):
     np.testing.assert_allclose(got[2], expected[2], atol=1e-11, rtol=0)
 
 
+@pytest.mark.exhaustive_cases("GeneralThreeSphereSeries")
 @pytest.mark.parametrize("family", tuple(FORMS))
 def test_sums_in_float32(family):
     tokens, masses = cloud()

@@ -41,6 +41,7 @@ def start(*arguments) -> subprocess.Popen:
     )
 
 
+@pytest.mark.exhaustive
 def test_two_devices_write_the_same_bytes_and_a_kill_loses_what_is_in_flight(whole, tmp_path):
     """The third run there, on two devices, dies as it puts its fifth batch into place: the frame is the first file."""
     process = start("devices", tmp_path)

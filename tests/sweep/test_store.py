@@ -47,6 +47,7 @@ def test_the_store_is_plain_zarr_and_nothing_else(whole):
     assert (found.status.sel(model="sin") == [[1, 1], [1, 1], [0, 0]]).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("every", (5, pytest.param(1, marks=pytest.mark.exhaustive)))
 def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(whole, tmp_path, monkeypatch, every):
     """The folder is copied before each change that the run makes to it, which is what a kill would leave there."""
@@ -260,6 +261,7 @@ def damage(path, kind, other):
         other.write_bytes(data)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ("removed", "cut", "flipped", "swapped"))
 def test_a_damaged_finished_store_is_refused(whole, tmp_path, monkeypatch, kind):
     """A chunk, what says how it is packed, and the root, each named in the message; computed anew it is the same."""
@@ -363,6 +365,7 @@ def test_a_batch_of_another_sweep_is_run_again(whole, tmp_path):
     assert content(tmp_path / "store") == whole[1]
 
 
+@pytest.mark.exhaustive
 def test_a_store_that_is_computed_anew_is_whole_to_its_readers(whole, tmp_path, monkeypatch):
     """Before each change that the run makes to the folder a reader finds the old store, or finished points of the new
     one; and one who has begun to read before the change, and goes on after it, does not mix the two."""

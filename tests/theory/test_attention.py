@@ -10,6 +10,7 @@ from clusterjax import AttentionField, HardmaxAttention, SoftmaxAttention, Unnor
 from tests import oracles
 
 
+@pytest.mark.exhaustive_cases("10.0", "100.0")
 @pytest.mark.parametrize("beta", (10.0, 100.0, 1000.0))
 def test_softmax_tends_to_hardmax(beta):
     """H10: 1 - w_max <= (n - 1) e^{-beta gap}, and the largest weight is where hardmax puts all of it."""
@@ -89,6 +90,7 @@ def test_critical_temperature():
     np.testing.assert_allclose(oracles.coefficient(1, 1e-4, 2) / 1e-4, 0.5, rtol=1e-8)
 
 
+@pytest.mark.exhaustive_cases("1.0")
 @pytest.mark.parametrize("beta", (1.0, 4.0, 9.0))
 def test_first_harmonic_grows_at_the_critical_temperature(beta):
     """N1: without noise the first harmonic of 64 uniform tokens of the circle grows at the rate T_c, and noise of the

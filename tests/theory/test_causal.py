@@ -62,6 +62,7 @@ def followers():
     return ts, np.asarray(eqx.filter_vmap(solve)(jnp.asarray([1.0, 1.0, 3.0]), forms, starts))
 
 
+@pytest.mark.exhaustive
 def test_all_tokens_come_to_the_first(followers):
     """C2: V = I, any Q, K, d >= 2."""
     _, xs = followers
@@ -69,6 +70,7 @@ def test_all_tokens_come_to_the_first(followers):
     assert np.abs(xs[:, -1] - xs[:, 0, :1]).max() < 1e-6
 
 
+@pytest.mark.exhaustive
 def test_second_token_comes_at_the_rate_one_half(followers):
     """C3: |x_2 - x_1| decays at the rate 1/2, for any Q, K and beta."""
     ts, xs = followers
@@ -77,6 +79,7 @@ def test_second_token_comes_at_the_rate_one_half(followers):
     np.testing.assert_allclose(rates, 0.5, rtol=0, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_ladder(followers):
     """C4: (x_k - x_1) / (x_2 - x_1) tends to k - 1, in one direction, with corrections of the order e^{-t/6}."""
     _, xs = followers
@@ -119,6 +122,7 @@ def test_consensus_spectrum_of_full_attention(beta):
         np.testing.assert_allclose(np.sort(spectrum), expected, rtol=0, atol=1e-12 * decay)
 
 
+@pytest.mark.exhaustive
 def test_two_tokens_take_the_exact_time():
     """C5: the time of token 2 on its way to token 1, V = I, from the angle 2 to the cosine 0.95, to 1e-9."""
     printed = {0.0: 4.549607094, 1.0: 6.526625009, 4.0: 81.968569804}
@@ -138,6 +142,7 @@ def degrees_from_the_first(xs):
     return np.degrees(angles(xs) - angles(xs)[..., :1]) % 360
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_repelled_tokens_halve_the_circle():
     """C6: V = -I on the circle, beta = 1: the limits relative to token 1 are 180, then {90, 270}, then the odd
@@ -155,6 +160,7 @@ def test_repelled_tokens_halve_the_circle():
     assert abs(found[3, 1] - 180) > 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_full_attention_repels_into_polygon_and_simplex():
     """C7: V = -I, beta = 1, full attention: the regular n-gon on the circle for n = 2..8, the simplex where d >= n - 1;
@@ -228,6 +234,7 @@ def test_number_of_strong_centres():
         assert abs(mean - expected) < 4 * error
 
 
+@pytest.mark.exhaustive
 def test_number_of_greedy_centres():
     """C11: 200 tokens of the circle have 9.135 +- 0.030 centres at delta = 1/2, those of d = 3 27.13 +- 0.06; for ever
     more tokens of the circle it is Rényi's constant times 2 pi / delta, 9.3946, less a deficit of the order 1 / n.
@@ -241,6 +248,7 @@ def test_number_of_greedy_centres():
     assert abs(mean - limit) < 4 * error + 60 / 1600
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_seed_setting():
     """C14: 64 tokens of d = 3, the authors' scheme with dt = 0.1, 128 runs: the mean cosine with token 1, 4 sigma."""
@@ -258,6 +266,7 @@ def test_seed_setting():
         assert abs(mean[index] - printed) < 4 * np.sqrt(2) * error[index] + 6e-5
 
 
+@pytest.mark.exhaustive_cases("UnnormalisedAttention-blocked")
 @pytest.mark.parametrize("summation", (Dense(), Blocked(4, 3)), ids=("dense", "blocked"))
 @pytest.mark.parametrize("attention", (SoftmaxAttention, UnnormalisedAttention))
 def test_no_token_sees_the_later_ones(attention, summation):

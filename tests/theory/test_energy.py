@@ -129,6 +129,7 @@ def torque(x, velocity, weights):
     return x.T @ velocity - velocity.T @ x
 
 
+@pytest.mark.exhaustive_cases("0.3")
 @pytest.mark.parametrize("beta", BETAS)
 def test_no_torque(beta):
     """E6: sum_i x_i ^ x_i' = 0 for USA, sum_i Z_i x_i ^ x_i' = 0 for SA, and without the Z_i it is not."""
@@ -142,6 +143,7 @@ def test_no_torque(beta):
     assert np.abs(torque(x, softmax, ones)).max() > 1e-3 * np.abs(softmax).max()
 
 
+@pytest.mark.exhaustive_cases("1.0-0.6330329389-0.5876005968-1.3591409142")
 @pytest.mark.parametrize(
     "beta, circle, sphere, largest",
     [
@@ -178,6 +180,7 @@ def test_energy_of_closed_configurations(n, beta):
     np.testing.assert_allclose(interaction_energy(polygon, beta), oracles.polygon_energy(n, beta), rtol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("d, n, beta, expected", [(2, 8, 2.0, 0.173976), (3, 16, 4.0, 0.300084)])
 def test_mean_token_grows_from_uniform_tokens(d, n, beta, expected):
     """E11: d/dt E|M|^2 = 2 (n - 1)(d - 1) a_1 / (n^2 beta) at t = 0 for independent uniform tokens, USA; 4 sigma."""
@@ -213,6 +216,7 @@ def runs():
     return {"SA": run(SoftmaxAttention), "USA": run(UnnormalisedAttention)}
 
 
+@pytest.mark.exhaustive
 def test_sum_of_angles_is_conserved_on_the_circle(runs):
     """E6: USA on the circle keeps the sum of the angles; SA does not."""
     totals = {name: np.unwrap(angles(xs[1]).sum(axis=-1), axis=-1) for name, xs in runs.items()}
@@ -222,6 +226,7 @@ def test_sum_of_angles_is_conserved_on_the_circle(runs):
     assert np.all(drift["SA"][1:] > 1e-2)
 
 
+@pytest.mark.exhaustive
 def test_cross_ratios_are_conserved_at_beta_zero(runs):
     """E9: at beta = 0 the flow is Möbius, in any dimension; at beta = 1/2 it is not."""
     xs = runs["SA"][0]
@@ -233,6 +238,7 @@ def test_cross_ratios_are_conserved_at_beta_zero(runs):
         assert drift[1] > 0.01
 
 
+@pytest.mark.exhaustive_cases("SA")
 @pytest.mark.parametrize("name", ("SA", "USA"))
 def test_tokens_of_a_hemisphere_close_in(runs, name):
     """E12: min_i <x_i, w> never falls if it is positive, and near the limit x* the least cosine alpha with it obeys
@@ -257,6 +263,7 @@ def test_tokens_of_a_hemisphere_close_in(runs, name):
         assert tested > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_poisson_kernel_data_at_beta_zero():
     """E10: r(t) = [1 + (r0^{-2} - 1) e^{-t}]^{-1/2}, on the circle at beta = 0."""

@@ -111,6 +111,7 @@ def test_limits_of_the_phase_transition_curve():
 TARGETS = np.array([0.4, 0.7, 0.95, 1 - 1e-4, 1 - 1e-8])
 
 
+@pytest.mark.exhaustive_cases("SA-5", "USA-5")
 @pytest.mark.slow
 @pytest.mark.parametrize("n", (5, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (2, 8))))
 @pytest.mark.parametrize("name", ATTENTIONS)
@@ -139,6 +140,7 @@ def test_simulation_follows_the_exact_cosine(name, n):
     np.testing.assert_allclose(rates, expected, rtol=1e-3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_simulation_of_many_tokens():
     """1.2: 64 orthonormal tokens, SA, at the printed times: gamma to 1e-8, and 1e-3 from one as the curve says."""
@@ -171,6 +173,7 @@ def test_simplex_is_stationary(name, beta):
     assert np.abs(velocity).max() < 1e-15 * max(1, np.exp(beta) if name == "USA" else 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_random_tokens_track_the_cosine():
     """1.2: 64 random tokens of dimension 64, 32 runs of the authors' normalised Euler scheme: the mean cosine at t = 3

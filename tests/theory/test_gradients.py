@@ -47,6 +47,7 @@ def test_printed_sensitivities():
         np.testing.assert_allclose(exact, (ends[0] - ends[1]) / (2 * h), rtol=0, atol=1e-9)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "adjoint, tolerance",
@@ -101,6 +102,7 @@ def velocity(field, x0):
     return jnp.sum(jnp.asarray(oracles.unit_tokens(3, *x0.shape)) * field(0.0, x0))
 
 
+@pytest.mark.exhaustive_cases("flow-mask0", "velocity-mask1")
 @pytest.mark.slow
 @pytest.mark.parametrize("value_of, mask", [(flow, FullMask()), (velocity, FullMask()), (velocity, CausalMask())])
 def test_reverse_mode_through_blocked_equals_dense(value_of, mask):
@@ -120,6 +122,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.exhaustive_cases("SoftmaxAttention")
 @pytest.mark.parametrize("attention", (SoftmaxAttention, UnnormalisedAttention))
 def test_autodiff_of_the_energy_is_the_velocity(attention):
     """7.1: n P grad E is the velocity of USA, (n^2 / Z) P grad E that of SA, to 1e-12."""
@@ -132,6 +135,7 @@ def test_autodiff_of_the_energy_is_the_velocity(attention):
     np.testing.assert_allclose(factor[:, None] * gradient, velocity, rtol=0, atol=1e-12 * np.abs(velocity).max())
 
 
+@pytest.mark.exhaustive_cases("SA")
 @pytest.mark.parametrize("name", FIELDS)
 def test_forward_and_reverse_derivatives_are_adjoint(name):
     """7.3: <u, J v> = <J^T u, v>, to 1e-12."""
@@ -186,6 +190,7 @@ def test_symmetry_of_the_jacobian_on_the_circle():
         assert asymmetry < 1e-11 if critical else asymmetry > 0.1
 
 
+@pytest.mark.exhaustive_cases("-3.0-full")
 @pytest.mark.parametrize("mask", (FullMask(), CausalMask(), WindowMask(3)), ids=("full", "causal", "window"))
 @pytest.mark.parametrize("beta", (-3.0, 0.0, 9.0))
 def test_rows_sum_to_one_and_velocities_are_tangent(mask, beta):
@@ -201,6 +206,7 @@ def test_rows_sum_to_one_and_velocities_are_tangent(mask, beta):
         assert np.abs(np.sum(x * velocity, axis=1)).max() < 1e-15 * max(1.0, np.abs(velocity).max())
 
 
+@pytest.mark.exhaustive
 def test_normalised_euler_is_of_first_order():
     """7.9: the error of the authors' scheme x <- normalise(x + dt v(x)) against the flow halves with dt."""
     x0, ts = jnp.asarray(oracles.unit_tokens(12, 8, 3)), jnp.asarray([0.0, 2.0])

@@ -87,6 +87,7 @@ def test_printed_growth_rates():
         np.testing.assert_allclose(largest(10_000, d, 600), 2 / np.e, rtol=0, atol=5e-5)
 
 
+@pytest.mark.exhaustive
 def test_perturbation_of_the_polygon_grows_at_its_rate():
     """1.5: a wave of amplitude 1e-6 on 64 tokens grows by e^{lambda_k t}, to the square of its size."""
     n, beta, ts = 64, 5.0, [0.0, 1.0, 2.0]

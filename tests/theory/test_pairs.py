@@ -50,6 +50,7 @@ def test_equal_pair_is_equiangular():
         np.testing.assert_allclose(oracles.pair_time(-0.5, 0.99, beta), expected, rtol=1e-10)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_simulation_of_a_pair_with_masses():
     """1.3: the simulated pair is at each cosine at its exact time, to 1e-9.

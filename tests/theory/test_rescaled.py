@@ -13,6 +13,7 @@ from tests import oracles
 from tests.solving import solve_tightly
 
 
+@pytest.mark.exhaustive
 def test_rescaled_tokens_are_the_tokens_rescaled():
     """R1: z(t) = e^{-tV} x(t), for random V, Q and K and for V = +-I, to 1e-9 of their size at t = 2."""
     rng = np.random.default_rng(1)
@@ -36,6 +37,7 @@ def exposed(z, directions, share):
     return np.flatnonzero(counts > share * len(directions))
 
 
+@pytest.mark.exhaustive
 def test_hulls_are_nested_and_tokens_come_to_special_points():
     """R2: V = I: the convex hull of the z_i shrinks, for any Q, K; for B = A^T A each limit has |Az|^2 = max_j <Az,
     Av_j>: the corners v_j of the hull to 1e-6, and the others within 1e-2, approaching.
@@ -58,6 +60,7 @@ def test_hulls_are_nested_and_tokens_come_to_special_points():
         assert gaps[-1].max() < 0.5 * gaps[-2].max()
 
 
+@pytest.mark.exhaustive
 def test_tokens_come_to_at_most_three_hyperplanes():
     """R3: lambda_1 > 0 simple and <Q phi_1, K phi_1> > 0: phi_1*(z_i) tends to one of a, 0, b; and the largest left
     coordinate of every eigenvalue >= 0 never rises, the smallest never falls.
@@ -82,6 +85,7 @@ def test_tokens_come_to_at_most_three_hyperplanes():
     assert found == 2
 
 
+@pytest.mark.exhaustive
 def test_attention_becomes_boolean_in_one_dimension():
     """R5: d = 1, V > 0, QK > 0: every row of P tends to one of the two extreme tokens, doubly exponentially."""
     x0 = np.array([[-0.9], [-0.65], [-0.12], [0.33], [0.38], [0.67], [0.86], [1.22]])
@@ -98,6 +102,7 @@ def test_attention_becomes_boolean_in_one_dimension():
     assert np.all((rates > 0.9) & (rates < 1.3))
 
 
+@pytest.mark.exhaustive
 def test_exceptional_row_in_one_dimension():
     """R5: for the tokens (-u, 0, u), u' = 2 u sinh u^2 / (1 + 2 cosh u^2), and the middle row stays (1/3, 1/3, 1/3).
 
@@ -128,6 +133,7 @@ def covariance(x, masses=None):
     return centred.T @ (masses[:, None] * centred)
 
 
+@pytest.mark.exhaustive
 def test_repelled_tokens_fade_algebraically():
     """R7: V = -I, B = I: 2 t Cov(t) tends to I, near (C0^{-1} + 2tI)^{-1} for data that look Gaussian; the mean of
     centred skew data decays like t^{-5/2}, not like e^{-t}.
@@ -148,6 +154,7 @@ def test_repelled_tokens_fade_algebraically():
     np.testing.assert_allclose(slopes, -2.5, rtol=0, atol=0.1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_gaussian_tokens_stay_gaussian():
     """R8: m' = V (m + S B^T m), S' = V S B^T S + S B S V^T for Gaussian data, here the nodes of Gauss-Hermite

@@ -48,6 +48,7 @@ def test_block_is_that_of_the_appendix(where, mask, relative, dtype):
     np.testing.assert_allclose(found, expected, atol=(1e-12 if dtype == jnp.float64 else 2e-5) * np.abs(expected).max())
 
 
+@pytest.mark.exhaustive_cases("causal-relative", "full-")
 @pytest.mark.parametrize("relative", RELATIVE, ids=RELATIVE_NAMES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_heads_and_what_they_pass_on(mask, relative):
@@ -105,6 +106,7 @@ def test_feed_forward_adds_the_values_of_the_keys_that_fire():
     assert_close(jax.nn.gelu(forward.scores(X)), forward.activations(X), "identity")
 
 
+@pytest.mark.exhaustive_cases("post", "pre")
 @pytest.mark.parametrize("where", RESIDUALS)
 def test_a_stack_is_its_blocks_in_turn(where):
     blocks = [block_of(where, "causal", "relu", True, seed) for seed in (1, 20, 40)]

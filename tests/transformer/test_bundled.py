@@ -34,6 +34,7 @@ def test_it_is_the_one_of_the_report(model, tokenizer):
     assert sum(file.stat().st_size for file in BUNDLED.iterdir()) < 6e6
 
 
+@pytest.mark.exhaustive
 def test_its_loss_on_passages_is_the_one_on_record(model, tokenizer):
     """And lower, for each passage but few, than it was before training."""
     last = transformer.bundled_training()["snapshots"][-1]
@@ -46,6 +47,7 @@ def test_its_loss_on_passages_is_the_one_on_record(model, tokenizer):
     assert float(np.max(losses)) < np.log(model.num_words)
 
 
+@pytest.mark.exhaustive
 def test_it_knows_what_follows(model, tokenizer):
     """Words that nobody who read film reviews would miss, at temperature 0."""
     best = lambda text: tokenizer.id_to_token(int(jnp.argmax(model.next_token(ids_of(tokenizer, text)))))

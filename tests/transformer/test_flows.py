@@ -50,6 +50,7 @@ def reduced(name, times, n=8, beta=1.0, r0=1.0):
     return found.y
 
 
+@pytest.mark.exhaustive_cases("nGPT", "peri", "post", "pre", "root")
 @pytest.mark.parametrize("name", SCHEMES)
 def test_orthogonal_tokens_follow_the_reduced_equations_and_the_oracle(name):
     times = TIMES[: len(ORACLE[name])]

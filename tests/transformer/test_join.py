@@ -29,6 +29,7 @@ def scaled(block, step):
     return eqx.tree_at(parts, block, tuple(step * part for part in parts(block)))
 
 
+@pytest.mark.exhaustive_cases("post")
 @pytest.mark.parametrize("where", RESIDUALS)
 def test_a_block_is_a_step_of_its_field(where):
     """The difference of block and layer is of second order: halving the step divides it by four."""
@@ -46,6 +47,7 @@ def test_a_block_is_a_step_of_its_field(where):
     assert gaps[0] < 0.2 * moved
 
 
+@pytest.mark.exhaustive_cases("none", "post", "pre")
 @pytest.mark.parametrize("where", RESIDUALS)
 def test_layers_follow_the_flow_to_first_order(where):
     block = block_of(where, "full", "relu")

@@ -85,6 +85,7 @@ def test_rotary_positions_keep_lengths_and_know_distances_alone():
     assert float(jnp.abs(call(block, long[::-1])[-1] - call(block, long)[-1]).max()) > 1e-3, "but places count"
 
 
+@pytest.mark.exhaustive
 def test_a_model_with_rotary_positions_goes_on_beyond_any_length():
     model = model_of(positions=None, relative=transformer.RotaryPositions(4))
     text = IDS.tolist()
@@ -118,6 +119,7 @@ def _is_mask(leaf):
     return isinstance(leaf, cjx.CausalMask)
 
 
+@pytest.mark.exhaustive
 def test_logits_are_products_with_the_embedding():
     model = model_of()
     levels = [model.embedding[IDS] + model.positions.table[:N]]
@@ -154,6 +156,7 @@ def test_cross_entropy_is_the_mean_surprise():
         transformer.cross_entropy(logits[1:], jnp.asarray(targets))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("residual", (transformer.PreNorm(), transformer.PostNorm()), ids=("pre", "post"))
 def test_the_likeliest_continuation_is_taken_word_by_word(residual):
     """Against a loop that runs the whole model on the text so far, of which the positions hold the last twelve."""
@@ -177,6 +180,7 @@ def test_drawn_words_follow_the_distribution():
     assert once.tolist() != model.extend(IDS, 8, key=jr.key(2)).tolist()
 
 
+@pytest.mark.exhaustive
 def test_mixed_precision_rounds_the_stream_and_not_the_weights():
     model = model_of(dtype=jnp.float32)
     mixed = model_of(dtype=jnp.float32, stream_dtype=jnp.bfloat16)

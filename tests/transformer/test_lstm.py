@@ -30,6 +30,7 @@ def states_by_loops(model, ids, present):
     return reference.lstm(np.asarray(model.embedding, float)[np.asarray(ids)], *weights, bias, np.asarray(present))
 
 
+@pytest.mark.exhaustive_cases("all-bias-float32")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bias", (True, False), ids=("bias", "no bias"))
 @pytest.mark.parametrize("present", (None, GAPS, jnp.zeros(N, bool)), ids=("all", "gaps", "none"))
@@ -62,6 +63,7 @@ def test_logits_are_those_of_the_hidden_state():
     assert model.num_words == WORDS and model.num_units == M
 
 
+@pytest.mark.exhaustive
 def test_a_state_knows_only_what_came_before_and_padding_changes_nothing():
     model = model_of()
     changed = model(IDS.at[4].set(0))
@@ -72,6 +74,7 @@ def test_a_state_knows_only_what_came_before_and_padding_changes_nothing():
     assert_close(jax.vmap(model)(jnp.stack([IDS, IDS[::-1]]))[1], model(IDS[::-1]), "composed")
 
 
+@pytest.mark.exhaustive
 def test_the_likeliest_continuation_is_taken_word_by_word():
     model, text = model_of(), IDS.tolist()
     for _ in range(12):

@@ -22,6 +22,7 @@ def model_of(causal=True, **options):
     )
 
 
+@pytest.mark.exhaustive_cases("causal", "full")
 @pytest.mark.parametrize("causal", (True, False), ids=("causal", "full"))
 def test_profile_is_that_of_loops(causal):
     model = model_of(causal)
@@ -46,6 +47,7 @@ def test_profile_is_that_of_loops(causal):
             x = block(x, there)
 
 
+@pytest.mark.exhaustive
 def test_padding_counts_in_nothing():
     """Other ids where nothing is give the same numbers, and so does cutting the padding off."""
     model = model_of()
@@ -65,6 +67,7 @@ def test_summary_is_mean_and_standard_error():
     assert np.isnan(transformer.depth_profile(model_of(), IDS[:1]).statistics()["sink"][1]).all()
 
 
+@pytest.mark.exhaustive
 def test_last_level_has_the_loss_of_the_model():
     model = model_of()
     found = transformer.depth_profile(model, IDS)
@@ -100,6 +103,7 @@ def test_batch_size_is_checked():
         transformer.depth_profile(model_of(), IDS, batch_size=0)
 
 
+@pytest.mark.exhaustive
 def test_half_precision_is_measured_in_single():
     model = transformer.LanguageModel.random(
         jr.key(0), 20, 8, 2, 16, 2, positions=9, dtype=jnp.float32, stream_dtype=jnp.bfloat16

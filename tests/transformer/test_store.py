@@ -40,6 +40,7 @@ MODULES = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive_cases("half")
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_comes_back_bit_for_bit(name, tmp_path):
     module = MODULES[name]()

@@ -19,6 +19,7 @@ def stack_of(where, relative=True):
     return transformer.Transformer.of([block_of(where, "causal", "gelu", relative, seed) for seed in (1, 30)])
 
 
+@pytest.mark.exhaustive_cases("post-float32", "pre-float64")
 @pytest.mark.parametrize("dtype", DTYPES)
 @CASES
 def test_the_stream_is_the_sum_of_its_parts(where, dtype):
@@ -47,6 +48,7 @@ def test_the_stream_is_that_of_the_blocks(where, relative):
         assert_close(found.stream[2 * layer + 2], x, "composed")
 
 
+@pytest.mark.exhaustive_cases("post")
 @CASES
 def test_what_a_part_leaves_is_what_is_missing_without_it(where):
     """In a stack whose later layers add nothing a part can be left out by hand: the carried norms are all that is left.
@@ -66,6 +68,7 @@ def test_what_a_part_leaves_is_what_is_missing_without_it(where):
     assert_close(found.heads[0], second.carry(whole, first.carry(total, written)), "composed")
 
 
+@pytest.mark.exhaustive_cases("post", "pre")
 @CASES
 def test_shares_add_up_to_one_and_are_those_of_pairs(where):
     """Against a loop over pairs of tokens, in a stack of one layer with relative positions."""
@@ -93,6 +96,7 @@ def test_shares_add_up_to_one_and_are_those_of_pairs(where):
                 np.testing.assert_allclose(found.share[0, h, i, j], share, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_it_takes_a_language_model_padding_and_shared_weights():
     model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 16, 2, scale=0.4)
     ids, present = jnp.array([1, 2, 3, 0]), jnp.array([True, True, True, False])
@@ -142,6 +146,7 @@ def corpus(model):
     return texts, np.arange(5)[None, :] < np.array([5, 3, 5, 1, 4, 5, 2])[:, None]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch_size", (2, 7))
 def test_memories_are_those_of_a_loop(batch_size):
     model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 3, scale=0.6)

@@ -61,6 +61,7 @@ KINDS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_positions_is_trained_and_read_again(kind, corpus, tmp_path):
     recipe = replace(SMALL, positions=kind, steps=60, epoch_steps=30)
@@ -75,6 +76,7 @@ def test_each_kind_of_positions_is_trained_and_read_again(kind, corpus, tmp_path
         assert float(jnp.abs(moved).max()) > 1e-3, "the vectors of distances are trained"
 
 
+@pytest.mark.exhaustive
 def test_an_lstm_is_trained_by_the_same_loop(corpus, tmp_path):
     """It beats guessing by the word before, and a run that was killed goes on bit for bit."""
     recipe = replace(SMALL, architecture="lstm", embedding_rate=0.01, steps=240, epoch_steps=40)
@@ -106,6 +108,7 @@ def test_rows_that_begin_with_a_token_guess_each_word_once():
     assert windows(pieces, 4).tolist() == [[5, 6, 7, 8, 9], [9, 10, 11, 12, 13]]
 
 
+@pytest.mark.exhaustive
 def test_with_begin_every_row_of_training_begins_with_the_token(corpus, monkeypatch, tmp_path):
     asked = {}
     monkeypatch.setattr(_pretraining, "train", lambda *given, **options: asked.update(options) or 1 / 0)
@@ -117,6 +120,7 @@ def test_with_begin_every_row_of_training_begins_with_the_token(corpus, monkeypa
         assert rows.shape[1] == 17 and bool((rows[:, 0] == CLS).all()) == begin and not (rows[:, 1:] == CLS).any()
 
 
+@pytest.mark.exhaustive
 def test_it_beats_guessing_by_the_word_before(run):
     folder, report, lines = run
     assert report["held-out loss"] < report["bigram loss"] - 0.2 < report["unigram loss"]
@@ -133,6 +137,7 @@ def test_it_beats_guessing_by_the_word_before(run):
     assert_same(beta, transformer.load(folder / "snapshots" / "step-000000").stack.blocks.attention.beta)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_goes_on_bit_for_bit(run, corpus, tmp_path):
     whole, report, _ = run
     (tmp_path / "tokenizer.json").write_bytes((whole / "tokenizer.json").read_bytes())
@@ -168,6 +173,7 @@ def test_the_rate_rises_and_falls():
     np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_another_run_is_refused_and_nothing_is_touched(run, corpus):
     folder = run[0]
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -200,6 +206,7 @@ def test_fewer_steps_than_between_checkpoints_are_made_and_no_more(corpus, monke
     assert asked["steps"] == asked["batches"].steps == 1
 
 
+@pytest.mark.exhaustive
 def test_texts_of_other_content_are_another_run(run, corpus, tmp_path):
     """Of the same name, with the same word pieces in another order: their number and their sum are the same."""
     words = corpus.read_text().split("\n")
@@ -268,6 +275,7 @@ def test_the_loss_is_that_of_the_next_word():
     assert float(more["accuracy"]) == pytest.approx(np.mean(right))
 
 
+@pytest.mark.exhaustive
 def test_muon_turns_the_gradient_of_each_matrix_into_an_orthogonal_one():
     """The heads of a layer are one matrix, and each layer has its own; the rest is moved by AdamW."""
     recipe = transformer.LanguageRecipe(**{**SMALL.__dict__, "weight_decay": 0.0, "warm_up": 0})

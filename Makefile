@@ -24,7 +24,8 @@ WORKERS ?= 2
 help:
 	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
 	@echo "make publish     a finished gallery into docs/gallery, and its numbers into the pages (ARGS: other than gallery/)"
-	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
+	@echo "make test        ruff, basedpyright, the contracts of imports and pytest, as CI runs them; of the tests,"
+	@echo "                 LANE=library runs what users rely on, LANE=figures each figure at a tiny size, LANE=pages the pages"
 	@echo "make exhaustive  the tests that make test leaves out: dearer cases, all combinations, kills and processes"
 	@echo "make optimised   the tests of make test with programs compiled as for users: no special flags of XLA"
 	@echo "make mutants     plant faults of one line, and see that the tests catch each"
@@ -50,12 +51,18 @@ publish: $(STAMPS)/plot
 	$(BIN)/python docs/_tools/publish_gallery.py $(or $(ARGS),gallery)
 	$(BIN)/python docs/_tools/measured.py --write
 
-# Types are checked beside the tests, for that is the work of one core; a mistake in either ends `make test` with an error.
+# The three lanes of the tests; `make test LANE=figures` runs one, `make test` all.
+figures := tests/experiments
+pages := $(addprefix tests/,docs house playground site test_docstring_examples.py test_notebooks.py test_readme.py)
+library := tests $(addprefix --ignore=,$(figures) $(pages))
+LANE ?=
+
+# Lint is the work of one core and runs beside the tests; a mistake in either ends `make test` with an error.
 test: $(STAMPS)/dev
 	@$(MAKE) --no-print-directory --jobs=2 lint pytest
 
 pytest: $(STAMPS)/dev
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $($(LANE)) $(ARGS)
 
 exhaustive: $(STAMPS)/dev
 	OPTIMISED=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m exhaustive $(ARGS)

@@ -29,33 +29,6 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
-def share_contexts(programs):
-    """Lower `programs` programs one after the other in one MLIR context; jax makes one, of 3 ms and 2 MB, for each.
-
-    A context holds what programs have in common (types, dialects), never a program: tests of a sixth less time, and
-    processes of a third of the memory. A new one now and then, since a context forgets nothing.
-    """
-    from jax._src.interpreters import mlir
-    from jaxlib.mlir import ir
-
-    make, shared = mlir.make_ir_context, []
-
-    def make_ir_context():
-        # lineax evaluates a number while jax lowers what calls it: a program within another, which shares nothing.
-        if ir.Context.current is not None:
-            return make()
-        if not shared:
-            shared.extend([make()] * programs)
-        return shared.pop()
-
-    mlir.make_ir_context = make_ir_context
-
-
-# An internal function of jax, which may go: then each program has a context of its own again.
-if version("jax").startswith("0.10."):
-    share_contexts(500)
-
-
 def keep_compiled(folder):
     """What was compiled is read in the next run: .jax_cache, which `make clean` removes. On a new checkout it is empty.
 

@@ -1,13 +1,12 @@
-"""Every `eqx.Module`: no array hides in a static field, each class is abstract or final, nobody calls `super()`."""
+"""Every `eqx.Module`: no array hides in a static field, and each class is abstract or final."""
 
-import ast
 import dataclasses
 import importlib
 import inspect
 import pkgutil
 import typing
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -21,8 +20,6 @@ import pytest
 import clusterjax
 import clusterjax as cjx
 
-
-PACKAGE = Path(clusterjax.__file__).parent
 
 # What a part may miss where its extra is not installed. Nothing else may keep a module from being looked at.
 OPTIONAL = {"flax", "transformers", "datasets", "safetensors", "xarray", "zarr", "matplotlib", "PIL"}
@@ -40,18 +37,16 @@ def package_modules() -> Iterator[Any]:
                 raise
 
 
+@cache
 def module_classes() -> list[type]:
     """Every class of the package that is an `eqx.Module`, private ones too."""
-    found = {
+    classes = {
         value
         for module in package_modules()
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, eqx.Module) and value.__module__.startswith("clusterjax")
     }
-    return sorted(found, key=lambda cls: (cls.__module__, cls.__qualname__))
-
-
-CLASSES = module_classes()
+    return sorted(classes, key=full_name)
 
 
 def full_name(cls: type) -> str:
@@ -87,13 +82,13 @@ def holds_array(value: Any) -> bool:
     return any(eqx.is_array_like(leaf) and np.ndim(leaf) > 0 or eqx.is_array(leaf) for leaf in jtu.tree_leaves(value))
 
 
-def catalogue() -> dict[str, eqx.Module]:
+def objects() -> tuple[eqx.Module, ...]:
     """One of each kind of object that a user builds; a new kind of field, attention or layer is added here."""
     beta, eye = jnp.asarray(1.0), jnp.eye(3)
     times, steps = jnp.asarray([0.0, 1.0]), jnp.asarray([1.0, 2.0])
     attention = cjx.SoftmaxAttention(beta, query_key=eye, mask=cjx.WindowMask(2))
     field = cjx.AttentionField(attention, value=eye)
-    made = (
+    return (
         cjx.Euclidean(),
         cjx.Sphere(),
         cjx.FullMask(),
@@ -117,75 +112,48 @@ def catalogue() -> dict[str, eqx.Module]:
         cjx.hardmax.HardmaxLayer(1.0, eye, masses=jnp.asarray([0.5, 0.5])),
         cjx.hardmax.SoftmaxTwin(cjx.hardmax.HardmaxLayer(1.0), 2.0),
     )
-    return {f"{number} {type(module).__name__}": module for number, module in enumerate(made)}
 
 
-CATALOGUE = catalogue()
+def test_no_static_field_promises_an_array():
+    public = {value for value in (getattr(cjx, name) for name in cjx.__all__) if inspect.isclass(value)}
+    assert {cls for cls in public if issubclass(cls, eqx.Module)} <= set(module_classes())
+    wrong = [
+        f"{full_name(cls)}.{field.name}"
+        for cls in module_classes()
+        for field in dataclasses.fields(cls)
+        if is_static(field) and promises_array(field.type)
+    ]
+    assert not wrong, f"a sweep over these static fields would recompile, since they are arrays: {wrong}"
 
 
-def test_the_walk_finds_the_classes():
-    """What the tests below walk is the whole package: at least every module class of the front door is there."""
-    public = {
-        value
-        for value in (getattr(cjx, name) for name in cjx.__all__)
-        if inspect.isclass(value) and issubclass(value, eqx.Module)
-    }
-    assert len(public) > 10
-    assert public <= set(CLASSES)
-
-
-@pytest.mark.parametrize("cls", CLASSES, ids=full_name)
-def test_no_static_field_promises_an_array(cls):
-    wrong = [field.name for field in dataclasses.fields(cls) if is_static(field) and promises_array(field.type)]
-    assert not wrong, f"{full_name(cls)} holds arrays as static fields: {wrong}; a sweep over them would recompile."
-
-
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_no_static_field_holds_an_array(name):
-    wrong = [where for where, value in static_values(CATALOGUE[name]) if holds_array(value)]
-    assert not wrong, f"These static fields hold an array: {wrong}."
-
-
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_no_continuous_parameter_is_a_python_number(name):
+def test_no_object_has_a_static_array_or_a_python_number():
     """A Python float inside a module is static under `filter_jit`, so that each of its values compiles anew."""
-    numbers = [leaf for leaf in jtu.tree_leaves(CATALOGUE[name]) if isinstance(leaf, float | complex)]
-    assert not numbers
+    for module in objects():
+        assert not [name for name, value in static_values(module) if holds_array(value)]
+        assert not [leaf for leaf in jtu.tree_leaves(module) if isinstance(leaf, float | complex)], module
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=full_name)
-def test_each_class_is_abstract_or_final(cls):
-    """Only `Abstract...` is inherited from, and whatever is not `Abstract...` can be built."""
-    bases = [base for base in cls.__mro__[1:] if base.__module__.startswith("clusterjax")]
-    concrete = [full_name(base) for base in bases if not base.__name__.lstrip("_").startswith("Abstract")]
-    assert not concrete, f"{full_name(cls)} inherits from {concrete}, which are final; wrap instead of inheriting."
-    if not cls.__name__.lstrip("_").startswith("Abstract"):
+def is_abstract(cls: type) -> bool:
+    return cls.__name__.lstrip("_").startswith("Abstract")
+
+
+def bases_of(cls: type) -> list[type]:
+    return [base for base in cls.__mro__[1:] if base.__module__.startswith("clusterjax")]
+
+
+def test_each_class_is_abstract_or_final():
+    """A class inherits from abstract classes alone, leaves no method open and overrides no method."""
+    for cls in module_classes():
+        name = full_name(cls)
+        assert all(map(is_abstract, bases_of(cls))), f"{name} inherits from a final class; wrap instead of inheriting"
         open_methods = sorted(getattr(cls, "__abstractmethods__", ()))
-        assert not open_methods, f"{full_name(cls)} leaves {open_methods} open, so it should be called Abstract..."
-
-
-@pytest.mark.parametrize("cls", CLASSES, ids=full_name)
-def test_no_method_is_written_twice(cls):
-    """A method is implemented in one class: what overrides it would change what readers of the base were told."""
-    written = {name for name, value in vars(cls).items() if inspect.isfunction(value) and not name.startswith("__")}
-    wrong = [
-        f"{name} (in {full_name(base)})"
-        for base in cls.__mro__[1:]
-        if base.__module__.startswith("clusterjax")
-        for name in sorted(written & set(vars(base)))
-        if inspect.isfunction(vars(base)[name]) and not getattr(vars(base)[name], "__isabstractmethod__", False)
-    ]
-    assert not wrong, f"{full_name(cls)} overrides what is already implemented: {wrong}; make the base's abstract."
-
-
-def test_no_super():
-    wrong = [
-        f"{file.relative_to(PACKAGE.parent)}:{node.lineno}"
-        for file in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
-    ]
-    assert not wrong, f"super() is called in {wrong}; each method is implemented once."
+        assert is_abstract(cls) or not open_methods, f"{name} leaves {open_methods} open: name it Abstract..."
+        methods = {key for key, value in vars(cls).items() if inspect.isfunction(value) and not key.startswith("__")}
+        for base in bases_of(cls):
+            inherited = {key: vars(base)[key] for key in methods & set(vars(base))}
+            final = {key for key, value in inherited.items() if inspect.isfunction(value)}
+            final = {key for key in final if not getattr(inherited[key], "__isabstractmethod__", False)}
+            assert not final, f"{name} overrides {final} of {full_name(base)}; make the method of the base abstract"
 
 
 class _Hidden(eqx.Module):
@@ -202,6 +170,6 @@ def test_the_checks_see_a_hidden_array():
     """The checks above are held to a module that breaks the rule, alone and inside another."""
     hidden = _Hidden(plain=jnp.ones(2), inside=(np.ones(2), "a"), promised=None, allowed=("a", 3))
     for module in (hidden, cjx.SoftmaxAttention(jnp.asarray(1.0), mask=cjx.FullMask())):
-        found = {where for where, value in static_values(module) if holds_array(value)}
-        assert found == ({"_Hidden.plain", "_Hidden.inside"} if module is hidden else set())
+        hidden_arrays = {name for name, value in static_values(module) if holds_array(value)}
+        assert hidden_arrays == ({"_Hidden.plain", "_Hidden.inside"} if module is hidden else set())
     assert [f.name for f in dataclasses.fields(_Hidden) if promises_array(f.type)] == ["promised"]

@@ -8,7 +8,7 @@ import pytest
 from clusterjax import experiments
 from clusterjax._cli import main
 from clusterjax.experiments import EXPERIMENTS, Settings
-from clusterjax.experiments.framework.page import command_line
+from clusterjax.experiments.framework.record import command_line
 from tests.experiments.own import experiment
 
 

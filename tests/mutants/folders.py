@@ -144,9 +144,9 @@ FOLDERS = (
     ),
     Mutant(
         "the-gallery-tells-the-time",
-        "clusterjax/experiments/framework/page.py",
-        "<p>{text(versions)}; {text(machine)}</p></details>",
-        "<p>{text(versions)}; {text(machine)}; {text(record['finished'])}</p></details>",
+        "clusterjax/experiments/framework/page/page.html",
+        "<p>{{ listed(record.versions) }}; {{ listed(record.machine) }}</p></details>",
+        "<p>{{ listed(record.versions) }}; {{ listed(record.machine) }}; {{ record.finished }}</p></details>",
         ("tests/experiments/test_gallery.py::test_claims_numbers_and_verdicts_are_shown_as_text",),
     ),
     Mutant(

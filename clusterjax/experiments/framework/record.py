@@ -3,6 +3,7 @@
 import math
 import os
 import platform
+import shlex
 from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,7 +15,8 @@ import jax
 import numpy as np
 
 from ..._files.json import misfit, read_json
-from .experiment import Claim, Experiment, Outcome
+from .experiment import Claim, Experiment, Outcome, Settings
+from .listing import is_known
 from .verdict import DIFFERENT, NOT_MEASURED, VERDICTS, verdict_on
 
 
@@ -30,6 +32,7 @@ _FORM = {
     "parameters": dict, "series": dict, "files": [str], "fingerprint": dict, "machine": dict, "versions": dict,
     "seconds": {"simulation": float, "total": float}, "finished": str, "asks?": bool, "command?": (None, str),
 }  # fmt: skip
+STARTS, QUICK_STARTS = 256, 64  # the numbers of starts of a full and of a quick run of the command
 _PACKAGES = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
 
 
@@ -69,6 +72,35 @@ def record_of(
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return _finite(record)
+
+
+def command_line(experiment: Experiment, settings: Settings) -> str | None:
+    """The command that runs this experiment with these settings; None for an experiment that is not of the package."""
+    if not is_known(experiment):
+        return None
+    # An input is named only for the figures that read it.
+    reads = experiment.reads_network or experiment.reads_texts
+    sizes = {"most-texts": settings.most_texts, "length": settings.length, "num-layers": settings.depth,
+             "num-heads": settings.heads}  # fmt: skip
+    albert = settings.albert if reads else None
+    options: dict[str, Any] = {"seed": settings.seed}
+    if reads and any(size is not None for size in sizes.values()):
+        # Only the command `probe` has options for these sizes.
+        words, parameters = ["probe", *([] if albert is None else [albert])], {}
+        options |= sizes
+    else:
+        words, parameters = ["reproduce", experiment.name], settings.parameters
+        as_usual = settings.starts == (QUICK_STARTS if settings.quick else STARTS)
+        options |= {"starts": None if as_usual else settings.starts, "albert": albert}
+    options |= {
+        "texts": settings.texts if experiment.reads_texts or experiment.reads_causal else None,
+        "ids": settings.ids if experiment.reads_texts else None,
+        "imdb": settings.imdb if experiment.reads_reviews else None,
+    }
+    words += [word for name, value in options.items() if value is not None for word in (f"--{name}", value)]
+    words += [word for name, value in parameters.items() for word in ("--set", f"{name}={value!r}")]
+    words += ["--quick"] if settings.quick else []
+    return shlex.join(map(str, ["clusterjax", *words]))
 
 
 def _claim(outcome: Outcome, claim: Claim) -> dict[str, Any]:

@@ -52,8 +52,8 @@ from .experiment import (
     with_changed,
 )
 from .listing import find_experiments, is_known
-from .page import command_line, refuse_another_page, write_gallery
-from .record import RESULTS, SCHEMA, lines_of, read_record, record_of
+from .page import refuse_another_page, write_gallery
+from .record import RESULTS, SCHEMA, command_line, lines_of, read_record, record_of
 from .verdict import VIOLATED
 
 

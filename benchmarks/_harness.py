@@ -20,54 +20,57 @@ import jax.numpy as jnp
 import numpy as np
 from table import MEASURED, machine, markdown, source
 
+import clusterjax as cjx
 from clusterjax._files.sealed import MODEL, SealedFile
 
 
+# Idle threads of one method must not slow the next one.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 HERE = Path(__file__).parent
+DATA = HERE.parent.parent / "shared" / "data"
+IMDB = "--imdb", {"type": Path, "default": DATA / "imdb" / "imdb50k.csv.gz", "help": "the 50,000 reviews"}
 PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "flax", "numpy", "torch", "transformers", "pykeops")
+_START = time.perf_counter()
 
 
 @dataclass
 class Program:
-    """Something to time: `run()` does it once and waits for the end."""
+    """Something to time: `run()` makes `count` evaluations and waits for the end. All times are of one evaluation."""
 
     name: str
     run: Callable[[], Any]
+    count: float = 1
+    error: float | None = None
     trace_s: float | None = None
     compile_s: float | None = None
     temp_bytes: int | None = None
-    traces: int | None = None
     samples: list[float] = field(default_factory=list)
     cpu_samples: list[float] = field(default_factory=list)
-
-    @property
-    def best(self) -> float:
-        return min(self.samples)
 
     @property
     def median(self) -> float:
         return statistics.median(self.samples)
 
-    @property
-    def spread(self) -> float:
-        """Interquartile range over median."""
-        low, high = np.quantile(self.samples, (0.25, 0.75))
-        return float((high - low) / self.median)
-
     def columns(self) -> dict[str, Any]:
         """What is reported of every program."""
+        low, high = np.quantile(self.samples, (0.25, 0.75))
         return {
-            "best s": self.best,
+            "method": self.name,
+            "seconds": self.median,
             "median s": self.median,
-            "IQR/median": self.spread,
+            "median ms": self.median * 1e3,
+            "best s": min(self.samples),
+            "IQR/median": float((high - low) / self.median),
             "best CPU s": min(self.cpu_samples, default=None),
             "repeats": len(self.samples),
             "compile s": self.compile_s,
-            "traces": self.traces,
+            "temporary MB": None if self.temp_bytes is None else self.temp_bytes / 1e6,
+            "error": self.error,
         }
 
 
-def compiled(name: str, fn: Callable[..., Any], *args: Any) -> Program:
+def compiled(name: str, fn: Callable[..., Any], *args: Any, count: float = 1) -> Program:
     """`fn(*args)` compiled by jax for the arrays in `args`; tracing and compiling are timed apart, traces counted."""
     arrays, rest = eqx.partition(args, eqx.is_array)
     traces = []
@@ -86,15 +89,21 @@ def compiled(name: str, fn: Callable[..., Any], *args: Any) -> Program:
     memory = program.memory_analysis()
     temp = None if memory is None else memory.temp_size_in_bytes
     run = lambda: jax.block_until_ready(program(arrays))
-    return Program(name, run, middle - begin, end - middle, temp, len(traces))
+    return Program(name, run, count, trace_s=middle - begin, compile_s=end - middle, temp_bytes=temp)
 
 
-def called(name: str, fn: Callable[..., Any], *args: Any) -> Program:
-    """`fn(*args)` as a user calls it, jax or not; for what jax compiles, the first call is the compile time."""
+def called(name: str, fn: Callable[..., Any], *args: Any, compiles: bool = True, count: float = 1) -> Program:
+    """`fn(*args)` as a user calls it; where jax compiles it, the time of the first call is that of compiling."""
     run = lambda: jax.block_until_ready(fn(*args))
+    _, seconds = timed(run)
+    return Program(name, run, count, compile_s=seconds if compiles else None)
+
+
+def timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and its seconds."""
     begin = time.perf_counter()
-    run()
-    return Program(name, run, compile_s=time.perf_counter() - begin)
+    found = jax.block_until_ready(run())
+    return found, time.perf_counter() - begin
 
 
 def interleave(programs: list[Program], *, repeats: int = 15, budget_s: float = 20.0) -> None:
@@ -102,30 +111,32 @@ def interleave(programs: list[Program], *, repeats: int = 15, budget_s: float = 
 
     At least three rounds are made, then as many of `repeats` as fit into `budget_s`.
     """
-    loops = {}
-    for program in programs:
-        begin = time.perf_counter()
-        program.run()
-        loops[program.name] = max(1, round(2e-3 / max(time.perf_counter() - begin, 1e-7)))
+    loops = [max(1, round(2e-3 / max(timed(program.run)[1], 1e-7))) for program in programs]
     start = time.perf_counter()
     for sweep in range(repeats):
-        for program in programs:
-            count = loops[program.name]
+        for program, loop in zip(programs, loops, strict=True):
             begin, begin_cpu = time.perf_counter(), time.process_time()
-            for _ in range(count):
+            for _ in range(loop):
                 program.run()
-            program.samples.append((time.perf_counter() - begin) / count)
-            program.cpu_samples.append((time.process_time() - begin_cpu) / count)
+            program.samples.append((time.perf_counter() - begin) / loop / program.count)
+            program.cpu_samples.append((time.process_time() - begin_cpu) / loop / program.count)
         if sweep >= 2 and time.perf_counter() - start > budget_s:
             break
     for program in programs:
-        say(f"{program.name}: best {program.best * 1e3:.4g} ms, median {program.median * 1e3:.4g} ms")
+        say(f"{program.name}: best {min(program.samples) * 1e3:.4g} ms, median {program.median * 1e3:.4g} ms")
 
 
 def measure(program: Program, **options: Any) -> Program:
     """Time one program alone."""
     interleave([program], **options)
     return program
+
+
+def rows_of(programs: list[Program], *, pairs: float | None = None, repeats=15, budget_s=20.0, **labels: Any) -> list:
+    """Time the programs in turn: a row for each, with its labels and, if `pairs` are said, its time for each pair."""
+    interleave(programs, repeats=repeats, budget_s=budget_s)
+    cost = lambda program: {} if pairs is None else {"ns per pair": program.median / pairs * 1e9}
+    return [labels | program.columns() | cost(program) for program in programs]
 
 
 def ratio(slow: Program, fast: Program) -> float:
@@ -143,6 +154,18 @@ def check(name: str, got: Any, expected: Any, tolerance: float) -> float:
     if not error <= tolerance:
         raise WrongAnswer(f"{name} is wrong by {error:.3g}, where {tolerance:.3g} is allowed.")
     return error
+
+
+def some_rows(x: np.ndarray, beta: float, causal: bool, *, form=None, tangent=True, count=40):
+    """Some tokens, and their softmax averages in float64 by the definition, `tangent` or not; `form` is Q^T K."""
+    rows, x, out = np.unique(np.linspace(0, len(x) - 1, count).astype(int)), np.asarray(x, np.float64), []
+    for i in rows:
+        others = x[: i + 1] if causal else x
+        scores = beta * (others @ (x[i] if form is None else np.asarray(form, np.float64).T @ x[i]))
+        weights = np.exp(scores - scores.max())
+        average = weights @ others / weights.sum()
+        out.append(average - (average @ x[i]) / (x[i] @ x[i]) * x[i] if tangent else average)
+    return rows, np.array(out)
 
 
 def report(
@@ -176,9 +199,7 @@ def report(
         "findings": list(findings),
         "rows": rows,
     }
-    print(f"\n## {title}\n\n{markdown(document)}\n")
-    for finding in findings:
-        print(f"- {finding}")
+    print(f"\n## {title}\n\n{markdown(document)}\n", *(f"- {finding}" for finding in findings), sep="\n")
     print(machine(document))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
@@ -188,6 +209,7 @@ def report(
 def environment() -> dict[str, Any]:
     """Machine, versions, settings, commit and date."""
     device = jax.devices()[0]
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
     return {
         "device": device.device_kind if device.platform != "cpu" else "cpu",
         "cpu": _cpu_model(),
@@ -196,7 +218,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
         "x64": bool(jax.config.read("jax_enable_x64")),
-        "commit": _git_commit(),
+        "commit": git.stdout.strip() or "unknown",
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
@@ -216,21 +238,17 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git_commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-def options(question: str | None, results: str) -> argparse.Namespace:
-    """`--quick` and `--out` of a script."""
+def options(question: str | None, results: str, *others: tuple[str, dict[str, Any]]) -> argparse.Namespace:
+    """`--quick`, `--out` and the other arguments of a script, each a name and what `add_argument` takes."""
     parser = argparse.ArgumentParser(description=question, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats, to see that it runs")
     parser.add_argument(
         "--out", type=Path, default=None, help=f"results file (default: results/{results}; with --quick, out/{results})"
     )
+    for name, settings in others:
+        parser.add_argument(name, **settings)
     chosen = parser.parse_args()
-    if chosen.out is None:
-        chosen.out = HERE / ("out" if chosen.quick else "results") / results
+    chosen.out = chosen.out or HERE / ("out" if chosen.quick else "results") / results
     return chosen
 
 
@@ -239,17 +257,37 @@ def say(message: str) -> None:
     print(f"[{time.perf_counter() - _START:7.1f} s] {message}", flush=True)
 
 
-_START = time.perf_counter()
-
-
 def sphere(n: int, d: int, dtype: Any = np.float64, seed: int = 0) -> np.ndarray:
     """`n` unit vectors, the same for every method."""
     x = np.random.default_rng(seed).normal(size=(n, d))
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(dtype)
 
 
-def as_jax(x: np.ndarray) -> jax.Array:
-    return jnp.asarray(x)
+def mask_of(causal: bool) -> cjx.AbstractMask:
+    return cjx.CausalMask() if causal else cjx.FullMask()
+
+
+def velocity(x, beta, causal: bool = False, summation: Any = None, form: Any = None) -> jax.Array:
+    """One velocity under softmax attention on the sphere, V = I; `form` is Q^T K."""
+    attention = cjx.SoftmaxAttention(
+        jnp.asarray(beta, x.dtype), query_key=form, mask=mask_of(causal), summation=summation or cjx.Auto()
+    )
+    return cjx.AttentionField(attention)(jnp.zeros((), x.dtype), x)
+
+
+def repeated(x, once: Callable[[Any], Any], count: int) -> jax.Array:
+    """`count` evaluations one after the other, each at tokens moved a little by the last."""
+    return jax.lax.fori_loop(0, count, lambda _, y: y + jnp.asarray(1e-6, x.dtype) * once(y), x)
+
+
+def torch_or_none() -> Any:
+    """PyTorch; None, and a line that says so, where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        say("PyTorch is not installed, and there is nothing to compare with")
+        return None
+    return torch
 
 
 _ANY = SealedFile("run", None, 0, "train it again", what="model")

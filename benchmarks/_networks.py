@@ -1,18 +1,17 @@
 """The networks of the probe benchmarks, their texts, and the same weights in the PyTorch of transformers."""
 
-import importlib.util
 import json
 import os
 from typing import Any
 
 import numpy as np
-from _harness import HERE, say
+from _harness import DATA, say
 from flax import nnx
 
 from clusterjax import probe
 
 
-PLBERT = HERE.parent.parent / "shared" / "data" / "albert-plbert"
+PLBERT = DATA / "albert-plbert"
 BASE = probe.AlbertSizes(30_000, 128, 768, 12, 3072, 12)
 XLARGE = probe.AlbertSizes(30_000, 128, 2048, 16, 8192, 24)
 
@@ -42,14 +41,6 @@ def full_texts(model: probe.Model, count: int, length: int) -> probe.Encoded:
         ids[:] = 0  # which stands at both ends of a text
         ids[:, 1:-1] = [text[: length - 2] for text in long[:count]]
     return probe.Encoded(ids, np.ones(ids.shape, bool))
-
-
-def peers() -> bool:
-    """Whether PyTorch is there to be compared with; says so if not."""
-    if importlib.util.find_spec("torch") is None:
-        say("PyTorch is not installed, and there is nothing to compare with: no results")
-        return False
-    return True
 
 
 def cores() -> int:

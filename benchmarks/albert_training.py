@@ -12,7 +12,6 @@ documents of C4.) With `--install` the run's weights, configuration and tokenize
 the package.
 """
 
-import argparse
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 import tokenizers
-from _harness import HERE, amend, header_of, report, say
+from _harness import amend, header_of, options, report, say
 
 from clusterjax import probe
 from clusterjax._files.sealed import checksum
@@ -104,13 +103,10 @@ def losses(folder: Path, done: dict[str, Any], paths: list[Path]) -> dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, nargs="?", help="the folder of a finished run")
-    parser.add_argument("--texts", type=Path, nargs="+", help="the files of the run: measure its losses anew")
-    parser.add_argument("--install", action="store_true", help="make it the network of the package")
-    parser.add_argument("--quick", action="store_true", help="the same: it is quick enough")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "albert_training.json")
-    chosen = parser.parse_args()
+    run = "run", {"type": Path, "nargs": "?", "help": "the folder of a finished run"}
+    texts = "--texts", {"type": Path, "nargs": "+", "help": "the files of the run: measure its losses anew"}
+    install = "--install", {"action": "store_true", "help": "make it the network of the package"}
+    chosen = options(__doc__, "albert_training.json", run, texts, install)
     training = probe.bundled_training() if chosen.run is None else measured_run(chosen.run)
     done, snapshots = training["report"], training["snapshots"]
     if chosen.texts:
@@ -140,7 +136,7 @@ def main() -> None:
         drawn = anew["expected share of the rows drawn"]
         findings += (f"Of the word pieces trained on: {shares}; about {drawn:.0%} of the rows were ever drawn.",)
     report(rows, chosen.out, title="Clustering along the training of the ALBERT of the package", columns=COLUMNS,
-           findings=findings, anew=chosen.run is not None)  # fmt: skip
+           findings=findings, anew=chosen.run is not None, quick=chosen.quick)  # fmt: skip
     if chosen.install:
         if chosen.run is not None:
             for name in FILES[1:]:

@@ -83,9 +83,8 @@ def sets_on_a_grid(z0):
     """All sets of leaders of one planar cloud over a grid of A, of condition up to 1000, and alpha."""
     angles, ratios = np.meshgrid(np.linspace(0, np.pi, 48, endpoint=False), np.geomspace(1, 1e3, 24))
     axes = np.stack([np.cos(angles.ravel()), np.sin(angles.ravel())], axis=1)
-    forms = np.eye(2) / ratios.ravel()[:, None, None] + (1 - 1 / ratios.ravel())[:, None, None] * (
-        axes[:, :, None] * axes[:, None, :]
-    )
+    low = 1 / ratios.ravel()[:, None, None]
+    forms = low * np.eye(2) + (1 - low) * axes[:, :, None] * axes[:, None, :]
 
     def run(A, alpha):
         return run_to_fixed_point(z0, HardmaxLayer(alpha, A), jnp.asarray(300), jnp.asarray(1e-6)).leaders.first >= 0
@@ -136,12 +135,8 @@ def main():
     chosen = options(__doc__, "hardmax_convergence.json")
     clouds = 10 if chosen.quick else 100
     base = {"n": 50, "d": 3, "alpha": 1.0, "condition": 10.0}
-    grid: dict[str, tuple] = {
-        "n": (5, 20, 50, 200),
-        "d": (1, 2, 3, 8),
-        "alpha": (0.1, 0.5, 1.0, 4.0),
-        "condition": (1.0, 10.0, 1e3, 1e6),
-    }
+    grid = {"n": (5, 20, 50, 200), "d": (1, 2, 3, 8), "alpha": (0.1, 0.5, 1.0, 4.0),
+            "condition": (1.0, 10.0, 1e3, 1e6)}  # fmt: skip
     rows = [row(name, **(base | {name: value}), clouds=clouds) for name, values in grid.items() for value in values]
     extra = [r["layers, most"] - r["one length"] for r in rows]
     median = {r["alpha"]: r["layers, median"] for r in rows if r["varied"] == "alpha"}

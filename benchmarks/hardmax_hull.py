@@ -11,7 +11,7 @@ the time from 16,384 tokens to the most.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import Program, WrongAnswer, compiled, interleave, options, report, say
+from _harness import WrongAnswer, compiled, mask_of, options, report, rows_of, say
 
 import clusterjax as cjx
 
@@ -34,9 +34,8 @@ def cloud(name: str, n: int, dtype) -> np.ndarray:
 
 
 def sums(x, summation, causal):
-    mask = cjx.CausalMask() if causal else cjx.FullMask()
     tolerance = jnp.asarray(64 * jnp.finfo(x.dtype).eps, x.dtype)
-    return summation.hardmax(x, x, x, None, mask, tolerance).normaliser
+    return summation.hardmax(x, x, x, None, mask_of(causal), tolerance).normaliser
 
 
 def differing(got: np.ndarray, x: np.ndarray, causal: bool) -> int:
@@ -55,16 +54,16 @@ def differing(got: np.ndarray, x: np.ndarray, causal: bool) -> int:
     return wrong
 
 
-def programs_for(x: np.ndarray, causal: bool) -> list[tuple[Program, int]]:
-    out = []
-    for summation in (cjx.Hull(), cjx.Blocked()):
-        if isinstance(summation, cjx.Blocked) and len(x) ** 2 > MOST_PAIRS:
-            continue
-        name = type(summation).__name__
-        program = compiled(name, sums, jnp.asarray(x), summation, causal)
-        got = np.asarray(sums(jnp.asarray(x), summation, causal))
-        out.append((program, differing(got, x, causal)))
-    return out
+def measured(mask: str, dtype, name: str, n: int) -> list[dict]:
+    say(f"{mask}, {dtype.__name__}, {name}, n = {n}")
+    x, programs, wrong = cloud(name, n, dtype), [], []
+    for summation in (cjx.Hull(), cjx.Blocked())[: 2 if n * n <= MOST_PAIRS else 1]:
+        programs.append(compiled(type(summation).__name__, sums, jnp.asarray(x), summation, mask == "causal"))
+        wrong.append(differing(np.asarray(jax.tree.leaves(programs[-1].run())[0]), x, mask == "causal"))
+    labels = {"mask": mask, "dtype": dtype.__name__, "cloud": name, "n": n}
+    rows = rows_of(programs, repeats=3 if n > 20_000 else 7, budget_s=10, **labels)
+    return [row | {"us per row": row["seconds"] / n * 1e6, "rows that differ": count}
+            for row, count in zip(rows, wrong, strict=True)]  # fmt: skip
 
 
 def main() -> None:
@@ -72,23 +71,13 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     sizes = (1024, 4096) if chosen.quick else (1024, 4096, 8192, 16_384, 131_072, 1_048_576)
     rows, findings = [], []
-    for causal in (False, True):
+    for mask in ("full", "causal"):
         for dtype in (np.float32,) if chosen.quick else (np.float32, np.float64):
             for name in ("circle", "disc", "heaps"):
-                times: dict[tuple[str, int], float] = {}
-                for n in sizes:
-                    mask = "causal" if causal else "full"
-                    say(f"{mask}, {dtype.__name__}, {name}, n = {n}")
-                    made = programs_for(cloud(name, n, dtype), causal)
-                    interleave([program for program, _ in made], repeats=3 if n > 20_000 else 7, budget_s=10)
-                    for program, wrong in made:
-                        times[program.name, n] = program.median
-                        rows.append({"mask": mask, "dtype": dtype.__name__, "cloud": name, "n": n,
-                                     "method": program.name, "median ms": program.median * 1e3,
-                                     "us per row": program.median / n * 1e6,
-                                     "temporary MB": (program.temp_bytes or 0) / 1e6,
-                                     "rows that differ": wrong} | program.columns())  # fmt: skip
+                found = [row for n in sizes for row in measured(mask, dtype, name, n)]
+                times = {(row["method"], row["n"]): row["seconds"] for row in found}
                 findings.append(f"{mask}, {dtype.__name__}, {name}: {finding(times, sizes)}")
+                rows += found
     report(rows, chosen.out, title="Hardmax in the plane", columns=COLUMNS, best="median ms",
            group=("mask", "dtype", "cloud", "n"), findings=tuple(findings), quick=chosen.quick)  # fmt: skip
 

@@ -13,7 +13,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import Program, as_jax, check, compiled, interleave, options, report, say, sphere
+from _harness import check, compiled, interleave, mask_of, options, report, say, some_rows, sphere, velocity
 
 import clusterjax as cjx
 
@@ -24,71 +24,35 @@ COLUMNS = ["d", "attention", "dtype", "B", "beta", "n", "Harmonic ms", "Blocked 
            "gradient compile s", "IQR/median"]  # fmt: skip
 
 
-def average(beta, x, summation, causal, form):
-    mask = cjx.CausalMask() if causal else cjx.FullMask()
-    attention = cjx.SoftmaxAttention(beta, query_key=form, mask=mask, summation=summation)
-    return cjx.AttentionField(attention)(jnp.zeros((), x.dtype), x)
-
-
-def gradient(beta, x, summation, causal, form):
-    return jax.grad(lambda y: jnp.sum(average(beta, y, summation, causal, form) ** 2))(x)
-
-
-def reference(x: np.ndarray, rows: np.ndarray, beta: float, causal: bool, form: np.ndarray | None) -> np.ndarray:
-    """The velocity of some tokens, in float64."""
-    x = x.astype(np.float64)
-    out = []
-    for i in rows:
-        seen = x[: i + 1] if causal else x
-        query = x[i] if form is None else form.T.astype(np.float64) @ x[i]
-        scores = beta * (seen @ query)
-        weights = np.exp(scores - scores.max())
-        mean = weights @ seen / weights.sum()
-        out.append(mean - (mean @ x[i]) * x[i])
-    return np.asarray(out)
-
-
-def form_of(general: bool, d: int, dtype) -> np.ndarray | None:
-    return np.diag(np.linspace(0.7, 1, d)).astype(dtype) if general else None
-
-
-def one_row(case: dict, n: int, largest_blocked: int, repeats: int, with_gradient: bool) -> dict:
-    d, causal, dtype, general, beta = (case[k] for k in ("d", "causal", "dtype", "general", "beta"))
-    x, form = sphere(n, d, dtype, seed=n), form_of(general, d, dtype)
-    rows = np.unique(np.linspace(0, n - 1, 12).astype(int))
-    expected = reference(x, rows, beta, causal, form)
-    args = (jnp.asarray(beta, dtype), as_jax(x))
-    given = None if form is None else as_jax(form)
-    queries = args[0] * args[1] if given is None else args[0] * args[1] @ given
-    mask = cjx.CausalMask() if causal else cjx.FullMask()
-    in_pairs = n - int(jnp.sum(cjx.Harmonic().certified(queries, args[1], None, mask)))
-
-    errors, programs = {}, {}
-    for name, summation in (("Harmonic", cjx.Harmonic()), ("Blocked", cjx.Blocked())):
-        if name == "Harmonic" or n <= largest_blocked:
-            fn = partial(average, summation=summation, causal=causal, form=given)
-            programs[name] = compiled(name, fn, *args)
-            got = np.asarray(programs[name].run())[rows]
-            errors[name] = check(name, got, expected, TOLERANCE[np.dtype(dtype).name] * max(1, beta / 9))
-    if with_gradient:
-        fn = partial(gradient, summation=cjx.Harmonic(), causal=causal, form=given)
-        programs["gradient"] = compiled("gradient", fn, *args)
+def row_of(
+    d: int, causal: bool, dtype, general: bool, beta: float, n: int, largest: int, backwards: bool, repeats: int
+):
+    """One case; `Blocked` is timed up to `largest` tokens, and the gradient where `backwards`."""
+    mask, name = "causal" if causal else "full", np.dtype(dtype).name
+    say(f"d = {d}, {mask}, {name}, beta = {beta:g}, general {general}, n = {n:,}")
+    host, form = sphere(n, d, dtype, seed=n), np.diag(np.linspace(0.7, 1, d)).astype(dtype) if general else None
+    rows, expected = some_rows(host, beta, causal, form=form, count=12)
+    x, beta_, form = jnp.asarray(host), jnp.asarray(beta, dtype), None if form is None else jnp.asarray(form)
+    queries = beta_ * x if form is None else beta_ * x @ form
+    in_pairs = n - int(jnp.sum(cjx.Harmonic().certified(queries, x, None, mask_of(causal))))
+    ways = {kind.__name__: partial(velocity, causal=causal, summation=kind(), form=form)
+            for kind in (cjx.Harmonic, cjx.Blocked)[: 2 if n <= largest else 1]}  # fmt: skip
+    programs = {kind: compiled(kind, way, x, beta_) for kind, way in ways.items()}
+    for kind, program in programs.items():
+        program.error = check(kind, np.asarray(program.run())[rows], expected, TOLERANCE[name] * max(1, beta / 9))
+    if backwards:
+        squares = lambda x, beta: jnp.sum(ways["Harmonic"](x, beta) ** 2)
+        programs["gradient"] = compiled("gradient", jax.grad(squares), x, beta_)
     interleave(list(programs.values()), repeats=repeats, budget_s=5.0)
-    return row_of(case, n, programs, errors, in_pairs)
-
-
-def row_of(case: dict, n: int, programs: dict[str, Program], errors: dict[str, float], in_pairs: int) -> dict:
-    ours, blocked, backwards = (programs.get(name) for name in ("Harmonic", "Blocked", "gradient"))
-    assert ours is not None and ours.temp_bytes is not None
+    ours = programs["Harmonic"].columns()
+    blocked, back = (programs[kind].columns() if kind in programs else {} for kind in ("Blocked", "gradient"))
+    over = lambda a, b: a["seconds"] / b["seconds"] if a and b else None
     return {
-        "d": case["d"], "attention": "causal" if case["causal"] else "full", "dtype": np.dtype(case["dtype"]).name,
-        "B": "general" if case["general"] else "identity", "beta": case["beta"], "n": n,
-        "Harmonic ms": ours.median * 1e3, "Blocked ms": blocked and blocked.median * 1e3,
-        "times faster": blocked and blocked.median / ours.median, "extrapolated": "",
-        "gradient / forward": backwards and backwards.median / ours.median,
-        "error": errors["Harmonic"], "error of Blocked": errors.get("Blocked"), "rows in pairs": in_pairs,
-        "temporary MB": ours.temp_bytes / 1e6, "compile s": ours.compile_s,
-        "gradient compile s": backwards and backwards.compile_s, "IQR/median": ours.spread,
+        "d": d, "attention": mask, "dtype": name, "B": "general" if general else "identity", "beta": beta, "n": n,
+        "Harmonic ms": ours["median ms"], "Blocked ms": blocked.get("median ms"), "times faster": over(blocked, ours),
+        "extrapolated": "", "gradient / forward": over(back, ours), "error": ours["error"],
+        "error of Blocked": blocked.get("error"), "rows in pairs": in_pairs, "temporary MB": ours["temporary MB"],
+        "compile s": ours["compile s"], "gradient compile s": back.get("compile s"), "IQR/median": ours["IQR/median"],
     }  # fmt: skip
 
 
@@ -111,27 +75,25 @@ def break_even(rows: list[dict]) -> float:
     return points[0][0] if points[0][1] >= 0 else math.inf
 
 
-def cases(quick: bool) -> list[dict]:
-    out = []
+def measured(quick: bool) -> list[dict]:
+    """All cases: fewer sizes for other beta than 9, for a general B, and in four dimensions."""
+    rows = []
     for d in (2, 3, 4):
-        for dtype in (np.float32, np.float64):
+        for dtype in (np.float32,) if quick else (np.float32, np.float64):
+            single = dtype == np.float32
+            betas = (9.0,) if d == 4 or quick else (1.0, 9.0, 25.0, 81.0) if single else (9.0, 81.0)
             for causal in (False, True):
-                betas = (9.0,) if d == 4 or quick else (1.0, 9.0, 25.0, 81.0) if dtype == np.float32 else (9.0, 81.0)
-                for beta in betas:
-                    out.append({"d": d, "causal": causal, "dtype": dtype, "general": False, "beta": beta})
-                if d < 4 and dtype == np.float32:
-                    out.append({"d": d, "causal": causal, "dtype": dtype, "general": True, "beta": 9.0})
-    return [case for case in out if not quick or (case["dtype"] == np.float32 and not case["general"])]
-
-
-def sizes(case: dict, quick: bool) -> tuple[int, ...]:
-    if quick:
-        return (512, 4096)
-    main = case["beta"] == 9.0
-    if not main:
-        return (10_000, 100_000)
-    few = (1000, 10_000, 100_000) if case["general"] else (300, 1000, 3000, 10_000, 100_000)
-    return (*few, 1_000_000) if not case["general"] and case["d"] < 4 else few
+                given = [(False, beta) for beta in betas] + ([(True, 9.0)] if d < 4 and single and not quick else [])
+                for general, beta in given:
+                    sizes = (512, 4096) if quick else (10_000, 100_000)
+                    if beta == 9.0 and not quick:
+                        sizes = (1000, *sizes) if general else (300, 1000, 3000, *sizes)
+                        sizes += (1_000_000,) if not general and d < 4 else ()
+                    for n in sizes:
+                        backwards = beta == 9.0 and n == (4096 if quick else 100_000)
+                        largest = 100_000 if beta == 9.0 and single and not general else 10_000
+                        rows.append(row_of(d, causal, dtype, general, beta, n, largest, backwards, 3 if quick else 7))
+    return rows
 
 
 def findings(rows: list[dict], quick: bool) -> list[str]:
@@ -162,16 +124,8 @@ def findings(rows: list[dict], quick: bool) -> list[str]:
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     chosen = options(__doc__, "harmonic.json")
-    rows = []
-    for case in cases(chosen.quick):
-        for n in sizes(case, chosen.quick):
-            say(f"d = {case['d']}, causal {case['causal']}, {case['dtype'].__name__}, beta = {case['beta']:g}, "
-                f"general {case['general']}, n = {n:,}")  # fmt: skip
-            with_gradient = n == (4096 if chosen.quick else 100_000) and case["beta"] == 9.0
-            single = case["beta"] == 9.0 and case["dtype"] == np.float32 and not case["general"]
-            largest = 4096 if chosen.quick else 100_000 if single else 10_000
-            rows.append(one_row(case, n, largest, 3 if chosen.quick else 7, with_gradient))
-    report(rows, chosen.out, title="One velocity of many tokens by series", columns=COLUMNS, best=None,
+    rows = measured(chosen.quick)
+    report(rows, chosen.out, title="One velocity of many tokens by series", columns=COLUMNS,
            findings=tuple(findings(rows, chosen.quick)), quick=chosen.quick)  # fmt: skip
 
 

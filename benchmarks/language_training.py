@@ -10,12 +10,11 @@ tested on the test part.
 the model, its tokenizer and the numbers become the data of the package.
 """
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _harness import HERE, amend, header_of, report, say
+from _harness import IMDB, amend, header_of, options, report, say
 
 from clusterjax import probe, sentiment, transformer
 from clusterjax._training.loop import stored_seconds
@@ -46,21 +45,16 @@ def shuffled(ids: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 
 def detected(model: Any, reviews: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    """The neuron, of all layers, that tells the reviews of the training part apart best, and how it does on the test
-    part."""
-    best: dict[str, Any] = {}
-    for layer in range(model.stack.num_layers):
-        fired = {
-            part: transformer.mean_activations(model, ids, there, layer=layer)
-            for part, (ids, there, _) in reviews.items()
-        }
-        found = transformer.best_detector(fired["train"], reviews["train"][2])
-        if not best or found.accuracy > best["train accuracy"]:
-            right = found.predict(fired["test"]) == reviews["test"][2]
-            best = {"layer": layer, "neuron": found.neuron, "train accuracy": found.accuracy,
-                    "test accuracy": float(right.mean()), "sign": found.sign,
-                    "area": float(found.area[found.neuron])}  # fmt: skip
-    return best
+    """The neuron, of all layers, that tells the reviews of the training part apart best, scored on the test part."""
+    layers = range(model.stack.num_layers)
+    of_layers = lambda ids, there: [transformer.mean_activations(model, ids, there, layer=layer) for layer in layers]
+    fired = {part: of_layers(ids, there) for part, (ids, there, _) in reviews.items()}
+    detectors = [transformer.best_detector(values, reviews["train"][2]) for values in fired["train"]]
+    layer = int(np.argmax([detector.accuracy for detector in detectors]))
+    best = detectors[layer]
+    right = best.predict(fired["test"][layer]) == reviews["test"][2]
+    return {"layer": layer, "neuron": best.neuron, "train accuracy": best.accuracy, "sign": best.sign,
+            "test accuracy": float(right.mean()), "area": float(best.area[best.neuron])}  # fmt: skip
 
 
 def measured(model: Any, texts: tuple[np.ndarray, np.ndarray], reviews: Any) -> dict[str, Any]:
@@ -104,13 +98,9 @@ def measured_run(run: Path, imdb: Path | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, nargs="?", help="the folder of a finished run")
-    parser.add_argument("--imdb", type=Path, help="the labelled reviews")
-    parser.add_argument("--install", action="store_true", help="make it the model of the package")
-    parser.add_argument("--quick", action="store_true", help="the same: it is quick enough")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "language_training.json")
-    chosen = parser.parse_args()
+    run = "run", {"type": Path, "nargs": "?", "help": "the folder of a finished run"}
+    install = "--install", {"action": "store_true", "help": "make it the model of the package"}
+    chosen = options(__doc__, "language_training.json", run, (IMDB[0], IMDB[1] | {"default": None}), install)
     training = transformer.bundled_training() if chosen.run is None else measured_run(chosen.run, chosen.imdb)
     done, snapshots = training["report"], training["snapshots"]
     rows = [
@@ -137,7 +127,7 @@ def main() -> None:
             f"before training {first['test accuracy']:.1%}.",
         )
     report(rows, chosen.out, title="A small language model along its training", columns=COLUMNS, findings=findings,
-           anew=chosen.run is not None)  # fmt: skip
+           anew=chosen.run is not None, quick=chosen.quick)  # fmt: skip
     if chosen.install:
         amend(chosen.run or BUNDLED, BUNDLED, training=training)
         say(f"installed in {BUNDLED}")

@@ -10,7 +10,6 @@ snapshots along the way say whether heads become sinks of the first token, read 
 was stopped goes on.
 """
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import HERE, header_of, report, say
+from _harness import HERE, header_of, options, report, say
 
 from clusterjax import probe, transformer
 from clusterjax._training.corpus import CLS, read_texts, set_aside
@@ -49,7 +48,7 @@ def folder_of(runs: Path, name: str) -> Path:
     return runs / name.replace(", ", "-").lower()
 
 
-def train_all(runs: Path, paths: list[Path], short: dict[str, Any], names: list[str]) -> None:
+def train_all(runs: Path, paths: list[Path], short: dict[str, Any]) -> None:
     """Train what is not trained yet, one after the other, on the same texts."""
     texts = runs / "texts.jsonl"
     if not texts.is_file():
@@ -57,7 +56,7 @@ def train_all(runs: Path, paths: list[Path], short: dict[str, Any], names: list[
         every = read_texts(paths)
         some = [every[i * len(every) // TEXTS] for i in range(TEXTS)] if len(every) > TEXTS else every
         texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
-    for name in names:
+    for name, variant in VARIANTS.items():
         folder = folder_of(runs, name)
         if (folder / "model.safetensors").is_file():
             continue
@@ -66,7 +65,7 @@ def train_all(runs: Path, paths: list[Path], short: dict[str, Any], names: list[
         if not (folder / "tokenizer.json").exists():
             transformer.load_tokenizer().save(str(folder / "tokenizer.json"))
         say(f"training {name}")
-        recipe = transformer.LanguageRecipe(**short | VARIANTS[name])
+        recipe = transformer.LanguageRecipe(**short | variant)
         transformer.train_language_model(folder, [texts], recipe, say=say)
 
 
@@ -107,10 +106,10 @@ def error_of(values: np.ndarray) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
-def loss_rows(runs: Path, rows: np.ndarray, names: list[str]) -> list[dict[str, Any]]:
+def loss_rows(runs: Path, rows: np.ndarray) -> list[dict[str, Any]]:
     """The table of the losses."""
     found, first = [], None
-    for name in names:
+    for name in ORDER:
         done = header_of(folder_of(runs, name))["report"]
         begin = done["recipe"]["begin"]
         losses = text_losses(transformer.load(folder_of(runs, name)), rows, begin)
@@ -153,53 +152,35 @@ def sink_rows(runs: Path, rows: np.ndarray) -> list[dict[str, Any]]:
     return found
 
 
-def findings_of_losses(found: list[dict[str, Any]], runs: Path) -> tuple[str, ...]:
-    done = header_of(folder_of(runs, "learned"))["report"]
-    guess = (
-        f"Guessing by the word before costs {done['bigram loss']:.3f} nats, by frequency {done['unigram loss']:.3f}, "
-        "on "
-        "the rows that the training held out."
-    )
-    told = [
-        f"{row['model']}{', a token begins every text' if row['first token'] else ''}: {row['less learned']:+.3f} ± "
-        f"{row['error of it']:.3f} nats against learned positions, paired by text."
-        for row in found[1:]
-    ]
-    return (guess, *told, "One training each: the errors are over texts and not over trainings.")
-
-
-def findings_of_sinks(found: list[dict[str, Any]]) -> tuple[str, ...]:
-    last = max(row["step"] for row in found)
-    return tuple(
-        f"Trained {'with' if row['trained with token'] else 'without'} the token, read "
-        f"{'with' if row['read with token'] else 'without'} it: {row['sinks']} of {row['of heads']} heads beyond "
-        f"{SINK:g} "
-        f"at step {last}, the strongest {row['strongest head']:.3f} ± {row['error']:.3f}; the first token "
-        f"{row['length of first']:.2f} ± {row['error of length']:.2f} times as long as the others at most."
-        for row in found
-        if row["step"] == last
-    )
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("texts", type=Path, nargs="+", help="files of texts to train on")
-    parser.add_argument("--runs", type=Path, help="where the runs are kept (default: out/language_variants)")
-    parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
-    parser.add_argument("--out", type=Path, help="folder of the two results files (default: results; quick: out)")
-    chosen = parser.parse_args()
+    texts = "texts", {"type": Path, "nargs": "+", "help": "files of texts to train on"}
+    runs = "--runs", {"type": Path, "help": "where the runs are kept (default: out/language_variants)"}
+    chosen = options(__doc__, "language_variants.json", texts, runs)
     short = SHORT | ({"steps": 20, "epoch_steps": 5, "warm_up": 5} if chosen.quick else {})
     runs = chosen.runs or HERE / "out" / ("language_variants_quick" if chosen.quick else "language_variants")
-    out = chosen.out or HERE / ("out" if chosen.quick else "results")
-    train_all(runs, chosen.texts, short, list(VARIANTS))
+    train_all(runs, chosen.texts, short)
     rows = held_rows(runs, short, transformer.LanguageRecipe().length)
-    losses = loss_rows(runs, rows, list(ORDER))
-    report(losses, out / "language_variants.json", title="Positions, a first token and an LSTM, trained alike",
-           columns=LOSSES, best="held-out loss", quick=chosen.quick,
-           findings=findings_of_losses(losses, runs))  # fmt: skip
+    losses, done = loss_rows(runs, rows), header_of(folder_of(runs, "learned"))["report"]
+    findings = (
+        f"Guessing by the word before costs {done['bigram loss']:.3f} nats, by frequency {done['unigram loss']:.3f}, "
+        "on the rows that the training held out.",
+        *(f"{row['model']}{', a token begins every text' if row['first token'] else ''}: {row['less learned']:+.3f} ± "
+          f"{row['error of it']:.3f} nats against learned positions, paired by text." for row in losses[1:]),
+        "One training each: the errors are over texts and not over trainings.",
+    )  # fmt: skip
+    report(losses, chosen.out, title="Positions, a first token and an LSTM, trained alike", columns=LOSSES,
+           best="held-out loss", quick=chosen.quick, findings=findings)  # fmt: skip
     sinks = sink_rows(runs, rows[:READ])
-    report(sinks, out / "language_variants_sinks.json", title="Sinks along training, with and without a first token",
-           columns=SINKS, findings=findings_of_sinks(sinks), quick=chosen.quick)  # fmt: skip
+    last = max(row["step"] for row in sinks)
+    with_or = lambda flag: "with" if flag else "without"
+    findings = tuple(
+        f"Trained {with_or(row['trained with token'])} the token, read {with_or(row['read with token'])} it: "
+        f"{row['sinks']} of {row['of heads']} heads beyond {SINK:g} at step {last}, the strongest "
+        f"{row['strongest head']:.3f} ± {row['error']:.3f}; the first token {row['length of first']:.2f} ± "
+        f"{row['error of length']:.2f} times as long as the others at most." for row in sinks if row["step"] == last
+    )  # fmt: skip
+    report(sinks, chosen.out.with_name("language_variants_sinks.json"), columns=SINKS, findings=findings,
+           title="Sinks along training, with and without a first token", quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -7,13 +7,10 @@ its velocities, measured here for at most 30,000 tokens and extrapolated by the 
 run made.
 """
 
-import time
-
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import as_jax, check, compiled, measure, options, report, say, sphere
+from _harness import check, compiled, measure, options, report, say, some_rows, sphere, timed, velocity
 
 import clusterjax as cjx
 
@@ -26,11 +23,6 @@ COLUMNS = ["d", "n", "summation", "steps", "compile s", "run s", "velocity ms", 
            "error at start", "error at end", "worst rate off by", "clusters"]  # fmt: skip
 
 
-def velocity(x, beta, summation):
-    attention = cjx.SoftmaxAttention(beta, summation=summation)
-    return cjx.AttentionField(attention)(jnp.zeros((), x.dtype), x)
-
-
 @eqx.filter_jit
 def whole_run(x0, ts, beta):
     """The angular power at `ts`, and the tokens at the end."""
@@ -39,44 +31,30 @@ def whole_run(x0, ts, beta):
     return traj.xs, traj.x1, traj.stats
 
 
-def rows_of(x, count=40):
-    """The rows that are looked at, and their velocities in float64, each by its definition."""
-    x64 = np.asarray(x, np.float64)
-    x64 /= np.linalg.norm(x64, axis=1, keepdims=True)
-    rows, out = np.unique(np.linspace(0, len(x) - 1, count).astype(int)), []
-    for i in rows:
-        weights = np.exp(BETA * (x64 @ x64[i] - 1))
-        average = weights @ x64 / weights.sum()
-        out.append(average - (average @ x64[i]) * x64[i])
-    return rows, np.array(out)
-
-
 def checked(name, x):
-    rows, expected = rows_of(x)
-    got = np.asarray(eqx.filter_jit(velocity)(x, jnp.asarray(BETA, x.dtype), cjx.Auto()))
-    return check(name, got[rows], expected, TOLERANCE)
+    """The error of some rows of the velocity beside those of unit tokens, by the definition."""
+    rows, expected = some_rows(
+        np.asarray(x) / np.linalg.norm(np.asarray(x, np.float64), axis=1, keepdims=True), BETA, False
+    )
+    return check(name, np.asarray(eqx.filter_jit(velocity)(x, BETA))[rows], expected, TOLERANCE)
 
 
 def row_for(n: int, d: int) -> dict:
     say(f"n = {n:,}, d = {d}")
-    x0, beta = as_jax(sphere(n, d, np.float32)), jnp.asarray(BETA, jnp.float32)
+    x0, beta = jnp.asarray(sphere(n, d, np.float32)), jnp.asarray(BETA, jnp.float32)
     ts = jnp.linspace(0.0, END, 31, dtype=jnp.float32)
     at_start = checked("the velocity at the start", x0)
-    begin = time.perf_counter()
-    program = whole_run.lower(x0, ts, beta).compile()
-    compile_s = time.perf_counter() - begin
-    begin = time.perf_counter()
-    power, x1, stats = jax.block_until_ready(program(x0, ts, beta))
-    run_s = time.perf_counter() - begin
+    program, compile_s = timed(lambda: whole_run.lower(x0, ts, beta).compile())
+    (power, x1, stats), run_s = timed(lambda: program(x0, ts, beta))
     at_end = checked("the velocity at the end", x1)
     rates = cjx.uniform_growth_rates(BETA, d, DEGREES)
     # The more tokens, the longer the perturbation stays small: until it is about a twentieth.
     at = max(1, int(np.searchsorted(np.asarray(ts), np.clip(np.log(0.05 * np.sqrt(n)) / rates.max(), 0.5, 3.0))))
     found = np.log(np.asarray(power[at] / power[0], np.float64)) / (2 * float(ts[at]))
     off = float(np.abs(found - rates)[1 : COMPARED + 1].max())
-    one = measure(compiled("velocity", velocity, x0, beta, cjx.Auto()), repeats=5, budget_s=10)
+    one = measure(compiled("velocity", velocity, x0, beta), repeats=5, budget_s=10)
     some = min(n, LARGEST_BLOCKED)
-    slow = measure(compiled("Blocked", velocity, x0[:some], beta, cjx.Blocked()), repeats=3, budget_s=1)
+    slow = measure(compiled("Blocked", velocity, x0[:some], beta, False, cjx.Blocked()), repeats=3, budget_s=1)
     pairs_s = slow.median * (n / some) ** 2
     steps = int(stats["num_steps"])
     return {"d": d, "n": n, "summation": str(stats.get("summation")), "steps": steps, "compile s": compile_s,

@@ -9,12 +9,10 @@ order parameter of a run is held to that of degree 96. What the diagram compiles
 runs once; the second dimension finds most of it compiled.
 """
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import check, compiled, interleave, options, report, say
+from _harness import check, compiled, interleave, options, report, say, timed
 from scipy.special import i0e
 
 
@@ -24,7 +22,6 @@ import clusterjax as cjx
 
 
 COLUMNS = ["task", "method", "d", "points", "compile s", "run s", "all points s", "error"]
-BETAS = range(1, 10)
 # Of the density that runs: its beta and end, the slope of the density at first, and the degree that others are held to.
 BETA, END, TILT, BEST = 2.0, 1.5, 0.5, 96
 
@@ -51,53 +48,49 @@ def stationary(found, index, beta):
     return float(weights @ (again * z) - found.order_parameters[index])
 
 
+def row(*values):
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def branches_of(d, betas):
+    return {beta: cjx.phase.branch(cjx.UnnormalisedAttention(float(beta)), d) for beta in betas}
+
+
 def diagram(d, betas):
     """The branches of one dimension: the first time with what is compiled, then all of them."""
-    begin = time.perf_counter()
-    cjx.phase.branch(cjx.UnnormalisedAttention(0.5), d)
-    first = time.perf_counter()
-    branches = {beta: cjx.phase.branch(cjx.UnnormalisedAttention(float(beta)), d) for beta in betas}
-    end = time.perf_counter()
+    _, first_s = timed(lambda: branches_of(d, (0.5,)))
+    branches, run_s = timed(lambda: branches_of(d, betas))
     missed = [stationary(one, k, beta) for beta, one in branches.items() for k in range(0, len(one.temperatures), 9)]
     error = check(f"densities, d = {d}", missed, 0.0, 1e-8)
     points = sum(len(one.temperatures) for one in branches.values())
-    say(f"d = {d}: {points} points in {end - first:.3g} s, {first - begin:.3g} s before")
-    return branches, row("diagram", "phase.branch", d, points, first - begin, end - first, end - first, error)
+    say(f"d = {d}: {points} points in {run_s:.3g} s, {first_s:.3g} s before")
+    return branches, row("diagram", "phase.branch", d, points, first_s, run_s, run_s, error)
 
 
-def at_rest(d, branches, betas, each):
+def at_rest(d, branches, each):
     """The stable points that are quickest by runs of the density from a neighbour's, of 25 relaxation times."""
 
+    @jax.jit
     def run(beta, temperature, c0, end):
         field = cjx.MeanField(cjx.UnnormalisedAttention(beta), d=d, degree=32, temperature=temperature)
         return field.order_parameter(cjx.simulate(field, c0, jnp.stack([0.0 * end, end]), max_steps=1_000_000).x1)
 
-    program, seconds, errors, count = None, [], [], 0
-    for beta in betas:
-        one = branches[beta]
+    seconds, errors, count = [], [], 0
+    for beta, one in branches.items():
         stable = np.flatnonzero(one.stable[:-1])
         count += len(stable)
         # Those that take the fewest steps, whose length diffusion of the highest degree bounds.
         for k in stable[np.argsort(one.temperatures[stable] / -one.growth_rates[stable])[:each]]:
             args = (jnp.float64(beta), jnp.float64(one.temperatures[k]), jnp.asarray(one.coefficients(k + 1)),
                     jnp.float64(-25 / one.growth_rates[k]))  # fmt: skip
-            if program is None:
-                program = jax.jit(run)
-                begin = time.perf_counter()
-                jax.block_until_ready(program(*args))
-                compile_s = time.perf_counter() - begin
-            begin = time.perf_counter()
-            found = float(program(*args))
-            seconds.append(time.perf_counter() - begin)
-            errors.append(found - one.order_parameters[k])
-    error = check(f"densities at rest, d = {d}", errors, 0.0, 1e-3)
-    mean = float(np.mean(seconds))
+            if not seconds:
+                _, compile_s = timed(lambda args=args: run(*args))
+            r, run_s = timed(lambda args=args: run(*args))
+            seconds.append(run_s)
+            errors.append(float(r) - one.order_parameters[k])
+    error, mean = check(f"densities at rest, d = {d}", errors, 0.0, 1e-3), float(np.mean(seconds))
     say(f"d = {d}: {mean:.3g} s a density at rest, of {len(seconds)}")
     return row("diagram", "MeanField to rest", d, len(seconds), compile_s, sum(seconds), mean * count, error)
-
-
-def row(task, method, d, points, compile_s, run_s, all_s, error):
-    return dict(zip(COLUMNS, (task, method, d, points, compile_s, run_s, all_s, error), strict=True))
 
 
 def field_of(d, degree):
@@ -115,63 +108,47 @@ def runs(d, degrees, counts, draws, repeats):
     order = lambda degree: lambda c: field_of(d, degree).order_parameter(cjx.simulate(field_of(d, degree), c, ts).x1)
     best = float(order(BEST)(tilted(d, BEST)))
     check(f"degrees, d = {d}", float(order(BEST // 2)(tilted(d, BEST // 2))), best, 1e-7)
-    mean = lambda x: jnp.linalg.norm(
-        jnp.mean(cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(BETA)), x, ts).x1, 0)
-    )
-    programs, rows = [], []
+    tokens = cjx.AttentionField(cjx.SoftmaxAttention(BETA))
+    mean = lambda x: jnp.linalg.norm(jnp.mean(cjx.simulate(tokens, x, ts).x1, 0))
+    cases, programs = [], []
     for degree in degrees:
-        program = compiled(f"degree {degree}, d = {d}", order(degree), tilted(d, degree))
-        error = abs(float(program.run()) - best)
-        programs.append((program, f"MeanField, degree {degree}", degree, error))
+        programs.append(compiled(f"degree {degree}, d = {d}", order(degree), tilted(d, degree)))
+        cases.append((f"MeanField, degree {degree}", degree, abs(float(programs[-1].run()) - best)))
     for n in counts:
         starts = [field_of(d, 32).sample(tilted(d, 32), key, n) for key in jax.random.split(jax.random.key(n), draws)]
-        program = compiled(f"{n} tokens, d = {d}", mean, starts[0])
-        found = np.array([float(jax.jit(mean)(x0)) for x0 in starts])
-        error = float(np.sqrt(np.mean((found - best) ** 2)))
-        check(f"{n} tokens, d = {d}", error, 0.0, 5 / np.sqrt(n))
-        programs.append((program, "tokens", n, error))
-    interleave([one[0] for one in programs], repeats=repeats)
-    for program, method, points, error in programs:
-        rows.append(row("run", method, d, points, program.compile_s, program.median, None, error))
-    return rows
+        programs.append(compiled(f"{n} tokens, d = {d}", mean, starts[0]))
+        error = float(np.sqrt(np.mean((np.array([float(jax.jit(mean)(x0)) for x0 in starts]) - best) ** 2)))
+        cases.append(("tokens", n, check(f"{n} tokens, d = {d}", error, 0.0, 5 / np.sqrt(n))))
+    interleave(programs, repeats=repeats)
+    return [row("run", method, d, points, program.compile_s, program.median, None, error)
+            for program, (method, points, error) in zip(programs, cases, strict=True)]  # fmt: skip
 
 
 def main():
     chosen = options(__doc__, "mean_field.json")
-    betas, each = ((1, 4), {2: 1, 3: 1}) if chosen.quick else (BETAS, {2: 3, 3: 1})
+    betas, each = ((1, 4), {2: 1, 3: 1}) if chosen.quick else (range(1, 10), {2: 3, 3: 1})
     degrees, counts = ((16, 32), (1000,)) if chosen.quick else ((16, 32, 64), (10_000, 100_000))
     rows, total = [], 0.0
     for d in (2, 3):
         branches, found = diagram(d, betas)
         total += found["compile s"] + found["run s"]
-        rows += [found, at_rest(d, branches, betas, each[d])]
+        rows += [found, at_rest(d, branches, each[d])]
     for d in (2, 3):
         rows += runs(d, degrees, counts, 2 if chosen.quick else 4, 3 if chosen.quick else 7)
-    largest = counts[-1]
-    pairs = [
-        (next(r for r in rows if r["d"] == d and r["points"] == largest and r["method"] == "tokens"),
-         next(r for r in rows if r["d"] == d and r["method"] == f"MeanField, degree {degrees[-1]}")) for d in (2, 3)
-    ]  # fmt: skip
-    report(
-        rows,
-        chosen.out,
-        title="Infinitely many tokens",
-        columns=COLUMNS,
-        findings=(
-            f"Goal: the diagram of circle and sphere for beta = 1 to 9 in under two minutes: {total:.3g} s, compiled "
-            "anew.",
-            "All points s of MeanField to rest is extrapolated from the quickest points to all stable ones, and so too "
-            "little; it reaches no unstable one.",
-            f"A run of {largest:,} tokens takes "
-            + " and ".join(f"{a['run s'] / b['run s']:.3g} times as long (d = {a['d']})" for a, b in pairs)
-            + f" as one of their density of degree {degrees[-1]}, and errs by "
-            + " and ".join(f"{a['error']:.1e} (d = {a['d']})" for a, _ in pairs)
-            + ".",
-            "Errors of the diagram are those of r in its own equation, by quadrature, or from the branch; of runs "
-            f"those of the order parameter, from degree {BEST}, of tokens the root mean square over draws.",
-        ),
-        quick=chosen.quick,
+    at = {(r["d"], r["method"], r["points"]): r for r in rows}
+    pairs = [(d, at[d, "tokens", counts[-1]], at[d, f"MeanField, degree {degrees[-1]}", degrees[-1]]) for d in (2, 3)]
+    times = " and ".join(f"{a['run s'] / b['run s']:.3g} times as long (d = {d})" for d, a, b in pairs)
+    errors = " and ".join(f"{a['error']:.1e} (d = {d})" for d, a, _ in pairs)
+    findings = (
+        f"Goal: the diagram of circle and sphere for beta = 1 to 9 in under two minutes: {total:.3g} s, compiled anew.",
+        "All points s of MeanField to rest is extrapolated from the quickest points to all stable ones, and so too "
+        "little; it reaches no unstable one.",
+        f"A run of {counts[-1]:,} tokens takes {times} as one of their density of degree {degrees[-1]}, and errs by "
+        f"{errors}.",
+        "Errors of the diagram are those of r in its own equation, by quadrature, or from the branch; of runs those of "
+        f"the order parameter, from degree {BEST}, of tokens the root mean square over draws.",
     )
+    report(rows, chosen.out, title="Infinitely many tokens", columns=COLUMNS, findings=findings, quick=chosen.quick)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import Program, WrongAnswer, called, interleave, options, report, say
+from _harness import Program, called, check, options, report, rows_of, say, timed
 from _published_phase import Cell
 
 
 CORES = os.cpu_count() or 1
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads of one method must not slow the next one
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", CORES)
 
@@ -57,29 +56,21 @@ def rows_for(d: int, dtype: str, count: int, quick: bool) -> list[dict]:
     say(f"d = {d}, {dtype}")
     x0, ts = starts(samples, d).astype(dtype), times_of(count)
     steps = [int(np.ceil(t / STEP - 1e-3)) for t in ts]
-    published = Cell(x0, BETA, STEP)
+    published, programs = Cell(x0, BETA, STEP), []
     expected = np.array(published.row(steps))
-    programs, errors, together = [], {}, {}
     for name, integrator in (("clusterjax", NormalisedEuler(STEP)), ("clusterjax, accurate", Adaptive())):
-        if integrator == Adaptive() and (d != 2 or quick):
+        accurate = integrator == Adaptive()
+        if accurate and (d != 2 or quick):
             continue
         rows = [compiled_row(x0, ts, dtype, integrator, device) for device in jax.devices()]
-        program = called(name, side_by_side, rows)
-        (found, *_), together[name] = side_by_side(rows), CORES
-        errors[name] = float(np.abs(found - expected).max())
+        programs.append(called(name, side_by_side, rows, count=CORES))
         # Pairs at the threshold may fall on either side of it by rounding; the accurate flow is another map.
-        if integrator != Adaptive() and not errors[name] <= (2e-3 if dtype == "float32" else 1e-5):
-            raise WrongAnswer(f"{name}, d = {d}, {dtype}: shares differ by {errors[name]:.3g}")
-        programs.append(program)
-    peer = Program("PyTorch, as published", lambda: published.row(steps))
-    programs, together[peer.name], errors[peer.name] = [*programs, peer], 1, 0.0
-    interleave(programs, repeats=3 if quick else 7, budget_s=10.0 if quick else 60.0)
-    return [
-        {"d": d, "systems": samples, "attention": "softmax", "dtype": dtype, "method": program.name,
-         "ms per cell": program.median / together[program.name] / count * 1e3, "error": errors[program.name]}
-        | {k: v for k, v in program.columns().items() if k in ("median s", "IQR/median", "repeats", "compile s")}
-        for program in programs
-    ]  # fmt: skip
+        tolerance = np.inf if accurate else 2e-3 if dtype == "float32" else 1e-5
+        programs[-1].error = check(f"{name}, d = {d}, {dtype}", side_by_side(rows)[0], expected, tolerance)
+    programs.append(Program("PyTorch, as published", lambda: published.row(steps), error=0.0))
+    timing = {"repeats": 3, "budget_s": 10.0} if quick else {"repeats": 7, "budget_s": 60.0}
+    rows = rows_of(programs, d=d, systems=samples, attention="softmax", dtype=dtype, **timing)
+    return [row | {"ms per cell": row["median ms"] / count} for row in rows]
 
 
 def whole(quick: bool) -> dict:
@@ -88,18 +79,9 @@ def whole(quick: bool) -> dict:
     samples = 128 if quick else 2048
     ask = lambda: phase_diagram(betas, times, samples=samples, dtype=jnp.float32, progress=False)
     program = Program(f"clusterjax, {len(betas)} x {len(times)}", ask)
-    interleave([program], repeats=1, budget_s=1.0) if quick else program.samples.append(_seconds(ask))
-    return {"d": 2, "systems": samples, "attention": "softmax", "dtype": "float32", "method": program.name,
-            "ms per cell": program.median / len(betas) / len(times) * 1e3, "median s": program.median,
-            "repeats": len(program.samples)}  # fmt: skip
-
-
-def _seconds(run) -> float:
-    import time
-
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
+    program.samples.append(timed(ask)[1])
+    cell = {"ms per cell": program.median / len(betas) / len(times) * 1e3}
+    return {"d": 2, "systems": samples, "attention": "softmax", "dtype": "float32"} | program.columns() | cell
 
 
 def speed(rows: list[dict], d: int, ours: str, theirs: str = "float64") -> float:

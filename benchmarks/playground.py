@@ -103,18 +103,13 @@ def main() -> None:
         finally:
             browser.close()
     worst = max(row["ms of a core per frame"] for row in rows)
-    report(
-        rows,
-        chosen.out,
-        title="A frame of the playground and of the player",
-        columns=COLUMNS,
-        findings=(
-            f"Goal: 60 frames a second for n = 256 on a core of a laptop: {FRAME_MS:.1f} ms a frame. The dearest case "
-            f"takes {worst:.1f} ms of a core, in Chromium {version} without a GPU.",
-            "Frames a second and late frames are by the clock: other work on the machine makes them worse.",
-        ),
-        quick=chosen.quick,
+    findings = (
+        f"Goal: 60 frames a second for n = 256 on a core of a laptop: {FRAME_MS:.1f} ms a frame. The dearest case "
+        f"takes {worst:.1f} ms of a core, in Chromium {version} without a GPU.",
+        "Frames a second and late frames are by the clock: other work on the machine makes them worse.",
     )
+    report(rows, chosen.out, title="A frame of the playground and of the player", columns=COLUMNS, findings=findings,
+           quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@ Random weights of the size of albert-base, float32, full texts without padding. 
 float64 at the last layer first.
 """
 
-import os
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from _harness import Program, check, compiled, interleave, options, report, say
-from _networks import BASE, cores, full_texts, peers, random_model, run_twin, twin
+from _harness import Program, check, compiled, options, report, rows_of, say, torch_or_none
+from _networks import BASE, cores, full_texts, random_model, run_twin, twin
 from flax import nnx
 
 
@@ -19,55 +18,40 @@ COLUMNS = ["texts", "tokens", "layers", "method", "threads", "seconds", "best s"
            "GFLOP/s", "over PyTorch", "error"]  # fmt: skip
 
 
-def flops(sizes, texts: int, n: int, depth: int) -> float:
-    """Of the matrix products: the maps of attention, its scores and averages, the feed-forward."""
-    d, wide = sizes.hidden_size, sizes.intermediate_size
-    return 2.0 * texts * n * depth * (4 * d * d + 2 * n * d + 2 * d * wide)
-
-
 def rows_for(texts: int, n: int, depth: int, **timing: Any) -> list[dict[str, Any]]:
     say(f"{texts} x {n} tokens, {depth} layers")
     model = random_model(BASE, depth)
     ids = full_texts(model, texts, n).token_ids
     last = lambda theirs: run_twin(theirs, ids).last_hidden_state.numpy()
-    theirs = twin(model, "sdpa")
-    expected = last(twin(model, "sdpa", double=True))
+    theirs, expected = twin(model, "sdpa"), last(twin(model, "sdpa", double=True))
     form, state = nnx.split(model.network)
     ours = lambda state, ids, mask: nnx.merge(form, state)(ids, mask)
     arguments = state, jnp.asarray(ids), jnp.ones(ids.shape, bool)
     programs = [Program("PyTorch, transformers", lambda: last(theirs)), compiled("clusterjax", ours, *arguments)]
-    answers = last(theirs), np.asarray(programs[1].run())
-    tolerance = 1e-4 * np.abs(expected).max()
-    errors = [check(p.name, got, expected, tolerance) for p, got in zip(programs, answers, strict=True)]
-    interleave(programs, **timing)
-    work = flops(BASE, texts, n, depth)
-    return [
-        {
-            "texts": texts, "tokens": n, "layers": depth, "method": program.name, "threads": cores(),
-            "seconds": program.median, "GFLOP/s": work / program.median / 1e9,
-            "over PyTorch": program.median / programs[0].median, "error": error,
-        } | program.columns()
-        for program, error in zip(programs, errors, strict=True)
-    ]  # fmt: skip
+    for program in programs:
+        program.error = check(program.name, np.asarray(program.run()), expected, 1e-4 * np.abs(expected).max())
+    rows = rows_of(programs, texts=texts, tokens=n, layers=depth, threads=cores(), **timing)
+    # The matrix products: the maps of attention, its scores and averages, the feed-forward.
+    d, wide = BASE.hidden_size, BASE.intermediate_size
+    flops = 2.0 * texts * n * depth * (4 * d * d + 2 * n * d + 2 * d * wide)
+    return [row | {"GFLOP/s": flops / row["seconds"] / 1e9, "over PyTorch": row["seconds"] / rows[0]["seconds"]}
+            for row in rows]  # fmt: skip
 
 
 def main() -> None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads of one method must not slow the next one
     chosen = options(__doc__, "probe_forward.json")
-    if not peers():
+    if torch_or_none() is None:
         return
-    depth = 4 if chosen.quick else 96
-    sizes = ((1, 64), (2, 32)) if chosen.quick else ((1, 512), (8, 128))
-    timing = {"repeats": 3 if chosen.quick else 5, "budget_s": 3.0 if chosen.quick else 60.0}
+    depth, sizes = (4, ((1, 64), (2, 32))) if chosen.quick else (96, ((1, 512), (8, 128)))
+    timing = {"repeats": 3, "budget_s": 3.0} if chosen.quick else {"repeats": 5, "budget_s": 60.0}
     rows = [row for texts, n in sizes for row in rows_for(texts, n, depth, **timing)]
-    found = [
+    findings = tuple(
         f"Goal: no slower than PyTorch within 10 %. {row['texts']} x {row['tokens']} tokens: "
         f"{row['over PyTorch']:.2f} of its time, {row['GFLOP/s']:.0f} GFLOP/s."
-        for row in rows
-        if row["method"] == "clusterjax"
-    ]
+        for row in rows if row["method"] == "clusterjax"
+    )  # fmt: skip
     report(rows, chosen.out, title=f"A forward pass through {depth} layers of base size", columns=COLUMNS,
-           best="seconds", group=("texts", "tokens"), findings=tuple(found), quick=chosen.quick)  # fmt: skip
+           best="seconds", group=("texts", "tokens"), findings=findings, quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ nearest published eigenvalue, relative to the largest.
 """
 
 import os
-import time
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import Program, called, check, interleave, options, ratio, report, say
-from _networks import BASE, XLARGE, cores, full_texts, peers, random_model, run_twin, trained_model, twin
+from _harness import Program, called, check, interleave, options, ratio, report, say, timed, torch_or_none
+from _networks import BASE, XLARGE, cores, full_texts, random_model, run_twin, trained_model, twin
 from _published_probes import all_cosines, head_correlations, head_spectra, same_bins, similarity_histograms
 
 from clusterjax import probe
@@ -34,26 +33,19 @@ COLUMNS = ["question", "network", "method", "seconds", "best s", "IQR/median", "
 
 def rows_of(question: str, network: str, programs: list[Program], errors: list[float | None]) -> list[dict]:
     """A row for each program; the first is the published one."""
-    return [
-        {
-            "question": question, "network": network, "method": program.name, "seconds": program.median,
-            "times faster": ratio(programs[0], program), "error": error,
-        } | program.columns()
-        for program, error in zip(programs, errors, strict=True)
-    ]  # fmt: skip
+    labels = {"question": question, "network": network}
+    return [labels | program.columns() | {"times faster": ratio(programs[0], program), "error": error}
+            for program, error in zip(programs, errors, strict=True)]  # fmt: skip
 
 
 def in_turn(states: Any, analyse: Any, ours: list[Program], *, rounds: int, repeats: int) -> tuple[Any, list[Program]]:
     """What the published way finds, and its times without and with the states; ours are timed in turn with it."""
     theirs = [Program(PUBLISHED, analyse), Program(PUBLISHED, analyse)]
     for _ in range(rounds):
-        begin = time.perf_counter()
-        given = states()
-        middle = time.perf_counter()
-        found = analyse(given)
-        end = time.perf_counter()
-        theirs[0].samples.append(end - middle)
-        theirs[1].samples.append(end - begin)
+        given, states_s = timed(states)
+        found, analyse_s = timed(lambda given=given: analyse(given))
+        theirs[0].samples.append(analyse_s)
+        theirs[1].samples.append(states_s + analyse_s)
         interleave(ours, repeats=repeats)
     say(f"{PUBLISHED}: {theirs[0].median:.3g} s, with the forward pass {theirs[1].median:.3g} s")
     return found, theirs
@@ -150,45 +142,40 @@ def spectra_rows(sizes: probe.AlbertSizes, name: str) -> list[dict]:
     tensors = probe.tensors(model.network)
     matrices = [torch.tensor(tensors[f"{prefix}{part}.weight"]).T for part in ("query", "key", "value", "dense")]
     one_head = lambda: head_spectra(matrices, 0, sizes.hidden_size // heads)
-    begin = time.perf_counter()
-    of_value, of_form = one_head()
-    seconds = time.perf_counter() - begin
+    (of_value, of_form), seconds = timed(one_head)
     ours = probe.value_spectra(model)
     error = max(
         check("spectrum of V", apart(ours.value[0, 0], of_value), 0, 1e-4),
         check("spectrum of B", apart(ours.query_key[0, 0], of_form), 0, 1e-4),
     )
-    theirs = Program(f"{PUBLISHED}, one head of {heads}", one_head, samples=[seconds])
-    programs = [theirs, called("clusterjax, all heads", probe.value_spectra, model)]
-    programs[1].compile_s = None
+    theirs = Program(f"{PUBLISHED}, one head of {heads}", one_head, 1 / heads, samples=[seconds * heads])
+    programs = [theirs, called("clusterjax, all heads", probe.value_spectra, model, compiles=False)]
     # What takes half a minute for one head is not repeated.
     interleave(programs if seconds < 3 else programs[1:], repeats=5)
-    theirs.samples = [sample * heads for sample in theirs.samples]
     return rows_of("spectra of all heads of a layer", name, programs, [None, error])
 
 
 def findings(rows: list[dict]) -> list[str]:
     """The goals and what came out."""
-    ours, seen, found = [row for row in rows if row["method"].startswith("clusterjax")], set(), []
-    for row in ours:
-        if (row["question"], row["network"]) in seen or row["question"].startswith("spectra"):
-            continue
-        seen.add((row["question"], row["network"]))
-        missed = "" if row["times faster"] >= GOAL else ", missed"
-        goal = f"Goal of {GOAL} times{missed}. " if "given" in row["question"] else "With the forward pass: "
-        found.append(f"{goal}{row['question'].capitalize()}, {row['network']}: {row['times faster']:.0f} times.")
-    for row in ours:
-        if row["question"].startswith("spectra"):
-            goal = "Goal: under 1 s. " if row["network"].startswith("albert-xlarge") else ""
-            found.append(f"{goal}{row['question'].capitalize()}, {row['network']}: {row['seconds']:.2f} s, "
-                         f"{row['times faster']:.0f} times faster.")  # fmt: skip
+    ours, found = {}, []
+    for row in rows:
+        if row["method"].startswith("clusterjax"):
+            ours.setdefault((row["question"], row["network"]), row)  # the first way that answers a question
+    for (question, network), row in ours.items():
+        what, times = f"{question.capitalize()}, {network}", f"{row['times faster']:.0f} times"
+        if question.startswith("spectra"):
+            goal = "Goal: under 1 s. " if network.startswith("albert-xlarge") else ""
+            found.append(f"{goal}{what}: {row['seconds']:.2f} s, {times} faster.")
+        else:
+            missed = "" if row["times faster"] >= GOAL else ", missed"
+            goal = f"Goal of {GOAL} times{missed}. " if "given" in question else "With the forward pass: "
+            found.append(f"{goal}{what}: {times}.")
     return [*found, f"All methods had {cores()} of {os.cpu_count()} cores."]
 
 
 def main() -> None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads of one method must not slow the next one
     chosen = options(__doc__, "probe_speed.json")
-    if not peers():
+    if torch_or_none() is None:
         return
     depth, length = (2, 64) if chosen.quick else (12, 512)
     model = trained_model(depth)

@@ -10,7 +10,6 @@ which is the same model with no layer. With n-grams each two neighbouring words 
 `--imdb PATH` names the reviews. `--only NAME` runs some rows and keeps the others of the results file.
 """
 
-import argparse
 import functools
 import json
 from pathlib import Path
@@ -18,13 +17,12 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import HERE, report, say
+from _harness import IMDB, options, report, say
 
 import clusterjax as cjx
 from clusterjax import sentiment
 
 
-IMDB = HERE.parent.parent / "shared" / "data" / "imdb" / "imdb50k.csv.gz"
 PAPER = {2: 0.7914, 16: 0.8821}
 MODELS = {
     "bag of words": sentiment.Recipe.bag_of_words(),
@@ -44,12 +42,6 @@ ROWS |= {f"{name}, 35k/15k": ("random", MODELS[name]) for name in RANDOM}
 SAMPLE = 1024
 COLUMNS = ["protocol", "model", "test accuracy", "validation accuracy", "alpha", "leaders a review",
            "leading share of words", "settled", "published", "epoch s", "seeds"]  # fmt: skip
-
-
-def split_of(reviews, protocol: str, key):
-    if protocol == "official":
-        return sentiment.official_split(reviews, key=key)
-    return sentiment.random_split(reviews, key=key)
 
 
 def leading(model, encoded, sample: int = SAMPLE) -> dict[str, float]:
@@ -79,12 +71,12 @@ def leading(model, encoded, sample: int = SAMPLE) -> dict[str, float]:
 @functools.cache
 def prepared(imdb: Path, protocol: str, seed: int, ngrams: int, min_count: int, length: int):
     """Training, validation and test part as arrays, and the size of the vocabulary, of the training part."""
-    split = split_of(load(imdb), protocol, jax.random.key(seed))
-    options = sentiment.TextOptions(ngrams=ngrams)
-    vocabulary = sentiment.Vocabulary.build(split.train.texts, options, min_count=min_count)
+    split_of = sentiment.official_split if protocol == "official" else sentiment.random_split
+    split = split_of(load(imdb), key=jax.random.key(seed))
+    words = sentiment.TextOptions(ngrams=ngrams)
+    vocabulary = sentiment.Vocabulary.build(split.train.texts, words, min_count=min_count)
     parts = (split.train, split.validation, split.test)
-    parts = [sentiment.encode_reviews(part, vocabulary, length=length) for part in parts]
-    return *parts, vocabulary.size
+    return *(sentiment.encode_reviews(part, vocabulary, length=length) for part in parts), vocabulary.size
 
 
 @functools.cache
@@ -117,23 +109,22 @@ def run(name: str, imdb: Path, seeds: int) -> dict:
     published = PAPER.get(recipe.dim) if protocol == "random" and plain else None
     shown = {"test accuracy": f"{mean['test']:.4f} ± {spread:.4f}", "validation accuracy": f"{mean['validation']:.4f}",
              "published": None if published is None else f"{published:.4f}"}  # fmt: skip
-    return {"protocol": protocol, "model": name.removesuffix(", 35k/15k"), "seeds": seeds, "each": found, "name": name,
-            "spread": spread, "recipe": recipe.record()} | mean | shown | ({} if recipe.depth else {"alpha": None})  # fmt: skip  # noqa: E501
+    row = {"protocol": protocol, "model": name.removesuffix(", 35k/15k"), "seeds": seeds, "each": found, "name": name,
+           "spread": spread, "recipe": recipe.record()} | mean | shown  # fmt: skip
+    return row | ({} if recipe.depth else {"alpha": None})
 
 
 def findings(rows: list[dict]) -> list[str]:
     """The goals and what came out."""
     at, out = {row["name"]: row for row in rows}, []
-    for name, goal in (("d = 2", 0.855), ("d = 4", 0.856), ("d = 16", 0.875), ("d = 2, 35k/15k", 0.87),
-                       ("d = 16, 35k/15k", 0.883)):  # fmt: skip
-        if name in at:
-            row = at[name]
-            out.append(f"Goal: {name}, {row['protocol']} split: at least {goal}. Measured {row['test accuracy']} "
-                       f"with {row['leaders a review']:.1f} leaders a review, {row['settled']:.1%} of reviews "
+    goals = {"d = 2": 0.855, "d = 4": 0.856, "d = 16": 0.875, "d = 2, 35k/15k": 0.87, "d = 16, 35k/15k": 0.883}
+    for name, goal in goals.items():
+        if row := at.get(name):
+            out.append(f"Goal: {name}, {row['protocol']} split: at least {goal}. Measured {row['test accuracy']} with "
+                       f"{row['leaders a review']:.1f} leaders a review, {row['settled']:.1%} of reviews "
                        "settled.")  # fmt: skip
     for name in ("4 heads of d = 2", "d = 2, n-grams", "4 heads of d = 2, n-grams"):
-        if name in at:
-            row = at[name]
+        if row := at.get(name):
             out.append("Goal: real clustering (at most 0.15 leaders per word) and at least 0.87, official split. "
                        f"{name}: {row['test accuracy']} with {row['leading share of words']:.3f} leaders per word (one "
                        f"that leads in any head counts), {row['settled']:.1%} of reviews settled in all "
@@ -142,20 +133,16 @@ def findings(rows: list[dict]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--imdb", type=Path, default=IMDB, help="the 50,000 reviews")
-    parser.add_argument("--only", nargs="*", choices=list(ROWS), help="some rows")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "sentiment_accuracy.json")
-    chosen = parser.parse_args()
+    only = "--only", {"nargs": "*", "choices": list(ROWS), "help": "some rows"}
+    chosen = options(__doc__, "sentiment_accuracy.json", IMDB, only, ("--seeds", {"type": int, "default": 3}))
     rows = {}
     if chosen.only and chosen.out.exists():
         rows = {row["name"]: row for row in json.loads(chosen.out.read_text())["rows"]}
     for name in chosen.only or ROWS:
-        rows[name] = run(name, chosen.imdb, chosen.seeds)
+        rows[name] = run(name, chosen.imdb, 1 if chosen.quick else chosen.seeds)
         ordered = [rows[name] for name in ROWS if name in rows]
-        report(ordered, chosen.out, title="Accuracy on the real reviews", columns=COLUMNS, best=None,
-               group=("protocol",), findings=tuple(findings(ordered)), anew=not chosen.only)  # fmt: skip
+        report(ordered, chosen.out, title="Accuracy on the real reviews", columns=COLUMNS, group=("protocol",),
+               findings=tuple(findings(ordered)), anew=not chosen.only, quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ that are rarer left out. The test part decides nothing: it is read once, by the 
 leaders and strongest words, all of the bytes that were written. `--imdb PATH` names the reviews.
 """
 
-import argparse
 import datetime
 import json
 from pathlib import Path
@@ -17,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import HERE, amend, report, say
+from _harness import IMDB, amend, options, report, say
 
 from clusterjax import sentiment
 from clusterjax.experiments.figures.sentiment_leaders import count
@@ -26,7 +25,6 @@ from clusterjax.sentiment._loss import log_ratio
 from clusterjax.sentiment._released import DEFAULT, NAMES, SHIPPED
 
 
-IMDB = HERE.parent.parent / "shared" / "data" / "imdb" / "imdb50k.csv.gz"
 BITS = ("float32", "float16", "bfloat16", "8 bits")
 RARER = (10, 20, 50)
 COLUMNS = ["model", "storage", "words", "arrays MB", "words MB", "words packed MB", "validation accuracy",
@@ -119,13 +117,10 @@ def install(name: str, run: Path, fitted: sentiment.Fitted, parts: sentiment.Spl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="what clusterjax train sentiment wrote")
-    parser.add_argument("--imdb", type=Path, default=IMDB, help="the 50,000 reviews")
-    parser.add_argument("--name", choices=NAMES, required=True, help="what the model is called")
-    parser.add_argument("--install", action="store_true", help="make it the classifier of the package of this name")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "sentiment_shipped.json")
-    chosen = parser.parse_args()
+    run = "--run", {"type": Path, "required": True, "help": "what clusterjax train sentiment wrote"}
+    name = "--name", {"choices": NAMES, "required": True, "help": "what the model is called"}
+    install_ = "--install", {"action": "store_true", "help": "make it the classifier of the package of this name"}
+    chosen = options(__doc__, "sentiment_shipped.json", run, IMDB, name, install_)
     fitted, trained = sentiment.load(chosen.run), sentiment.load_report(chosen.run) or {}
     parts = split_of(chosen.imdb, trained["settings"]["seed"])
     rows = []
@@ -139,7 +134,7 @@ def main() -> None:
         for name in NAMES for row in rows if row["model"] == name and row["storage"] == "float16"
     ]  # fmt: skip
     report(rows, chosen.out, title="The same classifier in less room, on validation reviews", columns=COLUMNS,
-           best=None, group=("model",), findings=tuple(findings), anew=anew)  # fmt: skip
+           group=("model",), findings=tuple(findings), anew=anew, quick=chosen.quick)  # fmt: skip
     if chosen.install:
         install(chosen.name, chosen.run, fitted, parts)
 

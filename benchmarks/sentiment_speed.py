@@ -9,24 +9,18 @@ is first checked against plain autodiff in float64. Inference is from ids, and f
 `--imdb PATH` names the reviews.
 """
 
-import argparse
-import time
-from pathlib import Path
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
 import optax
-from _harness import HERE, Program, check, interleave, measure, report, say
+from _harness import IMDB, Program, called, check, measure, options, report, rows_of, say
 
 from clusterjax import sentiment
 from clusterjax._training.loop import Batches, _epoch, _State
 from clusterjax.sentiment._loss import _Loss
 
 
-IMDB = HERE.parent.parent / "shared" / "data" / "imdb" / "imdb50k.csv.gz"
 WORDS, LENGTH, BATCH, DEPTH, STEPS = 121_296, 128, 64, 8, 12
 COLUMNS = ["question", "d", "method", "seconds", "best s", "IQR/median", "repeats", "times faster", "reviews a second"]
 
@@ -56,23 +50,17 @@ def published_step(ids: np.ndarray, labels: np.ndarray, d: int):
     return steps
 
 
-def our_epoch(encoded, words: int, recipe) -> tuple[Program, int]:
-    """One epoch of `fit`, compiled."""
+def our_epoch(encoded, words: int, recipe, steps: int) -> Program:
+    """An epoch of `fit` as the trainer compiles it, whose time is scaled to `steps` batches."""
     model = sentiment.start(encoded, words, recipe, key=jax.random.key(0))
     parts = tuple((jnp.asarray(p.ids), jnp.asarray(p.counts, jnp.float32), jnp.asarray(p.labels, jnp.float32))
                   for p in encoded.buckets())  # fmt: skip
     batches = Batches(parts, recipe.batch_size)
     optimiser = optax.chain(optax.clip_by_global_norm(5.0), optax.adamw(1e-3, b2=0.99, weight_decay=0.0))
-    params, fixed = eqx.partition(model, jtu.tree_map(eqx.is_inexact_array, model))
-    state = _State(params, optimiser.init(params), params)
-    loss = _Loss(recipe.drop, recipe.label_smoothing)
-
-    def run():
-        jax.block_until_ready(_epoch(state, fixed, batches, jax.random.key(1), loss=loss, optimiser=optimiser))
-
-    begin = time.perf_counter()
-    run()
-    return Program(f"clusterjax, drop {recipe.drop}", run, compile_s=time.perf_counter() - begin), batches.steps
+    params, fixed = eqx.partition(model, eqx.is_inexact_array)
+    state, loss = _State(params, optimiser.init(params), params), _Loss(recipe.drop, recipe.label_smoothing)
+    run = lambda: _epoch(state, fixed, batches, jax.random.key(1), loss=loss, optimiser=optimiser)
+    return called(f"clusterjax, drop {recipe.drop}", run, count=batches.steps / steps)
 
 
 def plain_logits(model, ids, counts):
@@ -95,75 +83,54 @@ def gradient_error(d: int) -> float:
         model = sentiment.HardmaxClassifier(rng.normal(size=(500, d)), rng.normal(size=d), 0.1, 1.3)
         ours = jax.grad(lambda m: jnp.sum(jnp.tanh(m.logits(ids, counts))))(model)
         plain = jax.grad(lambda m: jnp.sum(jnp.tanh(plain_logits(m, ids, counts))))(model)
-        pairs = zip(jtu.tree_leaves(ours), jtu.tree_leaves(plain), strict=True)
+        pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True)
         return max(check("gradient", a / jnp.max(jnp.abs(b)), b / jnp.max(jnp.abs(b)), 1e-12) for a, b in pairs)
 
 
-def training_rows(reviews: int, encoded, ids, labels, words: int, d: int) -> list[dict]:
+def training_rows(encoded, ids, labels, words: int, d: int) -> list[dict]:
     say(f"training, d = {d}: gradient against autodiff {gradient_error(d):.1e}")
-    recipe = sentiment.Recipe.of_dim(d)
-    ours = [our_epoch(encoded, words, recipe.with_(drop=drop)) for drop in (0.0, recipe.drop)]
-    theirs = Program("published, PyTorch", published_step(ids, labels, d))
-    interleave([theirs, *(program for program, _ in ours)], repeats=7, budget_s=120.0)
-    scale = -(-reviews // BATCH) / STEPS
-    theirs.samples = [sample * scale for sample in theirs.samples]
-    rows = []
-    for program, scaled in ((theirs, 1.0), *((program, -(-reviews // BATCH) / steps) for program, steps in ours)):
-        program.samples = [sample * scaled for sample in program.samples]
-        row = {"question": f"epoch of {reviews:,} reviews", "d": d, "method": program.name}
-        rows.append(row | timed(program, reviews) | {"times faster": theirs.median / program.median})
-    return rows
+    recipe, steps = sentiment.Recipe.of_dim(d), -(-len(encoded) // BATCH)
+    ours = [our_epoch(encoded, words, recipe.with_(drop=drop), steps) for drop in (0.0, recipe.drop)]
+    theirs = Program("published, PyTorch", published_step(ids, labels, d), STEPS / steps)
+    rows = rows_of([theirs, *ours], repeats=7, budget_s=120.0, question=f"epoch of {len(encoded):,} reviews", d=d)
+    return [row | {"times faster": theirs.median / row["seconds"], "reviews a second": len(encoded) / row["seconds"]}
+            for row in rows]  # fmt: skip
 
 
-def inference_row(encoded, words: int, d: int) -> dict:
-    model = sentiment.start(encoded, words, sentiment.Recipe.of_dim(d), key=jax.random.key(0))
-    buckets = encoded.buckets()
-    run = lambda: [sentiment.predict_logits(model, part.ids, part.counts) for part in buckets]
-    run()
-    program = measure(Program(f"logits, d = {d}", run), repeats=7)
-    row = {"question": "ids to logits", "d": d, "method": "clusterjax"}
-    return row | timed(program, len(encoded))
-
-
-def text_row(texts, vocabulary) -> dict:
-    program = measure(Program("text to ids", lambda: vocabulary.encode_many(texts)), repeats=5)
-    return {"question": "text to ids", "d": None, "method": "clusterjax, one core"} | timed(program, len(texts))
-
-
-def timed(program: Program, reviews: int) -> dict:
-    return {"seconds": program.median, "best s": program.best, "IQR/median": program.spread,
-            "repeats": len(program.samples), "reviews a second": reviews / program.median}  # fmt: skip
+def answer_row(question: str, d: int | None, name: str, run, reviews: int, repeats: int) -> dict:
+    program = measure(Program(name, run), repeats=repeats)
+    return {"question": question, "d": d} | program.columns() | {"reviews a second": reviews / program.median}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--imdb", type=Path, default=IMDB, help="the 50,000 reviews")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "sentiment_speed.json")
-    chosen = parser.parse_args()
-    everything = sentiment.load_imdb(chosen.imdb)
-    split = sentiment.random_split(everything, key=jax.random.key(0), validation=0.0)
-    vocabulary = sentiment.Vocabulary.build(split.train.texts, sentiment.TextOptions(), min_count=3)
-    encoded = sentiment.encode_reviews(split.train, vocabulary)
-    ids, _ = vocabulary.encode_many(split.train.texts[: STEPS * BATCH], length=LENGTH)
-    rows = []
-    for d in (2, 16):
-        rows += training_rows(len(encoded), encoded, ids, split.train.labels, vocabulary.size, d)
-    rows += [inference_row(encoded, vocabulary.size, d) for d in (2, 16)]
-    rows.append(text_row(split.train.texts[:5000], vocabulary))
-    found = []
+    chosen = options(__doc__, "sentiment_speed.json", IMDB)
+    split = sentiment.random_split(sentiment.load_imdb(chosen.imdb), key=jax.random.key(0), validation=0.0)
+    train = split.train
+    if chosen.quick:
+        train = sentiment.Reviews(train.texts[:2000], train.labels[:2000])
+    vocabulary = sentiment.Vocabulary.build(train.texts, sentiment.TextOptions(), min_count=3)
+    encoded, size = sentiment.encode_reviews(train, vocabulary), vocabulary.size
+    ids, _ = vocabulary.encode_many(train.texts[: STEPS * BATCH], length=LENGTH)
+    rows, found = [], []
     for d, goal in ((2, 12), (16, 5)):
-        _, plain, recipe = (row for row in rows if row["d"] == d and row["question"].startswith("epoch"))
+        rows += training_rows(encoded, ids, train.labels, size, d)
         found.append(f"Goal: an epoch at least {goal} times faster than the published model at d = {d}. Measured "
-                     f"{plain['times faster']:.1f} times without token dropout, "
-                     f"{recipe['times faster']:.1f} with it.")  # fmt: skip
-    found.append(
-        f"Goal: at least 20,000 reviews a second from ids at d = 2. Measured {rows[6]['reviews a second']:,.0f}."
-    )
-    found.append(
-        f"Goal: at least 5,000 reviews a second from text to ids. Measured {rows[-1]['reviews a second']:,.0f}."
-    )
-    report(rows, chosen.out, title="Speed of the sentiment model", columns=COLUMNS, best=None,
-           group=("question", "d"), findings=tuple(found))  # fmt: skip
+                     f"{rows[-2]['times faster']:.1f} times without token dropout, "
+                     f"{rows[-1]['times faster']:.1f} with it.")  # fmt: skip
+    answers = []
+    for d in (2, 16):
+        model = sentiment.start(encoded, size, sentiment.Recipe.of_dim(d), key=jax.random.key(0))
+        run = lambda model=model: [sentiment.predict_logits(model, p.ids, p.counts) for p in encoded.buckets()]
+        answers.append(answer_row("ids to logits", d, "clusterjax", run, len(encoded), 7))
+    texts = train.texts[:5000]
+    encode = lambda: vocabulary.encode_many(texts)
+    answers.append(answer_row("text to ids", None, "clusterjax, one core", encode, len(texts), 5))
+    found.append("Goal: at least 20,000 reviews a second from ids at d = 2. Measured "
+                 f"{answers[0]['reviews a second']:,.0f}.")  # fmt: skip
+    found.append("Goal: at least 5,000 reviews a second from text to ids. Measured "
+                 f"{answers[-1]['reviews a second']:,.0f}.")  # fmt: skip
+    report([*rows, *answers], chosen.out, title="Speed of the sentiment model", columns=COLUMNS,
+           group=("question", "d"), findings=tuple(found), quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

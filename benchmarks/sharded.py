@@ -18,6 +18,7 @@ import re
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 
@@ -71,90 +72,53 @@ def measure(chosen: argparse.Namespace) -> None:
         jax.distributed.initialize(chosen.coordinator, num_processes=chosen.processes, process_id=chosen.rank)
     import numpy as np
     from _harness import report, say, sphere
-    from jax.sharding import Mesh
 
-    mesh = Mesh(np.array(jax.devices()), ("tokens",))
-    rows = []
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("tokens",))
+    rows, first = [], chosen.rank in (None, 0)
     for d in (2, 3):
         for causal in (False, True):
-            for inner, n in ((True, 2**12 if chosen.quick else 2**17), (False, 2**10 if chosen.quick else 2**13)):
-                if chosen.rank in (None, 0):
-                    say(f"d = {d}, {'causal' if causal else 'full'}, {'Harmonic' if inner else 'Blocked'}, n = {n}")
-                row = one(mesh, sphere(n, d, np.float32), causal, inner, 3 if chosen.quick else 11)
-                rows.append({"processes": chosen.processes, "devices": mesh.size, "d": d, "n": n} | row)
-    if chosen.rank in (None, 0):
+            for inner, n in (("Harmonic", 12 if chosen.quick else 17), ("Blocked", 10 if chosen.quick else 13)):
+                if first:
+                    say(f"d = {d}, {'causal' if causal else 'full'}, {inner}, n = {2**n}")
+                row = row_of(mesh, sphere(2**n, d, np.float32), causal, inner, 3 if chosen.quick else 11)
+                rows.append({"processes": chosen.processes, "devices": mesh.size, "d": d, "n": 2**n} | row)
+    if first:
         report(rows, chosen.out, title="Tokens on several devices", columns=COLUMNS, quick=chosen.quick,
                findings=(f"{mesh.size} devices in {chosen.processes} processes give the answer of one.",))  # fmt: skip
 
 
-def one(mesh, x, causal, by_moments, repeats):
-    import time
-
+def row_of(mesh, x, causal, inner, repeats):
     import jax
-    import jax.numpy as jnp
     import numpy as np
-    from _harness import check
+    from _harness import check, some_rows, timed, velocity
     from jax.sharding import NamedSharding, PartitionSpec
 
     import clusterjax as cjx
 
-    summation = cjx.Harmonic() if by_moments else cjx.Blocked()
-
-    def velocity(summation):
-        mask = cjx.CausalMask() if causal else cjx.FullMask()
-        attention = cjx.SoftmaxAttention(jnp.asarray(BETA, x.dtype), mask=mask, summation=summation)
-        return jax.jit(lambda x: cjx.AttentionField(attention)(jnp.zeros((), x.dtype), x))
-
-    def timed(program, x):
-        jax.block_until_ready(program(x))
-        times = []
-        for _ in range(repeats):
-            begin = time.perf_counter()
-            jax.block_until_ready(program(x))
-            times.append(time.perf_counter() - begin)
-        return times
-
-    cut = NamedSharding(mesh, PartitionSpec("tokens"))
-    placed = jax.make_array_from_callback(x.shape, cut, lambda index: x[index])
-    begin = time.perf_counter()
-    program = velocity(cjx.Sharded(summation, "tokens", mesh)).lower(placed).compile()
-    compile_s = time.perf_counter() - begin
+    summation, by_moments = getattr(cjx, inner)(), inner == "Harmonic"
+    of = lambda summation: jax.jit(lambda x: velocity(x, BETA, causal, summation))
+    placed = jax.make_array_from_callback(x.shape, NamedSharding(mesh, PartitionSpec("tokens")), lambda index: x[index])
+    program, compile_s = timed(lambda: of(cjx.Sharded(summation, "tokens", mesh)).lower(placed).compile())
     whole = jax.jit(lambda a: a, out_shardings=NamedSharding(mesh, PartitionSpec()))
     found = np.asarray(whole(program(placed)).addressable_data(0))
-    local = jax.device_put(x, jax.local_devices()[0])
-    alone = velocity(summation)
+    local, alone = jax.device_put(x, jax.local_devices()[0]), of(summation)
     tolerance = 5e-4 if by_moments else 2e-5
     check("one device", found, np.asarray(alone(local)), tolerance)
-    error = check("the definition", *rows_of(found, x, causal), tolerance)
-    times, single = timed(program, placed), timed(alone, local)
+    at, expected = some_rows(x, BETA, causal)
+    error = check("the definition", found[at], expected, tolerance)
+    times, single = (
+        np.array([timed(partial(run, given))[1] for _ in range(repeats)])
+        for run, given in ((program, placed), (alone, local))
+    )
     moments, ring = sent(program.as_text() or "")
     return {
-        "attention": "causal" if causal else "full",
-        "method": type(summation).__name__,
-        "median ms": float(np.median(times)) * 1e3,
-        "best ms": min(times) * 1e3,
-        "repeats": repeats,
-        "compile s": compile_s,
+        "attention": "causal" if causal else "full", "method": inner, "median ms": float(np.median(times)) * 1e3,
+        "best ms": float(times.min()) * 1e3, "repeats": repeats, "compile s": compile_s,
         "one device ms": float(np.median(single)) * 1e3,
         "times one device": float(np.median(times) / np.median(single)),
-        "kB sent, moments": moments / 1e3 if by_moments else None,
-        "kB sent, ring": ring * mesh.size / 1e3,
+        "kB sent, moments": moments / 1e3 if by_moments else None, "kB sent, ring": ring * mesh.size / 1e3,
         "error": error,
-    }
-
-
-def rows_of(found, x, causal):
-    """Some rows of a velocity, and the same by the definition in float64."""
-    import numpy as np
-
-    numbers = np.linspace(0, len(x) - 1, 40).astype(int)
-    x64, expected = x.astype(np.float64), []
-    for i in numbers:
-        others = x64[: i + 1] if causal else x64
-        weights = np.exp(BETA * (others @ x64[i] - 1))
-        average = weights @ others / weights.sum()
-        expected.append(average - (average @ x64[i]) / (x64[i] @ x64[i]) * x64[i])
-    return found[numbers], np.array(expected)
+    }  # fmt: skip
 
 
 SIZES = {"f64": 8, "f32": 4, "s64": 8, "s32": 4, "pred": 1}

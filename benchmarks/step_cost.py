@@ -12,7 +12,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import Program, as_jax, check, compiled, interleave, options, ratio, report, say, sphere
+from _harness import check, compiled, options, repeated, report, rows_of, say, sphere, velocity
 
 import clusterjax as cjx
 
@@ -27,16 +27,11 @@ def field(x):
     """The velocity of one system or, for an array of three dimensions, of each of a batch."""
     if x.ndim == 3:
         return jax.vmap(field)(x)
-    return cjx.AttentionField(cjx.SoftmaxAttention(jnp.asarray(BETA, x.dtype)))(jnp.zeros((), x.dtype), x)
+    return velocity(x, BETA)
 
 
 def controller(dtype):
     return dfx.PIDController(rtol=jnp.asarray(RTOL, dtype), atol=jnp.asarray(RTOL, dtype))
-
-
-def fields(x, count):
-    """`count` evaluations one after the other."""
-    return jax.lax.fori_loop(0, count, lambda _, y: y + jnp.asarray(1e-6, y.dtype) * field(y), x), count
 
 
 def simulated(x, times):
@@ -55,11 +50,7 @@ def written(x):
     if x.ndim == 3:
         ends, steps = jax.vmap(written)(x)
         return ends, jnp.max(steps)
-    ts, beta, tolerance = (
-        jnp.linspace(0, END, 2).astype(x.dtype),
-        jnp.asarray(BETA, x.dtype),
-        jnp.asarray(RTOL, x.dtype),
-    )
+    ts, beta, tolerance = (jnp.asarray(value, x.dtype) for value in ((0, END), BETA, RTOL))
     run = _plain.solve(x, beta, False, ts, dfx.Tsit5(), tolerance)
     return run.ys[-1], run.stats["num_steps"]
 
@@ -103,29 +94,25 @@ def floor(x, first=0.01):
 
 def rows_for(name: str, x: np.ndarray, quick: bool) -> list[dict]:
     say(name)
-    x, count = as_jax(x), 20 if x.ndim == 3 else 500
-    evaluations = compiled("field", fields, x, count)
+    x, count = jnp.asarray(x), 20 if x.ndim == 3 else 500
+    vmap, diffrax = ("", "diffrax") if x.ndim == 2 else ("vmap of ", "diffrax, shared steps")
+    evaluations = compiled("field", repeated, x, field, count, count=count)
     programs = [compiled("hand-written loop", floor, x)]
     for times in (2,) if quick else (2, 31, 121):
-        label = "simulate" if x.ndim == 2 else "vmap of simulate"
-        programs.append(compiled(f"{label}, {times} save times", simulated, x, times))
-    programs.append(compiled("plain jax and diffrax" if x.ndim == 2 else "vmap of plain jax and diffrax", written, x))
-    label = "diffrax" if x.ndim == 2 else "diffrax, shared steps"
-    programs.append(compiled(f"{label}, times in float32", shared, x, jnp.float32))
-    programs.append(compiled(f"{label}, times in float64", shared, x, jnp.float64))
-    interleave([evaluations, *programs], repeats=3 if quick else 15, budget_s=5.0 if quick else 60.0)
+        programs.append(compiled(f"{vmap}simulate, {times} save times", simulated, x, times))
+    programs.append(compiled(f"{vmap}plain jax and diffrax", written, x))
+    for dtype in (jnp.float32, jnp.float64):
+        programs.append(compiled(f"{diffrax}, times in {dtype.__name__}", shared, x, dtype))
     exact = jax.jit(lambda y: shared(y, jnp.float64))(x.astype(jnp.float64))[0]
-    return [row(name, program, evaluations, count, exact) for program in programs]
-
-
-def row(name: str, program: Program, evaluations: Program, count: int, exact) -> dict:
-    end, steps = program.run()
-    error = check(program.name, end, exact, 1e-2)
-    steps, times = int(steps), program.columns()
-    return {"state": name, "method": program.name, "fields per step": ratio(program, evaluations) * count / steps,
-            "steps": steps, "us per step": program.median / steps * 1e6,
-            "us per field": evaluations.median / count * 1e6,
-            "error": error} | {k: times[k] for k in ("IQR/median", "repeats", "compile s", "best CPU s")}  # fmt: skip
+    steps = [int(program.run()[1]) for program in programs]
+    for program in programs:
+        program.error = check(program.name, program.run()[0], exact, 1e-2)
+    one, *rows = rows_of([evaluations, *programs], repeats=3 if quick else 15, budget_s=5.0 if quick else 60.0)
+    return [
+        row | {"state": name, "steps": steps, "fields per step": row["seconds"] / one["seconds"] / steps,
+               "us per step": row["seconds"] / steps * 1e6, "us per field": one["seconds"] * 1e6}
+        for row, steps in zip(rows, steps, strict=True)
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -135,23 +122,18 @@ def main() -> None:
     one, many = "one system, n = 64, d = 3", f"{systems} systems, n = 32, d = 2"
     batch = sphere(32 * systems, 2, np.float32).reshape(systems, 32, 2)
     rows = rows_for(one, sphere(64, 3, np.float32), chosen.quick) + rows_for(many, batch, chosen.quick)
-
-    def at(state, method):
-        return next(f"{r['fields per step']:.1f}" for r in rows if r["state"] == state and r["method"].startswith(method))  # fmt: skip  # noqa: E501
-
-    def run(state, method):
-        found = [r for r in rows if r["state"] == state and r["method"].startswith(method)]
-        return found[0]["us per step"] * found[0]["steps"]
-
+    at = lambda state, method: next(r for r in rows if r["state"] == state and r["method"].startswith(method))
+    cost = lambda state, method: f"{at(state, method)['fields per step']:.1f}"
+    over = lambda state, vmap: at(state, f"{vmap}plain jax")["seconds"] / at(state, f"{vmap}simulate")["seconds"]
+    shared_steps = "diffrax, shared steps, times in"
     findings = (
         f"Goal: a Tsit5 step on the batch at most 8 field evaluations. Shared steps: "
-        f"{at(many, 'diffrax, shared steps, times in float32')}; vmap of simulate: {at(many, 'vmap of simulate')}.",
-        f"Goal: at most 10 for one system. `simulate`: {at(one, 'simulate')}.",
-        f"Goal: no slower than plain jax and diffrax. Their time of a run over ours: one system "
-        f"{run(one, 'plain jax') / run(one, 'simulate'):.2f}, the batch "
-        f"{run(many, 'vmap of plain jax') / run(many, 'vmap of simulate'):.2f}.",
-        f"With times in float64 a float32 batch is solved in float64: "
-        f"{at(many, 'diffrax, shared steps, times in float64')} evaluations; `simulate` takes the dtype of x0.",
+        f"{cost(many, f'{shared_steps} float32')}; vmap of simulate: {cost(many, 'vmap of simulate')}.",
+        f"Goal: at most 10 for one system. `simulate`: {cost(one, 'simulate')}.",
+        f"Goal: no slower than plain jax and diffrax. Their time of a run over ours: one system {over(one, ''):.2f}, "
+        f"the batch {over(many, 'vmap of '):.2f}.",
+        f"With times in float64 a float32 batch is solved in float64: {cost(many, f'{shared_steps} float64')} "
+        "evaluations; `simulate` takes the dtype of x0.",
     )
     report(rows, chosen.out, title="Field evaluations a Tsit5 step costs, float32", columns=COLUMNS,
            findings=findings, quick=chosen.quick)  # fmt: skip

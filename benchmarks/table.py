@@ -22,87 +22,48 @@ MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # What each result is of: files and folders, relative to the package.
 # fmt: off
 _PAIRS = (
-    "_model/attention.py",
-    "_summation/auto.py",
-    "_model/summation.py",
-    "_summation/blocked.py",
-    "_summation/dense.py",
-    "_base/batching.py",
-    "_model/mask.py",
-    "_base/numerics.py",
-    "_model/field.py",
-    "_model/space.py",
+    "_model/attention.py", "_summation/auto.py", "_model/summation.py", "_summation/blocked.py", "_summation/dense.py",
+    "_base/batching.py", "_model/mask.py", "_base/numerics.py", "_model/field.py", "_model/space.py",
 )
-_SERIES = (*_PAIRS, "_summation/harmonic", "_base/batching.py")
+_SERIES = (*_PAIRS, "_summation/harmonic")
 _RUNS = (*_PAIRS, "_dynamics/simulate.py", "_dynamics/integrate.py", "_dynamics/retract.py")
 _STIFF = (*_RUNS, "_dynamics/rodas5p.py")
 _HARDMAX = (
-    "_model/attention.py",
-    "_model/summation.py",
-    "_summation/blocked.py",
-    "_summation/hull.py",
-    "_model/mask.py",
-    "_base/batching.py",
-    "_base/numerics.py",
+    "_model/attention.py", "_model/summation.py", "_summation/blocked.py", "_summation/hull.py", "_model/mask.py",
+    "_base/batching.py", "_base/numerics.py",
 )
 _LAYERS = ("hardmax", "_model/layer.py", "_dynamics/iterate.py", *_HARDMAX)
-_BLOCK = tuple(f"probe/networks/{name}.py" for name in ("block", "albert"))
+_BLOCK = ("probe/networks/block.py", "probe/networks/albert.py")
 _SURVEY = (
-    *_BLOCK,
-    *(f"probe/measures/{name}.py" for name in ("survey", "similarity")),
-    "_observables/similarity.py",
+    *_BLOCK, "probe/measures/survey.py", "probe/measures/similarity.py", "_observables/similarity.py",
     "_observables/clusters.py",
 )
 _TRAINING = ("_training/loop.py", "_training/pretraining.py", "_training/corpus.py")
-_LANGUAGE = (
-    "transformer/_attention.py",
-    "transformer/_block.py",
-    "transformer/_feed_forward.py",
-    "transformer/_head.py",
-    "transformer/_language_model.py",
-    "transformer/_norm.py",
-    "transformer/_positions.py",
-    "transformer/_train.py",
-)
-_SENTIMENT = (
-    "sentiment/_encode.py",
-    "sentiment/_loss.py",
-    "sentiment/_forward.py",
-    "sentiment/_leading.py",
-    "sentiment/_model.py",
-    "sentiment/_text.py",
-    "sentiment/_vocabulary.py",
-)
+_LANGUAGE = tuple(f"transformer/_{name}.py" for name in (
+    "attention", "block", "feed_forward", "head", "language_model", "norm", "positions", "train",
+))
+_SENTIMENT = tuple(f"sentiment/_{name}.py" for name in (
+    "encode", "loss", "forward", "leading", "model", "text", "vocabulary",
+))
 _CLASSIFIER = (*_SENTIMENT, *_LAYERS, "_training/loop.py")
+_DEVICES = ("_summation/devices.py", "_summation/collectives.py", *_SERIES)
 MEASURED = {
     "accelerator": (*_SERIES, *_RUNS),
     "albert_training": (*_SURVEY, *_TRAINING, "probe/networks/train.py"),
     "batched": _PAIRS,
-    "certificate_attack": _SERIES,
     "coarsening": ("_coarsen", *_STIFF),
     "coarsening_100000": ("_coarsen",),
     "coarsening_many": ("_coarsen", *_PAIRS),
-    "compile_times": (
-        *_RUNS,
-        "_dynamics/iterate.py",
-        "_model/layer.py",
-        "_observables/energy.py",
-        "_observables/clusters.py",
-        "_observables/similarity.py",
-    ),
     "gradient_cost": _RUNS,
     "hardmax_control": _LAYERS,
     "hardmax_convergence": _LAYERS,
     "hardmax_hull": _HARDMAX,
     "harmonic": _SERIES,
-    "language_forward": (*_BLOCK, "probe/networks/llama.py", "probe/networks/block.py", "probe/measures/generation.py"),
+    "language_forward": (*_BLOCK, "probe/networks/llama.py", "probe/measures/generation.py"),
     "language_training": (*_LANGUAGE, *_TRAINING, "transformer/_depth_profile.py", "transformer/_memory.py"),
     "language_variants": (*_LANGUAGE, *_TRAINING, "transformer/_lstm.py"),
     "language_variants_sinks": (
-        *_LANGUAGE,
-        *_TRAINING,
-        "probe/networks/language_model.py",
-        "probe/measures/position_heads.py",
+        *_LANGUAGE, *_TRAINING, "probe/networks/language_model.py", "probe/measures/position_heads.py",
         "probe/measures/sinks.py",
     ),
     "long_runs": _STIFF,
@@ -113,18 +74,14 @@ MEASURED = {
     "probe_forward": _BLOCK,
     "probe_memory": (*_SURVEY, "probe/measures/heads.py"),
     "probe_speed": (
-        *_SURVEY,
-        "probe/measures/heads.py",
-        "probe/measures/spectra.py",
-        "probe/networks/directions.py",
+        *_SURVEY, "probe/measures/heads.py", "probe/measures/spectra.py", "probe/networks/directions.py",
         "_observables/spectra.py",
     ),
     "sentiment_accuracy": _CLASSIFIER,
     "sentiment_shipped": (*_CLASSIFIER, "sentiment/_store.py"),
     "sentiment_speed": _CLASSIFIER,
-    "sentiment_variants": _CLASSIFIER,
-    "sharded_devices4": ("_summation/devices.py", "_summation/collectives.py", *_SERIES),
-    "sharded_processes2": ("_summation/devices.py", "_summation/collectives.py", *_SERIES),
+    "sharded_devices4": _DEVICES,
+    "sharded_processes2": _DEVICES,
     "step_cost": _RUNS,
     "transformer_step": (*_LANGUAGE, "_training/loop.py", "transformer/_residual_stream.py"),
     "velocity": _PAIRS,
@@ -157,10 +114,9 @@ def definitions(text: str) -> set[str]:
     found = set()
     for statement in ast.parse(text).body:
         for node in ast.walk(statement):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:]
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                node.body = [line for line in node.body if not isinstance(line, ast.Import | ast.ImportFrom)]
+                body = node.body if ast.get_docstring(node) is None else node.body[1:]
+                node.body = [line for line in body if not isinstance(line, ast.Import | ast.ImportFrom)]
         if isinstance(statement, ast.Import | ast.ImportFrom | ast.Expr):
             continue
         if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
@@ -251,14 +207,17 @@ def main() -> int:
             if before := measured_before(file.stem, json.loads(file.read_text())):
                 print(f"{file.stem}: measured before the code changed, at {before}")
         return 0
-    check = chosen.check
     path = HERE / "README.md"
     old = path.read_text()
-    new = fill(old)
-    if not check:
+    if old == (new := fill(old)):
+        print("README.md is up to date.")
+    elif chosen.check:
+        print("README.md is out of date.")
+        return 1
+    else:
         path.write_text(new)
-    print("README.md is up to date." if new == old else "README.md is out of date." if check else "README.md written.")
-    return int(check and new != old)
+        print("README.md written.")
+    return 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ one forward pass for each head and feed-forward layer that is left out. (Its ans
 later ones. It is timed, and not compared.)
 """
 
-import os
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from _harness import Program, check, compiled, interleave, options, report, say
+from _harness import Program, check, compiled, options, report, rows_of, say
 
 from clusterjax import transformer
 from clusterjax.transformer import LanguageModel, LanguageRecipe
@@ -77,28 +76,26 @@ class Twin:
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), rows[:, 1:].reshape(-1))
 
 
+def checked(what: str, rows: np.ndarray, programs: list[Program], expected: Any, timing: dict[str, Any]) -> list[dict]:
+    """The rows of programs whose last result is compared with what is expected."""
+    for program in programs:
+        found = np.asarray(jax.tree_util.tree_leaves(program.run())[-1])
+        program.error = check(program.name, found, expected, 1e-4 * float(np.abs(expected).max()))
+    return measured(what, rows, programs, timing)
+
+
 def forward_rows(model: LanguageModel, rows: np.ndarray, timing: dict[str, Any]) -> list[dict[str, Any]]:
     theirs, exact = Twin(model, torch.float32), Twin(model, torch.float64)
     ids = torch.from_numpy(rows[:, :-1].astype(np.int64))
-    with torch.inference_mode():
-        expected = exact(ids).numpy()
-
-    def published() -> np.ndarray:
-        with torch.inference_mode():
-            return theirs(ids).numpy()
-
     ours = compiled("clusterjax", lambda m, r: jax.vmap(m)(r), model, jnp.asarray(rows[:, :-1]))
-    programs = [Program("PyTorch", published), ours]
-    tolerance = 1e-4 * np.abs(expected).max()
-    answers = published(), np.asarray(jax.tree_util.tree_leaves(ours.run())[0])
-    errors = [check(p.name, got, expected, tolerance) for p, got in zip(programs, answers, strict=True)]
-    return timed("forward pass", rows, programs, errors, timing)
+    with torch.inference_mode():
+        programs = [Program("PyTorch", lambda: theirs(ids).numpy()), ours]
+        return checked("forward pass", rows, programs, exact(ids).numpy(), timing)
 
 
 def training_rows(model: LanguageModel, rows: np.ndarray, timing: dict[str, Any]) -> list[dict[str, Any]]:
     theirs, exact = Twin(model, torch.float32), Twin(model, torch.float64)
     batch = torch.from_numpy(rows.astype(np.int64))
-    expected = float(exact.loss(batch).detach())
     optimiser = torch.optim.AdamW(theirs.p.values(), lr=1e-4)
 
     def published() -> float:
@@ -108,8 +105,7 @@ def training_rows(model: LanguageModel, rows: np.ndarray, timing: dict[str, Any]
         optimiser.step()
         return float(loss.detach())
 
-    spec = jax.tree_util.tree_map(eqx.is_inexact_array, model)
-    params, fixed = eqx.partition(model, spec)
+    params, fixed = eqx.partition(model, eqx.is_inexact_array)
     adam = optax.adamw(1e-4)
 
     def step(params, state, batch):
@@ -119,10 +115,8 @@ def training_rows(model: LanguageModel, rows: np.ndarray, timing: dict[str, Any]
         return optax.apply_updates(params, updates), state, loss
 
     ours = compiled("clusterjax", step, params, adam.init(params), jnp.asarray(rows))
-    programs = [Program("PyTorch", published), ours]
-    answers = published(), float(jax.tree_util.tree_leaves(ours.run())[-1])
-    errors = [check(p.name, got, expected, 1e-4) for p, got in zip(programs, answers, strict=True)]
-    return timed("training step", rows, programs, errors, timing)
+    expected = np.asarray(float(exact.loss(batch).detach()))
+    return checked("training step", rows, [Program("PyTorch", published), ours], expected, timing)
 
 
 def stream_rows(model: LanguageModel, rows: np.ndarray, timing: dict[str, Any]) -> list[dict[str, Any]]:
@@ -148,27 +142,20 @@ def stream_rows(model: LanguageModel, rows: np.ndarray, timing: dict[str, Any]) 
         compiled("forward pass alone", lambda m, i: m.stack.levels(m.embed(i))[-1], model, ids),
         compiled("residual_stream", transformer.residual_stream, model, ids),
     ]
-    found = transformer.residual_stream(model, ids)
     last = model.stack.levels(model.embed(ids))[-1]
-    off = check("residual_stream", found.total, last, 1e-5 * float(jnp.abs(last).max()))
-    return timed("stream taken apart", rows[:1], programs, [None, None, off], timing)
+    total = transformer.residual_stream(model, ids).total
+    programs[-1].error = check("residual_stream", total, last, 1e-5 * float(jnp.abs(last).max()))
+    return measured("stream taken apart", rows[:1], programs, timing)
 
 
-def timed(
-    what: str, rows: np.ndarray, programs: list[Program], errors: list[Any], timing: dict[str, Any]
-) -> list[dict[str, Any]]:
-    interleave(programs, **timing)
-    first = programs[0]
-    return [
-        {"what": what, "rows": len(rows), "tokens": rows.shape[1] - 1, "method": program.name,
-         "threads": torch.get_num_threads(), "seconds": program.median, "error": error,
-         "over PyTorch": program.median / first.median if first.name == "PyTorch" else None} | program.columns()
-        for program, error in zip(programs, errors, strict=True)
-    ]  # fmt: skip
+def measured(what: str, rows: np.ndarray, programs: list[Program], timing: dict[str, Any]) -> list[dict[str, Any]]:
+    sizes = {"rows": len(rows), "tokens": rows.shape[1] - 1, "threads": torch.get_num_threads()}
+    found = rows_of(programs, what=what, **sizes, **timing)
+    base = found[0]["seconds"] if found[0]["method"] == "PyTorch" else None
+    return [row | {"over PyTorch": base and row["seconds"] / base} for row in found]
 
 
 def main() -> None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads of one method must not slow the next one
     chosen = options(__doc__, "transformer_step.json")
     if torch is None:
         say("torch is not installed; there is nothing to compare with")

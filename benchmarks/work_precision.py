@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _harness import Program, called, check, interleave, options, ratio, report, say, sphere
+from _harness import Program, called, check, interleave, mask_of, options, ratio, report, rows_of, say, sphere
 from _published import normalised_euler
 
 import clusterjax as cjx
@@ -30,27 +30,21 @@ COLUMNS = ["attention", "error at", "runs", "method", "dtype", "tolerance or ste
            "best s", "IQR/median", "repeats", "times faster"]  # fmt: skip
 
 
-def make_field(causal: bool) -> cjx.AttentionField:
-    return cjx.AttentionField(cjx.SoftmaxAttention(BETA, mask=cjx.CausalMask() if causal else cjx.FullMask()))
-
-
-def solve(field, x0, solver, tolerance, ts=(0.0, END)):
-    controller = dfx.PIDController(rtol=tolerance, atol=tolerance)
-    return cjx.simulate(field, x0, jnp.asarray(ts, x0.dtype), solver=solver, stepsize_controller=controller)
-
-
 class Run(NamedTuple):
     xs: jax.Array
     stats: dict[str, Any]
 
 
-def written(causal, x0, solver, tolerance, ts=(0.0, END)) -> Run:
-    """What `solve` does, written in plain jax and diffrax."""
-    return _compiled(x0, causal, jnp.asarray(ts, x0.dtype), solver, tolerance)
+def solve(causal, x0, solver, tolerance, ts=(0.0, END)):
+    field = cjx.AttentionField(cjx.SoftmaxAttention(BETA, mask=mask_of(causal)))
+    controller = dfx.PIDController(rtol=tolerance, atol=tolerance)
+    return cjx.simulate(field, x0, jnp.asarray(ts, x0.dtype), solver=solver, stepsize_controller=controller)
 
 
 @eqx.filter_jit
-def _compiled(x0, causal, ts, solver, tolerance):
+def written(causal, x0, solver, tolerance, ts=(0.0, END)) -> Run:
+    """What `solve` does, written in plain jax and diffrax."""
+    ts = jnp.asarray(ts, x0.dtype)
     run = _plain.solve(x0, jnp.asarray(BETA, x0.dtype), causal, ts, solver, tolerance)
     assert run.ys is not None
     return Run(run.ys, run.stats)
@@ -60,130 +54,105 @@ def distance(got, expected) -> float:
     return float(np.max(np.linalg.norm(np.asarray(got, np.float64) - np.asarray(expected), axis=-1)))
 
 
-def published_step(x0, causal, exact) -> float:
-    """The step at which the published scheme errs by TARGET, from its errors at two steps (first order)."""
+def published(x0, causal, exact, quick) -> tuple[Program, int]:
+    """The published scheme at the step that reaches TARGET, and its steps (quick: 600 of them are timed)."""
     errors, moments = {}, len(exact) - 1
+    euler = lambda steps: normalised_euler(x0, BETA, causal, END / steps, steps, steps // moments)
     for steps in (1500, 6000):
-        saved = normalised_euler(x0, BETA, causal, END / steps, steps, steps // moments)
-        errors[steps] = distance(saved, exact)
+        errors[steps] = distance(euler(steps), exact)
         say(f"published scheme, {steps} steps: error {errors[steps]:.2e}")
     assert 3 < errors[1500] / errors[6000] < 5, "the published scheme should be of first order"
-    return 0.98 * (END / 6000) * TARGET / errors[6000]
-
-
-def published(x0, causal, exact, quick) -> tuple[Program, dict]:
-    """The published scheme, timed at the step that reaches TARGET (quick: 600 of its steps, multiplied)."""
-    moments = len(exact) - 1
-    steps = moments * int(np.ceil(END / published_step(x0, causal, exact) / moments))
-    timed, every = (600, 600) if quick else (steps, steps // moments)
-    program = called(f"published, {steps} steps", normalised_euler, x0, BETA, causal, END / steps, timed, every)
+    steps = moments * int(np.ceil(6000 * errors[6000] / (0.98 * TARGET) / moments))
+    few = 600 if quick else steps
+    run = lambda: normalised_euler(x0, BETA, causal, END / steps, few, few // moments)
+    program = called("published, NumPy", run, compiles=False, count=few / steps)
+    program.error = 0.98 * TARGET if quick else check("published scheme", distance(euler(steps), exact), 0.0, TARGET)
     interleave([program], repeats=3, budget_s=1.0)
-    program.samples = [sample * steps / timed for sample in program.samples]
-    error = 0.98 * TARGET
-    if not quick:
-        error = distance(normalised_euler(x0, BETA, causal, END / steps, steps, every), exact)
-        check("published scheme", error, 0.0, TARGET)
-    row = {"method": "published, NumPy", "dtype": "float64", "tolerance or step": END / steps}
-    return program, row | {"error": error, "steps": steps}
+    return program, steps
 
 
-def loosest(run, x0, solver, exact, ts) -> float:
-    """The loosest tolerance of a ladder with an error of at most TARGET."""
+def loosest(run, solver, exact, dtype=np.float64, ts=(0.0, END)) -> tuple[float, float, int]:
+    """The loosest tolerance of a ladder with an error of at most TARGET, that error, and the number of steps."""
     for tolerance in 10.0 ** np.arange(-2.0, -7.1, -0.5):
-        if distance(run(x0, solver, jnp.asarray(tolerance, x0.dtype), ts).xs, exact) <= TARGET:
-            return float(tolerance)
+        end = run(solver, jnp.asarray(tolerance, dtype), ts)
+        if (error := distance(end.xs, exact)) <= TARGET:
+            return float(tolerance), error, int(jnp.max(end.stats["num_steps"]))
     raise AssertionError("no tolerance reaches the target")
 
 
 def single(causal, when, quick) -> list[dict]:
     """One run: the published scheme and each solver at the loosest tolerance that reaches TARGET."""
-    mask, field, x0, ts = "causal" if causal else "full", make_field(causal), sphere(N, D), TIMES[when]
-    exact = np.asarray(solve(field, jnp.asarray(x0), dfx.Dopri8(), jnp.asarray(1e-12), ts).xs)
-    old, row = published(x0, causal, exact, quick)
-    common = {"attention": mask, "error at": when, "runs": 1}
-    rows, programs = [common | row], [old]
-    ways = [(name, partial(solve, field), solver) for name, solver in SOLVERS.items()]
-    ways += [(f"{name}{PLAIN}", partial(written, causal), SOLVERS[name]) for name in ("Tsit5", "Dopri8")]
+    x0, ts = sphere(N, D), TIMES[when]
+    exact = np.asarray(solve(causal, jnp.asarray(x0), dfx.Dopri8(), jnp.asarray(1e-12), ts).xs)
+    old, steps = published(x0, causal, exact, quick)
+    labels = {"attention": "causal" if causal else "full", "error at": when, "runs": 1}
+    told, programs = [{"dtype": "float64", "tolerance or step": END / steps, "steps": steps}], []
+    ways = [(name, solve, solver) for name, solver in SOLVERS.items()]
+    ways += [(f"{name}{PLAIN}", written, SOLVERS[name]) for name in ("Tsit5", "Dopri8")]
     for dtype in (np.float64, np.float32):
-        x = jnp.asarray(x0, dtype)
         for name, run, solver in ways:
-            tolerance = loosest(run, x, solver, exact, ts)
-            arguments = x, solver, jnp.asarray(tolerance, dtype), ts
-            end = run(*arguments)
-            programs.append(called(f"{name} {dtype.__name__} {mask} {when}", run, *arguments))
-            row = {"method": name, "dtype": dtype.__name__, "tolerance or step": tolerance}
-            rows.append(common | row | {"error": distance(end.xs, exact), "steps": int(end.stats["num_steps"])})
-    interleave(programs[1:], repeats=5 if quick else 25)
-    for row, program in zip(rows, programs, strict=True):
-        row.update({k: v for k, v in program.columns().items() if k not in ("traces", "compile s")})
-        row["times faster"] = ratio(old, program)
-    return rows
+            run = partial(run, causal, jnp.asarray(x0, dtype))
+            tolerance, error, steps = loosest(run, solver, exact, dtype, ts)
+            programs.append(called(name, run, solver, jnp.asarray(tolerance, dtype), ts))
+            programs[-1].error = error
+            told.append({"dtype": dtype.__name__, "tolerance or step": tolerance, "steps": steps})
+    rows = [labels | old.columns(), *rows_of(programs, repeats=5 if quick else 25, **labels)]
+    faster = [ratio(old, program) for program in (old, *programs)]
+    return [row | more | {"times faster": times} for row, more, times in zip(rows, told, faster, strict=True)]
 
 
 def batch(causal, old: dict, quick) -> list[dict]:
     """Many runs in one vmap, Tsit5 in float64, against as many runs of the published scheme (one timed, multiplied)."""
-    runs, mask = 16 if quick else 256, "causal" if causal else "full"
+    runs, told, programs, exact = 16 if quick else 256, [], [], None
     starts = jnp.stack([jnp.asarray(sphere(N, D, seed=k)) for k in range(runs)])
-    ways = {"Tsit5, vmap": partial(solve, make_field(causal)), f"Tsit5, vmap{PLAIN}": partial(written, causal)}
-    rows, programs, exact = [], [], None
-    for name, run in ways.items():
-        many = eqx.filter_jit(eqx.filter_vmap(partial(_last, run), in_axes=(0, None)))
-        exact = np.asarray(many(starts, jnp.asarray(1e-10))[0]) if exact is None else exact
-        for tolerance in (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6):
-            ends, steps = many(starts, jnp.asarray(tolerance))
-            error = distance(ends, exact)
-            if error <= TARGET:
-                break
-        check("batch", error, 0.0, TARGET)
-        programs.append(called(f"{name} of {runs}, {mask}", many, starts, jnp.asarray(tolerance)))
-        row = {"attention": mask, "error at": old["error at"], "runs": runs, "method": name, "dtype": "float64"}
-        rows.append(row | {"tolerance or step": tolerance, "error": error, "steps": int(jnp.max(steps))})
-    interleave(programs, repeats=3 if quick else 9)
-    for row, program in zip(rows, programs, strict=True):
-        row |= {k: v for k, v in program.columns().items() if k not in ("traces", "compile s")}
-        row["times faster"] = runs * old["median s"] / program.median
-    return rows
-
-
-def _last(run, x, tolerance):
-    end = run(x, dfx.Tsit5(), tolerance)
-    return end.xs[-1], end.stats["num_steps"]
+    for name, run in ((f"Tsit5, vmap{words}", run) for words, run in (("", solve), (PLAIN, written))):
+        last = lambda x, solver, tolerance, ts, run=run: Run(
+            (end := run(causal, x, solver, tolerance, ts)).xs[-1], end.stats
+        )
+        many = partial(eqx.filter_jit(eqx.filter_vmap(last, in_axes=(0, None, None, None))), starts)
+        exact = np.asarray(many(dfx.Tsit5(), jnp.asarray(1e-10), (0.0, END)).xs) if exact is None else exact
+        tolerance, error, steps = loosest(many, dfx.Tsit5(), exact)
+        programs.append(called(name, many, dfx.Tsit5(), jnp.asarray(tolerance), (0.0, END)))
+        programs[-1].error = error
+        told.append({"dtype": "float64", "tolerance or step": tolerance, "steps": steps})
+    labels = {key: old[key] for key in ("attention", "error at")} | {"runs": runs}
+    rows = rows_of(programs, repeats=3 if quick else 9, **labels)
+    return [row | more | {"times faster": runs * old["median s"] / row["median s"]}
+            for row, more in zip(rows, told, strict=True)]  # fmt: skip
 
 
 def curve(causal, quick) -> list[dict]:
     """Error against time for a ladder of tolerances and of the published scheme's steps, float64."""
-    mask, field, x0 = "causal" if causal else "full", make_field(causal), sphere(N, D)
-    x, programs, rows = jnp.asarray(x0), [], []
-    exact = np.asarray(solve(field, x, dfx.Dopri8(), jnp.asarray(1e-12)).xs[-1])
+    x0, programs, told = sphere(N, D), [], []
+    x = jnp.asarray(x0)
+    exact = np.asarray(solve(causal, x, dfx.Dopri8(), jnp.asarray(1e-12)).xs[-1])
     for name, solver in SOLVERS.items():
         for tolerance in (1e-3, 1e-5) if quick else (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10):
             if name == "Heun" and tolerance < 1e-6:  # tens of thousands of steps
                 continue
-            end = solve(field, x, solver, jnp.asarray(tolerance))
-            programs.append(called(f"{name} {tolerance:g} {mask}", solve, field, x, solver, jnp.asarray(tolerance)))
-            rows.append({"attention": mask, "runs": 1, "method": name, "dtype": "float64",
-                         "tolerance or step": tolerance, "error": distance(end.xs[-1], exact),
-                         "steps": int(end.stats["num_steps"])})  # fmt: skip
+            programs.append(called(name, solve, causal, x, solver, jnp.asarray(tolerance)))
+            end = programs[-1].run()
+            programs[-1].error = distance(end.xs[-1], exact)
+            told.append({"tolerance or step": tolerance, "steps": int(end.stats["num_steps"])})
     for step in (0.1,) if quick else (0.1, 0.01, 0.001):
         steps = round(END / step)
-        programs.append(called(f"published {step} {mask}", normalised_euler, x0, BETA, causal, step, steps))
-        rows.append({"attention": mask, "runs": 1, "method": "published, NumPy", "dtype": "float64",
-                     "tolerance or step": step, "steps": steps,
-                     "error": distance(normalised_euler(x0, BETA, causal, step, steps)[-1], exact)})  # fmt: skip
-    interleave(programs, repeats=3 if quick else 9)
-    return [row | program.columns() for row, program in zip(rows, programs, strict=True)]
+        programs.append(called("published, NumPy", normalised_euler, x0, BETA, causal, step, steps, compiles=False))
+        programs[-1].error = distance(programs[-1].run()[-1], exact)
+        told.append({"tolerance or step": step, "steps": steps})
+    rows = rows_of(programs, repeats=3 if quick else 9, attention="causal" if causal else "full", dtype="float64")
+    return [row | more for row, more in zip(rows, told, strict=True)]
 
 
-def told(alone: list[dict], together: list[dict]) -> list[str]:
+def findings(alone: list[dict], together: list[dict]) -> list[str]:
     """What came out, each number a ratio of two methods in one dtype."""
     at = {(row["method"], row["dtype"]): row for row in alone}
-    where, both = f"{alone[0]['attention']}, {alone[0]['error at']}", ("Tsit5", "Dopri8")
+    where = f"{alone[0]['attention']}, {alone[0]['error at']}"
     times = [f"{name} {at[name, 'float64']['times faster']:,.0f} times" for name in SOLVERS]
-    times += [f"Tsit5 in a batch of {row['runs']} {row['times faster']:,.0f} times" for row in together[:1]]
     plain = [f"{name} in {dtype} {at[name + PLAIN, dtype]['median s'] / at[name, dtype]['median s']:.2f}"
-             for dtype in ("float64", "float32") for name in both]  # fmt: skip
+             for dtype in ("float64", "float32") for name in ("Tsit5", "Dopri8")]  # fmt: skip
     if together:
         ours, theirs = together
+        times.append(f"Tsit5 in a batch of {ours['runs']} {ours['times faster']:,.0f} times")
         plain.append(f"Tsit5 in the batch {theirs['median s'] / ours['median s']:.2f}")
     return [f"Goal: at least 100 times less time than the published scheme. {where}, both in float64: "
             f"{', '.join(times)}.",
@@ -194,16 +163,15 @@ def told(alone: list[dict], together: list[dict]) -> list[str]:
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     chosen = options(__doc__, "work_precision.json")
-    rows, findings = [], []
+    rows, found = [], []
     for causal in (False, True):
         for when in TIMES:
             alone = single(causal, when, chosen.quick)
-            rows += alone
             together = batch(causal, alone[0], chosen.quick) if when == "t = 15" else []
-            rows += together
-            findings += told(alone, together)
+            rows += alone + together
+            found += findings(alone, together)
     report(rows, chosen.out, title="Time to an error of 1e-4", columns=COLUMNS, best="median s",
-           group=("attention", "error at", "runs"), findings=tuple(findings), quick=chosen.quick)  # fmt: skip
+           group=("attention", "error at", "runs"), findings=tuple(found), quick=chosen.quick)  # fmt: skip
     rows = curve(False, chosen.quick) + curve(True, chosen.quick)
     columns = ["attention", "method", "tolerance or step", "error", "steps", "median s", "best s", "repeats"]
     report(rows, chosen.out.with_name("work_precision_curve.json"), title="Work against precision at t = 15, float64",

@@ -7,10 +7,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
-from clusterjax.experiments.figures.any_query_key import CLAIMS, Parameters, Results, draw_forms, measure
+from clusterjax.experiments.figures.any_query_key import Parameters, measure
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.figure import stated
-from clusterjax.experiments.shared.exact import Wait, arrivals_of, log_law, waits_of
+from clusterjax.experiments.shared.exact import arrivals_of, log_law, waits_of
 from tests.helpers import sphere_tokens
 
 
@@ -79,13 +78,6 @@ def test_long_waits_are_found_and_short_ones_left_out():
     assert wait.barrier == pytest.approx(9 / np.log(10), abs=1e-6)
 
 
-def test_forms_are_products_and_differ_by_start():
-    forms = draw_forms(0, 3, 2)
-    q, k = np.random.default_rng([0, 2411, 1]).normal(size=(2, 2, 2))
-    np.testing.assert_allclose(forms[1], q.T @ k, rtol=1e-14)
-    assert not np.allclose(forms[0], forms[2])
-
-
 def test_starts_of_which_none_can_be_followed_are_refused(monkeypatch):
     def stall(*args, **options):
         raise RuntimeError("steps come to nothing")
@@ -93,23 +85,3 @@ def test_starts_of_which_none_can_be_followed_are_refused(monkeypatch):
     monkeypatch.setattr("clusterjax.experiments.figures.any_query_key.coarsen", stall)
     with pytest.raises(ValueError, match="of 2 it can follow none; pass more starts, or another seed"):
         measure(Parameters(), Settings(starts=2), lambda line: None)
-
-
-def test_verdicts_can_fail():
-    line = np.linspace(2, 8, 20)
-    waits = tuple(Wait(1, one, one, one) for one in line)
-    arrivals = np.tile([0.0, 10.0, 1e5], (4, 1))
-    good = {"arrivals": arrivals, "waits": waits, "of_start": np.arange(20), "astray": 0.0, "moved": 0.0}
-    verdicts = lambda **other: [claim.holds for claim in stated(CLAIMS, Results(Parameters(), 4, **(good | other)))]
-    assert verdicts() == [True] * 5
-    assert verdicts(moved=1e-6) == [False, True, True, True, True]
-    assert verdicts(astray=0.1) == [True, False, True, True, True]
-    assert verdicts(arrivals=np.where(arrivals == 1e5, np.inf, arrivals))[1] is False
-    lost = arrivals.copy()
-    lost[0] = np.nan
-    # A start that cannot be followed decides nothing.
-    assert verdicts(arrivals=lost) == [True] * 5
-    assert verdicts(arrivals=arrivals / 100) == [True, True, False, True, True]
-    assert verdicts(waits=tuple(one._replace(law=one.law + 0.02) for one in waits)) == [True, True, True, False, True]
-    assert verdicts(waits=tuple(one._replace(barrier=1.3 * one.barrier) for one in waits))[4] is False
-    assert verdicts(waits=()) == [True, True, True, False, False]

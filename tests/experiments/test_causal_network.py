@@ -1,7 +1,5 @@
 """The figure of a causal network on a tiny one with made-up texts: each number against NumPy from its trace."""
 
-import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import jax.random as jr
@@ -14,16 +12,12 @@ from tokenizers.pre_tokenizers import Split
 from transformers import PreTrainedTokenizerFast
 
 from clusterjax import WindowMask, probe
-from clusterjax.experiments.figures.causal_network import CLAIMS, FIGURE, Parameters, measure
+from clusterjax.experiments.figures.causal_network import FIGURE, Parameters, measure
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared import causal
 from clusterjax.experiments.shared.networks import articles_of, articles_words
-from clusterjax.probe.measures.survey import average_of
-from tests.probe_cases import PLBERT
 
 
-TEXT = PLBERT.parent / "text" / "wikitext2_raw_test.txt"
 LETTERS = "abcdefghijklmnopqrstuvwxy."
 LENGTH, WIDTH = 16, 8
 TEXTS = ["".join(np.random.default_rng(seed).choice(list(LETTERS), 24)) for seed in range(5)] + ["too short"]
@@ -79,10 +73,6 @@ def by_loop(hidden, attention):
     return whole, others, first, ratio, on_first
 
 
-def claims_of(results):
-    return {one.says: one for one in stated(CLAIMS, results)}
-
-
 def mean_and_error(values):
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
@@ -135,65 +125,12 @@ def test_a_window_costs_what_its_losses_say(run):
     np.testing.assert_allclose(back.mean, cost.mean - results.windows.cost[WIDTH, 1].mean, rtol=1e-6)
 
 
-def test_verdicts_follow_from_the_numbers(run):
-    p, _, results = run
-    claims = claims_of(results)
-    (mean,) = (claim for says, claim in claims.items() if "changes the mean cosine" in says)
-    change = results.network.trained.first.cosine_of_others.mean - results.network.trained.cosine.mean
-    assert mean.value == pytest.approx(change[np.abs(change).argmax()], abs=1e-6)
-    assert mean.holds == (abs(mean.value) < 0.02)
-    (window,) = (claim for says, claim in claims.items() if says.startswith("A sliding window"))
-    # Of five texts two standard errors are not enough.
-    assert window.holds == (window.value - 2.87 * window.error > 1) and not window.holds
-    heads = results.network.trained.heads
-    (before,) = (claim for says, claim in claims.items() if "the token before" in says)
-    surely = lambda seen: seen.excess["previous"].mean - 2 * seen.excess["previous"].error > p.sink
-    random = [surely(seen.heads).any() for seen in results.network.random]
-    assert before.holds == (surely(heads).any() and not any(random))
-    # The package's own model is named as what the claim of it was measured on.
-    (own,) = (claim for says, claim in claims.items() if says.startswith("In the language model of the package"))
-    assert own.on is not None and own.on.size["layers"] == 4 and own.measured.endswith("(± over 16 articles)")
-
-
-def test_what_is_said_of_random_weights_is_said_of_both_spreads(run):
-    """The claim holds where the network is between the two spreads, and falls with either of the differences."""
-    _, _, results = run
-    found = results.network
-    shifted = lambda seen, by: seen._replace(
-        first=seen.first._replace(cosine_of_others=average_of(seen.first.cosine_of_others.values + by))
-    )
-    trained = found.trained.first.cosine_of_others.mean[found.late]
-    to = lambda seen, level: shifted(seen, level - seen.first.cosine_of_others.mean[found.late] + trained)
-    claims = []
-    for order, own, usual in ((1, -1, 1), (-1, -1, 1), (1, 1, 1), (1, -1, -1)):
-        other = replace(
-            found, shuffled=to(found.shuffled, order), random=tuple(to(seen, own) for seen in found.random),
-            usual=tuple(to(seen, usual) for seen in found.usual),
-        )  # fmt: skip
-        found_claims = claims_of(replace(results, network=other)).values()
-        (one,) = (one for one in found_claims if "less alike than in random" in one.says)
-        claims.append(one)
-    assert [one.holds for one in claims] == [True, False, False, False]
-    assert all("of spread 0.6000" in one.measured and "of spread 0.02:" in one.measured for one in claims)
-
-
 def test_errors_are_over_articles():
     """Passages of the package are known by their article; other texts are articles of their own."""
     texts = probe.bundled_texts()
     found = articles_of([*texts[:3], "another text", *texts[-2:], "one more"])
     assert found.tolist()[:3] == [0, 0, 1] and found[4] == found[5] == 15 and len(set(found.tolist())) == 5
     assert articles_words(found) == "5 articles" and articles_words(found[:1]) == "1 texts"
-
-
-@pytest.mark.skipif(not TEXT.is_file(), reason="WikiText-2 is not beside the checkout, in ../shared/data")
-def test_the_articles_of_the_passages_are_those_of_wikitext():
-    letters_of = lambda text: re.sub("[^a-z0-9]", "", text.lower())
-    articles = re.split(r"\n = [^=\n]*[^=\n ] = \n", TEXT.read_text("utf-8"))
-    of_letters = list(map(letters_of, articles))
-    titles = [
-        next(k for k, of in enumerate(of_letters) if letters_of(text)[:80] in of) for text in probe.bundled_texts()
-    ]
-    assert articles_of(probe.bundled_texts()).tolist() == np.unique(titles, return_inverse=True)[1].tolist()
 
 
 def test_too_few_long_texts(tmp_path, monkeypatch, run):

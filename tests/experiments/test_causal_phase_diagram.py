@@ -1,19 +1,12 @@
 """Phase diagrams under a causal mask: the law of the starts, times, widths, and claims on curves that are made up."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import clusterjax as cjx
 from clusterjax.experiments.figures.causal_phase_diagram import (
-    CLAIMS,
-    EXACT,
-    TS,
     Parameters,
-    Results,
-    caption,
     close_pairs,
     draw_starts,
     exact_times,
@@ -23,7 +16,6 @@ from clusterjax.experiments.figures.causal_phase_diagram import (
     relative_width,
     with_error,
 )
-from clusterjax.experiments.framework.figure import stated
 
 
 P = Parameters(n=4)
@@ -43,11 +35,6 @@ def test_starts_have_the_law_of_uniform_tokens(d):
     np.testing.assert_allclose((upper**4).mean(axis=1), 3 / (d * (d + 2)), atol=0.015)
     triple = np.mean(cosines[:, 0, 1] * cosines[:, 1, 2] * cosines[:, 0, 2])
     np.testing.assert_allclose(triple, 1 / d**2, rtol=0.15)
-
-
-def test_the_first_starts_of_many_are_those_of_few():
-    np.testing.assert_array_equal(draw_starts(3, 2, 4, 9), draw_starts(3, 3, 4, 9)[:2])
-    assert not np.array_equal(draw_starts(3, 1, 4, 9), draw_starts(4, 1, 4, 9))
 
 
 def test_times_are_where_the_curve_first_passes():
@@ -84,32 +71,3 @@ def test_exact_times_agree_with_their_oracles():
     assert off_line(P, exact) < 1e-6
     assert off_line(P, {("full", 1.0): exact["causal", 1.0]}) > 0.05
     assert np.all(np.diff(exact["causal", 1.0]) > 0)
-
-
-def results():
-    """Curves that are made up: with a full mask ever steeper, with a causal one those of the exact times."""
-    exact = {("full", b): np.full(3, 5.0) for b in EXACT}
-    exact |= {("causal", b): np.array([6.0, 9.0, 12.0]) * k for k, b in enumerate(EXACT, start=1)}
-    line = lambda times: np.tile(np.interp(TS, [0, *times, times[2] + 2], [0, 0.1, 0.5, 0.9, 1]), (3, 1))
-    shares = {("full", d, 1.0): line(np.array([5 - 10 / d, 5, 5 + 10 / d])) for d in (2, 1024)}
-    shares[("full", 2, 1.0)] = line(np.array([4.0, 5.0, 6.0]))
-    shares |= {("causal", d, b): line(exact["causal", b]) for d in (2, 1024) for b in EXACT[:2]}
-    betas = np.array(EXACT)
-    return Results(P, 3, (2, 1024), TS, shares, np.zeros(len(TS)), exact, betas, TS[:2], {}, 1e-9)
-
-
-def test_claims_hold_of_what_they_say_and_of_nothing_else():
-    m = results()
-    off = off_line(m.p, m.exact)
-    assert [claim.holds for claim in stated(CLAIMS, m)] == [True, off < 1e-6, True, True, True, True]
-    sharp = dict(m.shares)
-    sharp["causal", 1024, 1.0] = m.shares["full", 1024, 1.0]
-    sharp["full", 1024, 1.0] = m.shares["causal", 2, 1.0]
-    exact = m.exact | {("causal", 9.0): m.exact["causal", 1.0]}
-    wrong = replace(m, shares=sharp, exact=exact, first=1e-3)
-    claims = stated(CLAIMS, wrong)
-    assert not any(claim.holds for claim in claims)
-    assert "becomes sharp" not in caption(m, claims) and "In d = 1024" not in caption(m, claims)
-    # A transition as wide as the limit in the last dimension, and narrow in another.
-    narrow = m.shares | {("causal", 2, 1.0): m.shares["full", 1024, 1.0]}
-    assert not stated(CLAIMS, replace(m, shares=narrow))[3].holds

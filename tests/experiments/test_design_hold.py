@@ -1,7 +1,5 @@
 """The figure on keeping clusters and delaying collapse: runs against plain loops, and claims that can fail."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,16 +9,9 @@ from clusterjax import Sphere, num_clusters
 from clusterjax._base.random import draw_normal
 from clusterjax.experiments.figures import design_hold as hold
 from clusterjax.experiments.figures.design_hold import (
-    CASES,
-    CLAIMS,
     METHODS,
     NORM,
-    Apart,
-    Kept,
-    Parameters,
-    Results,
 )
-from clusterjax.experiments.framework.figure import stated
 from tests.reference import design as reference
 
 
@@ -74,43 +65,3 @@ def test_constant_betas_are_judged_as_in_plain_loops():
     assert hold.held(x0, betas, k).tolist() == [(one == k).all() for one in counts]
     one = hold.keep(jax.random.key(5), 2, 2)
     assert one.runs >= 4 and one.betas.shape == (hold.PIECES,) and one.gradient == np.isinf(one.until)
-
-
-@pytest.fixture(scope="module")
-def results():
-    """A made-up measurement on which all claims hold."""
-    count, methods = 48, len(METHODS) + 1
-    cases = np.array([CASES[k % len(CASES)] for k in range(count)])
-    yes = np.ones(count, bool)
-    half = np.arange(count) % 2 == 0
-    cosine = np.tile(np.array([0.1, 0.3, 0.5, 0.6, 0.7, 0.9]), (count, 1))
-    change = np.zeros((count, methods, 3, 3))
-    change[:, :-1, 0, 0] = NORM
-    kept = Kept(yes, half, half, 100 * np.ones(count), np.full(count, np.inf), np.ones((count, 2)))
-    return Results(Parameters(), count, cases, kept, Apart(cosine, 30 - 20 * cosine, change, np.full(count, 700)))
-
-
-def test_each_claim_can_fail(results):
-    assert all(claim.holds for claim in stated(CLAIMS, results))
-    kept, apart = results.kept, results.apart
-    swapped, by_hand = [1, 0, 2, 3, 4, 5], apart.cosine.copy()
-    by_hand[:, 3] = 0.05
-    wrong = [
-        ([0], {"apart": apart._replace(change=1.1 * apart.change)}),
-        ([1, 2, 3, 4], {"kept": kept._replace(gradient=kept.grid & (np.arange(48) < 40))}),
-        ([3], {"kept": kept._replace(grid=np.ones(48, bool))}),
-        ([4], {"kept": kept._replace(search=np.ones(48, bool))}),
-        ([5], {"apart": apart._replace(cosine=apart.cosine[:, swapped])}),
-        ([6], {"apart": apart._replace(cosine=by_hand)}),
-        ([7], {"apart": apart._replace(time=apart.time[:, swapped])}),
-    ]
-    for numbers, change in wrong:
-        claims = stated(CLAIMS, replace(results, **change))
-        assert [k for k, claim in enumerate(claims) if not claim.holds] == numbers
-
-
-def test_means_are_taken_by_case(results):
-    # The cases take turns, so that every second problem is of an even case.
-    np.testing.assert_array_equal(results.by_case(results.kept.grid), [1, 0, 1, 0, 1, 0])
-    few = replace(results, cases=results.cases[:2])
-    np.testing.assert_array_equal(few.by_case(np.array([0.5, 2.0])), [0.5, 2.0, *[np.nan] * 4])

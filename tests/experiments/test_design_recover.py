@@ -1,6 +1,5 @@
 """The figure on the inverse problem: baselines against loops, the bound against differences, claims that can fail."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -11,21 +10,16 @@ from scipy.stats import chi2
 
 from clusterjax.experiments.figures import design_recover as recover
 from clusterjax.experiments.figures.design_recover import (
-    CLAIMS,
     END,
     INSIDE,
-    LEVELS,
     TIMES,
     TOLD,
     TS,
     WIDTHS,
     D,
     N,
-    Parameters,
-    Results,
     told,
 )
-from clusterjax.experiments.framework.figure import stated
 from tests.helpers import as_a_user
 
 
@@ -122,48 +116,3 @@ def test_guesses_go_on_until_the_least_residual_is_found_twice(monkeypatch):
     assert of(0.5, 1.0, 1.0, 0.5, 0.5, 0.1) == (0.5, 4, 1), "the first minimum is beyond what the noise explains"
     assert of(0.1, *[1.0] * recover.ATTEMPTS) == (1.0, recover.ATTEMPTS, 0)
     assert of(0.0, 1.0, 1.0, 1e-7, 1e-9) == (1e-7, 3, 1)
-
-
-@pytest.fixture(scope="module")
-def results():
-    """A made-up measurement on which all claims hold."""
-    count = 40
-    ones, levels = np.ones((len(LEVELS), count)), np.array(LEVELS)[:, None]
-    law = chi2.ppf((np.arange(count) + 0.5) / count, TOLD)
-    squares = np.where(levels > 0, law, np.nan)
-    errors = 0.1 * levels * ones
-    widths = np.array([[2, 4, 8, 2], [2, 4, 8, 2]])
-    return Results(
-        Parameters(), count, errors, errors, errors, errors, squares, 10 * squares, ones > 0, ones > 0, ones > 0,
-        0 * ones, 400 * ones, ones, ones, 0.05 + errors * 3, widths,
-    )  # fmt: skip
-
-
-def test_each_claim_can_fail(results):
-    assert all(claim.holds for claim in stated(CLAIMS, results))
-    wide, largest = results.squares.copy(), results.squares.copy()
-    wide[2], largest[-1] = 3 * wide[2], 3 * largest[-1]
-    shifted = results.squares.copy()
-    shifted[1] = 0.7 * shifted[1]  # all errors are within the bound and follow another law
-    said, lost = results.named.copy(), results.value.copy()
-    said[0, 0], lost[0, :3] = False, 1e-3
-    minima = results.likeliest.copy()
-    minima[1:, :3] = False
-    wrong = [
-        (0, {"outside": results.outside + 1e-3}),
-        (1, {"named": said}),
-        (2, {"value": lost}),
-        (2, {"form": lost}),
-        (3, {"squares": wide}),
-        (3, {"squares": shifted}),
-        (4, {"squares": largest}),
-        (5, {"likeliest": minima}),
-        (6, {"squares_seen": 1.5 * results.squares}),
-        (7, {"value_search": 0 * results.value}),
-        (7, {"form_search": 0 * results.value}),
-        (8, {"value_regression": 1.5 * results.value}),
-        (9, {"widths": np.array([[2, 4, 8, 4], [2, 4, 8, 2]])}),
-    ]
-    for number, change in wrong:
-        claims = stated(CLAIMS, replace(results, **change))
-        assert [k for k, claim in enumerate(claims) if not claim.holds] == [number]

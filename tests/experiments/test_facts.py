@@ -8,30 +8,16 @@ import pytest
 
 from clusterjax import probe, transformer
 from clusterjax.experiments.figures.facts import (
-    CLAIMS,
-    FIRST,
     Facts,
-    Neurons,
-    Parameters,
-    Results,
     choose,
-    chosen,
-    depth,
-    draw,
-    fact,
     facts_of,
     jobs_of,
     known_facts,
-    last,
-    neurons,
     read_facts,
-    subject,
     with_foils,
 )
-from clusterjax.experiments.framework.figure import stated
 from clusterjax.probe.measures.knocked_out import PARTS, Jobs, answers_without, prepare
 from tests.causal_cases import causal_model
-from tests.network_cases import texts_of
 
 
 def own_model():
@@ -134,78 +120,12 @@ def test_networks_that_are_not_causal_or_have_parts_taken_away_are_refused():
         prepare(probe.load(), some.token_ids, some.lengths)
 
 
-def results(change, layers=6, own=False):
-    """Made-up results: `change` fills (facts, layers, parts, classes, 2)."""
-    shape = (20, layers, 2, 4, 2)
-    noise = 0.01 * np.random.default_rng(0).normal(size=shape)
-    filled = noise + change(np.zeros(shape))
-    some = facts(9, texts=20)
-    one = np.ones((20, 2, 2))
-    neurons = Neurons(np.zeros((20, 2), int), -0.3 + 0.01 * noise[:, :2, 0, 0, 0], 0.0 * one[..., 0], one, 0.1 * one)
-    log_p, first = np.zeros((20, 2)) + (2.0, 0.0), filled[..., 0] > -1.0
-    return Results(
-        Parameters(), own, 40, some, np.arange(layers), layers, log_p, filled, first.astype(float), 1e-6, neurons
-    )  # fmt: skip
-
-
 def lost(layer, part, place, by=3.0, foil=0.0):
     def change(values):
         values[:, layer, part, place] -= (by, foil)
         return values
 
     return change
-
-
-def test_claims_follow_from_what_is_lost():
-    m = results(lost(2, 1, 1))
-    of_subject, of_fact, of_depth, of_last, of_first, of_neurons, of_nothing = stated(CLAIMS, m)
-    assert of_subject.holds and of_fact.holds and of_depth.holds and of_neurons.holds and of_nothing.holds
-    assert not of_last.holds and not of_first.holds
-    # 3 nats in one layer of the four from the third on; the attention loses none.
-    assert abs(of_subject.value - 0.75) < 0.02 and abs(of_fact.value + 3) < 0.02
-    # Neurons that promote the object three times as much and lose three times as much lose no more per unit.
-    few = np.full((20, 2), -0.1) + 0.001 * np.arange(40).reshape(20, 2)
-    promotion = np.full((20, 2, 2), (3.0, 0.805))
-    large = m.neurons._replace(promoting=np.full((20, 2), -0.3), random=few, promotion=promotion)
-    assert not neurons(replace(m, neurons=large)).holds
-    # The share of the foil in the change, and the facts whose object is still the first answer.
-    assert (
-        "75 % of the change; the object stays the first answer in 100 %"
-        in fact(results(lost(2, 1, 1, by=0.5, foil=-1.5))).measured
-    )
-    assert "first answer in 0 % of the facts, and above the other object in 0 %" in of_fact.measured
-    # Losses of the middle and the last third, of the attention, and of all answers alike.
-    assert not depth(results(lost(4, 1, 1))).holds and not depth(results(lost(5, 1, 1))).holds
-    assert not subject(results(lost(2, 0, 1))).holds and not fact(results(lost(2, 1, 1, foil=3.0))).holds
-    # The first two layers are no choice.
-    assert FIRST == 2 and not subject(results(lost(1, 1, 1))).holds and not last(results(lost(1, 0, 3))).holds
-
-    # One feed-forward costs the margin only on the facts on which no layer is chosen.
-    def another(values):
-        values = lost(4, 0, 3)(values)
-        values[1::2, 3, 1, 3, 0] -= 3
-        return values
-
-    assert not last(results(another)).holds
-    of_last = last(results(lost(4, 0, 3)))
-    assert of_last.holds and "attention of layer 5: margin -3.0" in of_last.measured
-    assert stated(CLAIMS, results(lost(0, 1, slice(None))))[4].holds
-
-
-def test_a_layer_is_scored_on_facts_it_was_not_chosen_on():
-    found = chosen(results(lost(3, 1, 1)), 1, 1)
-    assert found.layer == 3 and found.margin.shape == (10,)
-
-    def only_chosen(values):
-        values[::2, 3, 1, 1, 0] -= 3
-        return values
-
-    assert abs(chosen(results(only_chosen), 1, 1).margin.mean()) < 0.1
-
-
-def test_the_figure_is_drawn_and_the_own_network_has_no_subject():
-    assert "layer" in texts_of(draw(results(lost(2, 1, 1))))
-    assert len(stated(CLAIMS, results(lost(2, 1, 1), own=True))) == 4
 
 
 def test_every_class_of_places_is_silenced_where_there_is_one():
@@ -220,18 +140,6 @@ def test_every_class_of_places_is_silenced_where_there_is_one():
         assert at == wanted and len(at) > 0
     assert len(set(zip(jobs.text, jobs.part, cells, strict=True))) == len(cells)
     assert (np.bincount(jobs.part) == len(cells) // 2).all() and (cells == 1).sum() == 2 * len(some)
-
-
-def test_errors_are_over_relations():
-    """A change that is the same in all facts of a relation is as uncertain as of five relations."""
-
-    def by_relation(values):
-        values[:, 2, 1, 1, 0] = -3.0 + np.array([0.0, 2.0, -1.0, 1.0, -2.0])[np.arange(20) // 2 % 5]
-        return values
-
-    found = fact(results(by_relation))
-    # Half of the facts, of all relations; of 20 facts that were independent it would be 0.33.
-    assert found.value == pytest.approx(-3.0, abs=0.02) and found.error == pytest.approx((10 / 5 / 4) ** 0.5, abs=0.02)
 
 
 def test_promoting_neurons_and_others_as_aligned():

@@ -1,7 +1,5 @@
 """The figure on tokens under noise: steps, loops of the mean field, and claims that can fail."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,13 +9,8 @@ import pytest
 from clusterjax import AbstractLayer, AbstractSpace, Sphere, UnnormalisedAttention, phase
 from clusterjax.experiments.figures import noise_bifurcation as noise
 from clusterjax.experiments.figures.noise_bifurcation import (
-    CLAIMS,
     SAVES,
-    Bracket,
-    Loop,
     Midpoint,
-    Parameters,
-    Results,
     Sample,
     _run,
     critical_temperature,
@@ -28,7 +21,6 @@ from clusterjax.experiments.figures.noise_bifurcation import (
     spread,
     tricritical_beta,
 )
-from clusterjax.experiments.framework.figure import stated
 
 
 def test_theory_is_that_of_the_oracles():
@@ -126,23 +118,6 @@ def test_a_stay_is_averaged_at_its_end_over_shorter_steps(monkeypatch):
     assert {name: one.mean for name, one in found.items()} == {"hot": 1.0, "cold": 3.0}
 
 
-def test_steps_are_so_many_times_shorter(monkeypatch):
-    steps = []
-    of_steps = lambda layer, xs, keys, ratio, step, every: steps.append(float(step)) or (xs, np.zeros((2, SAVES)))
-    monkeypatch.setattr(noise, "_run", of_steps)
-    for d, beta in ((3, 1.0), (2, 5.0)):
-        for finer in (1.0, 2.0):
-            run(field_of(beta, d, 8), jnp.zeros((2, 8, d)), 0.5, 64.0, jr.key(0), finer=finer)
-    assert steps[0] == pytest.approx(2 * steps[1]) and steps[2] == pytest.approx(2 * steps[3])
-    assert steps[0] < 1.001 * noise.STEP / 2 and steps[2] < noise.STEP
-
-
-def test_starts():
-    close = np.linalg.norm(np.asarray(gathered(jr.key(0), 3, 50, 4)).mean(axis=1), axis=1)
-    assert (close > 0.8).all()
-    assert (np.linalg.norm(np.asarray(spread(jr.key(0), 3, 5000, 4)).mean(axis=1), axis=1) < 0.06).all()
-
-
 def test_deviations_are_as_improbable_as_those_of_many_systems():
     from scipy.stats import norm, t
 
@@ -167,48 +142,6 @@ def test_the_branch_is_read_at_a_temperature(branches):
         assert noise.at_temperature(one, ratio, stable=stable) == pytest.approx(one.order_parameters[part], abs=1e-9)
     assert noise.at_temperature(one, 1.2) == 0
     assert noise.at_temperature(branches[2, 1.0], 1.01) == 0
-
-
-def made(branches, **changes):
-    """Results of theory, with changes."""
-    loops, tokens = {}, {}
-    wiggle = lambda value: Sample(value + 1e-3 * np.array([-1, 0, 1, 2, -2.0]))
-    for d, beta in noise.LOOP.items():
-        one = branches[d, beta]
-        top = one.fold.temperature / one.critical_temperature
-        ratios = np.array([0.95, 1 - noise.NEAR, 1 + noise.NEAR, top * (1 - noise.NEAR), top * (1 + noise.NEAR)])
-        rising = np.array([noise.at_temperature(one, ratio) for ratio in ratios])
-        loops[d] = Loop(ratios, rising, np.where(ratios < 1, rising, 0), (1e-9, 0.8))
-        for chosen in (1.0, beta):
-            part = branches[d, chosen]
-            tokens[d, chosen] = {
-                stay.name: wiggle(0.05 if "above" in stay.name else noise.at_temperature(part, stay.ratio))
-                for stay in noise.stays_of(d, chosen)
-            }
-    critical = {d: wiggle(1.0) for d in noise.DIMENSIONS}
-    brackets = {d: Bracket((wiggle(0.1), wiggle(0.8)), 0.8) for d in noise.DIMENSIONS}
-    return replace(Results(Parameters(), 5, branches, loops, tokens, critical, brackets), **changes)
-
-
-def test_claims_hold_of_theory_and_fail_of_what_they_exclude(branches):
-    right = made(branches)
-    failed = lambda m: {place for place, claim in enumerate(stated(CLAIMS, m)) if not claim.holds}
-    assert failed(right) == set()
-    off = lambda found: Sample(found.each + 0.5)
-    spoiled = {
-        "loops": {d: loop._replace(rising=loop.rising * 0.9, beside=(0.4, 0.8)) for d, loop in right.loops.items()},
-        "tokens": {key: {name: off(one) for name, one in found.items()} for key, found in right.tokens.items()},
-        "critical": {d: off(one) for d, one in right.critical.items()},
-        "brackets": {d: one._replace(left=one.left[::-1]) for d, one in right.brackets.items()},
-    }  # fmt: skip
-    wanted = {"loops": {2, 3}, "tokens": {4, 5}, "critical": {6}, "brackets": {7}}
-    for name, value in spoiled.items():
-        assert failed(made(branches, **{name: value})) == wanted[name], name
-    # A branch that begins at another temperature, and a branch that is continuous where it should have a fold.
-    shifted = {key: replace(one, temperatures=one.temperatures * 1.001) for key, one in branches.items()}
-    assert 0 in failed(made(shifted))
-    folded = {key: replace(one, fold=branches[2, 5.0].fold) for key, one in branches.items()}
-    assert 1 in failed(made(folded))
 
 
 @pytest.mark.exhaustive

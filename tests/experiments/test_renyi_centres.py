@@ -1,28 +1,22 @@
 """What the experiment on Renyi centres measures: numbers against loops and oracles, windows, and who has left."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from clusterjax.experiments.figures import renyi_centres as renyi
 from clusterjax.experiments.figures.renyi_centres import (
-    CLAIMS,
     PARKING,
     Followed,
     Parameters,
     follow,
     holding,
     mean_parked,
-    mean_strong,
-    printed_on_the_sphere,
     pull,
-    slope_of,
     windows,
 )
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.figure import stated
 from tests import oracles
 from tests.reference.observables import renyi_centres as by_loop
 
@@ -65,11 +59,6 @@ def parked(angles, separation):
         if all(one > separation for one in apart):
             there.append(angle)
     return len(there)
-
-
-def test_printed_number_is_a_third():
-    np.testing.assert_allclose(3 * printed_on_the_sphere(0.5), mean_strong(0.5, 10**6, 3)[0], rtol=1e-9)
-    np.testing.assert_allclose(mean_strong(0.5, np.array([1, 2]), 2), [1.0, 2 - 0.5 / np.pi], rtol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -129,30 +118,6 @@ def test_clusters_that_hold_a_centre_are_counted():
              "ordinary": np.array([[True, False, False, True, False]])}  # fmt: skip
     found = holding(x, marks, Parameters())
     np.testing.assert_allclose([found["strong"][0], found["ordinary"][0]], [1 / 3, 2 / 3])
-
-
-def test_claims_fail_on_what_they_exclude(found):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renyi, "DIMENSIONS", (2,))
-        patch.setattr(renyi, "COUNTED", (2, 3))
-        right = stated(CLAIMS, found)
-        assert right[6].holds and right[6].kind == "identity"
-        assert not right[1].holds and right[2].holds
-        kept = {kind: found.followed[2, kind] for kind in ("strong", "margin", "ordinary")}
-        gone = {(2, kind): one._replace(moved=one.moved + 1.0) for kind, one in kept.items()}
-        counts = found.counts._replace(
-            strong={d: c + 5 for d, c in found.counts.strong.items()},
-            ordinary={d: c + 5 for d, c in found.counts.ordinary.items()},
-            grown={key: np.ones(5) for key in found.counts.grown},
-        )
-        held = {kind: np.ones(2) for kind in found.held}
-        claims = stated(CLAIMS, replace(found, followed=gone, counts=counts, held=held))
-        assert [claim.says for claim in claims if claim.holds] == []
-
-
-def test_slopes_are_those_of_a_power():
-    betas = np.array([16.0, 32.0, 64.0])
-    np.testing.assert_allclose(slope_of(betas, 3 * betas**1.5), 1.5, rtol=1e-12)
 
 
 def test_the_error_of_a_share_is_over_starts():

@@ -1,8 +1,6 @@
 """Small models that experiments train: their texts, sinks along training, and an LSTM beside a transformer, each number
 against a plain loop."""
 
-from dataclasses import replace
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +12,6 @@ from clusterjax import probe, transformer
 from clusterjax._training.corpus import set_aside
 from clusterjax.experiments.figures import lstm, sink_training as sinks
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared import small_models as small, units
 from clusterjax.experiments.shared.controls import Few
 
@@ -151,49 +148,6 @@ def test_a_model_is_read_with_and_without_the_token(corpus, monkeypatch):
             assert row == pytest.approx(-np.mean(of), rel=1e-4)
 
 
-NO_TEXTS = small.Labelled([], np.zeros(0, bool))
-NOTHING = small.Corpus([], NO_TEXTS, NO_TEXTS, small.MADE_UP_TEXTS)
-
-
-def results_of_sinks(begun, plain, unread=0.0, without=0.0):
-    """Results in which the strongest head of three trainings ends at these values, and begins at none."""
-    spread = np.array([-0.001, 0.0, 0.001])
-
-    def seen(value):
-        excess = np.zeros((3, 2, 1, 2))
-        excess[:, 1, 0, 1] = value + spread
-        return sinks.Seen(excess, np.array([[1.0, 1 + 10 * value]] * 3) + spread[:, None], np.full((3, 2), 0.001))
-
-    return sinks.Results(
-        sinks.Parameters(), NOTHING, np.array([0, 10]),
-        {(True, True): seen(begun), (True, False): seen(without), (False, True): seen(unread),
-         (False, False): seen(plain)},
-        {True: np.full((3, 4), 2.0) + spread[:, None], False: np.full((3, 4), 2.01)}, 0.2, 0.2, 100,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("values", "holds"),
-    [
-        ((0.3, 0.01, 0.2, 0.1), [True, True, True, True, True, True, True, True, True]),
-        ((0.01, 0.3, 0.01, 0.01), [False, False, False, False, False, True, False, True, True]),
-        ((0.3, 0.049, 0.051, 0.4), [True, False, False, True, False, True, True, True, True]),
-        ((0.3, 0.0495, 0.2, 0.0505), [True, False, True, False, True, True, True, True, True]),
-    ],
-)
-def test_claims_on_sinks_follow_the_numbers(values, holds):
-    m = results_of_sinks(*values)
-    verdicts = lambda **change: [claim.holds for claim in stated(sinks.CLAIMS, replace(m, **change))]
-    found = stated(sinks.CLAIMS, m)
-    assert verdicts() == holds
-    assert found[0].value == pytest.approx(values[0]) and found[1].value == pytest.approx(values[1])
-    assert found[2].value == pytest.approx(values[0] - values[3]) and found[7].value == pytest.approx(-0.01)
-    assert not verdicts(baseline=0.21)[-1] and not verdicts(loss=m.loss | {True: m.loss[True] + 1})[7]
-    # Trainings that differ among themselves do not show that the token changes little.
-    unsure = m.loss[True] + np.array([-0.1, 0.0, 0.1])[:, None]
-    assert not verdicts(loss=m.loss | {True: unsure})[7]
-
-
 @pytest.fixture(scope="module")
 def cells():
     return transformer.LSTMLanguageModel.random(jr.key(0), 2048, 8, 5, dtype=jnp.float32)
@@ -278,51 +232,3 @@ def test_a_planted_unit_is_found_and_scored_on_other_texts(monkeypatch):
     unit = units.best_units(None, *parts, 8)["cell"]
     assert (unit.unit, unit.many, unit.chosen) == (1, 4, 0.8) and unit.accuracy == pytest.approx(0.6)
     assert unit.error == pytest.approx(np.sqrt(0.6 * 0.4 / 100))
-
-
-@pytest.mark.exhaustive
-def test_sizes_are_alike():
-    for d, layers in ((16, 2), (64, 2), (128, 4)):
-        p = lstm.Parameters(d=d, layers=layers)
-        sizes = [small.parameters_of(one.model(0)) for one in lstm.recipes_of(p).values()]
-        assert abs(sizes[0] - sizes[1]) < 0.01 * sizes[1]
-
-
-def results_of_lstm(less, up, forget, right, other=0.5):
-    """Results in which the loss differs by `less`, cosines rise by `up`, the forget gate moves by `forget`, and the
-    best unit of the LSTM tells this share right, that of the transformer the `other` one."""
-    small_noise = 0.01 * np.array([-1.0, 0.0, 1.0, 0.0])
-
-    def states(loss, rises, gate, noise):
-        along = np.linspace(0, rises, 8)[None] + noise[:, None]
-        gates = np.broadcast_to(np.array([0.7 + gate, 0.5, 0.5])[None, :, None], (4, 3, 8)) + noise[:, None, None]
-        levels = np.stack([noise, noise + rises, noise + rises], axis=1)
-        return lstm.States(along, levels, np.ones((4, 8)), gates, loss + noise)
-
-    def network(loss, rises, gate, share, kind):
-        unit = lambda p: units.Unit(0, 4, p, np.arange(400) < 400 * p)
-        random = [states(7.0, 0.0, 0.0, (-1) ** k * small_noise) for k in range(3)]
-        return lstm.Network(
-            100, states(loss, rises, gate, 0.5 * small_noise), random, {kind: unit(share)}, [{kind: unit(0.5)}] * 3
-        )
-
-    return lstm.Results(
-        lstm.Parameters(), NOTHING, network(5 + less, up, forget, right, "cell"),
-        network(5.0, up, 0.0, other, "neuron"), 1e-7,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("values", "holds"), [((0.5, 0.3, -0.1, 0.7), True), ((-0.5, -0.3, 0.1, 0.45), False)])
-def test_claims_on_the_lstm_follow_the_numbers(values, holds):
-    m = results_of_lstm(*values)
-    found = stated(lstm.CLAIMS, m)
-    # No unit of the transformer beats chance.
-    assert [claim.holds for claim in found] == [holds] * 7 + [False, True]
-    guessing = results_of_lstm(*values, other=0.6)
-    assert [stated(lstm.CLAIMS, guessing)[k].holds for k in (6, 7)] == [holds, holds]
-    less, up, forget, right = values
-    assert found[0].value == pytest.approx(less) and found[2].value == pytest.approx(up)
-    assert found[1].value == pytest.approx(np.linspace(0, up, 8)[-2:].mean() - np.linspace(0, up, 8)[:2].mean())
-    assert found[4].value == pytest.approx(forget) and found[5].value == pytest.approx(right - 0.5)
-    assert found[6].value == pytest.approx(right - 0.5)
-    assert not lstm.recurrence(replace(m, off=1.0)).holds

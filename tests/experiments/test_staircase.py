@@ -6,21 +6,14 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax.experiments.figures.staircase import (
-    CLAIMS,
-    Parameters,
-    Results,
-    Stairs,
     climb,
     draw_arc,
     energy_of,
-    laws_of,
     modes_of,
     rest_of,
     waits_of,
 )
-from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.ensemble import line_of
-from clusterjax.experiments.shared.exact import log_cluster_law
 
 
 def test_energy_is_the_mean_over_pairs():
@@ -30,18 +23,6 @@ def test_energy_is_the_mean_over_pairs():
     of_package = float(cjx.interaction_energy(jnp.asarray(x), 40.0))
     assert energy_of(x, 40.0) == pytest.approx(80 * np.exp(-40.0) * of_package, rel=1e-10)
     assert rest_of(np.array([0, 0, 0, 3])) == pytest.approx((9 + 1) / 16)
-
-
-def test_the_law_of_a_pair_is_the_time_that_it_takes():
-    """Oracle 1.3: three tokens against one, exponent 40."""
-    a = np.tile([1.0, 0.0], (4, 1))
-    b = np.array([[0.5, 0.75**0.5]])
-    law = log_cluster_law(a, b, 80.0)
-    assert law == pytest.approx(np.log10(np.exp(40.0) / (80 * 0.75 * (4 + 1 / 4))), abs=1e-12)
-    x0 = jnp.asarray(np.concatenate([a, b]))
-    tree = cjx.coarsen(cjx.AttentionField(cjx.SoftmaxAttention(80.0)), x0, 1e300, tolerance=0.01)
-    assert abs(np.log10(tree.times[-1]) - law) < 0.02
-    assert log_cluster_law(a, b, 9.0) is None  # its exponent is 4.5
 
 
 def test_waits_are_counted_from_the_merger_before():
@@ -66,28 +47,6 @@ def test_a_staircase_is_flat_and_rises():
     # A staircase that falls, and one that is nowhere flat, are seen.
     assert stairs._replace(energy=stairs.energy[:, ::-1]).falls > 0.05
     assert np.all(stairs._replace(rest=stairs.rest + 0.1).flat == 0)
-
-
-def results(counts, early):
-    fine = np.linspace(2, 8, 5)
-    one = Stairs(np.ones((3, 2)), np.ones((3, 2)), np.ones((3, 2)), fine, fine, np.arange(5), 1e-4, np.full(3, 9.0),
-                 np.full(3, 31), np.full(3, 10), np.full(3, early))  # fmt: skip
-    return Results(Parameters(), 3, {500.0: one, 4000.0: one}, counts)
-
-
-def test_claims_on_modes_can_fail():
-    law, root = laws_of(Parameters().sizes)
-    noise = 1 + 0.01 * np.random.default_rng(0).normal(size=(3, 4, law.shape[1]))
-    verdicts = lambda of, early: [claim.holds for claim in stated(CLAIMS, results(noise * of[:, None], early))][4:]
-    assert verdicts(law, 10) == [True, True, True] and verdicts(law, 9.5)[2] and not verdicts(law, 8)[2]
-    assert verdicts(root, 10) == [False, False, True]
-    assert verdicts(law**1.2, 10) == [False, True, True]
-
-
-def test_a_line_needs_three():
-    assert np.isnan(line_of(np.ones(2), np.ones(2), np.arange(2)).slope)
-    line = line_of(np.array([2.0, 4.0, 6.0]) + 0.1, np.array([1.0, 2.0, 3.0]), np.arange(3))
-    assert line == pytest.approx((2, 0, 10**2.1))
 
 
 def test_the_error_of_a_slope_is_over_starts():

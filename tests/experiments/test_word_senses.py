@@ -9,19 +9,12 @@ from flax import nnx
 
 from clusterjax import probe
 from clusterjax.experiments.figures.word_senses import (
-    CLAIMS,
-    Cosines,
     Parameters,
-    Results,
     _single,
-    draw,
     measure_model,
-    order,
     read_senses,
     shuffled,
 )
-from clusterjax.experiments.framework.figure import stated
-from tests.network_cases import texts_of as words_of
 
 
 SENSES = {
@@ -100,28 +93,6 @@ def test_other_words_are_shuffled_and_the_word_stays():
     text = "a b c d word e f g h"
     mixed = shuffled(text, "word", np.random.default_rng(0)).split()
     assert mixed[4] == "word" and sorted(mixed) == sorted(text.split()) and mixed != text.split()
-
-
-def results(gap, random=0.0, order=0.0, words=12):
-    rng = np.random.default_rng(1)
-    of = lambda size: Cosines(0.6 + size + 0.01 * rng.normal(size=(words, 4)), np.full((words, 4), 0.6))
-    trained = of(np.array([0, 0, gap, 0]))
-    names = tuple(f"w{k}" for k in range(words))
-    in_order = of(np.array([0, 0, gap - order, 0]))
-    return Results(False, names, 3, trained, in_order, (of(random), of(random)), "of spread 0.0417", 1e-7)
-
-
-def test_claims_follow_from_the_gap():
-    m = results(0.2, order=0.08)
-    found = stated(CLAIMS, m)
-    assert m.level == 2 and [claim.holds for claim in found] == [True] * 4
-    assert abs(found[0].value - 0.2) < 0.02 and "40 % of the gap" in found[1].measured
-    assert not stated(CLAIMS, results(-0.2))[0].holds
-    # Random order must take a part of the gap, and not all.
-    assert not order(results(0.2, order=0.2)).holds and not order(results(0.2)).holds
-    assert not stated(CLAIMS, results(0.2, random=0.3))[2].holds
-    assert len(stated(CLAIMS, results(0.2, words=6))) == 1
-    assert {"one sense", "random weights"} <= {*words_of(draw(m))}
 
 
 def test_at_least_twenty_words_have_three_contexts_of_each_sense():

@@ -36,8 +36,6 @@ EXPLORED = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(16, "the number of tokens", quick=12, least=3, most=64)
     d: int = parameter(3, "the dimension", least=2, most=8)
     beta: float = parameter(9.0, "the inverse temperature", least=1, most=20)
@@ -195,14 +193,11 @@ def _against(name: str, label: str) -> Callable[[Axes, Results], None]:
 
 
 PANELS = (_not_there, _against("law", "log10 of the integral"), _against("barrier", "log10 of e^(beta barrier)"))
+
+
 FIGURE = figure(
-    "any-query-key",
-    measure,
-    lambda m: panels(m, PANELS, columns=3, height=2.4),
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "any-query-key", measure, lambda m: panels(m, PANELS, columns=3, height=2.4), CLAIMS,
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "random: entries of Q and K normal", "mask": "causal",

@@ -19,10 +19,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ... import probe
-from ...plot import OKABE_ITO, time_series
+from ...plot import OKABE_ITO
 from ...probe.measures.survey import Clustered, clustered_error, dtype_of
 from ..framework.experiment import Claim, Settings, parameter, plus_minus
 from ..framework.figure import Found, claim, figure
@@ -46,7 +45,7 @@ from ..shared.causal import (
 )
 from ..shared.controls import NAMES_OF_CONTROLS
 from ..shared.ensemble import MOST_TOKENS, count_clusters, draw_starts, run_ensemble
-from ..shared.layout import panels
+from ..shared.layout import layer_lines, panels
 from ..shared.networks import articles_of, articles_words, by_articles, passages, spread
 from ..shared.trained_values import leading_block
 
@@ -80,8 +79,6 @@ CASES = {"attractive": (OKABE_ITO[0], ""), "rotating": (OKABE_ITO[1], "//"), "re
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     tokens: int = parameter(32, "the number of tokens of a text", quick=16, least=8, most=LONGEST)
     steps_per_layer: int = parameter(2, "the number of steps of the solver in a layer", quick=1, least=1, most=16)
     fit_steps: int = parameter(8, "the largest number of steps of the fit", quick=4, least=1, most=64)
@@ -93,22 +90,15 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class FirstPath:
-    """The first token of each text.
+    """The first token of each text."""
 
-    **Attributes:**
-
-    - `cosines`: The cosine of a path with the network's path, (texts, levels), by name: "particle" (time 1), "fitted"
-        (the time of the bridge), "own length" (time 1, divided by the norm of the token itself in place of the norm of
-        the others), "attention alone" (the network without its feed-forward), "embedding" (no motion).
-    - `turned`: The cosine of the directions before and after each layer of the network, (texts, levels - 1).
-    - `alone`: The largest relative change of its stream when all tokens behind it are removed.
-    - `linear`: The largest relative difference of the network without feed-forward from x + A(N(x)).
-    """
-
+    # The cosine of a path with the network's path, (texts, levels), by name: "particle" (time 1), "fitted" (the time of
+    # the bridge), "own length" (time 1, divided by the norm of the token itself in place of the norm of the others),
+    # "attention alone" (the network without its feed-forward), "embedding" (no motion)
     cosines: dict[str, np.ndarray]
-    turned: np.ndarray
-    alone: float
-    linear: float
+    turned: np.ndarray  # the cosine of the directions before and after each layer of the network, (texts, levels - 1)
+    alone: float  # the largest relative change of its stream when all tokens behind it are removed
+    linear: float  # the largest relative difference of the network without feed-forward from x + A(N(x))
 
     def over_levels(self, name: str) -> np.ndarray:
         """The mean cosine over all levels after the first, at which all paths begin, (texts,)."""
@@ -117,24 +107,12 @@ class FirstPath:
 
 @dataclass(frozen=True, eq=False)
 class HeadRuns:
-    """The heads of one network.
+    """The heads of one network."""
 
-    **Attributes:**
-
-    - `name`: The network.
-    - `signs`: The cases of the heads.
-    - `clusters`: The mean number of clusters at the end over the starts, (blocks, heads).
-    - `n`: The number of particles.
-    """
-
-    name: str
-    signs: probe.HeadSigns
-    clusters: np.ndarray
-    n: int
-
-    def of(self, case: str) -> np.ndarray:
-        """The clusters of the heads of a case."""
-        return self.clusters[self.signs.case == case]
+    name: str  # the network
+    signs: probe.HeadSigns  # the cases of the heads
+    clusters: np.ndarray  # the mean number of clusters at the end over the starts, (blocks, heads)
+    n: int  # the number of particles
 
     def share(self, case: str) -> float:
         """The share of the heads of a case."""
@@ -143,37 +121,22 @@ class HeadRuns:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `network`, `data`: The network and its texts, for the verdict.
-    - `name`: The network in a sentence.
-    - `layers`: The number of its layers.
-    - `installed`: True if the network is SmolLM2.
-    - `articles`: The article of each of `texts`, the independent unit of errors.
-    - `spread`: How the random weights were drawn, in words.
-    - `texts`, `others`: The texts that were measured, and the texts to which time and beta were fitted.
-    - `bridge`: The network and its particles on `texts`.
-    - `beside`: The controls.
-    - `path`: The first token.
-    - `heads`: The heads of the network, of the language model and of the ALBERT of the package.
-    """
-
     p: Parameters
+    # `network`, `data`: the network and its texts, for the verdict
     network: Subject
     data: Subject
-    name: str
-    layers: int
-    installed: bool
-    articles: np.ndarray
-    spread: str
+    name: str  # the network in a sentence
+    layers: int  # the number of its layers
+    installed: bool  # True if the network is SmolLM2
+    articles: np.ndarray  # the article of each of `texts`, the independent unit of errors
+    spread: str  # how the random weights were drawn, in words
+    # `texts`, `others`: the texts that were measured, and the texts to which time and beta were fitted
     texts: probe.Encoded
     others: probe.Encoded
-    bridge: probe.Bridge
-    beside: BridgeControls
-    path: FirstPath
-    heads: tuple[HeadRuns, ...]
+    bridge: probe.Bridge  # the network and its particles on `texts`
+    beside: BridgeControls  # the controls
+    path: FirstPath  # the first token
+    heads: tuple[HeadRuns, ...]  # the heads of the network, of the language model and of the ALBERT of the package
 
     def mean_of(self, values: np.ndarray) -> Clustered:
         """The mean of numbers of the texts, and its error over articles."""
@@ -504,7 +467,7 @@ def stay_apart(m: Results) -> Found:
     for heads in m.heads:
         right.extend(((heads.clusters > heads.n / 2) == (heads.signs.case == "repulsive")).ravel())
         for case in ("attractive", "repulsive", "rotating"):
-            if (of := heads.of(case)).size:
+            if (of := heads.clusters[heads.signs.case == case]).size:
                 words.append(f"{heads.name}, {case}: {of.mean():.1f} (from {of.min():.1f} to {of.max():.1f})")
     n = m.heads[0].n
     return Found(
@@ -512,12 +475,6 @@ def stay_apart(m: Results) -> Found:
         f"{'; '.join(words)}; the statement is true of {sum(right)} of {len(right)} heads",
         all(right), sum(right) / len(right), criterion=f"more than {n // 2} clusters at just these heads",
     )  # fmt: skip
-
-
-CLAIMS = (
-    alone, linear, same_start, better_than_constant, beta_matters, better_than_controls, first_particle, goes_elsewhere,
-    cases, stay_apart,
-)  # fmt: skip
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
@@ -575,12 +532,8 @@ def draw(m: Results) -> Figure:
 
 
 def _draw_curves(ax: Axes, m: Results) -> None:
-    for name, (label, colour, line) in STYLES.items():
-        curve = m.bridge.network if name == "network" else m.bridge.curves[name]
-        time_series(np.arange(len(curve.mean)), curve.mean, curve.error, ax, colour=colour, linestyle=line, label=label,
-                    xlabel="layer", ylabel="mean cosine")  # fmt: skip
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(fontsize=6, handlelength=2.2)
+    curves = {"network": m.bridge.network} | m.bridge.curves
+    layer_lines(ax, "mean cosine", [(label, curves[name], *look) for name, (label, *look) in STYLES.items()])
 
 
 def _draw_missed(ax: Axes, m: Results) -> None:
@@ -602,13 +555,9 @@ def _draw_missed(ax: Axes, m: Results) -> None:
 
 
 def _draw_path(ax: Axes, m: Results) -> None:
-    for name, (label, colour, line) in PATHS.items():
-        one = m.mean_of(m.path.cosines[name])
-        time_series(np.arange(len(one.mean)), one.mean, one.error, ax, colour=colour, linestyle=line, label=label,
-                    xlabel="layer", ylabel="cosine to the network's\nfirst token")  # fmt: skip
+    lines = [(label, m.mean_of(m.path.cosines[name]), *look) for name, (label, *look) in PATHS.items()]
+    layer_lines(ax, "cosine to the network's\nfirst token", lines)
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(fontsize=6, handlelength=2.2)
 
 
 def _draw_heads(ax: Axes, m: Results, height: Callable[[HeadRuns, np.ndarray], np.ndarray]) -> None:
@@ -649,13 +598,10 @@ def _draw_cases(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "causal-bridge",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "causal-bridge", measure, draw,
+    (alone, linear, same_start, better_than_constant, beta_matters, better_than_controls, first_particle,
+     goes_elsewhere, cases, stay_apart),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: articles_words(m.articles),
     on=lambda m: Measured(m.network, m.data, {
         "texts": len(m.texts.mask), "tokens": m.texts.mask.shape[1], "layers": m.layers, "seeds": m.p.draws,

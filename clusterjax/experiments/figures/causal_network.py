@@ -21,10 +21,9 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ... import SinkMask, WindowMask, probe
-from ...plot import OKABE_ITO, time_series
+from ...plot import OKABE_ITO
 from ...probe.measures.position_heads import _allowed, of_layer, position_heads_of
 from ...probe.measures.sinks import OF_FIRST
 from ...probe.measures.survey import Average, Clustered, Measure, average_of, clustered_error, survey
@@ -34,7 +33,7 @@ from ..framework.verdict import Measured, Subject
 from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, Reading, reading_of, spread_words, untrained
 from ..shared.controls import Starts, keys_of, starts_of
 from ..shared.ensemble import mean_and_error
-from ..shared.layout import panels
+from ..shared.layout import layer_lines, panels
 from ..shared.networks import articles_of, articles_words, passages
 
 
@@ -58,8 +57,6 @@ TRAINED, SHUFFLED, RANDOM, FIRST, USUAL_SHOWN = (OKABE_ITO[k] for k in (0, 1, 2,
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32, quick=2)
     times: float = parameter(10.0, "the ratio of norms, first token to others, that counts as large", above=1)
     sink: float = parameter(
@@ -71,18 +68,11 @@ class Parameters:
 
 
 class Seen(NamedTuple):
-    """The measurement of one network on some texts.
+    """The measurement of one network on some texts."""
 
-    **Attributes:**
-
-    - `first`: The first token against the others.
-    - `cosine`: The mean cosine of all pairs, including the first token, (levels,).
-    - `heads`: The weight that heads give to positions.
-    """
-
-    first: probe.FirstToken
-    cosine: Average
-    heads: probe.PositionHeads
+    first: probe.FirstToken  # the first token against the others
+    cosine: Average  # the mean cosine of all pairs, including the first token, (levels,)
+    heads: probe.PositionHeads  # the weight that heads give to positions
 
     @property
     def levels(self) -> int:
@@ -92,30 +82,21 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One network beside its controls.
+    """One network beside its controls."""
 
-    **Attributes:**
-
-    - `name`: The network in a sentence.
-    - `subject`, `data`: The network and its texts, for the verdict.
-    - `trained`, `shuffled`: The network on the texts, and on their tokens in random order.
-    - `random`: Networks of random weights, drawn as before training, on the texts.
-    - `usual`: Networks of random weights with the spread `USUAL`; none if the network began with its own spread alone.
-    - `tokens`: The largest number of tokens of a text.
-    - `articles`: The article of each text, the independent unit of errors.
-    - `spread`: How the weights of `random` were drawn, in words.
-    """
-
-    name: str
+    name: str  # the network in a sentence
+    # `subject`, `data`: the network and its texts, for the verdict
     subject: Subject
     data: Subject
+    # `trained`, `shuffled`: the network on the texts, and on their tokens in random order
     trained: Seen
     shuffled: Seen
-    random: tuple[Seen, ...]
+    random: tuple[Seen, ...]  # networks of random weights, drawn as before training, on the texts
+    # Networks of random weights with the spread `USUAL`; none if the network began with its own spread alone
     usual: tuple[Seen, ...]
-    tokens: int
-    articles: np.ndarray
-    spread: str
+    tokens: int  # the largest number of tokens of a text
+    articles: np.ndarray  # the article of each text, the independent unit of errors
+    spread: str  # how the weights of `random` were drawn, in words
 
     @property
     def late(self) -> int:
@@ -143,22 +124,14 @@ class Compared:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The cost of each window, in nats per token.
+    """The cost of each window, in nats per token."""
 
-    **Attributes:**
-
-    - `widths`: The windows, in increasing order.
-    - `loss`: The loss of the full mask over all tokens of a text.
-    - `cost`: The cost by width and number of tokens kept, over the texts that are longer than the width.
-    - `articles`: The article of each text that is longer than a width, by width.
-    - `off`: The largest difference of a loss from that of the full mask at a position at which both see all tokens.
-    """
-
-    widths: tuple[int, ...]
-    loss: Average
+    widths: tuple[int, ...]  # the windows, in increasing order
+    loss: Average  # the loss of the full mask over all tokens of a text
+    # The cost by width and number of tokens kept, over the texts that are longer than the width
     cost: dict[tuple[int, int], Average]
-    articles: dict[int, np.ndarray]
-    off: float
+    articles: dict[int, np.ndarray]  # the article of each text that is longer than a width, by width
+    off: float  # the largest difference of a loss from that of the full mask at a position at which both see all tokens
 
     @property
     def listed(self) -> str:
@@ -179,23 +152,13 @@ class Windows:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `reading`: SmolLM2 and its texts; None if it is not installed.
-    - `network`: SmolLM2, or else the language model of the package.
-    - `own`: The language model of the package.
-    - `windows`: The cost of windows for SmolLM2; None without SmolLM2 or without texts that are longer than a window.
-    - `alone`: The largest relative change of the stream of a first token when all tokens behind it are removed.
-    """
-
     p: Parameters
-    reading: Reading | None
-    network: Compared
-    own: Compared
+    reading: Reading | None  # SmolLM2 and its texts; None if it is not installed
+    network: Compared  # SmolLM2, or else the language model of the package
+    own: Compared  # the language model of the package
+    # The cost of windows for SmolLM2; None without SmolLM2 or without texts that are longer than a window
     windows: Windows | None
-    alone: float
+    alone: float  # the largest relative change of the stream of a first token when all tokens behind it are removed
 
     @property
     def onset(self) -> int | None:
@@ -573,12 +536,6 @@ def window_of_all(m: Results) -> Found | None:
     return Found(f"the largest difference of a loss there is {of.off:.1e} nats", of.off < SAME, of.off)
 
 
-CLAIMS = (
-    alone, mean_cosine, controls, sudden, less_alike, sinks, *map(place_claim, PLACE_WORDS), own_model, window,
-    first_kept, four_kept, window_of_all,
-)  # fmt: skip
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     found, first = m.network, m.network.trained.first
     network, verdict, windows = f"{NAME}, which others trained, on {found.data.words}", "", "(e) No windows. "
@@ -647,16 +604,6 @@ def draw(m: Results) -> Figure:
     return panels(m, fills, columns=2, height=6.4)
 
 
-def _draw_levels(ax: Axes, ylabel: str, lines: Sequence[tuple[str, Any, str, str]], first: int = 0) -> None:
-    """Lines over layers, each with its label, its `Average` or its mean and error, its colour and its style."""
-    for label, values, colour, line in lines:
-        mean, error = (values.mean, values.error) if isinstance(values, Average) else values
-        time_series(np.arange(first, first + len(mean)), mean, error, ax, colour=colour, linestyle=line, label=label,
-                    xlabel="layer", ylabel=ylabel)  # fmt: skip
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(fontsize=6, handlelength=2.2)
-
-
 def _draw_cosines(ax: Axes, m: Results) -> None:
     found = m.network
     of_random = lambda drawn: mean_and_error(np.stack([seen.cosine.mean for seen in drawn]))
@@ -668,25 +615,22 @@ def _draw_cosines(ax: Axes, m: Results) -> None:
     ]
     if found.usual:
         lines.append((f"random weights, spread {USUAL:g}", of_random(found.usual), USUAL_SHOWN, "-."))
-    _draw_levels(ax, "mean cosine", lines)
+    layer_lines(ax, "mean cosine", lines)
     ax.set_ylim(0, 1)
 
 
 def _draw_first(ax: Axes, m: Results) -> None:
     random = mean_and_error(np.stack([seen.first.cosine.mean for seen in m.network.random]))
-    lines = [
-        ("trained", m.network.trained.first.cosine, TRAINED, "-"),
-        ("tokens shuffled", m.network.shuffled.first.cosine, SHUFFLED, "--"),
-        ("random weights", random, RANDOM, "-."),
-    ]
-    _draw_levels(ax, "cosine of the first\ntoken to the others", lines)
+    runs = (("trained", m.network.trained, TRAINED, "-"), ("tokens shuffled", m.network.shuffled, SHUFFLED, "--"))
+    lines = [(label, seen.first.cosine, colour, line) for label, seen, colour, line in runs]
+    layer_lines(ax, "cosine of the first\ntoken to the others", [*lines, ("random weights", random, RANDOM, "-.")])
     ax.set_ylim(0, 1)
 
 
 def _draw_norms(ax: Axes, m: Results) -> None:
     first = m.network.trained.first
     lines = [("first token", first.length, FIRST, "-"), ("others, median", first.length_of_others, TRAINED, "--")]
-    _draw_levels(ax, "norm of the stream", lines)
+    layer_lines(ax, "norm of the stream", lines)
     if m.onset is not None:
         ax.axvline(m.onset, color="0.6", lw=0.7, zorder=0)
     ax.set_yscale("log")
@@ -699,7 +643,7 @@ def _draw_sinks(ax: Axes, m: Results) -> None:
     ax.plot(np.repeat(layers, excess.shape[1]), excess.ravel(), ".", color=FIRST, ms=3, label="trained, each head")
     ax.plot(layers, excess.mean(axis=1), color=TRAINED, lw=1.2, label="mean over heads")
     random = mean_and_error(np.stack([seen.heads.excess["first"].mean.mean(axis=1) for seen in m.network.random]))
-    _draw_levels(ax, "weight on the first token\nbeyond uniform", [("random weights", random, RANDOM, "-.")], first=1)
+    layer_lines(ax, "weight on the first token\nbeyond uniform", [("random weights", random, RANDOM, "-.")], first=1)
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
 
 
@@ -736,13 +680,10 @@ def _draw_places(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "causal-network",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "causal-network", measure, draw,
+    (alone, mean_cosine, controls, sudden, less_alike, sinks, *map(place_claim, PLACE_WORDS), own_model, window,
+     first_kept, four_kept, window_of_all),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: articles_words(m.network.articles),
     on=lambda m: m.network.on,
     recorded=lambda m: {

@@ -50,8 +50,6 @@ EXPLORED = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(32, "the number of tokens", least=3, most=64)
     beta: float = parameter(1.0, "the inverse temperature at which dimensions are compared", above=0, most=3)
     most: float = parameter(9.0, "the largest inverse temperature of the diagrams", least=5, most=12)
@@ -59,28 +57,20 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `shares`: The share of close pairs at the times `ts`, (systems, times), by mask, dimension and beta.
-    - `limit`: The share of close pairs of orthogonal tokens under a causal mask at the same beta, (times,).
-    - `exact`: The times at which 10, 50 and 90 % of the pairs of orthogonal tokens are close, (3,), by mask and beta.
-    - `betas`, `times`, `maps`: The axes of the diagrams, and the diagrams (betas, times) by title.
-    - `first`: The largest relative error of the time at which the first two tokens meet, against quadrature.
-    """
-
     p: Parameters
     starts: int
     dimensions: tuple[int, ...]
     ts: np.ndarray
+    # The share of close pairs at the times `ts`, (systems, times), by mask, dimension and beta
     shares: dict[tuple[str, int, float], np.ndarray]
-    limit: np.ndarray
+    limit: np.ndarray  # the share of close pairs of orthogonal tokens under a causal mask at the same beta, (times,)
+    # The times at which 10, 50 and 90 % of the pairs of orthogonal tokens are close, (3,), by mask and beta
     exact: dict[tuple[str, float], np.ndarray]
+    # `betas`, `times`, `maps`: the axes of the diagrams, and the diagrams (betas, times) by title
     betas: np.ndarray
     times: np.ndarray
     maps: dict[str, np.ndarray]
-    first: float
+    first: float  # the largest relative error of the time at which the first two tokens meet, against quadrature
 
     @property
     def last(self) -> int:
@@ -253,9 +243,6 @@ def later(m: Results) -> Found:
     return Found(measured, ratios[0] > 1 and bool(np.all(np.diff(ratios) > 0)), ratios[-1])
 
 
-CLAIMS = (first_pair, one_time, sharp, wide, three_curves, later)
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     """The caption; its last sentences depend on what holds."""
     _, _, is_sharp, is_wide, is_exact, _ = claims
@@ -336,13 +323,8 @@ def _draw_times(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "causal-phase-diagram",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "causal-phase-diagram", measure, draw, (first_pair, one_time, sharp, wide, three_curves, later),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(
         tokens=m.p.n, d=m.dimensions, beta=(*m.betas[[0, -1]].tolist(), m.p.beta), t=m.ts[-1].item(), starts=m.starts

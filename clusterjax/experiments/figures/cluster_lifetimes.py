@@ -39,8 +39,6 @@ REACH = 0.01  # the distance at which a token has arrived at the first, for the 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(64, "the number of tokens", quick=32, least=4, most=128)
     d: int = parameter(3, "the dimension", least=2, most=8)
     beta: float = parameter(9.0, "the inverse temperature", least=4, most=80)
@@ -201,9 +199,6 @@ def integral(m: Results) -> Claim:
     return exact.integral_claim(m.lives["causal"].alone, "With a causal mask")
 
 
-CLAIMS = (first_rests, one_cluster, outlive, law("full"), law("causal"), integral)
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     full, causal, arc = ("holds" if one.holds else "does not hold" for one in claims[-3:])
     return (
@@ -256,13 +251,9 @@ def _ends(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "cluster-lifetimes",
-    measure,
-    lambda m: mosaic(m, (_survival, _waits, _ends), "aa;bc", height=4.9),
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "cluster-lifetimes", measure, lambda m: mosaic(m, (_survival, _waits, _ends), "aa;bc", height=4.9),
+    (first_rests, one_cluster, outlive, law("full"), law("causal"), integral),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "identity", "masks": list(m.lives), "starts": m.starts,

@@ -73,8 +73,6 @@ EXPLORED = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     problems: int = parameter(102, "the number of problems of each kind", quick=12, least=2, most=10_000)
 
 
@@ -340,11 +338,6 @@ def longer(m: Results) -> Found:
     )  # fmt: skip
 
 
-CLAIMS = (
-    norm, often, where, more_than_constant, more_than_random, gradient_beats_random, gradient_beats_hand, longer
-)  # fmt: skip
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     _, kept, _, constant, search, best, hand, last = (one.holds for one in claims)
     return (
@@ -413,13 +406,9 @@ def _cosines(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "design-hold",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "design-hold", measure, draw,
+    (norm, often, where, more_than_constant, more_than_random, gradient_beats_random, gradient_beats_hand, longer),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.starts} problems",
     on=lambda m: particles(tokens=N, d=(2, 3), starts=m.starts),
     recorded=lambda m: {

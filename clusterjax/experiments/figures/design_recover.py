@@ -80,8 +80,6 @@ EXPLORED = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     problems: int = parameter(20, "the number of problems of each noise", quick=8, least=2, most=10_000)
 
 
@@ -445,9 +443,6 @@ def width(m: Results) -> Found:
     return Found(measured, right.mean() >= ENOUGH, right.mean())
 
 
-CLAIMS = (symmetry, named, exact, bound, largest, likeliest, start, search, regression, width)
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     _, said, back, small, large, best, biased, searched, regressed, _ = (one.holds for one in claims)
     worse = "and regression are worse" if regressed else "is worse; regression is not at every noise"
@@ -529,13 +524,9 @@ def _law(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "design-recover",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "design-recover", measure, draw,
+    (symmetry, named, exact, bound, largest, likeliest, start, search, regression, width),
+    parameters=Parameters, caption=caption, series=series,
     on=lambda m: particles(tokens=N, d=D, starts=m.starts),
     recorded=lambda m: {
         "starts": m.starts, "n": N, "d": D, "end": END, "times": TIMES, "noise": list(LEVELS),

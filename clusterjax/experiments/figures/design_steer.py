@@ -68,8 +68,6 @@ EXPLORED = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     problems: int = parameter(100, "the number of problems on the sphere", quick=2, least=2, most=10_000)
     others: int = parameter(10, "the number of problems in R^d, and of a block", quick=1, least=1, most=10_000)
     searched: int = parameter(4, "the number of problems for random search", quick=1, least=1, most=10_000)
@@ -418,13 +416,8 @@ def _pieces(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "design-steer",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "design-steer", measure, draw, CLAIMS,
+    parameters=Parameters, caption=caption, series=series,
     on=lambda m: Measured(ATTENTION, TARGETS, {"tokens": N, "d": D, "pieces": m.p.pieces, "starts": m.starts}),
     recorded=lambda m: {
         "starts": m.starts, "n": N, "d": D, "perceptron": UNITS, "tolerance": TOLERANCE, "beta": BETA,

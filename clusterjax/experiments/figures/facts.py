@@ -57,8 +57,6 @@ COLOURS, LINES = (OKABE_ITO[1], OKABE_ITO[5], OKABE_ITO[2], OKABE_ITO[0]), ("--"
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     facts: int = parameter(200, "the number of known facts, at most", least=8, most=1000, quick=16)
     every: int = parameter(1, "one layer of this many is silenced", least=1, most=64, quick=6)
     neurons: int = parameter(10, "the number of neurons of each fact that are silenced", least=1, most=100, quick=4)
@@ -69,26 +67,18 @@ class Facts:
     """Facts in token ids, padded on the right. A text is "The capital of France is", and its object " Paris".
 
     Invariants: no subject begins its text, and a token follows each subject; each known fact has a foil, with another
-    first token than the object.
+    first token than the object."""
 
-    **Attributes:**
-
-    - `relations`: The relation of each fact, (facts,).
-    - `token_ids`, `lengths`: The texts, (facts, n), and their numbers of tokens, (facts,).
-    - `begins`, `ends`: The positions of the first and of the last token of the subject, (facts,).
-    - `answers`: The first token of the object, and of the foil, (facts, 2).
-    - `whole`: True if the object is one token, (facts,).
-    - `units`: The independent unit of errors, (facts,): the relation, or the article of a passage.
-    """
-
-    relations: np.ndarray
+    relations: np.ndarray  # the relation of each fact, (facts,)
+    # `token_ids`, `lengths`: the texts, (facts, n), and their numbers of tokens, (facts,)
     token_ids: np.ndarray
     lengths: np.ndarray
+    # `begins`, `ends`: the positions of the first and of the last token of the subject, (facts,)
     begins: np.ndarray
     ends: np.ndarray
-    answers: np.ndarray
-    whole: np.ndarray
-    units: np.ndarray
+    answers: np.ndarray  # the first token of the object, and of the foil, (facts, 2)
+    whole: np.ndarray  # True if the object is one token, (facts,)
+    units: np.ndarray  # the independent unit of errors, (facts,): the relation, or the article of a passage
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -99,33 +89,24 @@ class Facts:
 
 
 class Neurons(NamedTuple):
-    """Single neurons silenced at the last token.
+    """Single neurons silenced at the last token."""
 
-    **Attributes:**
-
-    - `layer`: The layer of each neuron, the most promoting neuron first, (facts, neurons).
-    - `promoting`, `random`: The change of log P of the object without the neuron, and without its control, (facts,
-        neurons).
-    - `promotion`, `alignment`: The promotion and the alignment of both, (facts, neurons, 2).
-    """
-
-    layer: np.ndarray
+    layer: np.ndarray  # the layer of each neuron, the most promoting neuron first, (facts, neurons)
+    # `promoting`, `random`: the change of log P of the object without the neuron, and without its control, (facts,
+    # neurons)
     promoting: np.ndarray
     random: np.ndarray
+    # `promotion`, `alignment`: the promotion and the alignment of both, (facts, neurons, 2)
     promotion: np.ndarray
     alignment: np.ndarray
 
 
 class Chosen(NamedTuple):
-    """The layer without which a part costs the most margin on the facts 0, 2, ...
+    """The layer without which a part costs the most margin on the facts 0, 2, ..."""
 
-    **Attributes:**
-
-    - `layer`, `index`: Its number from 0, and its index among the silenced layers.
-    - `margin`, `answer`: The change of the margin, and of log P of the object, on the facts 1, 3, ... without it.
-    """
-
+    # `layer`, `index`: its number from 0, and its index among the silenced layers
     layer: int
+    # `margin`, `answer`: the change of the margin, and of log P of the object, on the facts 1, 3, ... without it.
     margin: np.ndarray
     answer: np.ndarray
     index: int
@@ -133,33 +114,20 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `own`: True if the network is that of the package, because SmolLM2 is not installed.
-    - `listed`: The number of facts that were asked; 0 for the network of the package.
-    - `facts`: The known facts.
-    - `layers`, `num_layers`: The silenced layers, from 0, and the number of all layers.
-    - `log_p`: log P of object and foil by the whole network, (facts, 2).
-    - `change`: The change of both, (facts, layers, parts, classes, 2); NaN where a fact has no token of the class.
-    - `first`: 1 if the object is still the first answer, else 0, or NaN as in `change`, (facts, layers, parts,
-        classes).
-    - `off`: The largest change of an answer if nothing is silenced.
-    - `neurons`: Single neurons.
-    """
-
     p: Parameters
-    own: bool
-    listed: int
-    facts: Facts
+    own: bool  # True if the network is that of the package, because SmolLM2 is not installed
+    listed: int  # the number of facts that were asked; 0 for the network of the package
+    facts: Facts  # the known facts
+    # `layers`, `num_layers`: the silenced layers, from 0, and the number of all layers
     layers: np.ndarray
     num_layers: int
-    log_p: np.ndarray
+    log_p: np.ndarray  # log P of object and foil by the whole network, (facts, 2)
+    # The change of both, (facts, layers, parts, classes, 2); NaN where a fact has no token of the class
     change: np.ndarray
+    # 1 if the object is still the first answer, else 0, or NaN as in `change`, (facts, layers, parts, classes)
     first: np.ndarray
-    off: float
-    neurons: Neurons
+    off: float  # the largest change of an answer if nothing is silenced
+    neurons: Neurons  # single neurons
 
     @property
     def called(self) -> str:
@@ -610,16 +578,9 @@ def on(m: Results) -> Measured:
     return Measured(OWN if m.own else SMOLLM2, data, {"facts": len(m.facts), "layers": m.num_layers})
 
 
-CLAIMS = (subject, fact, depth, last, first_layer, neurons, nothing)
-
 FIGURE = figure(
-    "facts",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "facts", measure, draw, (subject, fact, depth, last, first_layer, neurons, nothing),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: m.units,
     on=on,
     recorded=lambda m: {

@@ -25,7 +25,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ..._base.types import Scalar
 from ..._dynamics.simulate import simulate
@@ -56,46 +55,28 @@ DEGREE, BUMP, DENSITY_END, QUANTILES = 48, 0.6, 2.0, 1024  # of the density
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(32, "the number of tokens", quick=16, least=3, most=1000)
     beta: float = parameter(4.0, "the inverse temperature", least=0.1, most=20)
     end: float = parameter(30.0, "the end of the runs", least=1, most=10_000)
 
 
 class Rates(NamedTuple):
-    """Numbers of a flow at one configuration.
+    """Numbers of a flow at one configuration."""
 
-    **Attributes:**
-
-    - `energy`: E.
-    - `power`: dE/dt.
-    - `speed`: The squared speed in Wasserstein space, the mean of |v_i|^2.
-    - `weighted`: The mean of w_i |v_i|^2.
-    - `slope`: The squared slope of E, the mean of |g_i|^2.
-    """
-
-    energy: Array
-    power: Array
-    speed: Array
-    weighted: Array
-    slope: Array
+    energy: Array  # E
+    power: Array  # dE/dt
+    speed: Array  # the squared speed in Wasserstein space, the mean of |v_i|^2
+    weighted: Array  # the mean of w_i |v_i|^2
+    slope: Array  # the squared slope of E, the mean of |g_i|^2
 
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """The runs of one flow.
+    """The runs of one flow."""
 
-    **Attributes:**
-
-    - `ratios`: The ratio of each pair of times, (starts, pairs); NaN where tokens rest.
-    - `lengths`: The length of the path of the first start in Wasserstein space, (pairs,).
-    - `rates`: The rates at the first time of each pair, (starts, pairs) each.
-    """
-
-    ratios: np.ndarray
-    lengths: np.ndarray
-    rates: Rates
+    ratios: np.ndarray  # the ratio of each pair of times, (starts, pairs); NaN where tokens rest
+    lengths: np.ndarray  # the length of the path of the first start in Wasserstein space, (pairs,)
+    rates: Rates  # the rates at the first time of each pair, (starts, pairs) each
 
     @property
     def moving(self) -> np.ndarray:
@@ -111,22 +92,13 @@ class Flow:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `ts`: The first time of each pair, (pairs,).
-    - `flows`: The runs of each flow by its name.
-    - `works`: The work around each closed path over the integral of its absolute value, (paths,), by `METRICS`.
-    - `density`: The ratios of the density, (pairs,).
-    """
-
     p: Parameters
     starts: int
-    ts: np.ndarray
-    flows: dict[str, Flow]
+    ts: np.ndarray  # the first time of each pair, (pairs,)
+    flows: dict[str, Flow]  # the runs of each flow by its name
+    # The work around each closed path over the integral of its absolute value, (paths,), by `METRICS`
     works: dict[tuple[str, bool], np.ndarray]
-    density: np.ndarray
+    density: np.ndarray  # the ratios of the density, (pairs,)
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -400,10 +372,6 @@ MARKERS: dict[str, str] = dict(zip(NAMES, "os^", strict=True))
 FLOOR = 1e-17  # a work of zero is drawn here
 
 
-def draw(m: Results) -> Figure:
-    return panels(m, (_energies, _slopes, _cosines, _works), columns=2, height=5.4)
-
-
 def _energies(ax: Axes, m: Results) -> None:
     most = 1 / (2 * m.p.beta)
     for name, flow in m.flows.items():
@@ -455,15 +423,12 @@ EXPLORED = (
     "criterion of 0.9 at all times was kept. In a quick run the density was not even, and the flow did not carry its "
     "quantiles to each other; the density was then made even."
 )
-CLAIMS = (balance, steepest, of_density, conservative, plain_softmax, causal, falls, nearly)
+
+
 FIGURE = figure(
-    "gradient-flow",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "gradient-flow", measure, lambda m: panels(m, (_energies, _slopes, _cosines, _works), columns=2, height=5.4),
+    (balance, steepest, of_density, conservative, plain_softmax, causal, falls, nearly),
+    parameters=Parameters, caption=caption, series=series,
     on=lambda m: particles(tokens=m.p.n, d=2, beta=m.p.beta, t=m.p.end, starts=m.starts),
     recorded=lambda m: {
         "d": 2, "value": "identity", "query_key": "identity", "starts": m.starts, "pairs of times": TIMES, "h": H,

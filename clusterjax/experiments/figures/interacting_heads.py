@@ -49,8 +49,6 @@ EYE = np.array([0.53, -0.76, 0.37])  # the direction from which the spheres are 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(24, "the number of tokens", least=2, most=512)
     beta: float = parameter(3.0, "the inverse temperature", above=0, most=20)
     radius: float = parameter(0.1, "the distance within which tokens are linked to a cluster", above=0, most=2)
@@ -58,42 +56,31 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement. Each start has its own tokens and heads; dicts have the number of heads as their key.
-
-    **Attributes:**
-
-    - `counts`: The numbers of heads, from 2.
-    - `axes`: The axis of each head that is followed alone, (starts, heads, d): the eigenvector of B whose eigenvalue
-        has the largest modulus.
-    - `company`: The tokens under heads together, (starts, times, n, d); at 1 under the first head alone.
-    - `alone`: The tokens under each head alone, (starts, heads, times, n, d).
-    - `clusters`: The number of clusters, (starts, times); at 1 the mean over the heads alone.
-    - `aligned`: The mean of $|\\langle x_i, v\\rangle|$ at the end, (starts,), v the axis of the average head; at 1 the
-        mean over the heads alone.
-    - `moved`, `off`: The root mean square distance of the tokens at the time `ON_THE_WAY` from their start, and from
-        their position under the average head, (starts, counts).
-    - `agreement`: The adjusted Rand index of the clusters of two heads alone, (starts, pairs).
-    - `force_cosine`: The mean cosine of the forces of these two heads on the tokens that end in company, (starts,
-        pairs).
-    - `kept`: The adjusted Rand index of the clusters of a head alone and of the company, (starts, heads).
-    - `energies`: The energy of the company of `COMPANY` heads, (starts, times).
-    - `defect`: The largest difference of the rate of this energy from the mean squared speed, relative to the largest
-        mean squared speed.
-    """
+    """The measurement. Each start has its own tokens and heads; dicts have the number of heads as their key."""
 
     p: Parameters
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # the numbers of heads, from 2
+    # The axis of each head that is followed alone, (starts, heads, d): the eigenvector of B whose eigenvalue has the
+    # largest modulus
     axes: np.ndarray
+    # The tokens under heads together, (starts, times, n, d); at 1 under the first head alone
     company: dict[int, np.ndarray]
-    alone: np.ndarray
-    clusters: dict[int, np.ndarray]
+    alone: np.ndarray  # the tokens under each head alone, (starts, heads, times, n, d)
+    clusters: dict[int, np.ndarray]  # the number of clusters, (starts, times); at 1 the mean over the heads alone
+    # The mean of $|\langle x_i, v\rangle|$ at the end, (starts,), v the axis of the average head; at 1 the mean over
+    # the heads alone
     aligned: dict[int, np.ndarray]
+    # `moved`, `off`: the root mean square distance of the tokens at the time `ON_THE_WAY` from their start, and from
+    # their position under the average head, (starts, counts)
     moved: np.ndarray
     off: np.ndarray
-    agreement: np.ndarray
+    agreement: np.ndarray  # the adjusted Rand index of the clusters of two heads alone, (starts, pairs)
+    # The mean cosine of the forces of these two heads on the tokens that end in company, (starts, pairs)
     force_cosine: np.ndarray
-    kept: np.ndarray
-    energies: np.ndarray
+    kept: np.ndarray  # the adjusted Rand index of the clusters of a head alone and of the company, (starts, heads)
+    energies: np.ndarray  # the energy of the company of `COMPANY` heads, (starts, times)
+    # The largest difference of the rate of this energy from the mean squared speed, relative to the largest mean
+    # squared speed
     defect: float
 
     @property
@@ -429,13 +416,8 @@ def _draw_agreement(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "interacting-heads",
-    measure,
-    draw,
-    (climb, two_clusters, axes, average, agreement),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "interacting-heads", measure, draw, (climb, two_clusters, axes, average, agreement),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{len(m.off)} starts",
     on=lambda m: particles(
         tokens=m.p.n, d=D, beta=m.p.beta, heads=m.counts, t=TS[-1].item(), starts=len(m.off)

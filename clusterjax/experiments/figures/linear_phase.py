@@ -44,8 +44,6 @@ COLOURS, MARKERS = {2: OKABE_ITO[0], 3: OKABE_ITO[5]}, {2: "o", 3: "s"}
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(100_000, "the largest number of tokens", quick=4096, least=1024, most=1_000_000)
     beta: float = parameter(9.0, "the inverse temperature", least=0.5, most=16)
     end: float = parameter(15.0, "the end of the runs", least=8, most=100)
@@ -311,13 +309,9 @@ def _escapes(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "linear-phase",
-    measure,
-    lambda m: panels(m, (_growth, _rates, _map, _escapes), columns=2, height=5.2),
+    "linear-phase", measure, lambda m: panels(m, (_growth, _rates, _map, _escapes), columns=2, height=5.2),
     (energy, growth(2), growth(3), clusters, duration),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: "the starts of each number of tokens",
     on=lambda m: particles(
         tokens=tuple(m.largest.values()), d=tuple(m.runs), beta=m.p.beta, t=m.p.end, starts=m.starts

@@ -73,8 +73,6 @@ SIGMAS = 3.0
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(12_500, "the number of tokens of each of up to 8 systems", quick=500, least=100, most=10**6)
     small: int = parameter(
         256, "the number of tokens of each system in dimensions up to 16", quick=64, least=16, most=10**4
@@ -107,69 +105,41 @@ class Sample(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """A stay at one temperature.
+    """A stay at one temperature."""
 
-    **Attributes:**
-
-    - `ratio`: T / T_c.
-    - `time`: The duration.
-    - `name`: The name of the average over the end of the stay.
-    """
-
-    ratio: float
-    time: float
-    name: str
+    ratio: float  # T / T_c
+    time: float  # the duration
+    name: str  # the name of the average over the end of the stay
 
 
 class Loop(NamedTuple):
-    """The order parameter along a loop in temperature.
+    """The order parameter along a loop in temperature."""
 
-    **Attributes:**
-
-    - `ratios`: T / T_c, in ascending order.
-    - `rising`, `falling`: The order parameter as the temperature rises, and as it falls again.
-    - `beside`: The ends of the runs that begin just below and just above the unstable density, at one temperature.
-    """
-
-    ratios: np.ndarray
+    ratios: np.ndarray  # T / T_c, in ascending order
+    # `rising`, `falling`: the order parameter as the temperature rises, and as it falls again
     rising: np.ndarray
     falling: np.ndarray
+    # The ends of the runs that begin just below and just above the unstable density, at one temperature
     beside: tuple[float, float]
 
 
 class Bracket(NamedTuple):
-    """r of gathered tokens after a while at one temperature above T_c, for beta below and above beta_*.
+    """r of gathered tokens after a while at one temperature above T_c, for beta below and above beta_*."""
 
-    **Attributes:**
-
-    - `left`: r for both beta.
-    - `branch`: r of the branch for the larger beta.
-    """
-
-    left: tuple[Sample, Sample]
-    branch: float
+    left: tuple[Sample, Sample]  # r for both beta
+    branch: float  # r of the branch for the larger beta
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `branches`: By dimension and beta.
-    - `loops`: By dimension, for the beta of `LOOP`.
-    - `tokens`: The averages of tokens by dimension and beta, and by the names of `stays_of`.
-    - `critical`: The critical temperature of tokens over that of theory, by dimension.
-    - `brackets`: By dimension.
-    """
-
     p: Parameters
     starts: int
-    branches: dict[tuple[int, float], Branch]
-    loops: dict[int, Loop]
+    branches: dict[tuple[int, float], Branch]  # by dimension and beta
+    loops: dict[int, Loop]  # by dimension, for the beta of `LOOP`
+    # The averages of tokens by dimension and beta, and by the names of `stays_of`
     tokens: dict[tuple[int, float], dict[str, Sample]]
-    critical: dict[int, Sample]
-    brackets: dict[int, Bracket]
+    critical: dict[int, Sample]  # the critical temperature of tokens over that of theory, by dimension
+    brackets: dict[int, Bracket]  # by dimension
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -643,15 +613,12 @@ EXPLORED = (
     "standard errors; trials with steps of half the length were nearer. In a third full run, with such steps where r "
     "is averaged, the largest deviation was 3.14 standard errors; these steps are a quarter of the others now."
 )
-CLAIMS = (onset, jump, mean_field_loop, separatrix, tokens_on_branch, hysteresis, critical, brackets)
+
+
 FIGURE = figure(
-    "noise-bifurcation",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "noise-bifurcation", measure, draw,
+    (onset, jump, mean_field_loop, separatrix, tokens_on_branch, hysteresis, critical, brackets),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.starts} systems",
     on=lambda m: particles(
         tokens=(m.p.n, m.p.small), d=DIMENSIONS, beta=(*BETAS, CONTINUOUS), ratio=RATIO, starts=m.starts

@@ -74,8 +74,6 @@ FLOWS_OF_GROUPS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     texts: int = parameter(
         10, "the number of texts that ALBERT reads, at most the number of starts", quick=4, least=2, most=48
     )
@@ -95,25 +93,18 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """The mean cosine and the number of clusters of each text along each flow.
+    """The mean cosine and the number of clusters of each text along each flow."""
 
-    **Attributes:**
-
-    - `cosine`, `clusters`: The values by the name of the flow, (texts, times); for "random" means over texts, (draws,
-        times).
-    - `radius`, `fed`: The root mean square norms of the inputs of attention and of the feed-forward in the network.
-    - `speed`: The root mean square speed that the perceptron gives an embedded token, in radians per layer.
-    - `one_way`: The norm of the mean over all tokens of all texts at the end of the flow of the perceptron alone.
-    - `articles`: The article of each text, the independent unit of errors, (texts,).
-    """
-
+    # `cosine`, `clusters`: the values by the name of the flow, (texts, times); for "random" means over texts, (draws,
+    # times)
     cosine: dict[str, np.ndarray]
     clusters: dict[str, np.ndarray]
+    # `radius`, `fed`: the root mean square norms of the inputs of attention and of the feed-forward in the network
     radius: float
     fed: float
-    speed: float
-    one_way: float
-    articles: np.ndarray
+    speed: float  # the root mean square speed that the perceptron gives an embedded token, in radians per layer
+    one_way: float  # the norm of the mean over all tokens of all texts at the end of the flow of the perceptron alone
+    articles: np.ndarray  # the article of each text, the independent unit of errors, (texts,)
 
     @property
     def units(self) -> str:
@@ -266,18 +257,13 @@ def _mean_cosine(xs: Float[np.ndarray, "texts times n d"]) -> Float[np.ndarray, 
 class Gradient(NamedTuple):
     r"""The weights of a perceptron that is the gradient of an energy: $\sum_j\omega_j\,\mathrm{relu}(a_j\cdot x)\,a_j$.
 
-    **Attributes:**
-
-    - `features`: $a_j$, (m, d).
-    - `amplitudes`: $\omega_j$, (m,).
-
     ??? cite "Source"
 
         2601.21366, Section 2.
     """
 
-    features: Float[Array, "m d"]
-    amplitudes: Float[Array, " m"]
+    features: Float[Array, "m d"]  # $a_j$, (m, d)
+    amplitudes: Float[Array, " m"]  # $\omega_j$, (m,)
 
     def field(self) -> PerceptronField:
         return PerceptronField(self.features, self.features.T * self.amplitudes[None, :], jax.nn.relu)
@@ -285,22 +271,14 @@ class Gradient(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The training of the perceptron, and the runs with it.
+    """The training of the perceptron, and the runs with it."""
 
-    **Attributes:**
-
-    - `losses`: The loss before each step, (steps,).
-    - `xs`: The tokens by the name of the flow, (starts, times, n, d).
-    - `labels`: The clusters of the tokens, (starts, times, n).
-    - `energies`: The energy of attention and perceptron along one run, (times,).
-    - `defect`: The largest difference along that run of the rate of the energy from the mean squared speed, relative to
-        the largest mean squared speed.
-    """
-
-    losses: np.ndarray
-    xs: dict[str, np.ndarray]
-    labels: dict[str, np.ndarray]
-    energies: np.ndarray
+    losses: np.ndarray  # the loss before each step, (steps,)
+    xs: dict[str, np.ndarray]  # the tokens by the name of the flow, (starts, times, n, d)
+    labels: dict[str, np.ndarray]  # the clusters of the tokens, (starts, times, n)
+    energies: np.ndarray  # the energy of attention and perceptron along one run, (times,)
+    # The largest difference along that run of the rate of the energy from the mean squared speed, relative to the
+    # largest mean squared speed
     defect: float
 
     def purity(self, name: str) -> np.ndarray:
@@ -426,19 +404,10 @@ def _along(weights: Gradient, xs: Float[Array, "times n d"]) -> tuple[np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `starts`: The number of starts of the two groups.
-    - `flows`: ALBERT's tokens under its attention, with and without its perceptron.
-    - `learnt`: The perceptron that was trained to hold two groups apart.
-    """
-
     p: Parameters
-    starts: int
-    flows: Flows
-    learnt: Trained
+    starts: int  # the number of starts of the two groups
+    flows: Flows  # ALBERT's tokens under its attention, with and without its perceptron
+    learnt: Trained  # the perceptron that was trained to hold two groups apart
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -650,13 +619,8 @@ def measured_on(m: Results) -> Measured:
 
 
 FIGURE = figure(
-    "perceptron-delay",
-    measure,
-    draw,
-    (more_clusters, later, fewer_at_random, held_apart, turned_apart, climbs),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "perceptron-delay", measure, draw, (more_clusters, later, fewer_at_random, held_apart, turned_apart, climbs),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.starts} starts",
     on=measured_on,
     recorded=lambda m: {

@@ -42,29 +42,21 @@ PUBLISHED_STARTS = 512
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(32, "the number of tokens, which is also the dimension of orthogonal tokens", least=3, most=128)
     beta: float = parameter(9.0, "the largest inverse temperature of the diagrams", least=9, most=20)
 
 
 class Map(NamedTuple):
-    """A phase diagram on its grid.
+    """A phase diagram on its grid."""
 
-    **Attributes:**
-
-    - `dataset`: The result of `phase.phase_diagram`.
-    - `betas`, `times`: The axes, (betas,) and (times,).
-    - `share`, `error`: The share of close pairs and its standard error, (betas, times).
-    - `n`: The number of tokens.
-    """
-
-    dataset: Any
+    dataset: Any  # the result of `phase.phase_diagram`
+    # `betas`, `times`: the axes, (betas,) and (times,)
     betas: np.ndarray
     times: np.ndarray
+    # `share`, `error`: the share of close pairs and its standard error, (betas, times)
     share: np.ndarray
     error: np.ndarray
-    n: int
+    n: int  # the number of tokens
 
     def at(self, beta: float, t: float) -> tuple[float, float]:
         """The share of close pairs and its error at the point of the grid nearest to (beta, t)."""
@@ -74,35 +66,26 @@ class Map(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `dimensions`, `stepped`: The dimensions of the diagrams, and the dimension in which the published step is tested.
-    - `betas`, `slow`, `times`: The betas of softmax and of unnormalised attention, and the times of softmax attention.
-    - `softmax`, `gradient`: The diagrams of softmax and of unnormalised attention, by dimension.
-    - `random`: The diagrams of random matrices, by their law.
-    - `maps`: All these diagrams by title, in the order in which they are drawn.
-    - `accurate`, `off`: The diagram by accurate integration at some of the betas, and the difference of the diagram by
-        the published step from it.
-    - `jumps`: The share of close pairs of orthonormal tokens before and after the exact time, (betas, 2).
-    """
-
     p: Parameters
     starts: int
     quick: bool
+    # `dimensions`, `stepped`: the dimensions of the diagrams, and the dimension in which the published step is tested
     dimensions: tuple[int, ...]
     stepped: int
+    # `betas`, `slow`, `times`: the betas of softmax and of unnormalised attention, and the times of softmax attention
     betas: np.ndarray
     slow: np.ndarray
     times: np.ndarray
+    # `softmax`, `gradient`: the diagrams of softmax and of unnormalised attention, by dimension
     softmax: dict[int, Map]
     gradient: dict[int, Map]
-    random: dict[str, Map]
-    maps: dict[str, Map]
+    random: dict[str, Map]  # the diagrams of random matrices, by their law
+    maps: dict[str, Map]  # all these diagrams by title, in the order in which they are drawn
+    # `accurate`, `off`: the diagram by accurate integration at some of the betas, and the difference of the diagram by
+    # the published step from it
     accurate: Map
     off: np.ndarray
-    jumps: np.ndarray
+    jumps: np.ndarray  # the share of close pairs of orthonormal tokens before and after the exact time, (betas, 2)
 
     @property
     def last(self) -> int:
@@ -349,13 +332,9 @@ def draw(m: Results) -> Figure:
 
 
 FIGURE = figure(
-    "phase-diagram",
-    measure,
-    draw,
+    "phase-diagram", measure, draw,
     (jump, uniform, published, softmax_curve, unnormalised_curve, circle, asymptote, step, random_matrices),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.starts} starts on the circle, and fewer in high dimension",
     on=lambda m: particles(
         tokens=m.p.n, d=m.dimensions, beta=tuple(m.betas[[0, -1]].tolist()), t=m.times[-1].item(), starts=m.starts

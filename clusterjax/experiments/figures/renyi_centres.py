@@ -67,8 +67,6 @@ LINES = ("-", "-.")  # of DIMENSIONS
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(200, "the number of tokens", least=8, most=1000)
     beta: float = parameter(64.0, "the inverse temperature", least=16, most=400)
     c: float = parameter(4.0, "the separation of centres in units of beta^(-1/2)", least=2, most=8)
@@ -404,9 +402,6 @@ def longer(m: Results) -> Found:
     return Found(words, holds, pairs[2][0][0])
 
 
-CLAIMS = (circle, printed, corrected, parked, growth, lemma, margin, still, hold, longer)
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     _, third, right, park, _, window, _, rest, _, stay = claims
     return (
@@ -501,13 +496,10 @@ def _stay(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "renyi-centres",
-    measure,
+    "renyi-centres", measure,
     lambda m: mosaic(m, (_paths, _windows, _counts, _growth, _stay), "aaaabb;ccddee", height=5.2),
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    (circle, printed, corrected, parked, growth, lemma, margin, still, hold, longer),
+    parameters=Parameters, caption=caption, series=series,
     film=lambda m: Film(m.p.ts, m.shown),
     over=lambda m: f"{m.starts} starts, of counts {CLOUDS * m.starts} clouds",
     on=lambda m: particles(tokens=m.p.n, d=DIMENSIONS, beta=m.p.beta, t=m.p.end, starts=m.starts),

@@ -46,8 +46,6 @@ LOOKS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     trainings: int = parameter(3, "the number of trainings of each kind", least=2, most=32, quick=2)
     steps: int = parameter(1200, "the number of steps of each training", least=16, most=100_000, quick=64)
     d: int = parameter(128, "the dimension of the stream, for four heads", least=8, most=1024, quick=16)
@@ -61,20 +59,14 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """Models of one kind, read in one way; means over texts for each training and snapshot.
+    """Models of one kind, read in one way; means over texts for each training and snapshot."""
 
-    **Attributes:**
-
-    - `excess`: The weight beyond uniform attention that each head gives the first token, (trainings, snapshots, layers,
-        heads).
-    - `ratio`: The norm of the first token over the median norm of the others, at the level where this ratio is largest,
-        without the level after the last norm, (trainings, snapshots).
-    - `of_texts`: The standard error over texts of the largest `excess`, (trainings, snapshots).
-    """
-
+    # The weight beyond uniform attention that each head gives the first token, (trainings, snapshots, layers, heads)
     excess: np.ndarray
+    # The norm of the first token over the median norm of the others, at the level where this ratio is largest, without
+    # the level after the last norm, (trainings, snapshots)
     ratio: np.ndarray
-    of_texts: np.ndarray
+    of_texts: np.ndarray  # the standard error over texts of the largest `excess`, (trainings, snapshots)
 
     @property
     def strongest(self) -> np.ndarray:
@@ -84,27 +76,18 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `steps`: The step of each snapshot, (snapshots,), the first 0.
-    - `seen`: By the pair (trained with the token, read with the token).
-    - `loss`: By training with the token, the loss of the same words in nats, each kind read as it was trained,
-        (trainings, texts).
-    - `baseline`, `exact`: The mean weight of the first token in uniform attention, by `probe.position_heads` and by
-        harmonic numbers.
-    - `parameters`: The number of parameters of one model.
-    """
-
     p: Parameters
     corpus: Corpus
-    steps: np.ndarray
-    seen: dict[tuple[bool, bool], Seen]
+    steps: np.ndarray  # the step of each snapshot, (snapshots,), the first 0
+    seen: dict[tuple[bool, bool], Seen]  # by the pair (trained with the token, read with the token)
+    # By training with the token, the loss of the same words in nats, each kind read as it was trained, (trainings,
+    # texts)
     loss: dict[bool, np.ndarray]
+    # `baseline`, `exact`: the mean weight of the first token in uniform attention, by `probe.position_heads` and by
+    # harmonic numbers
     baseline: float
     exact: float
-    parameters: int
+    parameters: int  # the number of parameters of one model
 
     def strongest(self, trained: bool, read: bool, snapshot: int = -1) -> Few:
         """The strongest head at a snapshot, over trainings."""
@@ -337,13 +320,8 @@ CLAIMS = (
     not_before, norm, loss, baseline,
 )  # fmt: skip
 FIGURE = figure(
-    "sink-training",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "sink-training", measure, draw, CLAIMS,
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.p.trainings} trainings",
     on=lambda m: Measured(NETWORK, m.corpus.data, {
         "texts": m.loss[True].shape[1], "tokens": LENGTH, "layers": m.p.layers, "d": m.p.d, "steps": m.p.steps,

@@ -42,8 +42,6 @@ POWERS = (2 / 3, 1.0, 4 / 3)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(32, "the number of tokens", least=4, most=128)
     beta: float = parameter(
         4000.0, "the largest inverse temperature; the others are fractions of it", least=400, most=5000
@@ -339,9 +337,6 @@ def clusters_are_modes(m: Results) -> Found:
     return Found(f"at t = {EARLY:g}: {listed}", holds, ratios[max(ratios)])
 
 
-CLAIMS = (rises, flat, law, one_cluster, modes, beyond_the_root, clusters_are_modes)
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     _, stairs, follow, _, grow, *_ = (one.holds for one in claims)
     return (
@@ -408,13 +403,9 @@ def _modes(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "staircase",
-    measure,
-    lambda m: mosaic(m, (_stairs, _law, _ends, _modes), "aaa;bcd", height=4.9),
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "staircase", measure, lambda m: mosaic(m, (_stairs, _law, _ends, _modes), "aaa;bcd", height=4.9),
+    (rises, flat, law, one_cluster, modes, beyond_the_root, clusters_are_modes),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{m.starts} starts",
     on=lambda m: Measured(PARTICLES, ARC, {"tokens": m.p.n, "d": 2, "beta": m.p.betas, "starts": m.starts}),
     recorded=lambda m: {"d": 2, "betas": list(m.p.betas), "value": "identity", "query_key": "identity",

@@ -20,10 +20,9 @@ import jax.random as jr
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ... import probe
-from ...plot import OKABE_ITO, time_series
+from ...plot import OKABE_ITO
 from ...probe.measures.survey import Clustered, Measure, clustered_error
 from ..framework.experiment import Claim, Settings, parameter, plus_minus
 from ..framework.figure import Found, claim, figure
@@ -31,7 +30,7 @@ from ..framework.verdict import Measured, Subject
 from ..shared.causal import ABSENT, OWN, SMOLLM2, name_of, smollm2_or_own, spread_words, untrained
 from ..shared.controls import starts_of
 from ..shared.ensemble import mean_and_error
-from ..shared.layout import panels
+from ..shared.layout import layer_lines, panels
 
 
 FILE = Path(__file__).with_name("senses.json")
@@ -44,8 +43,6 @@ LEVELS = Measure(lambda hidden, mask: hidden)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     words: int = parameter(24, "the number of words, at most", least=4, most=24, quick=8)
     draws: int = parameter(3, "the number of networks of random weights", least=2, most=32, quick=2)
 
@@ -64,27 +61,16 @@ class Cosines(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `own`: True if the network is that of the package, because SmolLM2 is not installed.
-    - `words`: The words that are one token.
-    - `contexts`: The number of contexts of each sense.
-    - `trained`, `shuffled`, `random`: The cosines in the contexts, with the other words of each context in random
-        order, and by each network of random weights.
-    - `spread`: The spread of the random weights, in words.
-    - `off`: The largest change of a cosine if other tokens follow the word.
-    """
-
-    own: bool
-    words: tuple[str, ...]
-    contexts: int
+    own: bool  # True if the network is that of the package, because SmolLM2 is not installed
+    words: tuple[str, ...]  # the words that are one token
+    contexts: int  # the number of contexts of each sense
+    # `trained`, `shuffled`, `random`: the cosines in the contexts, with the other words of each context in random
+    # order, and by each network of random weights
     trained: Cosines
     shuffled: Cosines
     random: tuple[Cosines, ...]
-    spread: str
-    off: float
+    spread: str  # the spread of the random weights, in words
+    off: float  # the largest change of a cosine if other tokens follow the word
 
     @property
     def called(self) -> str:
@@ -112,17 +98,11 @@ class Results:
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
     """Reads all contexts by the network, in random order, and by random weights."""
-    model, own = smollm2_or_own(say)
-    return measure_model(p, model, own, read_senses(), settings.seed, say)
+    return measure_model(p, *smollm2_or_own(say), read_senses(), settings.seed, say)
 
 
 def measure_model(
-    p: Parameters,
-    model: probe.Model,
-    own: bool,
-    senses: dict[str, list[list[str]]],
-    seed: int,
-    say: Callable[[str], None],
+    p: Parameters, model: probe.Model, own: bool, senses: dict[str, list[list[str]]], seed: int, say: Callable
 ) -> Results:
     """The measurement of a model on some words."""
     single = [word for word in senses if _single(model, word) is not None]
@@ -280,14 +260,9 @@ def draw(m: Results) -> Figure:
     """The cosines of one sense and of two, and the gap beside its controls."""
 
     def curves(ylabel: str, *shown: tuple[np.ndarray, str]) -> Callable[[Axes, Results], None]:
-        def fill(ax: Axes, m: Results) -> None:
-            for (values, label), colour, line in zip(shown, OKABE_ITO, ("-", "--", "-."), strict=False):
-                time_series(np.arange(values.shape[1]), *mean_and_error(values), ax, label=label, colour=colour,
-                            linestyle=line, xlabel="layer", ylabel=ylabel)  # fmt: skip
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-            ax.legend(fontsize=6, handlelength=2.8)
-
-        return fill
+        looks = zip(shown, OKABE_ITO, ("-", "--", "-."), strict=False)
+        lines = [(label, mean_and_error(values), colour, line) for (values, label), colour, line in looks]
+        return lambda ax, m: layer_lines(ax, ylabel, lines)
 
     left = curves("mean cosine", (m.trained.same, "one sense"), (m.trained.different, "two senses"))
     random = _of_random(m), "random weights"
@@ -305,16 +280,9 @@ def on(m: Results) -> Measured:
     return Measured(OWN if m.own else SMOLLM2, data, size)
 
 
-CLAIMS = (gap, order, training, causal)
-
 FIGURE = figure(
-    "word-senses",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    "word-senses", measure, draw, (gap, order, training, causal),
+    parameters=Parameters, caption=caption, series=series,
     over=lambda m: f"{len(m.words[1::2])} words on which the level was not chosen",
     on=on,
     recorded=lambda m: {

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from ...plot import snapshots, style
+from ...plot import snapshots, style, time_series
 from ...plot._words import one_line, seen_blanks
 
 
@@ -105,6 +106,19 @@ def mosaic(
         fill(ax, m)
     letter(axes.values())
     return figure
+
+
+def layer_lines(ax: Axes, ylabel: str, lines: Iterable[tuple[str, Any, str, str]], *, first: int = 0) -> None:
+    """Lines over the layers from `first` on: the label of each, its values, its colour and its style.
+
+    Values are means and standard errors: a pair, or an object with the attributes `mean` and `error`.
+    """
+    for label, values, colour, line in lines:
+        mean, error = (values.mean, values.error) if hasattr(values, "error") else values
+        time_series(np.arange(first, first + len(mean)), mean, error, ax, colour=colour, linestyle=line, label=label,
+                    xlabel="layer", ylabel=ylabel)  # fmt: skip
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.legend(fontsize=6, handlelength=2.2)
 
 
 def letter(axes: Iterable[Axes]) -> None:

@@ -478,26 +478,24 @@ def stay_apart(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    bridge = m.bridge
-    value = share_missed(bridge, "fitted").mean()
+    bridge, value = m.bridge, share_missed(m.bridge, "fitted").mean()
     verdict = "better than the best constant does" if value < 1 else "worse than a constant does"
     return (
         f"{'' if m.installed else ABSENT + ' '}A causal network as particles with its own heads: {m.network.words}, on "
         f"{m.data.words}; {len(m.texts.mask)} texts are measured and {len(m.others.mask)} others fitted to, cut to "
-        f"{m.texts.mask.shape[1]} tokens. Particles have the mask of the network and are rotated by their positions, "
-        "and each block divides its output by the median norm of the tokens. (a) Mean cosine of the tokens at each "
-        "level: the network, its particles as they come (a layer takes time 1, beta 1), with both fitted (time "
+        f"{m.texts.mask.shape[1]} tokens. Particles have the mask and the rotations of the network, and each block "
+        "divides its output by the median norm of the tokens. (a) Mean cosine of the tokens at each level: the "
+        "network, its particles as they come (a layer takes time 1, beta 1), with both fitted (time "
         f"{bridge.time_per_layer:.3g}, beta {bridge.beta:.3g}), and with beta 0 and its own fitted time. (b) The error "
-        "of the particles against the curve of a text, as a share of the error of the best constant (line), beside "
-        f"both controls: tokens in random order, and {m.p.draws} networks of random weights {m.spread} (crosses). (c) "
-        "The cosine of the first token, which moves by itself, to the particle with the fitted time, with time 1, and "
-        "with time 1 and its own norm, to the network without feed-forward, and to its embedding. (d) "
-        "The eigenvalue of largest real part of V of each head, divided by its modulus: a head right of zero attracts, "
-        "or turns if the eigenvalue is not real, and a head left of zero repels. (e) The clusters of "
-        f"{m.heads[0].n} particles that one head moves at t = {TIME:g}, by the real part of that eigenvalue. (f) The "
-        "share of the heads of each network by case. Means over texts with their standard errors over "
-        f"{articles_words(m.articles)}; of random weights, over networks. The fitted particles predict the similarity "
-        f"{verdict}, {value:.2f} of its error."
+        "of the particles against the curve of a text, as a share of that of the best constant (line), beside tokens "
+        f"in random order and {m.p.draws} networks of random weights {m.spread} (crosses). (c) The cosine of the first "
+        "token to the particle with the fitted time, with time 1, and with time 1 and its own norm, to the network "
+        "without feed-forward, and to its embedding. (d) The eigenvalue of largest real part of V of each head over "
+        "its modulus: a head right of zero attracts, or turns if the eigenvalue is not real, and a head left of zero "
+        f"repels. (e) The clusters of {m.heads[0].n} particles that one head moves at t = {TIME:g}. (f) The share of "
+        f"the heads of each network by case. Means over texts with standard errors over {articles_words(m.articles)}; "
+        f"of random weights, over networks. The fitted particles predict the similarity {verdict}, {value:.2f} of its "
+        "error."
     )
 
 

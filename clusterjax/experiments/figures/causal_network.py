@@ -537,27 +537,25 @@ def window_of_all(m: Results) -> Found | None:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    found, first = m.network, m.network.trained.first
-    network, verdict, windows = f"{NAME}, which others trained, on {found.data.words}", "", "(e) No windows. "
+    found, first, verdict, windows = m.network, m.network.trained.first, "", "(e) No windows. "
+    network = f"{NAME}, which others trained, on {found.data.words}"
     if m.reading is None:
         network = f"{OWN_NAME} on passages of Wikipedia"
     if m.windows is not None:
         width = m.windows.widths[-1]
         windows = (
             "(e) The cost of a sliding window in loss, over the positions that it cuts short: with no further token, "
-            "with the first token, and with the first four tokens in sight (streaming). "
+            "with the first token, and with the first four tokens in sight. "
         )
         verdict = (
             f"; a window of {width} tokens costs {m.windows.cost[width, 0].mean:.2f} nats a token, of which the first "
             f"token in sight gives back {m.windows.given_back(width, 1).mean:.2f}"
         )
-    if m.onset is None:
-        verdict = f"No first token of {found.name} has a norm far larger than that of the others{verdict}"
-    else:
-        changed = float(np.abs(first.cosine_of_others.mean - found.trained.cosine.mean).max())
-        verdict = (
+    large = f"No first token of {found.name} has a norm far larger than that of the others"
+    if m.onset is not None:
+        large = (
             f"From layer {m.onset} on the first token of {found.name} has up to {first.ratio.mean.max():.0f} times the "
-            f"norm of the others, whose mean cosine changes without it by no more than {changed:.3f}{verdict}"
+            "norm of the others"
         )
     return (
         f"{'' if m.reading else f'{ABSENT} '}A causal network: {network}; texts are cut to {found.tokens} tokens. (a) "
@@ -565,10 +563,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"random order, and for {len(found.random)} networks of random weights {found.spread}"
         f"{f' and of spread {USUAL:g}' if found.usual else ''}. (b) The mean cosine of the first token to the others. "
         "(c) Its norm, and the median norm of the others; vertical line: the level from which the ratio significantly "
-        f"exceeds {m.p.times:g}. (d) The weight that each head gives the first token beyond uniform causal attention, "
-        f"layer by layer. {windows}(f) The weight beyond uniform attention of the strongest head of each run to the "
-        "token before, the token itself, the first token, and punctuation. Means over texts with their standard errors "
-        f"over {articles_words(found.articles)}; of random weights, over networks. {verdict}."
+        f"exceeds {m.p.times:g}. (d) The weight that each head gives the first token beyond uniform causal attention. "
+        f"{windows}(f) The weight beyond uniform attention of the strongest head of each run to four positions. Means "
+        f"over texts with standard errors over {articles_words(found.articles)}; of random weights, over networks. "
+        f"{large}{verdict}."
     )
 
 

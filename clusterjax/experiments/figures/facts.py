@@ -18,6 +18,7 @@ part 2*, slides 16 and 17.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -318,18 +319,8 @@ def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed
 def choose(
     promotion: np.ndarray, alignment: np.ndarray, many: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers layer * m + neuron of the neurons that promote most in each fact, and of their controls.
-
-    **Arguments:**
-
-    - `promotion`, `alignment`: Of each neuron, (facts, layers, m).
-    - `many`: The number of neurons of each fact.
-    - `rng`: Draws the controls.
-
-    **Returns:**
-
-    Two arrays, (facts, many), of different neurons in each fact.
-    """
+    """The numbers layer * m + neuron of the `many` neurons that promote most in each fact, and of as many controls that
+    `rng` draws, (facts, many) each; `promotion` and `alignment` are (facts, layers, m)."""
     facts, _, m = promotion.shape
     chosen = np.argsort(-promotion.reshape(facts, -1), axis=1, kind="stable")[:, :many]
     drawn = np.zeros_like(chosen)
@@ -515,14 +506,12 @@ def series(m: Results) -> dict:
 @style()
 def draw(m: Results) -> Figure:
     """The changes without each part of each layer, single neurons, and means over layers."""
-
-    def by_layer(values: np.ndarray, part: int, what: str) -> Callable[[Axes, Results], None]:
-        ylabel = f"without {NAMES[part]}:\nchange of {what} (nats)"
-        return lambda ax, m: _by_layer(ax, m, values[:, :, part], ylabel)
-
-    object_of = [by_layer(m.change[..., 0], part, "log P(object)") for part in range(len(PARTS))]
-    margin_of = [by_layer(m.margin, part, "the margin") for part in range(len(PARTS))]
-    shown = panels(m, (*object_of, *margin_of, _neurons, _totals), columns=2, height=7.2)
+    by_layer = [
+        partial(_by_layer, change=values[:, :, part], ylabel=f"without {NAMES[part]}:\nchange of {what} (nats)")
+        for what, values in (("log P(object)", m.change[..., 0]), ("the margin", m.margin))
+        for part in range(len(PARTS))
+    ]
+    shown = panels(m, (*by_layer, _neurons, _totals), columns=2, height=7.2)
     axes = shown.get_axes()
     for row in (axes[:2], axes[2:4]):
         # Both parts share a scale, so that they can be compared.

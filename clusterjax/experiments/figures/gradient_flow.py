@@ -296,17 +296,17 @@ def conservative(m: Results) -> Found:
     return Found(words, max(plain, soft) < 1e-10, max(plain, soft))
 
 
-def _median_work(m: Results, name: str, weighted: bool) -> float:
-    return float(np.median(np.abs(m.works[name, weighted])))
-
-
-MEDIAN = "the median of the work around a closed path is {} of the integral of its absolute value"
+def _median_work(m: Results, *kinds: tuple[str, bool]) -> Found:
+    """The medians of the work of some flows, each of which must exceed 0.01."""
+    medians = [float(np.median(np.abs(m.works[kind]))) for kind in kinds]
+    listed = " and ".join(f"{median:.3f}" for median in medians)
+    measured = f"the median of the work around a closed path is {listed} of the integral of its absolute value"
+    return Found(measured, min(medians) > 0.01, min(medians))
 
 
 @claim("In Wasserstein space itself softmax attention is no gradient flow.", "more than 0.01")
 def plain_softmax(m: Results) -> Found:
-    found = _median_work(m, "softmax", False)
-    return Found(MEDIAN.format(f"{found:.3f}"), found > 0.01, found)
+    return _median_work(m, ("softmax", False))
 
 
 @claim(
@@ -315,8 +315,7 @@ def plain_softmax(m: Results) -> Found:
     "both numbers exceed 0.01",
 )
 def causal(m: Results) -> Found:
-    found = _median_work(m, "causal", False), _median_work(m, "causal", True)
-    return Found(MEDIAN.format(f"{found[0]:.3f} and {found[1]:.3f}"), min(found) > 0.01, min(found))
+    return _median_work(m, ("causal", False), ("causal", True))
 
 
 @claim(
@@ -353,14 +352,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     found: dict = {"t": m.ts, "density_ratio_by_time": m.density}
+    median = lambda column: float(np.nanmedian(column)) if np.any(np.isfinite(column)) else np.nan
     for name, flow in m.flows.items():
-        found |= {
-            f"way of the first start, {name}": flow.lengths,
-            f"energy of the first start, {name}": flow.rates.energy[0],
-            f"median ratio, {name}": [
-                float(np.nanmedian(column)) if np.any(np.isfinite(column)) else np.nan for column in flow.ratios.T
-            ],
-        }
+        found[f"way of the first start, {name}"] = flow.lengths
+        found[f"energy of the first start, {name}"] = flow.rates.energy[0]
+        found[f"median ratio, {name}"] = [median(column) for column in flow.ratios.T]
     return found | {
         f"work_by_closed_path, {name}, {'weighted' if weighted else 'plain'}": work
         for (name, weighted), work in m.works.items()

@@ -522,35 +522,29 @@ def climbs(m: Results) -> Found:
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     flows, learnt = m.flows, m.learnt
-    random, (_, _, more_than_random, *_) = flows.left("random"), claims
     left = {name: flows.left(name).mean for name in flows.clusters}
     early = {name: flows.early(name).mean() for name in flows.cosine}
-    sign = "fewer, so that the delay is learnt" if more_than_random.holds else "no sign that the delay is learnt"
-    both = left["both"] > left["attention"] and early["both"] > early["attention"]
-    order = "the first gathering comes sooner, and the last collapse later." if both else "see the claims."
+    sign = "fewer, so that the delay is learnt" if claims[2].holds else "no sign that the delay is learnt"
     return (
         f"(a, b) Tokens of {len(flows.cosine['both'])} texts as particles on the sphere, under the attention and the "
-        "trained feed-forward of the ALBERT of this package; a layer takes time 1, and the norms are left out. Mean "
-        f"cosine of the pairs and number of clusters (single linkage at radius {RADIUS}), with standard errors over "
-        f"{articles_words(flows.articles)}, and over draws for the {len(flows.cosine['random'])} random perceptrons: "
-        "the trained one with the rows and columns of its matrices in random order and with random signs, which have "
-        "the same singular values. Alone, the trained perceptron sends all tokens of all texts one way (the mean "
-        f"direction at the end has norm {flows.one_way:.2f}). With attention it leaves {left['both']:.1f} clusters at "
-        f"t = {TS[-1]:g}, and attention alone {left['attention']:.1f}; but at t = {EARLY:g} the mean cosine is "
-        f"{early['both']:.2f} with it and {early['attention']:.2f} without: {order} Random perceptrons leave "
-        f"{_words(random, 1)}: {sign}. The result depends on the norm r of the tokens that the perceptron reads, here "
-        f"{flows.fed:.1f} as in the network: at {flows.radius:.1f}, which attention reads, tokens end in "
-        f"{left['both, shorter']:.1f} clusters at mean cosine {flows.cosine['both, shorter'][:, -1].mean():.2f}. A "
-        f"layer is no small step of this flow: at the start the perceptron turns a token at {flows.speed:.1f} radians "
-        "per layer; (a, b) therefore show the flow, and not the network. "
-        f"(c) {N} tokens in two groups (colours; {np.degrees(ANGLE):.0f} degrees between their centres) under "
-        f"unnormalised attention with V = I at beta = {BETA:g}: one start, the same start at t = {TS_OF_GROUPS[-1]:g} "
-        f"under attention alone, and with a perceptron of {FEATURES} features that was trained through the flow, on "
-        f"other starts, to keep the groups apart at t = {END:g} (dotted in d). (d) Purity, the share of tokens that "
-        f"belong to the majority group of their cluster (radius {RADIUS_OF_GROUPS}; 1/2: one cluster of both), over "
-        f"{m.starts} test starts, with standard errors. Random features: other features with the same amplitudes in "
-        "random order. The perceptron learns a position for each group: on starts that are turned at random, purity "
-        f"ends at {learnt.pure['trained, turned'].mean:.2f}."
+        "trained feed-forward of the ALBERT of this package; a layer takes time 1, and the norms are left out. The "
+        f"mean cosine of the pairs and the number of clusters (single linkage at radius {RADIUS}), with standard "
+        f"errors over {articles_words(flows.articles)}. Random perceptrons, {len(flows.cosine['random'])} draws, are "
+        "the trained one with the rows and columns of its matrices in random order and with random signs. Alone, the "
+        f"trained perceptron sends all tokens one way (the mean direction at the end has norm {flows.one_way:.2f}). "
+        f"With attention it leaves {left['both']:.1f} clusters at t = {TS[-1]:g}, attention alone "
+        f"{left['attention']:.1f}; at t = {EARLY:g} the mean cosine is {early['both']:.2f} with it and "
+        f"{early['attention']:.2f} without. Random perceptrons leave {left['random']:.1f}: {sign}. The perceptron "
+        f"reads tokens of norm {flows.fed:.1f} as in the network; at {flows.radius:.1f}, which attention reads, "
+        f"{left['both, shorter']:.1f} clusters are left. A layer is no small step of this flow: at the start the "
+        f"perceptron turns a token at {flows.speed:.1f} radians per layer. (c) {N} tokens in two groups (colours; "
+        f"{np.degrees(ANGLE):.0f} degrees between their centres) under unnormalised attention with V = I at beta = "
+        f"{BETA:g}: one start, its end under attention alone, and its end with a perceptron of {FEATURES} features "
+        f"that was trained on other starts to keep the groups apart at t = {END:g} (dotted in d). (d) Purity, the "
+        f"share of tokens that belong to the majority group of their cluster (radius {RADIUS_OF_GROUPS}), over "
+        f"{m.starts} test starts, with standard errors; random features have the same amplitudes in random order. On "
+        f"starts that are turned at random purity ends at {learnt.pure['trained, turned'].mean:.2f}: the perceptron "
+        "learns a position for each group."
     )
 
 

@@ -286,11 +286,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"except in the random panels; means over up to {m.starts} uniform starts, fewer in high dimension. Solid: the "
         "exact time at which all cosines of initially orthogonal tokens are 0.999; dashed: its limit e^beta / (2 beta) "
         f"for large beta (softmax). In d = {m.last} the transition lies at the curve, for both kinds of attention. On "
-        "the circle there is no such line: clusters form as fast as the curve at beta = 0 says, whatever beta is, and "
-        "then wait. The diagram does not come to the limit of the dashed line. Unnormalised attention is faster for "
-        f"larger beta. Last panel: the published step of 0.1 less accurate integration, d = {m.stepped}; the step "
-        "moves the transition. The published diagrams show the state after the first step at time zero; these diagrams "
-        "show the start."
+        "the circle clusters form as fast as the curve at beta = 0 says, whatever beta is, and then wait. Last panel: "
+        f"the published step of 0.1 less accurate integration, d = {m.stepped}. The published diagrams show the state "
+        "after the first step at time zero; these diagrams show the start."
     )
 
 

@@ -19,8 +19,8 @@ from matplotlib.ticker import MaxNLocator
 
 from ... import probe, transformer
 from ...plot import OKABE_ITO, style, time_series
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import ClaimOf, Found, claim, figure
+from ..framework.experiment import Claim, Settings, parameter
+from ..framework.figure import ClaimOf, Found, claim, figure, unmet
 from ..framework.verdict import Measured, Subject
 from ..shared.controls import Few, keys_of, seed_of
 from ..shared.ensemble import mean_and_error
@@ -235,9 +235,6 @@ def baseline(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; its end says which models have sinks."""
-    begun, plain, word = (m.strongest(*kind) for kind in ((True, True), (False, False), (True, False)))
-    told = lambda few: plus_minus(few.mean, few.error)
     return (
         f"Two kinds of small causal models ({m.p.layers} layers, d = {m.p.d}, {m.parameters:,} parameters), trained "
         f"for {m.p.steps} steps on {m.corpus.data.words}: with a token that begins each text, and without it; "
@@ -245,10 +242,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "(a) The weight beyond uniform causal attention that the strongest head gives the first token, in texts with "
         "the token and without it. (b) The mean of this weight over heads. (c) The norm of the first token over the "
         "median norm of the others, at the level where it is largest. (d) Each head after training, each kind read as "
-        f"it was trained. With the token {'a sink comes' if begun.above(m.p.sink) else 'hardly any sink comes'} "
-        f"({told(begun)}), without it {'none does' if plain.below(m.p.sink) else 'one may'} ({told(plain)}); models "
-        f"trained with the token that read texts without it give the first word {told(word)}. Networks of other sizes "
-        "or of longer training may differ."
+        f"it was trained. The strongest head gives the token {m.strongest(True, True).words()} beyond uniform "
+        f"attention, and the first word of texts without it {m.strongest(False, False).words()}. Networks of other "
+        f"sizes or of longer training may differ. {unmet(claims)}"
     )
 
 

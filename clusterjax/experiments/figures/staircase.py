@@ -21,7 +21,7 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ...plot import OKABE_ITO
 from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
-from ..framework.figure import Found, claim, figure
+from ..framework.figure import Found, claim, figure, unmet
 from ..framework.verdict import ANY, Measured, Source, Subject
 from ..shared.ensemble import LEAST_WAITS, line_of, mean_and_error
 from ..shared.exact import LEAST_EXPONENT, log_cluster_law
@@ -338,16 +338,13 @@ def clusters_are_modes(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    _, stairs, follow, _, grow, *_ = (one.holds for one in claims)
     return (
         f"{m.p.n} tokens, uniform on an arc of {m.p.arc:g} radians of the circle, with V = Q = K = I, followed to the "
         "last merger. (a) The energy of the first start against the logarithm of time, in units of its largest value. "
         f"Over {m.starts} starts: (b) the length of each plateau against the law of two clusters; (c) the time of the "
         "last merger; (d) the number of modes of the density of n normal tokens at beta = n^p, with standard errors, "
         "against sqrt(beta log beta); dashed: in proportion to it; dotted: in proportion to sqrt(beta). "
-        f"{'The energy is a staircase in the logarithm of time' if stairs else 'Plateaus are not flat throughout'}, "
-        f"and {'its plateaus follow the law' if follow else 'the law does not hold at every beta'}. The number of "
-        f"modes {'grows' if grow else 'does not grow'} as its law."
+        f"{unmet(claims)}"
     )
 
 

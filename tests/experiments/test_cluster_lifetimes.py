@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.figures.cluster_lifetimes import FORMED, live, waits_of
-from clusterjax.experiments.shared.exact import log_pair_law
+from clusterjax.experiments.figures.cluster_lifetimes import FORMED, live
+from clusterjax.experiments.shared.exact import log_pair_law, pair_waits
 
 
 def on_the_circle(*angles):
@@ -31,7 +31,7 @@ def test_the_law_of_a_pair_is_the_time_that_it_takes(angles, causal, mass):
     """Clusters at rest at an exponent of 51: the tokens are at two points, and merge once."""
     beta = 80.0
     tree = followed(on_the_circle(*angles), beta, causal=causal)
-    waits, laws = waits_of(tree, beta, causal=causal)
+    waits, laws = pair_waits(tree, beta, FORMED, causal=causal)
     apart = 1 - np.cos(1.2)
     exact = np.log10(np.exp(beta * apart) / (beta * (1 - np.cos(1.2) ** 2) * mass))
     assert laws == pytest.approx([exact], abs=1e-9)
@@ -53,7 +53,7 @@ def test_waits_are_counted_from_the_merger_before_and_not_before_clusters_formed
     assert first < FORMED < second
     # As late as makes a difference.
     monkeypatch.setattr("clusterjax.experiments.figures.cluster_lifetimes.FORMED", second / 2)
-    waits, _ = waits_of(tree, 40.0, causal=False)
+    waits, _ = pair_waits(tree, 40.0, FORMED)
     np.testing.assert_allclose(waits, np.log10([second / 2, third - second]))
 
 

@@ -11,9 +11,9 @@ from clusterjax.experiments.figures.staircase import (
     energy_of,
     modes_of,
     rest_of,
-    waits_of,
 )
 from clusterjax.experiments.shared.ensemble import line_of
+from clusterjax.experiments.shared.exact import pair_waits
 
 
 def test_energy_is_the_mean_over_pairs():
@@ -30,7 +30,7 @@ def test_waits_are_counted_from_the_merger_before():
     x0 = jnp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1))
     beta = 250.0
     tree = cjx.coarsen(cjx.AttentionField(cjx.SoftmaxAttention(beta)), x0, 1e300, tolerance=0.1 / beta**0.5)
-    waits, laws = waits_of(tree, beta)
+    waits, laws = pair_waits(tree, beta, 1e3, whole=True)
     assert len(waits) == 1 and tree.times[1] > 1e3 > tree.times[0]
     assert waits[0] == pytest.approx(np.log10(tree.times[2] - tree.times[1])) and abs(waits[0] - laws[0]) < 0.05
 

@@ -50,7 +50,7 @@ class Lives(NamedTuple):
     """The runs of all starts under one mask."""
 
     times: np.ndarray  # the merger times, infinite for a merger that does not happen, (starts, n - 1)
-    waits: np.ndarray  # log10 of the time from each merger to the next merger, see `waits_of`, (waits,)
+    waits: np.ndarray  # log10 of the time from each merger to the next merger, see `exact.pair_waits`
     laws: np.ndarray  # log10 of the time that the law gives for the pair that merges, (waits,)
     moved: float  # the largest displacement of a first token
     astray: float  # the largest distance of a token from the first token at the end
@@ -108,36 +108,13 @@ def live(trees: list[MergeTree], beta: float, *, causal: bool) -> Lives:
         first, last = np.asarray(tree.at(0.0)), np.asarray(tree.at(END))
         moved = max(moved, float(np.linalg.norm(last[0] - first[0])))
         astray = max(astray, float(np.max(np.linalg.norm(last - last[0], axis=1))))
-        pairs.append(waits_of(tree, beta, causal=causal))
+        pairs.append(exact.pair_waits(tree, beta, FORMED, causal=causal))
         if causal:
             scaled = beta * np.eye(first.shape[1])
             alone += exact.waits_of(tree, exact.arrivals_of(tree, REACH), scaled, REACH)
     of_start = np.repeat(np.arange(len(pairs)), [len(waits) for waits, _ in pairs])
     waits, laws = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return Lives(times, waits, laws, moved, astray, of_start, tuple(alone))
-
-
-def waits_of(tree: MergeTree, beta: float, *, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """log10 of the time from each merger, or from `FORMED`, to the next merger, and log10 of the time by the law.
-
-    The law takes the pair that merges next at its cosine at the beginning of the wait.
-    """
-    found = []
-    for k, at in enumerate(tree.times):
-        since = max(FORMED, tree.times[k - 1] if k else 0.0)
-        if at <= since:
-            continue
-        x, labels = np.asarray(tree.at(since)), np.asarray(tree.clusters(since))
-        one, two = (np.flatnonzero(labels == label) for label in tree.pairs[k])
-        if causal:
-            # The later cluster moves as its first token, which sees the tokens of the earlier cluster before it.
-            law = exact.log_pair_law(x[one[0]], x[two[0]], beta, float(np.sum(one < two[0])))
-        else:
-            law = exact.log_cluster_law(x[one], x[two], beta)
-        if law is not None:
-            found.append((np.log10(at - since), law))
-    waits, laws = np.array(found).reshape(-1, 2).T
-    return waits, laws
 
 
 @claim(

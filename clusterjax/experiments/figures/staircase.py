@@ -16,7 +16,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
-from ..._coarsen import MergeTree, coarsen
+from ..._coarsen import coarsen
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ...plot import OKABE_ITO
@@ -24,7 +24,7 @@ from ..framework.experiment import Claim, Settings, parameter, percent, plus_min
 from ..framework.figure import Found, claim, figure, unmet
 from ..framework.verdict import ANY, Measured, Source, Subject
 from ..shared.ensemble import LEAST_WAITS, line_of, mean_and_error
-from ..shared.exact import LEAST_EXPONENT, log_cluster_law
+from ..shared.exact import LEAST_EXPONENT, pair_waits
 from ..shared.layout import mosaic
 from ..shared.sources import PARTICLES
 
@@ -69,7 +69,7 @@ class Stairs(NamedTuple):
     log_times: np.ndarray  # log10 of the times at which the energy is read, (starts, points)
     energy: np.ndarray  # the energy at these times in units of its largest value, (starts, points)
     rest: np.ndarray  # the sum of the squares of the masses of the clusters, (starts, points)
-    waits: np.ndarray  # log10 of the time from each merger to the next merger, see `waits_of`, (plateaus,)
+    waits: np.ndarray  # log10 of the time from each merger to the next merger, see `pair_waits`, (plateaus,)
     laws: np.ndarray  # log10 of the time that the law gives for the pair that merges, (plateaus,)
     of_start: np.ndarray  # the number of the start of each plateau, (plateaus,)
     bound: float  # the largest bound of the relative error of a merger time, over the first `BOUNDED` starts
@@ -130,7 +130,7 @@ def climb(x0: np.ndarray, beta: float, points: int) -> Stairs:
         rest = [rest_of(np.asarray(tree.clusters(10**s))) for s in log_times]
         modes, early = len(modes_of(np.arctan2(x[:, 1], x[:, 0]), beta)), len(np.unique(tree.clusters(EARLY)))
         rows.append((log_times, energy, rest, last, len(tree), modes, early))
-        pairs.append(waits_of(tree, beta))
+        pairs.append(pair_waits(tree, beta, FORMED, whole=True))
         if number < BOUNDED:
             bound = float(np.maximum(bound, tree.bound.max()))
     log_times, energy, rest, *counts = (np.array(column) for column in zip(*rows, strict=True))
@@ -150,25 +150,6 @@ def rest_of(labels: np.ndarray) -> float:
     """The energy of clusters that do not see each other: the sum of the squares of their masses."""
     _, counts = np.unique(labels, return_counts=True)
     return float(np.sum(np.square(counts / len(labels))))
-
-
-def waits_of(tree: MergeTree, beta: float) -> tuple[np.ndarray, np.ndarray]:
-    """log10 of the time from each merger after `FORMED` to the next merger, and log10 of the time by the law.
-
-    The law takes the pair that merges next at its cosine at the beginning of the wait.
-    """
-    found = []
-    for k in range(1, len(tree)):
-        since, at = tree.times[k - 1], tree.times[k]
-        if since < FORMED or at <= since:
-            continue
-        x, labels = np.asarray(tree.at(since)), np.asarray(tree.clusters(since))
-        first, second = tree.pairs[k]
-        law = log_cluster_law(x[labels == first], x[labels == second], beta)
-        if law is not None:
-            found.append((np.log10(at - since), law))
-    waits, laws = np.array(found).reshape(-1, 2).T
-    return waits, laws
 
 
 # The modes of the density of tokens, each of which is spread over a Gaussian of variance 1 / beta.

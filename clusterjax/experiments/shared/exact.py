@@ -206,3 +206,30 @@ def log_cluster_law(one: np.ndarray, two: np.ndarray, beta: float) -> float | No
     """`log_pair_law` of two clusters of tokens under full attention, whose masses are their numbers of tokens."""
     a, b = (tokens.mean(axis=0) / np.linalg.norm(tokens.mean(axis=0)) for tokens in (one, two))
     return log_pair_law(a, b, beta, len(one) / len(two) + len(two) / len(one))
+
+
+def pair_waits(
+    tree: MergeTree, beta: float, formed: float, *, causal: bool = False, whole: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """log10 of the time from each merger, or from `formed`, to the next merger, and log10 of the time by the law.
+
+    The law takes the pair that merges next at its cosine at the beginning of the wait. If `whole`, the waits that began
+    before `formed` are left out.
+    """
+    rows = []
+    for k, at in enumerate(tree.times):
+        begin = tree.times[k - 1] if k else 0.0
+        since = max(formed, begin)
+        if at <= since or (whole and begin < formed):
+            continue
+        x, labels = np.asarray(tree.at(since)), np.asarray(tree.clusters(since))
+        one, two = (np.flatnonzero(labels == label) for label in tree.pairs[k])
+        if causal:
+            # The later cluster moves as its first token, which sees the tokens of the earlier cluster before it.
+            law = log_pair_law(x[one[0]], x[two[0]], beta, float(np.sum(one < two[0])))
+        else:
+            law = log_cluster_law(x[one], x[two], beta)
+        if law is not None:
+            rows.append((np.log10(at - since), law))
+    waits, laws = np.array(rows).reshape(-1, 2).T
+    return waits, laws

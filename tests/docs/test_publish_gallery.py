@@ -1,9 +1,7 @@
 """What is published of a gallery: the numbers and a small picture of each figure, and nothing of the machine."""
 
-import io
 import json
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -12,7 +10,7 @@ from tests.docs.tools import tool
 from tests.experiments.test_gallery import RECORD, written
 
 
-publish, page = tool("publish_gallery"), tool("papers")
+publish = tool("publish_gallery")
 WHOLE = RECORD | {"measured_on": {}, "command": "clusterjax reproduce figure3 --albert /home/me/net --seed 0"}
 
 
@@ -49,40 +47,9 @@ def test_what_is_whole_is_published_and_the_rest_is_named(gallery, tmp_path, cap
     assert figure["claims"][1]["source"] == "A paper, Figure 1" and figure["claims"][0]["source"] is None
 
 
-@pytest.mark.exhaustive
-def test_pictures_fit_and_keep_their_shape(tmp_path, monkeypatch):
-    picture = tmp_path / "picture.png"
-    Image.new("RGB", (1500, 900), "white").save(picture)
-    with Image.open(io.BytesIO(publish.shrunk(picture))) as small:
-        assert small.size == (1200, 720) and small.format == "WEBP"
-    # Noise is the picture that WebP makes least of.
-    noise = np.random.default_rng(0).integers(0, 256, (420, 700, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(picture)
-    monkeypatch.setattr(publish, "MOST_BYTES", 40_000)
-    data = publish.shrunk(picture)
-    with Image.open(io.BytesIO(data)) as small:
-        assert len(data) <= 40_000 and small.width < 700 and abs(small.width / small.height - 5 / 3) < 0.02
-    monkeypatch.setattr(publish, "MOST_BYTES", 100)
-    with pytest.raises(ValueError, match="^picture.png must be a picture that fits 100 bytes at 320 pixels"):
-        publish.shrunk(picture)
-
-
-def test_quick_runs_are_published_on_request_and_say_so(gallery, tmp_path):
-    root = tmp_path / "docs"
-    assert publish.publish(gallery, root / "gallery", quick_too=True) == ["figure3", "figure4"]
-    text = page.render_gallery(root)
-    assert text.count("A quick run") == 1 and text.index("{ #figure4 }") < text.index("A quick run")
-    assert "gallery/figure3.webp" in text and "gallery/figure4.webp" not in text
-
-
 def test_what_was_published_before_stays(gallery, tmp_path):
     out = tmp_path / "out"
     publish.publish(gallery, out, quick_too=True)
     (gallery / "figure4" / "results.json").unlink()
     publish.publish(gallery, out)
     assert (out / "figure4.json").is_file()
-
-
-def test_of_nothing_nothing_is_published(tmp_path):
-    assert publish.main([str(tmp_path / "absent"), "--out", str(tmp_path / "out")]) == 1
-    assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ the inverse temperature. SA and USA are softmax and unnormalised self-attention.
 import numpy as np
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import betainc, exp1, expi, gamma as gamma_function, ive, lambertw
+from scipy.special import exp1, expi, gamma as gamma_function, ive
 
 
 # Clouds of tokens.
@@ -53,12 +53,6 @@ def equiangular_time(gamma, n, beta, gamma0=0.0, *, softmax=True):
     return (np.exp(-beta) * repelled + np.exp(beta * a) * attracted) / 2
 
 
-def equiangular_time_by_quadrature(gamma, n, beta, gamma0=0.0, *, softmax=True):
-    """The same time as the integral of d gamma / gamma', in the variable s = -log(1 - gamma)."""
-    integrand = lambda s: np.exp(-s) / equiangular_rate(-np.expm1(-s), n, beta, softmax=softmax)
-    return quad(integrand, -np.log1p(-gamma0), -np.log1p(-gamma), epsabs=0, epsrel=1e-12, limit=400)[0]
-
-
 def equiangular_cosine(t, n, beta, gamma0=0.0, *, softmax=True):
     """gamma(t), by solving `equiangular_time` for it."""
     gap = lambda s: equiangular_time(-np.expm1(-s), n, beta, gamma0, softmax=softmax) - t
@@ -93,12 +87,6 @@ def pair_time(c0, c, beta, mass=0.5):
     return float(np.sum(pieces))
 
 
-def pair_time_asymptotic(c0, beta, mass=0.5):
-    """The leading term of the merging time for large beta."""
-    other = 1 - mass
-    return np.exp(beta * (1 - c0)) / (beta * (1 - c0**2) * (mass / other + other / mass))
-
-
 # Energies: oracles E7 and E8.
 
 
@@ -128,12 +116,6 @@ def harmonic_rate(degree, beta, d, *, softmax=True):
     if softmax:
         return factor * scaled_coefficient(degree, beta, d) / scaled_coefficient(0, beta, d)
     return factor * coefficient(degree, beta, d)
-
-
-def fastest_degree(beta, d, *, softmax=True, largest=60):
-    """The degree that grows fastest."""
-    degrees = np.arange(1, largest)
-    return int(degrees[np.argmax(harmonic_rate(degrees, beta, d, softmax=softmax))])
 
 
 def polygon_eigenvalue(k, n, beta, *, softmax=True):
@@ -166,20 +148,9 @@ def causal_pair_time(theta0, c, beta):
     return logs + (repelled + attracted) / 2
 
 
-def causal_pair_time_by_quadrature(theta0, c, beta):
-    """The same time from theta' = -sin(theta) e^{beta cos} / (e^beta + e^{beta cos})."""
-    speed = lambda theta: np.sin(theta) / (np.exp(beta * (1 - np.cos(theta))) + 1)
-    return quad(lambda theta: 1 / speed(theta), np.arccos(c), theta0, epsabs=0, epsrel=1e-12, limit=400)[0]
-
-
 def interaction_peak(beta):
     """The angle at which e^{beta (cos x - 1)} sin x is largest."""
     return np.arccos((-1 + np.sqrt(4 * beta**2 + 1)) / (2 * beta))
-
-
-def cap_share(angle, d):
-    """The share of the sphere within `angle` <= pi/2 of a point."""
-    return 0.5 * betainc((d - 1) / 2, 0.5, np.sin(angle) ** 2)
 
 
 RENYI_PARKING = 0.7475979202534114
@@ -191,8 +162,3 @@ RENYI_PARKING = 0.7475979202534114
 def exceptional_middle_rate(u):
     """u' for the tokens (-u, 0, u) with V = B = 1 in one dimension, rescaled or not."""
     return 2 * u * np.sinh(u * u) / (1 + 2 * np.cosh(u * u))
-
-
-def boolean_scale(n):
-    """A with A^2 = n^2 e^{-A^2}."""
-    return float(np.sqrt(lambertw(n**2).real))

@@ -17,6 +17,7 @@ from .numerics import too_deep
 
 Tokens = Float[Array, "n d"]
 Masses = Float[Array, " n"]
+Values = Float[Array, "n k"]
 Scalar = Float[Array, ""]
 RealScalarLike = Real[ArrayLike, ""]
 IntScalar: TypeAlias = int | Int[Array, ""]

@@ -9,11 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._base.checks import check_array, check_float_dtype, check_integer
 from .._base.numerics import is_concrete
-from .._base.types import DTypeLike, Masses, Numbers, Tokens
+from .._base.types import DTypeLike, Masses, Numbers, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask, check_mask
 from .._model.summation import (
     AbstractExponentialSum,
@@ -111,12 +110,7 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         return _BY_MATRIX if n < 1024 else _BY_BLOCKS
 
     def exponential(
-        self,
-        queries: Tokens,
-        tokens: Tokens,
-        values: Float[Array, "n k"] | None,
-        masses: Masses | None,
-        mask: AbstractMask,
+        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
         n, d = tokens.shape
         chosen = self.choose(n, d, tokens.dtype, mask, queries)
@@ -126,10 +120,10 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         self,
         queries: Tokens,
         tokens: Tokens,
-        values: Float[Array, "n k"],
+        values: Values,
         masses: Masses | None,
         mask: AbstractMask,
-        tie_tolerance: Float[Array, ""],
+        tie_tolerance: Scalar,
     ) -> HardmaxSums:
         n, d = tokens.shape
         return self.choose_hardmax(n, d, mask).hardmax(queries, tokens, values, masses, mask, tie_tolerance)

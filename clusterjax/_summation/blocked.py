@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._base.batching import cut, map_blocks
 from .._base.checks import check_integer
 from .._base.numerics import below, matmul
-from .._base.types import Masses, Tokens
+from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask
 from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 
@@ -84,9 +84,7 @@ class Columns(eqx.Module):
         return weighted if self.masses is None else weighted * self.masses[..., None]
 
 
-def make_columns(
-    tokens: Tokens, values: Float[Array, "n k"] | None, masses: Masses | None, block_columns: int
-) -> Columns:
+def make_columns(tokens: Tokens, values: Values | None, masses: Masses | None, block_columns: int) -> Columns:
     """Split the tokens, their values and masses into blocks of `block_columns`."""
     n = tokens.shape[0]
     size = min(block_columns, n)
@@ -244,7 +242,7 @@ def hardmax_rows(
     rows: Int[Array, " rows"],
     columns: Columns,
     mask: AbstractMask,
-    tie_tolerance: Float[Array, ""],
+    tie_tolerance: Scalar,
 ) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value] over the tokens that attain each row's maximum, up to rounding."""
     # The threshold is known after a first pass over the columns.
@@ -311,7 +309,7 @@ def _lengths(tokens: Tokens) -> Float[Array, " n"]:
     return scale * jnp.sqrt(jnp.sum((tokens / scale[..., None]) ** 2, axis=-1))
 
 
-def tie_slack(queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Float[Array, ""]) -> Float[Array, " n"]:
+def tie_slack(queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Scalar) -> Float[Array, " n"]:
     """The gap to the maximum below which a score ties with it; `longest` is the largest norm of an attended token."""
     return lax.stop_gradient(tie_tolerance * _lengths(queries) * longest)
 
@@ -375,12 +373,7 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
 
     @eqx.filter_jit
     def exponential(
-        self,
-        queries: Tokens,
-        tokens: Tokens,
-        values: Float[Array, "n k"] | None,
-        masses: Masses | None,
-        mask: AbstractMask,
+        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
         size, width = self.block()
         # The columns are split once, outside the loop over rows.
@@ -395,10 +388,10 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
         self,
         queries: Tokens,
         tokens: Tokens,
-        values: Float[Array, "n k"],
+        values: Values,
         masses: Masses | None,
         mask: AbstractMask,
-        tie_tolerance: Float[Array, ""],
+        tie_tolerance: Scalar,
     ) -> HardmaxSums:
         size, width = self.block()
         columns = make_columns(tokens, values, masses, width)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from .._base.batching import call_with_rule, map_blocks
 from .._base.numerics import below, matmul
-from .._base.types import Masses, Tokens
+from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask
 from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 from .blocked import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
@@ -47,12 +47,7 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
 
     @eqx.filter_jit
     def exponential(
-        self,
-        queries: Tokens,
-        tokens: Tokens,
-        values: Float[Array, "n k"] | None,
-        masses: Masses | None,
-        mask: AbstractMask,
+        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
         # Functions with a batching rule must not close over traced arrays: the arrays of a mask are arguments.
         arrays, static = eqx.partition(mask, eqx.is_array)
@@ -69,10 +64,10 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         self,
         queries: Tokens,
         tokens: Tokens,
-        values: Float[Array, "n k"],
+        values: Values,
         masses: Masses | None,
         mask: AbstractMask,
-        tie_tolerance: Float[Array, ""],
+        tie_tolerance: Scalar,
     ) -> HardmaxSums:
         n = tokens.shape[0]
         columns = make_columns(tokens, values, masses, n)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from .._base.batching import map_blocks
 from .._base.checks import check_instance, check_text, shown
-from .._base.types import Masses, Tokens
+from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask
 from .._model.summation import (
     AbstractExponentialSum,
@@ -35,7 +35,7 @@ from .._model.summation import (
 )
 from .auto import Auto, resolved
 from .blocked import Blocked, Columns, exponential_rows, hardmax_add, hardmax_top, lowest, make_columns, tie_slack
-from .collectives import AbstractCollectives, MeshCollectives
+from .collectives import Collectives
 from .dense import Dense
 from .harmonic.series import length_and_direction
 from .harmonic.summation import Harmonic, expand
@@ -87,7 +87,7 @@ class Rows(eqx.Module):
 class Ring(eqx.Module):
     """The devices, the mask, and the numbers of rows and columns that a device sums at once."""
 
-    collectives: AbstractCollectives
+    collectives: Collectives
     mask: AbstractMask
     block_rows: int
     block_columns: int
@@ -214,7 +214,7 @@ def _(shift, cotangent, perturbed, arrays, ring):
 # --- hardmax sums
 
 
-def hardmax_ring(rows: Rows, block: TokenBlock, ring: Ring, tie_tolerance: Float[Array, ""]) -> Float[Array, "rows k"]:
+def hardmax_ring(rows: Rows, block: TokenBlock, ring: Ring, tie_tolerance: Scalar) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value], (rows, 1 + k), over the tokens of all devices that attain the row's maximum.
 
     The first rotation finds each row's maximum; the second sums over the tokens with scores within the tolerance.
@@ -334,12 +334,7 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
 
     @eqx.filter_jit
     def exponential(
-        self,
-        queries: Tokens,
-        tokens: Tokens,
-        values: Float[Array, "n k"] | None,
-        masses: Masses | None,
-        mask: AbstractMask,
+        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
         check_supported(self, mask, tokens.shape[1], tokens.dtype)
         inner = self.resolve(tokens, mask, False)
@@ -358,10 +353,10 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
         self,
         queries: Tokens,
         tokens: Tokens,
-        values: Float[Array, "n k"],
+        values: Values,
         masses: Masses | None,
         mask: AbstractMask,
-        tie_tolerance: Float[Array, ""],
+        tie_tolerance: Scalar,
     ) -> HardmaxSums:
         check_summation(self.inner, "inner", AbstractNearestSearch)
         check_supported(self, mask, tokens.shape[1], tokens.dtype)
@@ -395,7 +390,7 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
             )
         # `shard_map` takes only arrays; the static part of `extra` enters by closure.
         dynamic, static = eqx.partition(extra, eqx.is_array)
-        collectives = MeshCollectives(self.axis, size)  # pyright: ignore[reportArgumentType]
+        collectives = Collectives(self.axis, size)
         by_rows, replicated = PartitionSpec(self.axis), PartitionSpec()
         fn = lambda dynamic, *arrays: local(collectives, eqx.combine(dynamic, static), *arrays)
         return _shard_map(fn, mesh, (replicated, *(by_rows for _ in arrays)), by_rows)(dynamic, *arrays)
@@ -434,7 +429,7 @@ def _shard_map(fn: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:
     return shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
-def _ring(inner: AbstractSummation, collectives: MeshCollectives, mask: AbstractMask, tokens: Tokens) -> Ring:
+def _ring(inner: AbstractSummation, collectives: Collectives, mask: AbstractMask, tokens: Tokens) -> Ring:
     """The ring with the blocks of `inner` for the m `tokens` of this device."""
     m = tokens.shape[0]
     if isinstance(inner, Dense):
@@ -444,7 +439,7 @@ def _ring(inner: AbstractSummation, collectives: MeshCollectives, mask: Abstract
 
 
 def _harmonic(
-    inner: Harmonic, collectives: MeshCollectives, mask: AbstractMask, queries: Tokens, block: TokenBlock
+    inner: Harmonic, collectives: Collectives, mask: AbstractMask, queries: Tokens, block: TokenBlock
 ) -> tuple[Float[Array, " m"], Float[Array, "m k"]]:
     """The shift, (m,), and the sums, (m, 1 + k), of this device's rows: by series, or in the ring if not certified."""
     tolerance, m = inner.check(block.tokens), queries.shape[0]

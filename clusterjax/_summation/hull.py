@@ -41,7 +41,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .._base.numerics import matmul
-from .._base.types import Masses, Tokens
+from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask
 from .._model.summation import AbstractNearestSearch, HardmaxSums, Support, check_supported
 from .blocked import tie_slack
@@ -502,10 +502,10 @@ class Hull(AbstractNearestSearch):
         self,
         queries: Tokens,
         tokens: Tokens,
-        values: Float[Array, "n k"],
+        values: Values,
         masses: Masses | None,
         mask: AbstractMask,
-        tie_tolerance: Float[Array, ""],
+        tie_tolerance: Scalar,
     ) -> HardmaxSums:
         n, d = tokens.shape
         check_supported(self, mask, d)
@@ -551,7 +551,7 @@ _PACKETS_PER_CALL = 256
 
 
 def _never_attended(
-    queries: Tokens, tokens: Tokens, present: Bool[Array, " n"], tie_tolerance: Float[Array, ""]
+    queries: Tokens, tokens: Tokens, present: Bool[Array, " n"], tie_tolerance: Scalar
 ) -> Bool[Array, " n"]:
     """True for scaled `tokens` (n, 2) that are too far inside the hull to tie with the maximum of any query, (n,)."""
     queries, tokens, tie_tolerance = lax.stop_gradient((queries, tokens, tie_tolerance))

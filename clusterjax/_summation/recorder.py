@@ -11,9 +11,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-from jaxtyping import Array, Float
 
-from .._base.types import Masses, Tokens
+from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask
 from .._model.summation import (
     AbstractExponentialSum,
@@ -64,12 +63,7 @@ class Recorder(AbstractExponentialSum, AbstractNearestSearch):
         return self.summation.supports
 
     def exponential(
-        self,
-        queries: Tokens,
-        tokens: Tokens,
-        values: Float[Array, "n k"] | None,
-        masses: Masses | None,
-        mask: AbstractMask,
+        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
         self.seen.names.append(_name(self.summation, queries, tokens, mask, False))
         # Only shapes and dtypes matter under `eval_shape`.
@@ -80,10 +74,10 @@ class Recorder(AbstractExponentialSum, AbstractNearestSearch):
         self,
         queries: Tokens,
         tokens: Tokens,
-        values: Float[Array, "n k"],
+        values: Values,
         masses: Masses | None,
         mask: AbstractMask,
-        tie_tolerance: Float[Array, ""],
+        tie_tolerance: Scalar,
     ) -> HardmaxSums:
         self.seen.names.append(_name(self.summation, queries, tokens, mask, True))
         return HardmaxSums(jnp.zeros(tokens.shape[0], tokens.dtype), jnp.zeros_like(values))

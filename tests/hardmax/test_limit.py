@@ -1,7 +1,6 @@
 """Where tokens end in flat and in high dimensions, and what a certificate says when a clause fails."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -158,16 +157,6 @@ def verdicts(end, z0):
     return [clause.held for clause in make_certificate(end, np.asarray(z0), np.ones(len(z0), bool), np.eye(2)).clauses]
 
 
-def test_certificate_reads_well():
-    found = certificate(jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5]]), LAYER)
-    lines = repr(found).splitlines()
-    assert found.held and len(found.clauses) == 5 and len(lines) == 11
-    assert lines[0].startswith("LimitSet(3 tokens, 2 leaders, polytope of dimension 1")
-    assert lines[1] == "  held    There are leaders."
-    assert "1 such point, " in lines[-1]
-    assert all(clause.margin > 0 for clause in found.clauses)
-
-
 def test_margin_of_the_first_clause_is_that_of_cauchy_and_schwarz():
     """The longest token, (2, 0), against (1.5, 1): <z, z - z'> / |z|^2 = 1/4."""
     found = certificate(jnp.asarray([[2.0, 0.0], [1.5, 1.0], [-1.0, 0.0]]), LAYER)
@@ -221,7 +210,6 @@ SCHEDULE = cjx.PiecewiseConstant(jnp.asarray([0.0]), jnp.eye(2)[None])
 REFUSED = {
     "indefinite": (lambda: certificate(Z, HardmaxLayer(1.0, jnp.diag(jnp.asarray([1.0, -2.0])))),
                    "^A must be positive definite by more than rounding can make, but its least eigenvalue is -2;"),
-    "singular": (lambda: certificate(Z, HardmaxLayer(1.0, jnp.ones((2, 2)))), "^A must be positive definite"),
     "asymmetric": (lambda: certificate(Z, HardmaxLayer(1.0, jnp.asarray([[1.0, 0.5], [0.0, 1.0]]))),
                    r"^A must be symmetric, but A - A\^T has an entry of 0.5; the theorem asks"),
     "schedule": (lambda: certificate(Z, HardmaxLayer(1.0, SCHEDULE)), "^A must be one matrix, but it is a Piece"),
@@ -232,14 +220,7 @@ REFUSED = {
     "mask": (lambda: certificate(Z, HardmaxLayer(1.0, mask=cjx.CausalMask())), "^mask must be full, but it is a C.*;"),
     "zero token": (lambda: certificate(Z.at[3].set(0.0), LAYER), "^z0 must hold no zero token, but row 3 is zero"),
     "equal tokens": (lambda: certificate(Z.at[3].set(Z[1]), LAYER), "^z0 must hold distinct tokens, but rows 1 and 3"),
-    "depth": (lambda: certificate(Z, LAYER, 0), "^depth must be an integer from 1 to 2147483647, but it is 0; pass"),
-    "depth of the limit": (lambda: limit_set(Z, LAYER, 1.5), r"^depth must be an integer from 1 to .*, but it is 1\.5"),
-    "NaN": (lambda: limit_set(Z.at[2, 0].set(np.nan), LAYER), "^z0 must be finite, but row 2"),
-    "traced": (lambda: jax.jit(lambda z: limit_set(z, LAYER).points)(Z), "^z0 must not be traced"),
-    "traced, certified": (lambda: jax.jit(lambda z: certificate(z, LAYER).held)(Z), "^z0 must not be traced"),
     "half precision": (lambda: limit_set(Z.astype(jnp.bfloat16), LAYER), "^z0 must be of float32 or .* is bfloat16, "),
-    "half, certified": (lambda: certificate(Z.astype(jnp.float16), LAYER), "^z0 must be of float32 or .* float16, "),
-    "no layer": (lambda: limit_set(Z, None), "^layer must be a HardmaxLayer, but it is None; pass one"),
 }  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Polygon
 
 from clusterjax import plot
-from tests.helpers import as_a_user
 from tests.plotting import as_set
 
 
@@ -70,20 +69,3 @@ def test_attraction_of_a_tie_and_of_a_leader():
     assert as_set(clouds(ax)[1].get_offsets()) == as_set(square[:2])
     np.testing.assert_allclose(np.asarray(patches(ax, FancyArrowPatch)[1]._posA_posB)[1], [1.0, 0.0])
     assert len(patches(plot.attraction(square, 0), FancyArrowPatch)) == 1, "a leader is drawn nowhere"
-
-
-REFUSED = {
-    "space": (lambda: plot.polytope(np.ones((3, 3))), r"^x must be finite points of the plane.*\(3, 3\); project"),
-    "NaN": (lambda: plot.polytope(np.full((2, 2), np.nan)), "^x must be finite points"),
-    "corners": (lambda: plot.polytope(X, corners=np.ones(3)), "^corners must be finite points"),
-    "leaders": (lambda: plot.polytope(X, leaders=[5]), r"^leaders must name tokens from 0 to 4, but it is \[5\]; pass"),
-    "token": (lambda: plot.attraction(X, 7), "^token must name tokens from 0 to 4"),
-    "form": (lambda: plot.attraction(X, 0, form=np.eye(3)), r"^form must have the shape \(2, 2\)"),
-    "origin": (lambda: plot.attraction(0 * X, 0), "^token 0 must not be sent to the origin"),
-}
-
-
-@pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
-def test_bad_input_is_refused(call, message):
-    with as_a_user(), pytest.raises(ValueError, match=message):
-        call()

@@ -1,5 +1,3 @@
-import inspect
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,12 +55,6 @@ def test_radius_far_below_the_rounding_of_squares():
     np.testing.assert_array_equal(cluster_labels(far, 1.1e30), [0, 0, 2])
 
 
-def test_number_falls_with_the_radius():
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(40, 2)))
-    counts = jax.vmap(num_clusters, in_axes=(None, 0))(x, jnp.linspace(1e-3, 4, 50))
-    assert counts[0] == 40 and counts[-1] == 1 and np.all(np.diff(counts) <= 0)
-
-
 def test_blocks_of_rows_change_nothing(monkeypatch):
     """No other test here has eleven tokens."""
     monkeypatch.setattr(_pairs, "_BLOCK_ENTRIES", 33)
@@ -85,19 +77,3 @@ def test_one_trace_for_all_radii_and_vmap():
     assert len(traces) == 1
     both = jax.vmap(cluster_labels, in_axes=(0, None))(x, 0.3)
     np.testing.assert_array_equal(both[1], reference.labels(np.asarray(x[1]), 0.3))
-
-
-@pytest.mark.parametrize("radius", (0.0, -1.0, np.nan, np.inf))
-@pytest.mark.parametrize("function", (cluster_labels, num_clusters))
-def test_bad_radius(function, radius):
-    with pytest.raises(ValueError, match="radius must be a finite number above 0, but it is"):
-        function(jnp.ones((3, 2)), radius)
-
-
-def test_bad_tokens_and_labels():
-    with pytest.raises(ValueError, match="x must be finite, but row 1"):
-        cluster_labels(jnp.asarray([[1.0], [jnp.nan]]), 1.0)
-    with pytest.raises(ValueError, match="radius must be a number"):
-        inspect.unwrap(cluster_labels)(jnp.ones((3, 2)), jnp.ones(2))
-    with pytest.raises(ValueError, match="labels must be an array of integers"):
-        inspect.unwrap(cluster_sizes)(jnp.ones(3))

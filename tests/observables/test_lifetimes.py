@@ -121,15 +121,3 @@ def test_what_it_refuses(name):
     given, words = BAD[name]
     with pytest.raises(ValueError, match=f"^{words}"):
         cjx.lifetimes(*given)
-
-
-def test_it_refuses_what_the_curve_does_not_say():
-    curve = cjx.lifetimes([0.0, 1.0], [3, 3]).survival()
-    with pytest.raises(ValueError, match="^horizon must be at most 1, the longest that a spell was followed"):
-        curve.restricted_mean(2.0)
-    with pytest.raises(ValueError, match="^share must be"):
-        curve.quantile(1.5)
-    with pytest.raises(ValueError, match="^state must be"):
-        cjx.lifetimes([0.0, 1.0], [3, 3], state=-1)
-    with pytest.raises(ValueError, match="^ts and states must not be traced"):
-        jax.jit(lambda states: cjx.lifetimes([0.0, 1.0], states).durations)(jnp.ones(2))

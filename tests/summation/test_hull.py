@@ -25,17 +25,10 @@ def cloud(name, n=N):
     rng, index = np.random.default_rng(3), np.arange(n)
     return {
         "heap": quarters(1, n),
-        "one point": np.full((n, 2), 0.75),
-        "origin": np.zeros((n, 2)),
-        "line": np.stack([index % 17, 2 * (index % 17)], axis=1) / 4 - 1,
-        "across": np.stack([np.full(n, 2.0), (index % 23) / 4], axis=1),
         "square": np.stack([index % 9, rng.integers(0, 9, n)], axis=1) / 2 - 2,
         "circle": np.stack([np.cos(0.7 * index), np.sin(0.7 * index)], axis=1),
         "two heaps": np.where(index[:, None] % 3 == 0, [[1.0, 0.5]], [[-0.5, 1.0]]),
     }[name]
-
-
-CLOUDS = ("heap", "one point", "origin", "line", "across", "square", "circle", "two heaps")
 
 
 def data_of(name, n=N, dtype=np.float64):
@@ -69,23 +62,6 @@ def results(name, shape, method, tolerance=0.0):
 # --- definition
 
 
-@pytest.mark.exhaustive_cases(
-    "heap-causal", "heap-full", "one point-causal", "one point-full", "origin-causal", "origin-full"
-)
-@masks
-@pytest.mark.parametrize("shape", CLOUDS)
-def test_sums_and_derivatives_are_those_of_every_pair(name, shape):
-    """Tie for tie: a token too many or too few would be a whole mass off. Tolerance of rounding on the circle."""
-    tolerance = 64 * np.finfo(float).eps if shape == "circle" else 0.0
-    (found, gradients), (wanted, pairs) = (results(name, shape, m, tolerance) for m in (cjx.Hull(), cjx.Dense()))
-    assert_close(found.normaliser, wanted.normaliser, "identity")
-    assert_close(found.total, wanted.total, "identity")
-    assert np.any(np.asarray(wanted.normaliser) == 0) == (name == "causal")
-    for one, two in zip(gradients, pairs, strict=True):
-        assert_close(one, two, "identity")
-    assert np.any(np.asarray(pairs[2]) != 0) and np.any(np.asarray(pairs[3]) != 0)
-
-
 @masks
 def test_sums_are_the_double_loop(name):
     queries, tokens, values, masses = (np.asarray(a) for a in data_of("heap"))
@@ -96,15 +72,14 @@ def test_sums_are_the_double_loop(name):
     assert np.sum(attained > 1) > 10  # more than any token has
 
 
-@pytest.mark.exhaustive_cases("0.05-full")
 @masks
-@pytest.mark.parametrize("tolerance", (0.05, 0.7, 3.0))
+@pytest.mark.parametrize("tolerance", (0.7, 3.0))
 def test_a_wide_tolerance_takes_what_dense_takes(name, tolerance):
     """Half the cloud and more: nodes with scores on both sides of the threshold are descended to, and none twice."""
     found, wanted = (results(name, "heap", method, tolerance)[0] for method in (cjx.Hull(), cjx.Dense()))
     assert_close(found.normaliser, wanted.normaliser, "identity")
     assert_close(found.total, wanted.total, "identity")
-    assert np.mean(wanted.normaliser) > (0 if tolerance < 0.1 else 5)
+    assert np.mean(wanted.normaliser) > 5
 
 
 @masks
@@ -119,7 +94,7 @@ def test_tokens_that_differ_by_rounding_are_one(name):
     assert np.sum(np.asarray(wanted.normaliser) >= 90) > N / 3
 
 
-@pytest.mark.exhaustive_cases("circle-causal", "circle-full", "heap-causal", "heap-full")
+@pytest.mark.exhaustive
 @masks
 @pytest.mark.parametrize("shape", ("heap", "circle"))
 def test_deep_hierarchies_and_many_packets_are_those_of_every_pair(name, shape, monkeypatch):
@@ -181,7 +156,7 @@ def test_no_degenerate_cloud_breaks_a_tie(name, dtype):
 # --- contract
 
 
-@pytest.mark.exhaustive_cases("causal", "full")
+@pytest.mark.exhaustive
 @masks
 def test_second_derivatives_are_those_of_every_pair(name):
     """Reverse over reverse, through the loops over hierarchies."""
@@ -198,14 +173,6 @@ def test_second_derivatives_are_those_of_every_pair(name):
     found, wanted = curvature(cjx.Hull()), curvature(cjx.Blocked())
     assert abs(wanted) > 1
     assert abs(found - wanted) < 1e-11 * abs(wanted)
-
-
-@pytest.mark.exhaustive
-def test_one_token_has_itself():
-    queries, tokens, values, masses = data_of("heap", 1)
-    found = cjx.Hull().hardmax(queries, tokens, values, masses, cjx.FullMask(), jnp.asarray(0.0, float))
-    assert_same(found.normaliser, masses)
-    assert_same(found.total, masses[:, None] * values)
 
 
 @pytest.mark.exhaustive

@@ -15,7 +15,6 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._dynamics.simulate import _summations, _with_summations
-from clusterjax._model.summation import serves
 from clusterjax._summation import devices as sharded
 from clusterjax._summation.harmonic import summation as harmonic
 from tests.helpers import as_a_user, sphere_tokens
@@ -155,12 +154,6 @@ def test_tokens_that_are_not_served_are_refused_at_the_door(summation, kind, d, 
             call()
 
 
-def test_float16_is_refused_by_series():
-    x = jnp.asarray(np.eye(2), jnp.float16)
-    with pytest.raises(ValueError, match="^tokens of Harmonic must be float32 or float64, but they are float16; take"):
-        cjx.SoftmaxAttention(1.0, summation=cjx.Harmonic()).average(x, None)
-
-
 @pytest.mark.exhaustive_cases("Harmonic", "Sharded Harmonic")
 @pytest.mark.parametrize("name", SUMMATIONS)
 def test_forward_mode_is_as_supports_says(name):
@@ -175,18 +168,6 @@ def test_forward_mode_is_as_supports_says(name):
         assert "forward-mode" in str(error)
         served = False
     assert served == summation.supports.forward_mode
-
-
-def test_auto_asks_its_candidates_what_they_serve(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    auto, n = cjx.Auto(), 2**17
-    for mask in (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(5)):
-        for d in (1, 2, 3, 4, 5):
-            for dtype in (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64):
-                series = serves(cjx.Harmonic(), mask, d, dtype)
-                assert isinstance(auto.choose(n, d, dtype, mask), cjx.Harmonic if series else cjx.Blocked)
-            hull = serves(cjx.Hull(), mask, d, jnp.float32)
-            assert isinstance(auto.choose_hardmax(n, d, mask), cjx.Hull if hull else cjx.Blocked)
 
 
 class Slow(cjx.AbstractExponentialSum):
@@ -213,17 +194,6 @@ def test_a_summation_is_one_class():
     words = "summation must be one that searches for the largest score, but it is a Slow"
     with as_a_user(), pytest.raises(ValueError, match=f"^{words}"):
         cjx.HardmaxAttention(summation=Slow())
-
-
-def test_the_choices_of_auto_are_all_seen():
-    """The product above meets each of the four summations under `Auto`."""
-    names = set()
-    for kind in KINDS.values():
-        for n in (600, 1500, 70_000):
-            field = cjx.AttentionField(kind(summation=cjx.Auto()))
-            shape = jax.ShapeDtypeStruct((n, 2), jnp.float32)
-            jax.eval_shape(lambda x, field=field: names.add(_summations(field, x, x[0, 0], None)["summation"]), shape)
-    assert names == {"Dense", "Blocked", "Harmonic", "Hull"}
 
 
 @pytest.mark.exhaustive
@@ -279,10 +249,3 @@ def test_queries_too_long_for_a_series_are_seen_before_the_run(monkeypatch):
     for beta, expected in ((1.0, "Harmonic"), (1000.0, "Blocked")):
         field = _with_summations(cjx.AttentionField(cjx.SoftmaxAttention(beta)), x)
         assert said_and_done(monkeypatch, field, 2048, 2) == (expected, [expected])
-
-
-def test_a_mapped_run_carries_the_word():
-    """Through `simulate` itself."""
-    field = cjx.AttentionField(cjx.SoftmaxAttention(1.0, summation=cjx.Harmonic()))
-    word = lambda x: cjx.simulate(field, x, jnp.asarray(jnp.asarray([0.0, 1.0]))).stats["summation"]
-    assert jax.eval_shape(jax.vmap(word), jax.ShapeDtypeStruct((2, 6, 2), jnp.float64)) == "Harmonic"

@@ -119,14 +119,6 @@ def test_exceptional_row_in_one_dimension():
     np.testing.assert_allclose(attention.weights(xs[1])[1], 1 / 3, rtol=1e-12)
 
 
-def test_scale_of_boolean_attention():
-    """R6: A = sqrt(W(n^2)) solves A^2 = n^2 e^{-A^2}."""
-    for n, printed in {3: 1.2957686598, 8: 1.7450752714, 40: 2.3762763874}.items():
-        a = oracles.boolean_scale(n)
-        np.testing.assert_allclose(a, printed, rtol=0, atol=6e-11)
-        np.testing.assert_allclose(a * a, n**2 * np.exp(-a * a), rtol=1e-12)
-
-
 def covariance(x, masses=None):
     masses = np.full(len(x), 1 / len(x)) if masses is None else masses
     centred = x - masses @ x

@@ -65,7 +65,7 @@ from jaxtyping import Array, Float
 from ..._base.batching import cut, join
 from ..._base.numerics import matmul, normalise
 from ..._base.types import Scalar, Tokens
-from ..collectives import AbstractCollectives
+from ..collectives import Collectives
 from .series import AbstractSeries, length_and_direction, pairwise_depth
 
 
@@ -128,7 +128,7 @@ def make_rounding(
     # which causal sums make twice (over the chunks of earlier devices, and of this device); over the devices. They need
     # 2 of the 1 + 3; the other two, and the b + 1 in place of b - 1, are spare.
     depth = depth + pairwise_depth(size // series.block) + 1 + 3 + chunks**2 * unit_of(dtype) + (devices - 1)
-    features, growth = series.token_rounding()
+    features, growth = series.token_rounding
     # 10,000 exceeds the number of harmonics up to the highest degree of any series.
     underflow = 4 * (n * devices + 10_000) * float(jnp.finfo(dtype).tiny)
     return Rounding(math.sqrt(2) * (features + depth), growth, tail, underflow, d)
@@ -286,11 +286,7 @@ class Expansion(eqx.Module):
 
 
 def full_sums(
-    expansion: Expansion,
-    queries: Tokens,
-    tokens: Tokens,
-    weights: Float[Array, "n k"],
-    collectives: AbstractCollectives,
+    expansion: Expansion, queries: Tokens, tokens: Tokens, weights: Float[Array, "n k"], collectives: Collectives
 ) -> tuple[Float[Array, "n sums"], Float[Array, " n"]]:
     """The sums of every row over all tokens of all devices, (n, sums), and their error bounds, (n,)."""
     n = tokens.shape[0]
@@ -304,11 +300,7 @@ def full_sums(
 
 
 def causal_sums(
-    expansion: Expansion,
-    queries: Tokens,
-    tokens: Tokens,
-    weights: Float[Array, "n k"],
-    collectives: AbstractCollectives,
+    expansion: Expansion, queries: Tokens, tokens: Tokens, weights: Float[Array, "n k"], collectives: Collectives
 ) -> tuple[Float[Array, "n sums"], Float[Array, " n"]]:
     """The sums of row i over the tokens j <= i of all devices, (n, sums), and their error bounds, (n,)."""
     n = tokens.shape[0]

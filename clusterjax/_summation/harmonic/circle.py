@@ -38,131 +38,8 @@ from .series import (
     one_length_sums,
     scaled_bessel,
     split,
-    with_derivatives,
+    with_any_lengths,
 )
-
-
-class CircleSeries(AbstractSeries):
-    """The series of the circle for queries of one length, by matrix products with a cost almost independent of degree.
-
-    **Arguments:**
-
-    - `degree`: The highest frequency in the series.
-
-    ??? cite "Source"
-
-        The Jacobi-Anger expansion, DLMF 10.35.2.
-    """
-
-    degree: int
-    block: ClassVar[int] = 64
-
-    def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return _chunk_size(dtype, causal)
-
-    def empty(self, dtype: Any) -> Float[Array, "two frequencies"]:
-        return _empty(self.degree, dtype)
-
-    def moments(self, tokens: Tokens, masses: Masses) -> Float[Array, "two frequencies"]:
-        return _moments(self.degree, tokens, masses)
-
-    def coefficients(self, moments: Float[Array, "two frequencies"], length: Scalar) -> OneLength:
-        return make_one_length(self._mixture, moments, length)
-
-    def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
-        return one_length_sums(self._mixture, self._mix, queries, coefficients)
-
-    def token_rounding(self) -> TokenRounding:
-        return _TOKEN_ROUNDING
-
-    def error_terms(self, moments: Float[Array, "two frequencies"], length: Scalar, gradients: bool) -> Scalar:
-        P, R = _step_counts(self.degree)
-        sizes = norm(_fourier(_functions(moments, gradients), self.degree), 0)
-        # The features and their products, then the sums over baby and giant steps, twice for cosine and sine.
-        units = 4 + math.sqrt(2) * (2 * P + 2 * R + 6) + POWER * np.arange(self.degree + 1)
-        # The error of a frequency is proportional to its moment; `at_one_length` multiplies by the Bessel functions.
-        units = jnp.asarray(units + bessel_units(self.degree), moments.dtype)
-        return at_one_length(sizes * units[None], length, 2)
-
-    def rounding(self, error_terms: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        return jnp.broadcast_to(error_terms, lengths.shape)
-
-    def _mixture(self, moments: Float[Array, "two frequencies"], length: Scalar) -> Float[Array, "sums giants babies"]:
-        """The coefficient of each product of a giant and a baby step, cosines first, then sines, in each sum."""
-        P, R = _step_counts(self.degree)
-        first = _fourier(derived(moments, _times_coordinates).first, self.degree)
-        weighted = first * scaled_bessel(length, self.degree, 2)[None, None]
-        # Zeros pad the coefficients of frequencies 0 to degree to R P. For each of the sums of 1, x and y, they form a
-        # table, (giant steps, baby steps), of the frequencies a + P b.
-        cosine, sine = jnp.pad(weighted, ((0, 0), (0, 0), (0, P * R - self.degree - 1))).reshape(2, 3, R, P)
-        # cos(a + Pb) = cos a cos Pb - sin a sin Pb, sin(a + Pb) = sin a cos Pb + cos a sin Pb.
-        of_cosine = jnp.concatenate([cosine, sine], axis=2)
-        of_sine = jnp.concatenate([sine, -cosine], axis=2)
-        return jnp.concatenate([of_cosine, of_sine], axis=1)
-
-    def _mix(
-        self, directions: Tokens, mixture: Float[Array, "sums giants babies"]
-    ) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
-        babies, giants = _steps(directions, self.degree)
-        sums, rows, columns = mixture.shape
-        # One matrix product over the baby steps, (sums * 2R, 2P) times (2P, n), precedes a weighted sum over the giant
-        # steps.
-        mixed = matmul(mixture.reshape(sums * rows, columns), babies).reshape(sums, rows, -1)
-        totals = jnp.sum(mixed * giants[None], axis=1)
-        return totals[0], totals[1:].T
-
-
-class GeneralCircleSeries(AbstractSeries):
-    """The series of the circle for queries of any lengths, by one downward pass over the ratios of Bessel functions.
-
-    **Arguments:**
-
-    - `degree`: The highest frequency in the series.
-
-    ??? cite "Source"
-
-        The Jacobi-Anger expansion, DLMF 10.35.2.
-    """
-
-    degree: int
-    block: ClassVar[int] = 64
-
-    def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return _chunk_size(dtype, causal)
-
-    def empty(self, dtype: Any) -> Float[Array, "two frequencies"]:
-        return _empty(self.degree + 1, dtype)
-
-    def moments(self, tokens: Tokens, masses: Masses) -> Float[Array, "two frequencies"]:
-        return _moments(self.degree + 1, tokens, masses)
-
-    def coefficients(self, moments: Float[Array, "two frequencies"], length: Scalar) -> Derived:
-        P, R = _step_counts(self.degree)
-
-        def by_steps(parts):
-            # The transpose from (2, sums, R P) to (R, P, 2, sums) lets the scan over giant steps use the first axis.
-            padded = jnp.pad(_fourier(parts, self.degree), ((0, 0), (0, 0), (0, P * R - self.degree - 1)))
-            return padded.transpose(2, 0, 1).reshape(R, P, 2, -1)
-
-        return Derived(*map(by_steps, derived(moments, _times_coordinates)))
-
-    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
-        return split(_sums_by_ratios(self.degree, queries, coefficients))
-
-    def token_rounding(self) -> TokenRounding:
-        return _TOKEN_ROUNDING
-
-    def error_terms(self, moments: Float[Array, "two frequencies"], length: Scalar, gradients: bool) -> Scalar:
-        # The largest moment of any frequency is used, since `rounding` has no sum over frequencies for each query.
-        return jnp.max(norm(_functions(moments, gradients)[:, :, : self.degree + 1], 1))
-
-    def rounding(self, error_terms: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        # A term of frequency k passes through k steps of three roundings, after ratios with errors of three roundings
-        # each; the mean frequency is at most the root of the length.
-        return error_terms * (20 + (POWER + 3 + 3 + 2.7) * jnp.sqrt(lengths))
-
-
-_TOKEN_ROUNDING = TokenRounding(4.0, POWER)
 
 
 def _functions(moments: Float[Array, "two frequencies"], gradients: bool) -> Float[Array, "functions two frequencies"]:
@@ -204,15 +81,7 @@ def _by_ratios(
     return (i0e(kappa) * held_scale(kappa))[None] * jnp.stack(sums)
 
 
-_sums_by_ratios = with_derivatives(
-    lambda degree, queries, coefficients: _by_ratios(degree, queries, coefficients.first),
-    lambda degree, queries, coefficients: _by_ratios(degree, queries, coefficients.second),
-)
-
-
-def _chunk_size(dtype: Any, causal: bool) -> int:
-    # Causal sums compute all pairs within a chunk; full sums compute only waves, which should fit the cache.
-    return 128 if causal else 32768 // jnp.dtype(dtype).itemsize
+_sums_by_ratios = with_any_lengths(_by_ratios)
 
 
 def _step_counts(degree: int) -> tuple[int, int]:
@@ -245,10 +114,6 @@ def _powers(unit, base, count: int) -> list:
     return powers[:count]
 
 
-def _empty(degree: int, dtype: Any) -> Float[Array, "two frequencies"]:
-    return jnp.zeros((2, degree + 2), dtype)
-
-
 def _moments(degree: int, tokens: Tokens, masses: Masses) -> Float[Array, "two frequencies"]:
     """The sums of m cos k theta and of m sin k theta, k = 0, ..., `degree` + 1."""
     P, R = _step_counts(degree)
@@ -278,3 +143,84 @@ def _fourier(sets: Float[Array, "functions two frequencies"], degree: int) -> Fl
     """The coefficients of cos k phi and sin k phi, k <= `degree`, before the Bessel functions, of sets of moments."""
     # Frequency zero occurs once, the others twice, as e^{ik} and e^{-ik}.
     return sets.swapaxes(0, 1)[:, :, : degree + 1].at[:, :, 1:].multiply(2)
+
+
+class CircleSeries(AbstractSeries):
+    """Cosines and sines for tokens in the plane.
+
+    For queries of one length, matrix products have a cost almost independent of the degree; for queries of any lengths,
+    there is one downward pass over the ratios of Bessel functions.
+    """
+
+    dimension: ClassVar[int] = 2
+    token_rounding: ClassVar[TokenRounding] = TokenRounding(4.0, POWER)
+
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        # Causal sums compute all pairs within a chunk; full sums compute only waves, which should fit the cache.
+        return 128 if causal else 32768 // jnp.dtype(dtype).itemsize
+
+    def empty(self, dtype: Any) -> Float[Array, "two frequencies"]:
+        return jnp.zeros((2, self.degree + (2 if self.one_length else 3)), dtype)
+
+    def moments(self, tokens: Tokens, masses: Masses) -> Float[Array, "two frequencies"]:
+        return _moments(self.degree if self.one_length else self.degree + 1, tokens, masses)
+
+    def coefficients(self, moments: Float[Array, "two frequencies"], length: Scalar) -> OneLength | Derived:
+        if self.one_length:
+            return make_one_length(self._mixture, moments, length)
+        P, R = _step_counts(self.degree)
+
+        def by_steps(parts):
+            # The transpose from (2, sums, R P) to (R, P, 2, sums) lets the scan over giant steps use the first axis.
+            padded = jnp.pad(_fourier(parts, self.degree), ((0, 0), (0, 0), (0, P * R - self.degree - 1)))
+            return padded.transpose(2, 0, 1).reshape(R, P, 2, -1)
+
+        return Derived(*map(by_steps, derived(moments, _times_coordinates)))
+
+    def evaluate(self, queries: Tokens, coefficients: Any) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
+        if self.one_length:
+            return one_length_sums(self._mixture, self._mix, queries, coefficients)
+        return split(_sums_by_ratios(self.degree, queries, coefficients))
+
+    def error_terms(self, moments: Float[Array, "two frequencies"], length: Scalar, gradients: bool) -> Scalar:
+        if not self.one_length:
+            # The largest moment of any frequency is used, since `rounding` has no sum over frequencies for each query.
+            return jnp.max(norm(_functions(moments, gradients)[:, :, : self.degree + 1], 1))
+        P, R = _step_counts(self.degree)
+        sizes = norm(_fourier(_functions(moments, gradients), self.degree), 0)
+        # The features and their products, then the sums over baby and giant steps, twice for cosine and sine.
+        units = 4 + math.sqrt(2) * (2 * P + 2 * R + 6) + POWER * np.arange(self.degree + 1)
+        # The error of a frequency is proportional to its moment; `at_one_length` multiplies by the Bessel functions.
+        units = jnp.asarray(units + bessel_units(self.degree), moments.dtype)
+        return at_one_length(sizes * units[None], length, 2)
+
+    def rounding(self, error_terms: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        if self.one_length:
+            return jnp.broadcast_to(error_terms, lengths.shape)
+        # A term of frequency k passes through k steps of three roundings, after ratios with errors of three roundings
+        # each; the mean frequency is at most the root of the length.
+        return error_terms * (20 + (POWER + 3 + 3 + 2.7) * jnp.sqrt(lengths))
+
+    def _mixture(self, moments: Float[Array, "two frequencies"], length: Scalar) -> Float[Array, "sums giants babies"]:
+        """The coefficient of each product of a giant and a baby step, cosines first, then sines, in each sum."""
+        P, R = _step_counts(self.degree)
+        first = _fourier(derived(moments, _times_coordinates).first, self.degree)
+        weighted = first * scaled_bessel(length, self.degree, 2)[None, None]
+        # Zeros pad the coefficients of frequencies 0 to degree to R P. For each of the sums of 1, x and y, they form a
+        # table, (giant steps, baby steps), of the frequencies a + P b.
+        cosine, sine = jnp.pad(weighted, ((0, 0), (0, 0), (0, P * R - self.degree - 1))).reshape(2, 3, R, P)
+        # cos(a + Pb) = cos a cos Pb - sin a sin Pb, sin(a + Pb) = sin a cos Pb + cos a sin Pb.
+        of_cosine = jnp.concatenate([cosine, sine], axis=2)
+        of_sine = jnp.concatenate([sine, -cosine], axis=2)
+        return jnp.concatenate([of_cosine, of_sine], axis=1)
+
+    def _mix(
+        self, directions: Tokens, mixture: Float[Array, "sums giants babies"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
+        babies, giants = _steps(directions, self.degree)
+        sums, rows, columns = mixture.shape
+        # One matrix product over the baby steps, (sums * 2R, 2P) times (2P, n), precedes a weighted sum over the giant
+        # steps.
+        mixed = matmul(mixture.reshape(sums * rows, columns), babies).reshape(sums, rows, -1)
+        totals = jnp.sum(mixed * giants[None], axis=1)
+        return totals[0], totals[1:].T

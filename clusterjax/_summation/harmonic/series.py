@@ -161,13 +161,6 @@ def at_one_length(error_terms: Float[Array, "functions degrees"], length: Float[
     return jnp.max(jnp.sum(error_terms * scaled_bessel(length, error_terms.shape[1] - 1, d)[None], axis=1))
 
 
-def at_lengths(
-    error_terms: Float[Array, "functions degrees"], lengths: Float[Array, " n"], d: int
-) -> Float[Array, " n"]:
-    """The largest of the errors of several sums, from the contributions of each degree, for queries of any lengths."""
-    return jnp.max(matmul(error_terms, scaled_bessel(lengths, error_terms.shape[1] - 1, d)), axis=0)
-
-
 def pairwise_depth(count: int) -> int:
     """The depth of the tree in which pairwise summation adds `count` numbers."""
     return math.ceil(math.log2(max(count, 1)))
@@ -182,15 +175,15 @@ class AbstractSeries(AbstractPart):
 
     Derivatives are of the sums with a fixed scale $e^{-|q_i|}$, as in `ExponentialSums`: the `length` given to
     `coefficients` carries no derivative. Derivatives with respect to tokens are tangential.
-
-    **Arguments:**
-
-    - `degree`: The highest degree of the truncated series.
-    - `block`: The number of tokens summed in an order that the device chooses, a divisor of the size of a chunk.
     """
 
-    degree: eqx.AbstractVar[int]
-    block: eqx.AbstractClassVar[int]
+    # The highest degree of the truncated series, and True for queries of one length, False for queries of any lengths.
+    degree: int = eqx.field(static=True)
+    one_length: bool = eqx.field(static=True)
+    dimension: eqx.AbstractClassVar[int]
+    token_rounding: eqx.AbstractClassVar[TokenRounding]
+    # The number of tokens summed in an order that the device chooses, a divisor of the size of a chunk.
+    block: ClassVar[int] = 64
 
     @abstractmethod
     def chunk_size(self, dtype: Any, causal: bool) -> int:
@@ -213,17 +206,16 @@ class AbstractSeries(AbstractPart):
         r"""The sums $\sum_j m_j e^{\langle q_i, y_j\rangle - |q_i|}$ of masses and of mass times token."""
 
     @abstractmethod
-    def token_rounding(self) -> TokenRounding:
-        """A bound of the rounding errors of the features of a token."""
-
-    @abstractmethod
     def error_terms(self, moments: Any, length: Scalar, gradients: bool) -> Any:
         """The input of `rounding`, made once from the moments; without `gradients` for the sum of masses alone."""
 
-    @abstractmethod
     def rounding(self, error_terms: Any, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
         """A bound of the errors of `coefficients` and `evaluate` in the largest of the sums of each query, in units of
         the unit roundoff, for exact moments; `lengths` are the norms of the queries."""
+        if self.one_length:
+            return jnp.broadcast_to(error_terms, lengths.shape)
+        bessel = scaled_bessel(lengths, error_terms.shape[1] - 1, self.dimension)
+        return jnp.max(matmul(error_terms, bessel), axis=0)
 
 
 def cached_chunk(degree: int, dtype: Any, causal: bool, size: int = 36_000) -> int:
@@ -258,17 +250,9 @@ def tail(kappa: float, degree: int, d: int) -> float:
     return float(scale * np.sum(number * ive(degrees + order, kappa)))
 
 
-def truncation(kappa: float, d: int, tolerance: float) -> int:
-    r"""The least degree whose truncated series of $e^{\kappa t}$ errs by at most `tolerance` times $e^\kappa$."""
-    degree = 0
-    while tail(float(kappa), degree, d) > tolerance:
-        degree += 1
-    return degree
-
-
 @functools.cache
 def largest_length(degree: int, d: int, tolerance: float) -> float:
-    """The largest |q| that a series of this degree serves, the inverse of `truncation`, to three digits."""
+    """The largest |q| that a series of this degree serves, to three digits."""
     # Lengths grow like degree^2 over the logarithm of the tolerance: no degree serves the upper end.
     low, high = 0.0, 10.0 * degree**2 + 1
     while high - low > 1e-3 * high:
@@ -332,7 +316,7 @@ def one_length_sums(make: Make, apply: Callable[[Tokens, Any], Sums], queries: T
     return first * held, second * held[:, None]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _sums(fns, kappa, direction, moments, length, at_length) -> Sums:
     # `kappa`, `moments` and `length` are arguments only for the rule below; the value needs only the coefficients.
     return fns[1](direction, at_length)
@@ -342,7 +326,7 @@ def _sums(fns, kappa, direction, moments, length, at_length) -> Sums:
 def _(fns, primals, tangents):
     make, apply = fns
     kappa, direction, moments, length, _ = primals
-    derivative = functools.partial(length_derivative, make)
+    derivative = partial(length_derivative, make)
     # The derivative of both sums by kappa is computed through `_sums`, so that the result has a derivative by kappa
     # too, the second derivative.
     by_length = _sums((derivative, apply), kappa, direction, moments, length, derivative(moments, length))
@@ -468,6 +452,14 @@ def with_derivatives(first: Evaluate, second: Evaluate, moved_coefficients: Any 
     return sums
 
 
+def with_any_lengths(evaluate: Evaluate) -> Evaluate:
+    """`with_derivatives` for a series whose coefficients, a `Derived`, do not depend on the lengths of the queries."""
+    return with_derivatives(
+        lambda degree, queries, coefficients: evaluate(degree, queries, coefficients.first),
+        lambda degree, queries, coefficients: evaluate(degree, queries, coefficients.second),
+    )
+
+
 def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Evaluate) -> Evaluate:
     """`with_derivatives` for a series whose coefficients are a `OneLength` of the coefficients by `make`.
 
@@ -497,6 +489,29 @@ def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Eval
     return with_derivatives(first, second, moved_coefficients)
 
 
+def with_token_derivatives(weighted_moments: Any, token_derivatives: Any) -> Callable[[int, Tokens, Masses], Array]:
+    """`moments(degree, tokens, masses)`, whose derivatives in the tokens are tangential sums of the same form.
+
+    `weighted_moments(degree, tokens, weights)` are the moments for several sets of masses. `token_derivatives(degree,
+    sets)` are the moments of the sum of the derivatives in each coordinate of sets of one degree more, which the shift
+    loses. Angles are never differentiated, so that the poles need no special treatment.
+    """
+
+    @partial(jax.custom_jvp, nondiff_argnums=(0,))
+    def moments(degree, tokens, masses):
+        return weighted_moments(degree, tokens, masses[None])[0]
+
+    @moments.defjvp
+    def _(degree, primals, tangents):
+        tokens, masses = primals
+        tokens_dot, masses_dot = tangents
+        # The weight of each coordinate's set is mass times the motion of the token along the coordinate.
+        derivatives = token_derivatives(degree, weighted_moments(degree + 1, tokens, tokens_dot.T * masses[None]))
+        return moments(degree, tokens, masses), moments(degree, tokens, masses_dot) + derivatives
+
+    return moments
+
+
 def split(sums: Float[Array, "k n"]) -> tuple[Float[Array, " n"], Float[Array, "n rest"]]:
     """The first sum, and the other sums by tokens."""
     return sums[0], sums[1:].T
@@ -513,42 +528,27 @@ def split(sums: Float[Array, "k n"]) -> tuple[Float[Array, " n"], Float[Array, "
 
 
 class Harmonics(NamedTuple):
-    """The functions of one dimension from which its two series are built; the first argument is mostly the degree.
+    """The functions of one dimension from which its two series are built; the first argument is mostly the degree."""
 
-    **Arguments:**
-
-    - `dimension`: The dimension of the tokens.
-    - `chunk_size`, `empty`, `moments`: As in `AbstractSeries`; the last two take the degree of the moments.
-    - `wave_coefficients`, `sums_by_waves`: Coefficients of the products of waves, (degree, moments, length), and the
-        sums from them, (degree, queries, coefficients).
-    - `recurrence_coefficients`, `sums_by_recurrence`: Coefficients and sums for queries of any lengths, without length.
-    - `error_terms`: The contribution of each degree to the rounding errors, (degree, moments, gradients, by_waves).
-    - `token_rounding`: A bound of the rounding errors of the features of a token.
-    """
-
-    dimension: int
+    # As in `AbstractSeries`; the last two take the degree of the moments.
     chunk_size: Callable[[int, Any, bool], int]
     empty: Callable[[int, Any], Array]
     moments: Callable[[int, Tokens, Masses], Array]
+    # Coefficients of the products of waves, (degree, moments, length), and the sums from them.
     wave_coefficients: Callable[[int, Array, Scalar], Derived]
     sums_by_waves: Evaluate
+    # Coefficients and sums for queries of any lengths.
     recurrence_coefficients: Callable[[int, Array], Derived]
     sums_by_recurrence: Evaluate
+    # The contribution of each degree to the rounding errors, (degree, moments, gradients, by_waves).
     error_terms: Callable[[int, Array, bool, bool], Array]
-    token_rounding: TokenRounding
 
 
-class AbstractIsotropicSeries(AbstractSeries):
-    """The series for queries of one length: a few matrix products for each chunk of tokens.
+class AbstractHarmonicSeries(AbstractSeries):
+    """The series of a sphere: a few matrix products for each chunk of tokens with queries of one length, and a scan
+    over the degrees, with Bessel functions of each query's own length, otherwise. Both have the same moments."""
 
-    **Arguments:**
-
-    - `degree`: The highest degree of the truncated series.
-    """
-
-    degree: int = eqx.field(static=True)
     harmonics: eqx.AbstractClassVar[Harmonics]
-    block: ClassVar[int] = 64
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
         return self.harmonics.chunk_size(self.degree, dtype, causal)
@@ -559,59 +559,18 @@ class AbstractIsotropicSeries(AbstractSeries):
     def moments(self, tokens: Tokens, masses: Masses) -> Array:
         return self.harmonics.moments(self.degree + 2, tokens, masses)
 
-    def coefficients(self, moments: Any, length: Scalar) -> OneLength:
-        return make_one_length(partial(self.harmonics.wave_coefficients, self.degree), moments, length)
-
-    def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return split(self.harmonics.sums_by_waves(self.degree, queries, coefficients))
-
-    def token_rounding(self) -> TokenRounding:
-        return self.harmonics.token_rounding
-
-    def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Scalar:
-        error_terms = self.harmonics.error_terms(self.degree, moments, gradients, True)
-        return at_one_length(error_terms, length, self.harmonics.dimension)
-
-    def rounding(self, error_terms: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        return jnp.broadcast_to(error_terms, lengths.shape)
-
-
-class AbstractGeneralSeries(AbstractSeries):
-    """The series for queries of any lengths: a scan over the degrees of the harmonics, with Bessel functions of each
-    query's own length. The moments are those of `AbstractIsotropicSeries`.
-
-    **Arguments:**
-
-    - `degree`: The highest degree of the truncated series.
-    """
-
-    degree: int = eqx.field(static=True)
-    harmonics: eqx.AbstractClassVar[Harmonics]
-    block: ClassVar[int] = 64
-
-    def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return self.harmonics.chunk_size(self.degree, dtype, causal)
-
-    def empty(self, dtype: Any) -> Array:
-        return self.harmonics.empty(self.degree + 2, dtype)
-
-    def moments(self, tokens: Tokens, masses: Masses) -> Array:
-        return self.harmonics.moments(self.degree + 2, tokens, masses)
-
-    def coefficients(self, moments: Any, length: Scalar) -> Derived:
+    def coefficients(self, moments: Any, length: Scalar) -> Any:
+        if self.one_length:
+            return make_one_length(partial(self.harmonics.wave_coefficients, self.degree), moments, length)
         return self.harmonics.recurrence_coefficients(self.degree, moments)
 
-    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return split(self.harmonics.sums_by_recurrence(self.degree, queries, coefficients))
-
-    def token_rounding(self) -> TokenRounding:
-        return self.harmonics.token_rounding
+    def evaluate(self, queries: Tokens, coefficients: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        sums = self.harmonics.sums_by_waves if self.one_length else self.harmonics.sums_by_recurrence
+        return split(sums(self.degree, queries, coefficients))
 
     def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Array:
-        return self.harmonics.error_terms(self.degree, moments, gradients, False)
-
-    def rounding(self, error_terms: Array, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        return at_lengths(error_terms, lengths, self.harmonics.dimension)
+        error_terms = self.harmonics.error_terms(self.degree, moments, gradients, self.one_length)
+        return at_one_length(error_terms, length, self.dimension) if self.one_length else error_terms
 
 
 # Multiplication of harmonics by a coordinate, as a shift of their indices.

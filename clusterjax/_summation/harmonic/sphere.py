@@ -9,10 +9,9 @@ functions and the Bessel functions of each query.
 Moments are of degree + 2, since two multiplications by coordinates lose two degrees.
 """
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -22,8 +21,7 @@ from ..._base.numerics import einsum, matmul
 from ..._base.types import Scalar, Tokens
 from .series import (
     POWER,
-    AbstractGeneralSeries,
-    AbstractIsotropicSeries,
+    AbstractHarmonicSeries,
     DegreeShift,
     Derived,
     Harmonics,
@@ -45,9 +43,10 @@ from .series import (
     shift_degree,
     shift_order,
     waves,
-    with_derivatives,
+    with_any_lengths,
     with_neighbours,
     with_one_length,
+    with_token_derivatives,
 )
 
 
@@ -230,34 +229,13 @@ def _token_derivatives(degree: int, sets: Float[Array, "3 m 2 k"]) -> Array:
     return einsum("mcl,mkl->mck", divergence, jnp.asarray(fourier_of_harmonics(degree), sets.dtype))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def sphere_moments(degree: int, tokens: Float[Array, "n 3"], masses: Float[Array, " n"]) -> Array:
-    """The moments of tokens with these masses that have harmonics up to `degree`, (orders, 2, orders).
-
-    Derivatives with respect to tokens are tangential sums of the same form. Angles are never differentiated, so that
-    the poles need no special treatment.
-    """
-    return _weighted_moments(degree, tokens, masses[None])[0]
-
-
-@sphere_moments.defjvp
-def _sphere_moments_jvp(degree, primals, tangents):
-    tokens, masses = primals
-    tokens_dot, masses_dot = tangents
-    # The weight of each coordinate's set is mass times the motion of the token along the coordinate.
-    derivatives = _token_derivatives(degree, _weighted_moments(degree + 1, tokens, tokens_dot.T * masses[None]))
-    return sphere_moments(degree, tokens, masses), sphere_moments(degree, tokens, masses_dot) + derivatives
+sphere_moments = with_token_derivatives(_weighted_moments, _token_derivatives)
 
 
 def _derived_harmonics(moments: Array, degree: int) -> Derived:
     """Both sets of harmonics up to `degree`, (functions, orders, 2, degree + 1), from moments of two degrees more."""
     complete = derived(harmonics(degree + 2, moments), lambda parts: times_coordinates(parts, coordinates(degree + 2)))
     return Derived(*(part[:, : orders(degree), :, : degree + 1] for part in complete))
-
-
-# The units at any degree are for two waves and a mass. For the units by degree, the multiples of both angles in
-# e^{kappa (t - 1)} sum to 2.05 sqrt(kappa) on average (computed), 1.45 times lambda = sqrt(2 kappa) in `certificate`.
-_TOKEN_ROUNDING = TokenRounding(2.0, 1.45 * POWER)
 
 
 def recurrence_units(degrees: np.ndarray) -> np.ndarray:
@@ -369,33 +347,24 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     return lax.scan(step, (zero, zero, no_sums), degrees)[0][2]
 
 
-_sums_by_recurrence = with_derivatives(
-    lambda degree, queries, coefficients: _by_recurrence(degree, queries, coefficients.first),
-    lambda degree, queries, coefficients: _by_recurrence(degree, queries, coefficients.second),
-)
+_sums_by_recurrence = with_any_lengths(_by_recurrence)
 
 
-_HARMONICS = Harmonics(
-    dimension=3,
-    chunk_size=cached_chunk,
-    empty=empty_moments,
-    moments=sphere_moments,
-    wave_coefficients=_wave_coefficients,
-    sums_by_waves=_sums_by_waves,
-    recurrence_coefficients=_recurrence_coefficients,
-    sums_by_recurrence=_sums_by_recurrence,
-    error_terms=_error_terms,
-    token_rounding=_TOKEN_ROUNDING,
-)
+class SphereSeries(AbstractHarmonicSeries):
+    """Spherical harmonics for tokens in three dimensions."""
 
-
-class IsotropicSphereSeries(AbstractIsotropicSeries):
-    """Spherical harmonics for tokens in three dimensions and queries of one length."""
-
-    harmonics: ClassVar[Harmonics] = _HARMONICS
-
-
-class GeneralSphereSeries(AbstractGeneralSeries):
-    """Spherical harmonics for tokens in three dimensions and queries of any lengths."""
-
-    harmonics: ClassVar[Harmonics] = _HARMONICS
+    dimension: ClassVar[int] = 3
+    # The units at any degree are for two waves and a mass. For the units by degree, the multiples of both angles in
+    # e^{kappa (t - 1)} sum to 2.05 sqrt(kappa) on average (computed), 1.45 times lambda = sqrt(2 kappa) of
+    # `certificate.py`.
+    token_rounding: ClassVar[TokenRounding] = TokenRounding(2.0, 1.45 * POWER)
+    harmonics: ClassVar[Harmonics] = Harmonics(
+        chunk_size=cached_chunk,
+        empty=empty_moments,
+        moments=sphere_moments,
+        wave_coefficients=_wave_coefficients,
+        sums_by_waves=_sums_by_waves,
+        recurrence_coefficients=_recurrence_coefficients,
+        sums_by_recurrence=_sums_by_recurrence,
+        error_terms=_error_terms,
+    )

@@ -19,11 +19,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._base.batching import batch_max
 from ..._base.checks import check_array, check_number, check_tokens
-from ..._base.types import Masses, Scalar, Tokens
+from ..._base.types import Masses, Scalar, Tokens, Values
 from ..._model.mask import AbstractMask, CausalMask, FullMask, check_mask
 from ..._model.summation import AbstractExponentialSum, ExponentialSums, Support, check_supported
 from ..blocked import exponential_rows, make_columns
-from ..collectives import AbstractCollectives, SingleDevice
+from ..collectives import Collectives
 from .certificate import (
     Expansion,
     causal_sums,
@@ -34,10 +34,10 @@ from .certificate import (
     relative_error,
     truncation_share,
 )
-from .circle import CircleSeries, GeneralCircleSeries
+from .circle import CircleSeries
 from .series import AbstractSeries, largest_length, length_and_direction
-from .sphere import GeneralSphereSeries, IsotropicSphereSeries
-from .three_sphere import GeneralThreeSphereSeries, IsotropicThreeSphereSeries
+from .sphere import SphereSeries
+from .three_sphere import ThreeSphereSeries
 
 
 # The choice of a series for a cloud, by dimension, query lengths and degree, and its certified sums.
@@ -50,12 +50,7 @@ from .three_sphere import GeneralThreeSphereSeries, IsotropicThreeSphereSeries
 # long, tokens off the sphere, numbers that are not finite) gets NaN sums and an infinite error: no row is certified.
 
 
-# The series by dimension, for queries of one common length and for queries of any lengths.
-SERIES: dict[int, tuple[Callable[[int], AbstractSeries], Callable[[int], AbstractSeries]]] = {
-    2: (CircleSeries, GeneralCircleSeries),
-    3: (IsotropicSphereSeries, GeneralSphereSeries),
-    4: (IsotropicThreeSphereSeries, GeneralThreeSphereSeries),
-}
+SERIES: dict[int, Callable[[int, bool], AbstractSeries]] = {2: CircleSeries, 3: SphereSeries, 4: ThreeSphereSeries}
 
 # The degrees by dimension and item size of the dtype, for queries of one common length and for queries of any lengths.
 # Each degree costs compile time. In four dimensions, a higher degree would cost more than the sum over all pairs.
@@ -72,11 +67,11 @@ DEGREES = {
 def expand(
     queries: Tokens,
     tokens: Tokens,
-    values: Float[Array, "n k"] | None,
+    values: Values | None,
     masses: Masses | None,
     causal: bool,
     tolerance: float,
-    collectives: AbstractCollectives,
+    collectives: Collectives,
 ) -> tuple[Float[Array, "n sums"], Float[Array, " n"]]:
     """The sums of mass times [1, value], scaled by e^{-|q|}, and the least tolerance that certifies each row.
 
@@ -89,8 +84,8 @@ def expand(
     weights, column_max = _weighted_columns(tokens, values, masses, collectives)
     share = truncation_share(dtype, tolerance)
     # The series for one length come first; within a kind, the degrees ascend, and so does the cost.
-    kinds = list(zip(SERIES[d], DEGREES[d, dtype.itemsize], strict=True))
-    longest_served = [[largest_length(degree, d, share) for degree in degrees] for _, degrees in kinds]
+    kinds = DEGREES[d, dtype.itemsize]
+    longest_served = [[largest_length(degree, d, share) for degree in degrees] for degrees in kinds]
     branch, length, deviations = _choose_branch(queries, tokens, longest_served, tolerance, collectives)
     sum_up = causal_sums if causal else full_sums
     # `branch_of` fills this list below: the error of pairs depends on the size of a causal chunk.
@@ -108,14 +103,16 @@ def expand(
     columns = weights.shape[1] if has_values else 1 + d
     # NaN is never certified, so that the caller sums every row by pairs.
     unserved = lambda queries, *_: (jnp.full((n, columns), jnp.nan, dtype), jnp.full(n, jnp.nan, dtype))
-    branches = [*(branch_of(make(degree)) for make, degrees in kinds for degree in degrees), unserved]
+    one_length, any_lengths = kinds
+    served = [*((degree, True) for degree in one_length), *((degree, False) for degree in any_lengths)]
+    branches = [*(branch_of(SERIES[d](*arguments)) for arguments in served), unserved]
     sums, error = lax.switch(branch, branches, queries, tokens, weights)
     relative = relative_error(*deviations, d, max(chunk_sizes) if causal else 0)
     return sums, certified_error(sums, error, relative)
 
 
 def _weighted_columns(
-    tokens: Tokens, values: Float[Array, "n k"] | None, masses: Masses | None, collectives: AbstractCollectives
+    tokens: Tokens, values: Values | None, masses: Masses | None, collectives: Collectives
 ) -> tuple[Float[Array, "n columns"], Float[Array, " columns"]]:
     """The masses and, if there are values, mass times each column, (n, 1 or 1 + k); and the maximum of each column.
 
@@ -133,11 +130,7 @@ def _weighted_columns(
 
 
 def _choose_branch(
-    queries: Tokens,
-    tokens: Tokens,
-    longest_served: list[list[float]],
-    tolerance: float,
-    collectives: AbstractCollectives,
+    queries: Tokens, tokens: Tokens, longest_served: list[list[float]], tolerance: float, collectives: Collectives
 ) -> tuple[Int[Array, ""], Scalar, tuple[Float[Array, " n"], Float[Array, " n"], Scalar]]:
     """The number of the branch, the common query length, and the first three arguments of `relative_error`.
 
@@ -235,12 +228,7 @@ class Harmonic(AbstractExponentialSum):
 
     @eqx.filter_jit
     def exponential(
-        self,
-        queries: Tokens,
-        tokens: Tokens,
-        values: Float[Array, "n k"] | None,
-        masses: Masses | None,
-        mask: AbstractMask,
+        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
         check_supported(self, mask)
         tolerance = self.check(tokens)
@@ -299,7 +287,7 @@ def _certified(queries: Tokens, tokens: Tokens, masses: Masses | None, mask: Abs
 
 def _expand(queries, tokens, values, masses, mask, tolerance):
     """`expand` on one device: sums, (n, 1 + k), and the least tolerance that certifies each row, (n,)."""
-    return expand(queries, tokens, values, masses, isinstance(mask, CausalMask), tolerance, SingleDevice())  # pyright: ignore[reportCallIssue]
+    return expand(queries, tokens, values, masses, isinstance(mask, CausalMask), tolerance, Collectives())
 
 
 # The number of uncertified rows summed at once, and the number of columns in a block.

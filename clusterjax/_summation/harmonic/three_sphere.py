@@ -9,10 +9,9 @@ Moments are of degree + 2, as in three dimensions. $Y_{lmp}$ is zero unless l ha
 have separate arrays.
 """
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -22,8 +21,7 @@ from ..._base.numerics import einsum, matmul
 from ..._base.types import Scalar, Tokens
 from .series import (
     POWER,
-    AbstractGeneralSeries,
-    AbstractIsotropicSeries,
+    AbstractHarmonicSeries,
     Angle,
     DegreeShift,
     Derived,
@@ -44,9 +42,10 @@ from .series import (
     scaled_bessel,
     shift_order,
     waves,
-    with_derivatives,
+    with_any_lengths,
     with_neighbours,
     with_one_length,
+    with_token_derivatives,
 )
 from .sphere import orders
 
@@ -367,22 +366,7 @@ def _token_derivatives(degree: int, sets: Float[Array, "4 m 2 p 2 k"]) -> Array:
     return einsum("mcpdl,mpkl->mcpdk", by_half_degree(divergence), table)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def three_sphere_moments(degree: int, tokens: Float[Array, "n 4"], masses: Float[Array, " n"]) -> Array:
-    """The moments of tokens with these masses that have harmonics up to `degree`.
-
-    Derivatives with respect to tokens are tangential sums of the same form. Angles are never differentiated, so that
-    no point needs special treatment.
-    """
-    return _weighted_moments(degree, tokens, masses[None])[0]
-
-
-@three_sphere_moments.defjvp
-def _three_sphere_moments_jvp(degree, primals, tangents):
-    tokens, masses = primals
-    tokens_dot, masses_dot = tangents
-    derivatives = _token_derivatives(degree, _weighted_moments(degree + 1, tokens, tokens_dot.T * masses[None]))
-    return three_sphere_moments(degree, tokens, masses), three_sphere_moments(degree, tokens, masses_dot) + derivatives
+three_sphere_moments = with_token_derivatives(_weighted_moments, _token_derivatives)
 
 
 def _chunk_size(degree: int, dtype: Any, causal: bool) -> int:
@@ -413,11 +397,6 @@ def _wave_coefficients(degree: int, moments: Array, length: Scalar) -> Derived:
         return tuple(jnp.moveaxis(of_parity, 0, 3).reshape(rows, columns) for of_parity in out)
 
     return Derived(*(transfer(part) for part in _derived_harmonics(moments, degree)))
-
-
-# The units at any degree are for three waves and a mass. For the units by degree, the multiples of the three angles in
-# e^{kappa (t - 1)} sum to 2.65 sqrt(kappa) on average (computed), 1.55 times lambda = sqrt(3 kappa) in `certificate`.
-_TOKEN_ROUNDING = TokenRounding(3.0, 1.55 * POWER)
 
 
 def _error_terms(degree: int, moments: Array, gradients: bool, by_waves: bool) -> Array:
@@ -517,33 +496,24 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: tuple[Array, Arra
     return lax.scan(step, (no_sums, states), (coefficients, bessel, tables))[0][0]
 
 
-_sums_by_recurrence = with_derivatives(
-    lambda degree, queries, coefficients: _by_recurrence(degree, queries, coefficients.first),
-    lambda degree, queries, coefficients: _by_recurrence(degree, queries, coefficients.second),
-)
+_sums_by_recurrence = with_any_lengths(_by_recurrence)
 
 
-_HARMONICS = Harmonics(
-    dimension=4,
-    chunk_size=_chunk_size,
-    empty=empty_moments,
-    moments=three_sphere_moments,
-    wave_coefficients=_wave_coefficients,
-    sums_by_waves=_sums_by_waves,
-    recurrence_coefficients=_recurrence_coefficients,
-    sums_by_recurrence=_sums_by_recurrence,
-    error_terms=_error_terms,
-    token_rounding=_TOKEN_ROUNDING,
-)
+class ThreeSphereSeries(AbstractHarmonicSeries):
+    """Harmonics for tokens in four dimensions."""
 
-
-class IsotropicThreeSphereSeries(AbstractIsotropicSeries):
-    """Harmonics for tokens in four dimensions and queries of one length."""
-
-    harmonics: ClassVar[Harmonics] = _HARMONICS
-
-
-class GeneralThreeSphereSeries(AbstractGeneralSeries):
-    """Harmonics for tokens in four dimensions and queries of any lengths."""
-
-    harmonics: ClassVar[Harmonics] = _HARMONICS
+    dimension: ClassVar[int] = 4
+    # The units at any degree are for three waves and a mass. For the units by degree, the multiples of the three angles
+    # in e^{kappa (t - 1)} sum to 2.65 sqrt(kappa) on average (computed), 1.55 times lambda = sqrt(3 kappa) of
+    # `certificate.py`.
+    token_rounding: ClassVar[TokenRounding] = TokenRounding(3.0, 1.55 * POWER)
+    harmonics: ClassVar[Harmonics] = Harmonics(
+        chunk_size=_chunk_size,
+        empty=empty_moments,
+        moments=three_sphere_moments,
+        wave_coefficients=_wave_coefficients,
+        sums_by_waves=_sums_by_waves,
+        recurrence_coefficients=_recurrence_coefficients,
+        sums_by_recurrence=_sums_by_recurrence,
+        error_terms=_error_terms,
+    )

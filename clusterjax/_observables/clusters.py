@@ -176,8 +176,26 @@ def _smallest_neighbour(near, parents):
 # A bound, with a safety factor, on a margin of zero after rounding.
 _SMALLEST_MARGIN = 1e-9
 
-# The active set changes about once for each token or dimension, so that this factor is never needed in practice.
+# The active set changes about once for each point or dimension, so that this factor is never needed in practice.
 _MAX_ROUNDS = 30
+
+
+def nearest_in_hull(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
+    r"""The point of the convex hull of `points` that is nearest to the origin.
+
+    With $\lambda\ge 0$ the least squares solution of $\sum_i\lambda_i (p_i, 1)\approx (0, 1)$ (Lawson, Hanson, *Solving
+    Least Squares Problems*, section 23.4), that point is $\sum_i\lambda_i p_i / \sum_i\lambda_i$.
+    """
+    import scipy.optimize  # imported here, because the import takes as long as a small run
+
+    # The scale gives the coordinates and the row of ones below equal weight.
+    scale = np.abs(points).max(initial=0.0)
+    if scale == 0:
+        return np.zeros(points.shape[1])
+    m, d = points.shape
+    system = np.vstack([points.T / scale, np.ones(m)])
+    shares, _ = scipy.optimize.nnls(system, np.append(np.zeros(d), 1.0), maxiter=_MAX_ROUNDS * (m + d))
+    return points.T @ (shares / shares.sum())
 
 
 class Hemisphere(NamedTuple):
@@ -224,20 +242,13 @@ def hemisphere(x: Tokens) -> Hemisphere:
         hemisphere converge to one point) and Theorem 6.3; Wendel, *A problem in geometric probability* (1962), for the
         probability.
     """
-    import scipy.optimize  # imported here, because the import takes as long as a small run
-
     if not is_concrete(x):
         raise ValueError("x must not be traced, but it is; call this host function outside jax.jit.")
     tokens = np.asarray(check_nonzero_rows(check_tokens(x)), dtype=np.float64)
     # Dividing by the largest coordinate first prevents overflow and underflow of squares.
     tokens = tokens / np.abs(tokens).max(axis=1, keepdims=True)
     tokens = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
-    n, d = tokens.shape
-    # The appended row of ones requires weights that sum to one: a convex combination, up to a common factor.
-    shares, _ = scipy.optimize.nnls(
-        np.vstack([tokens.T, np.ones(n)]), np.append(np.zeros(d), 1.0), maxiter=_MAX_ROUNDS * (n + d)
-    )
-    nearest = tokens.T @ shares
+    nearest = nearest_in_hull(tokens)
     length = np.linalg.norm(nearest)
     # If zero is in the hull, no direction is correct, and any unit vector is returned.
     w = nearest / length if length > 0 else tokens[0]

@@ -4,8 +4,8 @@ The module has energies of tokens, of attention and of a gradient perceptron. In
 so that `log_interaction_energy` is finite for every finite beta; `energy_dissipation` is dE/dt.
 """
 
+import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,22 +31,6 @@ from .similarity import check_masses, check_square, map_pair_rows
 #
 # The shift of log-sum-exp is the largest exponent with mass, and carries no derivative. Invariant: the result is finite
 # for every finite beta; each row is shifted, and then the sum over rows, so that no intermediate sum overflows.
-
-
-def check_energy_arguments(
-    x: Any, beta: Any, query_key: Any, masses: Any
-) -> tuple[Tokens, Float[Array, ""], Float[Array, "d d"] | None, Masses]:
-    """The arguments as arrays of one dtype, with masses that sum to 1; raises a `ValueError` otherwise."""
-    x = check_tokens(x)
-    beta = check_scalar(beta, "beta", x.dtype)
-    if query_key is not None:
-        query_key = check_square(query_key, "query_key").astype(x.dtype)
-        if query_key.shape[0] != x.shape[1]:
-            raise ValueError(
-                f"query_key must have the shape ({x.shape[1]}, {x.shape[1]}), as tokens have {x.shape[1]} dimensions, "
-                f"but its shape is {query_key.shape}; pass Q^T K."
-            )
-    return x, beta, query_key, check_masses(masses, x)
 
 
 def log_weighted_sum(exponents: Float[Array, "*rows n"], masses: Masses) -> Float[Array, "*rows"]:
@@ -149,7 +133,16 @@ def log_interaction_energy(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3. The logarithm is this
         library's addition.
     """
-    x, beta, query_key, masses = check_energy_arguments(x, beta, query_key, masses)
+    x = check_tokens(x)
+    beta = check_scalar(beta, "beta", x.dtype)
+    if query_key is not None:
+        query_key = check_square(query_key, "query_key").astype(x.dtype)
+        if query_key.shape[0] != x.shape[1]:
+            raise ValueError(
+                f"query_key must have the shape ({x.shape[1]}, {x.shape[1]}), as tokens have {x.shape[1]} dimensions, "
+                f"but its shape is {query_key.shape}; pass Q^T K."
+            )
+    masses = check_masses(masses, x)
     if is_concrete(beta) and float(np.asarray(beta)) == 0:
         raise ValueError(
             "beta must not be zero, where the energy 1 / (2 beta) of every cloud is infinite, but it is 0.0; "
@@ -259,7 +252,10 @@ def perceptron_energy(
         here $\Phi = \varphi/2$.
     """
     x = check_tokens(x)
-    features, amplitudes = _check_features(x, features, amplitudes)
+    remedy = "pass vectors of the tokens' dimension, one feature per row"
+    features = check_array(features, "features", shape=("m", x.shape[1]), remedy=remedy).astype(x.dtype)
+    remedy = "pass one number for each row of features"
+    amplitudes = check_array(amplitudes, "amplitudes", shape=features.shape[:1], remedy=remedy).astype(x.dtype)
     what = "a function of an array"
     check_callable(primitive, "primitive", what, takes=1)
     # `values`, (n, m), are summed with the amplitudes over the features, and with the masses over the tokens.
@@ -267,19 +263,15 @@ def perceptron_energy(
     return jnp.sum(check_masses(masses, x) * matmul(values, amplitudes))
 
 
-def _check_features(x: Tokens, features: Any, amplitudes: Any) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
-    remedy = "pass vectors of the tokens' dimension, one feature per row"
-    features = check_array(features, "features", shape=("m", x.shape[1]), remedy=remedy)
-    remedy = "pass one number for each row of features"
-    amplitudes = check_array(amplitudes, "amplitudes", shape=features.shape[:1], remedy=remedy)
-    return features.astype(x.dtype), amplitudes.astype(x.dtype)
-
-
 # The energy of the uniform measure, which is the smallest, in closed form.
 
 
-# Far beyond this bound the square of beta overflows; the energy overflows long before it.
-_LARGEST = 1e100
+def uniform_mean(beta: float, d: int) -> float:
+    """The mean of e^{beta t} over the sphere; infinite if it overflows."""
+    import scipy.special  # imported here, because the import takes as long as a small run
+
+    # Far beyond this bound the square of beta overflows; the mean overflows long before it.
+    return float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if abs(beta) < 1e100 else math.inf
 
 
 def uniform_energy(beta: float, d: int) -> float:
@@ -308,13 +300,11 @@ def uniform_energy(beta: float, d: int) -> float:
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Proposition 3.4 (the uniform
         measure is the minimiser). The closed form follows from the Funk-Hecke formula.
     """
-    import scipy.special  # imported here, because the import takes as long as a small run
-
     d = check_integer(d, "d", remedy="pass the dimension of the tokens")
     beta = check_number(beta, "beta")
     if beta == 0:
         raise ValueError(f"beta must be finite and not zero, but it is {beta}; pass another number.")
-    mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if abs(beta) < _LARGEST else np.inf
+    mean = uniform_mean(beta, d)
     if not np.isfinite(mean):
         raise ValueError(
             f"beta must be small enough for an energy that double precision holds, but it is {beta}; pass 500 or less."

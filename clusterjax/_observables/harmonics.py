@@ -20,14 +20,9 @@ from .._base.batching import cut
 from .._base.checks import check_flag, check_integer, check_number, check_tokens
 from .._base.numerics import bessel_ratios, matmul, normalise
 from .._base.types import Masses, Tokens
+from .._summation.harmonic.sphere import recurrence
+from .energy import uniform_mean
 from .similarity import check_masses, check_nonzero_rows, map_pair_rows
-
-
-# Growth rates of the harmonics of a nearly uniform cloud: the linearisation of attention at the uniform measure.
-
-
-# Far beyond this bound the square of beta overflows; the unnormalised rates overflow long before it.
-_LARGEST = 1e100
 
 
 def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: bool = False) -> NDArray[np.float64]:
@@ -58,27 +53,23 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: 
 
         Bruno, Pasqualotto and Agazzi (2410.23228), linearisation at the uniform measure; the rates are derived anew.
     """
-    import scipy.special  # imported here, because the import takes as long as a small run
-
     max_degree = check_degree(max_degree)
     d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
     beta, unnormalised = check_number(beta, "beta"), check_flag(unnormalised, "unnormalised")
     degrees = np.arange(max_degree + 1)
     # In the limit only the first degree has a rate, because a_l / beta tends to zero for l > 1.
     if beta == 0:
-        rates = np.where(degrees == 1, (d - 1) / d, 0.0)
-        return rates
+        return np.where(degrees == 1, (d - 1) / d, 0.0)
     order, size = d / 2 - 1, abs(beta)
     ratios = bessel_ratios(order, size, degrees)
     # I_{l + order}(-beta) (-beta)^-order has the sign (-1)^l.
     ratios = np.where((beta < 0) & (degrees % 2 == 1), -ratios, ratios)
-    mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if unnormalised and size < _LARGEST else 1.0
-    rates = degrees * (degrees + d - 2) * ratios / beta * mean
-    if not np.all(np.isfinite(rates)) or unnormalised and size >= _LARGEST:
+    rates, mean = degrees * (degrees + d - 2) * ratios / beta, uniform_mean(beta, d) if unnormalised else 1.0
+    if not np.isfinite(mean) or not np.all(np.isfinite(rates * mean)):
         raise ValueError(
             f"beta must be small enough for rates that double precision holds, but it is {beta}; pass 500 or less."
         )
-    return rates
+    return rates * mean
 
 
 def check_degree(max_degree: int) -> int:
@@ -149,20 +140,15 @@ def _in_chunks(moments: Any, x: Tokens, masses: Masses, dimension: np.ndarray) -
 
 def _circle(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees 2"]:
     """The sums of mass times cosine and sine of each multiple of the angle."""
-
-    # A product with e^{i theta} gives cosine and sine of k theta from those of (k - 1) theta.
-    def next_power(power, _):
-        cosine, sine = power
-        rotated = cosine * x[:, 0] - sine * x[:, 1], cosine * x[:, 1] + sine * x[:, 0]
-        return rotated, matmul(jnp.stack(power), masses)
-
-    return lax.scan(next_power, (jnp.ones_like(masses), jnp.zeros_like(masses)), None, length=max_degree + 1)[1]
+    step = lambda power, _: (_rotated(power[0], power[1], x), matmul(jnp.stack(power), masses))
+    return lax.scan(step, (jnp.ones_like(masses), jnp.zeros_like(masses)), None, length=max_degree + 1)[1]
 
 
 def _sphere(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees orders"]:
     """The sums of mass times spherical harmonic, each of mean square 1; order m is in columns 2m and 2m + 1."""
     # `first` and `second` are the factors of the recurrence in l, (degrees, orders).
-    first, second, sectoral = (jnp.asarray(table, x.dtype) for table in _recurrence(max_degree))
+    tables = (np.transpose(table)[..., : max_degree + 1] for table in recurrence(max_degree))
+    first, second, sectoral = (jnp.asarray(table, x.dtype) for table in tables)
     # Y_mm of each order, (orders, 2, n), starts the recurrence of that order.
     starts = _complex_powers(x[:, :2], max_degree) * sectoral[:, None, None]
 
@@ -180,29 +166,14 @@ def _sphere(max_degree: int, x: Tokens, masses: Masses) -> Float[Array, "degrees
 
 def _complex_powers(flat: Float[Array, "n 2"], max_degree: int) -> Float[Array, "orders 2 n"]:
     """Real and imaginary parts of (x + iy)^m."""
-
-    def next_power(power, _):
-        real = power[0] * flat[:, 0] - power[1] * flat[:, 1]
-        imaginary = power[0] * flat[:, 1] + power[1] * flat[:, 0]
-        return jnp.stack([real, imaginary]), power
-
     unit = jnp.stack([jnp.ones_like(flat[:, 0]), jnp.zeros_like(flat[:, 0])])
-    return lax.scan(next_power, unit, None, length=max_degree + 1)[1]
+    step = lambda power, _: (jnp.stack(_rotated(power[0], power[1], flat)), power)
+    return lax.scan(step, unit, None, length=max_degree + 1)[1]
 
 
-@functools.lru_cache
-def _recurrence(max_degree: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Y_lm = first[l, m] z Y_(l-1)m - second[l, m] Y_(l-2)m, from Y_mm = sectoral[m] Re, Im (x + iy)^m."""
-    l, m = np.mgrid[: max_degree + 1, : max_degree + 1].astype(float)
-    # Where no harmonic exists, the denominator is set to one to avoid division by zero.
-    square = np.where(l > m, l**2 - m**2, 1)
-    first = np.where(l > m, np.sqrt(np.abs(4 * l**2 - 1) / square), 0)
-    inner = np.maximum((2 * l + 1) * ((l - 1) ** 2 - m**2), 0)
-    second = np.where(l > m + 1, np.sqrt(inner / (np.abs(2 * l - 3) * square)), 0)
-    # Squares of the normalisation to mean square one, with a factor of 2 for cosine and sine of m > 0.
-    orders = np.arange(1, max_degree + 1)
-    sectoral = np.sqrt(np.append(1, 2 * np.cumprod((2 * orders + 1) / (2 * orders))))
-    return first, second, sectoral
+def _rotated(cosine: Array, sine: Array, by: Float[Array, "n 2"]) -> tuple[Array, Array]:
+    """A product with x + iy, which gives cosine and sine of k theta from those of (k - 1) theta."""
+    return cosine * by[:, 0] - sine * by[:, 1], cosine * by[:, 1] + sine * by[:, 0]
 
 
 def _of_pairs(x: Tokens, masses: Masses, max_degree: int) -> Float[Array, " degrees"]:

@@ -176,15 +176,15 @@ def lifetimes(ts: Numbers, states: Numbers, *, state: int | None = None) -> Life
 
         Kaplan, Meier, *Nonparametric estimation from incomplete observations* (J. Amer. Statist. Assoc. 53, 1958).
     """
-    ts, states = _check_series(ts, states)
+    ts, states = _check_states(ts, states)
     if state is not None:
         state = check_integer(state, "state", least=0, remedy="pass a number of clusters")
     spells = [
         (*spell, run) for run, row in enumerate(states) for spell in _spells(ts, row) if state in (None, spell[-1])
     ]
     columns = np.array(spells, dtype=np.float64).reshape(-1, 7).T
-    durations, censored, least, most, starts, kept, runs = columns
-    return Lifetimes(durations, censored.astype(bool), least, most, starts, runs.astype(int), kept.astype(states.dtype))
+    durations, censored, least, most, starts, kind, runs = columns
+    return Lifetimes(durations, censored.astype(bool), least, most, starts, runs.astype(int), kind.astype(states.dtype))
 
 
 def _spells(ts: np.ndarray, row: np.ndarray):
@@ -210,11 +210,8 @@ def _reached(states: np.ndarray) -> np.ndarray:
     return states >= 0
 
 
-def _check_series(ts: Any, states: Any) -> tuple[np.ndarray, np.ndarray]:
-    if not is_concrete((ts, states)):
-        raise ValueError("ts and states must not be traced, but one is; call this host function outside jax.jit.")
-    ts, states = (_numbers(series, name) for name, series in (("ts", ts), ("states", states)))
-    ts = ts.astype(np.float64)
+def _check_states(ts: Any, states: Any) -> tuple[np.ndarray, np.ndarray]:
+    ts, states = _numbers(ts, states, "states")
     if ts.ndim != 1 or ts.shape[0] < 2:
         raise ValueError(
             f"ts must be a vector of at least two times, but its shape is {ts.shape}; pass the saved times."
@@ -224,27 +221,40 @@ def _check_series(ts: Any, states: Any) -> tuple[np.ndarray, np.ndarray]:
             f"states must be one series of {ts.shape[0]}, or one a row, but its shape is {states.shape}; pass one "
             "number for each saved time of each run."
         )
-    if not (np.all(np.isfinite(ts)) and np.all(np.diff(ts) > 0)):
-        raise ValueError("ts must be finite and increase, but it does not; sort it and drop what is doubled.")
+    _check_increasing(ts)
     states = states.reshape(-1, ts.shape[0])
     if np.any(np.isinf(states)):
         raise ValueError("states must be finite, or NaN where a run had ended, but one is infinite; pass counts.")
     reached = _reached(states)
-    if np.any(reached[:, 1:] & ~reached[:, :-1]):
-        run = int(np.flatnonzero(np.any(reached[:, 1:] & ~reached[:, :-1], axis=1))[0])
+    late = np.any(reached[:, 1:] & ~reached[:, :-1], axis=1)
+    if np.any(late):
         raise ValueError(
-            f"states must be -1 or NaN after the end of a run only, but run {run} goes on after such a time; pass "
-            "states that are not negative."
+            f"states must be -1 or NaN after the end of a run only, but run {int(np.argmax(late))} goes on after "
+            "such a time; pass states that are not negative."
         )
     return ts, states
 
 
-def _numbers(series: Any, name: str) -> np.ndarray:
-    array = as_numbers(series, name)
-    if array is None or np.iscomplexobj(array):
-        raise ValueError(f"{name} must be a series of real numbers, but it is {shown(series)}; pass one a saved time.")
-    array = np.asarray(array)
-    return array.astype(int) if array.dtype == bool else array
+def _numbers(ts: Any, values: Any, name: str) -> list[np.ndarray]:
+    """The times and the series `name`, integers or floats; raises a ValueError if one is traced or holds no numbers."""
+    if not is_concrete((ts, values)):
+        raise ValueError(f"ts and {name} must not be traced, but one is; call this host function outside jax.jit.")
+    arrays = []
+    for series, called in ((ts, "ts"), (values, name)):
+        array = as_numbers(series, called)
+        if array is None or np.iscomplexobj(array):
+            raise ValueError(
+                f"{called} must be a series of real numbers, but it is {shown(series)}; pass one a saved time."
+            )
+        array = np.asarray(array)
+        arrays.append(array.astype(np.float64 if called == "ts" else int if array.dtype == bool else array.dtype))
+    return arrays
+
+
+def _check_increasing(ts: np.ndarray) -> None:
+    if not (np.all(np.isfinite(ts)) and np.all(np.diff(ts) > 0)):
+        times = str(ts) if ts.size <= 8 else f"{ts[:8]} and so on"
+        raise ValueError(f"ts must be finite and increase, but it is {times}; sort it and drop what is doubled.")
 
 
 # Plateaus of a scalar along a run: the times at which it stays near one level, and when it leaves.
@@ -332,7 +342,17 @@ def plateaus(
     """
     tolerance = check_number(tolerance, "tolerance", least=0, remedy="pass half a spread")
     min_dwell = check_number(min_dwell, "min_dwell", above=0, remedy="pass a duration")
-    ts, values = _metastability_check_series(ts, values)
+    ts, values = _numbers(ts, values, "values")
+    values = values.astype(np.float64)
+    if ts.ndim != 1 or ts.shape[0] < 2 or values.shape != ts.shape:
+        raise ValueError(
+            f"ts and values must be two series of one length, at least 2, but their shapes are {ts.shape} and "
+            f"{values.shape}; pass one number for each saved time."
+        )
+    _check_increasing(ts)
+    if not np.all(np.isfinite(values)):
+        bad = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise ValueError(f"values must be finite, but entry {bad} is {values[bad]}; cut the series there.")
     windows = sorted(_longest_windows(ts, _reach(values, 2 * tolerance), min_dwell))
     first = np.array([lo for lo, _ in windows], dtype=int)
     last = np.array([hi for _, hi in windows], dtype=int)
@@ -340,36 +360,6 @@ def plateaus(
     # The saved time after each index; infinite after the last.
     later = np.append(ts[1:], np.inf)
     return Plateaus(start=ts[first], stop=ts[last], level=np.array(levels, dtype=np.float64), escape_times=later[last])
-
-
-def _metastability_check_series(ts: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
-    if not is_concrete((ts, values)):
-        raise ValueError("ts and values must not be traced, but one is; call this host function outside jax.jit.")
-    ts, values = (_metastability_numbers(series, name) for name, series in (("ts", ts), ("values", values)))
-    if ts.ndim != 1 or ts.shape[0] < 2 or values.shape != ts.shape:
-        raise ValueError(
-            f"ts and values must be two series of one length, at least 2, but their shapes are {ts.shape} and "
-            f"{values.shape}; pass one number for each saved time."
-        )
-    if not (np.all(np.isfinite(ts)) and np.all(np.diff(ts) > 0)):
-        raise ValueError(
-            f"ts must be finite and increase, but it is {_shortened(ts)}; sort it and drop what is doubled."
-        )
-    if not np.all(np.isfinite(values)):
-        bad = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise ValueError(f"values must be finite, but entry {bad} is {values[bad]}; cut the series there.")
-    return ts, values
-
-
-def _metastability_numbers(series: Any, name: str) -> np.ndarray:
-    array = as_numbers(series, name)
-    if array is None or np.iscomplexobj(array):
-        raise ValueError(f"{name} must be a series of real numbers, but it is {shown(series)}; pass one a saved time.")
-    return np.asarray(array, dtype=np.float64)
-
-
-def _shortened(numbers: np.ndarray) -> str:
-    return str(numbers) if numbers.size <= 8 else f"{numbers[:8]} and so on"
 
 
 def _reach(values: np.ndarray, spread: float) -> np.ndarray:

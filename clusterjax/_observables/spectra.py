@@ -17,7 +17,6 @@ def spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Complex[np.ndarray, " 
 
     The long-time behaviour of tokens depends on the largest real part of an eigenvalue of V and on its multiplicity. An
     exactly symmetric matrix gives exactly real eigenvalues. Computed by NumPy in double precision, on the host.
-    that is exactly symmetric gets exactly real eigenvalues. Computed by NumPy in double precision, on the host.
 
     **Arguments:**
 

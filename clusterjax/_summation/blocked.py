@@ -1,8 +1,15 @@
 """`Blocked`: sums over blocks of rows and columns, without n x n arrays in the forward and backward passes.
 
-**Algorithm.** Each block of rows is a scan over blocks of columns with a running maximum (`rows.py`), and the backward
-pass recomputes each block. **Reference.** Rabe, Staats, *Self-attention does not need O(n^2) memory* (2112.05682).
-**Invariant.** Beyond inputs and outputs, memory holds one block of scores and its derivatives.
+**Algorithm.** Each block of rows is a scan over blocks of columns, and the backward pass recomputes each block (Rabe,
+Staats, *Self-attention does not need O(n^2) memory*, 2112.05682). Sums of exponentials are an online softmax (Milakov,
+Gimelshein, 1805.02867): the running maximum of a row is its shift, and one matrix product gives normaliser and total.
+In few dimensions on an accelerator, where an inner dimension of three leaves most of a matrix unit idle, products are
+elementwise. Hardmax has two passes: the first finds the largest score and the largest norm of a token for each row, the
+second sums over the scores above the threshold.
+
+**Invariants.** Beyond inputs and outputs, memory holds one block of scores and its derivatives. Shifts, maxima and
+thresholds carry no derivative; masked scores are minus infinity; a row that attends to nothing has sums of zero. Blocks
+that the mask forbids are not computed, and blocks that the mask allows completely are not masked.
 """
 
 from collections.abc import Callable
@@ -22,19 +29,6 @@ from .._model.mask import AbstractMask, FullMask
 from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 
 
-# Sums over all columns for one block of rows, by blocks of columns.
-#
-# **Algorithm.** Sums of exponentials are an online softmax (Milakov, Gimelshein, 1805.02867): the running maximum of a
-# row is its shift, and one matrix product gives normaliser and total. In few dimensions on an accelerator, where an
-# inner dimension of three leaves most of a matrix unit idle, products are elementwise. Hardmax has two passes: the
-# first finds the largest score and the largest norm of a token for each row, the second sums over the scores above the
-# threshold.
-#
-# **Invariants.** Shifts, maxima and thresholds carry no derivative; masked scores are minus infinity; a row that
-# attends to nothing has sums of zero. Blocks that the mask forbids are not computed, and blocks that the mask allows
-# completely are not masked. The backward pass of a scan holds one block at a time.
-
-
 # The largest number of coordinates of a token and its value for which products are elementwise. Beyond it, matrix
 # products are faster.
 FEW_NUMBERS = 16
@@ -45,21 +39,15 @@ _ELEMENTWISE = (2048, 4096)
 
 
 class Columns(eqx.Module):
-    """The attended tokens in blocks; the last block is padded with copies of the last token.
-
-    **Arguments:**
-
-    - `tokens`: (blocks, columns, d).
-    - `values`: (blocks, columns, k); None if the tokens are the values.
-    - `masses`: (blocks, columns); None if all masses are one.
-    - `first`: (blocks,), the index of the first token of each block; indices of n or more are padding.
-    - `present`: (blocks, columns), False for padding; None without padding.
-    """
+    """The attended tokens in blocks; the last block is padded with copies of the last token."""
 
     tokens: Float[Array, "blocks columns d"]
+    # None if the tokens are the values, and if all masses are one.
     values: Float[Array, "blocks columns k"] | None
     masses: Float[Array, "blocks columns"] | None
+    # The index of the first token of each block; indices of n or more are padding.
     first: Int[Array, " blocks"]
+    # False for padding; None without padding.
     present: Bool[Array, "blocks columns"] | None
 
     @property

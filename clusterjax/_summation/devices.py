@@ -1,12 +1,15 @@
 """`Sharded`: attention sums of tokens split by rows over one axis of a mesh, in one process or in many.
 
-Inside one `shard_map`, each device sums its own rows. With `Harmonic` as inner summation, the devices add the moments
-of their tokens (`psum`, or an exclusive prefix sum for a causal mask) and evaluate one series; rows that the
-certificate refuses are summed by pairs in the ring. With `Dense` and `Blocked`, all rows are summed in the ring
-(`ring.py`, after Liu, Zaharia, Abbeel, *Ring attention*, 2310.01889).
+**Algorithm.** Inside one `shard_map`, each device sums its own rows. With `Harmonic` as inner summation, the devices
+add the moments of their tokens (`psum`, or an exclusive prefix sum for a causal mask) and evaluate one series; rows
+that the certificate refuses are summed by pairs in the ring. With `Dense` and `Blocked`, all rows are summed in the
+ring (Liu, Zaharia, Abbeel, *Ring attention*, 2310.01889): the blocks of tokens rotate around the devices, by one
+`ppermute` per step, and each device sums its rows over the block that it holds.
 
-Invariants: device k holds the tokens k m to (k + 1) m - 1; all devices take the same branch of every conditional with
-a collective; the results equal those of one device up to rounding.
+**Invariants.** Device k holds the tokens k m to (k + 1) m - 1, and one block besides its own rows, in the forward and
+backward passes. All devices take the same branch of every conditional with a collective. Sums of exponentials are
+relative to a running maximum per row, so that nothing overflows. A block that the mask hides from all rows of a device
+is passed on without computation. The results equal those of one device up to rounding.
 """
 
 from collections.abc import Callable
@@ -42,27 +45,8 @@ from .harmonic.summation import Harmonic, expand
 from .hull import Hull
 
 
-# Sums over all pairs of tokens on several devices, by ring attention (Liu, Zaharia, Abbeel, 2310.01889).
-#
-# Each device keeps its queries. The blocks of tokens rotate around the ring of devices, by one `ppermute` per step.
-# After as many steps as devices, each device has summed its rows over every block, and each block is back on its own
-# device.
-#
-# Invariants: a device holds one block besides its own rows, in the forward and backward passes. Sums of exponentials
-# are relative to a running maximum per row, so that nothing overflows. A block that the mask hides from all rows of a
-# device is passed on without computation. The backward pass rotates the blocks again with their cotangents
-# (`_rotate_vjp`).
-
-
 class TokenBlock(eqx.Module):
-    """The m tokens of one device with their values and masses, which rotate around the ring.
-
-    **Arguments:**
-
-    - `tokens`: (m, d).
-    - `values`: (m, k); None if the tokens are the values.
-    - `masses`: (m,); None if all masses are one.
-    """
+    """The m tokens of one device with their values, by default the tokens, and masses, by default one."""
 
     tokens: Tokens
     values: Float[Array, "m k"] | None
@@ -153,9 +137,6 @@ def _rotate_vjp(
     return eqx.tree_at(lambda r: (r.queries, r.numbers), rows, (of_queries, None)), of_block
 
 
-# --- exponential sums
-
-
 @eqx.filter_custom_vjp
 def exponential_ring(
     arrays: tuple[Rows, TokenBlock], ring: Ring
@@ -209,9 +190,6 @@ def _(shift, cotangent, perturbed, arrays, ring):
     zeros = jnp.zeros((shift.shape[0], 1 + block.summed.shape[1]), shift.dtype)
     of_sums = zeros if cotangent[1] is None else cotangent[1]
     return _rotate_vjp(ring, rows, block, contribution, of_sums)
-
-
-# --- hardmax sums
 
 
 def hardmax_ring(rows: Rows, block: TokenBlock, ring: Ring, tie_tolerance: Scalar) -> Float[Array, "rows k"]:

@@ -5,11 +5,11 @@
 1. Each query separately, and all tokens together, are scaled by powers of two to entries of order one, which changes no
    comparison of scores (`_scale_to_unit`).
 2. For the full mask, tokens of mass zero, and tokens too far inside the convex hull to tie with any maximum
-   (`convex_hull.py`), are marked as not *present*.
+   (`interior_mask`), are marked as not *present*.
 3. The tokens are sorted along a Hilbert curve, absent tokens last, and a binary hierarchy of bounding rectangles is
-   built over the tokens (`bounding_volumes.py`).
+   built over the tokens (`build_hierarchy`).
 4. Rows are sorted by the direction of their query and grouped into packets, which traverse the hierarchy twice
-   (`py`). The first traversal finds the largest score of each row, the second sums the weights of the tokens
+   (`traverse`). The first traversal finds the largest score of each row, the second sums the weights of the tokens
    with scores of at least `threshold`, the largest score minus the tie tolerance.
 5. For the causal mask, the lower triangle of the attention matrix is divided recursively. For each power of two, the
    tokens are cut into blocks of this size with a hierarchy each, and the rows of every second block traverse the
@@ -51,24 +51,16 @@ from .blocked import tie_slack
 #
 # **Algorithm.** The hierarchy is a complete binary tree over the tokens in Hilbert order. Its nodes form an array, as
 # in a binary heap: the root has index 1, the children of node k are 2k and 2k + 1, index 0 is unused, and the last half
-# are the leaves, each with `LEAF_SIZE` consecutive tokens. Each node has a bounding rectangle. The origin of the
-# rectangle is the node's first token, the first axis points to the node's last token, and the rectangle of a parent
-# encloses those of its two children. A row of `Hierarchy.nodes` is (origin x, y, axis x, y, low and high extent along
-# the axis, low and high extent across it).
+# are the leaves, each with `LEAF_SIZE` consecutive tokens. The origin of a node's rectangle is its first token, the
+# first axis points to its last token (Gottschalk, Lin, Manocha, *OBBTree*, 1996, take the axes from covariances), and
+# the rectangle of a parent encloses those of its two children. A row of `Hierarchy.nodes` is (origin x, y, axis x, y,
+# low and high extent along the axis, low and high extent across it).
 #
-# **Reference.** Gottschalk, Lin, Manocha, *OBBTree* (1996), for hierarchies of oriented rectangles; here the axes
-# follow the space-filling curve instead of covariances.
-#
-# **Invariants.**
-#
-# - `build_hierarchy` and `build_sums` receive the same tokens in the same order and the same `present`, which is True
-# for
-#   a prefix of the tokens and False for the rest.
-# - Each rectangle contains all tokens below its node, and is widened by a bound on the rounding errors of the rectangle
-#   and of a score. A rectangle of equal tokens is not widened: the bounds of its scores are exactly the score of that
-#   point.
-# - The rectangle of a node without present tokens is NaN, so that every comparison with its scores is False.
-# - Only present tokens contribute to the sums of a node.
+# **Invariants.** `build_hierarchy` and `build_sums` receive the same tokens in the same order and the same `present`,
+# which is True for a prefix of the tokens. Each rectangle contains all tokens below its node, and is widened by a bound
+# on the rounding errors of the rectangle and of a score; a rectangle of equal tokens is not widened, so that the bounds
+# of its scores are exactly the score of that point. The rectangle of a node without present tokens is NaN, so that
+# every comparison with its scores is False. Only present tokens contribute to the sums of a node.
 
 
 # The number of tokens in a leaf, a power of two. In a leaf, every row is compared with every token.
@@ -253,11 +245,6 @@ def _score_bounds(rectangle: Float[Array, "8 packets _"], query: Queries) -> tup
     return low, high
 
 
-def _rectangles(hierarchy: Hierarchy, node: Int[Array, " packets"]) -> Float[Array, "8 packets 1"]:
-    """The rectangle (8, packets, 1) of the node of each packet."""
-    return hierarchy.nodes[node].T[:, :, None]
-
-
 def _leaf_scores(
     hierarchy: Hierarchy, leaf: Int[Array, " packets"], query: Queries
 ) -> Float[Array, "packets leaf_size rows"]:
@@ -292,7 +279,7 @@ def traverse(
     def step(carry):
         node, unfinished, skipped, entered, state = carry
         paused = jnp.any(entered, axis=1)
-        low, high = _score_bounds(_rectangles(hierarchy, node), query)
+        low, high = _score_bounds(hierarchy.nodes[node].T[:, :, None], query)
         # The number of leading zeros of a node's index measures its depth: deeper nodes have fewer. `skipped` is this
         # number for the node where the row stopped, and 0 while the row is active. A row that stopped is inactive at
         # deeper nodes, until the packet has left the subtree.
@@ -705,14 +692,6 @@ def _gather_sums(
     return _fold_hierarchies(cloud, causal, fold, total)
 
 
-def _gather_sums_forward(weights, cloud, threshold, causal):
-    return _gather_sums(weights, cloud, threshold, causal), (cloud, threshold)
-
-
-def _gather_sums_backward(causal, residuals, cotangents):
-    return _scatter_cotangents(cotangents, *residuals, causal), None, None
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _scatter_cotangents(
     cotangents: Float[Array, "m k"], cloud: _Cloud, threshold: Float[Array, " m"], causal: bool
@@ -742,8 +721,13 @@ def _scatter_cotangents(
     return jnp.where(cloud.present[:, None], total, 0)
 
 
-def _scatter_cotangents_forward(cotangents, cloud, threshold, causal):
-    return _scatter_cotangents(cotangents, cloud, threshold, causal), (cloud, threshold)
+def _residuals(function):
+    """The forward pass of `function`, whose residuals are the cloud and the thresholds."""
+    return lambda numbers, cloud, threshold, causal: (function(numbers, cloud, threshold, causal), (cloud, threshold))
+
+
+def _gather_sums_backward(causal, residuals, cotangents):
+    return _scatter_cotangents(cotangents, *residuals, causal), None, None
 
 
 def _scatter_cotangents_backward(causal, residuals, cotangents):
@@ -752,5 +736,5 @@ def _scatter_cotangents_backward(causal, residuals, cotangents):
 
 
 # Both functions are linear, and each is the transpose of the other, so that derivatives of every order exist.
-_gather_sums.defvjp(_gather_sums_forward, _gather_sums_backward)
-_scatter_cotangents.defvjp(_scatter_cotangents_forward, _scatter_cotangents_backward)
+_gather_sums.defvjp(_residuals(_gather_sums), _gather_sums_backward)
+_scatter_cotangents.defvjp(_residuals(_scatter_cotangents), _scatter_cotangents_backward)

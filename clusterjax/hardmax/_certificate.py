@@ -1,12 +1,11 @@
 """The theorem of the hardmax dynamics, checked clause by clause on a cloud, each with a margin.
 
-**Algorithm.** The layers are applied until they reach a fixed point (`_fixed_point.py`), `_limit.py` forms the limit
+**Algorithm.** The layers are applied until they reach a fixed point (`_limit.py`), which form the limit
 set, and each clause compares two numbers. **Reference.** Alcalde, Fantuzzi, Zuazua (2407.01602), the theorem on leaders
 and clusters. **Invariants.** Lengths are relative to the largest norm of a token; a violated assumption of the theorem
 raises a ValueError, and is never reported as a failed clause.
 """
 
-from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import lcm
@@ -17,20 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._base.checks import MOST_ENTRIES, check_integer
-from .._base.numerics import is_concrete
+from .._base.checks import check_integer
 from .._base.types import Tokens
 from .._model.mask import FullMask
 from .._model.schedule import AbstractSchedule
+from .._observables.clusters import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import check_fit
 from ._limit import (
     FixedPoint,
     LimitSet,
-    check_precision,
+    check_host,
+    check_run,
     counted,
     limit_of,
-    nearest_in_hull,
     present_tokens,
     run_to_fixed_point,
     settled_tolerance,
@@ -120,18 +119,13 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the theorem on
         leaders and clusters.
     """
-    # The values of traced tokens are unknown.
-    z0 = check_fit(z0, layer)
-    if not is_concrete((z0, layer)):
-        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
-    check_precision(z0)
+    z0, depth = check_run(z0, layer, depth)
     form = definite_form(layer, z0.shape[1])
     if not isinstance(layer.mask, FullMask):
         raise ValueError(
             f"mask must be full, but it is a {type(layer.mask).__name__}; the theorem is about FullMask()."
         )
     _check_ties(layer, z0.dtype)
-    depth = check_integer(depth, "depth", most=MOST_ENTRIES, remedy="pass the most layers to apply")
     present = present_tokens(layer, len(z0))
     _check_assumptions(np.asarray(z0), np.flatnonzero(present))
     end = run_to_fixed_point(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
@@ -292,208 +286,156 @@ def _projections_clause(limit: LimitSet, faces: list[_Face], scale: float, zero:
 # The hardmax layers in exact arithmetic, until the choices are proved never to change, for any rational A.
 #
 # **Algorithm.** A scaling of all tokens or of A multiplies the scores by a positive factor, so that tokens are kept as
-# integers over a common denominator. After each layer the choices $C_i$ are tentatively frozen. Let $m_i$ be the mean
-# over $C_i$. If the mean of $m_j$ over $j \in C_i$ is $m_i$ for each i, for example because attended tokens stand still
-# or move to their own mean, then the $m_i$ are constant, and all tokens move along straight lines at a common pace,
-# $z_i + \tau(m_i - z_i)$ with $\tau$ from 0 to 1. Scores are quadratic in $\tau$, and their Bernstein coefficients
-# prove that no choice ever changes. **Invariants.** Nothing is rounded; a question not decided within the allowed
-# layers is reported as open.
+# integers over a common denominator, in arrays of Python integers. After each layer the choices $C_i$ are tentatively
+# frozen. Let $m_i$ be the mean over $C_i$. If the mean of $m_j$ over $j \in C_i$ is $m_i$ for each i, for example
+# because attended tokens stand still or move to their own mean, then the $m_i$ are constant, and all tokens move along
+# straight lines at a common pace, $z_i + \tau(m_i - z_i)$ with $\tau$ from 0 to 1. Scores are quadratic in $\tau$, and
+# their Bernstein coefficients prove that no choice ever changes. **Invariants.** Nothing is rounded; a question not
+# decided within the allowed layers is reported as open.
 
 
 Point = tuple[Fraction, ...]
-_Whole = tuple[int, ...]
+# An array of Python integers or fractions, of dtype object.
+Exact = np.ndarray
 
 
 class ExactRun(NamedTuple):
-    """The result of a run.
-
-    **Attributes:**
-
-    - `first`: The first layer at which each token attends to itself alone; -1 if there is none.
-    - `layers`: The number of layers that were applied.
-    - `limits`: The limit of each token; None if it is not proved.
-    """
+    """The result of a run: the first layer at which each token attends to itself alone, or -1; the number of layers
+    that were applied; and the limit of each token, or None if the limits are not proved."""
 
     first: tuple[int, ...]
     layers: int
     limits: tuple[Point, ...] | None
 
 
-def run_exactly(z0: Sequence[Point], form: Sequence[Point], share: Fraction, depth: int) -> ExactRun:
+def rational(rows: Any) -> Exact:
+    """Rows of numbers as exact fractions."""
+    rows = np.asarray(rows, float)
+    return np.array([Fraction(entry) for entry in rows.ravel().tolist()], dtype=object).reshape(rows.shape)
+
+
+def _whole(rows: Exact) -> tuple[Exact, int]:
+    """Fractions as integers over their least common denominator, and this denominator."""
+    scale = lcm(*(entry.denominator for entry in rows.flat))
+    return np.array([int(entry * scale) for entry in rows.flat], dtype=object).reshape(rows.shape), scale
+
+
+def run_exactly(z0: Exact, form: Exact, share: Fraction, depth: int) -> ExactRun:
     """Apply layers until the choices are proved to be final, but at most `depth`."""
-    scale = lcm(*(entry.denominator for z in z0 for entry in z))
-    z = [tuple(int(entry * scale) for entry in row) for row in z0]
-    factor = lcm(*(entry.denominator for row in form for entry in row))
-    matrix = [tuple(int(entry * factor) for entry in row) for row in form]
-    first, k = [-1] * len(z), 0
-    for k in range(depth + 1):
-        chosen = _choices(z, matrix)
-        first = [k if old < 0 and one == [i] else old for i, (old, one) in enumerate(zip(first, chosen, strict=True))]
-        # Means are multiplied by the least common multiple of the sizes, so that they are integers.
-        whole = lcm(*map(len, chosen))
-        means = [_scaled([sum(axis) for axis in zip(*(z[j] for j in one), strict=True)], whole // len(one))
-                 for one in chosen]  # fmt: skip
-        if _frozen([_scaled(own, whole) for own in z], means, matrix, chosen):
+    (z, scale), matrix = _whole(z0), _whole(form)[0]
+    first, layer = np.full(len(z), -1), 0
+    for layer in range(depth + 1):
+        scores = z @ matrix.T @ z.T
+        chosen = scores == scores.max(axis=1, keepdims=True)
+        counts = chosen.sum(axis=1).astype(object)
+        first = np.where((first < 0) & (counts == 1) & np.diag(chosen), layer, first)
+        # Means are multiplied by the least common multiple of the counts, so that they are integers.
+        whole = lcm(*counts)
+        means = chosen.astype(object) @ z * (whole // counts)[:, None]
+        if _frozen(whole * z, means, matrix, chosen):
             limits = tuple(tuple(Fraction(entry, scale * whole) for entry in mean) for mean in means)
-            return ExactRun(tuple(first), k, limits)
+            return ExactRun(tuple(first.tolist()), layer, limits)
         p, q = share.numerator, share.denominator
-        z = [tuple((q - p) * whole * a + p * b for a, b in zip(own, mean, strict=True))
-             for own, mean in zip(z, means, strict=True)]  # fmt: skip
+        z = (q - p) * whole * z + p * means
         scale *= q * whole
-    return ExactRun(tuple(first), k, None)
+    return ExactRun(tuple(first.tolist()), layer, None)
 
 
-def _choices(z: list[_Whole], matrix: list[_Whole]) -> list[list[int]]:
-    """The indices C_i of each token, in increasing order."""
-    chosen = []
-    for own in z:
-        query = image(matrix, own)
-        scores = [inner(query, other) for other in z]
-        top = max(scores)
-        chosen.append([j for j, score in enumerate(scores) if score == top])
-    return chosen
-
-
-def _frozen(z: list[_Whole], means: list[_Whole], matrix: list[_Whole], chosen: list[list[int]]) -> bool:
+def _frozen(z: Exact, means: Exact, matrix: Exact, chosen: np.ndarray) -> bool:
     """True if the choices of all later layers are proved to equal `chosen`."""
-    for mean, one in zip(means, chosen, strict=True):
-        if any(sum(axis) != len(one) * entry for axis, entry in zip(zip(*(means[j] for j in one), strict=True), mean,
-                                                                   strict=True)):  # fmt: skip
-            return False
-    for own, mean, one in zip(z, means, chosen, strict=True):
-        now, later, lead = image(matrix, own), image(matrix, mean), one[0]
-        for j in set(range(len(z))).difference([lead]):
-            # Bernstein coefficients of the score of the first choice minus the score of j, the middle one doubled. The
-            # coefficient at the start is zero for a tie, and otherwise positive.
-            here, there = _minus(z[lead], z[j]), _minus(means[lead], means[j])
-            middle, end = inner(later, here) + inner(now, there), inner(later, there)
-            # Ties must stay ties; otherwise a positive first and no negative coefficient keep the polynomial positive.
-            if (middle != 0 or end != 0) if j in one else (middle < 0 or end < 0):
-                return False
-    return True
+    counts = chosen.sum(axis=1).astype(object)
+    if np.any(chosen.astype(object) @ means != counts[:, None] * means):
+        return False
+    rows, lead = np.arange(len(z)), chosen.argmax(axis=1)
+
+    def gaps(left: Exact, right: Exact) -> Exact:
+        """The score of the first choice minus the scores of all tokens."""
+        scores = left @ matrix.T @ right.T
+        return scores[rows, lead][:, None] - scores
+
+    # Bernstein coefficients of these differences, the middle one doubled. The coefficient at the start is zero for a
+    # tie, and otherwise positive. Ties must stay ties; otherwise no negative coefficient keeps the polynomial positive.
+    middle, end = gaps(means, z) + gaps(z, means), gaps(means, means)
+    return bool(np.all(np.where(chosen, (middle == 0) & (end == 0), (middle >= 0) & (end >= 0))))
 
 
-def inertia(form: Sequence[Point]) -> tuple[int, int]:
+def inertia(form: Exact) -> tuple[int, int]:
     """The numbers of positive and negative squares of a symmetric form (Sylvester), by elimination."""
-    a = [list(row) for row in form]
-    rest, positive, negative = list(range(len(a))), 0, 0
-    while rest:
-        pivot = next((i for i in rest if a[i][i] != 0), None)
+    a, remaining, signs = form.copy(), list(range(len(form))), []
+    while remaining:
+        pivot = next((i for i in remaining if a[i, i] != 0), None)
         if pivot is None:
-            pair = next(((i, j) for i, j in combinations(rest, 2) if a[i][j] != 0), None)
+            pair = next(((i, j) for i, j in combinations(remaining, 2) if a[i, j] != 0), None)
             if pair is None:
                 break
             # A change of coordinates turns x_i x_j into a square.
             pivot, j = pair
-            for k in range(len(a)):
-                a[pivot][k] += a[j][k]
-            for k in range(len(a)):
-                a[k][pivot] += a[k][j]
-        positive, negative = positive + (a[pivot][pivot] > 0), negative + (a[pivot][pivot] < 0)
-        rest.remove(pivot)
-        for i in rest:
-            ratio = a[i][pivot] / a[pivot][pivot]
-            for k in rest:
-                a[i][k] -= ratio * a[pivot][k]
-    return positive, negative
+            a[pivot] += a[j]
+            a[:, pivot] += a[:, j]
+        signs.append(a[pivot, pivot] > 0)
+        remaining.remove(pivot)
+        a = a - np.outer(a[:, pivot], a[pivot]) / a[pivot, pivot]
+    return sum(signs), len(signs) - sum(signs)
 
 
-def rank_of(rows: Sequence[Point]) -> int:
-    """The rank, by Gaussian elimination."""
-    left, rank = [list(row) for row in rows], 0
-    for column in range(len(left[0]) if left else 0):
-        pivot = next((r for r in range(rank, len(left)) if left[r][column] != 0), None)
+def _eliminated(rows: Exact) -> tuple[Exact, int]:
+    """The reduced row echelon form of a matrix of fractions, and its rank."""
+    a, rank = rows.copy(), 0
+    for column in range(a.shape[1]):
+        pivot = next((row for row in range(rank, len(a)) if a[row, column] != 0), None)
         if pivot is None:
             continue
-        left[rank], left[pivot] = left[pivot], left[rank]
-        for r in range(rank + 1, len(left)):
-            ratio = left[r][column] / left[rank][column]
-            left[r] = [a - ratio * b for a, b in zip(left[r], left[rank], strict=True)]
+        a[[rank, pivot]] = a[[pivot, rank]]
+        a[rank] = a[rank] / a[rank, column]
+        others = np.arange(len(a)) != rank
+        a[others] -= np.outer(a[others, column], a[rank])
         rank += 1
-    return rank
+    return a, rank
 
 
-def solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> list[Fraction] | None:
-    """The unique solution of a system with at least as many equations as unknowns; None if there is none."""
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    unknowns = len(rows[0]) - 1
-    for column in range(unknowns):
-        pivot = next((r for r in range(column, len(rows)) if rows[r][column] != 0), None)
-        if pivot is None:
-            return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        rows[column] = [entry / rows[column][column] for entry in rows[column]]
-        for r in range(len(rows)):
-            if r != column and rows[r][column] != 0:
-                ratio = rows[r][column]
-                rows[r] = [a - ratio * b for a, b in zip(rows[r], rows[column], strict=True)]
-    return None if any(row[-1] != 0 for row in rows[unknowns:]) else [row[-1] for row in rows[:unknowns]]
+def rank_of(rows: Exact) -> int:
+    """The rank of a matrix of fractions."""
+    return _eliminated(rows)[1]
 
 
-def in_cone(target: Point, generators: Sequence[Point]) -> bool:
+def in_cone(target: Exact, generators: Exact) -> bool:
     """True if the target is a combination of generators with non-negative weights, by non-negative least squares
     (Lawson and Hanson, 1974) in fractions, which ends after finitely many steps with a proof."""
-    shares: dict[int, Fraction] = {}
+    weights: dict[int, Fraction] = {}
     while True:
-        rest = [entry - sum(share * generators[i][k] for i, share in shares.items()) for k, entry in enumerate(target)]
-        if not any(rest):
+        residual = target - sum(weight * generators[i] for i, weight in weights.items())
+        if not residual.any():
             return True
-        gain, best = max(((inner(rest, one), i) for i, one in enumerate(generators)), default=(0, 0))
-        if gain <= 0:
-            # The rest is orthogonal to the active generators: a hyperplane separates the target from the cone.
+        gains = generators @ residual
+        if not (gains > 0).any():
+            # The residual is orthogonal to the active generators: a hyperplane separates the target from the cone.
             return False
-        shares[best] = Fraction(0)
+        weights[int(gains.argmax())] = Fraction(0)
         while True:
-            wanted = dict(zip(shares, _least_squares([generators[i] for i in shares], target), strict=True))
+            # The active generators are linearly independent, so that the normal equations have a unique solution.
+            active = generators[list(weights)]
+            solution = _eliminated(np.column_stack([active @ active.T, active @ target]))[0][:, -1]
+            wanted = dict(zip(weights, solution, strict=True))
             if min(wanted.values()) > 0:
-                shares = wanted
+                weights = wanted
                 break
             # The step ends where the first weight becomes zero; that generator becomes inactive.
-            way = min(shares[i] / (shares[i] - share) for i, share in wanted.items() if share <= 0)
-            moved = {i: share + way * (wanted[i] - share) for i, share in shares.items()}
-            shares = {i: share for i, share in moved.items() if share > 0}
+            step = min(weights[i] / (weights[i] - weight) for i, weight in wanted.items() if weight <= 0)
+            moved = {i: weight + step * (wanted[i] - weight) for i, weight in weights.items()}
+            weights = {i: weight for i, weight in moved.items() if weight > 0}
 
 
-def _least_squares(columns: list[Point], target: Point) -> list[Fraction]:
-    """The weights of linearly independent columns whose combination is nearest to the target."""
-    found = solve(
-        [[inner(one, other) for other in columns] for one in columns], [inner(one, target) for one in columns]
-    )
-    assert found is not None, "what gains is independent of what the rest is orthogonal to"
-    return found
-
-
-def in_hull(point: Point, corners: Sequence[Point]) -> bool:
+def in_hull(point: Exact, corners: Exact) -> bool:
     """True if the point is a convex combination of the corners."""
-    one = Fraction(1)
-    return in_cone((*point, one), [(*corner, one) for corner in corners])
+    ones = rational(np.ones((len(corners) + 1, 1)))
+    return in_cone(np.concatenate([point, ones[0]]), np.concatenate([corners, ones[1:]], axis=1))
 
 
-def is_interior(point: Point, corners: Sequence[Point]) -> bool:
+def is_interior(point: Exact, corners: Exact) -> bool:
     """True if a point is in the interior in R^d of the hull: the directions to the corners span R^d with positive
     weights, which holds if minus their sum is in their cone."""
-    directions = [tuple(a - b for a, b in zip(corner, point, strict=True)) for corner in corners]
-    if rank_of(directions) < len(point):
-        return False
-    return in_cone(tuple(-sum(axis, Fraction(0)) for axis in zip(*directions, strict=True)), directions)
-
-
-def image(matrix: Sequence[Sequence[Any]], point: Sequence[Any]) -> tuple[Any, ...]:
-    """The matrix times the point."""
-    return tuple(inner(row, point) for row in matrix)
-
-
-def inner(one: Sequence[Any], other: Sequence[Any]) -> Any:
-    """The inner product of integers or fractions."""
-    return sum(a * b for a, b in zip(one, other, strict=True))
-
-
-def _scaled(point: Sequence[int], factor: int) -> _Whole:
-    return tuple(entry * factor for entry in point)
-
-
-def _minus(one: _Whole, other: _Whole) -> _Whole:
-    return tuple(a - b for a, b in zip(one, other, strict=True))
+    directions = corners - point
+    return rank_of(directions) == len(point) and in_cone(-directions.sum(axis=0), directions)
 
 
 # The clauses of the theorem for a cloud and any matrix A, each proved, refuted or left open.
@@ -505,13 +447,12 @@ def _minus(one: _Whole, other: _Whole) -> _Whole:
 #   $z_j$, so that the inequality persists. The hull of the tokens meets $\langle Az_i, \cdot\rangle = \langle
 #   Az_i, z_i\rangle$ in $z_i$ alone. Hulls are nested, so that $z_i$ is a vertex of all later hulls and of K.
 # - *Limits are stationary.* If all tokens converge, then for every s of S the score $\langle As, \cdot\rangle$ is
-# largest
-#   over K at s: the mean over $C_i$ converges to s, and along layers with equal $C_i$ all attended tokens have the
-#   largest score in the limit. If A is positive definite, s is the A-projection of the origin onto a face.
+#   largest over K at s: the mean over $C_i$ converges to s, and along layers with equal $C_i$ all attended tokens have
+#   the largest score in the limit. If A is positive definite, s is the A-projection of the origin onto a face.
 #   So s is on the boundary of K unless As = 0.
 #
 # Four clauses can fail: that there are leaders, that each vertex of K has a leader, that tokens converge, and, where As
-# = 0, the boundary. **Invariants.** Arithmetic is exact (`_exact.py`); "held" and "failed" are proved for the given
+# = 0, the boundary. **Invariants.** Arithmetic is exact; "held" and "failed" are proved for the given
 # numbers.
 
 
@@ -614,8 +555,7 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
         leaders and clusters, and their question for other A. This library adds the two statements on any A.
     """
     z0 = check_fit(z0, layer)
-    if not is_concrete((z0, layer)):
-        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
+    check_host(z0, layer)
     if len(z0) > _MOST_TOKENS:
         raise ValueError(
             f"z0 must hold {_MOST_TOKENS} tokens at most, but it holds {len(z0)}; take fewer, for the layers are exact."
@@ -634,37 +574,32 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
     return examine_exactly(tokens, form, alpha / (1 + alpha), depth)
 
 
-def rational(rows: Any) -> tuple[Point, ...]:
-    """Rows of numbers as exact fractions."""
-    return tuple(tuple(Fraction(float(entry)) for entry in row) for row in np.asarray(rows))
-
-
-def examine_exactly(z0: tuple[Point, ...], form: tuple[Point, ...], share: Fraction, depth: int) -> Examination:
+def examine_exactly(z0: Exact, form: Exact, share: Fraction, depth: int) -> Examination:
     """`examine` for fractions; `share` is alpha / (1 + alpha)."""
     run = run_exactly(z0, form, share, depth)
-    limits = None if run.limits is None else np.array([[float(entry) for entry in point] for point in run.limits])
+    limits = None if run.limits is None else np.array(run.limits, dtype=object).astype(float)
     return Examination(violated_hypotheses(z0, form), _clauses(run, form), np.array(run.first), limits, run.layers)
 
 
-def violated_hypotheses(z0: tuple[Point, ...], form: tuple[Point, ...]) -> tuple[str, ...]:
+def violated_hypotheses(z0: Exact, form: Exact) -> tuple[str, ...]:
     """The violated hypotheses of the theorem on A and the tokens, in words."""
-    d, found = len(form), []
-    if any(form[a][b] != form[b][a] for a in range(d) for b in range(a)):
-        found.append("A is not symmetric")
-    elif inertia(form)[1] > 0:
-        positive, negative = inertia(form)
+    d, violated, tokens = len(form), [], [tuple(z) for z in z0]
+    if (form != form.T).any():
+        violated.append("A is not symmetric")
+    elif (signature := inertia(form))[1] > 0:
+        positive, negative = signature
         kind = "indefinite" if positive else "negative definite" if negative == d else "negative semidefinite"
-        found.append(f"A is {kind}, of signature ({positive}, {negative})")
+        violated.append(f"A is {kind}, of signature ({positive}, {negative})")
     if (rank := rank_of(form)) < d:
-        found.append(f"A is of rank {rank}")
-    if zeros := [i for i, z in enumerate(z0) if not any(z)]:
-        found.append(f"token {zeros[0]} is zero")
-    if same := [(z0.index(z), i) for i, z in enumerate(z0) if z0.index(z) < i]:
-        found.append(f"tokens {same[0][0]} and {same[0][1]} are equal")
-    return tuple(found)
+        violated.append(f"A is of rank {rank}")
+    if zeros := [i for i, z in enumerate(tokens) if not any(z)]:
+        violated.append(f"token {zeros[0]} is zero")
+    if same := [(tokens.index(z), i) for i, z in enumerate(tokens) if tokens.index(z) < i]:
+        violated.append(f"tokens {same[0][0]} and {same[0][1]} are equal")
+    return tuple(violated)
 
 
-def _clauses(run: ExactRun, form: tuple[Point, ...]) -> tuple[ExaminedClause, ...]:
+def _clauses(run: ExactRun, form: Exact) -> tuple[ExaminedClause, ...]:
     says = (
         "There are leaders.",
         "Each leader stays at a vertex of its own of K, which has no others.",
@@ -679,13 +614,15 @@ def _clauses(run: ExactRun, form: tuple[Point, ...]) -> tuple[ExaminedClause, ..
         rest: tuple[Verdict, float, str] = ("open", np.nan, unknown)
         return tuple(ExaminedClause(words, *(rest if k else some)) for k, words in enumerate(says))
     points, places = set(run.limits), {run.limits[i] for i, k in enumerate(run.first) if k >= 0}
+    exact = lambda points: np.array(sorted(points), dtype=object).reshape(len(points), len(form))
+    hull, others = exact(points), exact(points - places)
     # K is the hull of the limits. The points of leaders are vertices, for any A; another point is a vertex unless it is
     # in the hull of the rest.
-    bare = [point for point in points - places if not in_hull(point, sorted(points - {point}))]
-    deep = [point for point in points - places if not any(image(form, point)) and is_interior(point, sorted(points))]
-    gaps = [max(inner(image(form, s), v) for v in points) - inner(image(form, s), s) for s in points - places]
+    bare = [point for point in others if not in_hull(point, exact(points - {tuple(point)}))]
+    deep = [point for point in others if not (form @ point).any() and is_interior(point, hull)]
+    gaps = [max(hull @ (form @ point)) - point @ (form @ point) for point in others]
     gap = max(gaps, default=Fraction(0))
-    found = (
+    outcomes = (
         (led > 0, float(not led), counted(led, "leader")),
         (not bare, float(len(bare)), f"{counted(len(bare), 'vertex', 'vertices')} of no leader"),
         (True, 0.0, f"no choice changes after {counted(run.layers, 'layer')}"),
@@ -694,5 +631,5 @@ def _clauses(run: ExactRun, form: tuple[Point, ...]) -> tuple[ExaminedClause, ..
     )
     return tuple(
         ExaminedClause(words, "held" if held else "failed", residual, measured)
-        for words, (held, residual, measured) in zip(says, found, strict=True)
+        for words, (held, residual, measured) in zip(says, outcomes, strict=True)
     )

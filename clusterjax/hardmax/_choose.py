@@ -23,9 +23,10 @@ from jaxtyping import Array, Bool, Float
 from .._base.checks import as_numbers, check_flag, check_integer, check_number, check_tokens, shown
 from .._base.numerics import is_concrete, matmul
 from .._base.types import Tokens
+from .._observables.clusters import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import Leaders
-from ._limit import check_precision, nearest_in_hull, run_to_fixed_point, settled_tolerance
+from ._limit import check_host, check_precision, run_to_fixed_point, settled_tolerance
 
 
 # The number of gradient steps from each start, chosen by trial, and the largest number of starts.
@@ -135,8 +136,7 @@ def choose_leaders(
         for such a control.
     """
     z0 = check_tokens(z0, "z0", min_tokens=2)
-    if not is_concrete(z0):
-        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
+    check_host(z0)
     check_precision(z0)
     mask = _mask_of(wanted, len(z0))
     exactly = check_flag(exactly, "exactly")

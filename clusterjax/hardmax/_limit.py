@@ -18,6 +18,7 @@ from .._base.checks import MOST_ENTRIES, check_integer, refusal
 from .._base.numerics import is_concrete
 from .._base.types import Tokens
 from .._model.schedule import at_time
+from .._observables.clusters import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import Leaders, advance, check_fit, no_leaders
 
@@ -74,32 +75,8 @@ def run_to_fixed_point(
     return FixedPoint(end.x, advance(end.x, end.leaders, layer, end.layers)[1], end.layers, end.left)
 
 
-# Convex hulls in any dimension, of clouds that may be flat: nearest points, vertices, facets.
-#
-# The point nearest to the origin solves a non-negative least squares problem (Lawson, Hanson, *Solving Least Squares
-# Problems*, section 23.4), which requires no general position; Qhull finds facets in coordinates of the affine span.
-
-
-# The active set changes about once for each point or dimension, so that this factor is never needed in practice.
-_MAX_ROUNDS = 30
-
-
-def nearest_in_hull(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
-    r"""The point of the convex hull of `points` that is nearest to the origin.
-
-    With $\lambda\ge 0$ the least squares solution of $\sum_i\lambda_i (p_i, 1)\approx (0, 1)$, that point is
-    $\sum_i\lambda_i p_i / \sum_i\lambda_i$.
-    """
-    import scipy.optimize  # imported here, because the import takes as long as a small run
-
-    # The scale gives the coordinates and the row of ones below equal weight.
-    scale = np.abs(points).max(initial=0.0)
-    if scale == 0:
-        return np.zeros(points.shape[1])
-    m, d = points.shape
-    system = np.vstack([points.T / scale, np.ones(m)])
-    shares, _ = scipy.optimize.nnls(system, np.append(np.zeros(d), 1.0), maxiter=_MAX_ROUNDS * (m + d))
-    return points.T @ (shares / shares.sum())
+# Convex hulls in any dimension, of clouds that may be flat: the distance from a hull, and facets, which Qhull finds in
+# coordinates of the affine span.
 
 
 def outside(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
@@ -238,20 +215,29 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the theorem's
         polytope K and set S.
     """
-    z0 = check_fit(z0, layer)
-    if not is_concrete((z0, layer)):
-        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
-    check_precision(z0)
-    depth = check_integer(depth, "depth", most=MOST_ENTRIES, remedy="pass the most layers to apply")
+    z0, depth = check_run(z0, layer, depth)
     end = run_to_fixed_point(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
     return limit_of(end, np.asarray(z0), present_tokens(layer, len(z0)))
 
 
-def check_precision(z0: Tokens) -> None:
-    """Raise a ValueError if rounding in the dtype of `z0` exceeds the steps of tokens that have not settled."""
+def check_run(z0: Any, layer: Any, depth: Any) -> tuple[Tokens, int]:
+    """Tokens and depth of a run to the fixed point; raises a ValueError if they do not fit, or a value is traced."""
+    z0 = check_fit(z0, layer)
+    check_host(z0, layer)
+    return check_precision(z0), check_integer(depth, "depth", most=MOST_ENTRIES, remedy="pass the most layers to apply")
+
+
+def check_host(*values: Any) -> None:
+    if not is_concrete(values):
+        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
+
+
+def check_precision(z0: Tokens) -> Tokens:
+    """`z0`; raises a ValueError if rounding in its dtype exceeds the steps of tokens that have not settled."""
     if z0.dtype not in (jnp.float32, jnp.float64):
         found = f"its dtype is {z0.dtype}, in which tokens that still move look settled"
         raise refusal("z0", "be of float32 or float64", found, "pass z0.astype(jax.numpy.float32)")
+    return z0
 
 
 def small(size: tuple[int, float], dtype: Any) -> float:

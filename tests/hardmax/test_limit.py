@@ -7,9 +7,10 @@ import pytest
 from scipy.spatial import ConvexHull
 
 import clusterjax as cjx
+from clusterjax._observables.clusters import nearest_in_hull
 from clusterjax.hardmax import HardmaxLayer, certificate, limit_set
 from clusterjax.hardmax._certificate import make_certificate
-from clusterjax.hardmax._limit import facets, nearest_in_hull, outside, run_to_fixed_point, settled_tolerance
+from clusterjax.hardmax._limit import facets, outside, run_to_fixed_point, settled_tolerance
 from tests.helpers import DTYPES, as_a_user, assert_same, name_of, normal
 
 

@@ -13,7 +13,7 @@ from clusterjax._observables import (
     similarity as _pairs,
     uniform_energy,
 )
-from tests.reference import observables as reference
+from tests.reference import attention, observables as reference
 
 
 BETAS = (-1.3, 0.4, 1.0, 9.0)
@@ -57,7 +57,7 @@ def test_dissipation_is_the_rate_of_the_energy(beta, softmax, with_masses):
     x = unit(rng)
     masses = rng.uniform(0.1, 3, size=7) if with_masses else None
     velocity = reference.velocity(x, beta, masses=masses, softmax=softmax)
-    logs = reference.log_partition(x, beta, masses=masses) if softmax else None
+    logs = attention.log_partition(x, beta, masses=masses) if softmax else None
     expected = reference.dissipation(velocity, logs, masses)
     actual = energy_dissipation(
         jnp.asarray(x), jnp.asarray(velocity), log_partition=optional(logs), masses=optional(masses)

@@ -21,9 +21,11 @@ def test_cosines_are_those_of_the_double_loop(mask, unnormalised):
     """Unit vectors of R^n, moved by the double loop over tokens, at a beta of 0 too."""
     n, permitted = 5, np.asarray(mask.matrix(5))
     for beta in (0.0, 2.5):
-        rate = lambda t, flat, beta=beta: reference.masked_velocity(
-            flat.reshape(n, n), beta, permitted, unnormalised
-        ).ravel()
+
+        def rate(t, flat, beta=beta):
+            x = flat.reshape(n, n) / np.linalg.norm(flat.reshape(n, n), axis=1, keepdims=True)
+            return reference.velocity(x, beta, softmax=not unnormalised, permitted=permitted).ravel()
+
         exact = solve_ivp(rate, (0, TS[-1]), np.eye(n).ravel(), t_eval=TS, rtol=1e-9, atol=1e-11).y.T.reshape(-1, n, n)
         exact = exact / np.linalg.norm(exact, axis=2, keepdims=True)
         found = orthogonal_cosines(TS, beta, n, mask=mask, unnormalised=unnormalised)

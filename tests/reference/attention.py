@@ -49,61 +49,51 @@ def scores(x, form=None):
     return out
 
 
-def softmax_weights(x, beta, form=None, allowed=full, masses=None):
-    """m_j e^{beta s_ij} / sum_k m_k e^{beta s_ik} over the tokens that i may attend to; a row of zeros if none."""
-    n, score = x.shape[0], scores(x, form)
-    mass = [1.0] * n if masses is None else [float(m) for m in masses]
-    out = np.zeros((n, n))
-    for i in range(n):
-        seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
-        top = max((beta * score[i][j] for j in seen), default=0.0)
-        terms = {j: mass[j] * math.exp(beta * score[i][j] - top) for j in seen}
-        partition = math.fsum(terms.values())
-        for j in seen:
-            out[i, j] = terms[j] / partition
-    return out
-
-
-def unnormalised_weights(x, beta, form=None, allowed=full, masses=None, offset=0.0):
-    """m_j e^{beta s_ij - offset} / (mass of the tokens that i may attend to)."""
-    n, score = x.shape[0], scores(x, form)
-    mass = [1.0] * n if masses is None else [float(m) for m in masses]
-    out = np.zeros((n, n))
-    for i in range(n):
-        attended = math.fsum(mass[j] for j in range(n) if allowed(i, j))
-        for j in range(n):
-            if allowed(i, j) and mass[j] > 0:
-                out[i, j] = mass[j] * math.exp(beta * score[i][j] - offset) / attended
-    return out
-
-
-def kernel_weights(x, kernel, normalise, form=None, allowed=full, masses=None):
-    """m_j f(s_ij) over their sum, or over the mass of the tokens that i may attend to."""
-    n, score = x.shape[0], scores(x, form)
-    mass = [1.0] * n if masses is None else [float(m) for m in masses]
-    out = np.zeros((n, n))
-    for i in range(n):
-        seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
-        terms = {j: mass[j] * float(kernel(score[i][j])) for j in seen}
-        whole = math.fsum(terms.values()) if normalise else math.fsum(mass[j] for j in seen)
-        for j in seen:
-            out[i, j] = terms[j] / whole
-    return out
-
-
-def hardmax_weights(x, form=None, allowed=full, masses=None, slack=1e-9):
-    """m_j over the mass of the maximisers of s_ik, for the j among them; a score within `slack` is a maximiser."""
+def weights(x, form, allowed, masses, row):
+    """`row(scores, masses)` of the tokens with mass that each token may attend to, and zeros for all other tokens."""
     n, score = x.shape[0], scores(x, form)
     mass = [1.0] * n if masses is None else [float(m) for m in masses]
     out = np.zeros((n, n))
     for i in range(n):
         seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
         if seen:
-            top = max(score[i][j] for j in seen)
-            chosen = [j for j in seen if score[i][j] >= top - slack]
-            for j in chosen:
-                out[i, j] = mass[j] / math.fsum(mass[k] for k in chosen)
+            out[i, seen] = row([score[i][j] for j in seen], [mass[j] for j in seen])
     return out
+
+
+def shares(terms):
+    return [term / math.fsum(terms) for term in terms]
+
+
+def softmax_weights(x, beta, form=None, allowed=full, masses=None):
+    """m_j e^{beta s_ij} / sum_k m_k e^{beta s_ik} over the tokens that i may attend to; a row of zeros if none."""
+
+    def row(score, mass):
+        top = max(beta * s for s in score)
+        return shares([m * math.exp(beta * s - top) for s, m in zip(score, mass, strict=True)])
+
+    return weights(x, form, allowed, masses, row)
+
+
+def unnormalised_weights(x, beta, form=None, allowed=full, masses=None, offset=0.0):
+    """m_j e^{beta s_ij - offset} / (mass of the tokens that i may attend to)."""
+    return kernel_weights(x, lambda s: math.exp(beta * s - offset), False, form, allowed, masses)
+
+
+def kernel_weights(x, kernel, normalise, form=None, allowed=full, masses=None):
+    """m_j f(s_ij) over their sum, or over the mass of the tokens that i may attend to."""
+
+    def row(score, mass):
+        terms = [m * float(kernel(s)) for s, m in zip(score, mass, strict=True)]
+        return shares(terms) if normalise else [term / math.fsum(mass) for term in terms]
+
+    return weights(x, form, allowed, masses, row)
+
+
+def hardmax_weights(x, form=None, allowed=full, masses=None, slack=1e-9):
+    """m_j over the mass of the maximisers of s_ik, for the j among them; a score within `slack` is a maximiser."""
+    row = lambda score, mass: shares([m * (s >= max(score) - slack) for s, m in zip(score, mass, strict=True)])
+    return weights(x, form, allowed, masses, row)
 
 
 def average(weights, values):
@@ -118,15 +108,7 @@ def average(weights, values):
 
 def log_partition(x, beta, form=None, allowed=full, masses=None):
     """log sum_j m_j e^{beta s_ij}; minus infinity where i may attend to no mass."""
-    n, score = x.shape[0], scores(x, form)
-    mass = [1.0] * n if masses is None else [float(m) for m in masses]
-    out = np.full(n, -math.inf)
-    for i in range(n):
-        seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
-        if seen:
-            top = max(beta * score[i][j] for j in seen)
-            out[i] = top + math.log(math.fsum(mass[j] * math.exp(beta * score[i][j] - top) for j in seen))
-    return out
+    return exponential_sums(beta * x, x if form is None else x @ np.asarray(form).T, x, masses, allowed)[0]
 
 
 def dot(a, b):

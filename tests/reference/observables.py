@@ -17,30 +17,18 @@ def energy(x, beta, query_key=None, masses=None):
     return total / (2 * beta)
 
 
-def log_partition(x, beta, query_key=None, masses=None):
-    """log sum_j m_j e^{beta <x_i, B x_j>}, a mass of one each if there are none."""
-    n, d = x.shape
-    form = np.eye(d) if query_key is None else query_key
-    out = []
-    for i in range(n):
-        total = 0.0
-        for j in range(n):
-            total += (1.0 if masses is None else masses[j]) * math.exp(beta * float(x[i] @ form @ x[j]))
-        out.append(math.log(total))
-    return np.array(out)
-
-
-def velocity(x, beta, query_key=None, value=None, masses=None, softmax=True):
-    """P_{x_i} sum_j w_ij V x_j with the weights of SA, or of USA if not `softmax`."""
+def velocity(x, beta, query_key=None, value=None, masses=None, softmax=True, permitted=None):
+    """P_{x_i} sum_j w_ij V x_j with the weights of SA, or of USA if not `softmax`, over the `permitted` pairs."""
     n, d = x.shape
     form = np.eye(d) if query_key is None else query_key
     value = np.eye(d) if value is None else value
     mass = [1.0] * n if masses is None else list(masses)
     out = np.zeros((n, d))
     for i in range(n):
-        kernel = [mass[j] * math.exp(beta * float(x[i] @ form @ x[j])) for j in range(n)]
-        divisor = sum(kernel) if softmax else sum(mass)
-        for j in range(n):
+        seen = [j for j in range(n) if permitted is None or permitted[i][j]]
+        kernel = {j: mass[j] * math.exp(beta * float(x[i] @ form @ x[j])) for j in seen}
+        divisor = sum(kernel.values()) if softmax else sum(mass[j] for j in seen)
+        for j in seen:
             out[i] += kernel[j] / divisor * (value @ x[j])
         out[i] -= (x[i] @ out[i]) * x[i]
     return out
@@ -181,17 +169,3 @@ def neural_collapse(features, labels, weights, bias):
         wrong += nearest != max(range(classes), key=lambda k: weights[k] @ h + bias[k])
     return np.array([variability, spread(centred), spread(weights), angles(centred), angles(weights), duality,
                      wrong / len(features)])  # fmt: skip
-
-
-def masked_velocity(x, beta, permitted, unnormalised):
-    """The velocity of tokens on the sphere, V = Q = K = I: each attends to those that its row permits."""
-    n = len(x)
-    x = x / np.linalg.norm(x, axis=1, keepdims=True)
-    out = np.zeros_like(x)
-    for i in range(n):
-        seen = [j for j in range(n) if permitted[i][j]]
-        scores = [np.exp(beta * float(x[i] @ x[j])) for j in seen]
-        total = len(seen) if unnormalised else sum(scores)
-        pulled = sum(score / total * x[j] for score, j in zip(scores, seen, strict=True))
-        out[i] = pulled - (pulled @ x[i]) * x[i]
-    return out

@@ -17,7 +17,7 @@ for the given queries and tokens in exact arithmetic.
 **Algorithm.** The unit roundoff u is half the distance from 1 to the next number; bounds are in units of u. W is the
 mass that a row attends to, and $\kappa = |q|$. There are two kinds of errors. Errors of the first kind are absolute:
 the terms of a series are as large as W even where their sum Z is small. Their bound is E. These errors do not average
-out, since equal tokens have equal rounding errors in any number. With `POWER` and the counts of `series/rounding.py`,
+out, since equal tokens have equal rounding errors in any number. With `POWER` and the counts of `series.py`,
 
 1. *Moments.* The error of a token's feature is f units at any degree, plus g for each degree. The mean degree of the
    kernel is at most $\lambda = \sqrt{(d - 1)\kappa}$ (its Laplacian at its maximum is $-(d - 1)\kappa$). A feature then
@@ -88,21 +88,15 @@ def unit_of(dtype: Any) -> float:
 
 
 class Rounding(NamedTuple):
-    """The part of the bound that is known at compile time, from the order of sums of moments and the truncation.
+    """The part of the bound that is known at compile time, from the order of sums of moments and the truncation."""
 
-    **Arguments:**
-
-    - `units`, `growth`: The errors of the moments relative to W, in units of u: at every degree, and in addition per
-        degree.
-    - `tail`: The truncation error of the kernel.
-    - `underflow`: A bound of all underflow, for masses of at most one.
-    - `d`: The dimension.
-    """
-
+    # The errors of the moments relative to W, in units of u: at every degree, and in addition per degree.
     units: float
     growth: float
+    # The truncation error of the kernel, and a bound of all underflow, for masses of at most one.
     tail: float
     underflow: float
+    # The dimension.
     d: int
 
     def error(self, lengths: Float[Array, " n"], mass: Scalar, evaluation: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -139,12 +133,9 @@ def relative_error(
 ) -> Float[Array, " n"]:
     """R of each row, (n,): a bound of the error of each term relative to the term.
 
-    **Arguments:**
-
-    - `lengths`: (n,), the norms of the queries.
-    - `length_error`: (n,), the difference between the norm of a query and the length of its series.
-    - `norm_error`: The largest | |y|^2 - 1 | of a token.
-    - `pairs`: The number of tokens of a chunk, which are summed by pairs; zero for full sums.
+    `length_error` is the difference between the norm of a query and the length of its series, `norm_error` the largest
+    | |y|^2 - 1 | of a token, and `pairs` the number of tokens of a chunk, which are summed by pairs; zero for full
+    sums.
     """
     unit = unit_of(lengths.dtype)
     # A pair has a score of d products, the shift, an exponential, and the sum over the chunk.
@@ -159,11 +150,8 @@ def certified_error(
 ) -> Float[Array, " n"]:
     """The least tolerance at which each row is certified, (n,); infinite if no tolerance suffices.
 
-    **Arguments:**
-
-    - `sums`: (n, k), scaled by $e^{-|q|}$; the first column is Z.
-    - `error`: (n,), the error of the first kind of an average, times Z.
-    - `relative`: (n,), R.
+    `sums` are scaled by $e^{-|q|}$, and their first column is Z; `error` is the error of the first kind of an average,
+    times Z, and `relative` is R.
     """
     sums, error, relative = lax.stop_gradient((sums, error, relative))
     normaliser = sums[:, 0]
@@ -202,19 +190,13 @@ class Expansion(eqx.Module):
 
     Without values, the sums of mass times token are the gradient by the query of the sum of masses, and one set of
     moments gives both. With values, each column has its own moments: first the masses, then mass times value.
-
-    **Arguments:**
-
-    - `series`: The series, with its degree and its sphere.
-    - `length`: The norm of the queries, if the series is for queries of one length.
-    - `has_values`: True if there are columns of values.
-    - `column_max`: The largest absolute value of each column; one for the first column, the masses.
-    - `rounding`: The part of the error bound that is known at compile time.
     """
 
     series: AbstractSeries
+    # The norm of the queries, if the series is for queries of one length.
     length: Scalar
     has_values: bool
+    # The largest absolute value of each column; one for the first column, the masses.
     column_max: Float[Array, " k"]
     rounding: Rounding
 

@@ -29,9 +29,9 @@ from ..._base.types import AbstractPart, Masses, Scalar, Tokens
 # **Algorithm.** On $S^{d-1}$, $e^{\kappa t} = \sum_l N_l\, a_l(\kappa)\, P_l(t)$ with $P_l(1) = 1$, $N_l$ harmonics of
 # degree l, and $a_l(\kappa) = \Gamma(d/2)\,(2/\kappa)^{d/2-1} I_{l+d/2-1}(\kappa)$: for d = 2 the Bessel function
 # $I_l$, for d = 3 the spherical $i_l$, for d = 4 $2 I_{l+1}/\kappa$. $a_0$ has a closed form. The others are products
-# of ratios
-# $a_l / a_{l-1}$ from the backward three-term recurrence (Gautschi, *Computational aspects of three-term recurrence
-# relations*, 1967; bounds of a ratio: Amos, *Computation of modified Bessel functions and their ratios*, 1974).
+# of ratios $a_l / a_{l-1}$ from the backward three-term recurrence (Gautschi, *Computational aspects of three-term
+# recurrence relations*, 1967; bounds of a ratio: Amos, *Computation of modified Bessel functions and their ratios*,
+# 1974).
 #
 # **Invariants.** Forward recurrence is unstable and never used; nothing overflows for any kappa >= 0.
 
@@ -98,7 +98,7 @@ def number_of_harmonics(degree: int, d: int) -> int:
     return (2 * degree + d - 2) * math.comb(degree + d - 3, d - 2) // degree if d > 2 else 2
 
 
-# Bounds of the rounding errors of a series, in units of the unit roundoff u = eps / 2; see ../certificate.py.
+# Bounds of the rounding errors of a series, in units of the unit roundoff u = eps / 2; see `certificate.py`.
 #
 # **Reference.** Higham, *Accuracy and stability of numerical algorithms*, sections 3.1, 3.6 and 4.2. **Invariant.**
 # Bounds are for the worst case, of first order in u. The error of a sum of k numbers in any order is at most k u times
@@ -106,14 +106,12 @@ def number_of_harmonics(degree: int, d: int) -> int:
 # those of the operations in the series, rounded up.
 #
 # - **Features.** Powers of a complex number, built of products in any order, have errors of `POWER` units for each
-#   multiple: sqrt(5) for a product of complex numbers, and 3 since the modulus of the number is one only up to
-# rounding.
+#   multiple: sqrt(5) for a product of complex numbers, and 3 since the modulus of the number has a rounding error.
 # - **Bessel functions.** One step of the recurrence of ratios rounds three times. An error of $r_{j}$ enters $r_{j-1}$
 #   with the opposite sign and reduced, so that the product $r_1 \cdots r_l$ changes by at most this error, for j > l
 #   reduced by $r_{l+1} \cdots r_j$ squared, whose sum over j is below $\sqrt{\pi\kappa} / 2$. With the products, and 8
 #   units for $a_0$, the error of $a_l$ is $8 + 4 l + 2.7 \sqrt\kappa$ units. A degree that serves lengths up to kappa
-# is
-#   more than $\sqrt{18 \kappa}$, which gives `bessel_units`.
+#   is more than $\sqrt{18 \kappa}$, which gives `bessel_units`.
 
 
 # The units of u per power of e^{i theta}: sqrt(5) + 3, as derived above.
@@ -121,13 +119,7 @@ POWER = 5.25
 
 
 class TokenRounding(NamedTuple):
-    """The errors of the features of one token, in units.
-
-    **Arguments:**
-
-    - `features`: The error at any degree.
-    - `growth`: The additional error for each degree.
-    """
+    """The errors of the features of one token, in units: at any degree, and in addition for each degree."""
 
     features: float
     growth: float
@@ -277,18 +269,12 @@ Sums = tuple[Float[Array, " n"], Float[Array, "n k"]]
 
 
 class OneLength(NamedTuple):
-    """The coefficients of a series for queries of one common length, with their inputs.
-
-    **Arguments:**
-
-    - `moments`: The moments of the tokens.
-    - `length`: The norm of the queries, without derivative.
-    - `at_length`: The coefficients for `length`, from which the sums are evaluated.
-    - `derivative`: The derivative of `at_length` with respect to the length.
-    """
+    """The coefficients of a series for queries of one common length, with their inputs."""
 
     moments: Any
+    # The norm of the queries, without derivative.
     length: Scalar
+    # The coefficients for `length`, from which the sums are evaluated, and their derivative by the length.
     at_length: Any
     derivative: Any
 
@@ -379,25 +365,19 @@ def _(primals, tangents):
 #
 # **Algorithm.** For $f(q) = \sum_j m_j e^{\langle q, y_j\rangle}$, the sums of mass times token are $\nabla f$, and
 # their derivatives are $\nabla^2 f = \sum_j m_j y_j y_j^T e^{\langle q, y_j\rangle}$. Harmonics times coordinates are
-# harmonics of neighbouring degrees (`shifts.py`), so that one set of moments gives the coefficients of value, gradient
-# and Hessian, and no angle is differentiated.
+# harmonics of neighbouring degrees (`DegreeShift`), so that one set of moments gives the coefficients of value,
+# gradient and Hessian, and no angle is differentiated.
 #
 # **Reference.** Multiplication by coordinates: DLMF 14.10.3 for the sphere. **Invariant.** Each multiplication by a
 # coordinate loses the highest degree: moments have two degrees more than their series.
 
 
 class Derived(NamedTuple):
-    """Coefficients, or other data of sums: for value and gradient, and for the Hessian.
+    """Coefficients, or other data of sums: for value and gradient, and for the Hessian."""
 
-    **Arguments:**
-
-    - `first`: For mass times 1 and times each of the d coordinates, along the leading axis or the axis named
-        "functions", of size 1 + d.
-    - `second`: For mass times the d (d + 1) / 2 products of two coordinates, by rows of the upper triangle; only
-        derivatives use this part.
-    """
-
+    # For mass times 1 and times each of the d coordinates, along the leading axis or the axis "functions".
     first: Any
+    # For mass times the products of two coordinates, by rows of the upper triangle; only derivatives use this part.
     second: Any
 
 
@@ -519,12 +499,10 @@ def split(sums: Float[Array, "k n"]) -> tuple[Float[Array, " n"], Float[Array, "
 
 # The two series of the spheres in three and four dimensions: for queries of one common length and of any lengths.
 #
-# **Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_m Y_{lm}(q / |q|) Y_{lm}(y)$. For one length, harmonics
-# are products of waves in the angles, so that the sums of a chunk are matrix products. For any lengths, a scan over the
-# degrees uses a three-term recurrence. An instance of `Harmonics` holds the functions that depend on the dimension.
-#
-# **Reference.** Addition theorem, DLMF 14.30.9; plane-wave expansion, 10.60.9. **Invariant.** Moments are of degree +
-# 2: two multiplications by coordinates, for the first and second derivatives, lose two degrees.
+# **Algorithm.** For one length, harmonics are products of waves in the angles, so that the sums of a chunk are matrix
+# products. For any lengths, a scan over the degrees uses a three-term recurrence. An instance of `Harmonics` holds the
+# functions that depend on the dimension. **Reference.** Plane-wave expansion, DLMF 10.60.9. **Invariant.** Moments are
+# of degree + 2: two multiplications by coordinates, for the first and second derivatives, lose two degrees.
 
 
 class Harmonics(NamedTuple):
@@ -586,13 +564,7 @@ class AbstractHarmonicSeries(AbstractSeries):
 
 
 class DegreeShift(NamedTuple):
-    """The factors of the harmonics of neighbouring degree, with the degree of the result in the last axis.
-
-    **Arguments:**
-
-    - `higher`: The factors for the neighbour of degree l + 1.
-    - `lower`: The factors for the neighbour of degree l - 1.
-    """
+    """The factors of the harmonics of degrees l + 1 and l - 1, with the degree l of the result in the last axis."""
 
     higher: np.ndarray
     lower: np.ndarray
@@ -602,14 +574,10 @@ class OrderShift(NamedTuple):
     r"""The shifts of multiplication by $\rho\cos\phi$ and $\rho\sin\phi$, for functions of $m\phi$.
 
     Both products have equal factors: cos and sin of phi times a wave of m phi are half the sum and half the difference
-    of waves of (m + 1) phi and (m - 1) phi.
-
-    **Arguments:**
-
-    - `up`: The shifts for the neighbours m + 1; m along the first axis, then cosine or sine.
-    - `down`: The shifts for the neighbours m - 1.
+    of waves of (m + 1) phi and (m - 1) phi. The order m is along the first axis, then cosine or sine.
     """
 
+    # The shifts for the neighbours m + 1 and m - 1.
     up: DegreeShift
     down: DegreeShift
 
@@ -666,7 +634,7 @@ def shift_order(moments: Array, turn: OrderShift) -> tuple[Array, Array]:
 #
 # **Algorithm.** An angle is the pair of its cosine and sine, computed from coordinates without trigonometric functions.
 # Complex multiplication gives the multiples: each step of a loop makes an even and an odd multiple. **Reference.** The
-# addition theorems, DLMF 4.21.2 and 4.21.3; `rounding.py` for the growth of errors. **Invariants.** At most k complex
+# addition theorems, DLMF 4.21.2 and 4.21.3; `POWER` for the growth of errors. **Invariants.** At most k complex
 # products make the k-th multiple; at the poles, where an angle is undefined, it is zero and its derivative finite.
 
 

@@ -71,16 +71,12 @@ def _grid(degree: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Recurrence(NamedTuple):
-    r"""$Y_{lm} = a_{lm} z Y_{l-1,m} - b_{lm} Y_{l-2,m}$ for l > m, and $Y_{mm} = c_m$ Re or Im $(x + iy)^m$.
+    r"""$Y_{lm} = a_{lm} z Y_{l-1,m} - b_{lm} Y_{l-2,m}$ for l > m, and $Y_{mm} = c_m$ Re or Im $(x + iy)^m$."""
 
-    **Arguments:**
-
-    - `first`, `second`: (orders, degree + 1), a and b; zero where l <= m.
-    - `diagonal`: (orders,), c.
-    """
-
+    # (orders, degree + 1), a and b; zero where l <= m.
     first: np.ndarray
     second: np.ndarray
+    # (orders,), c.
     diagonal: np.ndarray
 
 
@@ -172,7 +168,7 @@ def fourier_of_harmonics(degree: int) -> np.ndarray:
 # Moments of tokens on the sphere, by waves in both angles, and their harmonics $\sum_j m_j Y_{lm}(y_j)$.
 #
 # **Algorithm.** Moments are sums of products of waves, computed by two matrix products per chunk. After all chunks are
-# added, a table converts them to harmonics once. **Reference.** `sphere_tables.py`.
+# added, a table converts them to harmonics once.
 #
 # **Invariants.** Moments are (orders, 2, orders): by m, cosine or sine of $m\phi$, and k; cosines of $k\theta$ for even
 # m, and sines for odd m. Harmonics are (orders, 2, degree + 1): by m, cosine or sine, and l. Derivatives in the tokens

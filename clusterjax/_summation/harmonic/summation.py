@@ -4,8 +4,12 @@ The kernel is expanded in harmonics of the sphere, and the sums need only their 
 multipole idea with one global expansion (Jacobi-Anger; Gegenbauer's addition theorem, DLMF 10.35.2, 10.60.9). An error
 bound certifies each row; rows that fail are gathered and summed by pairs.
 
-Files: `expand.py` chooses the series, `chunks.py` sums it over chunks, `certificate.py` bounds its error, `series/` has
-the expansions. Invariants: the error of a certified row is at most `tolerance`; `Blocked`'s algorithm computes others.
+The degree that the longest query needs is known only at run time, so that each degree of a short list is a branch of
+`lax.switch`, compiled once. `series.py` has the interface of the expansions, `certificate.py` the bound of their error.
+
+**Invariants.** The error of a certified row is at most `tolerance`; the algorithm of `Blocked` computes the others. All
+devices and all systems of a batch take the same branch. A cloud that no branch serves (queries too long, tokens off the
+sphere, numbers that are not finite) gets NaN sums and an infinite error: no row is certified.
 """
 
 from collections.abc import Callable
@@ -38,16 +42,6 @@ from .circle import CircleSeries
 from .series import AbstractSeries, largest_length, length_and_direction
 from .sphere import SphereSeries
 from .three_sphere import ThreeSphereSeries
-
-
-# The choice of a series for a cloud, by dimension, query lengths and degree, and its certified sums.
-#
-# The kernel e^{<q, y>} is expanded in the harmonics of the sphere: Jacobi-Anger on the circle, Gegenbauer's addition
-# theorem on the spheres (DLMF 10.35.2, 10.60.9). The degree that the longest query needs is known only at run time, so
-# that each degree of a short list is a branch of `lax.switch`, compiled once.
-#
-# Invariants: all devices and all systems of a batch take the same branch. A cloud that no branch serves (queries too
-# long, tokens off the sphere, numbers that are not finite) gets NaN sums and an infinite error: no row is certified.
 
 
 SERIES: dict[int, Callable[[int, bool], AbstractSeries]] = {2: CircleSeries, 3: SphereSeries, 4: ThreeSphereSeries}

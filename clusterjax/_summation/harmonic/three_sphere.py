@@ -63,15 +63,11 @@ from .sphere import orders
 
 
 class Jacobi(NamedTuple):
-    r"""$h_{lmp} = (a \cos 2\eta - b)\, h_{l-2,mp} - c\, h_{l-4,mp}$, from $h_{m+p,mp} = s \cos^m\eta\,\sin^p\eta$.
+    r"""$h_{lmp} = (a \cos 2\eta - b)\, h_{l-2,mp} - c\, h_{l-4,mp}$, from $h_{m+p,mp} = s \cos^m\eta\,\sin^p\eta$."""
 
-    **Arguments:**
-
-    - `start`: The constants s, in the shape of m and p.
-    - `first`, `centre`, `second`: a, b and c, by (l - m - p) / 2 and then m and p; zero for l above the degree.
-    """
-
+    # The constants s, in the shape of m and p.
     start: np.ndarray
+    # a, b and c, by (l - m - p) / 2 and then m and p; zero for l above the degree.
     first: np.ndarray
     centre: np.ndarray
     second: np.ndarray
@@ -118,18 +114,13 @@ def _polynomials(degree: int, cosines: np.ndarray, sines: np.ndarray) -> np.ndar
 
 
 class Pairs(NamedTuple):
-    """The orders m and p with one parity of m + p up to the degree, and the recurrence of their harmonics by l // 2.
-
-    **Arguments:**
-
-    - `m`, `p`: The orders, (pairs,).
-    - `begins`: (halves, pairs), True where l is m + p.
-    - `table`: The constants, with the shapes (pairs,) and (halves, pairs).
-    """
+    """The orders m and p with one parity of m + p up to the degree, and the recurrence of their harmonics by l // 2."""
 
     m: np.ndarray
     p: np.ndarray
+    # (halves, pairs), True where l is m + p.
     begins: np.ndarray
+    # The constants, with the shapes (pairs,) and (halves, pairs).
     table: Jacobi
 
 
@@ -248,8 +239,8 @@ def fourier_of_harmonics(degree: int) -> np.ndarray:
 
 # Moments of tokens on the sphere in four dimensions, by waves in its three angles, and their harmonics.
 #
-# **Algorithm.** As in `sphere_moments.py`, matrix products sum products of waves, a table converts waves to harmonics,
-# and shifts multiply by coordinates and differentiate. **Reference.** `three_sphere_tables.py`.
+# **Algorithm.** As in `sphere.py`, matrix products sum products of waves, a table converts waves to harmonics, and
+# shifts multiply by coordinates and differentiate.
 #
 # **Invariants.** Moments are (orders, 2, orders, 2, orders / 2): by m, cosine or sine of $m\phi$, p, cosine or sine of
 # $p\psi$, and k // 2, for cosines of $k\eta$ if p is even, and sines if p is odd; k has the parity of m + p.
@@ -354,7 +345,7 @@ def times_coordinates(parts: Array, tables: tuple[OrderShift, OrderShift]) -> Ar
 def _token_derivatives(degree: int, sets: Float[Array, "4 m 2 p 2 k"]) -> Array:
     """Moments whose harmonics are the sum of the derivatives in each coordinate of the harmonics of four sets.
 
-    The sets are of one degree more, as in `sphere_moments.py`.
+    The sets are of one degree more, as in `sphere.py`.
     """
     count = orders(degree)
     divergence = jnp.zeros_like(harmonics(degree + 1, sets[0]))
@@ -402,7 +393,7 @@ def _wave_coefficients(degree: int, moments: Array, length: Scalar) -> Derived:
 def _error_terms(degree: int, moments: Array, gradients: bool, by_waves: bool) -> Array:
     """The contribution of each degree to the rounding errors of the sums, in units, (functions, degree + 1)."""
     table, count = jnp.asarray(np.abs(jacobi_fourier(degree + 2)), moments.dtype), orders(degree)
-    # As in `sphere_series.py`, errors of the product with the table precede errors proportional to the harmonics.
+    # As in `sphere.py`, errors of the product with the table precede errors proportional to the harmonics.
     table_errors = norm(by_degree(einsum("mcpdk,mplk->mcpdl", jnp.abs(moments), table)), (0, 1, 2, 3))
     parts = _derived_harmonics(moments, degree).first if gradients else harmonics(degree + 2, moments)[None]
     parts = norm(parts[:, :count, :, :count, :, : degree + 1], (2, 4))

@@ -280,14 +280,14 @@ def orthogonal_cosines(
         raise refusal("ts", "increase", "two neighbours do not", "sort them, each once")
     beta, n, mask, unnormalised = _checked(beta, n, mask, unnormalised)
     places = np.triu_indices(n, 1)
-    found, done = np.zeros((len(times), len(places[0]))), int(times[0] == 0)
+    cosines, done = np.zeros((len(times), len(places[0]))), int(times[0] == 0)
     for solver in _steps(beta, n, mask, unnormalised, float(times[-1])):
         last = int(np.searchsorted(times, solver.t, side="right"))
         if last > done:
-            found[done:last] = solver.dense_output()(times[done:last]).T
+            cosines[done:last] = solver.dense_output()(times[done:last]).T
             done = last
     full = np.zeros((len(times), n, n))
-    full[:, places[0], places[1]] = found
+    full[:, places[0], places[1]] = cosines
     return full + np.swapaxes(full, 1, 2) + np.eye(n)
 
 

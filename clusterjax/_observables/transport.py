@@ -86,7 +86,7 @@ def wasserstein(
     if points[0].shape[1] == 1 and isinstance(space, Euclidean):
         return _on_the_line(points[0][:, 0], points[1][:, 0], first, second, p)
     if points[0].shape[1] == 2 and isinstance(space, Sphere):
-        angles = [np.arctan2(one[:, 1], one[:, 0]) for one in points]
+        angles = [np.arctan2(cloud[:, 1], cloud[:, 0]) for cloud in points]
         return _on_the_circle(angles[0], angles[1], first, second, p)
     equal = masses is None and len(points[0]) == len(points[1])
     if (pairs := len(points[0]) * len(points[1])) > (most := _MOST if equal else _MOST_WEIGHTED):
@@ -114,17 +114,17 @@ def _host(cloud: Any, name: str, sphere: bool) -> NDArray:
 def _shares(masses: Any, points: list[NDArray]) -> tuple[NDArray, NDArray]:
     """The masses of both clouds, each times the sum of the other, so that whole masses have exactly equal sums."""
     if masses is None:
-        masses = tuple(np.ones(len(one)) for one in points)
+        masses = tuple(np.ones(len(cloud)) for cloud in points)
     if not isinstance(masses, tuple | list) or len(masses) != 2:
         raise refusal("masses", "be a pair, those of x and of y", f"it is {shown(masses)}", "pass those of x and of y")
-    found = []
+    shares = []
     for given, cloud in zip(masses, points, strict=True):
         check_concrete(given, "masses")
-        one = check_host_array(given, "masses", shape=(len(cloud),), remedy="pass one a token")
-        if np.any(one < 0) or not one.sum() > 0:
+        mass = check_host_array(given, "masses", shape=(len(cloud),), remedy="pass one a token")
+        if np.any(mass < 0) or not mass.sum() > 0:
             raise refusal("masses", "be not negative and not all zero", "they are not", "pass weights of tokens")
-        found.append(np.ldexp(one, -np.frexp(one.max())[1]))  # the scale by a power of two does not round
-    return found[0] * found[1].sum(), found[1] * found[0].sum()
+        shares.append(np.ldexp(mass, -np.frexp(mass.max())[1]))  # the scale by a power of two does not round
+    return shares[0] * shares[1].sum(), shares[1] * shares[0].sum()
 
 
 def _distances(x: NDArray, y: NDArray, sphere: bool) -> NDArray:
@@ -247,7 +247,7 @@ def _on_the_circle(x: NDArray, y: NDArray, first: NDArray, second: NDArray, p: f
     low, high = -total, total
     ratio = (np.sqrt(5) - 1) / 2
     inner = [high - ratio * (high - low), low + ratio * (high - low)]
-    values = [cost(one) for one in inner]
+    values = [cost(shift) for shift in inner]
     best = min(values)
     for _ in range(_SECTIONS):
         if values[0] <= values[1]:

@@ -32,16 +32,16 @@ def summation_names(part: Any, evaluate: Callable[[Any], Any]) -> list[str]:
     `part` is any tree with summations. Recorders that note the names and return zeros replace the summations, and
     `evaluate` is traced, so that unused summations are not named.
     """
-    seen = _Seen()
+    names = _Names()
     is_summation = lambda node: isinstance(node, AbstractSummation)
-    record = lambda node: Recorder(node, seen) if is_summation(node) else node
+    record = lambda node: Recorder(node, names) if is_summation(node) else node
     recorded = jtu.tree_map(record, part, is_leaf=is_summation)
     jax.eval_shape(lambda: evaluate(recorded))
     # A dict removes duplicates and keeps the order.
-    return list(dict.fromkeys(seen.names))
+    return list(dict.fromkeys(names.recorded))
 
 
-class _Seen:
+class _Names:
     """Names in the order of recording.
 
     Instances compare by identity: a static field of this type then never hits the cache of a function traced with
@@ -49,14 +49,14 @@ class _Seen:
     """
 
     def __init__(self):
-        self.names: list[str] = []
+        self.recorded: list[str] = []
 
 
 class Recorder(AbstractExponentialSum, AbstractNearestSearch):
     """A stand-in for a summation that records its name or, for `Auto`, the name of the chosen summation."""
 
     summation: AbstractSummation
-    seen: _Seen = eqx.field(static=True)
+    names: _Names = eqx.field(static=True)
 
     @property
     def supports(self) -> Support:
@@ -65,7 +65,7 @@ class Recorder(AbstractExponentialSum, AbstractNearestSearch):
     def exponential(
         self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
-        self.seen.names.append(_name(self.summation, queries, tokens, mask, False))
+        self.names.recorded.append(_name(self.summation, queries, tokens, mask, False))
         # Only shapes and dtypes matter under `eval_shape`.
         rows = jnp.zeros(tokens.shape[0], tokens.dtype)
         return ExponentialSums(rows, rows, jnp.zeros_like(tokens if values is None else values))
@@ -79,7 +79,7 @@ class Recorder(AbstractExponentialSum, AbstractNearestSearch):
         mask: AbstractMask,
         tie_tolerance: Scalar,
     ) -> HardmaxSums:
-        self.seen.names.append(_name(self.summation, queries, tokens, mask, True))
+        self.names.recorded.append(_name(self.summation, queries, tokens, mask, True))
         return HardmaxSums(jnp.zeros(tokens.shape[0], tokens.dtype), jnp.zeros_like(values))
 
 

@@ -234,8 +234,8 @@ def _leaders_clause(z: np.ndarray, form: np.ndarray, limit: LimitSet) -> Clause:
     gaps = np.delete((z[longest] - z) @ query, longest) / (np.linalg.norm(query) * np.linalg.norm(z, axis=1).max())
     gap = float(gaps.min(initial=np.inf))
     count, start = len(limit.leaders.indices), int(np.sum(np.asarray(limit.leaders.first) == 0))
-    found = f"{counted(count, 'leader')}, {start} from the start; the margin is that of the token of largest norm"
-    return Clause("There are leaders.", count > 0, gap if count > 0 else -1.0, found)
+    measured = f"{counted(count, 'leader')}, {start} from the start; the margin is that of the token of largest norm"
+    return Clause("There are leaders.", count > 0, gap if count > 0 else -1.0, measured)
 
 
 def _vertices_clause(end: FixedPoint, limit: LimitSet, scale: float, zero: float) -> Clause:
@@ -250,8 +250,8 @@ def _vertices_clause(end: FixedPoint, limit: LimitSet, scale: float, zero: float
     others = int(limit.is_vertex[led.size :].sum())
     last = int(np.asarray(limit.leaders.first)[led].max())
     held = moved <= zero and bool(limit.is_vertex[: led.size].all()) and others == 0
-    found = f"from layer {last} on the leaders moved by {moved:.1e}; vertices that are no leaders: {others}"
-    return Clause(says, held, margin if held else min(margin, 0.0), found)
+    measured = f"from layer {last} on the leaders moved by {moved:.1e}; vertices that are no leaders: {others}"
+    return Clause(says, held, margin if held else min(margin, 0.0), measured)
 
 
 def _tokens_clause(end: FixedPoint, limit: LimitSet, faces: list[_Face], scale: float, zero: float) -> Clause:
@@ -263,14 +263,16 @@ def _tokens_clause(end: FixedPoint, limit: LimitSet, faces: list[_Face], scale: 
     rest = max(float(np.linalg.norm(ends[i] - targets[goes_to[i]])) for i in np.flatnonzero(goes_to >= 0)) / scale
     held = limit.settled and rest <= zero
     state = "settled" if limit.settled else "not settled"
-    found = f"the farthest is {rest:.1e} from its point of S after {counted(limit.layers, 'layer')}, {state}"
-    return Clause("Every token converges to a point of S.", held, zero - rest if held else min(zero - rest, 0.0), found)
+    measured = f"the farthest is {rest:.1e} from its point of S after {counted(limit.layers, 'layer')}, {state}"
+    return Clause(
+        "Every token converges to a point of S.", held, zero - rest if held else min(zero - rest, 0.0), measured
+    )
 
 
 def _boundary_clause(faces: list[_Face], scale: float, zero: float) -> Clause:
     below = max(face.below for face in faces) / scale
-    found = f"{counted(len(faces), 'point')}, the deepest {max(below, 0.0):.1e} below its face"
-    return Clause("S lies on the boundary of K.", below <= zero, zero - below, found)
+    measured = f"{counted(len(faces), 'point')}, the deepest {max(below, 0.0):.1e} below its face"
+    return Clause("S lies on the boundary of K.", below <= zero, zero - below, measured)
 
 
 def _projections_clause(limit: LimitSet, faces: list[_Face], scale: float, zero: float) -> Clause:
@@ -279,8 +281,8 @@ def _projections_clause(limit: LimitSet, faces: list[_Face], scale: float, zero:
     if not others:
         return Clause(says, True, np.inf, "all points of S are vertices")
     error = max(float(np.linalg.norm(limit.points[i] - faces[i].nearest)) for i in others) / scale
-    found = f"{counted(len(others), 'such point')}, {error:.1e} from the projections"
-    return Clause(says, error <= zero, zero - error, found)
+    measured = f"{counted(len(others), 'such point')}, {error:.1e} from the projections"
+    return Clause(says, error <= zero, zero - error, measured)
 
 
 # The hardmax layers in exact arithmetic, until the choices are proved never to change, for any rational A.
@@ -509,7 +511,7 @@ class Examination(eqx.Module):
         return "\n".join(
             [
                 f"{of}: {outside if self.violates else 'the theorem applies'}",
-                *(f"  {one.verdict:<6}  {one.says} ({one.measured})" for one in self.clauses),
+                *(f"  {clause.verdict:<6}  {clause.says} ({clause.measured})" for clause in self.clauses),
             ]
         )
 
@@ -564,8 +566,8 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
         if isinstance(value, AbstractSchedule):
             raise ValueError(f"{name} must be one value, but it is a {type(value).__name__}; the theorem fixes it.")
     if layer.masses is not None or not isinstance(layer.mask, FullMask):
-        found = f"masses of shape {layer.masses.shape}" if layer.masses is not None else type(layer.mask).__name__
-        raise ValueError(f"layer must have the full mask and no masses, but it has {found}; leave them out.")
+        other = f"masses of shape {layer.masses.shape}" if layer.masses is not None else type(layer.mask).__name__
+        raise ValueError(f"layer must have the full mask and no masses, but it has {other}; leave them out.")
     depth = check_integer(depth, "depth", most=_MOST_DEPTH, remedy="pass the most layers to apply")
     d = z0.shape[1]
     tokens = rational(z0)

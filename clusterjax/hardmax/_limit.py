@@ -235,8 +235,8 @@ def check_host(*values: Any) -> None:
 def check_precision(z0: Tokens) -> Tokens:
     """`z0`; raises a ValueError if rounding in its dtype exceeds the steps of tokens that have not settled."""
     if z0.dtype not in (jnp.float32, jnp.float64):
-        found = f"its dtype is {z0.dtype}, in which tokens that still move look settled"
-        raise refusal("z0", "be of float32 or float64", found, "pass z0.astype(jax.numpy.float32)")
+        problem = f"its dtype is {z0.dtype}, in which tokens that still move look settled"
+        raise refusal("z0", "be of float32 or float64", problem, "pass z0.astype(jax.numpy.float32)")
     return z0
 
 

@@ -7,7 +7,7 @@ _SUMS = ("tests/summation/test_sums.py",)
 _HARMONIC = ("tests/summation/test_harmonic.py",)
 _CERTIFICATE = ("tests/summation/test_harmonic_certificate.py",)
 _HARDMAX = ("tests/hardmax/test_layer.py", "tests/hardmax/test_theorem.py", "tests/hardmax/test_limit.py")
-_TWICE = ("tests/summation/test_twice.py",)
+_TWICE = ("tests/summation/test_sums.py::test_second_derivatives_are_those_of_differences",)
 _MASSES = ("tests/summation/test_degenerate_sums.py",)
 _LARGE = ("tests/summation/test_degenerate_sums.py::test_any_score_that_the_dtype_holds_gives_its_row",)
 

@@ -47,7 +47,13 @@ def assert_same_derivatives(found, wanted, allowed=1e-11):
         np.testing.assert_allclose(one, two, rtol=0, atol=allowed * max(1.0, float(jnp.abs(two).max())))
 
 
-def check_first(d, mask, with_values, forms=("rotation", "general")):
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("with_values", (False, True))
+@pytest.mark.parametrize("mask", (cjx.FullMask(), cjx.CausalMask()), ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    ("d", "forms"), ((2, ("rotation", "general")), (3, ("rotation", "general")), (4, ("rotation",)))
+)
+def test_derivatives_are_those_of_dense(d, forms, mask, with_values):
     """Reverse and forward mode, in beta, the form, tokens, masses and values, against `Dense`."""
 
     def both(point, directions):
@@ -64,16 +70,6 @@ def check_first(d, mask, with_values, forms=("rotation", "general")):
         directions = tuple(normal(5 + k, *a.shape) for k, a in enumerate(point))
         assert np.all(cjx.Harmonic(1e-9).certified(point[0] * point[2] @ point[1], point[2]))
         assert_same_derivatives(*both(point, directions))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("with_values", (False, True))
-@pytest.mark.parametrize("mask", (cjx.FullMask(), cjx.CausalMask()), ids=lambda m: type(m).__name__)
-@pytest.mark.parametrize(
-    ("d", "forms"), ((2, ("rotation", "general")), (3, ("rotation", "general")), (4, ("rotation",)))
-)
-def test_derivatives_are_those_of_dense(d, forms, mask, with_values):
-    check_first(d, mask, with_values, forms)
 
 
 @pytest.mark.exhaustive

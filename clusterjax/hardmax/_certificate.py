@@ -530,8 +530,8 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
         ```python
         >>> import clusterjax as cjx, jax.numpy as jnp
         >>> z0 = jnp.array([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0]])
-        >>> found = cjx.hardmax.examine(z0, cjx.hardmax.HardmaxLayer(1.0, jnp.array([[1.0, 0.0], [0.0, 0.0]])))
-        >>> found.violates, [clause.verdict for clause in found.clauses]
+        >>> proof = cjx.hardmax.examine(z0, cjx.hardmax.HardmaxLayer(1.0, jnp.array([[1.0, 0.0], [0.0, 0.0]])))
+        >>> proof.violates, [clause.verdict for clause in proof.clauses]
         (('A is of rank 1',), ['held', 'failed', 'held', 'held', 'held'])
         ```
 

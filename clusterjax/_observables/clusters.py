@@ -188,10 +188,11 @@ def nearest_in_hull(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]
     """
     import scipy.optimize  # imported here, because the import takes as long as a small run
 
-    # The scale gives the coordinates and the row of ones below equal weight.
-    scale = np.abs(points).max(initial=0.0)
-    if scale == 0:
+    largest = np.abs(points).max(initial=0.0)
+    if largest == 0:
         return np.zeros(points.shape[1])
+    # The scale gives the coordinates and the row of ones below similar weight; division by a power of two is exact.
+    scale = 2.0 ** min(np.ceil(np.log2(largest)), 1023)
     m, d = points.shape
     system = np.vstack([points.T / scale, np.ones(m)])
     shares, _ = scipy.optimize.nnls(system, np.append(np.zeros(d), 1.0), maxiter=_MAX_ROUNDS * (m + d))

@@ -107,6 +107,7 @@ def test_massless_tokens_do_not_count():
     assert np.all(np.isfinite(jax.grad(lambda y: interaction_energy(y, 4.0, masses=masses))(jnp.asarray(x))))
 
 
+@pytest.mark.exhaustive_cases("-10000.0")
 @pytest.mark.parametrize("beta", (1e4, -1e4))
 def test_huge_beta_in_single_precision(beta):
     rng = np.random.default_rng(11)

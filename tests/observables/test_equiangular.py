@@ -23,6 +23,7 @@ def test_time_is_that_of_exponential_integrals(n, unnormalised):
             np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_printed_times_and_betas():
     """Oracle 1.2: the hitting times of 0.999, and the curve read the other way."""
     for n, row in HITTING_TIMES.items():

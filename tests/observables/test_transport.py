@@ -139,6 +139,7 @@ def test_it_is_the_linear_programme(d):
         assert cjx.wasserstein(x, y, p, masses=(masses[0], masses[1])) == pytest.approx(exact, abs=1e-7)
 
 
+@pytest.mark.exhaustive
 def test_samples_of_a_density_come_near_to_it():
     """Of a mean field's density: a sample and a finer one."""
     field = cjx.MeanField(cjx.SoftmaxAttention(1.0), d=2, degree=12)

@@ -13,7 +13,7 @@ from clusterjax._observables import (
     similarity as _pairs,
     uniform_energy,
 )
-from tests.reference import attention, observables as reference
+from tests.reference import attention, coarsening, observables as reference
 
 
 BETAS = (-1.3, 0.4, 1.0, 9.0)
@@ -56,7 +56,7 @@ def test_dissipation_is_the_rate_of_the_energy(beta, softmax, with_masses):
     rng = np.random.default_rng(2)
     x = unit(rng)
     masses = rng.uniform(0.1, 3, size=7) if with_masses else None
-    velocity = reference.velocity(x, beta, masses=masses, softmax=softmax)
+    velocity = coarsening.velocity(x, beta, masses=masses, normalised=softmax)
     logs = attention.log_partition(x, beta, masses=masses) if softmax else None
     expected = reference.dissipation(velocity, logs, masses)
     actual = energy_dissipation(
@@ -166,7 +166,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     assert "[3,11]" in jaxpr and "[11,11]" not in jaxpr
     np.testing.assert_allclose(value, reference.energy(x, 2.5), rtol=1e-12)
     tangent = gradient - np.sum(gradient * x, axis=1, keepdims=True) * x
-    np.testing.assert_allclose(11 * tangent, reference.velocity(x, 2.5, softmax=False), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(11 * tangent, coarsening.velocity(x, 2.5, normalised=False), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

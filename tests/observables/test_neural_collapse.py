@@ -135,15 +135,12 @@ BAD = {
     "label": (([0, 1, 2, 1], np.ones((2, 4))), "^labels must be from 0 to 1, but one is 2; pass"),
     "empty class": (
         ([0, 0, 2, 0], np.ones((3, 4))),
-        "^labels must name each of 3 classes, but class 1 has no feature;",
+        "^labels must name each of 3 classes, but class 1 has no feature",
     ),
     "one class": (
         ([0, 0, 0, 0], np.ones((1, 4))),
-        "^weights must have rows for 2 classes at least, but it has 1; pass",
+        "^weights must have rows for 2 classes at least",
     ),
-    "dimension": (([0, 1, 0, 1], np.ones((2, 3))), "^weights must .*; pass one row of 4 numbers for each class.$"),
-    "number": (([0, 1, 0], np.ones((2, 4))), "^labels must .*; pass the class of each of 4 features.$"),
-    "bias": (([0, 1, 0, 1], np.ones((2, 4)), np.ones(3)), "^bias must .*; pass 2 numbers, or None.$"),
 }
 
 

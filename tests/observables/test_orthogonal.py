@@ -7,7 +7,7 @@ from scipy.integrate import quad, solve_ivp
 import clusterjax as cjx
 from clusterjax import orthogonal_cosines, orthogonal_time
 from tests.helpers import as_a_user
-from tests.reference import observables as reference
+from tests.reference import coarsening as reference
 
 
 MASKS = (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(2, causal=True), cjx.SinkMask(2, kept=1),
@@ -24,7 +24,7 @@ def test_cosines_are_those_of_the_double_loop(mask, unnormalised):
 
         def rate(t, flat, beta=beta):
             x = flat.reshape(n, n) / np.linalg.norm(flat.reshape(n, n), axis=1, keepdims=True)
-            return reference.velocity(x, beta, softmax=not unnormalised, permitted=permitted).ravel()
+            return reference.velocity(x, beta, normalised=not unnormalised, permitted=permitted).ravel()
 
         exact = solve_ivp(rate, (0, TS[-1]), np.eye(n).ravel(), t_eval=TS, rtol=1e-9, atol=1e-11).y.T.reshape(-1, n, n)
         exact = exact / np.linalg.norm(exact, axis=2, keepdims=True)

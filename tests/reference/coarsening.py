@@ -5,8 +5,8 @@ from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq, minimize_scalar
 
 
-def velocity(x, beta, *, form=None, value=None, masses=None, causal=False, normalised=True, offset=0.0):
-    """The velocities of tokens on the sphere, (n, d), one pair after the other."""
+def velocity(x, beta, *, form=None, value=None, masses=None, causal=False, normalised=True, offset=0.0, permitted=None):
+    """The velocities of tokens on the sphere, (n, d), one pair after the other, over the `permitted` pairs."""
     n, d = x.shape
     form, value = np.eye(d) if form is None else form, np.eye(d) if value is None else value
     masses = np.ones(n) if masses is None else masses
@@ -14,6 +14,8 @@ def velocity(x, beta, *, form=None, value=None, masses=None, causal=False, norma
     for i in range(n):
         total, size, attended = np.zeros(d), 0.0, 0.0
         for j in range(i + 1 if causal else n):
+            if permitted is not None and not permitted[i][j]:
+                continue
             weight = masses[j] * np.exp(beta * (x[i] @ form @ x[j]) - offset)
             total, size, attended = total + weight * (value @ x[j]), size + weight, attended + masses[j]
         size = size if normalised else attended

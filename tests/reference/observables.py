@@ -17,23 +17,6 @@ def energy(x, beta, query_key=None, masses=None):
     return total / (2 * beta)
 
 
-def velocity(x, beta, query_key=None, value=None, masses=None, softmax=True, permitted=None):
-    """P_{x_i} sum_j w_ij V x_j with the weights of SA, or of USA if not `softmax`, over the `permitted` pairs."""
-    n, d = x.shape
-    form = np.eye(d) if query_key is None else query_key
-    value = np.eye(d) if value is None else value
-    mass = [1.0] * n if masses is None else list(masses)
-    out = np.zeros((n, d))
-    for i in range(n):
-        seen = [j for j in range(n) if permitted is None or permitted[i][j]]
-        kernel = {j: mass[j] * math.exp(beta * float(x[i] @ form @ x[j])) for j in seen}
-        divisor = sum(kernel.values()) if softmax else sum(mass[j] for j in seen)
-        for j in seen:
-            out[i] += kernel[j] / divisor * (value @ x[j])
-        out[i] -= (x[i] @ out[i]) * x[i]
-    return out
-
-
 def perceptron_energy(x, features, amplitudes, primitive):
     """(1/n) sum_i sum_j w_j Phi(<a_j, x_i>)."""
     total = 0.0

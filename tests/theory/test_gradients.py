@@ -10,11 +10,8 @@ import pytest
 from clusterjax import (
     AttentionField,
     CausalMask,
-    Euclidean,
-    Retract,
     SoftmaxAttention,
     UnnormalisedAttention,
-    simulate,
 )
 from tests import oracles
 from tests.solving import solve_tightly
@@ -63,16 +60,6 @@ def test_sensitivity_through_every_adjoint(adjoint, tolerance):
     np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(t, n, beta), rtol=0, atol=tolerance)
 
 
-@pytest.mark.exhaustive
-def test_sensitivity_of_many_tokens():
-    """7.2: forward for n = 64, beta = 4, t = 6, and checkpointed for n = 128, beta = 9, t = 15, to 1e-8."""
-    forward = cosine_of(64, 6.0, adjoint=dfx.ForwardMode())
-    derivative = jax.jvp(forward, (jnp.asarray(4.0),), (jnp.asarray(1.0),))[1]
-    np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(6.0, 64, 4.0), rtol=0, atol=1e-8)
-    derivative = jax.grad(cosine_of(128, 15.0))(jnp.asarray(9.0))
-    np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(15.0, 128, 9.0), rtol=0, atol=1e-8)
-
-
 FIELDS = {
     "SA": lambda form, value: AttentionField(SoftmaxAttention(2.0, query_key=form), value),
     "USA": lambda form, value: AttentionField(UnnormalisedAttention(2.0, query_key=form), value),
@@ -118,19 +105,3 @@ def test_symmetry_of_the_jacobian_on_the_circle():
         weighted = partition[:, None] * np.asarray(angular_jacobian(sa, jnp.asarray(theta))[1])
         asymmetry = np.abs(weighted - weighted.T).max()
         assert asymmetry < 1e-11 if critical else asymmetry > 0.1
-
-
-@pytest.mark.exhaustive
-def test_normalised_euler_is_of_first_order():
-    """7.9: the error of the authors' scheme x <- normalise(x + dt v(x)) against the flow halves with dt."""
-    x0, ts = jnp.asarray(oracles.unit_tokens(12, 8, 3)), jnp.asarray([0.0, 2.0])
-    attention = SoftmaxAttention(1.0)
-    flow = solve_tightly(AttentionField(attention), x0, ts).xs[-1]
-
-    def error(dt):
-        options = {"solver": Retract(dfx.Euler()), "stepsize_controller": dfx.ConstantStepSize(), "dt0": dt}
-        return jnp.abs(simulate(AttentionField(attention, space=Euclidean()), x0, ts, **options).xs[-1] - flow).max()
-
-    errors = np.array([error(jnp.asarray(dt)) for dt in (0.1, 0.05, 0.025, 0.0125)])
-    slopes = np.log2(errors[:-1] / errors[1:])
-    np.testing.assert_allclose(slopes, 1.0, rtol=0, atol=0.05)

@@ -86,23 +86,6 @@ def test_tokens_come_to_at_most_three_hyperplanes():
 
 
 @pytest.mark.exhaustive
-def test_attention_becomes_boolean_in_one_dimension():
-    """R5: d = 1, V > 0, QK > 0: every row of P tends to one of the two extreme tokens, doubly exponentially."""
-    x0 = np.array([[-0.9], [-0.65], [-0.12], [0.33], [0.38], [0.67], [0.86], [1.22]])
-    ts = np.array([0.0, 3.0, 3.5, 4.0, 6.0])
-    attention = SoftmaxAttention(1.0)
-    field = RescaledField(attention)
-    zs = solve_tightly(field, x0, ts).xs
-    weights = np.stack([np.asarray(attention.weights(field.unscale(t, z))) for t, z in zip(ts, zs, strict=True)])
-    assert set(weights[-1].argmax(axis=1)) == {0, 7}
-    assert weights[-1].max(axis=1).min() > 1 - 1e-12
-    assert np.linalg.matrix_rank(weights[-1]) == 2
-    missing = -np.log(1 - weights[1:4, 1:-1].max(axis=2))
-    rates = np.log(missing[1:] / missing[:-1]) / 0.5
-    assert np.all((rates > 0.9) & (rates < 1.3))
-
-
-@pytest.mark.exhaustive
 def test_exceptional_row_in_one_dimension():
     """R5: for the tokens (-u, 0, u), u' = 2 u sinh u^2 / (1 + 2 cosh u^2), and the middle row stays (1/3, 1/3, 1/3).
 

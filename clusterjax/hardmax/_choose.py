@@ -105,11 +105,7 @@ def choose_leaders(
     always leads, so that with `exactly` a set that contains no vertex is impossible. A token that is no vertex can
     become a leader at a later layer, but the search does not aim at that. A host function.
 
-    The search was measured on sets of one, two and four such vertices of normal clouds (n = 8 and 16, d = 2 and 4; see
-    benchmarks/hardmax_convergence.py). At least the wanted tokens led for 77 to 100 % of the sets, and led or were
-    proved impossible for 97 %. Exactly the wanted tokens led for 33 to 53 % of the pairs, for 53 to 80 % of the sets of
-    four, and never for single tokens, which only exceptional clouds allow. A grid over A and alpha found no set that
-    the search missed.
+    The rates at which the search succeeds are measured by benchmarks/hardmax_convergence.py.
 
     **Arguments:**
 

@@ -325,6 +325,7 @@ def test_blocks_of_padding_before_the_first_token_have_derivatives_by_their_mass
         np.testing.assert_allclose(found, slope(average, masses, only_padding), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("attention", (cjx.SoftmaxAttention(2.0), cjx.UnnormalisedAttention(1.0)))
 def test_a_run_has_the_one_sided_derivative_by_a_mass_of_zero(attention):
     x, masses, along = left_padded(8, 3)

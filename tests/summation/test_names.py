@@ -137,9 +137,8 @@ def test_a_summation_of_a_user_sums_is_named_and_refuses_what_it_does_not_serve(
     x = sphere_tokens(1, 6, 2)
     field = cjx.AttentionField(cjx.SoftmaxAttention(2.0, summation=Slow()))
     ts, plain = jnp.asarray([0.0, 1.0]), cjx.AttentionField(cjx.SoftmaxAttention(2.0))
-    found, wanted = (cjx.simulate(f, x, ts) for f in (field, plain))
-    assert found.stats["summation"] == "Slow"
-    np.testing.assert_allclose(found.xs, wanted.xs, atol=1e-12)
+    np.testing.assert_allclose(field(0.0, x), plain(0.0, x), atol=1e-12)
+    assert said(field, 6, 2) == "Slow"
     with pytest.raises(ValueError, match="^tokens of Slow must be of dimension 2, but theirs is 3"):
         cjx.simulate(field, sphere_tokens(1, 6, 3), ts)
     words = "summation must be one that searches for the largest score, but it is a Slow"

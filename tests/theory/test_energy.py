@@ -223,7 +223,7 @@ def test_cross_ratios_are_conserved_at_beta_zero(runs):
         assert drift[1] > 0.01
 
 
-@pytest.mark.exhaustive_cases("SA")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ("SA", "USA"))
 def test_tokens_of_a_hemisphere_close_in(runs, name):
     """E12: min_i <x_i, w> never falls if it is positive, and near the limit x* the least cosine alpha with it obeys

@@ -155,14 +155,15 @@ def test_what_a_series_cannot_serve_is_not_certified(monkeypatch, spoil):
     # One degree compiles faster than several; the number of tokens is in no other test, which would reuse the program.
     monkeypatch.setitem(expand.DEGREES, (2, 4), ((23,), ()))
     queries, tokens, _, masses = (a[:61] for a in data_of("uniform", "rotation", 9.0, np.float32))
-    assert np.all(cjx.Harmonic().certified(queries, tokens, masses))
+    certified = jax.jit(lambda queries, tokens, masses: cjx.Harmonic().certified(queries, tokens, masses))
+    assert np.all(certified(queries, tokens, masses))
     if spoil == "no unit length":
         tokens = tokens.at[7].multiply(1.1)
     elif spoil.startswith("a token"):
         tokens = tokens.at[50].set(jnp.nan)
     else:
         queries = queries.at[50].set(jnp.nan)
-    assert not np.any(cjx.Harmonic().certified(queries, tokens, masses))
+    assert not np.any(certified(queries, tokens, masses))
     if spoil == "no unit length":
         mean = ratio_of(cjx.Harmonic().exponential(queries, tokens, None, masses, cjx.FullMask()))
         wanted = reference.exponential_sums(*(np.asarray(a, float) for a in (queries, tokens, tokens, masses)))[1]

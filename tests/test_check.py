@@ -285,7 +285,7 @@ def test_the_free_memory_is_read_from_the_system():
 
 # Where an argument may also be something else than an integer, the refusal names both; the integer itself is checked by
 # `check_integer` there too. A command line has words before it has numbers.
-OTHERWISE = {"_observables/similarity.py", "sweep/_run.py", "_cli/_types.py"}
+OTHERWISE = {"_observables/similarity.py", "sweep/_run.py", "_cli.py"}
 
 
 def test_one_function_says_what_an_integer_must_be():

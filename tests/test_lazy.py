@@ -54,7 +54,7 @@ cjx.clustered_event, cjx.Retract
 
 
 def commands():
-    from clusterjax._cli._main import _parser
+    from clusterjax._cli import _parser
 
     def below(parser, words):
         yield words

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from clusterjax._cli._curves import leave_curves
 from clusterjax.experiments import Files, Settings, reproduce
+from clusterjax.plot._curves import leave_curves
 from clusterjax.probe import AlbertRecipe, train_albert
 from clusterjax.sentiment import Recipe, train_sentiment
 from clusterjax.transformer import LanguageRecipe, train_language_model

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import clusterjax_command
 from clusterjax._base.log import log_line, printable
 
 
@@ -207,15 +206,3 @@ def test_say_escapes_and_never_raises(monkeypatch):
         log_line("café")
     assert printable("\udcff é", Strict("utf-8")) == "\\udcff é"
     assert printable("é", object()) == "\\xe9"
-
-
-def test_the_status_of_the_command_is_that_of_main(monkeypatch):
-    for main, status in (
-        ("return 0", 0),
-        ("return 1", 1),
-        ("sys.exit(2)", 2),
-        ("sys.exit(0)", 0),
-        ("sys.exit('no')", 1),
-    ):
-        assert ended(start(main=main)) == (status, "", "")
-    assert clusterjax_command.run.__doc__

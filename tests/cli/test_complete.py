@@ -1,14 +1,15 @@
 """The command complete: next words with their probabilities and a continuation, as the functions have them."""
 
 import json
-import threading
 
 import jax.random as jr
 import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax._cli import _complete, main
+from clusterjax._cli import main
+from clusterjax.probe.networks.bundled import BUNDLED
+from tests.cli.test_main import refused
 
 
 TEXT = "one of the worst films i have ever"
@@ -23,19 +24,6 @@ def lines_of(capsys, *argv):
     status, output = main(["complete", *map(str, argv)]), capsys.readouterr()
     assert status == 0 and output.err == ""
     return output.out.splitlines()
-
-
-def refused(capsys, *argv):
-    """The one line that the command prints when it refuses a call."""
-    status, output = main(["complete", *map(str, argv)]), capsys.readouterr()
-    assert status == 2 and output.out == "" and output.err.count("\n") == 1 and "Traceback" not in output.err
-    return output.err
-
-
-@pytest.fixture(autouse=True)
-def slow_machine(monkeypatch):
-    """No line of progress, however busy the machine is."""
-    monkeypatch.setattr(_complete, "_PATIENCE", 1e4)
 
 
 @pytest.mark.exhaustive
@@ -61,38 +49,14 @@ def test_drawn_as_json(capsys, model):
     np.testing.assert_allclose([pair["probability"] for pair in record["next"]], words.probabilities, rtol=1e-6)
 
 
-def test_patience_ends(capsys, monkeypatch):
-    """What takes long is said once, on standard error, so that the answer stays whole."""
-    monkeypatch.setattr(_complete, "_PATIENCE", 0.0)
-    waited = threading.Event()
-    monkeypatch.setattr(threading.Timer, "daemon", False, raising=False)
-    with _complete._patiently("reading ..."):
-        waited.wait(0.5)
-    output = capsys.readouterr()
-    assert output.out == "" and output.err == "reading ...\n"
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    (
-        (("language-model", "a", "--num-tokens", "0"), "--num-tokens must be a positive integer, but it is 0; ask for"),
-        (("language-model", "a", "--num-words", "0"), "--num-words must be a positive integer"),
-        (("language-model", "a", "--top-k", "0"), "--top-k must be a positive integer"),
-        (("language-model", "a", "--top-k", "100000", "--temperature", "1"), "--top-k must be an integer from 1"),
-        (("language-model", "a", "--temperature", "-1"), "--temperature must"),
-        (("language-model", "a", "--seed", "-1"), "--seed must lie between 0"),
-        (("language-model", ""), "TEXT must be a string that is not empty"),
-        (("language-model", "a", "--num-tokens", "5000"), "texts must have at most"),
-        (("nowhere/at/all", "a"), "path must be a folder or an id of the hub, but there is no folder 'nowhere/at/all'"),
-    ),
-    ids=str,
-)
-def test_refused(capsys, call, words):
-    assert words in refused(capsys, *call)
-
-
-def test_an_encoder_is_refused(capsys, model):
-    from clusterjax.probe.networks.bundled import BUNDLED
-
-    line = refused(capsys, BUNDLED, "a film")
-    assert "model must be causal" in line and "load GPT-2, a Llama, 'language-model' or 'smollm2'" in line
+def test_refused(capsys):
+    for call, words in {
+        ("language-model", "a", "--num-tokens", "0"): "--num-tokens must be a positive integer, but it is 0; ask for",
+        ("language-model", "a", "--top-k", "100000", "--temperature", "1"): "--top-k must be an integer from 1",
+        ("language-model", "a", "--temperature", "-1"): "--temperature must",
+        ("language-model", ""): "TEXT must be a string that is not empty",
+        ("language-model", "a", "--num-tokens", "5000"): "texts must have at most",
+        ("nowhere/at/all", "a"): "path must be a folder or an id of the hub, but there is no folder 'nowhere/at/all'",
+        (BUNDLED, "a film"): "model must be causal",
+    }.items():
+        assert words in refused(capsys, *call, command="complete")

@@ -1,14 +1,12 @@
 """The picture that `train` leaves: of the recorded history, beside the model, once, and never instead of it."""
 
-import sys
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from clusterjax._cli import _curves
-from clusterjax._cli._curves import _described, leave_curves
+from clusterjax import _cli
 from clusterjax._files.sealed import MODEL, SealedFile
+from clusterjax.plot._curves import _described, leave_curves
 from clusterjax.plot._series import training_curves
 
 
@@ -75,22 +73,19 @@ def test_one_checkpoint_is_a_point():
     assert not any(line.get_marker() == "o" for line in training_curves(HISTORY * 6, range(36)).axes[0].lines)
 
 
-def test_it_is_left_beside_the_model_and_drawn_once(tmp_path, monkeypatch):
-    folder, said = folder_of(tmp_path / "model"), []
-    leave_curves(folder, said.append)
-    assert said == [f"curves are in {folder / 'curves.png'}"] and (folder / "curves.png").read_bytes()[:8] == PNG
-    assert len(list(folder.iterdir())) == 2
+def test_it_is_left_beside_the_model(tmp_path):
+    folder, lines = folder_of(tmp_path / "model"), []
+    leave_curves(folder, lines.append)
     first = (folder / "curves.png").read_bytes()
-    leave_curves(folder, said.append)
-    assert len(said) == 1, "the picture of this model is there"
-    (folder / "curves.png").unlink()
-    leave_curves(folder, said.append)
+    assert lines == [f"curves are in {folder / 'curves.png'}"] and first[:8] == PNG
+    assert len(list(folder.iterdir())) == 2
+    leave_curves(folder, lines.append)
     assert (folder / "curves.png").read_bytes() == first, "the same history, the same bytes"
-    leave_curves(folder_of(folder, HISTORY[:4]), said.append)
+    leave_curves(folder_of(folder, HISTORY[:4]), lines.append)
     assert (folder / "curves.png").read_bytes() != first, "the picture is of the model that is there"
     (folder / "curves.png").write_bytes(PNG + b"of another program")
     with pytest.raises(ValueError, match="out must hold no file of another program that would be replaced, but .*curv"):
-        leave_curves(folder, said.append)
+        leave_curves(folder, lines.append)
 
 
 def test_a_picture_that_cannot_be_written_leaves_the_model(tmp_path, monkeypatch):
@@ -106,15 +101,11 @@ def test_a_picture_that_cannot_be_written_leaves_the_model(tmp_path, monkeypatch
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_without_matplotlib_a_sentence_says_so(tmp_path, monkeypatch):
-    folder, said = folder_of(tmp_path / "model"), []
-    monkeypatch.setattr(_curves, "find_spec", lambda name: None)
-    monkeypatch.setitem(sys.modules, "clusterjax.plot._series", None)
-    leave_curves(folder, said.append)
-    assert (
-        said == ["no picture of the curves: it needs matplotlib; install it with: pip install 'clusterjax[plot]'"]
-        and not (folder / "curves.png").exists()
-    )
+def test_without_matplotlib_a_sentence_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(_cli, "find_spec", lambda name: None)
+    assert _cli._leave_curves(str(folder_of(tmp_path / "model"))) == 0
+    assert "install it with: pip install 'clusterjax[plot]'" in capsys.readouterr().out
+    assert not (tmp_path / "model" / "curves.png").exists()
 
 
 def test_a_folder_without_history_has_no_picture(tmp_path):

@@ -3,9 +3,7 @@
 import gzip
 import io
 import json
-import os
 import shutil
-import subprocess
 import sys
 
 import jax.random as jr
@@ -73,22 +71,12 @@ def test_a_run_says_what_it_does_and_writes_it_all(trained):
 def test_a_finished_run_is_not_repeated(trained, capsys, monkeypatch):
     folder, data, _ = trained
     monkeypatch.setattr("clusterjax.sentiment._train.fit", None)
-    (line,) = lines_of(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL)
+    line, _ = lines_of(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL)
     assert "done already" in line and "--fresh" in line
     text = refused(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL, "--seed", 1)
     assert "has one of other settings: --seed was 0, now 1; choose another, or replace it with --fresh." in text
     text = refused(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL[2:], "--epochs", 3)
     assert "has one of other settings: --epochs was 2, now 3; choose" in text
-
-
-def test_a_finished_run_on_a_file_of_other_content_is_not_done_already(trained, tmp_path, capsys, monkeypatch):
-    """Of the same name and size, with one label changed."""
-    folder, data, _ = trained
-    monkeypatch.setattr("clusterjax.sentiment._train.fit", None)
-    other = tmp_path / data.name
-    other.write_text(data.read_text("utf-8").replace("\n1,", "\n0,", 1), "utf-8")
-    text = refused(capsys, "train", "sentiment", "--imdb", other, "--out", folder, *SMALL)
-    assert "imdb must be the reviews that the model in" in text and "--fresh" in text
 
 
 @pytest.mark.parametrize("fault", (OSError(32, "Broken pipe"), UnicodeEncodeError("ascii", "é", 0, 1, "no")), ids=str)
@@ -194,30 +182,9 @@ def feed(monkeypatch, content):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
 
 
-@pytest.mark.exhaustive
-def test_many_reviews_one_line_each(trained, capsys, monkeypatch):
-    folder, *_ = trained
-    texts = ["superb wonderful", "", "awful boring. café", "xyzzy"]
-    content = "\n".join(texts).encode()
-    feed(monkeypatch, content)
-    lines = lines_of(capsys, "predict", folder, "--stdin")
-    assert [line.split()[0] for line in lines][::2] == ["positive", "negative"]
-    assert "no known words" in lines[1] and "no known words" in lines[3] and "leaders: " in lines[2]
-    feed(monkeypatch, content + b"\r\n")
-    records = [json.loads(line) for line in lines_of(capsys, "predict", folder, "--stdin", "--json")]
-    np.testing.assert_allclose([one["logit"] for one in records], load(folder).logits(texts), rtol=1e-5)
-    assert set(records[0]["leaders"]) <= {"superb", "wonderful"} and records[0]["leaders"]
-
-
 def test_standard_input_of_another_encoding(trained, capsys, monkeypatch):
     feed(monkeypatch, "good\ncafé\n".encode("latin-1"))
     assert "byte 3 of line 2 is not" in refused(capsys, "predict", trained[0], "--stdin")
-
-
-def test_folders_that_are_no_model(trained, tmp_path, capsys):
-    assert "there is none at" in refused(capsys, "predict", tmp_path / "nowhere", "good")
-    (tmp_path / "empty").mkdir()
-    assert "model.safetensors cannot be read" in refused(capsys, "predict", tmp_path / "empty", "good")
 
 
 def test_text_or_stdin_and_not_both(trained, capsys):
@@ -280,64 +247,3 @@ def test_data_that_cannot_be_trained_on(tmp_path, capsys):
         text = refused(capsys, "train", "sentiment", "--imdb", tmp_path / name, "--out", tmp_path / "out")
         assert words in text and text.startswith("clusterjax train: ")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    (
-        ("--dim", "0", "--dim must be an integer from 1"),
-        ("--epochs", "-1", "epochs must be an integer from 1"),
-        ("--alpha", "0", "alpha must be a finite number above 0"),
-        ("--num-layers", "-1", "--num-layers must be an integer"),
-        ("--patience", "0", "patience must be a positive integer"),
-        ("--seed", "-1", "--seed must lie between 0 and 2**32 - 1"),
-        ("--batch-size", "100000", "--batch-size must be at most"),
-    ),
-)
-def test_options_out_of_range(trained, tmp_path, capsys, option, value, words):
-    assert words in refused(
-        capsys, "train", "sentiment", "--imdb", trained[1], "--out", tmp_path / "out", option, value
-    )
-
-
-def test_folder_that_cannot_be_written(trained, tmp_path, capsys):
-    (tmp_path / "file").write_text("in the way")
-    text = refused(capsys, "train", "sentiment", "--imdb", trained[1], "--out", tmp_path / "file")
-    assert "out must be a folder that can be written" in text and (tmp_path / "file").read_text() == "in the way"
-
-
-@pytest.mark.parametrize(
-    "argv",
-    (
-        ["train"],
-        ["train", "sentiment"],
-        ["train", "other"],
-        ["predict", "--nonsense"],
-        ["train", "sentiment", "--learning-rate", "nan"],
-    ),
-    ids=str,
-)
-def test_wrong_calls_are_met_with_one_line(capsys, argv):
-    with pytest.raises(SystemExit) as stop:
-        main(argv)
-    output = capsys.readouterr()
-    assert stop.value.code == 2 and output.out == "" and output.err.count("\n") == 1 and "--help" in output.err
-
-
-@pytest.mark.parametrize("argv", (["train"], ["train", "sentiment"], ["predict"]), ids=str)
-def test_help_shows_an_example(capsys, argv):
-    with pytest.raises(SystemExit) as stop:
-        main([*argv, "--help"])
-    assert stop.value.code == 0 and f"example: clusterjax {argv[0]}" in capsys.readouterr().out
-
-
-@pytest.mark.exhaustive
-def test_it_runs_as_a_user_runs_it(trained):
-    """In single precision, without matplotlib, from a pipe."""
-    code = (
-        "import sys; sys.modules['matplotlib'] = None; from clusterjax._cli import main; "
-        f"sys.exit(main(['predict', {str(trained[0])!r}, '--stdin']))"
-    )
-    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")} | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", code], input="superb\n", capture_output=True, text=True, env=env)
-    assert done.returncode == 0 and done.stdout.startswith("positive "), done.stderr

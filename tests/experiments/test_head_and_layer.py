@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax._cli import main
-from clusterjax.experiments import Settings, reproduce
+from clusterjax.experiments import reproduce
 from clusterjax.experiments.figures.albert_spectra import CLAIMS, Parameters, caption, spectra_of
 from clusterjax.experiments.figures.figure1 import with_depth
 from clusterjax.experiments.figures.figure8 import repelling_words
@@ -126,23 +125,9 @@ def test_spectra_of_another_layer(layered):
     assert "those of layer 3, of 3 with weights of their own" in caption(m, ())
 
 
-def test_options_name_the_figures_that_have_them(capsys, tmp_path):
-    out = str(tmp_path / "out")
-    for call, words in {
-        "figure4 --head 3": "--head must be given with figures that have it (figure7, figure8), but figure4 has not;",
-        "figure1 figure3 --depth 20": "--depth must be given with figures that have it (figure1), but figure3 has not;",
-        "--quick --layer 2": "(figure2, figure7, figure8, albert-spectra), but figure1, figure3, figure4 and ",
-        "figure7 --head 2 --set head=3": "--set must give each parameter once, but head is there 2 times; choose.",
-    }.items():
-        assert main(["reproduce", *call.split(), "--out", out]) == 2
-        line = capsys.readouterr().err
-        assert words in line and line.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_options_are_parameters(monkeypatch, tmp_path):
-    seen = []
-    monkeypatch.setattr("clusterjax.experiments.reproduce", lambda *asked, **options: seen.append(asked[2]) or [])
-    call = ["reproduce", "figure7", "figure8", "--head", "3", "--layer", "2", "--set", "beta=4", "--out", str(tmp_path)]
-    assert main(call) == 0
-    assert seen == [Settings(starts=256, parameters={"beta": 4, "head": 3, "layer": 2})]
+def test_leading_block_has_the_leading_eigenvalues():
+    block = leading_block(np.array([2 + 1j, 2 - 1j, 3.0, -4.0, 1.0]))
+    np.testing.assert_allclose(block, [[3, 0, 0], [0, 2, -1], [0, 1, 2]])
+    np.testing.assert_allclose(leading_block(np.array([5.0, 4.0, 2 + 1j, 2 - 1j, 1.0])), np.diag([5.0, 4.0, 1.0]))
+    with pytest.raises(ValueError, match="must fill 3 rows"):
+        leading_block(np.array([1.0, 2.0]))

@@ -60,16 +60,16 @@ FOLDERS = (
     ),
     Mutant(
         "the-help-imports-numpy",
-        "clusterjax/_cli/_types.py",
+        "clusterjax/_cli.py",
         "from pathlib import Path\n",
         "from pathlib import Path\n\nimport numpy  # noqa: F401\n",
         _LAZY,
     ),
     Mutant(
-        "an-old-spelling-is-an-abbreviation",
-        "clusterjax/_cli/_options.py",
-        "    for old, new in renamed.items():",
-        "    for old, new in [pair for pair in renamed.items() if pair[0] != 'd']:",
+        "the-beginning-of-an-option-is-the-option",
+        "clusterjax/_cli.py",
+        "formatter_class=_Help, allow_abbrev=False)",
+        "formatter_class=_Help)",
         ("tests/cli/test_main.py",),
     ),
     Mutant(

@@ -1,3 +1,0 @@
-"""The command `clusterjax`."""
-
-from ._main import main as main

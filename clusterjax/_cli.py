@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Never, final
 
 from ._base.log import log_line, printable
-from .experiments.framework.listing import entries, find_experiments, table
+from .experiments.framework.listing import entries, table
 
 
 _MOST_INTEGER = 2**31 - 1
@@ -426,8 +426,12 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     example: clusterjax reproduce figure3 figure5 --quick --set beta=5 --out gallery
     """
     if arguments.list:
-        # The list of all figures needs neither jax nor matplotlib.
-        for line in table(find_experiments(arguments.names) if arguments.names else None):
+        chosen = None  # the list of all figures, which needs neither jax nor matplotlib
+        if arguments.names:
+            from .experiments import find_experiments
+
+            chosen = find_experiments(arguments.names)
+        for line in table(chosen):
             log_line(line)
         return 0
     from .experiments import Settings

@@ -90,21 +90,20 @@ def test_help_loads_neither_jax_nor_numpy():
 def test_every_name_that_is_listed_is_there():
     """What type checkers are told is what there is, and nothing else."""
     for module in (clusterjax, *(importlib.import_module(f"clusterjax.{name}") for name in PACKAGES)):
-        source = ast.parse(Path(module.__file__).read_text("utf-8"))
-        (block,) = (node for node in source.body if isinstance(node, ast.If))
-        listed = {name.name: node.module for node in block.body for name in node.names}
+        source = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text("utf-8"))
+        listed = {name.name: node.module for node in source.body for name in node.names}
         assert len(listed) >= 4
         for name, place in listed.items():
             value = getattr(module, name)
             assert inspect.ismodule(value) == (place is None), name
             assert name in dir(module) and vars(module)[name] is value
-        assert set(module.__all__) == {n for n, place in listed.items() if place is not None and n[0] != "_"}
+        assert set(module.__all__) == {name for name, place in listed.items() if place is not None and name[0] != "_"}
 
 
 @pytest.mark.parametrize("module", ("", *(f".{name}" for name in PACKAGES)))
 def test_a_name_that_is_nowhere_is_an_attribute_error(module):
     home = importlib.import_module(f"clusterjax{module}")
-    with pytest.raises(AttributeError, match=f"^module '{home.__name__}' has no attribute 'nonsense'$"):
+    with pytest.raises(AttributeError, match=f"^No {home.__name__} attribute nonsense$"):
         home.nonsense  # noqa: B018
     assert not hasattr(home, "nonsense")
     with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
@@ -122,7 +121,7 @@ from clusterjax.hardmax._layer import HardmaxLayer as three
 assert one is two is three is hardmax.HardmaxLayer and Sphere is cjx.Sphere
 names = {}
 exec("from clusterjax import *", names)
-assert names["Sphere"] is Sphere and "plot" not in names and "lazy_names" not in names
+assert names["Sphere"] is Sphere and "plot" not in names and "lazy_loader" not in names
 assert "simulate" in dir(cjx) and "probe" in dir(cjx) and cjx.__version__
 """
     assert loaded_by(code, ("flax", "matplotlib")) == set()
@@ -133,24 +132,9 @@ def test_classes_are_pickled_under_their_names():
         assert pickle.loads(pickle.dumps(value)) is value
 
 
-def test_a_package_without_its_sources_says_what_to_do(tmp_path):
-    package = tmp_path / "bare"
-    package.mkdir()
-    (package / "__init__.py").write_text(
-        "from clusterjax._base.lazy import lazy_names\n"
-        "__spec__.loader = None\n"
-        "__getattr__, __dir__, __all__ = lazy_names(__name__)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", "import bare"], capture_output=True, text=True, cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"},
-    )  # fmt: skip
-    assert "ImportError: bare needs its source files, which are not installed; install" in done.stderr
-
-
 def test_names_that_moved_are_found_where_they_were():
     from clusterjax import phase, sweep
 
     assert sweep.phase_diagram is phase.phase_diagram and "phase_diagram" not in dir(sweep)
-    with pytest.raises(AttributeError, match="has no attribute 'phase_diagrams'"):
+    with pytest.raises(AttributeError, match="attribute phase_diagrams"):
         _ = sweep.phase_diagrams

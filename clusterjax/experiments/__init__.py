@@ -1,22 +1,17 @@
 """One file for each figure of the papers: simulate, measure, assert, draw; and the gallery of the figures."""
 
-from typing import TYPE_CHECKING
+from typing import Any
+
+import lazy_loader
+
+from .._base.extras import require
 
 
-if TYPE_CHECKING:
-    from .framework.experiment import (
-        Claim as Claim,
-        Cost as Cost,
-        Experiment as Experiment,
-        Film as Film,
-        Outcome as Outcome,
-        Settings as Settings,
-        parameter as parameter,
-    )
-    from .framework.listing import EXPERIMENTS as EXPERIMENTS, find_experiments as find_experiments
-    from .framework.run import Files as Files, reproduce as reproduce
-    from .framework.verdict import Measured as Measured, Source as Source, Subject as Subject
-else:
-    from .._base.lazy import lazy_names
+_attached, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-    __getattr__, __dir__, __all__ = lazy_names(__name__, extra="plot", libraries=("matplotlib",), at_import=False)
+
+def __getattr__(name: str) -> Any:
+    # Only the list of the figures, which the command shows, is read without matplotlib.
+    if name in __all__:
+        require(__name__, "plot", "matplotlib")
+    return _attached(name)

@@ -1,31 +1,9 @@
 """Pictures with matplotlib; every function draws on a given Axes, or on a new one, and returns the Axes."""
 
-from typing import TYPE_CHECKING
+import lazy_loader
+
+from .._base.extras import require
 
 
-if TYPE_CHECKING:
-    from ._animate import animate as animate
-    from ._clustering import clustering_diagram as clustering_diagram, dendrogram as dendrogram
-    from ._histograms import histograms as histograms, ridgeline as ridgeline
-    from ._maps import attention_maps as attention_maps, heatmap as heatmap, phase_diagram as phase_diagram
-    from ._neurons import neuron_memory as neuron_memory
-    from ._player import Player as Player, player as player
-    from ._polytope import attraction as attraction, polytope as polytope
-    from ._positions import (
-        position_cosines as position_cosines,
-        position_offsets as position_offsets,
-        position_table as position_table,
-        relative_positions as relative_positions,
-    )
-    from ._save import save as save
-    from ._series import angles as angles, time_series as time_series
-    from ._snapshots import snapshots as snapshots
-    from ._spectrum import spectrum as spectrum
-    from ._stream import circle as circle, logit_lens as logit_lens, residual_flow as residual_flow, sphere as sphere
-    from ._style import OKABE_ITO as OKABE_ITO, style as style
-    from ._views import cloud as cloud, project as project
-    from ._words import WordRun as WordRun, animate_words as animate_words, words as words
-else:
-    from .._base.lazy import lazy_names
-
-    __getattr__, __dir__, __all__ = lazy_names(__name__, extra="plot", libraries=("matplotlib",))
+require(__name__, "plot", "matplotlib")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,16 +1,17 @@
 """Sweeps: evaluate a function at every point of named axes, in batches, on many devices; a killed sweep can resume."""
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import Any
+
+import lazy_loader
+
+from .._base.extras import require
 
 
-if TYPE_CHECKING:
-    from ._axis import Axis as Axis
-    from ._outputs import Variable as Variable
-    from ._run import run as run
-    from ._store import open as open
-else:
-    from .._base.lazy import lazy_names
+require(__name__, "sweep", "xarray", "zarr")
+_attached, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-    __getattr__, __dir__, __all__ = lazy_names(
-        __name__, extra="sweep", libraries=("xarray", "zarr"), moved="clusterjax.phase"
-    )
+
+def __getattr__(name: str) -> Any:
+    # `phase_diagram` is a sweep too. The room of sweeps stands below that of phase diagrams, and does not list it.
+    return import_module("clusterjax.phase").phase_diagram if name == "phase_diagram" else _attached(name)

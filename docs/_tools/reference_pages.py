@@ -1,6 +1,6 @@
 """The reference: a page for each public part of clusterjax, and for the core one for each subject, with every name.
 
-The names are read from the source, as `_base/lazy.py` reads them: nothing is imported, and no list is kept here.
+The names are those of the stubs (`__init__.pyi`) of the packages: nothing is imported, and no list is kept here.
 """
 
 import ast
@@ -105,25 +105,18 @@ def public_names(package: Path) -> list[Name]:
 def _names_of(package: Path, part: str) -> Iterator[Name]:
     folder = package / part
     dotted = ".".join(["clusterjax", *filter(None, [part])])
-    file = folder / "__init__.py"
-    # The names for type checkers are the public ones.
-    (listed,) = (node for node in _tree(file).body if isinstance(node, ast.If))
-    for name, place in _imports_of(listed.body).items():
+    for name, place in _imports(folder / "__init__.pyi").items():
         if place and not name.startswith("_"):
             node = _definition(folder, place, name)
             yield Name(name, dotted, place, _summary(node))
 
 
 def _imports(file: Path) -> dict[str, str]:
-    """Each name that an `__init__.py` takes from a module of the package, with the dotted path of the module: from the
-    folder of the file, and with a dot before it for each folder up."""
-    return _imports_of(_tree(file).body)
-
-
-def _imports_of(body: list[ast.stmt]) -> dict[str, str]:
+    """Each name that a file takes from a module of the package, with the dotted path of the module: from the folder of
+    the file, and with a dot before it for each folder up."""
     return {
         alias.asname or alias.name: "." * (node.level - 1) + (node.module or "")
-        for node in body
+        for node in _tree(file).body
         if isinstance(node, ast.ImportFrom) and node.level
         for alias in node.names
     }

@@ -117,7 +117,7 @@ def test_names_lead_to_their_place():
     assert link("simulate") == "reference/runs.md#clusterjax.simulate"
     assert link("probe.load") == "reference/probe_networks.md#clusterjax.probe.load"
     assert link("CausalMask") == "reference/attention.md#clusterjax.CausalMask"
-    assert link("lazy_names") is None and link("nothing") is None
+    assert link("attach_stub") is None and link("nothing") is None
 
 
 def test_first_sentences_are_those_of_the_docstrings():

@@ -10,6 +10,7 @@ from jaxtyping import PRNGKeyArray
 from ..._base.checks import check_concrete, check_key
 from ..._files.json import MOST_BYTES, read_bounded
 from ..._files.sealed import MODEL, SealedFile, check_beside
+from ..._training.corpus import read_texts as read_texts
 from .albert import Albert
 
 

@@ -1,0 +1,94 @@
+from .measures.controls import (
+    Comparison as Comparison,
+    Controls as Controls,
+    controls as controls,
+    randomise as randomise,
+    shuffle_tokens as shuffle_tokens,
+)
+from .measures.generation import (
+    Generated as Generated,
+    NextWords as NextWords,
+    continuation_log_prob as continuation_log_prob,
+    generate as generate,
+    next_words as next_words,
+)
+from .measures.heads import (
+    HeadClusters as HeadClusters,
+    HeadCorrelations as HeadCorrelations,
+    HeadSigns as HeadSigns,
+    adjusted_rand as adjusted_rand,
+    head_clusters as head_clusters,
+    head_correlations as head_correlations,
+    head_signs as head_signs,
+)
+from .measures.losses import token_losses as token_losses
+from .measures.neurons import ParameterCounts as ParameterCounts, parameter_counts as parameter_counts
+from .measures.position_heads import PositionHeads as PositionHeads, position_heads as position_heads
+from .measures.similarity import (
+    Similarity as Similarity,
+    similarity_histograms as similarity_histograms,
+    similarity_of_hidden as similarity_of_hidden,
+)
+from .measures.sinks import (
+    Activation as Activation,
+    AttentionSinks as AttentionSinks,
+    FirstToken as FirstToken,
+    attention_sinks as attention_sinks,
+    first_token as first_token,
+    special_ids as special_ids,
+    token_activation as token_activation,
+)
+from .measures.spectra import (
+    Directions as Directions,
+    ValueSpectra as ValueSpectra,
+    value_directions as value_directions,
+    value_spectra as value_spectra,
+)
+from .measures.survey import (
+    Average as Average,
+    Measure as Measure,
+    Streamed as Streamed,
+    Survey as Survey,
+    Trace as Trace,
+    bootstrap_counts as bootstrap_counts,
+    stream as stream,
+    survey as survey,
+    trace as trace,
+)
+from .networks.albert import Albert as Albert
+from .networks.batch import Encoded as Encoded, encode as encode
+from .networks.bert import Bert as Bert
+from .networks.bundled import (
+    bundled_start as bundled_start,
+    bundled_texts as bundled_texts,
+    bundled_training as bundled_training,
+    read_texts as read_texts,
+)
+from .networks.directions import (
+    HeadMatrices as HeadMatrices,
+    NearestWords as NearestWords,
+    head_matrices as head_matrices,
+    nearest_words as nearest_words,
+)
+from .networks.gpt2 import GPT2 as GPT2, GPT2Sizes as GPT2Sizes
+from .networks.llama import Llama as Llama
+from .networks.load import Model as Model, from_language_model as from_language_model, load as load
+from .networks.sizes import (
+    AlbertSizes as AlbertSizes,
+    BertSizes as BertSizes,
+    LlamaSizes as LlamaSizes,
+    T5Sizes as T5Sizes,
+)
+from .networks.t5 import T5Encoder as T5Encoder
+from .networks.train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
+from .networks.weights import tensors as tensors
+from .particle_bridge.ablations import (
+    deeper as deeper,
+    on_sphere as on_sphere,
+    with_mask as with_mask,
+    without as without,
+    without_feed_forward as without_feed_forward,
+    without_norms as without_norms,
+)
+from .particle_bridge.bridge import Bridge as Bridge, bridge as bridge
+from .particle_bridge.field import FactoredHeadsField as FactoredHeadsField, particle_field as particle_field

@@ -124,12 +124,13 @@ def test_networks_that_cannot_be_read(capsys, tmp_path):
     assert "must have a tokenizer" in refused(capsys, folder, "--texts", whole.texts, "--out", out, command="probe")
     line = refused(capsys, whole.albert, "--texts", tmp_path / "absent.txt", "--out", out, command="probe")
     assert "paths must be files" in line and "there is none" in line
-    content = (folder / "model.safetensors").read_bytes()
     for size in (0, 5, 40, 5000):
-        (folder / "model.safetensors").write_bytes(content[:size])
-        assert "model.safetensors" in not_read(capsys, out, folder)
-    (folder / "config.json").unlink()
-    assert "config.json" in not_read(capsys, out, folder)
+        cut = write(tmp_path / f"cut at {size}", SHARED, tensors_of(SHARED))
+        content = (cut / "model.safetensors").read_bytes()
+        (cut / "model.safetensors").write_bytes(content[:size])
+        assert "model.safetensors" in not_read(capsys, out, cut)
+    (cut / "config.json").unlink()
+    assert "config.json" in not_read(capsys, out, cut)
 
 
 def test_probe_passes_its_options_on(monkeypatch, tmp_path):

@@ -108,7 +108,7 @@ def mosaic(
     return figure
 
 
-def layer_lines(ax: Axes, ylabel: str, lines: Iterable[tuple[str, Any, str, str]], *, first: int = 0) -> None:
+def layer_lines(ax: Axes, ylabel: str, lines: Iterable[tuple[Any, ...]], *, first: int = 0) -> None:
     """Lines over the layers from `first` on: the label of each, its values, its colour and its style.
 
     Values are means and standard errors: a pair, or an object with the attributes `mean` and `error`.

@@ -56,7 +56,6 @@ class Results:
 
     @property
     def followed(self) -> np.ndarray:
-        """True for the starts that were followed to their end, (starts,)."""
         return ~np.isnan(self.arrivals[:, 0])
 
     @property
@@ -75,7 +74,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Follows all starts to their end."""
     say(f"following {settings.starts} starts to one cluster")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     arrivals, waits, of_start, astray, moved = [], [], [], 0.0, 0.0

@@ -90,8 +90,6 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class FirstPath:
-    """The first token of each text."""
-
     # The cosine of a path with the network's path, (texts, levels), by name: "particle" (time 1), "fitted" (the time of
     # the bridge), "own length" (time 1, divided by the norm of the token itself in place of the norm of the others),
     # "attention alone" (the network without its feed-forward), "embedding" (no motion)
@@ -107,15 +105,12 @@ class FirstPath:
 
 @dataclass(frozen=True, eq=False)
 class HeadRuns:
-    """The heads of one network."""
-
     name: str  # the network
     signs: probe.HeadSigns  # the cases of the heads
     clusters: np.ndarray  # the mean number of clusters at the end over the starts, (blocks, heads)
     n: int  # the number of particles
 
     def share(self, case: str) -> float:
-        """The share of the heads of a case."""
         return self.signs.count(case) / self.signs.case.size
 
 
@@ -143,7 +138,6 @@ class Results:
         return clustered_error(values, self.articles)
 
     def words(self, values: np.ndarray, digits: int = 2) -> str:
-        """The mean and its error, in words."""
         return plus_minus(*self.mean_of(values)[:2], digits)
 
     def squares(self, name: str) -> np.ndarray:
@@ -154,7 +148,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs the network, its particles, the controls, and the particles of each head."""
     many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
     # The texts that are fitted to come on top of `many`.
     most = max(4, -(-many * EVERY // (EVERY - 1)))
@@ -247,7 +240,6 @@ _MEASURE = probe.Measure(level=_First())
 
 
 def stream_of_first(model: probe.Model, texts: probe.Encoded) -> np.ndarray:
-    """The first token at each level, (texts, levels, d), in double precision."""
     streamed = probe.stream(model, *texts, _MEASURE)
     assert streamed.levels is not None
     return np.moveaxis(np.asarray(streamed.levels["first"], np.float64), 0, 1)
@@ -524,7 +516,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Curves, their errors, the first token, and the heads by the leading eigenvalue of their V."""
     fills = (_draw_curves, _draw_missed, _draw_path, _draw_eigenvalues, _draw_clusters, _draw_cases)
     return panels(m, fills, columns=2, height=6.6)
 

@@ -68,22 +68,17 @@ class Parameters:
 
 
 class Seen(NamedTuple):
-    """The measurement of one network on some texts."""
-
     first: probe.FirstToken  # the first token against the others
     cosine: Average  # the mean cosine of all pairs, including the first token, (levels,)
     heads: probe.PositionHeads  # the weight that heads give to positions
 
     @property
     def levels(self) -> int:
-        """The number of levels."""
         return len(self.cosine.mean)
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One network beside its controls."""
-
     name: str  # the network in a sentence
     # `subject`, `data`: the network and its texts, for the verdict
     subject: Subject
@@ -105,7 +100,6 @@ class Compared:
 
     @property
     def on(self) -> Measured:
-        """The network, its texts and the size of the measurement."""
         texts, layers = self.trained.cosine.texts, self.trained.levels - 1
         size = {"texts": texts, "tokens": self.tokens, "layers": layers, "seeds": len(self.random)}
         return Measured(self.subject, self.data, size)
@@ -135,11 +129,9 @@ class Windows:
 
     @property
     def listed(self) -> str:
-        """The widths, in words."""
         return ", ".join(map(str, self.widths))
 
     def words(self, kept: int) -> str:
-        """The costs with a number of tokens kept, in words."""
         costs = {width: self.cost[width, kept] for width in self.widths}
         return "; ".join(f"window {width}: {plus_minus(one.mean, one.error)}" for width, one in costs.items())
 
@@ -167,7 +159,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs the texts through the networks and their controls, and through SmolLM2 under windows."""
     # First, because texts that do not fit are refused here.
     reading = reading_of(settings, LONGEST)
     own_model, own_texts = probe.load("language-model"), probe.Encoded(*passages(OWN_TOKENS))
@@ -253,7 +244,6 @@ def first_alone(model: probe.Model, texts: probe.Encoded) -> float:
 def windows_of(
     model: probe.Model, texts: probe.Encoded, articles: np.ndarray, width: int, quick: bool, say: Callable[[str], None]
 ) -> Windows:
-    """The cost of all windows for a causal network."""
     # A quick run has the widest window alone: each mask is a pass over all texts.
     widths = (width,) if quick else (width // 4, width // 2, width)
     say("measuring the loss under the full causal mask")
@@ -432,8 +422,6 @@ def sinks(m: Results) -> Found:
 
 
 def place_claim(place: str) -> ClaimOf:
-    """The claim that a head attends to a position."""
-
     @claim(
         f"At least one head of {{m.network.name}} attends to {PLACE_WORDS[place]} more than uniformly.",
         "at least one head exceeds uniform attention by {p.sink:g} and two standard errors, and none of random weights "
@@ -597,7 +585,6 @@ def _series_of(found: Compared, by: str) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Cosines, norms, sinks, windows, and heads of a position."""
     fills = (_draw_cosines, _draw_first, _draw_norms, _draw_sinks, _draw_windows, _draw_places)
     return panels(m, fills, columns=2, height=6.4)
 

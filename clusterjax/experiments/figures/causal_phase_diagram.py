@@ -74,7 +74,6 @@ class Results:
 
     @property
     def last(self) -> int:
-        """The largest dimension."""
         return self.dimensions[-1]
 
     def width(self, mask: str, d: int) -> tuple[float, float]:
@@ -82,12 +81,10 @@ class Results:
         return with_error(self.shares[mask, d, self.p.beta], lambda mean: relative_width(passed(self.ts, mean)))
 
     def exact_width(self, mask: str) -> float:
-        """(t90 - t10) / t50 of orthogonal tokens."""
         return relative_width(self.exact[mask, self.p.beta])
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates all dimensions at one beta, then the diagrams, and computes the exact times."""
     dimensions = QUICK if settings.quick else DIMENSIONS
     shares = {}
     for d in dimensions:
@@ -144,7 +141,6 @@ def passed(ts: np.ndarray, share: np.ndarray) -> np.ndarray:
 
 
 def relative_width(times: np.ndarray) -> float:
-    """(t90 - t10) / t50."""
     return float((times[2] - times[0]) / times[1])
 
 
@@ -256,7 +252,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """Three diagrams above; below, shares at one beta, widths, and exact times."""
     picture = Figure(figsize=(WIDTH * 1.15, 4.9), layout="constrained")
     axes = picture.subplots(2, 3)
     for ax, (title, share) in zip(axes[0], m.maps.items(), strict=True):

@@ -59,7 +59,6 @@ class Lives(NamedTuple):
 
     @property
     def log_last(self) -> np.ndarray:
-        """log10 of the last merger of each start, (starts,)."""
         return np.log10(self.times[:, -1])
 
     def counted(self, log_times: np.ndarray) -> np.ndarray:
@@ -89,7 +88,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Follows all starts to their last merger under each mask."""
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     lives = {}
     for name, mask in MASKS.items():
@@ -100,7 +98,6 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 
 
 def live(trees: list[MergeTree], beta: float, *, causal: bool) -> Lives:
-    """The numbers that are read from the runs of all starts."""
     times = np.full((len(trees), trees[0].num_tokens - 1), np.inf)
     pairs, alone, moved, astray = [], [], 0.0, 0.0
     for row, tree in zip(times, trees, strict=True):

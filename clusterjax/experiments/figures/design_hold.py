@@ -110,7 +110,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Solves all problems one after the other; the cases of clusters take turns."""
     count = min(settings.starts, p.problems)
     of_clusters, of_collapse = jr.split(jr.key(settings.seed))
     cases, kept = [CASES[number % len(CASES)] for number in range(count)], []
@@ -144,7 +143,6 @@ def keep(key: PRNGKeyArray, d: int, k: int) -> Kept:
 
 
 def held(x0: Float[Array, "n d"], betas: Float[Array, " many"], k: int) -> Bool[Array, " many"]:
-    """True for the betas that keep k clusters at all times."""
     return jnp.all(counts(x0, betas) == k, axis=1)
 
 
@@ -175,7 +173,6 @@ def part(key: PRNGKeyArray) -> Apart:
 
 
 def mean_cosine(x: Float[Array, "n d"]) -> Float[Array, ""]:
-    """The mean cosine over all pairs of different tokens."""
     n = x.shape[0]
     return (jnp.sum(jnp.sum(x, axis=0) ** 2) - n) / (n * (n - 1))
 
@@ -192,12 +189,10 @@ def _run(change: Array, x0: Array, ts: Array) -> Array:
 
 
 def scaled(change: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """The change with the norm of all changes."""
     return NORM * change / jnp.linalg.norm(change)
 
 
 def by_hand(x0: Float[Array, "n d"]) -> Float[Array, "3 d d"]:
-    """The changes of `BY_HAND`."""
     mean = jnp.mean(x0, axis=0)
     mean = mean / jnp.linalg.norm(mean)
     turn = jnp.cross(mean[None, :], jnp.eye(D, dtype=x0.dtype))
@@ -205,7 +200,6 @@ def by_hand(x0: Float[Array, "n d"]) -> Float[Array, "3 d d"]:
 
 
 def best_of_random(x0: Float[Array, "n d"], runs: int, key: PRNGKeyArray) -> Float[Array, "d d"]:
-    """The best of `runs` random changes."""
     best, least = jnp.zeros((D, D), x0.dtype), np.inf
     for begin in range(0, runs, CHANGES):
         drawn = draw_normal(jr.fold_in(key, begin), (CHANGES * D, D), x0.dtype).reshape(CHANGES, D, D)
@@ -359,7 +353,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The shares of kept clusters, the betas that keep them, and the mean cosines."""
     made = mosaic(m, (_shares, _betas, _cosines), "abc", height=2.8, width_ratios=(1.3, 1, 1.2))
     made.legend(*made.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
     return made

@@ -80,8 +80,6 @@ class Parameters:
 
 
 class Truth(NamedTuple):
-    """The parameters of a field."""
-
     beta: Float[Array, "*many"]
     form: Float[Array, "*many d d"]  # B
     value: Float[Array, "*many d d"]  # V
@@ -125,7 +123,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Solves all problems one after the other."""
     count, key = min(settings.starts, p.problems), jr.key(settings.seed)
     rows = []
     for level, noise in enumerate(LEVELS):
@@ -140,14 +137,12 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 
 
 def draw_truth(key: PRNGKeyArray) -> Truth:
-    """Random parameters."""
     of_beta, of_both = jr.split(key)
     both = jnp.eye(D)[None] + SPREAD * draw_normal(of_both, (2 * D, D), jnp.float64).reshape(2, D, D)
     return Truth(jr.uniform(of_beta, minval=LEAST, maxval=MOST, dtype=jnp.float64), both[0], both[1])
 
 
 def field_of(truth: Truth, mask: FullMask | WindowMask | None = None) -> AttentionField:
-    """Softmax attention with these parameters."""
     mask = FullMask() if mask is None else mask
     return AttentionField(SoftmaxAttention(truth.beta, query_key=truth.form, mask=mask), truth.value)
 
@@ -158,7 +153,6 @@ def guess_of(mask: FullMask | WindowMask | None = None) -> AttentionField:
 
 
 def draw_problem(key: PRNGKeyArray, mask: FullMask | WindowMask | None = None) -> Problem:
-    """A random problem."""
     of_truth, of_start, of_errors = jr.split(key, 3)
     truth = draw_truth(of_truth)
     x0 = Sphere().sample(of_start, n=N, d=D)
@@ -472,7 +466,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The errors of V and of beta B against the noise, and the law of the errors."""
     made = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     value, form, law = axes = made.subplots(1, 3)
     form.sharey(value)

@@ -76,8 +76,6 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Setting:
-    """A kind of problem."""
-
     name: str  # the name in the record
     where: str  # the place of the targets and the field, in words
     made: Callable[[], SumField]  # the field around which parameters are drawn: no token moves
@@ -90,7 +88,6 @@ class Setting:
         return sum(leaf.size for leaf in self.pick(self.made()))
 
     def draw(self, key: PRNGKeyArray, n: int = N) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
-        """Tokens and their targets."""
         space, of_start, of_targets = self.made().space, *jr.split(key)
         d = NUMBERS if self.name == "block" else D
         return space.sample(of_start, n=n, d=d), space.sample(of_targets, n=n, d=d)
@@ -141,8 +138,6 @@ SETTINGS = (SPHERE, SPACE, BLOCK)
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The problems of one setting."""
-
     missed: np.ndarray  # the distance of each token from its target at the end, (problems, n)
     start: np.ndarray  # the distance at the start, (problems, n)
     reached: np.ndarray  # True if all tokens of a problem end within the tolerance, (problems,)
@@ -152,7 +147,6 @@ class Solved:
 
     @property
     def farthest(self) -> np.ndarray:
-        """The distance of the farthest token of each problem from its target, (problems,)."""
         return self.missed.max(axis=1)
 
 
@@ -169,7 +163,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Solves all problems one after the other."""
     count, key, of = min(settings.starts, p.problems), jr.key(settings.seed), {}
     for index, setting in enumerate(SETTINGS):
         many, rows = count if setting is SPHERE else min(count, p.others), []
@@ -278,8 +271,6 @@ def stays(m: Results) -> Found:
 
 
 def reached(setting: Setting) -> ClaimOf:
-    """The claim that tokens of a setting end at their targets."""
-
     @claim(
         f"{N} tokens end at given points {setting.where} whose parameters are constant in {{p.pieces}} pieces.",
         f"in at least {100 * ENOUGH:.0f} % of the problems",
@@ -365,7 +356,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The distances from the targets, the attempts, and the pieces needed."""
     made = mosaic(m, (_distances, _attempts, _pieces), "abc", height=2.8, width_ratios=(1.9, 1, 1))
     # The panels have no room beside the points.
     (points, names), (bars, kinds) = (ax.get_legend_handles_labels() for ax in made.axes[:2])

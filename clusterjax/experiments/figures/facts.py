@@ -85,7 +85,6 @@ class Facts:
         return len(self.lengths)
 
     def take(self, rows: Any) -> "Facts":
-        """Some of the facts."""
         return Facts(*(getattr(self, name)[rows] for name in Facts.__dataclass_fields__))
 
 
@@ -132,12 +131,10 @@ class Results:
 
     @property
     def called(self) -> str:
-        """The name of the network in a sentence."""
         return name_of(self.own)
 
     @property
     def units(self) -> str:
-        """The independent units of errors, in words."""
         return f"{len(np.unique(self.facts.units))} {'articles' if self.own else 'relations'}"
 
     @property
@@ -155,12 +152,10 @@ class Results:
         return clustered_error(values, self.facts.units[rows])
 
     def told(self, values: np.ndarray, digits: int = 2, rows: slice = slice(None)) -> str:
-        """The mean and its error, in words."""
         return plus_minus(*self.mean(values, rows)[:2], digits)
 
 
 def read_facts() -> list[tuple[str, str, str, str]]:
-    """The relation, the template, the subject and the object of each fact that the package lists."""
     listed = json.loads(FILE.read_text("utf-8"))
     return [
         (relation, entry["template"], subject, answer)
@@ -230,7 +225,6 @@ def own_facts() -> Facts:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Finds the known facts, and silences every part at every class of tokens."""
     model, own = smollm2_or_own(say)
     listed = [] if own else read_facts()
     asked = own_facts() if own else facts_of(model, listed)
@@ -468,7 +462,6 @@ def nothing(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; its end names the layers that are missed most."""
     known = (
         f"{ABSENT} It knows no facts: {len(m.facts)} beginnings of passages stand for them, the most probable next "
         "token for the object, two tokens for the subject, and the answer of another passage for the foil."
@@ -505,7 +498,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The changes without each part of each layer, single neurons, and means over layers."""
     by_layer = [
         partial(_by_layer, change=values[:, :, part], ylabel=f"without {NAMES[part]}:\nchange of {what} (nats)")
         for what, values in (("log P(object)", m.change[..., 0]), ("the margin", m.margin))

@@ -61,8 +61,6 @@ class Parameters:
 
 
 class Rates(NamedTuple):
-    """Numbers of a flow at one configuration."""
-
     energy: Array  # E
     power: Array  # dE/dt
     speed: Array  # the squared speed in Wasserstein space, the mean of |v_i|^2
@@ -72,15 +70,12 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """The runs of one flow."""
-
     ratios: np.ndarray  # the ratio of each pair of times, (starts, pairs); NaN where tokens rest
     lengths: np.ndarray  # the length of the path of the first start in Wasserstein space, (pairs,)
     rates: Rates  # the rates at the first time of each pair, (starts, pairs) each
 
     @property
     def moving(self) -> np.ndarray:
-        """True where tokens move, (starts, pairs)."""
         return np.sqrt(self.rates.speed) > MOVING
 
     @property
@@ -102,7 +97,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates three flows from the same starts, integrates work around closed paths, and follows a density."""
     starts = min(settings.starts, STARTS)
     x0, ts, flows = draw_starts(settings.seed, starts, p.n, 2), np.linspace(0, p.end, TIMES), {}
     for name in NAMES:
@@ -147,7 +141,6 @@ def rates(name: str, x: Float[Array, "n d"], beta: Scalar) -> Rates:
 
 
 def flow_of(name: str, x0: Array, ts: np.ndarray, beta: float) -> Flow:
-    """Simulates one flow from all starts."""
     times = np.stack([ts, ts + H], axis=1).ravel()
     xs, both = jax.tree.map(np.asarray, _runs(name, x0, jnp.asarray(times), jnp.asarray(beta)))
     first = Rates(*(part[:, ::2] for part in both))
@@ -197,7 +190,6 @@ def work(name: str, angles: Array, steps: Array, beta: Scalar, *, weighted: bool
 
 
 def around(key: tuple[str, bool], angles: np.ndarray, steps: np.ndarray, beta: float) -> np.ndarray:
-    """The work around each closed path over the integral of its absolute value."""
     name, weighted = key
     one = lambda path: work(name, path[0], path[1], jnp.asarray(beta), weighted=weighted)
     total, absolute = eqx.filter_jit(lambda paths: jax.lax.map(one, paths))((jnp.asarray(angles), jnp.asarray(steps)))

@@ -85,7 +85,6 @@ class Results:
 
     @property
     def most(self) -> int:
-        """The largest number of heads."""
         return self.counts[-1]
 
     @property
@@ -103,7 +102,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates each head alone, each number of heads together, and the average head."""
     seed, starts = settings.seed, min(settings.starts, STARTS)
     counts = QUICK_COUNTS if settings.quick else COUNTS
     x0, heads = draw_starts(seed, starts, p.n, D), draw_heads(seed, starts, counts[-1])
@@ -204,7 +202,6 @@ def _rates(xs: Array, heads: Array, beta: Array) -> tuple[Array, Array, Array]:
 
 
 def _agreement(labels: np.ndarray) -> np.ndarray:
-    """The adjusted Rand index of each pair of heads, (starts, pairs)."""
     first, second = np.triu_indices(labels.shape[1], 1)
     return np.array([[adjusted_rand(row[a], row[b]) for a, b in zip(first, second, strict=True)] for row in labels])
 
@@ -352,7 +349,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """One start above; below, clusters, the average head, and which heads agree."""
     picture = Figure(figsize=(WIDTH, 4.9), layout="constrained")
     top, bottom = picture.subfigures(2, 1, height_ratios=(2.0, 2.6))  # pyright: ignore
     _draw_start(top, m)

@@ -114,7 +114,6 @@ class Clouds:
 
     @property
     def counts(self) -> np.ndarray:
-        """The counts, (temperatures, PARTS, 2, systems)."""
         return np.stack([one.counts for one in self.passages])
 
     @property
@@ -171,7 +170,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates single tokens between two clusters at twelve temperatures, then clouds."""
     tokens, systems = EACH * settings.starts, max(2, min(settings.starts // 8, SYSTEMS))
     held, coldest, key = {}, {}, jr.key(settings.seed)
     for place, beta in enumerate(BETAS):
@@ -361,8 +359,6 @@ def force(theta: Array, beta: Scalar) -> Array:
 
 @eqx.filter_jit
 def passage_times(beta: Scalar, temperature: Scalar, key: PRNGKeyArray, tokens: int) -> Float[Array, " tokens"]:
-    """The times of many tokens from one cluster to the other."""
-
     def go(state):
         theta, times, k = state
         drift, noise = _heun(theta, key, k, temperature, lambda theta: force(theta, beta))

@@ -50,7 +50,6 @@ class Parameters:
 
     @property
     def ts(self) -> np.ndarray:
-        """The save times."""
         return np.linspace(0.0, self.end, 61)
 
     def sizes(self, quick: bool) -> dict[int, dict[int, int]]:
@@ -63,8 +62,6 @@ class Parameters:
 
 
 class Run(NamedTuple):
-    """One run."""
-
     power: np.ndarray  # the angular power, (times, degrees)
     sample: np.ndarray  # the first tokens, which are as good as a random choice, (times, tokens, d)
     clusters: int  # the number of clusters of the sample at the end, by single linkage at radius beta^(-1/2) / 2
@@ -89,17 +86,14 @@ class Results:
 
     @property
     def largest(self) -> dict[int, int]:
-        """The largest number of tokens in each dimension."""
         return {d: max(sizes) for d, sizes in self.runs.items()}
 
     @property
     def shown(self) -> Run:
-        """The run that the picture shows."""
         return self.runs[3][self.largest[3]][0]
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates every number of tokens in every dimension, and measures growth rates and the end of the first phase."""
     runs: dict[int, dict[int, list[Run]]] = {}
     for d, sizes in p.sizes(settings.quick).items():
         for n, most in sizes.items():
@@ -191,8 +185,6 @@ def energy(m: Results) -> Found:
 
 
 def growth(d: int) -> ClaimOf:
-    """The claim on the growth rates in R^d."""
-
     @claim(
         f"Around uniform tokens the harmonics of degree l grow at the rates l (l + d - 2) a_l / (beta a_0), d = {d} "
         "(2410.23228).",

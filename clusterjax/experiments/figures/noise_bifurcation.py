@@ -89,12 +89,10 @@ class Sample(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean over the systems."""
         return float(self.each.mean())
 
     @property
     def error(self) -> float:
-        """The standard error of the mean."""
         return float(self.each.std(ddof=1) / np.sqrt(len(self.each)))
 
     def off(self, value: float) -> float:
@@ -105,8 +103,6 @@ class Sample(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """A stay at one temperature."""
-
     ratio: float  # T / T_c
     time: float  # the duration
     name: str  # the name of the average over the end of the stay
@@ -143,7 +139,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Computes branches and loops, and simulates tokens on the circle, on the sphere and in further dimensions."""
     branches, loops, tokens, critical, brackets = {}, {}, {}, {}, {}
     for d in (2, 3):
         say(f"following branches with d = {d}")
@@ -178,8 +173,6 @@ def tricritical_beta(d: int) -> float:
 
 
 class Midpoint(AbstractLayer):
-    """One step of the midpoint rule."""
-
     field: AttentionField
     step: Float[Array, ""]
     space: AbstractSpace = Sphere()
@@ -302,7 +295,6 @@ def stays_of(d: int, beta: float) -> tuple[Stay, ...]:
 
 
 def _middle_temperature(one: Branch) -> float:
-    """T / T_c in the middle between T_c and the fold."""
     assert one.fold is not None
     return (1 + one.fold.temperature / one.critical_temperature) / 2
 

@@ -108,7 +108,6 @@ class Flows:
 
     @property
     def units(self) -> str:
-        """The independent units of the errors, in words."""
         return f"{articles_words(self.articles)}, of random ones over {len(self.cosine['random'])} draws"
 
     def mean_of(self, name: str, values: np.ndarray) -> Clustered:
@@ -120,7 +119,6 @@ class Flows:
         return self.cosine[name][:, np.argmin(np.abs(TS - EARLY))]
 
     def left(self, name: str) -> Clustered:
-        """The number of clusters at the end."""
         return self.mean_of(name, self.clusters[name][:, -1])
 
     def until_gathered(self, name: str) -> np.ndarray:
@@ -187,7 +185,6 @@ def _at_norm(perceptron: PerceptronField, factor: float) -> PerceptronField:
 
 
 def _silent(perceptron: PerceptronField) -> PerceptronField:
-    """The perceptron with output zero."""
     w_in, w_out, bias_out = _parts(perceptron)
     return eqx.tree_at(_parts, perceptron, (w_in, jnp.zeros_like(w_out), jnp.zeros_like(bias_out)))
 
@@ -271,8 +268,6 @@ class Gradient(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The training of the perceptron, and the runs with it."""
-
     losses: np.ndarray  # the loss before each step, (steps,)
     xs: dict[str, np.ndarray]  # the tokens by the name of the flow, (starts, times, n, d)
     labels: dict[str, np.ndarray]  # the clusters of the tokens, (starts, times, n)
@@ -291,17 +286,14 @@ class Trained:
         return (np.maximum(of_group, size - of_group) / size).mean(-1)
 
     def clusters(self, name: str) -> np.ndarray:
-        """The number of clusters, (starts, times)."""
         return (self.labels[name] == np.arange(N)).sum(-1)
 
     @cached_property
     def pure(self) -> dict[str, Clustered]:
-        """The purity at the end, by the name of the flow."""
         return {name: clustered_error(self.purity(name)[:, -1]) for name in self.labels}
 
 
 def train_and_test(seed: int, starts: int, steps: int, say: Callable[[str], None]) -> Trained:
-    """Trains on fresh starts, then runs other starts."""
     key = jr.fold_in(jr.key(seed), 2_601)
     # Amplitudes of zero: training starts from attention alone.
     first = Gradient(jr.normal(jr.fold_in(key, 0), (FEATURES, D)), jnp.zeros(FEATURES))
@@ -411,7 +403,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Measures ALBERT's tokens, then trains and tests the perceptron."""
     # More starts would take minutes and would not change a verdict.
     starts = min(settings.starts, STARTS)
     flows = measure_flows(settings.seed, min(settings.starts, p.texts), p.tokens, p.draws, say)
@@ -561,7 +552,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """Above, ALBERT's tokens along all flows; below, one start of the two groups, and the purity over all starts."""
     flows, learnt = m.flows, m.learnt
     picture = Figure(figsize=(WIDTH, 5.6), layout="constrained")
     top, bottom = picture.subfigures(2, 1, height_ratios=(3.0, 2.6))  # pyright: ignore

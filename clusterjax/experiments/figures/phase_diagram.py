@@ -47,8 +47,6 @@ class Parameters:
 
 
 class Map(NamedTuple):
-    """A phase diagram on its grid."""
-
     dataset: Any  # the result of `phase.phase_diagram`
     # `betas`, `times`: the axes, (betas,) and (times,)
     betas: np.ndarray
@@ -89,12 +87,10 @@ class Results:
 
     @property
     def last(self) -> int:
-        """The largest dimension."""
         return self.dimensions[-1]
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates the diagrams of both kinds of attention, of random matrices, and by accurate integration."""
     quick, seed, starts = settings.quick, settings.seed, settings.starts
     dimensions = (DIMENSIONS[0], DIMENSIONS[-1]) if quick else DIMENSIONS
     betas = np.union1d(np.linspace(0.5, p.beta, 6 if quick else 28), [1.0, 4.0, 9.0])
@@ -299,7 +295,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """A panel for each diagram, with its curves, and one for the error of the published step."""
     # The last row is filled up with panels that are not seen.
     shown = len(m.maps) + 1
     rows = -(-shown // COLUMNS)

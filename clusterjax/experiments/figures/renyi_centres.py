@@ -75,7 +75,6 @@ class Parameters:
 
     @property
     def separation(self) -> float:
-        """The angle that separates centres."""
         return self.c * self.beta**-0.5
 
     @property
@@ -126,12 +125,10 @@ class Results:
 
     @property
     def least(self) -> float:
-        """The angle at which a centre has left."""
         return self.p.share * self.p.separation
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Counts the centres of uniform tokens, and follows the centres of all starts in two dimensions."""
     say("counting centres")
     counts = count(p, settings)
     followed, shown, marks, held = {}, None, None, {}
@@ -169,7 +166,6 @@ def count(p: Parameters, settings: Settings) -> Counts:
 
 
 def centres(x: Array, separation: float, *, strong: bool) -> Bool[np.ndarray, "clouds n"]:
-    """True for the tokens of each cloud that are centres."""
     return np.asarray(_centres(x, jnp.asarray(separation), strong))
 
 

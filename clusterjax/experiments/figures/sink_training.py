@@ -70,7 +70,6 @@ class Seen:
 
     @property
     def strongest(self) -> np.ndarray:
-        """The largest excess of each model, (trainings, snapshots)."""
         return self.excess.max(axis=(2, 3))
 
 
@@ -90,12 +89,10 @@ class Results:
     parameters: int  # the number of parameters of one model
 
     def strongest(self, trained: bool, read: bool, snapshot: int = -1) -> Few:
-        """The strongest head at a snapshot, over trainings."""
         return Few.of(self.seen[trained, read].strongest[:, snapshot])
 
 
 def recipe_of(p: Parameters, begin: bool) -> transformer.LanguageRecipe:
-    """The training of a model of one kind."""
     return transformer.LanguageRecipe(
         d=p.d, heads=4, hidden=4 * p.d, layers=p.layers, length=LENGTH, steps=p.steps,
         epoch_steps=max(1, p.steps // 16), warm_up=p.steps // 10, begin=begin,
@@ -103,7 +100,6 @@ def recipe_of(p: Parameters, begin: bool) -> transformer.LanguageRecipe:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Trains the models, and reads the texts with each snapshot."""
     corpus = corpus_of(settings, min(SEEN, 20 * p.steps), p.texts)
     texts = {begin: _whole(corpus.scored.texts, begin) for begin in NAMES}
     raw: dict[tuple[bool, bool], list[list[Any]]] = {kind: [] for kind in LOOKS}
@@ -154,8 +150,6 @@ def _losses(snapshot: Snapshot, texts: probe.Encoded, begin: bool) -> np.ndarray
 
 
 def strongest(trained: bool, read: bool, says: str, *, sink: bool = True) -> ClaimOf:
-    """The claim that the strongest head of a kind, read in one way, is a sink, or is none."""
-
     @claim(says, f"{'above' if sink else 'below'} {{p.sink:g}} {SURELY}")
     def of_strongest(m: Results) -> Found:
         last, of_texts = m.strongest(trained, read), m.seen[trained, read].of_texts[:, -1].max()
@@ -262,8 +256,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The strongest head, the mean over heads and the norm of the first token along training, and each head at last."""
-
     def curves(pick: Callable[[Seen], np.ndarray], ylabel: str, level: float | None) -> Callable[[Axes, Results], None]:
         def fill(ax: Axes, m: Results) -> None:
             for kind, (colour, line, label) in LOOKS.items():

@@ -54,12 +54,10 @@ class Parameters:
 
     @property
     def betas(self) -> tuple[float, ...]:
-        """All inverse temperatures in rising order."""
         return tuple(self.beta * share for share in (0.125, 0.25, 0.5, 1.0))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of normal tokens whose modes are counted, in rising order."""
         return tuple(256 * 2**k for k in range(self.doublings + 1))
 
 
@@ -102,7 +100,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Follows all starts to their last merger at each beta, and counts modes."""
     x0 = draw_arc(settings.seed, settings.starts, p.n, p.arc)
     stairs = {}
     for beta in p.betas:
@@ -119,7 +116,6 @@ def draw_arc(seed: int, starts: int, n: int, arc: float) -> np.ndarray:
 
 
 def climb(x0: np.ndarray, beta: float, points: int) -> Stairs:
-    """The runs of all starts at one beta."""
     field = AttentionField(SoftmaxAttention(beta))
     rows, pairs, bound = [], [], 0.0
     for number, x in enumerate(x0):
@@ -168,7 +164,6 @@ FINE, FAR, CHUNK = 16, 9, 256  # tokens beyond FAR widths contribute less than e
 
 
 def modes_of(tokens: Float[np.ndarray, " n"], beta: float) -> Float[np.ndarray, " modes"]:
-    """The positions of the modes in rising order."""
     x, width = np.sort(tokens), beta**-0.5
     # Groups of tokens that do not see each other have separate grids: a grid over the gaps would be long and empty.
     groups = np.split(x, 1 + np.flatnonzero(np.diff(x) > 2 * FAR * width))

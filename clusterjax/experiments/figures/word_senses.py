@@ -55,7 +55,6 @@ class Cosines(NamedTuple):
 
     @property
     def gap(self) -> np.ndarray:
-        """The difference of the two, (words, levels)."""
         return self.same - self.different
 
 
@@ -74,7 +73,6 @@ class Results:
 
     @property
     def called(self) -> str:
-        """The name of the network in a sentence."""
         return name_of(self.own)
 
     @property
@@ -84,27 +82,22 @@ class Results:
 
     @property
     def where(self) -> str:
-        """The level, in words."""
         return f"after layer {self.level}, the level of the largest gap in the other words"
 
     def scored(self, values: np.ndarray) -> Clustered:
-        """The mean over the words 1, 3, ... at the chosen level."""
         return clustered_error(values[1::2, self.level])
 
     def told(self, values: np.ndarray) -> str:
-        """The same mean with its error, in words."""
         return plus_minus(*self.scored(values)[:2], 3)
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Reads all contexts by the network, in random order, and by random weights."""
     return measure_model(p, *smollm2_or_own(say), read_senses(), settings.seed, say)
 
 
 def measure_model(
     p: Parameters, model: probe.Model, own: bool, senses: dict[str, list[list[str]]], seed: int, say: Callable
 ) -> Results:
-    """The measurement of a model on some words."""
     single = [word for word in senses if _single(model, word) is not None]
     senses = {word: senses[word] for word in single[: p.words]}
     rng = np.random.default_rng(seed)
@@ -230,7 +223,6 @@ def causal(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; its last sentence gives the gap."""
     few = "The vocabulary of this network has too few such words for a claim."
     found = f"After layer {m.level} the gap is {m.told(m.trained.gap)}, over words on which the layer was not chosen."
     return (
@@ -257,8 +249,6 @@ def _of_random(m: Results) -> np.ndarray:
 
 
 def draw(m: Results) -> Figure:
-    """The cosines of one sense and of two, and the gap beside its controls."""
-
     def curves(ylabel: str, *shown: tuple[np.ndarray, str]) -> Callable[[Axes, Results], None]:
         looks = zip(shown, OKABE_ITO, ("-", "--", "-."), strict=False)
         lines = [(label, mean_and_error(values), colour, line) for (values, label), colour, line in looks]

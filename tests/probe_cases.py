@@ -2,6 +2,7 @@
 
 import functools
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,28 @@ def write(folder, config, tensors, metadata=None):
     arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     (folder / "model.safetensors").write_bytes(safetensors.numpy.save(arrays, metadata or {"format": "pt"}))
     return folder
+
+
+CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}
+
+
+def tiny_tensors(kind):
+    """The tensors of `tiny`, with all heads that this kind has."""
+    return tensors_of(CONFIGS[kind], **({"head": True} if CONFIGS[kind]["model_type"] in ("albert", "bert") else {}))
+
+
+@functools.cache
+def tiny(kind):
+    """The tiny network of this kind in float64, one for all tests, so that what one test compiled another one uses."""
+    from clusterjax import probe
+
+    with tempfile.TemporaryDirectory() as folder:
+        return probe.load(write(Path(folder) / "tiny", CONFIGS[kind], tiny_tensors(kind)), dtype="float64")
+
+
+def kinds(*taken, every=CONFIGS):
+    """All kinds as parameters, of which these are in `make test`, and the others in `make exhaustive`."""
+    return [pytest.param(kind, marks=() if kind in taken else pytest.mark.exhaustive) for kind in every]
 
 
 def write_msgpack(folder, config, tree):

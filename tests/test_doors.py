@@ -51,7 +51,6 @@ def _walk(name, dear):
     with as_a_user(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Complex dtype support")  # of diffrax, which a field may want in its args
         warnings.filterwarnings("ignore", "Animation was deleted")  # none is shown, nor written
-        warnings.filterwarnings("ignore", "probe.FactoredHeadsField is deprecated")
         warnings.filterwarnings("ignore", "Python iterable type")  # of Equinox, which looks through all arguments
         verdicts = list(walk(name, called, CASES[name], dear=dear))
         if dear:
@@ -83,7 +82,6 @@ def test_all_numbers_beyond_float32_and_in_the_other_order_of_bytes(module):
     _numbers("1", module or "clusterjax")
 
 
-@pytest.mark.filterwarnings("ignore:probe.FactoredHeadsField is deprecated")
 @pytest.mark.parametrize("name", [name for name in DOORS if not CASES[name].dear])
 def test_the_valid_call_is_valid(name):
     with as_a_user():

@@ -3,7 +3,6 @@ ends with two exercises, whose answers, folded away in Markdown, are run behind 
 """
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.helpers import fresh_environment
 
@@ -106,20 +104,8 @@ def test_a_link_between_notebooks_leads_to_one():
         assert set(linked) <= {one.stem for one in SCRIPTS}, script.name
 
 
-def test_they_are_small_enough_to_be_kept():
-    sizes = {pair.name: pair.stat().st_size for pair in NOTEBOOKS.glob("*.ipynb")}
-    assert max(sizes.values()) < 400e3 and sum(sizes.values()) < 2.5e6, sizes
-
-
-CHEAP = ("00_first_steps",)  # the others take from half a minute to minutes of a slow machine
-RUNS = [
-    pytest.param(script, marks=() if script.stem in CHEAP else pytest.mark.exhaustive, id=script.stem)
-    for script in SCRIPTS
-]
-
-
-@pytest.mark.exhaustive_cases("00_first_steps")
-@pytest.mark.parametrize("script", RUNS)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_script_and_answers_assert_their_claims_and_run(script, tmp_path):
     assert "assert " in script.read_text("utf-8"), f"{script.name} claims nothing that it asserts"
     done = run(script, tmp_path)
@@ -129,112 +115,3 @@ def test_script_and_answers_assert_their_claims_and_run(script, tmp_path):
 def test_every_notebook_has_its_script():
     alone = [pair.name for pair in NOTEBOOKS.glob("*.ipynb") if not pair.with_suffix(".py").exists()]
     assert not alone, f"These notebooks have no percent script: {alone}"
-
-
-EXAMPLE = """# %% [markdown]
-# One and one is two.
-
-# %%
-total = 1 + 1
-assert total == 2
-total
-
-# %% [markdown]
-# ## Exercises
-#
-# **1. Three.** And one more?
-#
-# <details><summary>Answer</summary>
-#
-# It is three.
-#
-# ```python
-# assert total + 1 == 3
-# ```
-#
-# </details>
-#
-# **2. None.** And one less?
-#
-# <details><summary>Answer</summary>
-#
-# It is one.
-#
-# ```python
-# less = total - 1
-# assert less == 1
-# ```
-#
-# </details>
-"""
-
-
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory):
-    """A percent script and its executed pair, made as `make notebooks` makes them."""
-    script = tmp_path_factory.mktemp("pair") / "example.py"
-    script.write_text(EXAMPLE, "utf-8")
-    notebook = jupytext.read(script, fmt="py:percent")
-    NotebookClient(notebook, kernel_name="python3").execute()
-    nbformat.write(notebook, script.with_suffix(".ipynb"))
-    return script
-
-
-@pytest.fixture
-def pair(executed, tmp_path):
-    """A copy of the executed pair that a test may spoil."""
-    for suffix in (".py", ".ipynb"):
-        shutil.copy(executed.with_suffix(suffix), tmp_path)
-    return tmp_path / executed.name
-
-
-def edit(script: Path, change) -> None:
-    notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
-    change(notebook)
-    nbformat.write(notebook, script.with_suffix(".ipynb"))
-
-
-def test_a_good_pair_has_no_faults(pair):
-    assert faults(pair) == [] and faults_of_exercises(pair) == []
-    assert len(answers(pair)) == 2 and with_answers(pair).endswith("\n\nless = total - 1\nassert less == 1\n")
-    assert run(pair, pair.parent).returncode == 0
-
-
-def test_faults_are_found(pair):
-    """The tests above rest on `faults`: a stale, a bare, a failed and a missing pair are each told apart."""
-    pair.write_text(EXAMPLE.replace("1 + 1", "3 - 1"), "utf-8")
-    assert len(faults(pair)) == 1 and "does not hold the cells" in faults(pair)[0]
-    pair.write_text(EXAMPLE, "utf-8")
-    edit(pair, lambda notebook: notebook.cells[1].update(outputs=[], execution_count=None))
-    assert len(faults(pair)) == 1 and "is not executed" in faults(pair)[0]
-    error = nbformat.v4.new_output("error", ename="E", evalue="", traceback=[])
-    edit(pair, lambda notebook: notebook.cells[1].update(outputs=[error], execution_count=1))
-    assert len(faults(pair)) == 1 and "holds an error" in faults(pair)[0]
-    pair.with_suffix(".ipynb").unlink()
-    assert len(faults(pair)) == 1 and "is missing" in faults(pair)[0]
-
-
-@pytest.mark.parametrize("claim", ["assert total == 2", "# assert total + 1 == 3", "# assert less == 1"])
-def test_a_false_claim_fails(pair, claim):
-    """Of the cells, and of each answer."""
-    assert claim in EXAMPLE
-    pair.write_text(EXAMPLE.replace(claim, f"{claim}0"), "utf-8")
-    done = run(pair, pair.parent)
-    assert done.returncode == 1 and "AssertionError" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "there, instead, words",
-    [
-        ("# **2. None.**", "# **3. None.**", "has the exercises"),
-        ("# <details><summary>Answer</summary>\n#\n# It is one.", "# It is one.", "has 1 answers"),
-        ("# assert less == 1\n", "", "answer 2 of example.py has no code"),
-        ("# ```python\n# less", "# ```\n# less", "answer 2 of example.py has no code"),
-        ("# It is one.\n#\n", "", "says nothing"),
-        ("</summary>\n#\n# It is three", "</summary>\n# It is three", "answer 1 of example.py is no Markdown"),
-    ],
-)
-def test_faults_of_exercises_are_found(pair, there, instead, words):
-    assert there in EXAMPLE
-    pair.write_text(EXAMPLE.replace(there, instead), "utf-8")
-    assert any(words in fault for fault in faults_of_exercises(pair))

@@ -214,8 +214,6 @@ def test_a_link_is_followed_and_stays(tmp_path, saver):
 
 LOADERS = {
     "run.safetensors": cjx.Trajectory.load,
-    "words.json": Vocabulary.load,
-    "words.json.gz": Vocabulary.load,
     "weights.npz": load_released,
     "starts.npy": read_starts,
     "starts.safetensors": read_starts,

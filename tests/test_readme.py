@@ -16,30 +16,10 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 # Each example of these by itself. Those of docs/experiments.md, sweeps.md and scaling.md have tests of their own.
 PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/sentiment.md", "docs/transformer.md")
-# The examples of each of these build on each other. Those of which compiling takes long are left out of `make test`.
+# The examples of each of these build on each other.
 IN_ONE = ("docs/first_steps.md", *(f"docs/howto/{page.name}" for page in sorted((ROOT / "docs/howto").glob("*.md"))))
-DEAR = (
-    "docs/many_tokens.md",
-    "docs/networks.md",
-    *(
-        f"docs/howto/{name}.md"
-        for name in (
-            "cluster",
-            "design",
-            "diffrax",
-            "figures",
-            "kernel",
-            "limits",
-            "long_times",
-            "mean_field",
-            "networks",
-            "schedules",
-            "seeds",
-        )
-    ),
-)
+FIRST = ("README.md", "docs/first_steps.md")  # what is read first; the others are left to `make exhaustive`
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SNIPPET = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(text: str) -> list[tuple[str, str]]:
@@ -76,6 +56,8 @@ for code in json.load(sys.stdin):
 def run(programs: list[str], folder: Path, settings: dict[str, str] = QUICK) -> list[tuple[str, str]]:
     """What each of these programs prints, and how it failed, if it did: in one fresh interpreter, each in a namespace
     and an empty folder of its own."""
+    if not programs:
+        return []
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(folder)], input=json.dumps(programs), capture_output=True, text=True,
         cwd=folder, env=fresh_environment("XLA_", **settings),
@@ -115,10 +97,6 @@ def programs_of(page: str) -> list[tuple[str, str, list[str]]]:
     return [(page, *in_one(text))] if examples(text) else []
 
 
-PROGRAMS = [program for page in (*PAGES, *IN_ONE) if page not in DEAR for program in programs_of(page)]
-TOGETHER = [program for program in PROGRAMS if not ends_alone(program[1])]
-
-
 def assert_they_print_what_they_say(programs: list[tuple[str, str, list[str]]], *given) -> None:
     for (page, _, expected), (told, failed) in zip(
         programs, run([code for _, code, _ in programs], *given), strict=True
@@ -128,24 +106,16 @@ def assert_they_print_what_they_say(programs: list[tuple[str, str, list[str]]], 
         assert (printed[:-1] if CUT in told else printed) == expected, page
 
 
-@pytest.mark.parametrize("half", [0, 1])
-def test_pages_print_what_they_say(half, tmp_path):
-    """Two halves, for two processes."""
-    assert len(TOGETHER) >= 7
-    assert_they_print_what_they_say(TOGETHER[half::2], tmp_path)
-
-
-@pytest.mark.exhaustive_cases("docs/howto/float64.md")
-@pytest.mark.parametrize("program", [pytest.param(one, id=one[0]) for one in PROGRAMS if ends_alone(one[1])])
-def test_a_page_with_settings_of_jax_prints_what_it_says(program, tmp_path):
-    """Compiled as for users: one of them is of rounding."""
-    assert_they_print_what_they_say([program], tmp_path, {})
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("page", DEAR)
-def test_a_page_that_compiles_for_long_prints_what_it_says(page, tmp_path):
-    assert_they_print_what_they_say(programs_of(page), tmp_path)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=() if page in FIRST else pytest.mark.exhaustive) for page in (*PAGES, *IN_ONE)]
+)
+def test_a_page_prints_what_it_says(page, tmp_path):
+    """Programs that change settings of jax run alone, compiled as for users: one of them is of rounding."""
+    programs = programs_of(page)
+    assert_they_print_what_they_say([program for program in programs if not ends_alone(program[1])], tmp_path)
+    for program in programs:
+        if ends_alone(program[1]):
+            assert_they_print_what_they_say([program], tmp_path, {})
 
 
 def test_a_page_that_says_something_else_fails(tmp_path):
@@ -183,10 +153,3 @@ def anchor(heading: str) -> str:
 
 def test_the_readme_is_short():
     assert len(README.split()) <= 900
-
-
-def test_the_examples_are_found():
-    """The reader of code blocks sees code with and without output, and leaves other languages alone."""
-    text = "a\n```python\nprint(1)\n```\n\nprints\n\n```text\n1\n```\n```sh\nls\n```\n```python\nx = 2\n```\n"
-    assert examples(text) == [("print(1)\n", "1\n"), ("x = 2\n", "")]
-    assert examples("no example") == []

@@ -91,4 +91,4 @@ from .particle_bridge.ablations import (
     without_norms as without_norms,
 )
 from .particle_bridge.bridge import Bridge as Bridge, bridge as bridge
-from .particle_bridge.field import FactoredHeadsField as FactoredHeadsField, particle_field as particle_field
+from .particle_bridge.field import particle_field as particle_field

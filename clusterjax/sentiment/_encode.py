@@ -85,9 +85,9 @@ class Encoded:
         - `ValueError` if a selected review has more words than `width`.
         """
         rows = check_rows(rows, len(self))
-        width = None if width is None else check_integer(width, "width")
+        width = self.width if width is None else check_integer(width, "width")
         longest = int(self.lengths[rows].max(initial=0))
-        if width is not None and width < longest:
+        if width < longest:
             raise ValueError(f"width must hold the longest review of {longest} words, but it is {width}; widen it.")
         return Encoded(
             self.ids[rows, :width],
@@ -199,19 +199,10 @@ def _cheapest(widths: tuple[int, ...], rows: tuple[int, ...], most: int) -> tupl
     return min(((*others, widths[-1]) for others in choices), key=cost)
 
 
-# The training, validation and test part of reviews, with films kept separate if they are known.
-#
-# Union-find joins reviews of one film, and reviews with one text, into groups. The validation part consists of whole
-# groups, which are added in random order as long as they fit.
-#
-# Invariants: no review is in two parts; the validation part and the training part have no film and no text in common;
-# the parts keep the order of the reviews, and a key determines the parts.
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The three parts of the reviews.
+    """The three parts of the reviews, which keep their order; validation and training share no film and no text.
 
     **Attributes:**
 
@@ -375,7 +366,7 @@ def _some_of(groups: Int[np.ndarray, " reviews"], room: int, rng: np.random.Gene
 
 
 def _groups(reviews: Reviews) -> Int[np.ndarray, " reviews"]:
-    """The number of the group of each review; reviews of one film or with one text are in one group."""
+    """The number of the group of each review: union-find joins reviews of one film, and reviews with one text."""
     # Without films each text with its repetitions is a group.
     films = reviews.films if reviews.films is not None else [""] * len(reviews)
     parent = list(range(len(reviews)))

@@ -29,58 +29,16 @@ from ._reviews import Reviews
 from ._vocabulary import Vocabulary
 
 
-# Fast compilation of programs that run once: `filter_jit_quickly`, for the single review of `explain`.
-#
-# Most of the time of a first explanation is the optimisation by XLA of a program that runs for two milliseconds.
-# Without this optimisation the program compiles in a fifth of the time, with equal values up to rounding errors.
-
-
-# These settings of XLA disable optimising passes of LLVM, and use the older, shorter kernels in one module.
-_SETTINGS = {
+# Most of the time of a first explanation is the optimisation by XLA of a program that runs for two milliseconds. With
+# these settings, which disable optimising passes of LLVM and use the older, shorter kernels in one module, the program
+# compiles in a fifth of the time, with equal values up to rounding errors.
+_QUICKLY = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
-
-
-def filter_jit_quickly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`eqx.filter_jit` with fast compilation and slower execution; it must not be used within another jit.
-
-    On devices other than a CPU, and with a jaxlib that knows none of the settings, the function equals
-    `eqx.filter_jit`.
-    """
-
-    @functools.cache
-    def jitted(quickly: bool) -> Callable[..., Any]:
-        options: dict[str, Any] = {"compiler_options": known_settings()} if quickly else {}
-        return eqx.filter_jit(function, **options)
-
-    @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        return jitted(jax.default_backend() == "cpu" and bool(known_settings()))(*args)
-
-    return run
-
-
-@functools.cache
-def known_settings() -> dict[str, Any]:
-    """The settings that this release of jaxlib knows; a compilation with an unknown setting raises an error."""
-    if _compiles(_SETTINGS):
-        return _SETTINGS
-    return {name: value for name, value in _SETTINGS.items() if _compiles({name: value})}
-
-
-def _compiles(settings: dict[str, Any]) -> bool:
-    try:
-        jax.jit(lambda: 0, compiler_options=settings)()
-    except jax.errors.JaxRuntimeError:
-        return False
-    return True
-
-
-# The number of words up to which the program that compiles in a fifth of the time is slower by at most 25 ms (four
-# heads).
+# The number of words up to which that program is slower by at most 25 ms (four heads).
 _SHORT = 128
 
 
@@ -256,8 +214,7 @@ def explain(fitted: Fitted, text: str) -> Explanation:
     ids, counts = (np.pad(row[0, :n], (0, wide - n)) for row in (encoded.ids, encoded.counts))
     masses = jnp.asarray(counts, model.v.dtype)
     # A short review runs for milliseconds, so seconds of compilation for a faster program would be wasted.
-    of_review = _run_quickly if wide <= _SHORT else _run
-    run = jax.tree_util.tree_map(np.asarray, of_review(model, jnp.asarray(ids), masses))
+    run = jax.tree_util.tree_map(np.asarray, _compiled(wide <= _SHORT)(model, jnp.asarray(ids), masses))
     path, words = np.moveaxis(run.path[:, :, :n], 0, 2), tuple(fitted.vocabulary.decode(ids[:n]))
     parts = np.einsum("nh,nhd,hd->n", run.shares[:n], path[0], w)
     leading = [
@@ -302,7 +259,16 @@ def _run_once(model: HardmaxClassifier, ids: Array, counts: Array) -> _Run:
     return _Run(path, model.shares(ids[None], counts[None])[0], first, points)
 
 
-_run, _run_quickly = eqx.filter_jit(_run_once), filter_jit_quickly(_run_once)
+@functools.cache
+def _compiled(short: bool) -> Callable[..., Any]:
+    """`_run_once`, compiled quickly for a short review on a CPU, if this release of jaxlib knows the settings."""
+    options: dict[str, Any] = {"compiler_options": _QUICKLY} if short and jax.default_backend() == "cpu" else {}
+    try:
+        # A compilation with an unknown setting is an error.
+        jax.jit(lambda: 0, **options)()
+    except jax.errors.JaxRuntimeError:
+        options = {}
+    return eqx.filter_jit(_run_once, **options)
 
 
 def _not_read(vocabulary: Vocabulary, text: str, length: int) -> tuple[tuple[str, ...], int]:

@@ -13,7 +13,7 @@ padding; ties go to the first word.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -148,174 +148,108 @@ def _shares(counts: Float[Array, "reviews n"]) -> Float[Array, "reviews n"]:
     return counts / jnp.maximum(jnp.sum(counts, axis=1, keepdims=True), 1)
 
 
-def layout_of(embedding: Array) -> Any:
-    """The layout of the lanes for this embedding."""
-    streamed = embedding.shape[2] <= _STREAMED_DIMENSIONS and jax.default_backend() == "cpu"
-    return LanesLast if streamed else LanesFirst
+class Layout(NamedTuple):
+    """The order of the axes: tokens (lanes, n, d) and scalars (lanes, n), or with `lanes_last` the same axes in reverse
+    order, tokens (d, n, lanes) and scalars (n, lanes). Lane h * reviews + r is head h of review r.
+    """
 
+    lanes_last: bool
 
-# Both layouts have the same methods, so that `hardmax_logits` is written once.
-class LanesLast:
-    """The layout with tokens (d, n, lanes) and scalars (n, lanes)."""
+    def tokens(self, tokens):
+        """Convert tokens from the layout to (lanes, n, d), or back."""
+        return tokens.T if self.lanes_last else tokens
 
-    @staticmethod
-    def enter(tokens):
-        """Convert tokens (reviews, n, heads, d) to the layout, with heads outermost among the lanes."""
+    def enter(self, tokens):
+        """Convert tokens (reviews, n, heads, d) to the layout."""
         reviews, n, heads, d = tokens.shape
-        # Lane h * reviews + r is head h of review r.
-        return jnp.transpose(tokens, (3, 1, 2, 0)).reshape(d, n, heads * reviews)
+        return self.tokens(jnp.transpose(tokens, (2, 0, 1, 3)).reshape(heads * reviews, n, d))
 
-    @staticmethod
-    def tokens(tokens):
-        """Convert tokens from the layout to (lanes, n, d)."""
-        return jnp.transpose(tokens, (2, 1, 0))
+    def lanes(self, scalars, heads):
+        """Repeat scalars (reviews, n) for each head."""
+        return self.tokens(jnp.tile(scalars, (heads, 1)))
 
-    @staticmethod
-    def lanes(scalars, heads):
-        return jnp.tile(scalars.T, (1, heads))
-
-    @staticmethod
-    def words(scalars, heads):
-        return jnp.transpose(scalars.reshape(scalars.shape[0], heads, -1), (2, 0, 1))
-
-    @staticmethod
-    def per_lane(values):
-        return values[None, :]
-
-    @staticmethod
-    def per_token(values):
-        return values[None, None, :]
-
-    @staticmethod
-    def means(shares, tokens):
-        return einsum("nl,dnl->ld", shares, tokens)
-
-    @staticmethod
-    def project(tokens, readout):
-        return einsum("dnl,ld->nl", tokens, readout)
-
-    @staticmethod
-    def queries(tokens, forms):
-        return tokens if forms is None else einsum("lde,enl->dnl", forms, tokens)
-
-    @staticmethod
-    def sum_over_words(scalars):
-        return jnp.sum(scalars, axis=0)
-
-    @staticmethod
-    def gather(tokens, chosen):
-        return jnp.take_along_axis(tokens, chosen[None], axis=1)
-
-    @staticmethod
-    def gather_scalars(scalars, chosen):
-        return jnp.take_along_axis(scalars, chosen, axis=0)
-
-    @staticmethod
-    def scatter(scalars, chosen):
-        # A scatter of XLA over one flat index is faster than over two index arrays.
-        lanes = jnp.arange(scalars.shape[1], dtype=chosen.dtype)[None, :]
-        places = (chosen * scalars.shape[1] + lanes).reshape(-1)
-        return jnp.zeros(scalars.size, scalars.dtype).at[places].add(scalars.reshape(-1)).reshape(scalars.shape)
-
-    @staticmethod
-    def follow(queries, tokens, absent):
-        """The index of the target of each word: the first word with the largest score."""
-        d, n, lanes = tokens.shape
-        # Unrolled strips of 16 words make the loop body long enough for vectorisation.
-        width = min(_UNROLL, n)
-        missing = -n % width
-        # The words are padded to whole strips; the padding has the score -inf, so that no word follows it.
-        tokens = jnp.pad(tokens, ((0, 0), (0, missing), (0, 0)))
-        absent = jnp.pad(absent, ((0, missing), (0, 0)), constant_values=-jnp.inf)
-
-        def strip(t, best):
-            top, chosen = best
-            strip_tokens = lax.dynamic_slice(tokens, (0, t * width, 0), (d, width, lanes))
-            absent_strip = lax.dynamic_slice(absent, (t * width, 0), (width, lanes))
-            for k in range(width):
-                # (n, lanes): the score of word t * width + k for every token.
-                score = sum(queries[c] * strip_tokens[c, k][None, :] for c in range(d)) + absent_strip[k][None, :]
-                # The comparison is strict, so that the first of equal scores is kept.
-                larger = score > top
-                top, chosen = jnp.where(larger, score, top), jnp.where(larger, t * width + k, chosen)
-            return top, chosen
-
-        start = (jnp.full((n, lanes), -jnp.inf, tokens.dtype), jnp.zeros((n, lanes), jnp.int32))
-        return lax.fori_loop(0, (n + missing) // width, strip, start)[1]
-
-
-class LanesFirst:
-    """The layout with tokens (lanes, n, d) and scalars (lanes, n)."""
-
-    @staticmethod
-    def enter(tokens):
-        """Convert tokens (reviews, n, heads, d) to the layout, with heads outermost among the lanes."""
-        reviews, n, heads, d = tokens.shape
-        # Lane h * reviews + r is head h of review r.
-        return jnp.transpose(tokens, (2, 0, 1, 3)).reshape(heads * reviews, n, d)
-
-    @staticmethod
-    def tokens(tokens):
-        """Convert tokens from the layout to (lanes, n, d)."""
-        return tokens
-
-    @staticmethod
-    def lanes(scalars, heads):
-        return jnp.tile(scalars, (heads, 1))
-
-    @staticmethod
-    def words(scalars, heads):
+    def words(self, scalars, heads):
+        """Convert scalars from the layout to (reviews, n, heads)."""
+        scalars = self.tokens(scalars)
         return jnp.transpose(scalars.reshape(heads, -1, scalars.shape[1]), (1, 2, 0))
 
-    @staticmethod
-    def per_lane(values):
-        return values[:, None]
+    def per_lane(self, values):
+        """Values of the lanes with the axes of scalars."""
+        return jnp.expand_dims(values, 0 if self.lanes_last else 1)
 
-    @staticmethod
-    def per_token(values):
-        return values[:, None, None]
+    def per_token(self, values):
+        """Values of the lanes with the axes of tokens."""
+        return jnp.expand_dims(values, (0, 1) if self.lanes_last else (1, 2))
 
-    @staticmethod
-    def means(shares, tokens):
-        return einsum("ln,lnd->ld", shares, tokens)
+    def means(self, shares, tokens):
+        return einsum("nl,dnl->ld" if self.lanes_last else "ln,lnd->ld", shares, tokens)
 
-    @staticmethod
-    def project(tokens, readout):
-        return einsum("lnd,ld->ln", tokens, readout)
+    def project(self, tokens, readout):
+        return einsum("dnl,ld->nl" if self.lanes_last else "lnd,ld->ln", tokens, readout)
 
-    @staticmethod
-    def queries(tokens, forms):
-        return tokens if forms is None else einsum("lde,lne->lnd", forms, tokens)
+    def queries(self, tokens, forms):
+        equation = "lde,enl->dnl" if self.lanes_last else "lde,lne->lnd"
+        return tokens if forms is None else einsum(equation, forms, tokens)
 
-    @staticmethod
-    def sum_over_words(scalars):
-        return jnp.sum(scalars, axis=1)
+    def sum_over_words(self, scalars):
+        return jnp.sum(scalars, axis=0 if self.lanes_last else 1)
 
-    @staticmethod
-    def gather(tokens, chosen):
-        return jnp.take_along_axis(tokens, chosen[:, :, None], axis=1)
+    def gather(self, tokens, chosen):
+        return jnp.take_along_axis(tokens, jnp.expand_dims(chosen, 0 if self.lanes_last else 2), axis=1)
 
-    @staticmethod
-    def gather_scalars(scalars, chosen):
-        return jnp.take_along_axis(scalars, chosen, axis=1)
+    def gather_scalars(self, scalars, chosen):
+        return jnp.take_along_axis(scalars, chosen, axis=0 if self.lanes_last else 1)
 
-    @staticmethod
-    def scatter(scalars, chosen):
-        rows = jnp.arange(scalars.shape[0], dtype=chosen.dtype)[:, None]
-        places = (chosen + scalars.shape[1] * rows).reshape(-1)
-        return jnp.zeros(scalars.size, scalars.dtype).at[places].add(scalars.reshape(-1)).reshape(scalars.shape)
+    def scatter(self, scalars, chosen):
+        # A scatter of XLA over one flat index is faster than over two index arrays.
+        rows, columns = scalars.shape
+        if self.lanes_last:
+            places = chosen * columns + jnp.arange(columns, dtype=chosen.dtype)[None, :]
+        else:
+            places = chosen + columns * jnp.arange(rows, dtype=chosen.dtype)[:, None]
+        added = jnp.zeros(scalars.size, scalars.dtype).at[places.reshape(-1)].add(scalars.reshape(-1))
+        return added.reshape(scalars.shape)
 
-    @staticmethod
-    def follow(queries, tokens, absent):
-        """The index of the target of each word: the first word with the largest score.
+    def follow(self, queries, tokens, absent):
+        """The index of the target of each word: the first word with the largest score."""
+        return (_follow_by_strips if self.lanes_last else _follow_at_once)(queries, tokens, absent)
 
-        The index is the least index that attains the maximum over the middle axis, since argmax is several times
-        slower.
-        """
-        n = tokens.shape[1]
-        # The axes are (lanes, attended word, attending word).
-        scores = einsum("ljd,lid->lji", tokens, queries) + absent[:, :, None]
-        # Scores below the maximum count as n - 1, so the minimum is the first index that attains the maximum, even if
-        # only the last index does.
-        numbers = jnp.arange(n, dtype=jnp.int32)[None, :, None]
-        return jnp.min(jnp.where(scores >= jnp.max(scores, axis=1, keepdims=True), numbers, n - 1), axis=1)
+
+def layout_of(embedding: Array) -> Layout:
+    """The layout of the lanes for this embedding."""
+    return Layout(embedding.shape[2] <= _STREAMED_DIMENSIONS and jax.default_backend() == "cpu")
+
+
+def _follow_by_strips(queries, tokens, absent):
+    d, n, lanes = tokens.shape
+    # Unrolled strips of 16 words make the loop body long enough for vectorisation.
+    width = min(_UNROLL, n)
+    missing = -n % width
+    # The words are padded to whole strips; the padding has the score -inf, so that no word follows it.
+    tokens = jnp.pad(tokens, ((0, 0), (0, missing), (0, 0)))
+    absent = jnp.pad(absent, ((0, missing), (0, 0)), constant_values=-jnp.inf)
+
+    def strip(t, best):
+        top, chosen = best
+        strip_tokens = lax.dynamic_slice(tokens, (0, t * width, 0), (d, width, lanes))
+        absent_strip = lax.dynamic_slice(absent, (t * width, 0), (width, lanes))
+        for k in range(width):
+            # (n, lanes): the score of word t * width + k for every token.
+            score = sum(queries[c] * strip_tokens[c, k][None, :] for c in range(d)) + absent_strip[k][None, :]
+            # The comparison is strict, so that the first of equal scores is kept.
+            larger = score > top
+            top, chosen = jnp.where(larger, score, top), jnp.where(larger, t * width + k, chosen)
+        return top, chosen
+
+    start = (jnp.full((n, lanes), -jnp.inf, tokens.dtype), jnp.zeros((n, lanes), jnp.int32))
+    return lax.fori_loop(0, (n + missing) // width, strip, start)[1]
+
+
+def _follow_at_once(queries, tokens, absent):
+    n = tokens.shape[1]
+    # The axes are (lanes, attended word, attending word).
+    scores = einsum("ljd,lid->lji", tokens, queries) + absent[:, :, None]
+    # The index is the least one that attains the maximum over the middle axis, since argmax is several times slower.
+    # Scores below the maximum count as n - 1, which is right even if only the last index attains the maximum.
+    numbers = jnp.arange(n, dtype=jnp.int32)[None, :, None]
+    return jnp.min(jnp.where(scores >= jnp.max(scores, axis=1, keepdims=True), numbers, n - 1), axis=1)

@@ -89,7 +89,7 @@ class HardmaxClassifier(eqx.Module):
         if _is_number(alpha, "alpha"):
             alpha = check_scalar(alpha, "alpha", embedding.dtype, above=0, remedy=remedy)
         alpha = check_array(alpha, "alpha", least=0, remedy=remedy).astype(embedding.dtype)
-        if alpha.shape not in ((), (1,), (heads,)) or is_concrete(alpha) and not np.all(_positive(alpha)):
+        if alpha.shape not in ((), (1,), (heads,)) or is_concrete(alpha) and not np.all(np.asarray(alpha) > 0):
             told = f"it is {alpha}" if alpha.size <= 8 else f"its shape is {alpha.shape}"
             raise ValueError(f"alpha must be positive, one number or one per head, but {told}; {remedy}.")
         self.embedding = embedding
@@ -250,29 +250,17 @@ def _is_number(value: Any, name: str) -> bool:
     return array is not None and array.ndim == 0
 
 
-def _positive(alpha: Array) -> np.ndarray:
-    return np.asarray((np.asarray(alpha) > 0) & np.isfinite(np.asarray(alpha)))
-
-
 @jax.jit  # one small program in place of four
 def _inverse_softplus(alpha: Float[Array, "..."]) -> Float[Array, "..."]:
     # This form of log(e^alpha - 1) neither overflows nor cancels.
     return alpha + jnp.log(-jnp.expm1(-alpha))
 
 
-# The hyperparameters of a classifier and its training: one frozen record, which is checked on construction.
-#
-# The defaults were chosen on validation data for d = 2 and one head. `of_dim` has the values for other dimensions,
-# heads and n-grams, and `bag_of_words` has those for the linear model without layers, the baseline of clustering.
-#
-# Invariants: every field is a plain Python value, so that a recipe can be written as JSON, hashed and compared; an
-# unknown name of a field is refused.
-
-
 @final
 @dataclass(frozen=True)
 class Recipe:
-    r"""The hyperparameters of a classifier. The defaults are the best values found for d = 2 and one head.
+    r"""The hyperparameters of a classifier, plain values that JSON can hold. The defaults are the best values found on
+    validation data for d = 2 and one head.
 
     **Arguments:**
 
@@ -361,8 +349,8 @@ class Recipe:
         _check_names(changes)
         if check_integer(changes.get("ngrams", 1), "ngrams", most=MOST) > 1:
             numbers |= {"min_count": 5}
-        given: dict[str, Any] = numbers | changes
-        return cls(**given)
+        numbers = numbers | changes
+        return cls(**numbers)
 
     def record(self) -> dict[str, Any]:
         """The recipe as a dictionary of values of JSON."""

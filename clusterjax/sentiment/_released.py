@@ -77,14 +77,9 @@ def load_released(path: str | Path, *, dtype: DTypeLike | None = None) -> Hardma
         raise ValueError(f"path must hold the released model, but in {str(path)!r} {error}") from error
 
 
-# The two classifiers of the 50,000 film reviews that the package contains, with statistics of their words.
-#
-# Each classifier is a folder in `data` that `sentiment.save` wrote with `compact`. The file of `d2` has two more
-# entries: the array `log_ratio`, the naive-Bayes log ratio of each word, and `leaders` in the header, the counts of
-# leaders over the test reviews; the package does not contain the reviews. `benchmarks/sentiment_shipped.py` creates
-# the folders.
-
-
+# Each of the two classifiers of the package is a folder in `data` that `benchmarks/sentiment_shipped.py` wrote. The
+# file of `d2` has two more entries: the array `log_ratio`, the naive-Bayes log ratio of each word, and `leaders` in the
+# header, the counts of leaders over the test reviews, which the package does not contain.
 SHIPPED = Path(__file__).parent / "data"
 DEFAULT, HEADS = "d2", "heads"
 NAMES = (DEFAULT, HEADS)

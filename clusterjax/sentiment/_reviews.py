@@ -104,15 +104,9 @@ def check_rows(rows: Any, count: int) -> Int[np.ndarray, " rows"]:
     return check_host_array(rows, "rows", shape=(None,), integers=True, least=0, most=count - 1, remedy=remedy)
 
 
-# Loading of film reviews from the hub, the published folder, or a CSV or Parquet file, and of synthetic reviews.
-#
 # The published folder (Maas et al., *Learning word vectors for sentiment analysis*, ACL 2011) contains the folders
 # train and test, and each contains the folders neg and pos with one file for each review, named by the number and the
-# stars of the review. Line k of a file of addresses gives the film of review k. `clusterjax._files.tables` reads
-# tables.
-#
-# Invariants: a source is read completely or not at all; the error for an invalid value names its row or file; the
-# memory of texts is bounded before they are unpacked.
+# stars of the review. Line k of a file of addresses gives the film of review k.
 
 
 HUB = "stanfordnlp/imdb"
@@ -162,8 +156,6 @@ def load_imdb(source: str | Path | None = None, *, most_bytes: int = MOST_BYTES)
     """
     most_bytes = check_integer(most_bytes, "most_bytes")
     if source is None:
-        # The import is local, since most uses read files.
-
         return default_reviews()
     path = check_source(source, "source")
     if path is None:
@@ -364,15 +356,6 @@ def _urls(file: Path) -> list[str]:
         return []
     titles = [_TITLE.search(line) for line in decode(read_bytes(file), str(file)).splitlines()]
     return ["" if title is None else title[0] for title in titles]
-
-
-# Synthetic reviews with planted sentiment words and meaningless words: the leaders are known in advance, and no data
-# are needed.
-#
-# Each review contains an odd number of planted words, most of which have the sentiment of its label; the other words
-# are pseudo-words whose frequencies follow Zipf's law, 1/r.
-#
-# Invariants: the key determines the reviews; labels are balanced; each film is in one half of the split.
 
 
 POSITIVE = tuple("wonderful excellent superb brilliant delightful touching masterpiece charming perfect great".split())

@@ -139,7 +139,7 @@ def load(folder: str | Path | None = None) -> Fitted:
         raise ValueError(f"folder must be one of a model, but there is none at {str(folder)!r}; train one, or name it.")
     header, arrays = FILE.unpack(folder / MODEL, _FORM)
     try:
-        vocabulary = Vocabulary._unpack(arrays[_WORDS].tobytes(), str(folder / MODEL))
+        vocabulary = Vocabulary._unpack(arrays[_WORDS].tobytes())
         model, recipe = _model(arrays, header["depth"]), Recipe(**header["recipe"])
     except (KeyError, TypeError, ValueError) as error:
         raise FILE.refusal(f"{str(folder / MODEL)!r} does not fit this version ({error})") from error

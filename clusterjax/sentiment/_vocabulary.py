@@ -1,11 +1,9 @@
-"""The vocabulary: words and their ids, counted on the training part, and saved in a file.
+"""The vocabulary: words and their ids, counted on the training part.
 
 Ids are sorted by decreasing frequency, with ties in alphabetical order; 0 is padding, and 1 is the unknown word. The
-file is JSON with the options for the conversion of texts to words and a checksum of the file, compressed if the name
-ends in `.gz`.
+file of a model holds the vocabulary as compressed JSON with the options for the conversion of texts to words.
 
-Invariants: the vocabulary does not depend on the order of the texts; decoding of encoded words returns the known words;
-a file that is incomplete, changed or of another version is refused.
+Invariants: the vocabulary does not depend on the order of the texts; decoding of encoded words returns the known words.
 """
 
 import gzip
@@ -13,10 +11,9 @@ import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
@@ -28,26 +25,22 @@ from .._base.checks import (
     check_host_array,
     check_instance,
     check_integer,
-    check_path,
     check_sequence,
     check_text,
 )
-from .._files.disk import replace
-from .._files.json import Within, decode, misfit, read_regular, remedy_of
-from .._files.sealed import BLANK, is_sealed, seal
+from .._files.json import Within, decode, misfit
+from .._files.sealed import BLANK, seal
 from ._text import MOST, TextOptions
 
 
 PADDING, UNKNOWN = 0, 1
-PACKED, MOST_UNPACKED = ".gz", 2**28
+MOST_UNPACKED = 2**28
 _RESERVED = ("<pad>", "<unk>")
 _FORMAT, _VERSION = "clusterjax vocabulary", 1
 _FORM = {
-    "sha256": str, "format": str, "version": int, "words": [str], "counts": [Within(int, 0, 2**63)], "options": dict,
-    "keep_unknown": bool, str: (),
+    "sha256": str, "format": _FORMAT, "version": _VERSION, "words": [str], "counts": [Within(int, 0, 2**63)],
+    "options": dict, "keep_unknown": bool, str: (),
 }  # fmt: skip
-# A user with a damaged file has no vocabulary to save again.
-_ANEW = "restore the file from a copy, or pass its texts to Vocabulary.build and save the result"
 
 
 @final
@@ -217,30 +210,8 @@ class Vocabulary:
                 words.append(names[number])
         return words
 
-    def save(self, path: str | Path) -> None:
-        """Write the vocabulary and its options as JSON, atomically.
-
-        **Arguments:**
-
-        - `path`: The file; missing folders are created, and an existing file is replaced. A file whose name ends in
-            `.gz` is compressed to about a quarter of the size.
-
-        **Raises:**
-
-        - `ValueError` if the file cannot be written; an existing file is then unchanged.
-        """
-        path = check_path(path, "path")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, self._packed() if path.suffix == PACKED else self._content())
-        except OSError as error:
-            raise ValueError(
-                f"path must be a file that can be written, but {str(path)!r} cannot ({error.strerror}); "
-                f"{remedy_of(error, 'choose another folder or make room')}."
-            ) from error
-
     def _content(self) -> bytes:
-        """The bytes that `save` writes."""
+        """The JSON of the vocabulary with its options and a checksum."""
         record = {
             # The field is blank while the checksum is computed, and then filled with text of equal length.
             "sha256": BLANK,
@@ -258,90 +229,18 @@ class Vocabulary:
         return gzip.compress(self._content(), compresslevel=9, mtime=0)
 
     @classmethod
-    def load(cls, path: str | Path, *, lemmatise: Callable[[str], str] | None = None) -> "Vocabulary":
-        """Load the vocabulary that `save` wrote.
-
-        **Arguments:**
-
-        - `path`: The file.
-        - `lemmatise`: The lemmatiser of the saved options, or None; functions are not written to files.
-
-        **Returns:**
-
-        A vocabulary equal to the saved vocabulary.
-
-        **Raises:**
-
-        - `ValueError` if the file cannot be read, is incomplete, or has another format or version.
-        """
-        path = check_path(path, "path")
-        try:
-            data = read_regular(path, MOST_UNPACKED)
-        except OSError as error:
-            raise ValueError(
-                f"path must be a vocabulary, but {str(path)!r} cannot be read ({error.strerror}); name the file."
-            ) from error
-        if path.suffix == PACKED:
-            return cls._unpack(data, str(path), lemmatise)
-        return cls._read(data, str(path), lemmatise)
-
-    @classmethod
-    def _unpack(cls, data: bytes, path: str, lemmatise: Callable[[str], str] | None = None) -> "Vocabulary":
-        """The vocabulary of the bytes that `_packed` made, from a file that messages call `path`."""
-        try:
-            data = _unpacked(data)
-        except ValueError as error:
-            raise ValueError(f"path must be a vocabulary, but {path!r} is not whole ({error}); {_ANEW}.") from error
-        return cls._read(data, path, lemmatise)
-
-    @classmethod
-    def _read(cls, data: bytes, path: str, lemmatise: Callable[[str], str] | None) -> "Vocabulary":
-        """The vocabulary of the bytes that `_content` made."""
-        try:
-            record = decode(data)
-        except ValueError as error:
-            raise ValueError(
-                f"path must be a vocabulary, but {path!r} is not whole JSON in UTF-8 ({error}); {_ANEW}."
-            ) from error
-        if misfit(record, {"format": _FORMAT}) is not None:
-            raise ValueError(f"path must be a vocabulary, but {path!r} is another file; name one made by save.")
-        if misfit(record, {"version": _VERSION}) is not None:
-            raise ValueError(
-                f"path must be a vocabulary of version {_VERSION}, but {path!r} is of version "
-                f"{record.get('version')!r}; use the clusterjax that wrote it."
-            )
+    def _unpack(cls, data: bytes) -> "Vocabulary":
+        """The vocabulary of the bytes that `_packed` made; a `ValueError` says in a clause what is wrong with them."""
+        record = decode(_unpacked(data))
         wrong = misfit(record, _FORM)
         if wrong is not None:
-            raise ValueError(
-                f"path must be a whole vocabulary, but {path!r} lacks words, counts or options ({wrong}); {_ANEW}."
-            )
-        # The checksum is compared last, so that a more specific error takes precedence.
-        sealed = is_sealed(data, record["sha256"])
-        try:
-            # The file has no functions, so a lemmatiser must be passed again.
-            options = TextOptions.from_record(record["options"], lemmatise=lemmatise)
-            vocabulary = cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
-        except (TypeError, ValueError) as error:
-            if str(error).startswith("lemmatise") and sealed:  # the argument is wrong, not the file
-                raise ValueError(f"{str(error).removesuffix('.')}, for {path!r}.") from error
-            raise ValueError(
-                f"path must be a whole vocabulary, but {path!r} does not fit ({error}); {_ANEW}."
-            ) from error
-        if not sealed:
-            raise ValueError(
-                f"path must be a vocabulary as it was written, but {path!r} is damaged or was changed: its "
-                f"checksum is another; {_ANEW}."
-            )
-        return vocabulary
+            raise ValueError(wrong)
+        options = TextOptions.from_record(record["options"])
+        return cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Decompress gzip data to at most `MOST_UNPACKED` bytes, since a small file may expand to gigabytes.
-
-    **Raises:**
-
-    - `ValueError` if the data are truncated, are not gzip, or expand to more bytes.
-    """
+    """Decompress gzip data to at most `MOST_UNPACKED` bytes, since a small file may expand to gigabytes."""
     try:
         with gzip.open(io.BytesIO(data)) as stream:
             content = stream.read(MOST_UNPACKED + 1)

@@ -149,16 +149,6 @@ def check_block(block: Any, name: str = "block") -> Block:
     return check_instance(block, name, Block, "a Block", "make one with Block.random")
 
 
-# A stack of blocks that is run by a scan, so that one block is compiled for any depth.
-#
-# The arrays of separate blocks are stacked along a leading axis, (layers, ...), and scanned over; a shared block has no
-# such axis and is closed over (Lan et al., *ALBERT*, 1909.11942). `scan` is the only loop over layers: the residual
-# stream, the logit lens and the depth profile use it as well.
-#
-# Invariants: the arrays of the block have a leading axis of layers exactly if `depth` is None; the blocks of a stack
-# have equal shapes and static fields.
-
-
 def _depth(value: int | None) -> int | None:
     return None if value is None else check_integer(value, "depth")
 
@@ -170,7 +160,8 @@ def _check_last(norm: Any) -> None:
 class Transformer(AbstractPart):
     """A stack of blocks with separate weights, or of one block that is applied repeatedly.
 
-    The stack is an encoder with `FullMask` and a decoder with `CausalMask`.
+    The stack is an encoder with `FullMask` and a decoder with `CausalMask`. A scan runs the blocks, so that one block
+    is compiled for any depth.
 
     **Arguments:**
 

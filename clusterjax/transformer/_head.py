@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._base.checks import check_array, check_scalar
+from .._base.checks import check_array
 from .._base.numerics import at_least_single, is_concrete
-from .._base.types import AbstractPart, RealScalarLike
+from .._base.types import AbstractPart
 from ._attention import contract
-from ._checks import check_booleans, check_features, check_stream, weights_or_none
+from ._checks import check_booleans, check_features, weights_or_none
 
 
 class LanguageModelHead(AbstractPart):
@@ -76,25 +76,6 @@ class LanguageModelHead(AbstractPart):
         matrix = embedding if self.unembedding is None else self.unembedding
         logits = contract("...d,vd->...v", x, matrix.astype(x.dtype))
         return logits.astype(at_least_single(x.dtype))
-
-    def next_token(
-        self,
-        x: Float[Array, "n d"],
-        embedding: Float[Array, "words d"] | None = None,
-        temperature: RealScalarLike = 1.0,
-    ) -> Float[Array, " words"]:
-        """The distribution of the word after the last token, (words,).
-
-        **Arguments:**
-
-        - `x`, `embedding`: As in `__call__`.
-        - `temperature`: The divisor of the logits, > 0.
-
-        Source: *Transformers, part 2*, slide 28.
-        """
-        matrix = self._matrix(embedding)
-        x, _ = check_stream(x, None, matrix.shape[1])
-        return self._next_token(x, matrix, check_scalar(temperature, "temperature", above=0))
 
     def _next_token(self, x: Array, embedding: Array, temperature: Array) -> Array:
         logits = self._logits(x[-1], embedding)

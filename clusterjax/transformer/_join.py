@@ -33,19 +33,12 @@ from ._norm import LayerNorm, NoNorm, PostNorm, PreNorm, check_norm, normalised
 from ._residual_stream import AbstractView, HasView, view_of
 
 
-# One block of any network with a view, as a velocity of tokens.
-#
-# A block adds the outputs of its attention and its feed-forward layer, so $\dot x = \sum_h A_h(N_1 x) + b + F(N_2 x)$,
-# projected onto the tangent space of the tokens, where $N_1$ and $N_2$ are the norms in front of the parts ($N = 1$ for
-# a network whose norms act on the stream). See Geshkovski et al., *A mathematical perspective on transformers*
-# (2312.10794), Section 2.
-#
-# Invariants: for a module of this package the velocity equals `as_field` of its block; positions (rotations, biases by
-# distance), windows and knock-outs of the network are included, with token i at position i.
-
-
 class NetworkField(AbstractField):
-    """The velocity whose Euler step is one layer of a network.
+    r"""The velocity $\dot x = \sum_h A_h(N_1 x) + b + F(N_2 x)$ whose Euler step is one layer of a network with a view,
+    projected onto the tangent space of the tokens; $N_1$ and $N_2$ are the norms in front of the parts.
+
+    Positions (rotations, biases by distance), windows and knock-outs of the network are included, with token i at
+    position i. For a module of this package the velocity equals `as_field` of its block.
 
     **Attributes:**
 

@@ -292,20 +292,8 @@ def _extend(model: LanguageModel, ids: Array, steps: int, key: PRNGKeyArray | No
     return lax.scan(step, text, ids.shape[0] + jnp.arange(steps))[0]
 
 
-# The small trained language model that the package contains.
-
-
+# The folder of the small trained language model that the package contains.
 BUNDLED = Path(__file__).parent / "data"
-
-
-# The losses of unigram and bigram models: the baselines that a language model must beat.
-#
-# The bigram model counts pairs of words and uses the interpolated smoothing of Kneser and Ney (Chen and Goodman, *An
-# empirical study of smoothing techniques for language modeling*, 1999, Section 2.7): the smoothing takes a discount D
-# from every count and gives it to the continuation distribution, which is proportional to the number of different words
-# that precede a word.
-#
-# Invariants: the probabilities of the words after each word sum to 1; the first word of each row is not a target.
 
 
 def unigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held m"], words: int) -> float:

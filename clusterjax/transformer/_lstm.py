@@ -231,18 +231,11 @@ class LSTMLanguageModel(AbstractPart):
 
         **Arguments:**
 
-        - `ids`: The ids of the first words, (n,), with n at least 1.
-        - `steps`: The number of further words.
-        - `key`: The PRNG key; None takes the most likely word at each step.
-        - `temperature`: The divisor of the logits, > 0.
+        - `ids`, `steps`, `key`, `temperature`: As in `LanguageModel.extend`.
 
         **Returns:**
 
         The ids of all words, (n + steps,).
-
-        **Raises:**
-
-        - `ValueError` if `steps` is negative.
 
         Source: *Transformers, part 2*, slide 28.
         """

@@ -9,7 +9,7 @@ float32 at least.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -114,7 +114,12 @@ def normalised(norm: LayerNorm, x: Float[Array, "*batch d"]) -> Float[Array, "*b
 
 
 class AbstractResidual(AbstractPart):
-    """The position of the norm of a sub-layer, which determines the input of the sub-layer and the stream after it."""
+    """The position of the norm of a sub-layer, which determines the input of the sub-layer and the stream after it.
+
+    `needs_norm` is True if each sub-layer has a norm.
+    """
+
+    needs_norm: eqx.AbstractClassVar[bool]
 
     @abstractmethod
     def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -129,11 +134,6 @@ class AbstractResidual(AbstractPart):
         self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
     ) -> Float[Array, "*parts n d"]:
         """The image of a part of the sum `total` under `write`, without the bias of the norm."""
-
-    @property
-    @abstractmethod
-    def needs_norm(self) -> bool:
-        """True if each sub-layer has a norm."""
 
 
 def check_norm(norm: Any, name: str = "norm") -> LayerNorm:
@@ -156,6 +156,8 @@ class PostNorm(AbstractResidual):
         Peat, *Clustering in Transformers*, Appendix A.1; Vaswani et al., *Attention is all you need* (1706.03762).
     """
 
+    needs_norm: ClassVar[bool] = True
+
     def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return x
 
@@ -169,13 +171,20 @@ class PostNorm(AbstractResidual):
         assert norm is not None
         return norm.carry(total, part)
 
-    @property
-    def needs_norm(self) -> bool:
-        return True
+
+class _AbstractAdding(AbstractResidual):
+    """Sub-layers only add to the stream, so `write` and `carry` are identities."""
+
+    def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return total
+
+    def carry(
+        self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
+    ) -> Float[Array, "*parts n d"]:
+        return part
 
 
-# With PreNorm sub-layers only add to the stream, so `write` and `carry` are identities.
-class PreNorm(AbstractResidual):
+class PreNorm(_AbstractAdding):
     r"""Pre-norm, $x \leftarrow x + f(\mathrm{LN}(x))$: the input of a sub-layer is normalised, but the stream is not.
 
     ??? cite "Source"
@@ -183,24 +192,14 @@ class PreNorm(AbstractResidual):
         Xiong et al., *On layer normalization in the transformer architecture* (2002.04745).
     """
 
+    needs_norm: ClassVar[bool] = True
+
     def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         assert norm is not None
         return normalised(norm, x)
 
-    def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        return total
 
-    def carry(
-        self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
-    ) -> Float[Array, "*parts n d"]:
-        return part
-
-    @property
-    def needs_norm(self) -> bool:
-        return True
-
-
-class NoNorm(AbstractResidual):
+class NoNorm(_AbstractAdding):
     r"""No norm, $x \leftarrow x + f(x)$: nothing is normalised.
 
     ??? cite "Source"
@@ -208,17 +207,7 @@ class NoNorm(AbstractResidual):
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1).
     """
 
+    needs_norm: ClassVar[bool] = False
+
     def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return x
-
-    def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        return total
-
-    def carry(
-        self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
-    ) -> Float[Array, "*parts n d"]:
-        return part
-
-    @property
-    def needs_norm(self) -> bool:
-        return False

@@ -28,14 +28,9 @@ from ._language_model import LanguageModel
 from ._norm import PostNorm, lifted
 
 
-# The interface of networks for the tools that analyse them, for modules of this package and for loaded networks.
-#
-# A network embeds the words of a text, applies blocks, and scores words. A block reads the stream, adds the outputs of
-# its heads and its feed-forward layer, and normalises. Each norm is linear for fixed statistics, and `carry` is this
-# linear map. The tools are written for one text, (n, d), and mapped over texts with `jax.vmap`.
-#
-# Invariants: the carried outputs of the heads, the bias of attention and the output of the feed-forward layer add up to
-# the stream; views are PyTrees, so that a tool compiles once for each kind of network and shape.
+# The interface of networks for the tools that analyse them, for modules of this package and for loaded networks. The
+# tools are written for one text, (n, d), and mapped over texts with `jax.vmap`; views are PyTrees, so that a tool
+# compiles once for each kind of network and shape.
 
 
 class AbstractBlockView(AbstractPart):
@@ -96,32 +91,18 @@ class AbstractBlockView(AbstractPart):
 
 
 class AbstractView(AbstractPart):
-    """A network with the methods that the tools for analysis need."""
+    """A network with the methods that the tools for analysis need.
 
-    @property
-    @abstractmethod
-    def num_layers(self) -> int:
-        """The number of blocks that are applied."""
+    `num_layers` is the number of blocks that are applied, `num_heads` the number of heads of each, `num_words` the size
+    of the vocabulary, `width` the dimension of the stream; `post_norm` is True if norms act on the stream itself, after
+    each part.
+    """
 
-    @property
-    @abstractmethod
-    def num_heads(self) -> int:
-        """The number of heads of each block."""
-
-    @property
-    @abstractmethod
-    def num_words(self) -> int:
-        """The number of words of the vocabulary."""
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """The dimension of the stream."""
-
-    @property
-    @abstractmethod
-    def post_norm(self) -> bool:
-        """True if norms act on the stream itself, after each part."""
+    num_layers: eqx.AbstractVar[int]
+    num_heads: eqx.AbstractVar[int]
+    num_words: eqx.AbstractVar[int]
+    width: eqx.AbstractVar[int]
+    post_norm: eqx.AbstractVar[bool]
 
     @abstractmethod
     def check(self, n: int) -> None:
@@ -493,15 +474,6 @@ def _transposed(carry: Callable[[Array], Array], covector: Array) -> Array:
     """The transpose of the linear map `carry` applied to `covector`."""
     # `carry` is linear, since it holds mean and variance at the values of the stream, so the transpose is exact.
     return jax.linear_transpose(carry, covector)(covector)[0]
-
-
-# The logit lens: the logits of the head of a network at each level of the stream.
-#
-# The last norm and the head are applied to the stream after each block (nostalgebraist, *Interpreting GPT: the logit
-# lens*, 2020), text by text, level by level.
-#
-# Invariants: the last level equals the output of the network; memory holds the logits of all words for one level only,
-# besides the requested logits.
 
 
 def logit_lens(

@@ -1,12 +1,15 @@
 """Saving and loading of Transformers: one file with the arrays and, in its header, the structure as JSON.
 
-`described` converts a module to JSON and arrays, and `rebuilt` converts them back. `save` writes both atomically into
-`model.safetensors` (`clusterjax._files.sealed`).
+`described` converts a module to {"module": its class, "fields": ...} and arrays, and `rebuilt` converts them back: the
+JSON is checked against a form (`clusterjax._files.json`), the module is built without calling `__init__`, and one call
+is traced on shapes alone. Only the classes and activations listed here are ever created. `save` writes both atomically
+into `model.safetensors` (`clusterjax._files.sealed`).
 
 Invariants: `load` reads bit for bit what `save` wrote; a process that is stopped at any moment leaves the old or the
-new model; a model with another configuration than `like` is refused, and the error names the first difference.
+new model.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -30,16 +33,6 @@ from ._language_model import BUNDLED, LanguageModel
 from ._lstm import LSTMLanguageModel
 from ._norm import LayerNorm, NoNorm, PostNorm, PreNorm
 from ._positions import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
-
-
-# The conversion of modules to JSON and arrays, and back.
-#
-# A module becomes {"module": its class, "fields": ...}. An array becomes its path and dtype, and its numbers go into
-# the safetensors file under that path. Reading first checks the JSON against a form (`clusterjax._files.json`), then
-# builds the module without calling `__init__`, and then traces one call on shapes alone.
-#
-# Invariants: only the classes and activations listed here are ever created; `rebuilt(described(m))` has the same
-# leaves, bit for bit; shapes that do not match are refused before any array is used.
 
 
 _MODULES = {
@@ -128,11 +121,11 @@ def described(value: Any, path: str, arrays: dict[str, Any]) -> Any:
         return {"array": path, "dtype": jnp.dtype(value.dtype).name}
     # Classes are compared by identity: another library may have a class of the same name.
     if isinstance(value, eqx.Module) and _MODULES.get(type(value).__name__) is type(value):
-        fields = value.__dataclass_fields__
+        names = [field.name for field in dataclasses.fields(value)]  # pyright: ignore[reportArgumentType]
         below = f"{path}." if path else ""
         return {
             "module": type(value).__name__,
-            "fields": {name: described(getattr(value, name), f"{below}{name}", arrays) for name in fields},
+            "fields": {name: described(getattr(value, name), f"{below}{name}", arrays) for name in names},
         }
     if isinstance(value, tuple):
         return {"tuple": [described(item, f"{path}.{k}", arrays) for k, item in enumerate(value)]}
@@ -240,26 +233,6 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def flat(described: Any, arrays: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """The value at each path of a description; arrays are given by dtype and shape."""
-    if not isinstance(described, dict):
-        return {path: described}
-    if "array" in described:
-        array = arrays.get(described["array"])
-        return {path: "nothing" if array is None else f"{described['dtype']} {tuple(array.shape)}"}
-    if "fields" in described:
-        flattened = {path: described["module"]}
-        for name, value in described["fields"].items():
-            flattened |= flat(value, arrays, f"{path}.{name}" if path else name)
-        return flattened
-    if "tuple" in described:
-        flattened = {}
-        for k, value in enumerate(described["tuple"]):
-            flattened |= flat(value, arrays, f"{path}.{k}")
-        return flattened
-    return {path: next(iter(described.values()))}
-
-
 FORMAT = "clusterjax transformer"
 _FILE = SealedFile("folder", FORMAT, 2, "save it again", what="model")
 _HEADER = {"module": FORM, "further": dict, "tokenizer": (None, dict)}
@@ -282,8 +255,8 @@ def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
     - `ValueError` if the folder cannot be written, or the module contains an unknown part, such as an activation that
         is not in `jax.nn`.
     """
-    _check_module(module, "module")
-    check_concrete(module, "module")
+    kind = "a module of clusterjax.transformer"
+    check_concrete(check_instance(module, "module", eqx.Module, kind, "pass a LanguageModel, say"), "module")
     folder = check_path(folder, "folder")
     _check_further(further)
     save_with(module, folder, further)
@@ -300,7 +273,7 @@ def save_with(module: eqx.Module, folder: Path, further: dict[str, Any], tokeniz
     )
 
 
-def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> Any:
+def load(folder: str | Path | None = None) -> Any:
     """Load the module that `save` wrote.
 
     !!! example
@@ -317,7 +290,6 @@ def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> An
     **Arguments:**
 
     - `folder`: The folder of the module; None is the bundled language model.
-    - `like`: A module of the expected configuration; None accepts any configuration.
 
     **Returns:**
 
@@ -325,19 +297,11 @@ def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> An
 
     **Raises:**
 
-    - `ValueError` if the folder does not exist, a file is missing or broken, or the configuration is not that of
-        `like`; the error then names the first difference with both values.
+    - `ValueError` if the folder does not exist, or a file is missing or broken.
     """
     folder = BUNDLED if folder is None else check_path(folder, "folder")
-    if like is not None:
-        check_concrete(_check_module(like, "like"), "like")
     path = folder / MODEL
     header, arrays = _FILE.unpack(path, _HEADER)
-    if like is not None:
-        expected_arrays: dict[str, Any] = {}
-        expected_form = flat(described(like, "", expected_arrays), expected_arrays)
-        # The comparison precedes the build, so that the error names the difference and not a shape.
-        _compare(folder, expected_form, flat(header["module"], arrays))
     try:
         module = rebuilt(header["module"], arrays)
     except ValueError as error:
@@ -398,10 +362,6 @@ def bundled_training() -> dict[str, Any]:
     return _FILE.unpack(BUNDLED / MODEL, {"training": dict})[0]["training"]
 
 
-def _check_module(module: Any, name: str) -> eqx.Module:
-    return check_instance(module, name, eqx.Module, "a module of clusterjax.transformer", "pass a LanguageModel, say")
-
-
 def _check_further(further: dict[str, Any]) -> None:
     """Raise a `ValueError` if an entry is no value of JSON."""
     for name, value in further.items():
@@ -411,13 +371,3 @@ def _check_further(further: dict[str, Any]) -> None:
         except (TypeError, ValueError, RecursionError) as error:
             reason = str(error).split("\n")[0]
             raise refusal(name, "be a value of JSON", f"it is {shown(value)} ({reason})", "convert it") from None
-
-
-def _compare(folder: Path, wanted: dict[str, Any], stored: dict[str, Any]) -> None:
-    for path in wanted | stored:
-        expected, actual = wanted.get(path, "nothing"), stored.get(path, "nothing")
-        if expected != actual:
-            raise ValueError(
-                f"folder must be of the configuration of like, whose {path or 'module'} is {expected}, but in "
-                f"{folder} it is {actual}; name another folder, or build like as it is there."
-            )

@@ -14,7 +14,6 @@ from clusterjax.probe.measures.survey import average_of
 from clusterjax.probe.networks.bundled import BUNDLED
 from tests.causal_cases import causal_model
 from tests.doors.cases import Case, case
-from tests.doors.lower import SCALAR
 from tests.doors.rules import (
     ANY_TEXT,
     ARRAY,
@@ -303,9 +302,7 @@ def _surveys() -> dict[str, Case]:
 def _heads() -> dict[str, Case]:
     correlation = np.full((1, 2, 2), 0.5) + 0.5 * np.eye(2)
     labels = np.array([0, 0, 1])
-    factors = {name: jnp.ones((2, D, 2)) for name in ("query", "key", "value")}
     grouped = lambda: probe.head_clusters(correlation, correlation[None], 1)
-    parameter = {name: ARRAY for name in (*factors, "output")}
     return {
         "HeadClusters.groups": case({"layer": 0}, grouped, layer=FROM_THE_END),
         "HeadCorrelations.between": case(
@@ -315,11 +312,6 @@ def _heads() -> dict[str, Case]:
         "head_clusters": case(
             {"correlation": correlation, "resampled": correlation[None], "clusters": 1},
             correlation=ARRAY, resampled=ARRAY,
-        ),
-        "FactoredHeadsField": case(
-            {"beta": jnp.asarray(1.0), **factors, "output": jnp.ones((2, 2, D)), "masses": jnp.ones(N),
-             "bias": jnp.ones((2, N, N))},
-            beta=SCALAR, masses=NONE | ARRAY | SIZE, bias=NONE | ARRAY | SIZE, **parameter,
         ),
         "particle_field": case(lambda: {"model": model(), "radius": 1.0, "beta": 1.0, "n": 3}, beta=NUMBER | TRACED,
                                n=NONE),

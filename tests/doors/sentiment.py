@@ -76,7 +76,6 @@ def _kept(name: str) -> str:
 
     root = Path(tempfile.mkdtemp())
     sentiment.save(fitted(), root / "model", {"accuracy": 0.5})
-    vocabulary().save(root / "vocabulary.json")
     rows = [f"a {('bad', 'good')[k % 2]} film of {k},{k % 2}" for k in range(40)]
     (root / "reviews.csv").write_text("\n".join(["text,label", *rows, ""]), "utf-8")
     released = {"E": np.ones((6, 2)), "w": np.ones(2), "v": 0.1, "alpha": 1.0, "depth": np.array(1)}
@@ -106,8 +105,6 @@ def _text() -> dict[str, Case]:
         "Vocabulary.encode": case({"text": "a good film"}, vocabulary, text=ANY_TEXT),
         "Vocabulary.encode_many": case({"texts": ["a good film"], "length": 4}, vocabulary, texts=EMPTY | TEXTS),
         "Vocabulary.decode": case({"ids": np.array([2, 3, 0])}, vocabulary, ids=ROWS),
-        "Vocabulary.save": case({"path": "kept.json"}, vocabulary, path=PATH),
-        "Vocabulary.load": case(lambda: {"path": _kept("vocabulary.json")}),
     }  # fmt: skip
 
 

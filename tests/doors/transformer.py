@@ -221,10 +221,6 @@ def _language_models() -> dict[str, Case]:
         "LanguageModelHead.__call__": case(
             {"x": X, "embedding": EMBEDDING}, transformer.LanguageModelHead, dear=True, x=POINTS
         ),
-        "LanguageModelHead.next_token": case(
-            {"x": X, "embedding": EMBEDDING, "temperature": T}, transformer.LanguageModelHead, dear=True, x=TOKENS,
-            temperature=TEMPERATURE,
-        ),
         "cross_entropy": case(
             {"logits": logits, "targets": targets, "present": PRESENT}, dear=True, present=PLACES
         ),
@@ -279,7 +275,7 @@ def _files() -> dict[str, Case]:
     return {
         "bundled_training": case(finite=False),
         "load_tokenizer": case({"folder": None}, dear=True),
-        "load": case(lambda: {"folder": _folder(), "like": free()}, dear=True, folder=NONE, like=NONE),
+        "load": case(lambda: {"folder": _folder()}, dear=True, folder=NONE),
         "load_further": case(lambda: {"folder": _folder()}),
         "save": case(lambda: {"module": free(), "folder": "model", "note": {"step": 1}}, folder=PATH, note=JSON),
         "LanguageRecipe": case(

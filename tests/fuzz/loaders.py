@@ -54,15 +54,6 @@ WORDS = "the plot is a bore but the actors are not bad at all and it ends well".
 TEXTS = [" ".join(WORDS[k : k + 7]) for k in range(9)]
 
 
-def make_vocabulary(folder):
-    sentiment.Vocabulary.build(TEXTS, min_count=1).save(folder / "vocabulary.json")
-
-
-def read_vocabulary(folder):
-    found = sentiment.Vocabulary.load(folder / "vocabulary.json")
-    return [found.words, found.counts, found.options.record(), found.keep_unknown]
-
-
 def read_sentiment(folder):
     found = sentiment.load(folder)
     return [
@@ -270,7 +261,6 @@ PHONEMES = json.dumps({letter: k for k, letter in enumerate("abcdefgh")}).encode
 SPOKEN = "\n".join(json.dumps({"phonemes": text}) for text in TEXTS).encode()
 
 LOADERS = (
-    Loader("vocabulary", make_vocabulary, read_vocabulary, True),
     Loader("sentiment model", lambda folder: sentiment.save(fitted_of(), folder, {"a": 1}), read_sentiment, True, 2),
     Loader(
         "compact sentiment model", lambda folder: sentiment.save(fitted_of(), folder, {"a": 1}, compact=True),

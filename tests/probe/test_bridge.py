@@ -11,9 +11,8 @@ from flax import nnx
 import clusterjax as cjx
 from clusterjax import probe
 from clusterjax.probe.particle_bridge.bridge import Particles, fit_scales
-from clusterjax.probe.particle_bridge.field import mean_cosine
-from tests.helpers import as_a_user, sphere_tokens
-from tests.probe_cases import ALBERT, PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from tests.helpers import as_a_user
+from tests.probe_cases import ALBERT, SHARED, T5, many_texts, tensors_of, write
 from tests.reference import networks, probes as reference
 
 
@@ -42,20 +41,6 @@ def t5(tmp_path_factory):
 @pytest.fixture(scope="module")
 def particles(model):
     return Particles.make(model, TEXTS, 9.0, 2, 2)
-
-
-@pytest.mark.exhaustive
-def test_the_factored_field_is_the_field_of_many_heads():
-    """Against `MultiHeadField` with the (d, d) matrices, and tokens without mass."""
-    rng = np.random.default_rng(0)
-    query, key, value = (jnp.asarray(rng.normal(size=(2, 5, 3))) for _ in range(3))
-    output, x = jnp.asarray(rng.normal(size=(2, 3, 5))), sphere_tokens(1, 6, 5)
-    forms = jnp.einsum("hdk,hek->hde", query, key)
-    values = jnp.einsum("hdk,hke->hed", value, output)
-    for masses in (None, jnp.asarray([1.0, 0.0, 2.0, 1.0, 0.5, 0.0])):
-        ours = cjx.MultiHeadField.factored(1.5, query, key, value, output, masses=masses)
-        theirs = cjx.MultiHeadField(1.5, forms, values, masses=masses)
-        np.testing.assert_allclose(ours(0.0, x, None), theirs(0.0, x, None), rtol=0, atol=1e-12)
 
 
 @pytest.mark.exhaustive_cases("groups")
@@ -148,40 +133,6 @@ def test_a_step_of_the_particles_is_a_block_of_t5_on_the_sphere(t5):
 
 
 @pytest.mark.exhaustive
-def test_the_bridge_of_t5(t5):
-    """All curves begin where the network does; the fit is no worse than its start."""
-    found = probe.bridge(t5, TEXTS, fit_steps=8, batch_size=3, steps_per_layer=2)
-    hidden = np.asarray(probe.trace(t5, *TEXTS).hidden)
-    each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
-    np.testing.assert_allclose(found.network.values, each, rtol=0, atol=1e-12)
-    squares = [[np.median((x[m] ** 2).sum(-1)) for x in text[:4]] for text, m in zip(hidden, TEXTS.mask, strict=True)]
-    lengths = np.sqrt(np.mean(squares, axis=0))
-    repeated = np.sqrt((lengths[0] ** 2 + lengths[3] ** 2) / 2)
-    np.testing.assert_allclose(found.radius, [repeated, lengths[1], lengths[2]], rtol=1e-12)
-    for curve in found.curves.values():
-        np.testing.assert_allclose(curve.values[:, 0], np.array(each)[:, 0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.mean((found.curves["fitted"].values - each) ** 2), found.losses.min(), rtol=1e-9)
-    assert found.losses.min() < found.losses[0]
-
-
-@pytest.mark.exhaustive
-def test_particles_of_t5_follow_what_attention_alone_does(t5):
-    """With maps so small Euler steps are exact enough: the curves at the last level agree, which
-    they would not without its norm."""
-    small = dataclasses.replace(t5, network=nnx.clone(t5.network))
-    for block in small.network.blocks():
-        kernel = block.layer[0].SelfAttention.o.kernel
-        kernel[...] = 0.003 * kernel[...]
-    lengths = np.array([2.0, 3.0, 2.5])
-    hidden = np.asarray(probe.trace(probe.on_sphere(probe.without_feed_forward(small), lengths), *TEXTS).hidden)
-    particles = Particles.make(small, TEXTS, lengths, 3, 1)
-    found = curves(particles, np.zeros(2))
-    each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
-    np.testing.assert_allclose(found, each, rtol=0, atol=1e-4)
-    assert np.abs(np.diff(np.array(each), axis=1)[:, -1]).max() > 1e-2  # what the last norm does
-
-
-@pytest.mark.exhaustive
 def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
     """Time and beta are those of a fit to the other texts, the curves those of these texts with them."""
     other = many_texts(2, 8, seed=8)
@@ -235,12 +186,6 @@ def curves_of_the_network(model):
     return np.array(probe.similarity_histograms(model, TEXTS, rank=False).cosine.values)
 
 
-def test_mean_cosine_of_words():
-    x, word = sphere_tokens(2, 8, 3) * 2.0, TEXTS.mask[0]
-    expected = np.mean(reference.cosines(np.asarray(x), word))
-    np.testing.assert_allclose(mean_cosine(x, jnp.asarray(word)), expected, rtol=1e-12)
-
-
 def curves(particles, log_scales):
     return particles.curves(np.asarray(log_scales))[0]
 
@@ -255,28 +200,6 @@ def test_the_derivative_is_that_of_the_curve(particles):
         move = step * np.eye(2)[k]
         near, far = ((curves(particles, at + s * move) - curves(particles, at - s * move)) for s in (1, 2))
         np.testing.assert_allclose(slopes[..., k], (8 * near - far) / (12 * step), rtol=1e-7, atol=1e-10)
-
-
-@pytest.mark.exhaustive
-def test_which_scale_is_time_and_which_is_beta(particles, model):
-    """Half the time and twice beta, against a loop: half of the velocity at beta 2, by Runge and Kutta's fourth order,
-    each step brought back to the sphere."""
-    field, rounds = probe.particle_field(model, 9.0), 8
-    matrices = [
-        np.asarray(part) for part in (getattr(field.factors, name) for name in ("query", "key", "value", "output"))
-    ]
-    velocity = lambda x: 0.5 * reference.heads_velocity(x, 2.0, *matrices)
-    for text, (ids, mask) in enumerate(zip(*TEXTS, strict=True)):
-        x = np.asarray(probe.trace(model, ids[None, mask]).hidden[0, 0])
-        x = x / np.linalg.norm(x, axis=1, keepdims=True)
-        expected = [np.mean(reference.cosines(x, [True] * len(x)))]
-        for _ in range(4):
-            for _ in range(rounds):
-                x = reference.runge_kutta(velocity, x, 1 / rounds)
-                x = x / np.linalg.norm(x, axis=1, keepdims=True)
-            expected.append(np.mean(reference.cosines(x, [True] * len(x))))
-        np.testing.assert_allclose(curves(particles, np.log([0.5, 2.0]))[text], expected, rtol=0, atol=1e-3)
-    assert np.abs(curves(particles, np.log([0.5, 2.0])) - curves(particles, np.log([2.0, 0.5]))).max() > 1e-2
 
 
 @pytest.mark.exhaustive
@@ -348,14 +271,6 @@ def test_the_bridge(model):
     np.testing.assert_allclose(np.mean(difference**2), found.losses.min(), rtol=1e-9)
 
 
-@pytest.mark.exhaustive
-def test_padding_changes_nothing(particles, model):
-    """Particles of padding have no mass: a batch that is padded further has the same curves."""
-    wide = probe.Encoded(np.pad(TEXTS.token_ids, ((0, 0), (0, 5))), np.pad(TEXTS.mask, ((0, 0), (0, 5))))
-    other = Particles.make(model, wide, 9.0, 3, 2)
-    np.testing.assert_allclose(curves(other, np.zeros(2)), curves(particles, np.zeros(2)), rtol=0, atol=1e-12)
-
-
 def test_bad_arguments(model):
     ones = jnp.ones((2, 5, 3))
     with as_a_user():
@@ -385,13 +300,3 @@ def test_bad_arguments(model):
             field.check(4, 4)
         with pytest.raises(ValueError, match="masses must hold one mass for each of the 6 tokens"):
             field.check(6, 5)
-
-
-@pytest.mark.exhaustive
-@needs_plbert
-def test_a_trained_network():
-    """PL-BERT: its heads as particles, with its own time and temperature, start where it starts and cluster too."""
-    found = probe.bridge(probe.load(PLBERT), plbert_texts(2, 16), fit_steps=0, steps_per_layer=1)
-    curve = found.curves["particles"].mean
-    np.testing.assert_allclose(curve[0], found.network.mean[0], rtol=0, atol=1e-5)
-    assert np.isfinite(curve).all() and curve[12] > curve[0] and (found.time_per_layer, found.beta) == (1.0, 1.0)

@@ -10,9 +10,8 @@ import pytest
 import clusterjax as cjx
 from clusterjax import probe
 from clusterjax.probe.measures.position_heads import of_layer
-from clusterjax.probe.measures.sinks import OF_FIRST
 from tests.helpers import as_a_user
-from tests.probe_cases import BERT, GPT2, LLAMA, SHARED, tensors_of, write
+from tests.probe_cases import kinds, tiny
 from tests.reference import probes as reference
 
 
@@ -22,24 +21,18 @@ TEXTS = probe.Encoded(
 )
 # The mask of each layer: all pairs, those of the past, and those of a window of three, where the layer slides.
 FULL, CAUSAL, WINDOW = (lambda i, j: True), (lambda i, j: j <= i), (lambda i, j: i - 3 < j <= i)
-NETWORKS = {
-    "albert": (SHARED, [FULL] * 4),
-    "bert": (BERT, [FULL] * 3),
-    "gpt2": (GPT2, [CAUSAL] * 3),
-    "llama": (LLAMA, [WINDOW, CAUSAL, WINDOW]),
-}
+MASKS = {"shared albert": [FULL] * 4, "bert": [FULL] * 3, "gpt2": [CAUSAL] * 3, "llama": [WINDOW, CAUSAL, WINDOW]}
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
-def case(request, tmp_path_factory):
-    config, masks = NETWORKS[request.param]
-    model = probe.load(write(tmp_path_factory.mktemp("m"), config, tensors_of(config)), dtype=jnp.float64)
-    return model, masks, probe.trace(model, *TEXTS)
+@pytest.fixture(scope="module", params=kinds("gpt2", "llama", every=MASKS))
+def case(request):
+    model = tiny(request.param)
+    return model, MASKS[request.param], probe.trace(model, *TEXTS)
 
 
 @pytest.fixture(scope="module")
-def causal(tmp_path_factory):
-    return probe.load(write(tmp_path_factory.mktemp("m"), GPT2, tensors_of(GPT2)), dtype=jnp.float64)
+def causal():
+    return tiny("gpt2")
 
 
 def assert_averages(found, each):
@@ -50,7 +43,7 @@ def assert_averages(found, each):
     np.testing.assert_allclose(found.error, spread / np.sqrt(len(each)), rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.exhaustive_cases("albert", "bert", "llama")
+@pytest.mark.exhaustive_cases("llama")
 def test_the_first_token_is_that_of_a_loop(case):
     model, _, traced = case
     found, hidden = probe.first_token(model, TEXTS, batch_size=2), np.asarray(traced.hidden)
@@ -60,20 +53,6 @@ def test_the_first_token_is_that_of_a_loop(case):
     ]
     for name in probe.FirstToken._fields:
         assert_averages(getattr(found, name), np.array([[level[name] for level in text] for text in each]))
-
-
-@pytest.mark.exhaustive
-def test_a_first_token_wherever_it_stands():
-    """Padding on the left, whatever it holds, changes nothing; equal tokens have cosine 1 and ratio 1."""
-    x = np.random.default_rng(0).normal(size=(1, 5, 3))
-    x[0, 0] *= 40
-    plain = OF_FIRST(jnp.asarray(x), jnp.ones((1, 5), bool))
-    left = np.concatenate([np.zeros((1, 3, 3)), x], axis=1)
-    moved = OF_FIRST(jnp.asarray(left), jnp.asarray([[False] * 3 + [True] * 5]))
-    for name in probe.FirstToken._fields:
-        np.testing.assert_allclose(moved[name], plain[name], rtol=1e-14)
-    same = OF_FIRST(jnp.ones((1, 4, 3)), jnp.ones((1, 4), bool))
-    assert [float(same[name][0]) for name in ("cosine", "cosine_of_others", "ratio")] == pytest.approx([1, 1, 1])
 
 
 def test_apart_is_sure():
@@ -107,21 +86,6 @@ def test_heads_of_places_are_those_of_a_loop(case):
         assert_averages(found.excess[target], mass - baseline)
     layer, head = found.strongest("previous")
     assert found.excess["previous"].mean[layer, head] == found.excess["previous"].mean.max()
-
-
-@pytest.mark.exhaustive_cases("bert")
-def test_the_first_place_is_a_sink(case):
-    """Its mass is that of `attention_sinks`, and its baseline that of uniform attention, causal where that is."""
-    model, masks, _ = case
-    found, sinks = probe.position_heads(model, TEXTS), probe.attention_sinks(model, TEXTS, special={})
-    np.testing.assert_allclose(found.mass["first"].values, sinks.mass["first"].values, rtol=1e-10, atol=1e-13)
-    same = {FULL: sinks.excess, CAUSAL: sinks.causal_excess}
-    # Whatever the mask: also where some layers slide.
-    np.testing.assert_allclose(found.excess["first"].values, sinks.excess["first"].values, rtol=0, atol=1e-12)
-    for layer, mask in enumerate(masks):
-        if mask in same:
-            expected = same[mask]["first"].values[:, layer]
-            np.testing.assert_allclose(found.excess["first"].values[:, layer], expected, rtol=0, atol=1e-12)
 
 
 def test_heads_that_are_one_place():

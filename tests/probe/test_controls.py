@@ -11,19 +11,15 @@ from scipy import stats
 
 from clusterjax import probe
 from clusterjax.probe.measures.survey import average_of, clustered_error
-from clusterjax.probe.networks.train import _network
 from tests.helpers import as_a_user
 from tests.probe.test_encode import add_tokenizer
 from tests.probe_cases import (
     BERT,
     GPT2,
     LLAMA,
-    PLBERT,
     SHARED,
     T5,
     many_texts,
-    needs_plbert,
-    plbert_texts,
     tensors_of,
     write,
 )
@@ -95,31 +91,6 @@ def test_few_draws_need_more():
     assert not found._replace(level=1).clusters_beyond_controls and found._replace(level=1).z == 1
 
 
-@pytest.mark.exhaustive_cases("heads", "sinks")
-@pytest.mark.parametrize("kind", ("heads", "sinks"))
-def test_heads_have_controls(kind, model):
-    """Their mean correlation, and the sink of each head, against differences that are computed by hand."""
-    run, pick = {
-        "heads": (functools.partial(probe.head_correlations, replicates=2), lambda found: found.between_heads.values),
-        "sinks": (probe.attention_sinks, lambda found: found.excess["first"].values),
-    }[kind]
-    found = probe.controls(run, model, TEXTS, key=jr.key(0), draws=2, level=1)
-    ours, shuffled = pick(found.trained), pick(found.shuffled)
-    drawn = np.stack([pick(one) for one in found.random])
-    assert ours.shape == (6, 4) if kind == "heads" else (6, 4, 3)
-    apart = ours - (drawn[0] + drawn[1]) / 2
-    error = np.sqrt(apart.var(axis=0, ddof=1) / 6 + drawn.mean(axis=1).var(axis=0, ddof=1) / 2)
-    for one, difference, allowed in (
-        (found.beyond_shuffled, (ours - shuffled).mean(axis=0), (ours - shuffled).std(axis=0, ddof=1) / np.sqrt(6)),
-        (found.beyond_random, apart.mean(axis=0), error),
-    ):
-        np.testing.assert_allclose(one.difference, difference, rtol=0, atol=1e-14)
-        np.testing.assert_allclose(one.error, allowed, rtol=1e-6, atol=1e-14)
-    assert found.z == min(found.beyond_shuffled.z[1].min(), found.beyond_random.z[1].min())
-    other = found.compare({"heads": lambda found: found.between_heads, "sinks": "mass.first"}[kind])
-    np.testing.assert_allclose(other[1].difference, found.beyond_random.difference, rtol=0, atol=1e-14)
-
-
 @pytest.mark.exhaustive
 def test_one_network_proves_nothing(model):
     """What random networks differ by is not known from one: no error, and no verdict."""
@@ -153,21 +124,6 @@ def test_a_start_of_ones_own(model):
     wide = lambda key: probe.Albert(sizes._replace(intermediate_size=24), nnx.Rngs(key))
     with as_a_user(), pytest.raises(ValueError, match=r"initial must return .* whose encoder/.*ffn/bias is of shape"):
         probe.randomise(model, jr.key(2), initial=wide)
-
-
-@pytest.mark.exhaustive
-def test_the_start_of_the_package():
-    """With the seed of its training its tokens began at a mean cosine of 0.50 after the last layer, with others up to
-    0.75; as `transformers` begins, above 0.9."""
-    model = probe.load()
-    texts = probe.encode(model, probe.bundled_texts()[:4], length=64)
-    run = functools.partial(measure, batch_size=4)
-    found = probe.controls(run, model, texts, key=jr.key(0), draws=2, initial=probe.bundled_start)
-    plain = probe.randomise(model, jr.key(0))
-    true = probe.randomise(model, jr.key(0), initial=lambda key: _network(probe.AlbertRecipe(), 0))
-    starts = [one.cosine.mean[12] for one in found.random]
-    assert 0.4 < min(starts) < max(starts) < 0.8 and run(plain, texts).cosine.mean[12] > 0.9
-    assert run(true, texts).cosine.mean[12] == pytest.approx(0.5, abs=0.03)
 
 
 def test_tokens_are_shuffled_within_their_text():
@@ -349,15 +305,3 @@ def test_bad_arguments(model):
         for statistic in (lambda found: found.density, "densities", "density", "cosine.first"):
             with pytest.raises(ValueError, match="statistic must give an Average whose values are kept"):
                 probe.controls(measure, model, TEXTS, key=jr.key(0), statistic=statistic)
-
-
-@pytest.mark.exhaustive
-@needs_plbert
-def test_a_trained_network_clusters_less_than_its_controls():
-    """PL-BERT: random weights end at a mean cosine of about 0.9, shuffled phonemes at about 0.65, the texts at 0.5."""
-    model = probe.load(PLBERT)
-    run = functools.partial(probe.similarity_histograms, rank=False, batch_size=4)
-    found = probe.controls(run, model, plbert_texts(4, 96), key=jr.key(0), draws=2, fixed=(0,))
-    last = [part.cosine.mean[12] for part in (found.trained, found.shuffled, found.random[0])]
-    assert 0.4 < last[0] < 0.6 < last[1] < 0.75 < 0.85 < last[2]
-    assert not found.clusters_beyond_controls and found.z < -2

@@ -47,11 +47,6 @@ def test_a_batch_is_padded_to_its_longest_text(model):
     assert probe.trace(model, token_ids, mask).hidden.shape == (3, 5, 5, 12)
 
 
-def test_length_makes_batches_of_one_shape(model):
-    for texts in (["a"], ["a b"]):
-        assert probe.encode(model, texts, length=5).token_ids.shape == (1, 5)
-
-
 def test_long_texts_are_cut_and_counted(model, t5):
     """The last special token stays, the ids are within the positions. Cutting where one is told to needs no warning,
     and T5 cuts nowhere else."""

@@ -12,6 +12,7 @@ from clusterjax import CausalMask, FullMask, SinkMask, probe, transformer
 from clusterjax.probe.networks.block import _layer
 from tests.causal_cases import WORDS, Letters, causal_model
 from tests.helpers import as_a_user
+from tests.probe_cases import kinds
 from tests.probe_twins import save_twin
 
 
@@ -51,15 +52,12 @@ def relative():
 
 CASES = {
     "llama, windows": lambda: llama(window=3, sliding=(True, False, True)),
-    "llama, tied": lambda: llama(tied=True),
     "gpt2": gpt2,
     "language, learned": lambda: language(positions=40),
-    "language, sinusoidal": lambda: language(positions=transformer.SinusoidalPositions(8, 30.0)),
     "language, relative": lambda: language(relative=relative(), residual=transformer.PostNorm()),
     "language, rotary, shared": lambda: language(relative=transformer.RotaryPositions(4, 30.0), shared=True),
     "first token and window": lambda: probe.with_mask(llama(), SinkMask(3, 1)),
     "without a head at a token": lambda: probe.without(llama(), "attention", layer=1, token=[9]),
-    "without neurons": lambda: probe.without(gpt2(), "feed_forward", layer=0, neuron=[1, 5]),
     "one sphere": lambda: probe.on_sphere(llama(), np.array([1.0, 2.0, 3.0])),
 }
 
@@ -71,21 +69,7 @@ def log_probs_after(model, ids):
     return scores - np.log(np.sum(np.exp(scores), axis=1, keepdims=True))
 
 
-# What differs little from one beside it is left to `make exhaustive`.
-TWINS = ("llama, tied", "language, learned", "without neurons", "one sphere")
-
-
-@pytest.mark.exhaustive_cases(
-    "first token and window",
-    "gpt2",
-    "language, relative",
-    "language, rotary, shared",
-    "language, sinusoidal",
-    "llama, windows",
-)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in TWINS else ()) for name in CASES]
-)
+@pytest.mark.parametrize("name", kinds("llama, windows", "without a head at a token", every=CASES))
 def test_cached_is_uncached(name):
     """Texts of three lengths at once, far beyond the windows: each token is the likeliest of a pass over all."""
     model = CASES[name]()

@@ -16,7 +16,6 @@ from tests.gguf_cases import (
     name_in_file,
     needs_smollm2,
     network,
-    permuted,
     tiny_gguf,
     write_gguf,
 )
@@ -38,12 +37,6 @@ def test_the_numbers_of_a_file(tmp_path, kind, tied):
     for name, array in arrays.items():
         np.testing.assert_array_equal(found.arrays[name], held(kind, array), strict=True)
         assert found.arrays[name].flags.writeable and found.arrays[name].flags.c_contiguous
-
-
-def test_rows_of_llama_are_put_back():
-    """Rotating neighbours of the rows of a file is rotating halves of those of transformers."""
-    rows = np.arange(12.0)
-    np.testing.assert_array_equal(permuted(rows, 2), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11])
 
 
 def test_the_configuration_of_a_file(tmp_path):
@@ -160,25 +153,6 @@ def test_smollm2_is_read_as_the_library_of_the_format_reads_it():
     for name, array in found.arrays.items():
         np.testing.assert_array_equal(array, expected[name_in_file(name)])
     assert sum(array.size for array in found.arrays.values()) == 134515008
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-@needs_smollm2
-def test_smollm2_as_transformers_reads_it():
-    pytest.importorskip("accelerate", reason="transformers reads GGUF files with torch and accelerate only")
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            SMOLLM2.parent, gguf_file=SMOLLM2.name, dtype=torch.float32
-        )
-    found, state = read_gguf(SMOLLM2), model.state_dict()
-    assert state.keys() - found.arrays.keys() == {"lm_head.weight"}
-    for name, array in found.arrays.items():
-        np.testing.assert_array_equal(array, state[name].numpy())
-    theirs = model.config.to_dict()
-    assert {name: theirs.get(name) for name in found.config} == found.config | {"rope_theta": None}
 
 
 def test_without_the_library(tmp_path):

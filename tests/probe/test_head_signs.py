@@ -82,12 +82,3 @@ def test_the_whole_matrices_have_the_same_leading_eigenvalues(config, tmp_path):
             np.testing.assert_allclose((leading.real, leading.imag), expected, rtol=0, atol=1e-9)
             words = "repulsive" if top.real < 0 else "rotating" if abs(top.imag) > 1e-6 else "attractive"
             assert found.case[block, head] == words
-
-
-def test_the_albert_of_the_package():
-    """Five of its eight heads repel, and one turns."""
-    found = probe.head_signs(probe.load())
-    np.testing.assert_array_equal(
-        found.case[0] == "repulsive", probe.value_spectra(probe.load()).value[0, :, 0].real < 0
-    )
-    assert [found.count(case) for case in ("attractive", "repulsive", "rotating", "neutral")] == [2, 5, 1, 0]

@@ -12,17 +12,16 @@ from clusterjax import probe
 from clusterjax.probe.measures.heads import correlate, products_at_once, products_by_rows
 from tests.helpers import as_a_user, normal
 from tests.probe.test_encode import add_tokenizer
-from tests.probe_cases import LLAMA, PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from tests.probe_cases import SHARED, kinds, many_texts, tensors_of, tiny, write
 from tests.reference import probes as reference
 
 
 TEXTS = many_texts(5, 12)
 
 
-@pytest.fixture(scope="module", params=(SHARED, T5), ids=("albert", "t5"))
-def model(request, tmp_path_factory):
-    config = request.param
-    return probe.load(write(tmp_path_factory.mktemp("m"), config, tensors_of(config)), dtype=jnp.float64)
+@pytest.fixture(scope="module", params=kinds("shared albert", every=("shared albert", "t5")))
+def model(request):
+    return tiny(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,6 @@ def between(mask):
     return jnp.asarray(mask[:, :, None] & mask[:, None, :])
 
 
-@pytest.mark.exhaustive_cases("t5")
 def test_correlations_are_those_of_a_loop(model, traced):
     """Mean and error over texts of np.corrcoef for each pair of heads, of words only."""
     found = probe.head_correlations(model, TEXTS, replicates=3, key=jr.key(2), batch_size=2)
@@ -125,21 +123,9 @@ def test_correlations_under_a_mask(name, spread):
         np.testing.assert_allclose(products / (size[:, :, None] * size[:, None]), expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("spread", (0.1, 0.5, 1.0))
-def test_a_mask_correlates_no_heads(spread):
-    """Heads of independent scores are uncorrelated under a causal mask, where Pearson's correlation is .5 to .99."""
-    allowed = np.tril(np.ones((64, 64), bool))
-    maps = random_heads(spread, allowed, texts=12, heads=8)
-    found = np.asarray(correlate(jnp.asarray(maps), jnp.broadcast_to(jnp.asarray(allowed), (12, 64, 64))))
-    others = ~np.eye(8, dtype=bool)
-    assert abs(found[:, others].mean()) < 0.03
-    pearson = np.array([np.corrcoef(text.reshape(8, -1)) for text in maps])
-    assert pearson[:, others].mean() > 0.4
-
-
-def test_each_layer_is_compared_under_its_own_mask(tmp_path):
+def test_each_layer_is_compared_under_its_own_mask():
     """A network of which some layers slide: the mask is that of the layer, and of `with_mask` where it is given one."""
-    model = probe.load(write(tmp_path, LLAMA, tensors_of(LLAMA)), dtype=jnp.float64)
+    model = tiny("llama")
     maps, n = np.asarray(probe.trace(model, *TEXTS).attention), 12
     causal, slides = np.tril(np.ones((n, n), bool)), np.asarray(cjx.WindowMask(3, causal=True).matrix(n))
     cases = ((model, maps, (slides, causal, slides)),)
@@ -154,14 +140,6 @@ def test_each_layer_is_compared_under_its_own_mask(tmp_path):
         ]
         expected = np.mean(expected, axis=0)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
-
-
-def test_a_text_without_words_has_no_products():
-    maps, mask = np.full((2, 3, 4, 4), 0.25), np.array([[True] * 4, [False] * 4])
-    maps[0], maps[1] = np.eye(4), 0
-    for run in (products_by_rows, products_at_once):
-        found = jax.jit(run)(jnp.asarray(maps), between(mask))
-        np.testing.assert_allclose(found, np.stack([np.full((3, 3), 3.0), np.zeros((3, 3))]), rtol=0, atol=1e-14)
 
 
 def test_clusters_of_heads():
@@ -277,24 +255,3 @@ def test_bad_arguments(model):
             probe.head_clusters(np.ones((1, 2, 2)), np.ones((1, 2, 2)))
         with pytest.raises(ValueError, match="special must name tokens of every text, but 'end', 0, is not in text 0"):
             probe.attention_sinks(model, TEXTS, special={"end": 0})
-
-
-@needs_plbert
-def test_a_trained_network():
-    """PL-BERT: all correlations are numbers, the stability of each layer is that of the clusters of its resamples, and
-    there is hardly a sink: the end marks get 0.05 too much."""
-    model = probe.load(PLBERT)
-    texts = plbert_texts(3, 48)
-    found = probe.head_correlations(model, texts, replicates=5, batch_size=3)
-    assert found.correlation.mean.shape == (12, 12, 12) and np.isfinite(found.correlation.mean).all()
-    assert (found.correlation.error < 0.3).all()
-    for layer, labels in enumerate(found.clusters.labels):
-        each = []
-        for matrix in found.resampled[:, layer]:
-            apart = (1 - (matrix + matrix.T) / 2)[np.triu_indices(12, 1)]
-            cut = hierarchy.cut_tree(hierarchy.linkage(apart, "average"), n_clusters=2).ravel()
-            each.append(reference.rand_index(labels, cut))
-        assert found.clusters.stability[layer] == pytest.approx(np.mean(each), abs=1e-12)
-    assert found.clusters.stability.min() < 1
-    sinks = probe.attention_sinks(model, texts, special={"edge": 0}, batch_size=3)
-    assert 0.02 < sinks.excess["edge"].mean.max() < 0.1 and sinks.excess["first"].mean.max() < 0.1

@@ -12,6 +12,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax import probe, transformer
 from tests.helpers import as_a_user
+from tests.probe_cases import kinds
 
 
 IDS = np.random.default_rng(3).integers(0, 11, (3, 8))
@@ -46,24 +47,12 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=kinds("relative values", every=CASES))
 def pair(request):
     model = CASES[request.param]()
     return model, probe.from_language_model(model, name="ours")
 
 
-@pytest.mark.exhaustive_cases(
-    "as GPT-2",
-    "no biases",
-    "no norm",
-    "not causal",
-    "post-norm",
-    "relative",
-    "relative values",
-    "rotary",
-    "shared",
-    "sinusoidal",
-)
 def test_levels_are_those_of_the_model(pair):
     """Every level and the logits, text by text."""
     model, network = pair
@@ -81,18 +70,6 @@ def test_levels_are_those_of_the_model(pair):
         np.testing.assert_allclose(np.asarray(found.attention)[text, 1][:, present], weights, rtol=0, atol=1e-13)
 
 
-@pytest.mark.exhaustive_cases(
-    "as GPT-2",
-    "no biases",
-    "no norm",
-    "not causal",
-    "post-norm",
-    "relative",
-    "relative values",
-    "rotary",
-    "shared",
-    "sinusoidal",
-)
 def test_tools_agree(pair):
     """The residual stream, the logit lens and the memories, by either way in."""
     model, network = pair
@@ -109,7 +86,6 @@ def test_tools_agree(pair):
     assert probe.head_matrices(network).query.shape == (len(network.network.blocks()), 2, 8, 4)
 
 
-@pytest.mark.exhaustive_cases("as GPT-2")
 def test_fields_agree(pair):
     """The velocity of a layer, by either way in; forms of two tokens know no distances."""
     model, network = pair
@@ -123,30 +99,6 @@ def test_fields_agree(pair):
     if not isinstance(model.stack.blocks.residual, transformer.PostNorm):
         ours, theirs = (transformer.as_field(one, 2) for one in pair)
         np.testing.assert_allclose(ours(0.0, x), theirs(0.0, x), rtol=0, atol=1e-11)
-
-
-@pytest.mark.exhaustive_cases(
-    "as GPT-2",
-    "no biases",
-    "no norm",
-    "not causal",
-    "post-norm",
-    "relative",
-    "relative values",
-    "rotary",
-    "shared",
-    "sinusoidal",
-)
-def test_measures(pair):
-    """Similarity, sinks and controls run on it."""
-    _, network = pair
-    texts = probe.Encoded(IDS.astype(np.int32), MASK)
-    assert np.isfinite(probe.similarity_histograms(network, texts).cosine.mean).all()
-    assert probe.attention_sinks(network, texts).mass["first"].mean.shape == (3, 2)
-    redrawn = probe.trace(probe.randomise(network, jr.key(0), spread=0.05), IDS, MASK).hidden
-    assert np.isfinite(redrawn).all() and not np.allclose(redrawn, probe.trace(network, IDS, MASK).hidden)
-    with pytest.raises(ValueError, match="spread must be given .* how the weights"):
-        probe.randomise(network, jr.key(0))
 
 
 def test_folder(tmp_path):

@@ -1,76 +1,150 @@
-"""The layers against double loops, and what padding may not do."""
+"""The layers of every family against double loops, and what no later token may change."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax import lax
 
 from clusterjax import probe
 from clusterjax.probe.networks.block import _ROWS, Distances, attend, distance_rows
 from clusterjax.probe.networks.t5 import relative_buckets
-from tests.probe_cases import ALBERT, IDS, LLAMA, MASK, T5, tensors_of, write
+from tests.probe_cases import CONFIGS, GPT2, IDS, LLAMA, MASK, TYPES, kinds, tensors_of, tiny, tiny_tensors, write
 from tests.reference import networks
 
 
-@pytest.fixture(scope="module")
-def albert(tmp_path_factory):
-    return probe.load(write(tmp_path_factory.mktemp("albert"), ALBERT, tensors_of(ALBERT)), dtype=jnp.float64)
+BY_LAYER = GPT2 | {"scale_attn_by_inverse_layer_idx": True}
+ROPE = LLAMA["rope_parameters"]
+OLD_LLAMA = {name: value for name, value in LLAMA.items() if name != "rope_parameters"} | {
+    "rope_theta": ROPE["rope_theta"],
+    "rope_scaling": {name: value for name, value in ROPE.items() if name != "rope_theta"},
+}
+GROUPS = [(0, 0), (0, 1), (0, 0), (0, 1), (1, 0), (1, 1), (1, 0), (1, 1)]  # of the layers of ALBERT, in their order
 
 
-@pytest.fixture(scope="module")
-def t5(tmp_path_factory):
-    return probe.load(write(tmp_path_factory.mktemp("t5"), T5, tensors_of(T5)), dtype=jnp.float64)
-
-
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    return probe.load(write(tmp_path_factory.mktemp("llama"), LLAMA, tensors_of(LLAMA)), dtype=jnp.float64)
-
-
-def words_of(text):
-    return range(int(MASK[text].sum()))
-
-
-def test_layers_of_albert(albert):
-    """Each layer of a text with padding, from the state before it: the shared weights in their order."""
-    tensors, found = tensors_of(ALBERT), probe.trace(albert, IDS, MASK)
-    for layer, (group, inner) in enumerate([(0, 0), (0, 1), (0, 0), (0, 1), (1, 0), (1, 1), (1, 0), (1, 1)]):
+def albert_layers(tensors, before):
+    for layer, (group, inner) in enumerate(GROUPS):
         prefix = f"encoder.albert_layer_groups.{group}.albert_layers.{inner}."
-        before = np.asarray(found.hidden[1, layer])
-        after, weights = networks.albert_layer(before, tensors, prefix, 3, MASK[1], "gelu_new", 1e-12)
-        words = words_of(1)
+        yield networks.albert_layer(before[layer], tensors, prefix, 3, MASK[1], "gelu_new", 1e-12)
+
+
+def bert_layers(tensors, before):
+    for i in range(3):
+        yield networks.bert_layer(before[i], tensors, f"encoder.layer.{i}.", 3, MASK[1], "gelu", 1e-12)
+
+
+def t5_layers(tensors, before):
+    table = tensors["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+    bias = networks.t5_bias(8, table, 8, 10)
+    for i in range(3):
+        prefix = f"encoder.block.{i}."
+        after, weights = networks.t5_block(before[i], tensors, prefix, 2, MASK[1], bias, "gelu_new", True, 1e-6)
+        last = tensors["encoder.final_layer_norm.weight"]
+        yield (after if i < 2 else networks.rms_norm(after, last, 1e-6)), weights
+
+
+def gpt2_layers(tensors, before, by_layer=False):
+    for i in range(3):
+        scale = 0.5 / (i + 1 if by_layer else 1)  # the dimension of a head is 4
+        after, weights = networks.gpt2_block(before[i], tensors, f"h.{i}.", 3, MASK[1], "gelu_new", 1e-5, scale)
+        last = tensors["ln_f.weight"], tensors["ln_f.bias"]
+        yield (after if i < 2 else networks.layer_norm(after, *last, 1e-5)), weights
+
+
+def llama_layers(tensors, before):
+    for i, back in enumerate((3, 100, 3)):
+        prefix = f"model.layers.{i}."
+        after, weights = networks.llama_block(before[i], tensors, prefix, 4, 2, MASK[1], back, ROPE, "silu", 1e-6)
+        yield (after if i < 2 else networks.rms_norm(after, tensors["model.norm.weight"], 1e-6)), weights
+
+
+LAYERS = {"albert": albert_layers, "bert": bert_layers, "t5": t5_layers, "gpt2": gpt2_layers, "qwen2": llama_layers}
+
+
+def assert_layers(model, layers):
+    found, words = probe.trace(model, IDS, MASK), range(int(MASK[1].sum()))
+    for layer, (after, weights) in enumerate(layers(np.asarray(found.hidden[1]))):
         np.testing.assert_allclose(found.hidden[1, layer + 1][: len(words)], after[words], rtol=0, atol=1e-12)
         np.testing.assert_allclose(found.attention[1, layer], weights, rtol=0, atol=1e-12)
 
 
-def test_embedding_of_albert(albert):
-    """Level 0 is the sum of three embeddings, normed, and mapped to the hidden size."""
-    tensors, found = tensors_of(ALBERT), probe.trace(albert, IDS, MASK)
+@pytest.mark.parametrize("kind", ("albert", "bert", "gpt2", "llama", "t5"))
+def test_layers_are_double_loops(kind):
+    """Each layer of a text with padding, from the state before it, and what follows the last one."""
+    layers = LAYERS[CONFIGS[kind]["model_type"]]
+    assert_layers(tiny(kind), lambda before: layers(tiny_tensors(kind), before))
+
+
+@pytest.mark.parametrize("config", (BY_LAYER, OLD_LLAMA), ids=("scaled by layer", "rope_scaling"))
+def test_layers_of_other_configurations(tmp_path, config):
+    tensors, options = tensors_of(config), {"by_layer": True} if config is BY_LAYER else {}
+    model = probe.load(write(tmp_path, config, tensors), dtype=jnp.float64)
+    assert_layers(model, lambda before: LAYERS[config["model_type"]](tensors, before, **options))
+
+
+def test_embeddings_and_scores():
+    """Level 0 is the sum of what a token, its place and its type add, normed and mapped; scores are by the table."""
+    tensors, hidden = tiny_tensors("albert"), probe.trace(tiny("albert"), IDS, MASK, token_types=TYPES).hidden
     names = ("word", "position", "token_type")
     word, place, kind = (tensors[f"embeddings.{name}_embeddings.weight"].astype("f8") for name in names)
-    total = np.array([word[i] + place[p] + kind[0] for p, i in enumerate(IDS[0])])
-    scale, shift = tensors["embeddings.LayerNorm.weight"], tensors["embeddings.LayerNorm.bias"]
-    name = "encoder.embedding_hidden_mapping_in"
-    normed = networks.layer_norm(total, scale, shift, 1e-12)
-    expected = networks.linear(normed, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
-    np.testing.assert_allclose(found.hidden[0, 0], expected, rtol=0, atol=1e-12)
+    total = np.array([word[i] + place[p] + kind[TYPES[0, p]] for p, i in enumerate(IDS[0])])
+    get = lambda name: (tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+    normed = networks.layer_norm(total, *get("embeddings.LayerNorm"), 1e-12)
+    expected = networks.linear(normed, *get("encoder.embedding_hidden_mapping_in"))
+    np.testing.assert_allclose(hidden[0, 0], expected, rtol=0, atol=1e-12)
+    pooled = np.tanh(networks.linear(np.asarray(hidden)[0, -1, :1], *get("pooler")))
+    np.testing.assert_allclose(tiny("albert").network.pool(hidden[:1, -1]), pooled, rtol=0, atol=1e-12)
+    tensors, model = tensors_of(GPT2), tiny("gpt2")
+    hidden = probe.trace(model, IDS, MASK).hidden
+    total = tensors["wte.weight"][IDS[0]].astype("f8") + tensors["wpe.weight"][:8]
+    np.testing.assert_allclose(hidden[0, 0], total, rtol=0, atol=1e-15)
+    scores = networks.linear(np.asarray(hidden[0, 3]), tensors["wte.weight"])
+    np.testing.assert_allclose(model.logits(hidden[:, 3])[0], scores, rtol=0, atol=1e-12)
+    for kind, name in (("t5", "shared.weight"), ("llama", "model.embed_tokens.weight")):
+        found = probe.trace(tiny(kind), IDS, MASK).hidden[0, 0]
+        np.testing.assert_array_equal(found, tensors_of(CONFIGS[kind])[name][IDS[0]].astype("f8"))
 
 
-def test_blocks_of_t5(t5):
-    """Each block of a text with padding, with the bias of block 0, and the last norm."""
-    tensors, found = tensors_of(T5), probe.trace(t5, IDS, MASK)
-    table = tensors["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
-    bias, words = networks.t5_bias(IDS.shape[1], table, 8, 10), words_of(1)
-    for block in range(3):
-        before = np.asarray(found.hidden[1, block])
-        prefix = f"encoder.block.{block}."
-        after, weights = networks.t5_block(before, tensors, prefix, 2, MASK[1], bias, "gelu_new", True, 1e-6)
-        if block == 2:
-            after = networks.rms_norm(after, tensors["encoder.final_layer_norm.weight"], 1e-6)
-        np.testing.assert_allclose(found.hidden[1, block + 1][: len(words)], after[words], rtol=0, atol=1e-12)
-        np.testing.assert_allclose(found.attention[1, block], weights, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(found.hidden[0, 0], tensors["shared.weight"][IDS[0]].astype("f8"))
+@pytest.mark.parametrize("kind", ("gpt2", "llama"))
+def test_no_token_depends_on_later_ones(kind):
+    """Another end of a text changes nothing before it; weights above the diagonal and beyond the window are zero."""
+    model = tiny(kind)
+    found, other = probe.trace(model, IDS), probe.trace(model, np.where(np.arange(8) < 5, IDS, 29))
+    np.testing.assert_array_equal(found.hidden[:, :, :5], other.hidden[:, :, :5])
+    back = np.arange(8)[:, None] - np.arange(8)
+    for layer, width in enumerate((3, 100, 3) if kind == "llama" else (100,) * 3):
+        seen = np.asarray(found.attention)[:, layer] > 0
+        np.testing.assert_array_equal(seen, np.broadcast_to((back >= 0) & (back < width), seen.shape))
+
+
+@pytest.mark.parametrize("config", (GPT2, BY_LAYER), ids=("scaled", "by layer"))
+def test_head_matrices_give_the_attention(tmp_path, config):
+    """softmax of scale Q K^T by the matrices of each head: the number of a block that divides scores is in them."""
+    tensors = tensors_of(config)
+    tensors |= {name: 0 * array for name, array in tensors.items() if name.endswith("c_attn.bias")}
+    model = probe.load(write(tmp_path, config, tensors), dtype=jnp.float64)
+    found, matrices = probe.trace(model, IDS[:1]), probe.head_matrices(model)
+    for i in range(3):
+        scale, shift = tensors[f"h.{i}.ln_1.weight"], tensors[f"h.{i}.ln_1.bias"]
+        read = networks.layer_norm(np.asarray(found.hidden[0, i]), scale, shift, 1e-5)
+        for head in range(3):
+            scores = matrices.scale * (read @ matrices.query[i, head]) @ (read @ matrices.key[i, head]).T
+            weights = np.tril(np.exp(scores - scores.max()))
+            weights /= weights.sum(axis=1, keepdims=True)
+            np.testing.assert_allclose(found.attention[0, i, head], weights, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", kinds("llama"))
+def test_derivatives_reach_every_parameter(kind):
+    model = tiny(kind)
+    last = lambda network: network(jnp.asarray(IDS), jnp.asarray(MASK))
+    scored = lambda network: last(network) if kind == "t5" else network.logits(last(network))
+    gradients = nnx.grad(lambda network: jnp.sum(scored(network)[..., :7] ** 2))(model.network)
+    for path, leaf in nnx.to_flat_state(nnx.state(gradients, nnx.Param)):
+        assert np.all(np.isfinite(leaf[...])), path
+        # A shift of all keys changes no softmax, but where they are rotated; nothing here is pooled.
+        assert np.any(np.abs(leaf[...]) > 1e-12) or path[-2:] == ("key", "bias") or "pooler" in path, path
 
 
 BUCKETS = pytest.mark.parametrize(("buckets", "furthest"), ((32, 128), (8, 10), (8, 20), (64, 256), (12, 50)))
@@ -90,7 +164,7 @@ def test_relative_buckets(buckets, furthest):
     assert set(found.tolist()) == set(range(buckets)) - {buckets // 2}  # no distance is both zero and ahead
 
 
-@pytest.mark.exhaustive_cases("32-128")
+@pytest.mark.exhaustive
 @BUCKETS
 def test_relative_buckets_of_pytorch(buckets, furthest):
     """No logarithm of theirs is rounded across a bound."""
@@ -98,35 +172,8 @@ def test_relative_buckets_of_pytorch(buckets, furthest):
     from transformers.models.t5.modeling_t5 import T5Attention
 
     distances = np.arange(-3 * furthest, 3 * furthest + 1)
-    found = buckets_of(distances, buckets, furthest)
     theirs = T5Attention._relative_position_bucket(torch.tensor(distances), True, buckets, furthest)
-    assert found.tolist() == theirs.tolist()
-
-
-@pytest.mark.parametrize("name", ("albert", "t5", "llama"))
-def test_padding_is_nothing(name, request):
-    """It has no attention and no state, and what is written there does not matter."""
-    model = request.getfixturevalue(name)
-    found = probe.trace(model, IDS, MASK)
-    other = probe.trace(model, np.where(MASK, IDS, 29), MASK)
-    np.testing.assert_array_equal(found.hidden, other.hidden)
-    np.testing.assert_array_equal(found.attention, other.attention)
-    hidden, attention = np.asarray(found.hidden), np.asarray(found.attention)
-    assert not hidden[np.broadcast_to(~MASK[:, None, :, None], hidden.shape)].any()
-    assert not attention[np.broadcast_to(~MASK[:, None, None, :, None], attention.shape)].any()
-    assert not attention[np.broadcast_to(~MASK[:, None, None, None, :], attention.shape)].any()
-    rows = attention.sum(-1)
-    np.testing.assert_allclose(rows[np.broadcast_to(MASK[:, None, None, :], rows.shape)], 1.0, rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(found.mask, MASK)
-
-
-@pytest.mark.parametrize("name", ("albert", "t5", "llama"))
-def test_a_text_in_a_batch_is_the_text_alone(name, request):
-    """The shortest text with its padding and its companions, and without any of them."""
-    model = request.getfixturevalue(name)
-    found, alone = probe.trace(model, IDS, MASK), probe.trace(model, IDS[2:, :2])
-    np.testing.assert_allclose(found.hidden[2, :, :2], alone.hidden[0], rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found.attention[2, :, :, :2, :2], alone.attention[0], rtol=0, atol=1e-13)
+    assert buckets_of(distances, buckets, furthest).tolist() == theirs.tolist()
 
 
 @pytest.mark.exhaustive

@@ -1,4 +1,4 @@
-"""Which folder, which architecture, which precision; the hub without a network; depth and heads."""
+"""Which folder, which architecture, which precision; configurations; the hub without a network; depth and heads."""
 
 import json
 import re
@@ -16,7 +16,26 @@ from flax import nnx
 from clusterjax import CausalMask, probe
 from clusterjax.probe.networks.architectures import sizes_of
 from tests.helpers import as_a_user
-from tests.probe_cases import ALBERT, IDS, MASK, SHARED, T5, albert_tree, tensors_of, write, write_msgpack
+from tests.probe_cases import (
+    ALBERT,
+    BERT,
+    CONFIGS,
+    GPT2,
+    IDS,
+    LLAMA,
+    MASK,
+    SHARED,
+    T5,
+    albert_tree,
+    kinds,
+    tensors_of,
+    tiny,
+    write,
+    write_msgpack,
+)
+
+
+ROPE = LLAMA["rope_parameters"]
 
 
 @pytest.fixture(scope="module")
@@ -44,57 +63,108 @@ def test_a_changed_network_keeps_the_tokenizer_that_was_read():
         assert changed.tokenizer is tokenizer and changed.network is not model.network
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
+# By family: what is changed in its configuration, and what is said of it.
+MISFITS = (
+    (SHARED, {"model_type": "electra"}, "architecture among albert, t5, mt5, .* is of 'electra'"),
+    (SHARED, {"model_type": None}, "is of None"),
+    (SHARED, {"hidden_act": "mish"}, "activation among gelu, .*, swish, but in '.*config.json' it is 'mish'"),
+    (SHARED, {"num_attention_heads": 5}, "num_attention_heads that divides .* 12, but in '.*config.json' it is 5"),
+    (SHARED, {"num_hidden_layers": 0}, "positive num_layers, but in '.*config.json' it is 0"),
+    (SHARED, {"num_hidden_layers": "many"}, "config"),
+    (SHARED, {"vocab_size": 31}, "'embeddings.word_embeddings.weight' of .* has the shape"),
+    (T5, {"feed_forward_proj": "gated-mish"}, "activation among .*config.json"),
+    (T5, {"feed_forward_proj": "a-b-c"}, "config must be one of t5, but .* is refused"),
+    (T5, {"relative_attention_num_buckets": 2}, "at least 4 buckets .*config.json"),
+    (T5, {"relative_attention_max_distance": 2}, "at least 4 buckets .*config.json"),
+    (BERT, {"num_attention_heads": 5}, "num_attention_heads that divides the hidden size, 12, .* it is 5"),
+    (BERT, {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; name another"),
+    (BERT, {"is_decoder": True}, "must be of an encoder, but in '.*config.json' is_decoder is true; name another"),
+    (BERT, {"num_hidden_layers": 4}, "lacks 'encoder.layer.3"),
+    (GPT2, {"n_head": 5}, "n_head that divides the hidden size, 12, but in '.*config.json' it is 5"),
+    (GPT2, {"add_cross_attention": True}, "add_cross_attention is true; name another checkpoint"),
+    (GPT2, {"n_inner": 20}, "'h.0.mlp.c_fc.*' of .* has the shape"),
+    (LLAMA, {"num_attention_heads": 5, "head_dim": None}, "divides .* 12, or a head_dim, .* 5;"),
+    (LLAMA, {"num_key_value_heads": 3}, "num_key_value_heads that divides .* 4, but in '.*config.json' it is 3"),
+    (LLAMA, {"head_dim": 3}, "heads of an even size, but in '.*config.json' it is 3; mend it"),
+    (LLAMA, {"sliding_window": 0}, "positive window, but in '.*config.json' it is 0"),
+    (LLAMA, {"rope_parameters": ROPE | {"rope_type": "yarn"}}, "among default, linear, llama3 for all .* 'yarn'"),
+    (LLAMA, {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": -1.0}}, "positive factor, .* -1"),
+    (LLAMA, {"rope_parameters": ROPE | {"low_freq_factor": 4.0}}, "low_freq_factor below the high_freq_factor, 4.0"),
+    # In each of these two the latter by transformers 5.17.
     (
-        ({"model_type": "electra"}, "architecture among albert, t5, mt5, .* is of 'electra'"),
-        ({"model_type": "umt5"}, "is of 'umt5'"),
-        ({"model_type": None}, "is of None"),
-        ({"hidden_act": "mish"}, "activation among gelu, .*, swish, but in '.*config.json' it is 'mish'"),
-        ({"num_attention_heads": 5}, "num_attention_heads that divides .* 12, but in '.*config.json' it is 5"),
-        ({"num_hidden_layers": 0}, "positive num_layers, but in '.*config.json' it is 0"),
-        ({"num_hidden_layers": "many"}, "config"),
-        ({"vocab_size": 31}, "'embeddings.word_embeddings.weight' of .* has the shape"),
+        LLAMA,
+        {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
+        "has full_attention|be one of qwen2",
     ),
-    ids=str,
+    (LLAMA, {"layer_types": ["full_attention"]}, "(have a layer_type for each of 3 layers|be one of qwen2)"),
+    (
+        LLAMA,
+        {"layer_types": ["full_attention", "chunked_attention", "full_attention"]},
+        "layer_types among full_attention, sliding_attention, but in '.*config.json' one is 'chunked_attention'",
+    ),
+    (LLAMA, {"num_hidden_layers": 2, "layer_types": None}, "has 'layers.2.input_layernorm.weight' and 11 more"),
+    # transformers says to use another class for it, and would slide in all layers.
+    (LLAMA, {"model_type": "mistral"}, "layer_types among sliding_attention, but .* one is 'full_attention'"),
 )
-def test_configurations_that_do_not_fit(tmp_path, fields, message):
-    with pytest.raises(ValueError, match=message):
-        probe.load(write(tmp_path, SHARED | fields, tensors_of(SHARED)))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    (
-        ({"feed_forward_proj": "gated-mish"}, "activation among .*config.json"),
-        ({"feed_forward_proj": "a-b-c"}, "config must be one of t5, but .* is refused"),
-        ({"relative_attention_num_buckets": 2}, "at least 4 buckets .*config.json"),
-        ({"relative_attention_max_distance": 2}, "at least 4 buckets .*config.json"),
-    ),
-    ids=str,
-)
-def test_configurations_of_t5_that_do_not_fit(tmp_path, fields, message):
-    with pytest.raises(ValueError, match=message):
-        probe.load(write(tmp_path, T5 | fields, tensors_of(T5)))
+@pytest.mark.parametrize(("config", "fields", "message"), MISFITS, ids=range(len(MISFITS)))
+def test_configurations_that_do_not_fit(tmp_path, config, fields, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        probe.load(write(tmp_path, config | fields, tensors_of(config)))
+
+
+# What the fields of a configuration are called in the sizes of a network, where it is something else.
+NAMES = {
+    "layer_norm_eps": "eps", "layer_norm_epsilon": "eps", "initializer_range": "spread", "initializer_factor": "factor",
+    "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "max_position_embeddings": "max_positions",
+    "relative_attention_num_buckets": "num_buckets", "relative_attention_max_distance": "max_distance",
+    "d_model": "hidden_size", "d_kv": "head_size", "d_ff": "intermediate_size", "num_hidden_groups": "num_groups",
+    "inner_group_num": "inner_layers", "n_embd": "hidden_size", "n_inner": "intermediate_size",
+    "n_layer": "num_layers", "n_head": "num_heads", "n_positions": "max_positions",
+}  # fmt: skip
+# What transformers adds to these configurations.
+ADDED = {
+    "albert": {"initializer_range": 0.02}, "bert": {"initializer_range": 0.02},
+    "t5": {"initializer_factor": 1.0, "dense_act_fn": "gelu_new", "is_gated_act": True},
+    "gpt2": {"initializer_range": 0.02, "n_inner": 48, "scale_attn_weights": True,
+             "scale_attn_by_inverse_layer_idx": False},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", ("12", None, float("nan"), float("inf"), True, [12]), ids=str)
-@pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
-def test_numbers_that_are_none(config, wrong):
+@pytest.mark.parametrize("family", ADDED)
+def test_numbers_that_are_none(family, wrong):
     """Whatever the version of transformers lets through, before anything is computed of it."""
-    names = {"layer_norm_eps": "eps", "initializer_range": "spread", "num_attention_heads": "num_heads"}
-    names |= {"num_hidden_layers": "num_layers", "max_position_embeddings": "max_positions"}
-    names |= {"relative_attention_num_buckets": "num_buckets", "relative_attention_max_distance": "max_distance"}
-    names |= {"d_model": "hidden_size", "d_kv": "head_size", "d_ff": "intermediate_size", "layer_norm_epsilon": "eps"}
-    names |= {"num_hidden_groups": "num_groups", "inner_group_num": "inner_layers", "initializer_factor": "factor"}
-    fields = config | ({"initializer_range": 0.02} if config is SHARED else {"initializer_factor": 1.0})
-    whole = fields | {"tie_word_embeddings": True, "dense_act_fn": "gelu_new", "is_gated_act": True}
+    whole = {"albert": SHARED, "bert": BERT, "t5": T5, "gpt2": GPT2}[family] | ADDED[family]
+    whole |= {"tie_word_embeddings": True}
     assert sizes_of(SimpleNamespace(**whole), Path("config.json")).vocab_size == 30
-    for field in [name for name, value in fields.items() if isinstance(value, int | float) and "token" not in name]:
-        name = names.get(field, field)
+    for field, value in whole.items():
+        absent = wrong is None and field in ("n_inner", "initializer_range")  # None says that they are not given
+        if absent or isinstance(value, bool | str) or "token" in field:
+            continue
+        name = NAMES.get(field, field)
         words = f"config must have a positive {name}, but in 'config.json' it is {re.escape(repr(wrong))}; mend it"
         with pytest.raises(ValueError, match=words):
             sizes_of(SimpleNamespace(**(whole | {field: wrong})), Path("config.json"))
+
+
+def test_sizes_that_do_not_fit():
+    make = lambda **options: probe.LlamaSizes(**(dict(
+        vocab_size=8, hidden_size=4, num_heads=2, num_shared=1, head_size=2, intermediate_size=4, num_layers=2
+    ) | options))  # fmt: skip
+    assert make(window=3).widths == [3, 3] and make().widths is None
+    assert make(window=3, sliding=(False, True)).widths == [2**31 - 1, 3]
+    for options, message in (
+        ({"num_heads": 3, "num_shared": 2}, "num_shared must divide num_heads, 3, but it is 2"),
+        ({"head_size": 3}, "head_size must be even, but it is 3"),
+        ({"sliding": (True,)}, "sliding must be None or a tuple of True and False, one for each of 2 layers"),
+        ({"scaling": "yarn"}, "scaling must be one of 'default', 'linear', 'llama3', but it is 'yarn'"),
+        ({"scaling": "llama3", "low_frequency": 4.0}, "low_frequency must be below high_frequency, 4.0"),
+        ({"window": 0}, "window must be an integer from 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(**options)
 
 
 @pytest.mark.parametrize("content", ("", "[1, 2]", '{"model_type": "albert"'), ids=("empty", "list", "truncated"))
@@ -156,11 +226,8 @@ def test_the_hub_without_a_network(folders, tmp_path, monkeypatch):
 def test_whatever_fails_on_the_way_to_the_hub(monkeypatch):
     """The errors of a proxy are plain Exceptions, of no kind that the library of the hub knows."""
 
-    class ProxyError(Exception):
-        pass
-
     def snapshot_download(*args, **options):
-        raise ProxyError("403 Forbidden")
+        raise Exception("403 Forbidden")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     with pytest.raises(ValueError, match="no network, nothing in the cache, or no such id .*403 .* with a network"):
@@ -193,40 +260,37 @@ def test_what_is_asked_of_the_hub(folders, tmp_path, monkeypatch):
         assert asked == patterns
 
 
-@pytest.mark.parametrize("depth", (0, -1, 2.0, True, "3"))
+@pytest.mark.parametrize("depth", (0, -1, 2.0, True, "3", 10**9))
 def test_depths_that_are_none(folders, depth):
     for name in ("shared", "t5"):
         with as_a_user(), pytest.raises(ValueError, match="depth must be an integer from 1 to 1048576"):
             probe.load(folders[name], depth=depth)
 
 
-def test_albert_deeper_is_its_shared_layer_further(folders, tmp_path):
-    """Depth 6 of a network of 4 layers is the network whose configuration says 6, which is how they were published."""
+@pytest.mark.parametrize(
+    ("config", "depth", "order"),
+    ((ALBERT, 6, [0, 1, 0, 1, 2, 3, 2, 3, 0, 1, 0, 1]), (ALBERT, 3, [0, 1, 0, 1, 2, 3]), (BERT, 5, [0, 1, 2, 0, 1]),
+     (GPT2, 5, [0, 1, 2, 0, 1]), (LLAMA, 4, [0, 1, 2, 0])),
+    ids=("albert deeper", "albert", "bert", "gpt2", "llama"),
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.* is deepened to")
+def test_layers_are_repeated_from_the_first(tmp_path, config, depth, order):
+    """So that the layers of the trained depth stay what they were."""
+    assert probe.load(write(tmp_path, config, tensors_of(config)), depth=depth).network.order() == order
+
+
+def test_deeper_is_the_stack_again(folders, tmp_path):
+    """Depth 6 of an ALBERT of 4 layers is what a configuration of 6 makes; depth 5 of three blocks of T5 equals five
+    blocks of which the last two are copies of the first two."""
     deep = probe.load(folders["shared"], depth=6)
-    other = probe.load(write(tmp_path, SHARED | {"num_hidden_layers": 6}, tensors_of(SHARED)))
-    found = probe.trace(deep, IDS, MASK)
-    assert found.hidden.shape == (3, 7, 8, 12) and found.attention.shape == (3, 6, 3, 8, 8)
-    np.testing.assert_array_equal(found.hidden, probe.trace(other, IDS, MASK).hidden)
-    shallow = probe.trace(probe.load(folders["shared"]), IDS, MASK)
-    np.testing.assert_array_equal(found.hidden[:, :5], shallow.hidden)
-    np.testing.assert_array_equal(found.attention[:, :4], shallow.attention)
-
-
-def test_groups_are_repeated_from_the_first(folders):
-    """So that the layers of the trained depth stay what they were: groups 0, 0, 1, 1, then 0, 0 again."""
-    assert probe.load(folders["albert"]).network.order() == [0, 1, 0, 1, 2, 3, 2, 3]
-    assert probe.load(folders["albert"], depth=6).network.order() == [0, 1, 0, 1, 2, 3, 2, 3, 0, 1, 0, 1]
-    assert probe.load(folders["albert"], depth=3).network.order() == [0, 1, 0, 1, 2, 3]
-
-
-def test_t5_deeper_is_its_stack_again(folders, tmp_path):
-    """Depth 5 of three blocks equals five blocks of which the last two are copies of the first two."""
+    other = probe.load(write(tmp_path / "six", SHARED | {"num_hidden_layers": 6}, tensors_of(SHARED)))
+    np.testing.assert_array_equal(probe.trace(deep, IDS, MASK).hidden, probe.trace(other, IDS, MASK).hidden)
     tensors = tensors_of(T5)
     for i in (0, 1):
         copies = {name: array for name, array in tensors.items() if name.startswith(f"encoder.block.{i}.")}
         copies = {name.replace(f"block.{i}.", f"block.{i + 3}."): array for name, array in copies.items()}
         tensors |= {name: array for name, array in copies.items() if "relative" not in name}
-    copied = probe.load(write(tmp_path, T5 | {"num_layers": 5}, tensors))
+    copied = probe.load(write(tmp_path / "five", T5 | {"num_layers": 5}, tensors))
     with pytest.warns(UserWarning, match="trained with 3 blocks and is deepened to 5 by applying them again"):
         deep = probe.load(folders["t5"], depth=5)
     found, expected = probe.trace(deep, IDS, MASK), probe.trace(copied, IDS, MASK)
@@ -260,18 +324,35 @@ def test_heads_are_never_changed_silently(folders, tmp_path):
         UserWarning, match="trained with 3 heads and is cut into 1: this is another network from layer 1"
     ):
         cut = probe.load(folders["shared"], heads=1)
-    found, trained = probe.trace(cut, IDS, MASK), probe.trace(probe.load(folders["shared"]), IDS, MASK)
-    other = probe.load(write(tmp_path, SHARED | {"num_attention_heads": 1}, tensors_of(SHARED)))
+    found = probe.trace(cut, IDS, MASK)
+    other = probe.load(write(tmp_path / "one", SHARED | {"num_attention_heads": 1}, tensors_of(SHARED)))
     np.testing.assert_array_equal(found.hidden, probe.trace(other, IDS, MASK).hidden)
     assert found.attention.shape == (3, 4, 1, 8, 8)
-    np.testing.assert_array_equal(found.hidden[:, 0], trained.hidden[:, 0])
-    assert np.abs(np.asarray(found.hidden[:, 1] - trained.hidden[:, 1])).max() > 1e-2
     assert probe.load(folders["shared"], heads=3).num_heads == 3  # as trained: no warning
     for heads in (5, 0, 2.0, True):
         with as_a_user(), pytest.raises(ValueError, match="heads must divide the hidden size, 12"):
             probe.load(folders["shared"], heads=heads)
     with pytest.raises(ValueError, match="heads must be None for T5"):
         probe.load(folders["t5"], heads=1)
+    with pytest.raises(ValueError, match="heads must be None for a network whose 4 heads are rotated each by itself"):
+        probe.load(write(tmp_path / "llama", LLAMA, tensors_of(LLAMA)), heads=2)
+
+
+@pytest.mark.parametrize("kind", kinds("gpt2", "bert"))
+def test_more_tokens_than_positions(kind):
+    """The network refuses them where its positions are a table, and tools cut them and say so; T5 has no last one."""
+    model, ids = tiny(kind), jnp.ones((1, 17), int)
+    if kind == "t5":
+        assert model.max_positions is None and probe.trace(model, ids).hidden.shape == (1, 4, 17, 12)
+        return
+    if kind != "llama":
+        with as_a_user(), pytest.raises(ValueError, match="token_ids must hold at most 16 tokens a text"):
+            model.network(ids)
+    with pytest.warns(UserWarning, match="1 of 1 texts are longer than 16 tokens"):
+        assert probe.trace(model, ids).hidden.shape[2:] == (16, 12)
+    if CONFIGS[kind]["model_type"] not in ("albert", "bert"):
+        with pytest.raises(ValueError, match="token_types must be None"):
+            probe.trace(model, ids[:, :16], token_types=0 * ids[:, :16])
 
 
 def test_a_folder_needs_no_tokenizer(folders):
@@ -279,24 +360,3 @@ def test_a_folder_needs_no_tokenizer(folders):
     assert model.tokenizer is None
     with pytest.raises(ValueError, match="the folder of 'shared' has none; pass token ids"):
         probe.encode(model, ["a"])
-
-
-def test_a_random_network():
-    """Without a checkpoint: weights of the published spread, and a derivative of a loss at every parameter."""
-    sizes = probe.AlbertSizes(8, 8, 8, 2, 8, 3, max_positions=8, type_vocab_size=8)  # one shape compiles quickest
-    network = probe.Albert(sizes, nnx.Rngs(0), head=True, dtype=jnp.float64)
-    form, state = nnx.split(network)
-    kernels = [np.asarray(v[...]) for path, v in nnx.to_flat_state(state) if path[-1] in ("kernel", "embedding")]
-    assert abs(np.std(kernels) / 0.02 - 1) < 0.1 and {kernel.dtype for kernel in kernels} == {np.dtype("f8")}
-
-    def loss(state):
-        network = nnx.merge(form, state)
-        scores = network.logits(network(jnp.asarray(IDS % 8), jnp.asarray(MASK)))
-        return jnp.mean(jnp.where(jnp.asarray(MASK)[:, :, None], scores, 1.0) ** 2)
-
-    for path, slope in nnx.to_flat_state(jax.jit(jax.grad(loss))(state)):
-        slope = np.asarray(slope[...])
-        assert np.all(np.isfinite(slope)), path
-        # A shift of all keys changes no softmax.
-        assert np.any(np.abs(slope) > 1e-12) or path[-2:] == ("key", "bias"), path
-    assert json.loads(json.dumps(sizes._asdict()))["vocab_size"] == 8  # plain numbers, to keep beside a checkpoint

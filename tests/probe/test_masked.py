@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from clusterjax._training.corpus import MASK, SPECIAL, some_batches
+from clusterjax._training.corpus import MASK, SPECIAL
 from clusterjax.probe import Albert, AlbertSizes
-from clusterjax.probe.networks.train import Evaluate, Held, MaskedLoss, hide, unigram_loss
+from clusterjax.probe.networks.train import Held, MaskedLoss, hide, unigram_loss
 
 
 WORDS = 40
@@ -105,32 +105,6 @@ def test_rows_in_pieces_are_pieces_at_their_positions():
     assert len(costs) == 48
     assert float(cost) == pytest.approx(sum(costs) / len(costs), rel=1e-12)
     assert float(more["accuracy"]) == pytest.approx(sum(right) / len(right), rel=1e-12)
-
-
-@pytest.mark.parametrize(("rows", "size", "most"), [(100, 4, 5), (100, 4, None), (103, 4, None), (3, 4, 5), (21, 4, 5)])
-def test_some_batches_are_spread_over_all_rows(rows, size, most):
-    found = some_batches(np.arange(rows)[:, None] * [1, 0], size, most)
-    count = min(rows // min(size, rows), most or rows)
-    assert found.shape == (count, min(size, rows), 2)
-    chosen, step = found[:, :, 0].ravel(), rows / (count * min(size, rows))
-    assert chosen[0] == 0 and rows - chosen[-1] <= step + 1
-    assert np.all(np.abs(np.diff(chosen) - step) < 1) and np.all(np.diff(chosen) >= 1)
-
-
-def test_what_is_measured_is_the_mean_over_the_batches():
-    key, batches = jr.key(3), np.asarray(IDS).reshape(3, 2, 16)
-    one_by_one = [loss_of(HELD, jnp.asarray(batch), jr.fold_in(key, k)) for k, batch in enumerate(batches)]
-    found = Evaluate(batches, LOSS, key)(HELD)
-    assert found["held-out loss"] == pytest.approx(np.mean([float(cost) for cost, _ in one_by_one]), rel=1e-12)
-    accuracy = np.mean([float(more["accuracy"]) for _, more in one_by_one])
-    assert found["held-out accuracy"] == pytest.approx(accuracy, rel=1e-12)
-
-
-@pytest.mark.exhaustive
-def test_every_parameter_but_the_pooler_is_trained():
-    slope = jax.jit(jax.grad(lambda held: LOSS(held, IDS, jr.key(0))[0]))(HELD)
-    for leaf in jax.tree_util.tree_leaves(slope):
-        assert jnp.all(jnp.isfinite(leaf)) and jnp.any(leaf != 0)
 
 
 def test_guessing_by_frequency():

@@ -12,13 +12,11 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import probe, transformer
-from clusterjax._base.padding import words_first
 from clusterjax.probe.measures.neurons import unit_means
 from tests.helpers import as_a_user
-from tests.probe_cases import ALBERT, BERT, GPT2, LLAMA, SHARED, T5, tensors_of, write
+from tests.probe_cases import CONFIGS, kinds, tiny
 
 
-CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}
 OWN = {
     "learned": {"positions": 16},
     "sinusoidal": {"positions": transformer.SinusoidalPositions(12, 30.0)},
@@ -35,11 +33,6 @@ MASKED = {
     "albert, causal": ("shared albert", cjx.CausalMask()),
 }
 EVERY = (*CONFIGS, *OWN, *MASKED)
-
-
-def kinds(*of):
-    """Every network; what differs little from one of these is left to `make exhaustive`."""
-    return [pytest.param(kind, marks=() if kind in of else pytest.mark.exhaustive) for kind in EVERY]
 
 
 WORDS = [[5, 9, 2, 7, 4, 3], [8, 3, 6, 2], [7, 7, 1, 9, 5]]
@@ -59,20 +52,14 @@ def own_model(options):
     return jtu.tree_unflatten(form, drawn)
 
 
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory):
-    @functools.cache
-    def load(kind):
-        if kind in OWN:
-            return probe.from_language_model(own_model(OWN[kind]))
-        if kind in MASKED:
-            base, mask = MASKED[kind]
-            return probe.with_mask(load(base), mask)
-        config = CONFIGS[kind]
-        head = {"head": True} if kind in ("albert", "shared albert", "bert") else {}
-        return probe.load(write(tmp_path_factory.mktemp("tiny"), config, tensors_of(config, **head)), dtype="float64")
-
-    return load
+@functools.cache
+def load(kind):
+    if kind in OWN:
+        return probe.from_language_model(own_model(OWN[kind]))
+    if kind in MASKED:
+        base, mask = MASKED[kind]
+        return probe.with_mask(tiny(base), mask)
+    return tiny(kind)
 
 
 def batch(where, texts=range(3)):
@@ -105,11 +92,11 @@ def of_words(array, mask, *axes):
 
 
 @pytest.mark.parametrize(
-    "kind", kinds("albert", "bert", "gpt2", "llama", "t5 in windows", "learned", "gpt2 with sinks")
+    "kind", kinds("albert", "bert", "gpt2", "llama", "t5 in windows", "learned", "gpt2 with sinks", every=EVERY)
 )
-def test_hidden_states_and_attention_are_those_of_the_text_alone(loaded, kind):
+def test_hidden_states_and_attention_are_those_of_the_text_alone(kind):
     """Wherever the words of a text stand, and whatever stands beside it; all else is zero."""
-    model = loaded(kind)
+    model = load(kind)
     for text, words in enumerate(WORDS):
         alone = probe.trace(model, [words])
         for where in PLACES:
@@ -123,19 +110,20 @@ def test_hidden_states_and_attention_are_those_of_the_text_alone(loaded, kind):
             np.testing.assert_array_equal(found.mask, mask)
 
 
-@pytest.mark.parametrize("kind", kinds("bert", "sinusoidal"))
-def test_a_network_called_by_itself(loaded, kind):
+@pytest.mark.parametrize("kind", kinds("bert", every=EVERY))
+def test_a_network_called_by_itself(kind):
     """The same, with a mask that is traced too; and the pooled word is the first one."""
-    network = loaded(kind).network
-    for where in PLACES:
-        ids, mask = (jnp.asarray(part) for part in batch(where))
-        for run in (network, jax.jit(lambda ids, mask: network(ids, mask))):
+    network = load(kind).network
+    alone = [probe.trace(load(kind), [words]).hidden[:, -1] for words in WORDS]
+    traced = jax.jit(lambda ids, mask: network(ids, mask))
+    for run, places in ((traced, PLACES), (network, ("left",))):
+        for where in places:
+            ids, mask = (jnp.asarray(part) for part in batch(where))
             last = run(ids, mask)
-            for text, words in enumerate(WORDS):
-                alone = network(jnp.asarray([words]))
-                assert_same(np.asarray(last[text])[np.asarray(mask[text])], alone[0])
+            for text, expected in enumerate(alone):
+                assert_same(np.asarray(last[text])[np.asarray(mask[text])], expected[0])
                 if getattr(network, "pooler", None) is not None:
-                    assert_same(network.pool(last, mask)[text], network.pool(alone)[0])
+                    assert_same(network.pool(last, mask)[text], network.pool(expected)[0])
 
 
 def measures(model):
@@ -170,10 +158,10 @@ MEAN = probe.Measure(
 )
 
 
-@pytest.mark.parametrize("kind", kinds("gpt2"))
-def test_measures_of_texts(loaded, kind):
+@pytest.mark.parametrize("kind", kinds("gpt2", every=EVERY))
+def test_measures_of_texts(kind):
     """Every measure gives the same numbers, however the texts are padded and divided into batches."""
-    model = loaded(kind)
+    model = load(kind)
     for name, measure in measures(model).items():
         # The second text has no token 7, of which the sinks are measured.
         step = 2 if name == "attention_sinks" else 1
@@ -186,9 +174,9 @@ def test_measures_of_texts(loaded, kind):
                 raise AssertionError(f"{name}, {where}") from error
 
 
-def test_batches_of_a_survey(loaded):
+def test_batches_of_a_survey():
     """One text at a time, all at once, or in another order: the same values of each text."""
-    model = loaded("gpt2")
+    model = tiny("gpt2")
     data = batch("each another")
     expected = probe.first_token(model, data).ratio.values
     for size in (1, 2):
@@ -198,17 +186,17 @@ def test_batches_of_a_survey(loaded):
 
 
 @pytest.mark.exhaustive  # half a minute to compile, and the same door as that of every measure of texts
-def test_the_particle_model_of_a_network(loaded):
+def test_the_particle_model_of_a_network():
     """The bridge reads the texts as the network does."""
-    model = loaded("albert")
+    model = tiny("albert")
     found = [probe.bridge(model, batch(where), batch_size=3, steps_per_layer=2) for where in ("right", "each another")]
     assert_same(found[1], found[0])
 
 
-@pytest.mark.parametrize("kind", kinds("albert", "relative"))
-def test_one_text_taken_apart(loaded, kind):
+@pytest.mark.parametrize("kind", kinds("albert", every=EVERY))
+def test_one_text_taken_apart(kind):
     """The residual stream, the logit lens and the neurons of a text, from `present`."""
-    model = loaded(kind)
+    model = load(kind)
     words, text = jnp.asarray(WORDS[0]), 0
     stream = transformer.residual_stream(model, words)
     memory = transformer.key_value_memory(model, [WORDS[0]], layer=1, top=3)
@@ -233,10 +221,7 @@ AXES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=() if kind in ("learned", "relative") else pytest.mark.exhaustive) for kind in OWN],
-)
+@pytest.mark.parametrize("kind", kinds("relative", every=OWN))
 def test_modules_of_transformer(kind):
     """A `LanguageModel`, its stack, its blocks and their attention, eagerly and traced."""
     model = own_model(OWN[kind])
@@ -258,11 +243,11 @@ def test_modules_of_transformer(kind):
         ),
     }
     for name, (run, axes) in every.items():
-        expected = run(words, x, None)
+        expected, traced = run(words, x, None), jax.jit(run)
         for where in PLACES:
             ids, mask = (part[0] for part in batch(where))
             rows = jnp.ones((9, 12)).at[np.flatnonzero(mask)].set(x)
-            for function in (run, jax.jit(run)):
+            for function in (traced, run) if where == "left" else (traced,):
                 found = np.asarray(function(jnp.asarray(ids), rows, jnp.asarray(mask)))
                 np.testing.assert_allclose(of_words(found, mask, *axes), expected, rtol=0, atol=1e-9, err_msg=name)
 
@@ -277,9 +262,9 @@ def test_a_profile_of_a_language_model():
         transformer.depth_profile(model, [[1, 2, 3]] * 2, [[1, 0, 1], [0, 0, 1]])
 
 
-def test_texts_longer_than_the_positions(loaded):
+def test_texts_longer_than_the_positions():
     """Only words count: columns of padding before them cut nothing off, and a text of 20 words loses its last four."""
-    model, n = loaded("gpt2"), 16
+    model, n = tiny("gpt2"), 16
     ids = np.random.default_rng(1).integers(1, 30, (1, 20))
     mask = np.arange(20)[None] >= 9
     with warnings.catch_warnings():
@@ -293,14 +278,6 @@ def test_texts_longer_than_the_positions(loaded):
     assert found.hidden.shape[2] == 22 and np.flatnonzero(found.mask).tolist() == list(range(1, n + 1))
     assert_same(np.asarray(found.hidden)[:, :, 1 : n + 1], probe.trace(model, ids[:, :n]).hidden)
     assert not np.asarray(found.hidden)[:, :, n + 1 :].any()
-
-
-def test_nothing_is_moved_where_padding_stands_behind():
-    """So that no row of the usual batch is copied."""
-    for mask in (None, np.ones((2, 3), bool), np.array([[True, True, False], [True, False, False]])):
-        assert words_first(mask) == (None, None)
-    order, place = words_first(np.array([False, True, False, True]))
-    assert order.tolist() == [1, 3, 0, 2] and place.tolist() == [2, 0, 3, 1]
 
 
 def test_what_encode_and_a_tokenizer_return_is_read_in_one_piece():

@@ -1,4 +1,4 @@
-"""The networks against PyTorch's: live where it is installed, from committed arrays everywhere."""
+"""Every family of networks against PyTorch's: live where it is installed, from committed arrays everywhere."""
 
 import contextlib
 import json
@@ -13,7 +13,6 @@ import safetensors.numpy
 
 from clusterjax import probe
 from tests.probe_cases import (
-    ALBERT,
     BERT,
     GPT2,
     IDS,
@@ -29,22 +28,112 @@ from tests.probe_cases import (
     write,
     write_msgpack,
 )
+from tests.probe_twins import double_norms, errors, save_twin
 
 
 DATA = Path(__file__).parents[1] / "data"
+OLD = version("transformers").startswith("4.")
+TINY = {
+    "vocab_size": 30, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 16, "tie_word_embeddings": False, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+LLAMA3 = {name: value for name, value in LLAMA["rope_parameters"].items() if name != "rope_theta"}
+SLIDES = {"use_sliding_window": True, "sliding_window": 3}
+MIXED = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+# The class of transformers, the configuration, and what it adds to it. One case of each family and option is in
+# `make test`, the others in `make exhaustive`.
+FAMILIES = {
+    "albert": ("AlbertModel", SHARED), "albert, head": ("AlbertForMaskedLM", SHARED),
+    "t5": ("T5EncoderModel", T5), "mt5": ("MT5EncoderModel", T5 | {"model_type": "mt5"}),
+    "bert": ("BertForMaskedLM", BERT), "bert, body": ("BertModel", BERT),
+    "bert, two heads": ("BertForPreTraining", BERT),
+    "gpt2": ("GPT2LMHeadModel", GPT2), "gpt2, body": ("GPT2Model", GPT2),
+    "llama": ("LlamaForCausalLM", TINY | {"model_type": "llama"}),
+    "mistral": ("MistralForCausalLM", TINY | {"model_type": "mistral"}),
+    "qwen2": ("Qwen2ForCausalLM", TINY | {"model_type": "qwen2"}),
+}  # fmt: skip
+LIVE = {
+    "albert: groups, gelu": {"hidden_act": "gelu", "num_hidden_groups": 2, "inner_group_num": 2},
+    "albert, head: gelu_new": {},
+    "t5: gated": {},
+    "mt5: relu": {"feed_forward_proj": "relu"},
+    "bert: gelu_new, eps": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+    "bert, two heads: gelu": {},
+    "gpt2: only by layer": {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True},
+    "llama: llama3, biases, tied": {
+        "rope_theta": 100.0, "rope_scaling": LLAMA3, "attention_bias": True, "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "mistral: window, heads of their own size": {"sliding_window": 3, "head_dim": 6},
+    "qwen2: mixed layers": SLIDES | MIXED,
+}  # fmt: skip
+MORE = {
+    "albert: relu": {"hidden_act": "relu"},
+    "t5: relu": {"feed_forward_proj": "relu"},
+    "bert: relu, types": {"hidden_act": "relu", "type_vocab_size": 3},
+    "bert: not tied": {"tie_word_embeddings": False},
+    "bert: one layer, one head": {"num_hidden_layers": 1, "num_attention_heads": 1},
+    "bert, body: gelu": {},
+    "gpt2: gelu, a width of its own": {"activation_function": "gelu", "n_inner": 20},
+    "gpt2: relu, large eps": {"activation_function": "relu", "layer_norm_epsilon": 1e-2},
+    "gpt2: gelu_pytorch_tanh, scaled by layer": {
+        "activation_function": "gelu_pytorch_tanh", "scale_attn_by_inverse_layer_idx": True,
+    },
+    "gpt2: not tied": {"tie_word_embeddings": False},
+    "gpt2, body: one layer, one head": {"n_layer": 1, "n_head": 1},
+    "llama: a key for each head": {"num_key_value_heads": 4},
+    "llama: one key for all heads": {"num_key_value_heads": 1},
+    "llama: gelu": {"hidden_act": "gelu"},
+    "llama: linear": {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "llama: linear as of old": {"rope_scaling": {"type": "linear", "factor": 2.0}},
+    "llama: one block": {"num_hidden_layers": 1},
+    "mistral: no window": {"sliding_window": None},
+    "qwen2: tied": {"tie_word_embeddings": True},
+    "qwen2: window from layer 2 on": SLIDES | {"max_window_layers": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*LIVE, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in MORE)])
+def test_live(tmp_path, name):
+    """All levels, attentions and scores of a network that transformers saved, at words, in both precisions."""
+    family = name.partition(":")[0]
+    kind, config = FAMILIES[family]
+    config = config | (LIVE | MORE)[name]
+    twin = save_twin(tmp_path, kind, config)
+    types = TYPES if config["model_type"] in ("albert", "bert") else None
+    # transformers takes the angles of rotary positions in float32, and its versions 4 the softmax of T5.
+    precisions = {jnp.float32: (1e-5, 2e-5, 1e-4), jnp.float64: (1e-5 if OLD and "d_kv" in config else 1e-12,) * 3}
+    if "num_key_value_heads" in config:
+        del precisions[jnp.float64]
+    # Beside an untied decoder transformers has a second bias, which it does not use.
+    untied = kind == "BertForMaskedLM" and not config.get("tie_word_embeddings", True)
+    # Versions 4 keep the hidden states of an ALBERT once a group.
+    step = config["inner_group_num"] if OLD and config["model_type"] == "albert" else 1
+    for dtype, allowed in precisions.items():
+        with pytest.warns(UserWarning, match="bias' is used") if untied else contextlib.nullcontext():
+            model = probe.load(tmp_path, dtype=dtype)
+        found = errors(model, double_norms(twin) if dtype == jnp.float64 else twin, IDS, MASK, types, step)
+        assert (found[2] is None) == ("LM" not in kind)
+        assert all(error is None or error < most for error, most in zip(found, allowed, strict=True)), found
+    assert model.left_out == (("cls.seq_relationship.bias", "cls.seq_relationship.weight") if "two" in family else ())
+    if kind in ("AlbertModel", "BertModel", "GPT2Model"):
+        with pytest.raises(ValueError, match="this network has no (masked-LM head|head for words)"):
+            model.logits(jnp.ones((1, 2, 12)))
+
+
 # On a GPU 2.2e-5 was seen in float32.
 ALLOWED = {"float32": 3e-5, "float64": 1e-10}
 
 
-def largest_errors(found, hidden, attention, mask):
-    """The largest difference at words; what the networks hold at padding is no concern of either."""
+def assert_near(found, hidden, attention, mask, dtype, scale=1.0):
+    """The differences at words are small; what the networks hold at padding is no concern of either."""
     words = np.broadcast_to(mask[:, None, :, None], hidden.shape)
     rows = np.broadcast_to(mask[:, None, None, :, None], attention.shape)
+    allowed = ALLOWED[jnp.dtype(dtype).name]
     assert found.hidden.shape == hidden.shape and found.attention.shape == attention.shape
-    return (
-        np.abs(np.asarray(found.hidden) - hidden)[words].max(),
-        np.abs(np.asarray(found.attention) - attention)[rows].max(),
-    )
+    assert np.abs(np.asarray(found.hidden) - hidden)[words].max() < allowed * scale
+    assert np.abs(np.asarray(found.attention) - attention)[rows].max() < allowed
 
 
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64), ids=lambda dtype: dtype.__name__)
@@ -61,98 +150,7 @@ def test_committed_references(tmp_path, name, dtype):
     types = {"token_types": arrays["token_types"]} if name == "albert" else {}
     found = probe.trace(model, arrays["token_ids"], arrays["mask"], **types)
     assert found.hidden.dtype == found.attention.dtype == dtype
-    errors = largest_errors(found, arrays["hidden"], arrays["attention"], arrays["mask"])
-    assert max(errors) < ALLOWED[jnp.dtype(dtype).name]
-
-
-def pytorch(folder, dtype, ids, mask, double_norm, **inputs):
-    """(batch, layers + 1, n, d) and (batch, layers, heads, n, n), by the network of transformers."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    config = transformers.AutoConfig.from_pretrained(str(folder))
-    network = {"albert": "AlbertModel", "t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}[config.model_type]
-    pooler = {"add_pooling_layer": False} if "pooler.weight" not in safetensors_names(folder) else {}
-    pooler = pooler if config.model_type == "albert" else {}
-    model = getattr(transformers, network).from_pretrained(str(folder), attn_implementation="eager", **pooler).eval()
-    model = model.to(torch.float64 if dtype == jnp.float64 else torch.float32)
-    if double_norm:
-        for module in model.modules():
-            if type(module).__name__.endswith("T5LayerNorm"):
-                # Theirs takes the mean square in float32 whatever the precision, so that 1e-10 asks for this.
-                norm = lambda x, m=module: (
-                    m.weight * x * torch.rsqrt((x * x).mean(-1, keepdim=True) + m.variance_epsilon)
-                )
-                module.forward = norm
-    inputs = {"input_ids": ids, "attention_mask": mask.astype(np.int64), **inputs}
-    with torch.no_grad():
-        out = model(
-            **{name: torch.tensor(value) for name, value in inputs.items()},
-            output_hidden_states=True,
-            output_attentions=True,
-        )
-    return (np.stack([part.numpy() for part in parts], 1) for parts in (out.hidden_states, out.attentions))
-
-
-def safetensors_names(folder):
-    with safetensors.safe_open(folder / "model.safetensors", framework="numpy") as stream:
-        return set(stream.keys())
-
-
-LIVE = {
-    "albert gelu, groups and inner groups": ALBERT | {"hidden_act": "gelu"},
-    "albert gelu_new": SHARED,
-    "albert relu": SHARED | {"hidden_act": "relu"},
-    "t5 relu": T5 | {"feed_forward_proj": "relu"},
-    "t5 gated-gelu": T5,
-    "mt5": T5 | {"model_type": "mt5", "num_layers": 1},
-}
-
-
-@pytest.mark.exhaustive_cases("albert gelu, groups and inner groups", "albert relu", "mt5", "t5 relu")
-@pytest.mark.parametrize("name", LIVE)
-def test_live(tmp_path, name):
-    """Random networks in both precisions, texts of unequal length, token types where there are any.
-
-    Versions 4 of transformers keep the hidden states of an ALBERT once a group, and take the softmax of T5 in float32.
-    """
-    pytest.importorskip("torch")
-    config = LIVE[name]
-    folder = write(tmp_path, config, tensors_of(config, seed=1))
-    albert, old = config["model_type"] == "albert", version("transformers").startswith("4.")
-    step = config["inner_group_num"] if albert and old else 1
-    allowed = ALLOWED if albert or not old else ALLOWED | {"float64": 1e-5}
-    types = {"token_type_ids": TYPES} if albert else {}
-    exact = list(pytorch(folder, jnp.float64, IDS, MASK, True, **types))
-    for dtype in (jnp.float32, jnp.float64):
-        traced = probe.trace(probe.load(folder, dtype=dtype), IDS, MASK, token_types=TYPES if albert else None)
-        traced = probe.Trace(traced.hidden[:, ::step], traced.attention, traced.mask)
-        assert max(largest_errors(traced, *exact, MASK)) < allowed[jnp.dtype(dtype).name]
-    # In float32 PyTorch rounds as well: on some processors by more than we do.
-    hidden, attention = pytorch(folder, jnp.float32, IDS, MASK, False, **types)
-    rounded = probe.Trace(jnp.asarray(hidden), jnp.asarray(attention), traced.mask)
-    assert max(largest_errors(rounded, *exact, MASK)) < 2 * allowed["float32"]
-
-
-def test_t5_in_float64_against_the_norm_of_transformers(tmp_path):
-    """Theirs rounds the mean square to float32: the docstring says 1e-6, and not better."""
-    pytest.importorskip("torch")
-    folder = write(tmp_path, T5, tensors_of(T5, seed=1))
-    expected = pytorch(folder, jnp.float64, IDS, MASK, False)
-    errors = largest_errors(probe.trace(probe.load(folder, dtype=jnp.float64), IDS, MASK), *expected, MASK)
-    assert 1e-10 < max(errors) < 1e-5
-
-
-def test_masked_lm_head(tmp_path):
-    """The scores of the head, tied to the embedding, equal those of AlbertForMaskedLM."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    tensors = tensors_of(SHARED, seed=1, pooler=False, head=True)
-    prefixed = {name if name.startswith("predictions") else f"albert.{name}": array for name, array in tensors.items()}
-    folder = write(tmp_path, SHARED | {"architectures": ["AlbertForMaskedLM"]}, prefixed)
-    twin = transformers.AlbertForMaskedLM.from_pretrained(str(folder), attn_implementation="eager").eval().double()
-    with torch.no_grad():
-        out = twin(torch.tensor(IDS), attention_mask=torch.tensor(MASK.astype(np.int64)))
-    model = probe.load(folder, dtype=jnp.float64)
-    logits = model.logits(model.network(jnp.asarray(IDS), jnp.asarray(MASK)))
-    np.testing.assert_allclose(np.asarray(logits)[MASK], out.logits.numpy()[MASK], rtol=0, atol=1e-10)
+    assert_near(found, arrays["hidden"], arrays["attention"], arrays["mask"], dtype)
 
 
 # By the model type: a configuration, the class of transformers, the prefix of the body, and what is tied in it.
@@ -164,12 +162,13 @@ WITH_DECODER = {
 }
 
 
+@pytest.mark.exhaustive_cases("bert-untied", "gpt2-untied", "qwen2-called tied")
 @pytest.mark.parametrize("tied", (False, True), ids=("untied", "called tied"))
 @pytest.mark.parametrize("kind", WITH_DECODER)
 def test_a_decoder_of_its_own(tmp_path, kind, tied):
     """Matrix and bias of a decoder are read as transformers reads them, also where config.json calls them tied."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    if version("transformers").startswith("4."):
+    if OLD:
         pytest.skip("versions 4 of transformers tie whatever the file holds")
     config, name, prefix, own = WITH_DECODER[kind]
     encoder = kind in ("albert", "bert")
@@ -186,8 +185,7 @@ def test_a_decoder_of_its_own(tmp_path, kind, tied):
         with torch.no_grad():
             expected = twin(torch.tensor(IDS[:1])).logits.numpy()
         match = "which its config.json ties" if tied else "bias' is used"
-        differs = pytest.warns(UserWarning, match=match) if encoder or tied else contextlib.nullcontext()
-        with differs:
+        with pytest.warns(UserWarning, match=match) if encoder or tied else contextlib.nullcontext():
             model = probe.load(folder, dtype=jnp.float64)
         # PyTorch's Llama takes norms in float32 whatever the precision.
         allowed = 1e-10 if kind != "qwen2" else 1e-4
@@ -209,18 +207,10 @@ def test_a_decoder_of_its_own_in_a_file_of_flax(tmp_path):
     np.testing.assert_array_equal(
         flax.logits(hidden), probe.load(write(tmp_path / "torch", config, tensors)).logits(hidden)
     )
-    np.testing.assert_array_equal(flax.network.predictions.decoder.bias[...], decoder["bias"])
     tree["predictions"]["bias"] = decoder["bias"] + 1
     with pytest.warns(UserWarning, match="which its config.json ties"):
         called_tied = probe.load(write_msgpack(tmp_path / "tied", SHARED, tree))
     np.testing.assert_array_equal(called_tied.logits(hidden), flax.logits(hidden))
-
-
-def test_two_embeddings_of_a_t5_are_refused(tmp_path):
-    tensors = tensors_of(T5)
-    tensors["encoder.embed_tokens.weight"] = tensors["shared.weight"] + 1
-    with pytest.raises(ValueError, match="'shared.weight' differ in .*; save it anew with one of them"):
-        probe.load(write(tmp_path, T5, tensors))
 
 
 @pytest.mark.exhaustive_cases("float64")
@@ -232,12 +222,14 @@ def test_trained_albert(dtype):
     In float32 no two ways of summing agree to 2e-5 outright: on texts of 482 phonemes PyTorch is 3.7e-5 from its own
     float64, and we are 4.7e-5 from it.
     """
-    pytest.importorskip("torch")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     ids = np.random.default_rng(0).integers(1, 178, (2, 24))
     mask = np.arange(24)[None, :] < np.array([24, 15])[:, None]
-    hidden, attention = pytorch(PLBERT, dtype, ids, mask, False)
+    options = {} if "pooler.weight" in probe.tensors(probe.load(PLBERT).network) else {"add_pooling_layer": False}
+    twin = transformers.AlbertModel.from_pretrained(str(PLBERT), attn_implementation="eager", **options).eval()
+    given = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask.astype(np.int64))}
+    with torch.no_grad():
+        out = twin.to(getattr(torch, jnp.dtype(dtype).name))(**given, output_hidden_states=True, output_attentions=True)
+    hidden, attention = (np.stack([part.numpy() for part in parts], 1) for parts in (out.hidden_states, out.attentions))
     found = probe.trace(probe.load(PLBERT, dtype=dtype), ids, mask)
-    assert found.attention.shape == (2, 12, 12, 24, 24)
-    of_hidden, of_attention = largest_errors(found, hidden, attention, mask)
-    allowed = ALLOWED[jnp.dtype(dtype).name]
-    assert of_hidden < allowed * np.abs(hidden).max() and of_attention < allowed
+    assert_near(found, hidden, attention, mask, dtype, np.abs(hidden).max())

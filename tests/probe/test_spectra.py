@@ -3,13 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import clusterjax as cjx
 from clusterjax import probe
 from tests.helpers import as_a_user
 from tests.probe.test_encode import add_tokenizer
-from tests.probe_cases import ALBERT, PLBERT, SHARED, T5, needs_plbert, tensors_of, write
+from tests.probe_cases import ALBERT, SHARED, T5, tensors_of, write
 
 
 def full(config, tensors, block, head):
@@ -119,16 +118,3 @@ def test_bad_arguments(tmp_path):
                 probe.nearest_words(model, vectors)
         with pytest.raises(ValueError, match="top must be an integer from 1 to 30, but it is 31; pass 1"):
             probe.nearest_words(model, np.ones((1, 12)), 31)
-
-
-@needs_plbert
-def test_a_trained_network():
-    """PL-BERT: a head's spectrum is that of its whole operator, from the file read another way."""
-    found = probe.value_spectra(probe.load(PLBERT))
-    tensors = safetensors.numpy.load_file(PLBERT / "model.safetensors")
-    layer = "encoder.albert_layer_groups.0.albert_layers.0.attention."
-    value, dense = (tensors[f"{layer}{name}.weight"].astype(np.float64) for name in ("value", "dense"))
-    whole = np.linalg.eigvals(dense[:, 128:192] @ value[128:192])
-    expected = whole[np.argsort(-np.abs(whole))][:64]
-    np.testing.assert_allclose(np.sort_complex(found.value[0, 2]), np.sort_complex(expected), rtol=0, atol=1e-9)
-    assert found.query_key.shape == (1, 12, 128) and (found.beta > 0).all()

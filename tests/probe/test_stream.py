@@ -12,13 +12,12 @@ from flax import nnx
 from clusterjax import probe
 from clusterjax.probe.measures.survey import _measure
 from tests.helpers import CountTraces, as_a_user
-from tests.probe_cases import IDS, MASK, SHARED, T5, TYPES, tensors_of, write
+from tests.probe_cases import IDS, MASK, SHARED, TYPES, tensors_of, tiny, write
 
 
-@pytest.fixture(scope="module", params=(SHARED, T5), ids=("albert", "t5"))
-def model(request, tmp_path_factory):
-    config = request.param
-    return probe.load(write(tmp_path_factory.mktemp("m"), config, tensors_of(config)), dtype=jnp.float64)
+@pytest.fixture(scope="module", params=("shared albert", "t5"))
+def model(request):
+    return tiny(request.param)
 
 
 class Moment(eqx.Module):
@@ -106,13 +105,6 @@ def test_memory_is_that_of_one_layer(tmp_path):
     assert needed(96) - needed(4) < attention / 2
 
 
-def test_the_network_itself_and_its_trace(model):
-    """Calling the network gives the last level; inside a jit as well."""
-    last = probe.trace(model, IDS, MASK).hidden[:, -1]
-    run = nnx.jit(lambda network, ids, mask: network(ids, mask))
-    np.testing.assert_allclose(run(model.network, jnp.asarray(IDS), jnp.asarray(MASK)), last, rtol=0, atol=1e-13)
-
-
 def test_bad_measures_and_batches(model):
     level = lambda hidden, mask: hidden[:, 0, 0]
     with as_a_user():
@@ -160,21 +152,3 @@ def test_bad_token_types(model):
             probe.trace(model, IDS, MASK, token_types=TYPES[:2])
         with pytest.raises(ValueError, match="token_types must be from 0 to 1, the token types"):
             probe.trace(model, IDS, MASK, token_types=TYPES + 1)
-
-
-def test_texts_beyond_the_positions(model):
-    """An ALBERT of 16 positions cuts longer texts and says how many; a T5 has no last position."""
-    ids = np.tile(IDS, (1, 3))
-    mask = np.arange(24)[None] < np.array([24, 17, 16])[:, None]
-    if isinstance(model.network, probe.T5Encoder):
-        assert probe.stream(model, ids, mask, probe.Measure(lambda hidden, mask: mask)).levels.shape == (4, 3, 24)
-        return
-    keep = probe.Measure(lambda hidden, mask: mask)
-    with pytest.warns(UserWarning, match="2 of 3 texts are longer than 16 tokens and were cut to that length"):
-        levels = probe.stream(model, ids, mask, keep).levels
-    assert levels.shape == (5, 3, 16)
-    assert probe.stream(model, ids, mask & (np.arange(24) < 16), keep).levels.shape == (
-        5,
-        3,
-        16,
-    )  # only padding was cut

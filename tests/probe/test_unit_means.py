@@ -38,18 +38,6 @@ def test_means_are_those_of_each_layer_by_itself(kind, monkeypatch):
         np.testing.assert_allclose(found.neurons[:, layer], (every - first) / (count - 1), atol=2e-5, rtol=1e-4)
 
 
-def test_the_first_token_counts_nowhere_and_padding_changes_nothing():
-    model, ids = causal_model(), np.array([[3, 4, 5, 6, 7]], np.int32)
-    whole = means.unit_means(model, ids, np.ones((1, 5), bool))
-    padded = means.unit_means(model, np.pad(ids, ((0, 0), (0, 2)), constant_values=9), np.arange(7)[None] < 5)
-    np.testing.assert_allclose(padded.neurons, whole.neurons, atol=1e-6, rtol=1e-5)
-    np.testing.assert_allclose(padded.levels, whole.levels, atol=1e-6, rtol=1e-5)
-    # At the embedding each token is by itself.
-    other = means.unit_means(model, np.array([[9, 4, 5, 6, 7]], np.int32), np.ones((1, 5), bool))
-    np.testing.assert_array_equal(other.levels[0, 0], whole.levels[0, 0])
-    assert np.abs(other.levels[0, 1] - whole.levels[0, 1]).max() > 1e-4
-
-
 def test_a_text_of_one_token_is_refused():
     with pytest.raises(ValueError, match="two tokens of each text, but text 1 has fewer"):
         means.unit_means(causal_model(), np.ones((2, 3), np.int32), np.array([[1, 1, 1], [1, 0, 0]], bool))

@@ -9,21 +9,13 @@ import clusterjax as cjx
 from clusterjax import probe, transformer
 from clusterjax.probe.measures.survey import _measure
 from tests.helpers import as_a_user
-from tests.probe_cases import ALBERT, BERT, GPT2, IDS, LLAMA, MASK, SHARED, T5, tensors_of, write
+from tests.probe_cases import IDS, MASK, kinds, tiny
 
 
-CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}
-
-
-# Kinds that differ little from one beside them are left to `make exhaustive`.
-TWINS = ("shared albert", "bert")
-KINDS = [pytest.param(kind, marks=pytest.mark.exhaustive if kind in TWINS else ()) for kind in CONFIGS]
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def model(request, tmp_path_factory):
-    config = CONFIGS[request.param]
-    return probe.load(write(tmp_path_factory.mktemp("tiny"), config, tensors_of(config)), dtype=jnp.float64)
+# Kinds that differ little from one of these are left to `make exhaustive`.
+@pytest.fixture(scope="module", params=kinds("albert", "llama", "t5"))
+def model(request):
+    return tiny(request.param)
 
 
 def _stream(model, text=1):
@@ -89,19 +81,6 @@ def test_memories_are_those_of_the_layer(model):
         np.testing.assert_allclose(found.promotion[neuron], np.sort(of_words)[::-1][:4], rtol=0, atol=1e-11)
     means = transformer.mean_activations(model, IDS, MASK, layer=layer)
     np.testing.assert_allclose(means[2], fired[2][MASK[2]].mean(axis=0), rtol=0, atol=1e-11)
-
-
-@pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
-def test_memories_of_knocked_out_networks(model):
-    """What fires in a layer follows the knock-outs before it."""
-    knocked = probe.without(model, "attention", layer=0)
-    found = transformer.mean_activations(knocked, IDS, MASK, layer=1)
-    hidden = jnp.asarray(probe.trace(knocked, IDS, MASK).hidden[:, 1])
-    network = model.network
-    block = network.blocks()[network.order()[1]]
-    middle = block.after_attention(hidden, jnp.asarray(MASK), network.context(8))[0]
-    fired = np.asarray(block.activations(block.read(1, middle)))
-    np.testing.assert_allclose(found[0], fired[0].mean(axis=0), rtol=0, atol=1e-11)
 
 
 def _zeroed(model, what, *, layer, index=None):
@@ -240,10 +219,9 @@ def test_fields_that_are_refused(model):
 
 @pytest.mark.exhaustive_cases("gpt2")
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_logit_lens(name, tmp_path):
+def test_logit_lens(name):
     """Each level through the last norm and the head; the words that are asked for, or all."""
-    config = CONFIGS[name]
-    model = probe.load(write(tmp_path, config, tensors_of(config)), dtype=jnp.float64)
+    model = tiny(name)
     stream = transformer.residual_stream(model, jnp.asarray(IDS[0]))
     lens = np.asarray(transformer.logit_lens(model, jnp.asarray(IDS[0])))
     head = np.asarray(model.network.unembedding())
@@ -309,13 +287,6 @@ def test_refused(model):
     for make, message in cases:
         with as_a_user(), pytest.raises(ValueError, match=message):
             make()
-
-
-@pytest.mark.exhaustive_cases("gpt2")
-def test_a_last_token_may_be_the_last_of_the_text(model):
-    knocked = probe.without(model, "attention", layer=0, token=7)
-    hidden = np.asarray(probe.trace(knocked, IDS, MASK).hidden)
-    assert not np.allclose(hidden[0, 1, 7], np.asarray(probe.trace(model, IDS, MASK).hidden)[0, 1, 7])
 
 
 @pytest.mark.exhaustive_cases("gpt2")

@@ -7,7 +7,7 @@ import pytest
 
 from clusterjax.sentiment import Encoded, Vocabulary, encode_reviews
 from tests.helpers import as_a_user
-from tests.sentiment_data import needs_imdb, part, real_reviews, reviews_of
+from tests.sentiment_data import reviews_of
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -42,22 +42,6 @@ def test_counts_are_those_of_the_words_kept(length, keep):
     np.testing.assert_array_equal(encoded.rows, np.arange(len(REVIEWS)))
     assert encoded.width % 32 == 0 and encoded.width - 32 < encoded.lengths.max() <= encoded.width
     assert encoded.ids.dtype == encoded.counts.dtype == encoded.lengths.dtype == np.int32
-
-
-def test_repeated_words_are_those_of_encode_many():
-    encoded = encode_reviews(REVIEWS, VOCABULARY, length=128, unique=False)
-    ids, lengths = VOCABULARY.encode_many(REVIEWS.texts, 128)
-    np.testing.assert_array_equal(encoded.ids, ids[:, : encoded.width])
-    np.testing.assert_array_equal(encoded.lengths, lengths)
-    np.testing.assert_array_equal(encoded.counts, ids[:, : encoded.width] > 0)
-
-
-def test_each_word_is_there_once():
-    encoded = encode_reviews(reviews_of("abq abq acq abq", "acq", "", "zzq zzq"), VOCABULARY)
-    assert encoded.width == 32
-    np.testing.assert_array_equal(encoded.lengths, [2, 1, 0, 0])
-    np.testing.assert_array_equal(encoded.counts[:, :3], [[3, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]])
-    np.testing.assert_array_equal(encoded.ids[0, :2], VOCABULARY.encode("abq acq"))
 
 
 # --- buckets
@@ -101,19 +85,6 @@ def test_reviews_without_words_are_in_a_bucket():
 def test_no_reviews_are_no_buckets():
     encoded = encode_reviews(reviews_of(), VOCABULARY)
     assert len(encoded) == 0 and encoded.ids.shape == (0, 32) and encoded.buckets() == ()
-
-
-@pytest.mark.exhaustive
-@needs_imdb
-def test_the_real_training_part():
-    """Reviews hold about 76 different words among their last 128, as the experiments on them say."""
-    train = part(real_reviews(), "train")
-    encoded = encode_reviews(train, Vocabulary.build(train.texts[::5]), length=128)
-    buckets = encoded.buckets()
-    assert [bucket.width for bucket in buckets] == [64, 96, 128]
-    assert sum(map(len, buckets)) == 25000 and sum(bucket.labels.sum() for bucket in buckets) == 12500
-    assert cost(buckets) < 0.7 * cost([encoded])
-    assert 70 < encoded.lengths.mean() < 80 and encoded.counts.sum(axis=1).max() == 128
 
 
 # --- bad input

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from clusterjax.hardmax import leaders
-from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, TextOptions, Vocabulary, explain, predict_many
+from clusterjax.sentiment import (
+    Fitted,
+    HardmaxClassifier,
+    Recipe,
+    TextOptions,
+    Vocabulary,
+    _explain,
+    explain,
+    predict_many,
+)
 
 
 WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")
@@ -55,19 +64,7 @@ def test_a_form_without_leaders_is_explained_without():
     """With A = -1 a word attends to what is opposite to it: it never leads, and the rest is said all the same."""
     found = explain(fitted_of(A=-np.eye(2)), TEXT)
     assert found.leaders == () and len(found.words) > 10
-    assert "leader " not in str(found) and found.contributions.sum() + 0.125 == pytest.approx(found.logit)
-
-
-@pytest.mark.parametrize(("depth", "columns"), ((0, [0]), (3, [0, 1, 2, 3]), (16, [0, 2, 4, 6, 8, 10, 12, 14, 16])))
-def test_table_shows_few_layers_and_few_words(depth, columns):
-    found = explain(fitted_of(depth=depth), TEXT)
-    head, *rows, last = found.table(5).splitlines()
-    assert head.split() == ["layer", *map(str, columns)] and len(rows) == 5
-    assert last == f"and {len(found.words) - 5} more words"
-    shown = [float(value) for value in rows[0].split()[-len(columns) :]]
-    word = rows[0].split()[1]
-    np.testing.assert_allclose(shown, found.scores[columns, found.words.index(word)], atol=0.005)
-    assert max(map(len, str(found).splitlines())) <= 250
+    assert found.contributions.sum() + 0.125 == pytest.approx(found.logit)
 
 
 @pytest.mark.exhaustive
@@ -83,7 +80,7 @@ def test_many_say_the_same_as_one():
 
 
 @pytest.mark.parametrize("ngrams", (1, 2))
-def test_what_was_not_read_is_named(ngrams):
+def test_what_was_not_read_is_named(ngrams, monkeypatch):
     """Words that are not known, each once and without n-grams; and how many known ones the length leaves out."""
     vocabulary = Vocabulary(WORDS, (5,) * len(WORDS), TextOptions(ngrams=ngrams))
     fitted = fitted_of()
@@ -91,10 +88,11 @@ def test_what_was_not_read_is_named(ngrams):
     found = explain(fitted, f"Xyzzy plugh {TEXT} not {WORDS[0]} the xyzzy")
     assert found.unknown == ("xyzzy", "plugh", f"not_{WORDS[0]}", "not_xyzzy") and found.cut == 18 - 6
     assert sum(found.counts) == 6 and found.record()["words_before"] == 12
-    assert "not known: xyzzy, plugh, not_" in str(found) and "12 known words stand before it" in str(found)
     whole = explain(fitted, WORDS[1])
     assert whole.unknown == () and whole.cut == 0
-    assert "not known" not in str(whole) and "only the end" not in str(whole)
     assert explain(fitted, "xyzzy").unknown == ("xyzzy",) and explain(fitted, "").unknown == ()
-    many = explain(fitted, f"{WORDS[1]} " + " ".join(f"unheard{letter}" for letter in "abcdefghijklmnop"))
-    assert str(many).count("unheard") == 12 and "and 4 more" in str(many)
+    # The program that compiles quickly gives the numbers of the usual one.
+    monkeypatch.setattr(_explain, "_SHORT", 0)
+    usual = explain(fitted, WORDS[1])
+    np.testing.assert_allclose(whole.path, usual.path, rtol=1e-12)
+    assert whole.logit == pytest.approx(usual.logit, rel=1e-12)

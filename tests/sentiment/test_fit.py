@@ -15,7 +15,6 @@ from clusterjax.sentiment import (
     encode_reviews,
     evaluate,
     fit,
-    leaders_report,
     official_split,
     synthetic_reviews,
 )
@@ -48,44 +47,6 @@ def test_reviews_that_it_has_not_seen_are_told_apart():
     assert evaluate(fitted(), SPLIT.validation).accuracy == fitted().history[fitted().best_epoch - 1][
         "validation accuracy"
     ] == pytest.approx(best)  # fmt: skip
-
-
-@pytest.mark.exhaustive
-def test_planted_words_lead():
-    """Of the most frequent leaders most were planted, and each of these is on its side; so is no other word far out."""
-    found = leaders_report(fitted(), SPLIT.test)
-    sides = {word: 1 for word in MADE_UP.positive} | {word: -1 for word in MADE_UP.negative}
-    planted = [one for one in found.leaders if one.word in sides]
-    assert len(planted) >= 8 and len({sides[one.word] for one in planted}) == 2
-    assert all(one.distance * sides[one.word] > 1 for one in planted)
-    assert all(abs(one.distance) < 0.5 for one in found.leaders if one.word not in sides)
-    assert found.leaders_per_review < 4
-
-
-@pytest.mark.exhaustive
-def test_it_trains_in_single_precision_and_moves_alpha():
-    model = fitted().model
-    assert {leaf.dtype for leaf in jax.tree_util.tree_leaves(model)} == {jnp.dtype("float32")}
-    assert abs(float(model.alpha[0]) - 1) > 0.05
-    assert set(fitted().history[0]) >= {"loss", "accuracy", "validation loss", "validation accuracy", "alpha"}
-    fixed = fit(*FEW, SHORT.with_(learn_alpha=False, epochs=1, heads=2, alpha=0.75), key=jr.key(0))
-    np.testing.assert_allclose(fixed.model.alpha, 0.75, rtol=1e-6)
-
-
-@pytest.mark.exhaustive
-def test_only_ngrams_tell_the_order_of_words():
-    """Reviews of the same words, whose sentiment is the order of two of them: no bag of words can, pairs can."""
-    rng, words = np.random.default_rng(0), ("plot", "cast", "film", "scene", "actor")
-    labels = np.arange(240) % 2
-    fill = (" ".join(rng.choice(words, 6)) for _ in labels)
-    reviews = Reviews(
-        tuple(f"{text}. {('thin thick', 'thick thin')[y]}." for text, y in zip(fill, labels, strict=True)), labels
-    )
-    seen, unseen = reviews.take(np.arange(160)), reviews.take(np.arange(160, 240))
-    found = {n: fit(seen, unseen, Recipe(ngrams=n, epochs=12, drop=0.0, length=32), key=jr.key(0)) for n in (1, 2)}
-    assert "thick thin" in found[2].vocabulary.ids and "thick thin" not in found[1].vocabulary.ids
-    assert evaluate(found[2], unseen).accuracy == 1.0 and evaluate(found[1], unseen).accuracy < 0.75
-    assert np.all((found[2].logits(["thick thin film", "film. thin thick"]) > 0) == [True, False])
 
 
 class Killed(Exception):

@@ -8,7 +8,7 @@ import pytest
 from clusterjax import iterate
 from clusterjax.hardmax import HardmaxLayer
 from clusterjax.sentiment import HardmaxClassifier, predict_logits
-from tests.helpers import CountTraces, as_a_user, assert_close, normal
+from tests.helpers import as_a_user, assert_close, normal
 from tests.reference import sentiment as reference
 
 
@@ -52,15 +52,6 @@ def test_shares_are_those_of_loops_and_give_the_logit(model):
     np.testing.assert_allclose((np.asarray(shares) * present[:, :, None]).sum(axis=1)[:-1], 1, rtol=1e-12)
     again = jnp.einsum("rnh,rnhd,hd->r", shares, model.embedding[ids], model.w) + model.v
     assert_close(again, logits, "identity")
-
-
-@pytest.mark.exhaustive
-def test_shares_are_the_derivative():
-    """The derivative of a logit in the embedding of a word is the word's share times w."""
-    ids, counts = batch(1)
-    grad = jax.jit(jax.grad(lambda model: model.logits(ids[:1], counts[:1])[0]))(MODEL)
-    shares = MODEL.shares(ids[:1], counts[:1])[0]
-    assert_close(grad.embedding[ids[0]], shares[:, :, None] * MODEL.w[None], "identity")
 
 
 @pytest.mark.exhaustive_cases("plain")
@@ -133,14 +124,6 @@ def test_batches_do_not_matter(size):
     assert isinstance(found, np.ndarray)
     assert_close(found, np.asarray(MODEL.logits(ids, counts)), "identity")
     assert predict_logits(MODEL, np.asarray(ids)[:0], np.asarray(counts)[:0]).shape == (0,)
-
-
-def test_new_numbers_do_not_compile_again():
-    traced = CountTraces(lambda model, ids, counts: model.logits(ids, counts))
-    fn = jax.jit(traced)
-    for seed in range(3):
-        fn(classifier(seed), *batch(seed))
-    assert traced.traces == 1
 
 
 def test_one_head_may_leave_its_axis_out():

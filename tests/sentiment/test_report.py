@@ -121,36 +121,13 @@ def test_report_counts_what_the_definition_gives(heads):
         assert sum(one.reviews for one in lists) <= sum(led.first[r].size for r in sure if REVIEWS.labels[r] == label)
 
 
-def test_distance_is_that_of_the_word():
-    """A leader of layer 0 stays, so that its distance is that of its embedding."""
-    fitted = fitted_of(depth=0)
-    E, w = np.asarray(fitted.model.embedding)[:, 0], np.asarray(fitted.model.w)[0]
-    found = leaders_report(fitted, REVIEWS, confident=0.0)
-    assert found.leaders and found.late_leaders == 0
-    for one in found.leaders:
-        expected = (E[VOCABULARY.ids[one.word]] @ w + 0.125) / np.linalg.norm(w)
-        assert one.distance == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.exhaustive
-def test_sample_bounds_the_work_and_the_key_draws_it():
-    reports = [leaders_report(FITTED[1], REVIEWS, sample=3, key=jr.key(seed)) for seed in (0, 0, 1, 2, 3)]
-    assert all(one.sampled == 3 and one.correct <= 3 for one in reports)
-    assert reports[0] == reports[1]
-    assert len({one.words_per_review for one in reports}) > 1
-
-
-@pytest.mark.exhaustive
-def test_records_are_json_and_print_readably():
-    found, measured = leaders_report(FITTED[2], REVIEWS), evaluate(FITTED[2], REVIEWS)
-    for one in (found, measured):
-        assert json.loads(json.dumps(one.record())) == json.loads(json.dumps(one.record(), allow_nan=False))
-    text = str(found)
-    assert found.leaders[0].word in text and "leaders a review" in text and max(map(len, text.splitlines())) < 2000
-    first = found.leaders[0]
-    assert f"{first.word} (head {first.head}, {first.reviews}, {first.distance:+.2f})" in text
-    assert "head" not in str(leaders_report(FITTED[1], REVIEWS))
-    assert f"{measured.accuracy:.4f}" in str(measured) and "12 reviews" in str(measured)
+def test_records_are_json_and_a_key_draws_the_sample():
+    found, again, other = (leaders_report(FITTED[1], REVIEWS, sample=3, key=jr.key(seed)) for seed in (0, 0, 3))
+    assert found == again != other and found.sampled == 3 >= found.correct
+    for one in (found, evaluate(FITTED[1], REVIEWS)):
+        assert json.loads(json.dumps(one.record(), allow_nan=False))
+        assert all(len(line) < 2000 for line in str(one).splitlines())
 
 
 def test_evaluation_is_that_of_loops():
@@ -166,11 +143,6 @@ def test_evaluation_is_that_of_loops():
     assert found.negative_accuracy == pytest.approx(np.array(right)[REVIEWS.labels == 0].mean())
     assert found.standard_error == pytest.approx(np.std(right) / np.sqrt(12))
     assert (found.count, found.without_words) == (12, 2)
-
-
-def test_one_label_alone_has_no_accuracy_of_the_other():
-    found = evaluate(FITTED[1], REVIEWS.take(np.flatnonzero(REVIEWS.labels == 1)))
-    assert found.negative_accuracy is None and found.positive_accuracy == found.accuracy
 
 
 @pytest.mark.parametrize(
@@ -194,13 +166,6 @@ def test_nothing_to_report_on():
             call(FITTED[1], none)
     with pytest.raises(ValueError, match="reviews must hold known words"):
         leaders_report(FITTED[1], Reviews(("unheard", ""), np.array([0, 1])))
-
-
-def test_a_lonely_word_leads_itself():
-    """One word is its own leader; the same word twice is one token of count 2, and still is."""
-    one = Reviews((f"{WORDS[0]} {WORDS[0]}", WORDS[1]), np.array([0, 1]))
-    led = lead(FITTED[1].model, encode_reviews(one, VOCABULARY))
-    assert led.first[:, 0, 0].tolist() == [0, 0] and np.all(led.clusters == 1) and np.all(led.further == 0)
 
 
 def test_late_leaders_are_seen():

@@ -50,13 +50,6 @@ def test_official_parts(known, validation):
     assert validation * total - 2 <= len(split.validation) <= validation * total
 
 
-def test_reviews_of_one_text_stay_together():
-    """Texts in common tie films together, and what they tie is on one side."""
-    reviews = made(films=200, texts=300)
-    check_apart(official_split(reviews, key=jr.key(1)), reviews)
-    check_apart(official_split(made(known=False, texts=80), key=jr.key(2)), made(known=False, texts=80))
-
-
 def test_a_chain_of_films_and_texts_is_one():
     texts, films = ("a", "b", "b", "c", "c", "d", "e", "e"), ("1", "1", "2", "2", "3", "3", "4", "5")
     for seed in range(8):
@@ -72,16 +65,6 @@ def test_random_parts(train, test):
     check_apart(split, reviews)
     sizes = [round(part * 400) if isinstance(part, float) else part for part in (train, test)]
     assert [len(split.train) + len(split.validation), len(split.test)] == sizes
-
-
-def test_the_random_half_is_random():
-    """Each review is in the training half with probability one half, over keys."""
-    reviews = made(texts=5000)
-    times = np.zeros(400)
-    for seed in range(60):
-        times[rows(random_split(reviews, 0.5, 0.5, key=jr.key(seed), validation=0).train)] += 1
-    error = (times - 30) / np.sqrt(15)
-    assert np.abs(error).max() < 4.5 and 0.85 < np.sqrt(np.mean(error**2)) < 1.15
 
 
 @pytest.mark.parametrize("split", (official_split, random_split))

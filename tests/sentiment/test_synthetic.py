@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from clusterjax.sentiment import TextOptions, Vocabulary, synthetic_reviews
+from clusterjax.sentiment import TextOptions, synthetic_reviews
 from tests.helpers import as_a_user
 
 
@@ -22,20 +22,10 @@ def votes(words):
 def test_the_label_is_the_majority_of_the_planted_words():
     for words, label in zip(WORDS, MADE.reviews.labels, strict=True):
         for_it, against = votes(words)
-        assert (for_it > against) == bool(label) and (for_it + against) in (1, 3, 5, 7)
+        assert (for_it > against) == bool(label) and 15 <= len(words) <= 60
     assert MADE.reviews.labels.sum() == 500
-
-
-def test_every_number_of_planted_words_occurs():
-    found = {votes(words) for words in WORDS}
-    assert found == {(a, n - a) for n in (1, 3, 5, 7) for a in range(n + 1)}
-    planted = {word for words in WORDS for word in words} - set(MADE.neutral)
-    assert planted == {*MADE.positive, *MADE.negative}
-
-
-def test_lengths_are_within_their_range():
-    lengths = {len(words) for words in WORDS}
-    assert min(lengths) == 15 and max(lengths) == 60
+    assert {votes(words) for words in WORDS} == {(a, n - a) for n in (1, 3, 5, 7) for a in range(n + 1)}
+    assert all(TextOptions().words(text) == words for text, words in zip(MADE.reviews.texts, WORDS, strict=True))
 
 
 def test_neutral_words_are_zipfs_and_say_nothing():
@@ -47,14 +37,6 @@ def test_neutral_words_are_zipfs_and_say_nothing():
     share = sum(words.count(MADE.neutral[0]) for words in good) / counts[0]
     assert abs(share - sum(map(len, good)) / sum(map(len, WORDS))) < 4.5 / np.sqrt(counts[0])
     assert len({*MADE.neutral, *MADE.positive, *MADE.negative}) == 320
-
-
-def test_no_word_is_lost_on_the_way_to_ids():
-    """The default recipe reads each review as the words it was made of."""
-    for text, words in zip(MADE.reviews.texts, WORDS, strict=True):
-        assert TextOptions().words(text) == words
-    vocabulary = Vocabulary.build(MADE.reviews.texts, min_count=1)
-    assert set(vocabulary.words) <= {*MADE.neutral, *MADE.positive, *MADE.negative}
 
 
 def test_films_are_in_one_half_of_the_split():
@@ -77,12 +59,6 @@ def test_other_words_can_be_planted():
         words = TextOptions().words(text)
         assert ("yes" in words) == bool(label) != any(word in words for word in ("nope", "nah"))
     assert made.positive == ("yes",) and made.negative == ("nope", "nah") and len(set(made.reviews.films)) == 10
-
-
-def test_no_planted_word_is_neutral():
-    first = synthetic_reviews(KEY, 40).neutral[0]
-    made = synthetic_reviews(KEY, 40, positive=(first,))
-    assert made.positive == (first,) and first not in made.neutral
 
 
 BAD = (

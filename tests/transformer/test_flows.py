@@ -94,12 +94,6 @@ def test_tails():
         np.testing.assert_allclose((1 - gamma) * r**2, 1.533148, rtol=5e-3)
 
 
-def test_pre_and_peri_follow_one_curve():
-    pre, peri = (reduced(name, tuple(np.linspace(0.1, 20, 400))) for name in ("pre", "peri"))
-    lengths = np.linspace(1.2, 10, 30)
-    np.testing.assert_allclose(np.interp(lengths, pre[1], pre[0]), np.interp(lengths, peri[1], peri[0]), atol=2e-4)
-
-
 def test_the_flow_of_post_is_that_of_the_sphere():
     x0 = cjx.Sphere().retract(normal(0, 6, 3))
     value = normal(1, 3, 3)
@@ -107,15 +101,6 @@ def test_the_flow_of_post_is_that_of_the_sphere():
     theirs = cjx.AttentionField(cjx.SoftmaxAttention(2.0), value)
     np.testing.assert_allclose(ours(0.0, x0), theirs(0.0, x0), atol=1e-14)
     np.testing.assert_allclose(ours(0.0, 3.0 * x0), 3.0 * theirs(0.0, x0), atol=1e-13)
-
-
-def test_ngpt_moves_by_alpha():
-    x0 = cjx.Sphere().retract(normal(0, 6, 3))
-    slow, fast = (
-        transformer.NormalisationField(cjx.SoftmaxAttention(2.0), transformer.NormalisedGPT(alpha))(0.0, x0)
-        for alpha in (0.5, 1.0)
-    )
-    np.testing.assert_allclose(fast, 2 * slow, rtol=1e-12)
 
 
 def test_what_is_no_scheme_is_refused():
@@ -167,17 +152,3 @@ def test_one_layer_of_long_context(n, rho, beta, expected):
     y = pure_attention(beta, n)(x)
     y = y / jnp.linalg.norm(y, axis=1, keepdims=True)
     assert float(y[0] @ y[1]) == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("rho", "expected"), [(0.5, (0.999119, 0.800280, 0.500500)), (0.25, (0.997366, 0.572224, 0.250376))]
-)
-def test_long_context_has_a_phase_transition(rho, expected):
-    """beta = gamma log n with gamma (1 - rho) below, at and above 1."""
-    n = 1000
-    for scaled, cosine in zip((0.5, 1.0, 2.0), expected, strict=True):
-        a = 1 / (1 + (n - 1) * np.exp(scaled / (1 - rho) * np.log(n) * (rho - 1)))
-        b = a * np.exp(scaled / (1 - rho) * np.log(n) * (rho - 1))
-        top, bottom = 2 * a * b + (n - 2) * b**2, a**2 + (n - 1) * b**2
-        closed = (rho + (1 - rho) * top) / (rho + (1 - rho) * bottom)
-        assert closed == pytest.approx(cosine, abs=2e-6)

@@ -38,14 +38,6 @@ def test_sinusoidal_positions_are_those_of_the_slides():
     np.testing.assert_allclose(far, reference.sinusoid(99_999, 2), atol=1e-7)
 
 
-def test_sinusoids_turn_by_the_distance_alone():
-    """Section 3.5 of 1706.03762: PE(p + k) is a rotation of PE(p) that does not depend on p."""
-    table = np.asarray(transformer.sinusoidal_positions(30, 6))
-    inner = table @ table.T
-    for distance in range(5):
-        np.testing.assert_allclose(np.ptp(np.diagonal(inner, distance)), 0, atol=1e-12)
-
-
 def test_relative_positions_are_clipped_and_do_not_move_with_the_text():
     relative = transformer.RelativePositions.random(jr.key(0), FARTHEST, K)
     rows = relative.rows(5)
@@ -83,15 +75,6 @@ def test_rotary_positions_keep_lengths_and_know_distances_alone():
     window = eqx.tree_at(lambda b: b.attention.mask, block, cjx.WindowMask(3, causal=True), is_leaf=_is_mask)
     assert_close(call(window, long)[6:], call(window, long[4:])[2:], "composed")
     assert float(jnp.abs(call(block, long[::-1])[-1] - call(block, long)[-1]).max()) > 1e-3, "but places count"
-
-
-@pytest.mark.exhaustive
-def test_a_model_with_rotary_positions_goes_on_beyond_any_length():
-    model = model_of(positions=None, relative=transformer.RotaryPositions(4))
-    text = IDS.tolist()
-    for _ in range(10):
-        text.append(int(jnp.argmax(call(model, jnp.asarray(text))[-1])))
-    assert model.extend(IDS, 10).tolist() == text
 
 
 @pytest.mark.parametrize(

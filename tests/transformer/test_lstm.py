@@ -44,15 +44,6 @@ def test_states_and_gates_are_those_of_a_loop(present, bias, dtype):
         np.testing.assert_allclose(part, values, atol=1e-14 if dtype == jnp.float64 else 1e-6)
 
 
-def test_the_steps_are_those_of_the_cell_of_equinox():
-    model = model_of()
-    state, found = (jnp.zeros(M), jnp.zeros(M)), model.states(IDS)
-    for place, word in enumerate(IDS):
-        state = model.cell(model.embedding[word], state)
-        assert_close(found.hidden[place], state[0], "composed")
-        assert_close(found.cell[place], state[1], "composed")
-
-
 def test_logits_are_those_of_the_hidden_state():
     for model in (model_of(), model_of(tied=False)):
         matrix = model.embedding if model.head.unembedding is None else model.head.unembedding

@@ -67,15 +67,6 @@ def test_summary_is_mean_and_standard_error():
     assert np.isnan(transformer.depth_profile(model_of(), IDS[:1]).statistics()["sink"][1]).all()
 
 
-@pytest.mark.exhaustive
-def test_last_level_has_the_loss_of_the_model():
-    model = model_of()
-    found = transformer.depth_profile(model, IDS)
-    loss, more = transformer.language_loss(model, jnp.asarray(IDS))
-    assert_close(found.loss[:, -1].mean(), loss, "composed")
-    assert_close(found.accuracy[:, -1].mean(), more["accuracy"], "composed")
-
-
 def test_uniform_attention_has_no_sink():
     model = model_of()
     attention = model.stack.blocks.attention
@@ -96,18 +87,3 @@ def test_uniform_attention_has_no_sink():
 def test_bad_texts_are_refused(texts, present, message):
     with pytest.raises(ValueError, match=message):
         transformer.depth_profile(model_of(), texts, present)
-
-
-def test_batch_size_is_checked():
-    with pytest.raises(ValueError, match="batch_size must be a positive integer, but it is 0"):
-        transformer.depth_profile(model_of(), IDS, batch_size=0)
-
-
-@pytest.mark.exhaustive
-def test_half_precision_is_measured_in_single():
-    model = transformer.LanguageModel.random(
-        jr.key(0), 20, 8, 2, 16, 2, positions=9, dtype=jnp.float32, stream_dtype=jnp.bfloat16
-    )
-    found = transformer.depth_profile(model, np.arange(18).reshape(2, 9))
-    assert all(values.dtype == np.float32 and np.isfinite(values).all() for values in found)
-    assert abs(found.loss[0, 0] - np.log(20)) < 0.1

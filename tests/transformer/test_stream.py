@@ -48,26 +48,6 @@ def test_the_stream_is_that_of_the_blocks(where, relative):
         assert_close(found.stream[2 * layer + 2], x, "composed")
 
 
-@pytest.mark.exhaustive_cases("post")
-@CASES
-def test_what_a_part_leaves_is_what_is_missing_without_it(where):
-    """In a stack whose later layers add nothing a part can be left out by hand: the carried norms are all that is left.
-
-    With PreNorm and NoNorm what is left is what was written.
-    """
-    block = block_of(where, "full", "relu")
-    found = transformer.residual_stream(transformer.Transformer.of([block]), X)
-    written = block.attention.heads(block.residual.read(block.norms[0], X)).updates
-    if where != "post":
-        assert_close(found.heads[0], written, "composed")
-        return
-    first, second = block.norms
-    total = X + written.sum(axis=0)
-    after = first(total)
-    whole = after + block.feed_forward(after)
-    assert_close(found.heads[0], second.carry(whole, first.carry(total, written)), "composed")
-
-
 @pytest.mark.exhaustive_cases("post", "pre")
 @CASES
 def test_shares_add_up_to_one_and_are_those_of_pairs(where):

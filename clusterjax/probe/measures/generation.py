@@ -28,16 +28,6 @@ from ..networks.block import AbstractNetwork, check_not_ahead, empty, read_on, r
 from ..networks.load import Model, check_model
 
 
-# The probabilities that a causal network assigns to the next token and to whole continuations of a text.
-#
-# The probability of a continuation is the product of the conditional probabilities of its tokens, each given all
-# earlier tokens (chain rule), from one forward pass over text and continuation together.
-#
-# Invariants: the probabilities of the next token sum to 1 over the vocabulary; padding and the other texts of a batch
-# change nothing, since no token attends to a later one; no token that a tokenizer adds at the end or the beginning of a
-# text stands between a text and its continuation.
-
-
 # Texts are padded to a multiple of `LENGTHS`, so that few lengths are compiled.
 LENGTHS = 16
 

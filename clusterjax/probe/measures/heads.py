@@ -45,16 +45,6 @@ from .survey import (
 )
 
 
-# Clusters of attention heads by average linkage, and the stability of the clusters when the texts are resampled.
-#
-# Agglomerative clustering (Sokal and Michener, 1958): begin with single heads and repeatedly merge the two clusters
-# with the least mean distance 1 - r until one is left; NumPy handles all matrices of all resamples at once. Partitions
-# are compared by the adjusted Rand index (Hubert and Arabie, *Comparing partitions*, 1985, eq. (5)).
-#
-# Invariants: the label of a cluster is its first head; the number of clusters is the requested one also in case of
-# ties, since merges are counted; the trees have the format of `scipy.cluster.hierarchy`.
-
-
 class HeadClusters(NamedTuple):
     """The clusters of the heads of each layer, with their stability when the texts are resampled.
 
@@ -443,18 +433,6 @@ class _OfLayer(AbstractToldPairs):
 
 
 _MEASURE = Measure(layer=_OfLayer())
-
-
-# The classification of heads by the leading eigenvalue of V, which decides how a head alone moves tokens.
-#
-# $V_h = (W_V W_O)^\top$ of a head is (d, d) of rank at most k. Of its k eigenvalues that need not be zero, the leading
-# one has the largest real part, and the theorems depend on it. If it is real and positive, the head attracts: tokens
-# gather along its eigenvector (2305.05465, Theorem 4.2; on the sphere with V = I, at the first token, 2411.04990,
-# Theorem 4.1). If it is negative, as for V = -I, the head repels: tokens on the sphere spread. For a complex pair there
-# is no theorem: the first token of causal attention, e^{tV} x / |e^{tV} x|, rotates in the plane of the pair for ever.
-#
-# Invariants: V includes the scale of the norm through which the head reads, as in `particle_field`; the result is
-# invariant under rotations of the token space; a case is decided in double precision, beyond rounding error.
 
 
 CASES = ("attractive", "repulsive", "rotating", "neutral")

@@ -82,14 +82,6 @@ def _means(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Array
     return fired, jnp.concatenate([levels, mean(last)[None]])
 
 
-# The number of parameters of each part of a network.
-#
-# Parameters are classified by their names, which are those of the checkpoints. Shared parameters are counted once, as
-# they are stored: a head tied to the embedding counts as embedding, and the single layer of an ALBERT counts once.
-#
-# Invariants: every parameter is counted exactly once; an unknown name is refused rather than left out.
-
-
 # A parameter belongs to the first part with a name in the path of the parameter. The order matters: the norm of a head
 # counts to the head, and a bias of distances inside an attention to the positions.
 _NAMES = {

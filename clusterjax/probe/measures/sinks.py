@@ -270,15 +270,6 @@ def _pick(part: Any, k: int) -> Any:
     return part[..., k] if isinstance(part, np.ndarray) else part
 
 
-# Selection of the tokens that are compared: all words, or all without the special tokens, or without the first.
-#
-# Special tokens occur in every text, and all other tokens of a causal network attend to the first. Both kinds are in
-# many pairs, so that a mean over all pairs mixes their behaviour with that of the words.
-#
-# Invariants: padding is never kept; the selection depends only on ids and positions, so that the same tokens are left
-# out at each level, and in each network on the same texts.
-
-
 def special_ids(model: Model) -> tuple[int, ...]:
     """The ids of the special tokens that the tokenizer of a model defines, such as [CLS] and [SEP].
 
@@ -343,18 +334,6 @@ class OfKept(eqx.Module):
 
     def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
         return self.level(hidden, mask & self.kept)
-
-
-# The first token of a network compared with all others: its norm, and its cosine to them, level by level.
-#
-# Under a causal mask the first token attends only to itself, and every other token attends to it. In trained networks
-# its norm becomes far larger than that of the others, which attend to it but take almost nothing from its value (Sun et
-# al.,
-# *Massive activations in large language models*, 2402.17762). Peat, *Clustering in Transformers*, Section 4.2.4,
-# describes it as the token about which the others gather.
-#
-# Invariants: padding, on either side of a text, enters no number; norms are Euclidean and cosines do not depend on
-# them; each text has the same weight, and the ratio of the norms is taken within each text.
 
 
 class FirstToken(NamedTuple):

@@ -51,15 +51,6 @@ from ..networks.load import Model, check_model
 from ..networks.token_ids import in_parts
 
 
-# Running a network on a batch and keeping a chosen measurement of each layer, or everything.
-#
-# `stream` calls the functions of a `Measure` inside the scan over layers, so that the hidden states and the attention
-# of a layer are measured while they exist and not stored; `trace` is the measure that returns everything.
-#
-# Invariants: L layers give L + 1 levels and L attentions; memory is that of one layer plus the results of the measure;
-# one compilation serves all batches of one shape, because the parameters of the network are arguments of the program.
-
-
 LEVEL, LAYER = "a function of hidden and mask", "a function of hidden, attention and mask"
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
@@ -245,16 +236,6 @@ def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: b
     if batch_first:
         levels, layers = jtu.tree_map(lambda leaf: jnp.moveaxis(leaf, 0, 1), (levels, layers))
     return levels, layers
-
-
-# Means over texts, accumulated batch by batch in double precision, and the file that stores them.
-#
-# The mean and the sum of squared deviations are updated by the formula of Chan, Golub and LeVeque (*Algorithms for
-# computing the sample variance*, The American Statistician, 1983), which avoids the cancellation of sum(x^2) - n
-# mean^2.
-#
-# Invariants: the numbers after k batches are identical bit for bit for interrupted and uninterrupted runs; each text
-# has the same weight; the content of the file is checked against the needs of the run before anything is added.
 
 
 _FILE = SealedFile("store", "clusterjax survey", 1, "remove it, or choose another file")
@@ -449,13 +430,7 @@ class Tally:
         self.arrays[name] = rows if previous is None else np.concatenate([previous, rows])
 
     def save(self, path: Path, settings: dict[str, Any]) -> None:
-        """Write everything to `path` atomically.
-
-        **Raises:**
-
-        - `ValueError` if the file cannot be written; the previous file stays.
-        """
-        # The new file is written beside the old one and renamed, so that an interruption leaves one of the two.
+        """Write everything to `path` atomically."""
         _FILE.write(path, self.arrays, settings, texts=self.texts)
 
     def restore(
@@ -467,12 +442,7 @@ class Tally:
         most: int = 2**62,
         finite: bool = True,
     ) -> None:
-        """Resume from `path`, with at most `most` texts and with the statistics `names`; None accepts any.
-
-        **Raises:**
-
-        - `ValueError` if it is not such a file, has other settings, which are named, or numbers that are not finite.
-        """
+        """Resume from `path`, with at most `most` texts and with the statistics `names`; None accepts any."""
         header, arrays = _FILE.read(path, settings, {"texts": Within(int, 0, most)})
         fault = _wrong(arrays, names, header["texts"], finite)
         if fault is not None:

@@ -22,16 +22,6 @@ from ..networks.block import AbstractBlock, AbstractNorm, Gains, at_places
 from ..networks.load import Model, check_model, replace_network
 
 
-# A network with one of its parts silenced, or with another attention mask, to measure the effect of that part.
-#
-# The output of each part is multiplied by a gain of 0 (knock-out, or zero ablation: Meng et al., *Locating and editing
-# factual associations in GPT*, 2202.05262, compare parts likewise), so that one compiled program serves every layer,
-# head, neuron and token.
-#
-# Invariants: the given model is not modified; knock-outs accumulate; a gain multiplies the output of a part including
-# its bias, except that the bias of the output map belongs to the attention as a whole and to none of its heads.
-
-
 def without(
     model: Model,
     part: str,

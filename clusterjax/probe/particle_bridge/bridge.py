@@ -167,16 +167,6 @@ def _check_steps(done: Tally, store: Path) -> None:
         raise ValueError(f"store must be whole, but {store} lacks steps of the fit; remove it, or choose another file.")
 
 
-# The particle model of a network on many texts: its curves of mean cosine, and their derivatives.
-#
-# Each text is a system of n particles that starts from the directions of its embedded tokens and moves by the
-# `MultiHeadField` of its heads; one layer is one unit of time. The equation is integrated by Bogacki and Shampine's
-# third-order method with constant steps, under `jax.vmap` over texts, and differentiated in forward mode with respect
-# to log(time per layer) and log(beta).
-#
-# Invariants: all batches have one shape, so that one program serves them; padding has mass zero and moves no token.
-
-
 class Particles(NamedTuple):
     """The particle model of all texts, in batches of one shape."""
 

@@ -7,7 +7,6 @@ Invariants: an Euler step of length 1 is a layer of the network on the sphere, w
 of mass zero moves but receives no attention.
 """
 
-import warnings
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,59 +15,14 @@ from jaxtyping import Array, Float
 
 from ..._base.checks import check_integer, check_scalar
 from ..._base.numerics import normalise
-from ..._base.types import Numbers, RealScalarLike
+from ..._base.types import RealScalarLike
 from ..._model.heads import MultiHeadField
 from ..._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask
-from ..._model.schedule import Parameter, PiecewiseConstant
-from ..._model.space import AbstractSpace, Sphere
-from ..._summation import AbstractSummation, Auto
+from ..._model.schedule import PiecewiseConstant
 from ..measures.survey import dtype_of
 from ..networks.directions import head_matrices
 from ..networks.load import Model
 from .ablations import check_radius
-
-
-def FactoredHeadsField(  # noqa: N802 - it was a class
-    beta: Parameter,
-    query: Parameter,
-    key: Parameter,
-    value: Parameter,
-    output: Parameter,
-    *,
-    space: AbstractSpace = Sphere(),
-    masses: Numbers | None = None,
-    bias: Parameter | None = None,
-    mask: AbstractMask = FullMask(),
-    summation: AbstractSummation = Auto(),
-) -> MultiHeadField:
-    r"""The deprecated name of `clusterjax.MultiHeadField.factored`, which takes the same arguments.
-
-    **Arguments:**
-
-    - `beta`, `query`, `key`, `value`, `output`, `space`, `masses`, `bias`, `mask`, `summation`: As in `factored`.
-
-    **Returns:**
-
-    A `MultiHeadField`.
-
-    **Raises:**
-
-    - `ValueError` in the cases of `factored`.
-
-    **Warns:** that the name is deprecated, and gives the new name.
-
-    ??? cite "Source"
-
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: multi-head attention.
-    """
-    warnings.warn(
-        "probe.FactoredHeadsField is deprecated; call clusterjax.MultiHeadField.factored with the same arguments.",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return MultiHeadField.factored(
-        beta, query, key, value, output, space=space, masses=masses, bias=bias, mask=mask, summation=summation
-    )
 
 
 def particle_field(

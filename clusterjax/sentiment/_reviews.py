@@ -488,17 +488,12 @@ def _check(
 ) -> None:
     # At most half of all pseudo-words may be drawn, so that the search for different words ends soon.
     most = (len(_STARTS) * len(_VOWELS)) ** 3 // 2
-    ranges = (
-        ("count", count, lambda: 2 * per_film, lambda: MOST),
-        ("num_neutral", num_neutral, 1, lambda: most),
-        ("planted", planted, 1, lambda: shortest),
-        ("longest", longest, lambda: shortest, lambda: MOST),
-        ("shortest", shortest, 1, lambda: MOST),
-        ("per_film", per_film, 1, lambda: MOST // 2),
-    )
-    # Bounds are functions of other numbers, so the checks run in reverse order: a bound uses only checked numbers.
-    for name, value, least, greatest in reversed(ranges):
-        check_integer(value, name, least=least() if callable(least) else least, most=greatest())
+    per_film = check_integer(per_film, "per_film", most=MOST // 2)
+    shortest = check_integer(shortest, "shortest", most=MOST)
+    check_integer(longest, "longest", least=shortest, most=MOST)
+    planted = check_integer(planted, "planted", most=shortest)
+    check_integer(num_neutral, "num_neutral", most=most)
+    check_integer(count, "count", least=2 * per_film, most=MOST)
     if planted % 2 == 0:
         raise ValueError(f"planted must be odd, for a majority, but it is {planted}; pass {planted - 1}.")
     for name, words in (("positive", positive), ("negative", negative)):

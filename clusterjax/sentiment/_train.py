@@ -25,7 +25,7 @@ from ._encode import Split, official_split, random_split
 from ._loss import fit, keys_of
 from ._model import Recipe, check_recipe
 from ._report import evaluate, leaders_report
-from ._reviews import Reviews, check_source, digest, load_imdb
+from ._reviews import check_source, digest, load_imdb
 from ._store import FILE, load, load_report, save
 
 
@@ -196,15 +196,11 @@ def _parts(imdb: str | Path | None, split: str, seed: int, log: Callable[[str], 
         raise ValueError(
             f"split must be 'random' for reviews without a column 'split', but it is {split!r}; pass --split random."
         )
-    _check_labels(reviews)
+    if len(np.unique(reviews.labels)) < 2:
+        raise ValueError("imdb must hold reviews of both labels, but all have the same; name the whole data set.")
     # The split uses fold_in(key, 0), and training uses fold_in(key, 1).
     key = jr.fold_in(jr.key(seed), 0)
     parts = official_split(reviews, key=key) if split == "official" else random_split(reviews, key=key)
     sizes = (len(part) for part in (parts.train, parts.validation, parts.test))
     log("{} reviews to train on, {} to choose the epoch, {} to test".format(*sizes))
     return parts
-
-
-def _check_labels(reviews: Reviews) -> None:
-    if len(np.unique(reviews.labels)) < 2:
-        raise ValueError("imdb must hold reviews of both labels, but all have the same; name the whole data set.")

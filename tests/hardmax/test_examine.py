@@ -93,7 +93,7 @@ def check_many(count, seed):
 
 
 def test_nothing_false_is_certified():
-    seen = check_many(8, 1)
+    seen = check_many(16, 1)
     assert {(0, "held"), (0, "failed"), (1, "held"), (1, "failed"), (2, "open")} <= seen
 
 

@@ -29,27 +29,20 @@ MOST_NUMBERS = 2**40  # in one array of weights
 _T = TypeVar("_T")
 
 
-def weights(name: str, shape: str) -> Callable[[Numbers], Array]:
-    """The converter of a field of weights called `name`, whose axes are named in `shape`, such as "(h, d, k)"."""
+def weights(name: str, shape: str, *, optional: bool = False) -> Callable[[Any], Any]:
+    """The converter of a field of weights called `name`, whose axes are named in `shape`, such as "(h, d, k)"; with
+    `optional`, None stays None."""
     # The number of axes is read from the text of the shape, which the error message quotes as well.
     axes = len([axis for axis in shape.strip("()").split(",") if axis])
     rule = f"have {axes} {'axis' if axes == 1 else 'axes'}, {shape}"
 
-    def converted(value: Numbers) -> Array:
+    def converted(value: Numbers | None) -> Array | None:
+        if value is None and optional:
+            return None
         array = check_array(value, name, remedy=f"pass {shape}")
         if array.ndim != axes:
             raise refusal(name, rule, f"its shape is {array.shape}", f"pass {shape}")
         return array
-
-    return converted
-
-
-def weights_or_none(name: str, shape: str) -> Callable[[Numbers | None], Array | None]:
-    """The converter of `weights` that also accepts None."""
-    given = weights(name, shape)
-
-    def converted(value: Numbers | None) -> Array | None:
-        return None if value is None else given(value)
 
     return converted
 

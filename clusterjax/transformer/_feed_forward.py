@@ -22,7 +22,7 @@ from .._base.checks import call_traced, check_callable, check_flag, check_key
 from .._base.random import draw_normal
 from .._base.types import AbstractPart, DTypeLike
 from ._attention import contract
-from ._checks import check_draw, check_features, check_sizes, weights, weights_or_none
+from ._checks import check_draw, check_features, check_sizes, weights
 from ._norm import lifted
 
 
@@ -59,8 +59,8 @@ class FeedForward(AbstractPart):
 
     w_in: Float[Array, "d m"] = eqx.field(converter=weights("w_in", "(d, m)"))
     w_out: Float[Array, "m d"] = eqx.field(converter=weights("w_out", "(m, d)"))
-    bias_in: Float[Array, " m"] | None = eqx.field(default=None, converter=weights_or_none("bias_in", "(m,)"))
-    bias_out: Float[Array, " d"] | None = eqx.field(default=None, converter=weights_or_none("bias_out", "(d,)"))
+    bias_in: Float[Array, " m"] | None = eqx.field(default=None, converter=weights("bias_in", "(m,)", optional=True))
+    bias_out: Float[Array, " d"] | None = eqx.field(default=None, converter=weights("bias_out", "(d,)", optional=True))
     activation: Callable[..., Any] = eqx.field(default=jax.nn.relu, static=True, converter=check_activation)
 
     def __check_init__(self):

@@ -19,7 +19,7 @@ from .._base.checks import check_array
 from .._base.numerics import at_least_single, is_concrete
 from .._base.types import AbstractPart
 from ._attention import contract
-from ._checks import check_booleans, check_features, weights_or_none
+from ._checks import check_booleans, check_features, weights
 
 
 class LanguageModelHead(AbstractPart):
@@ -40,7 +40,7 @@ class LanguageModelHead(AbstractPart):
     """
 
     unembedding: Float[Array, "words d"] | None = eqx.field(
-        default=None, converter=weights_or_none("unembedding", "(words, d)")
+        default=None, converter=weights("unembedding", "(words, d)", optional=True)
     )
 
     def __check_init__(self):

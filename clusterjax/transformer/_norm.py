@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from .._base.checks import check_flag, check_float_dtype, check_instance, check_number
 from .._base.numerics import at_least_single
 from .._base.types import AbstractPart, DTypeLike
-from ._checks import check_features, check_sizes, weights, weights_or_none
+from ._checks import check_features, check_sizes, weights
 
 
 def lifted(array: Array, like: Array) -> Array:
@@ -53,7 +53,7 @@ class LayerNorm(AbstractPart):
     """
 
     gain: Float[Array, " d"] = eqx.field(converter=weights("gain", "(d,)"))
-    bias: Float[Array, " d"] | None = eqx.field(default=None, converter=weights_or_none("bias", "(d,)"))
+    bias: Float[Array, " d"] | None = eqx.field(default=None, converter=weights("bias", "(d,)", optional=True))
     epsilon: float = eqx.field(default=1e-5, static=True, converter=check_epsilon)
 
     def __check_init__(self):

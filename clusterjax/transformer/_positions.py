@@ -20,7 +20,7 @@ from .._base.checks import check_flag, check_float_dtype, check_integer, check_k
 from .._base.numerics import at_least_single, rotate_pairs
 from .._base.random import draw_normal
 from .._base.types import AbstractPart, DTypeLike
-from ._checks import check_draw, check_features, check_sizes, weights, weights_or_none
+from ._checks import check_draw, check_features, check_sizes, weights
 
 
 def _dimension(d: int) -> int:
@@ -189,7 +189,7 @@ class RelativePositions(AbstractPart):
 
     keys: Float[Array, "distances k"] = eqx.field(converter=weights("keys", "(2 m + 1, k)"))
     values: Float[Array, "distances k"] | None = eqx.field(
-        default=None, converter=weights_or_none("values", "(2 m + 1, k)")
+        default=None, converter=weights("values", "(2 m + 1, k)", optional=True)
     )
 
     def __check_init__(self):

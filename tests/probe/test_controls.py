@@ -296,12 +296,3 @@ def test_one_text_proves_nothing(model):
     far = lambda model, texts: probe.Average(np.zeros(3), np.zeros(3), 1, np.full((1, 3), next(runs)))
     found = probe.controls(far, model, one, key=jr.key(0), statistic=lambda average: average, draws=1)
     assert (found.beyond_random.difference == 8).all() and not found.clusters_beyond_controls
-
-
-def test_bad_arguments(model):
-    with as_a_user():
-        with pytest.raises(ValueError, match="draws must be a positive integer, but it is 0"):
-            probe.controls(measure, model, TEXTS, key=jr.key(0), draws=0)
-        for statistic in (lambda found: found.density, "densities", "density", "cosine.first"):
-            with pytest.raises(ValueError, match="statistic must give an Average whose values are kept"):
-                probe.controls(measure, model, TEXTS, key=jr.key(0), statistic=statistic)

@@ -240,18 +240,3 @@ def test_special_tokens_of_a_tokenizer(tmp_path):
     np.testing.assert_array_equal(found.mass["first"].mean, found.mass["[CLS]"].mean)
     activation = probe.token_activation(model, "c d e")
     assert activation.words == ["[CLS]", "c", "d", "e", "[SEP]"] and activation.received.shape == (4, 3, 5)
-
-
-def test_bad_arguments(model):
-    with as_a_user():
-        with pytest.raises(ValueError, match="special must not name a token 'first', .*; choose another name"):
-            probe.attention_sinks(model, TEXTS, special={"first": 0})
-        for clusters in (0, 9, True):
-            with pytest.raises(ValueError, match="clusters must be a"):
-                probe.head_correlations(model, TEXTS, clusters=clusters)
-            with pytest.raises(ValueError, match="clusters must be a"):
-                probe.head_clusters(np.ones((1, 2, 2)), np.ones((3, 1, 2, 2)), clusters)
-        with pytest.raises(ValueError, match=r"resampled must be .* of shape \(replicates, layers, heads, heads\)"):
-            probe.head_clusters(np.ones((1, 2, 2)), np.ones((1, 2, 2)))
-        with pytest.raises(ValueError, match="special must name tokens of every text, but 'end', 0, is not in text 0"):
-            probe.attention_sinks(model, TEXTS, special={"end": 0})

@@ -89,27 +89,6 @@ def test_edges_of_ones_own_and_no_rank():
     assert np.isnan(narrow.effective_rank.mean).all()
 
 
-def test_bad_arguments(model):
-    x = np.asarray(sphere_tokens(0, 4, 3))[None, None]
-    with as_a_user():
-        for options, message in (
-            ({"near": 1.0}, "near must be a finite number of at least -1 and below 1, but it is 1.0"),
-            ({"quantiles": (0.5, 2.0)}, "quantiles must be from 0 to 1, but entry 1 is 2.0"),
-            ({"bins": 0}, "bins must be a positive integer"),
-        ):
-            with pytest.raises(ValueError, match=message):
-                probe.similarity_of_hidden(x, **options)
-        for hidden, mask, message in (
-            (x[0], None, r"hidden must be .* of shape \(texts, levels, n, d\), but its shape is \(1, 4, 3\)"),
-            (x, np.ones((1, 3), bool), r"mask must be of the shape of texts and tokens, \(1, 4\)"),
-            (x, np.arange(4)[None] < 1, "at least two tokens"),
-            (x * np.nan, None, "hidden must be finite"),
-            (x * (np.arange(4) > 0)[:, None], None, "hidden must have no zero token"),
-        ):
-            with pytest.raises(ValueError, match=message):
-                probe.similarity_of_hidden(hidden, mask)
-
-
 @pytest.mark.exhaustive
 def test_a_network_that_overflows():
     """Layers without norms multiply: the text and the level are named, and nothing plausible comes back."""

@@ -6,7 +6,6 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import probe
-from tests.helpers import as_a_user
 from tests.probe.test_encode import add_tokenizer
 from tests.probe_cases import ALBERT, SHARED, T5, tensors_of, write
 
@@ -95,26 +94,3 @@ def test_nearest_words_through_the_factors(config, tmp_path):
         np.testing.assert_allclose(found.cosines[row], np.array(cosines)[order], rtol=0, atol=1e-12)
     assert found.token_ids[0, 0] == 7 and found.cosines[0, 0] == pytest.approx(1)
     assert found.words is not None and found.words[0][0] == "d"
-
-
-def test_bad_arguments(tmp_path):
-    model = probe.load(write(tmp_path, SHARED, tensors_of(SHARED)))
-    with as_a_user():
-        for options, message in (
-            ({"head": 3}, "head must be an integer from 0 to 2, but it is 3"),
-            ({"head": 0, "block": 1}, "block must be an integer from 0 to 0"),
-            ({"head": 0, "top": 5}, "top must be an integer from 1 to 4"),
-        ):
-            with pytest.raises(ValueError, match=message):
-                probe.value_directions(model, **options)
-        for vectors, message in (
-            (np.ones(12), r"of shape \(m, 12\), but its shape is \(12,\)"),
-            (np.ones((2, 11)), r"of shape \(m, 12\), but its shape is \(2, 11\)"),
-            (np.ones((1, 12)) * 1j, "be real, but its dtype is complex128"),
-            (np.zeros((1, 12)), "not be zero, but that of row 0 is"),
-            (np.full((1, 12), np.nan), r"be finite, but entry \(0, 0\) is nan"),
-        ):
-            with pytest.raises(ValueError, match=f"vectors must .*{message}"):
-                probe.nearest_words(model, vectors)
-        with pytest.raises(ValueError, match="top must be an integer from 1 to 30, but it is 31; pass 1"):
-            probe.nearest_words(model, np.ones((1, 12)), 31)

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from clusterjax.sentiment import Encoded, Vocabulary, encode_reviews
-from tests.helpers import as_a_user
+from clusterjax.sentiment import Vocabulary, encode_reviews
 from tests.sentiment_data import reviews_of
 
 
@@ -42,9 +41,6 @@ def test_counts_are_those_of_the_words_kept(length, keep):
     np.testing.assert_array_equal(encoded.rows, np.arange(len(REVIEWS)))
     assert encoded.width % 32 == 0 and encoded.width - 32 < encoded.lengths.max() <= encoded.width
     assert encoded.ids.dtype == encoded.counts.dtype == encoded.lengths.dtype == np.int32
-
-
-# --- buckets
 
 
 def cost(encoded):
@@ -85,20 +81,3 @@ def test_reviews_without_words_are_in_a_bucket():
 def test_no_reviews_are_no_buckets():
     encoded = encode_reviews(reviews_of(), VOCABULARY)
     assert len(encoded) == 0 and encoded.ids.shape == (0, 32) and encoded.buckets() == ()
-
-
-# --- bad input
-
-
-def test_bad_input_is_refused():
-    encoded = encode_reviews(REVIEWS, VOCABULARY)
-    assert isinstance(encoded, Encoded)
-    for call, name in (
-        (lambda: encode_reviews(REVIEWS, VOCABULARY, length=0), "length"),
-        (lambda: encode_reviews(REVIEWS, VOCABULARY, length=True), "length"),
-        (lambda: encode_reviews(REVIEWS, VOCABULARY, keep="middle"), "keep"),
-        (lambda: encoded.buckets(0), "most"),
-        (lambda: encoded.take(np.arange(60), 32), "width"),
-    ):
-        with as_a_user(), pytest.raises(ValueError, match=rf"^{name} must .*, but it is .*; .*\.$"):
-            call()

@@ -40,9 +40,6 @@ def check(reviews):
     assert reviews.ratings.tolist() == [3, 9, 1, 10]
 
 
-# --- tables
-
-
 @pytest.mark.parametrize("name", ("a.csv", "b.CSV.GZ", "dir.v1/c.csv.gz"))
 @pytest.mark.parametrize("start", (b"", b"\xef\xbb\xbf"), ids=("plain", "byte order mark"))
 def test_csv(tmp_path, name, start):
@@ -97,9 +94,6 @@ def test_parquet_without_its_library(tmp_path, monkeypatch):
         ImportError, match=r"reading '.*a\.parquet' needs pyarrow; install it with: pip install 'clusterjax\[probe\]'"
     ):
         load_imdb(tmp_path / "a.parquet")
-
-
-# --- the folder
 
 
 def acl_folder(root, skip=None, urls=True):
@@ -177,9 +171,6 @@ def test_folder_in_another_encoding(tmp_path):
         load_imdb(tmp_path)
 
 
-# --- the hub, and nothing
-
-
 def test_hub(monkeypatch, tmp_path):
     asked = []
 
@@ -215,9 +206,6 @@ def test_without_a_source_reviews_are_made_up(getkey):
     first, second = load_imdb(), load_imdb(None)
     assert first.texts == second.texts and len(first) == 2000
     assert first.texts != synthetic_reviews(getkey()).reviews.texts
-
-
-# --- what is refused
 
 
 REFUSED = {
@@ -275,9 +263,6 @@ def test_missing_sources_are_named(source, tmp_path, monkeypatch):
         load_imdb(source)
 
 
-# --- the reviews themselves
-
-
 BAD = (
     (lambda: Reviews("good", np.array([1])), "texts", "pass a list of texts"),
     (lambda: Reviews(("good",), np.array([1, 0])), "labels", "pass as many"),
@@ -301,9 +286,6 @@ def test_rows_are_taken_in_their_order(tmp_path):
     assert reviews.films.tolist() == ["tt001"] * 3 and reviews.ratings.tolist() == [10, 3, 10]
     assert reviews.split.tolist() == ["test", "train", "test"] and reviews.labels.tolist() == [1, 0, 1]
     assert len(reviews.take([])) == 0
-
-
-# --- the real ones
 
 
 @needs_imdb

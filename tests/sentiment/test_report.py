@@ -18,7 +18,6 @@ from clusterjax.sentiment import (
     leaders_report,
 )
 from clusterjax.sentiment._leading import lead
-from tests.helpers import as_a_user
 from tests.reference import sentiment as reference
 
 
@@ -143,20 +142,6 @@ def test_evaluation_is_that_of_loops():
     assert found.negative_accuracy == pytest.approx(np.array(right)[REVIEWS.labels == 0].mean())
     assert found.standard_error == pytest.approx(np.std(right) / np.sqrt(12))
     assert (found.count, found.without_words) == (12, 2)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    (
-        ({"confident": 1.0}, "confident must be a finite number"),
-        ({"sample": 0}, "sample must be a positive integer"),
-        ({"top": 2.5}, "top must be a positive integer"),
-    ),
-    ids=str,
-)
-def test_options_out_of_range(change, words):
-    with as_a_user(), pytest.raises(ValueError, match=words):
-        leaders_report(FITTED[1], REVIEWS, **change)
 
 
 def test_nothing_to_report_on():

@@ -86,12 +86,3 @@ def test_bad_input_is_refused(options, name, remedy):
     with as_a_user(), pytest.raises(ValueError, match=rf"^{name} must .*, but .*; .*\.$") as caught:
         synthetic_reviews(KEY, **{"count": 100, **options})
     assert remedy in str(caught.value)
-
-
-@pytest.mark.parametrize("key", (0, None, jr.split(KEY), np.zeros(2)), ids=("int", "None", "two keys", "floats"))
-def test_what_is_no_key_is_refused(key):
-    with (
-        as_a_user(),
-        pytest.raises(ValueError, match=r"(?s)^key must be one PRNG key of jax, but it is .*; pass jax\.random\.key"),
-    ):
-        synthetic_reviews(key)

@@ -25,9 +25,6 @@ def random_text(rng, pieces):
 TEXTS = [random_text(np.random.default_rng(seed), pieces) for seed in range(300) for pieces in (1, 4, 60)]
 
 
-# --- definition
-
-
 def test_recipe_is_that_of_the_reference():
     options = TextOptions()
     for text in TEXTS:
@@ -74,9 +71,6 @@ def test_recipe_by_hand(text, words):
     assert TextOptions().words(text) == words
 
 
-# --- each option
-
-
 OPTIONS = (
     (dict(lower=False), "The Good NOT bad", ["The", "Good", "NOT", "bad"]),
     (dict(tag=" "), "not<br />good", ["not_good"]),
@@ -107,9 +101,6 @@ def test_lemmas_come_after_the_stop_words_and_before_them():
     assert options.words("Was films, mes; not mes films") == ["film", "not_film"]
     assert TextOptions(lemmatise=str.upper).words("not films. Good") == ["not_FILMS", "GOOD"]
     assert TextOptions.published(lambda word: "x" + word).words("The films") == ["xThe", "xfilms"]
-
-
-# --- contract
 
 
 SETTINGS = (
@@ -150,12 +141,3 @@ def test_records_of_other_options_are_refused(change, match):
         TextOptions.from_record({**TextOptions().record(), **change})
     with as_a_user(), pytest.raises(ValueError, match="record must hold the options"):
         TextOptions.from_record(["lower"])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    (("lower", 1), ("negation_scope", -1), ("longest_run", True), ("tag", None), ("negators", "no not"), ("ngrams", 0)),
-)
-def test_options_of_another_kind_are_refused(name, value):
-    with as_a_user(), pytest.raises(ValueError, match=rf"^{name} must be .*, but it is .*; pass .*\.$"):
-        TextOptions(**{name: value})

@@ -115,9 +115,6 @@ def test_what_is_no_scheme_is_refused():
         transformer.NormalisationField(cjx.SoftmaxAttention(1.0), value=jnp.eye(3))(0.0, normal(0, 3, 2))
 
 
-# --- rank collapse and long context, by the block itself
-
-
 def pure_attention(beta, d):
     """Attention with Q = K = V = the identity, and nothing else."""
     eye = jnp.eye(d)[None]

@@ -98,9 +98,6 @@ def test_it_takes_a_language_model_padding_and_shared_weights():
         transformer.residual_stream(shared, X[:, :7])
 
 
-# --- memories
-
-
 def test_the_eiffel_tower_of_the_slides():
     """Slides 19 to 21. They print four entries of each vector and dots for the rest: the four give 1.03 and 0.35 of
     the 1.2 and 0.4 that the neurons fire with, so that the rest gives 0.17 and 0.05, here in a fifth entry. The third

@@ -16,7 +16,7 @@ import clusterjax as cjx
 from clusterjax._base.summary import Setup
 from clusterjax._dynamics.events import Bracket
 from clusterjax._dynamics.rodas5p import check_suits
-from clusterjax._trajectory.interpolants import NotKept
+from clusterjax._trajectory.interpolants import Stored
 from tests.helpers import fresh_environment
 from tests.rodas5p_cases import FIELDS, FORM, PRECISE, flow, perceptron, softmax, tokens
 
@@ -339,7 +339,7 @@ def test_the_step_limit_names_the_remedy():
     run = cjx.simulate(flow(), x0, ts, max_steps=40, throw=False)
     assert f"t = {float(run.t1):.6g}, before" in run.failure
     # Said of the run by its settings: here of one that is not computed.
-    said = NotKept(Setup.of(solver=cjx.Retract(cjx.Rodas5P())), "")
+    said = Stored(Setup.of(solver=cjx.Retract(cjx.Rodas5P())))
     words = eqx.tree_at(lambda run: run.interpolant, run, said, is_leaf=lambda part: part is run.interpolant).failure
     assert "steps of Rodas5P stay short where the tokens go on moving" in words and "solver=" not in words
 

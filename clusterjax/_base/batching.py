@@ -20,10 +20,7 @@ from jaxtyping import Array, Int
 
 
 def call_with_rule(
-    plain: Callable[..., Any],
-    rule: Callable[..., Any],
-    *args: Any,
-    differentiated: Callable[..., Any] | None = None,
+    plain: Callable[..., Any], rule: Callable[..., Any], *args: Any, differentiated: Callable[..., Any] | None = None
 ) -> Any:
     """`plain(*args)`; where `jax.vmap` maps over the call, `rule(batched, *args)`.
 

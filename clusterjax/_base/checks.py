@@ -1,8 +1,8 @@
 """The checks of all public arguments: each returns the argument as the package uses it, or raises a ValueError.
 
-All messages have the form `NAME must ..., but ...; REMEDY.`: the name of the argument, its value, and the remedy. A
-value is shown in a few characters, however large it is. For traced arrays only shapes and dtypes are checked, not
-values.
+All messages have the form `NAME must RULE, but FOUND; REMEDY.`: the name of the argument, its value, and the remedy. A
+value is shown in a few characters, however large it is, so that a message is one line for every argument. For traced
+arrays only shapes and dtypes are checked, not values.
 """
 
 import inspect
@@ -23,11 +23,6 @@ from jax.core import Tracer
 from jaxtyping import Array
 
 from .numerics import as_float, is_concrete, leaves_unless_plain, too_deep, warn_of_rounding
-
-
-# The wording of error messages: `NAME must RULE, but FOUND; REMEDY.`, with values and ranges.
-#
-# Values are shortened, and arrays described by shape and dtype, so that a message is one line for every argument.
 
 
 # The largest number of characters of a value in a message.
@@ -87,9 +82,6 @@ def range_words(least: Any, most: Any, above: Any = None, below: Any = None) -> 
     return (" " if above is not None and least is None else " of ") + " and ".join(words) if words else ""
 
 
-# Checks of integers and numbers that are never traced: sizes, counts, seeds and options.
-
-
 # The largest count or size: a larger one would overflow a 64-bit index.
 LARGEST = 2**63 - 1
 
@@ -97,12 +89,7 @@ LARGEST = 2**63 - 1
 def check_integer(
     value: Any, name: str, *, least: int | None = 1, most: int | None = None, remedy: str | None = None
 ) -> int:
-    """`value` as an int, if it is an integer (of Python or NumPy, not a boolean) from `least` to `most`.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`value` as an int, if it is an integer (of Python or NumPy, not a boolean) from `least` to `most`."""
     # The most frequent rule has its own words.
     if most is None and least == 1:
         rule = "be a positive integer"
@@ -132,12 +119,7 @@ def check_number(
     below: float | int | None = None,
     remedy: str | None = None,
 ) -> float:
-    """`value` as a float, if it is a finite real number in the range; for numbers that are never traced.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`value` as a float, if it is a finite real number in the range; for numbers that are never traced."""
     bounds = range_words(least, most, above, below)
     rule = f"be a finite number{bounds}"
     remedy = remedy or "pass such a number"
@@ -177,19 +159,11 @@ def check_unmasked(value: Any, name: str, remedy: str | None = None) -> None:
         raise refusal(name, "hold no entries that are masked", found, remedy)
 
 
-# Checks of objects other than numbers: modules, flags, texts, paths, functions, PRNG keys, dtypes.
-
-
 _T = TypeVar("_T")
 
 
 def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rule: str, remedy: str) -> _T:
-    """`value`, if it is an instance of `kind`, which `rule` describes in words, such as "a mask of clusterjax".
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it was and what to do.
-    """
+    """`value`, if it is an instance of `kind`, which `rule` describes in words, such as "a mask of clusterjax"."""
     if not isinstance(value, kind):
         what = f"it is {shown(value)}"
         # The class in place of an instance is a frequent mistake.
@@ -233,24 +207,14 @@ def _needs_nothing(cls: type) -> bool:
 
 
 def check_flag(value: Any, name: str) -> bool:
-    """`value`, if it is True or False.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`value`, if it is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise refusal(name, "be True or False", f"it is {shown(value)}", "pass one of the two")
     return bool(value)
 
 
 def check_text(value: Any, name: str, *, empty: bool = False) -> str:
-    """`value`, if it is a string, not empty unless `empty`.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`value`, if it is a string, not empty unless `empty`."""
     if not isinstance(value, str) or not (value or empty):
         raise refusal(
             name, "be a string" if empty else "be a string that is not empty", f"it is {shown(value)}", "pass text"
@@ -259,12 +223,7 @@ def check_text(value: Any, name: str, *, empty: bool = False) -> str:
 
 
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
-    """`value`, if it is one of `choices`.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`value`, if it is one of `choices`."""
     # The choices are read twice below: an iterator would be empty the second time.
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
@@ -279,10 +238,6 @@ def check_callable(value: Any, name: str, what: str = "a function", *, takes: in
     **Arguments:**
 
     - `takes`: The number of positional arguments that it must accept; it then may not be a class. None does not check.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
     """
     if not callable(value) or takes is not None and isinstance(value, type):
         raise refusal(name, f"be {what}", f"it is {shown(value)}", _function_named(value))
@@ -316,12 +271,7 @@ _NUMBERS_ASKED = (
 
 
 def call_traced(function: Callable[..., Any], name: str, what: str, /, *args: Any, **kwargs: Any) -> Any:
-    """`function(*args, **kwargs)`, for a function that jax must be able to trace; `what` is as in `check_callable`.
-
-    **Raises:**
-
-    - `ValueError` naming the argument if the function needs the numbers of an array, as `math`, NumPy and `if` do.
-    """
+    """`function(*args, **kwargs)`, for a function that jax must be able to trace; `what` is as in `check_callable`."""
     try:
         return function(*args, **kwargs)
     except (*_NUMBERS_ASKED, TypeError, ValueError) as error:
@@ -335,12 +285,7 @@ def call_traced(function: Callable[..., Any], name: str, what: str, /, *args: An
 
 
 def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:
-    """`value`, if it is a function of one line of progress.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`value`, if it is a function of one line of progress."""
     return check_callable(value, name, "a function of one line of text", takes=1)
 
 
@@ -351,12 +296,7 @@ def check_concrete(value: Any, name: str) -> None:
 
 
 def check_args(args: Any) -> Any:
-    """`args` of a field or a layer, if JAX accepts all of it, which excludes arrays of text or of objects.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it holds and what to do.
-    """
+    """`args` of a field or a layer, if JAX accepts all of it, which excludes arrays of text or of objects."""
     if too_deep(args):
         raise refusal("args", "be nested at most 32 deep", f"it is {shown(args)}", "pass its arrays in one list")
     # "V" is the kind of the dtypes of JAX that NumPy lacks, such as bfloat16.
@@ -368,12 +308,7 @@ def check_args(args: Any) -> Any:
 
 
 def check_path(value: Any, name: str) -> Path:
-    """`value` as a path, if it is a string or a path that can name a file.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+    """`value` as a path, if it is a string or a path that can name a file."""
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes) or not os.fspath(value):
         raise refusal(name, "be a path", f"it is {shown(value)}", "pass a string or a pathlib.Path")
     # The operating system would raise an error that does not name the argument.
@@ -388,10 +323,6 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     **Arguments:**
 
     - `rule`: The description of its entries, in the plural, such as "strings".
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it was and what to do.
     """
     what = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
     try:
@@ -413,12 +344,7 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
 
 
 def check_key(key: Any, name: str = "key") -> Any:
-    """`key`, if it is a single PRNG key of jax: of `jax.random.key`, or of the older `jax.random.PRNGKey`.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it was and what to do.
-    """
+    """`key`, if it is a single PRNG key of jax: of `jax.random.key`, or of the older `jax.random.PRNGKey`."""
     # New-style keys are scalars of a key dtype, old-style keys vectors of uint32.
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
     raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and np.ndim(key) == 1
@@ -428,12 +354,7 @@ def check_key(key: Any, name: str = "key") -> Any:
 
 
 def check_float_dtype(dtype: Any, name: str = "dtype") -> Any:
-    """`dtype` as a NumPy dtype, if it is a floating dtype (None stays None).
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it was and what to do.
-    """
+    """`dtype` as a NumPy dtype, if it is a floating dtype (None stays None)."""
     if dtype is None:
         return None
     try:
@@ -452,73 +373,50 @@ def check_float_dtype(dtype: Any, name: str = "dtype") -> Any:
 # is never weakly typed, so that a Python number and an array of the same dtype share one trace.
 
 
-def check_array(
-    value: Any,
-    name: str,
-    *,
-    shape: Sequence[int | str | None] | None = None,
-    integers: bool = False,
-    finite: bool = True,
-    least: float | int | None = None,
-    most: float | int | None = None,
-    remedy: str | None = None,
-) -> Array:
+def check_array(value: Any, name: str, *, integers: bool = False, **options: Any) -> Array:
     """`value` as an array, if it has real numbers and this shape, and, where concrete, is finite and in the range.
 
-    Lists, tuples, numbers and objects that NumPy can convert become arrays; without `integers` they are floats.
-
-    **Arguments:**
-
-    - `shape`: One entry per axis: its length, a name for a length of at least one, or None for any length; None allows
-        any number of axes.
-    - `integers`: Whether the numbers must be integers.
-    - `finite`: Whether NaN and infinities are refused.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it was and what to do.
+    Lists, tuples, numbers and objects that NumPy can convert become arrays; without `integers` they are floats. The
+    options are those of `_checked`.
     """
-    array = _checked(value, name, shape, integers, finite, least, most, remedy)
+    array = _checked(value, name, integers, **options)
     check_fits(array, name, integers=integers)
     warn_of_rounding(value, name)
     return jnp.asarray(array) if integers else as_float(array)
 
 
-def check_host_array(
-    value: Any,
-    name: str,
-    *,
-    shape: Sequence[int | str | None] | None = None,
-    integers: bool = False,
-    finite: bool = True,
-    least: float | int | None = None,
-    most: float | int | None = None,
-    remedy: str | None = None,
-) -> np.ndarray:
-    """The checks of `check_array` with the result as a NumPy array of its own precision: for functions never traced.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it was and what to do.
-    """
+def check_host_array(value: Any, name: str, *, integers: bool = False, **options: Any) -> np.ndarray:
+    """The checks of `check_array` with the result as a NumPy array of its own precision: for functions never traced."""
     # float64 remains float64, whether x64 is enabled in JAX or not.
     check_concrete(value, name)
-    array = np.asarray(_checked(value, name, shape, integers, finite, least, most, remedy))
+    array = np.asarray(_checked(value, name, integers, **options))
     return array if integers or np.issubdtype(array.dtype, np.floating) else array.astype(float)
 
 
 def _checked(
     value: Any,
     name: str,
-    shape: Sequence[int | str | None] | None,
     integers: bool,
-    finite: bool,
-    least: float | int | None,
-    most: float | int | None,
-    remedy: str | None,
+    *,
+    shape: Sequence[int | str | None] | None = None,
+    finite: bool = True,
+    least: float | int | None = None,
+    most: float | int | None = None,
+    remedy: str = "pass such an array",
 ) -> Any:
-    """Apply the checks of `check_array`, and return the array in its own dtype."""
-    rule, remedy = _array_rule(shape, integers), remedy or "pass such an array"
+    """Apply the checks of `check_array`, and return the array in its own dtype.
+
+    **Arguments:**
+
+    - `integers`: Whether the numbers must be integers.
+    - `shape`: One entry per axis: its length, a name for a length of at least one, or None for any length; None allows
+        any number of axes.
+    - `finite`: Whether NaN and infinities are refused.
+    """
+    rule = f"be an array of {'integers' if integers else 'real numbers'}"
+    if shape is not None:
+        axes = ", ".join("any" if k is None else str(k) for k in shape)
+        rule += f" of shape ({axes}{',' if len(shape) == 1 else ''})"
     array = as_numbers(value, name)
     if array is None:
         raise refusal(name, rule, f"it is {shown(value)}", remedy)
@@ -535,14 +433,6 @@ def _checked(
     return array
 
 
-def _array_rule(shape: Sequence[int | str | None] | None, integers: bool) -> str:
-    kind = "integers" if integers else "real numbers"
-    if shape is None:
-        return f"be an array of {kind}"
-    axes = ", ".join("any" if k is None else str(k) for k in shape)
-    return f"be an array of {kind} of shape ({axes}{',' if len(shape) == 1 else ''})"
-
-
 def as_numbers(value: Any, name: str, *, masked: str | None = None) -> Any:
     """`value` as an array of booleans, integers, floats or complex numbers; None if it is something else.
 
@@ -553,10 +443,6 @@ def as_numbers(value: Any, name: str, *, masked: str | None = None) -> Any:
     **Arguments:**
 
     - `masked`: The remedy for masked entries, for the message.
-
-    **Raises:**
-
-    - `ValueError` if entries are masked, since the numbers below a mask are not meant by the user.
     """
     if isinstance(value, jax.Array):
         return value if jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool else None
@@ -641,23 +527,8 @@ def _first(array: np.ndarray, bad: np.ndarray) -> str:
     return f"entry {index[0] if array.ndim == 1 else index} is {array[index]}"
 
 
-def check_scalar(
-    value: Any,
-    name: str,
-    dtype: Any = None,
-    *,
-    least: float | int | None = None,
-    above: float | int | None = None,
-    most: float | int | None = None,
-    below: float | int | None = None,
-    remedy: str | None = None,
-) -> Array:
-    """`value` as an array of shape () in `dtype`, if it is a finite real number in the range, or traced.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
+def check_scalar(value: Any, name: str, dtype: Any = None, **bounds: Any) -> Array:
+    """`value` as an array of shape () in `dtype`, if it is a finite real number in the range, or traced."""
     array = as_numbers(value, name)
     if array is not None and np.ndim(array) != 0:
         raise refusal(
@@ -667,30 +538,23 @@ def check_scalar(
         raise refusal(name, "be real", f"its dtype is {array.dtype}", "pass its real part")
     # Known values are checked as Python numbers; for traced values only shape and kind are known.
     if array is None or array.dtype == bool or is_concrete(array):
-        number = check_number(value, name, least=least, above=above, most=most, below=below, remedy=remedy)
+        number = check_number(value, name, **bounds)
         array = np.asarray(number) if array is None else array  # an integer beyond 64 bits is not an array
     check_fits(array, name, dtype)
     # The array is never weakly typed, so that a Python float and an array of the same dtype share one trace.
     return as_float(array, dtype)
 
 
+_TOKENS = "be an array of real numbers of shape (n, d), one token per row"
+
+
 def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
-    """`x` as an array, if it is a cloud of tokens: two-dimensional, not empty, of floats, finite where concrete.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it was and what it should be.
-    """
+    """`x` as an array, if it is a cloud of tokens: two-dimensional, not empty, of floats, finite where concrete."""
     # `check_array` is not used, since the messages must name tokens and the row that is wrong.
     masked = f"leave these tokens out, or fill them, {name}.filled(1), and give them masses of zero"
     array = as_numbers(x, name, masked=masked)
     if array is None:
-        raise refusal(
-            name,
-            "be an array of real numbers of shape (n, d), one token per row",
-            f"it is {shown(x)}",
-            "pass an array of shape (n, d)",
-        )
+        raise refusal(name, _TOKENS, f"it is {shown(x)}", "pass an array of shape (n, d)")
     # The range is checked before jax converts the array, which would warn of an overflow.
     check_fits(array, name)
     # Integers become floats here; arrays of other ranks are refused with their own dtype.
@@ -711,12 +575,7 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
 def check_rank(x: Any, name: str = "x") -> None:
     """Raise a ValueError unless `x` is a non-empty (n, d) array of real floats, traced or not."""
     if not isinstance(x, jax.Array | np.ndarray):
-        raise refusal(
-            name,
-            "be an array of real numbers of shape (n, d), one token per row",
-            f"it is {shown(x)}",
-            "pass an array of shape (n, d)",
-        )
+        raise refusal(name, _TOKENS, f"it is {shown(x)}", "pass an array of shape (n, d)")
     if np.ndim(x) != 2:
         raise ValueError(
             f"{name} must have two dimensions, (n, d), one token per row, but its shape is {np.shape(x)}; "

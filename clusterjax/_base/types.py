@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import equinox as eqx
 from jax.typing import DTypeLike as DTypeLike
-from jaxtyping import Array, ArrayLike, Float, Int, Real
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, Real
 
 from .checks import refusal, shown
 from .numerics import too_deep
@@ -21,6 +21,7 @@ Values = Float[Array, "n k"]
 Scalar = Float[Array, ""]
 RealScalarLike = Real[ArrayLike, ""]
 IntScalar: TypeAlias = int | Int[Array, ""]
+BoolScalar: TypeAlias = bool | Bool[Array, ""]
 Numbers: TypeAlias = ArrayLike | Sequence[Any]
 """An array of NumPy or JAX, a number, or a sequence of either."""
 

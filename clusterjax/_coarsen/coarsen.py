@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._base.checks import check_callable, check_concrete, check_integer, check_number, shown
+from .._base.defaults import COARSEN_MAX_STEPS
 from .._base.types import RealScalarLike, Tokens
 from .._dynamics.simulate import check_start
 from .._model.attention import SoftmaxAttention, UnnormalisedAttention
@@ -22,9 +23,6 @@ from .clouds import MOST_HELD
 from .run import Leg, Run, Stalled, TooEarly, run
 from .steps import between, lasting, root
 from .velocity import Law
-
-
-# `MergeTree`, the result of `coarsen`: mergers, the tokens at any time, and error bounds of the merger times.
 
 
 @final
@@ -170,7 +168,7 @@ def coarsen(
     t_end: RealScalarLike,
     *,
     tolerance: RealScalarLike,
-    max_steps: int = 100_000,
+    max_steps: int = COARSEN_MAX_STEPS,
     log: Callable[[str], None] | None = None,
 ) -> MergeTree:
     r"""Follow tokens on the sphere from `x0` until `t_end` or the last merger, however long the clusters wait.
@@ -213,7 +211,7 @@ def coarsen(
     - `t_end`: The last time; the run begins at 0. Pass 1e300 for no limit. The tree omits mergers after `t_end` and
         after the largest time that float64 holds, 1.8e308.
     - `tolerance`: The chordal distance at which two clusters have merged, $\sqrt{2(1-c)}$ for the cosine c.
-    - `max_steps`: The largest number of steps, rejected steps included.
+    - `max_steps`: The largest number of steps, rejected steps included; by default 100,000.
     - `log`: A function of one line, such as `print`, which reports the progress of a run of more than 4,096 tokens.
 
     **Returns:**

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.defaults import COARSEN_ACCURACY, COARSEN_MANY_ACCURACY
 from .._dynamics import rodas5p
 from .clouds import Cloud
 from .velocity import AttendedMasses, Law, Moves, jacobian, moves
@@ -103,13 +104,7 @@ def along_orbit(velocity: np.ndarray, unit: float) -> tuple[np.ndarray, float]:
 
 
 def step(
-    law: Law,
-    attended: AttendedMasses,
-    y0: np.ndarray,
-    t: float,
-    length: float,
-    first: np.ndarray,
-    clock: float = 0.0,
+    law: Law, attended: AttendedMasses, y0: np.ndarray, t: float, length: float, first: np.ndarray, clock: float = 0.0
 ) -> Step:
     """One explicit step; `first` is the slope at its beginning, by this clock."""
     table = _tables()
@@ -265,10 +260,8 @@ def implicit_step(
 # **Reference.** Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.8: step-size control.
 
 
-# The tolerance of one step, for positions and for the relative error of times.
-_ACCURACY = 1e-10
-# For clouds by tiles, the tolerance of one step, for the root mean square error of tokens, and the first step to try.
-_TILED_ACCURACY, _TILED_START = 1e-6, 0.5
+# The first step to try for clouds by tiles.
+_TILED_START = 0.5
 # Steps become implicit after an excess of `_STIFF` steps that could not grow although the slope changed below `_QUIET`.
 # An implicit step must last `_WORTH` of the fastest time scales; the derivative has at most `_MOST_ROWS` rows.
 _STIFF, _QUIET, _WORTH, _MOST_ROWS = 12, 0.05, 10.0, 400
@@ -340,7 +333,7 @@ def _implicit(
             return None, 0.0, tries
         with np.errstate(all="ignore"):
             done = implicit_step(law, cloud.attended, cloud.y, t, span, now, linear)
-        size = float(np.linalg.norm(done.error)) / _ACCURACY
+        size = float(np.linalg.norm(done.error)) / COARSEN_ACCURACY
         change = 0.9 * size**-0.2 if np.isfinite(size) and size > 0 else (6.0 if size == 0 else 0.1)
         if np.isfinite(size) and size <= 1:
             return done, span * min(6.0, max(change, 0.2)), tries
@@ -355,13 +348,13 @@ def _accepted(
     speeds = np.max(np.abs(now.velocity), axis=1)
     # A velocity is a difference of pulls and carries their rounding error, as does the duration of a step.
     noise = 16 * np.finfo(float).eps * float(now.pull[np.argmax(speeds)] / np.max(speeds))
-    accuracy = _TILED_ACCURACY * len(cloud.y) ** 0.5 if cloud.attended.tiled else _ACCURACY
+    accuracy = COARSEN_MANY_ACCURACY * len(cloud.y) ** 0.5 if cloud.attended.tiled else COARSEN_ACCURACY
     clock = clock_of(now, cloud.attended)
     before = lasting(t, -clock)
     for tries in range(1, most + 1):
         with np.errstate(all="ignore"):
             done = step(law, cloud.attended, cloud.y, t, length, slopes, clock)
-            late = _ACCURACY * (before + abs(done.span)) + noise * abs(done.span)
+            late = COARSEN_ACCURACY * (before + abs(done.span)) + noise * abs(done.span)
             # np.maximum propagates NaN, which must reject the step.
             size = float(np.maximum(np.linalg.norm(done.error[:-1]) / accuracy, abs(done.error[-1]) / late))
         if np.isfinite(size) and size <= 1 and done.span > 0:

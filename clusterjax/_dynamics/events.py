@@ -70,10 +70,7 @@ class Bracket(optx.AbstractRootFinder):
 
 
 def clustered_event(
-    radius: RealScalarLike,
-    *,
-    space: AbstractSpace = Sphere(),
-    root_finder: optx.AbstractRootFinder | None = Bracket(),
+    radius: RealScalarLike, *, space: AbstractSpace = Sphere(), root_finder: optx.AbstractRootFinder | None = Bracket()
 ) -> dfx.Event:
     r"""An event that ends a run when $|x_i - \bar x| \le$ `radius` for every token, where $\bar x$ is the mean.
 
@@ -103,10 +100,7 @@ def clustered_event(
 
 
 def stationary_event(
-    speed: RealScalarLike,
-    *,
-    space: AbstractSpace = Sphere(),
-    root_finder: optx.AbstractRootFinder | None = Bracket(),
+    speed: RealScalarLike, *, space: AbstractSpace = Sphere(), root_finder: optx.AbstractRootFinder | None = Bracket()
 ) -> dfx.Event:
     r"""An event that ends a run when $|\dot x_i| \le$ `speed` for every token.
 

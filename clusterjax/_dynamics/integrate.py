@@ -24,7 +24,7 @@ from .._base.types import AbstractPart
 from .._model.field import AbstractField
 from .._model.schedule import jumps_of
 from .._model.space import AbstractSpace
-from .._trajectory.interpolants import AbstractInterpolant
+from .._trajectory.interpolants import AbstractInterpolant, last_saved
 from .retract import StepsByLayer, ending, stored_stages
 
 
@@ -67,8 +67,19 @@ def forward_mode_told(adjoint: dfx.AbstractAdjoint) -> Iterator[None]:
 
 
 def integrate(
-    terms, field, y0, t0, t1, args, options, saveat, event=None, throw=True, progress=dfx.NoProgressMeter(), stops=None
-):
+    terms: Any,
+    field: AbstractField,
+    y0: Array,
+    t0: Any,
+    t1: Any,
+    args: Any,
+    options: SolverOptions,
+    saveat: dfx.SaveAt,
+    event: dfx.Event | None = None,
+    throw: bool = True,
+    progress: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
+    stops: Array | None = None,
+) -> Any:
     """The solution of diffrax from `t0` to `t1`, with steps onto the jumps of the schedules in the field and in `args`,
     and onto the `stops`; see `_dynamics/retract.py`."""
     # diffrax mixes dtypes in the search for the time of an event, which strict promotion would refuse.
@@ -114,29 +125,28 @@ class Resumed(AbstractInterpolant):
     rest: Any = eqx.field(static=True)
 
     @classmethod
-    def make(cls, field, args, options, ts, xs, **further) -> "Resumed":
+    def make(cls, field, args, options, **further) -> "Resumed":
         # NumPy arrays are stored as arrays too: as static fields they could not be compared, and `jit` would fail.
         is_array = lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
-        arrays, rest = eqx.partition((field, args, options, ts, xs), is_array)
+        arrays, rest = eqx.partition((field, args, options), is_array)
         return cls(arrays, Setup.of(**further), rest)
 
     def settings(self) -> dict[str, Any]:
-        field, args, options, _, _ = eqx.combine(self.arrays, self.rest)
+        field, args, options = eqx.combine(self.arrays, self.rest)
         return setup_of(field, args, options, None).settings() | self.further.settings()
 
     def law(self) -> tuple[AbstractField, Any]:
         """The field and `args` of the run."""
         return eqx.combine(self.arrays, self.rest)[:2]
 
-    def __call__(self, t: Array) -> Array:
-        field, args, options, ts, xs = eqx.combine(self.arrays, self.rest)
-        return _resume(field, args, options, ts, xs, t)
+    def __call__(self, t: Array, ts: Array, xs: Any) -> Array:
+        return _resume(eqx.combine(self.arrays, self.rest), t, ts, xs)
 
 
 @eqx.filter_jit
-def _resume(field, args, options, ts, xs, t) -> Array:
-    # The index of the last save time <= t is clipped, since a traced t may lie outside of the run.
-    last = jnp.clip(jnp.searchsorted(ts, t, side="right") - 1, 0, ts.shape[0] - 1)
+def _resume(run: tuple[AbstractField, Any, SolverOptions], t: Array, ts: Array, xs: Array) -> Array:
+    field, args, options = run
+    last = last_saved(t, ts)
     # The solver and the controller are those of the run, and the first step is chosen as at its start.
     solution = integrate(dfx.ODETerm(field), field, xs[last], ts[last], t, args, options, dfx.SaveAt(t1=True))
     return field.space.retract(solution.ys[-1])

@@ -18,7 +18,7 @@ from .._base.types import Tokens
 from .._model.layer import AbstractLayer
 from .._model.schedule import check_schedules
 from .._model.space import check_directions
-from .._trajectory.interpolants import LastSaved
+from .._trajectory.interpolants import Stored
 from .._trajectory.trajectory import Trajectory
 
 
@@ -97,4 +97,4 @@ def _scan(layer: AbstractLayer, x0: Tokens, args: Any, depth: int, save_every: i
     xs = jnp.concatenate([start[None], saved])
     setup = Setup.of(layer=layer, args=args, depth=depth, save_every=save_every)
     stats = {"num_steps": jnp.asarray(depth), "max_steps": depth}
-    return Trajectory(ts, xs, stats, dfx.RESULTS.successful, ts[-1], last, LastSaved(ts, xs, setup))
+    return Trajectory(ts, xs, stats, dfx.RESULTS.successful, ts[-1], last, Stored(setup))

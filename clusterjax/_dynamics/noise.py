@@ -25,7 +25,7 @@ from .._base.random import draw_normal
 from .._base.types import RealScalarLike, Tokens
 from .._model.field import AbstractField
 from .._model.layer import AbstractLayer
-from .._model.schedule import Parameter, StoredParameter, as_parameter, at_time, check_real, check_time, example
+from .._model.schedule import Parameter, StoredParameter, as_parameter, at_time, check_temperature, check_time
 from .._model.space import AbstractSpace, Sphere
 
 
@@ -148,15 +148,7 @@ class NoisyLayer(AbstractLayer):
         self.layer = check_instance(layer, "layer", AbstractLayer, rule, remedy)
         self.temperature = as_parameter(temperature, "temperature")
         self.space = layer.space
-        if temperature is None or jnp.ndim(example(self.temperature)) != 0:
-            raise ValueError(
-                "temperature must be a number or a schedule, but it is "
-                f"{'None' if temperature is None else 'an array'}; pass zero for no noise."
-            )
-        check_real(self.temperature, "temperature", "pass a number that is not negative")
-        given = self.temperature
-        if isinstance(given, Array) and is_concrete(given) and float(given) < 0:
-            raise ValueError(f"temperature must not be negative, but it is {float(given):.3g}; pass zero or more.")
+        check_temperature(self.temperature)
         dtype = jnp.result_type(float)
         self.time = check_scalar(time, "time", dtype, least=0, remedy="pass the step of the layer")
         self.key = check_key(key)

@@ -113,14 +113,7 @@ class Retract(dfx.AbstractWrappedSolver):
         return self.solver.init(terms, t0, t1, y0, args)
 
     def step(
-        self,
-        terms: PyTree,
-        t0: Time,
-        t1: Time,
-        y0: PyTree,
-        args: PyTree,
-        solver_state: PyTree,
-        made_jump: bool | Array,
+        self, terms: PyTree, t0: Time, t1: Time, y0: PyTree, args: PyTree, solver_state: PyTree, made_jump: bool | Array
     ):
         # The end of the last step was retracted, so that a first-same-as-last evaluation from there belongs to another
         # point. `made_jump=True` makes diffrax evaluate the field again at y0.

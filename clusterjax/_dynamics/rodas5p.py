@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._base.batching import call_with_rule
 from .._base.checks import check_number
+from .._base.defaults import MAX_GROWTH
 from .._base.numerics import einsum, is_concrete, matmul, tensordot
 from .._base.types import RealScalarLike, Tokens
 from .._model.attention import HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
@@ -307,8 +308,8 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     **Arguments:**
 
     - `max_growth`: The largest length of a step, in e-foldings of the fastest-growing perturbation, which the solver
-        tracks; None is no bound. Without a bound a run that passes an unstable equilibrium within the tolerance may
-        leave it at a wrong time.
+        tracks, by default 1; None is no bound. Without a bound a run that passes an unstable equilibrium within the
+        tolerance may leave it at a wrong time.
 
     **Raises:**
 
@@ -322,7 +323,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     max_growth: float | None = eqx.field(converter=_check_max_growth, static=True)
 
     # The `__init__` of a dataclass would let equinox flatten its arguments before the converter checks them.
-    def __init__(self, max_growth: float | int | None = 1.0):
+    def __init__(self, max_growth: float | int | None = MAX_GROWTH):
         self.max_growth = max_growth  # pyright: ignore[reportAttributeAccessIssue]
 
     term_structure: ClassVar = dfx.AbstractTerm
@@ -345,14 +346,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         return terms.vf(t0, y0, args)
 
     def step(
-        self,
-        terms: PyTree,
-        t0: Time,
-        t1: Time,
-        y0: Array,
-        args: PyTree,
-        solver_state: PyTree,
-        made_jump: bool | Array,
+        self, terms: PyTree, t0: Time, t1: Time, y0: Array, args: PyTree, solver_state: PyTree, made_jump: bool | Array
     ):
         t0, t1 = jnp.asarray(t0, y0.dtype), jnp.asarray(t1, y0.dtype)
         # Functions with a rule must not close over traced arrays.
@@ -462,9 +456,6 @@ class _Interpolation(dfx.AbstractLocalInterpolation):
         second, third, fourth = self.polynomial
         inner = second + share * (third + share * fourth)
         return (1 - share) * self.y0 + share * (self.y1 + (1 - share) * inner)
-
-
-# Refuses runs that `Rodas5P` cannot solve, with the reason.
 
 
 # Over the accepted times the rounding errors of velocities add up to at most this angle, in radians.

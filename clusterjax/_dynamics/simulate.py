@@ -33,6 +33,7 @@ from .._base.checks import (
     check_tokens,
     refusal,
 )
+from .._base.defaults import ATOL, MAX_STEPS, RTOL
 from .._base.numerics import as_float, is_concrete, warn_of_rounding
 from .._base.summary import StaticString
 from .._base.types import RealScalarLike, Tokens
@@ -42,8 +43,8 @@ from .._model.field import AbstractField, check_field
 from .._model.heads import MultiHeadField
 from .._model.schedule import AbstractSchedule, check_schedules, jumps_of
 from .._model.space import AbstractSpace, check_directions
-from .._summation import Auto, Harmonic, summation_names
-from .._trajectory.interpolants import NotKept, Polynomials
+from .._summation import Auto, Harmonic, Names, recorded
+from .._trajectory.interpolants import Stored
 from .._trajectory.trajectory import Trajectory, with_error
 from .failure import why_stopped
 from .integrate import Resumed, Saved, SolverOptions, TokensAnd, blanked, forward_mode_told, integrate, setup_of
@@ -53,7 +54,7 @@ from .rodas5p import check_suits
 
 
 # The defaults are made once, so that a call outside of `jit` costs little more than its run.
-_ADAPTIVE = dfx.PIDController(rtol=1e-6, atol=1e-8)
+_ADAPTIVE = dfx.PIDController(rtol=RTOL, atol=ATOL)
 _EXPLICIT = dfx.Tsit5()
 _ADJOINT = dfx.RecursiveCheckpointAdjoint()
 _AUTO = Auto()
@@ -74,7 +75,7 @@ def simulate(
     dense: bool = False,
     noise: RealScalarLike | None = None,
     key: PRNGKeyArray | None = None,
-    max_steps: int = 16_384,
+    max_steps: int = MAX_STEPS,
     throw: bool = True,
     progress: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
 ) -> Trajectory:
@@ -133,7 +134,7 @@ def simulate(
         there is no interpolation between them, since a straight line has too little noise: list every wanted time in
         `ts`. On the sphere averages have an error of first order in `dt0`: 8 % at 2 T `dt0` = .05 in d = 3.
     - `key`: PRNG key of the noise.
-    - `max_steps`: The largest number of steps.
+    - `max_steps`: The largest number of steps, by default 16,384.
     - `throw`: Whether a failed run raises an error; if False, see `Trajectory.result`, which under vmap is separate for
         each run, and `Trajectory.failure`, which gives the cause and the remedy in words.
     - `progress`: A diffrax progress meter, such as `diffrax.TextProgressMeter()`.
@@ -180,13 +181,7 @@ def simulate(
         )
     if solver is None:
         solver = _EXPLICIT if noise is None else Retract(dfx.Heun(), field.space)
-    options = SolverOptions(
-        solver,
-        controller,
-        dt0,
-        adjoint or _ADJOINT,
-        max_steps,
-    )
+    options = SolverOptions(solver, controller, dt0, adjoint or _ADJOINT, max_steps)
     # The watch is made outside of `jit`, where beta and the tokens have values.
     watch = unresolved(field, x0)
     if watch is not None and noise is not None:
@@ -195,10 +190,9 @@ def simulate(
     check_suits(solver, field, ts, adjoint=adjoint, noise=noise, sharded=sharding is not None)
     # An error raised here can say how far the run came; traced arguments, and several devices, need one within the run.
     inside = throw and (sharding is not None or not is_concrete((field, x0, ts, args, options, event, save, noise)))
+    request = _Request(event, watch, save, dense, noise, key, inside, progress, sharding)
     with forward_mode_told(options.adjoint):
-        traj, okay = _run(
-            field, x0, ts, args, options, event, watch, save, dense, noise, key, inside, progress, sharding
-        )
+        traj, okay = _run(field, x0, ts, args, options, request)
     if throw and not inside:
         # Within another `jit` the run is traced even if all arguments are constants.
         if isinstance(okay, Tracer):
@@ -209,17 +203,36 @@ def simulate(
     return traj
 
 
+class _Request(eqx.Module):
+    """What a run is asked for beside its solver; `throw` is True if the run itself raises an error."""
+
+    event: dfx.Event | None
+    watch: Any
+    save: Callable[[Array, Tokens, Any], Any] | TokensAnd | None
+    dense: bool
+    noise: Array | None
+    key: PRNGKeyArray | None
+    throw: bool
+    progress: dfx.AbstractProgressMeter
+    sharding: NamedSharding | None
+
+
 @eqx.filter_jit
-def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, throw, progress, sharding):
+def _run(field: AbstractField, x0: Tokens, ts: Array, args: Any, options: SolverOptions, request: _Request):
     """The trajectory, and whether the run reached its end."""
+    save, noise, watch, sharding = request.save, request.noise, request.watch, request.sharding
     # The start is retracted, so that the tokens saved at ts[0] lie on the space too.
     start = _shard(field.space.retract(x0), sharding)
     stops = None if noise is None else ts
-    terms = make_terms(field, x0, ts, noise, key, options.dt0, jumps_of((field, args), x0.dtype))
-    saveat = _save_at(field.space, ts, save, dense, options.adjoint)
+    names = Names()
+    jumps = jumps_of((field, args), x0.dtype)
+    terms = make_terms(recorded(field, names), x0, ts, noise, request.key, options.dt0, jumps)
+    saveat = _save_at(field.space, ts, save, request.dense, options.adjoint)
     # The result is checked below, and not by `integrate`.
-    ends = _any_of(event if noise is None else _at_steps(event), watch)
-    solution = integrate(terms, field, start, ts[0], ts[-1], args, options, saveat, ends, False, progress, stops)
+    ends = _any_of(request.event if noise is None else _at_steps(request.event), watch)
+    solution = integrate(
+        terms, field, start, ts[0], ts[-1], args, options, saveat, ends, False, request.progress, stops
+    )
     # BacksolveAdjoint supports only a plain `SaveAt(ts=...)`.
     if isinstance(options.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
@@ -234,24 +247,23 @@ def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, th
     reached = jnp.isfinite(jnp.asarray(saved_ts))
     saved = blanked(saved, reached)
     beside = blanked(solution.ys["beside"], reached) if isinstance(save, TokensAnd) else None
-    # The interpolant of `Trajectory.at`: see `_integrate.py` and `_interpolants.py`.
-    further = {"event": event, "save": save, "noise": noise, "key": key}
+    further = {"event": request.event, "save": save, "noise": noise, "key": request.key}
     if solution.interpolation is None and tokens_saved and noise is None:
-        interpolant = Resumed.make(field, args, options, ts, saved, **further)
+        interpolant = Resumed.make(field, args, options, **further)
     else:
         setup = setup_of(field, args, options, **further)
         lost = "the run had a save function; simulate with dense=True, or put the time into ts"
         if noise is not None:
             lost = "between them a run with noise is not interpolated, but random; put the time into ts"
-        polynomials = solution.interpolation
-        interpolant = NotKept(setup, lost) if polynomials is None else Polynomials(polynomials, field.space, setup)
-    stats = solution.stats | _summations(field, start, ts[0], args)
+        dense = solution.interpolation
+        interpolant = Stored(setup, lost=lost) if dense is None else Stored(setup, dense, field.space)
+    stats = solution.stats | _summations(names, field)
     okay = dfx.is_okay(solution.result)
     if watch is not None:
         stats = stats | {"resolved": ~watch(t1, x1, args)}
         okay &= stats["resolved"]
     traj = Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
-    if throw:
+    if request.throw:
         # `error_if` gathers its operands on one device, and is therefore given only a scalar if the tokens are sharded.
         told = with_error(traj) if sharding is None else with_error(traj, t1)
         traj = told if sharding is None else eqx.tree_at(lambda traj: traj.t1, traj, told)
@@ -335,14 +347,12 @@ def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
     return jtu.tree_map(resolve, field, is_leaf=_is_attention)
 
 
-def _summations(field: AbstractField, x: Tokens, t: Array, args: Any) -> dict[str, Any]:
-    """The names of the summations of the attentions of the field; empty if there are none."""
-    # The names are found by one abstract evaluation of the field, at trace time only.
-    names = summation_names(field, lambda field: field(t, x, args))
+def _summations(names: Names, field: AbstractField) -> dict[str, Any]:
+    """The names of the summations that a run has used; empty if there are none."""
     # `KernelAttention` sums a user's kernel itself, without a summation.
     parts = jtu.tree_leaves(field, is_leaf=_is_attention)
-    names += ["KernelAttention"] * any(isinstance(part, KernelAttention) for part in parts)
-    return {"summation": StaticString(" and ".join(names))} if names else {}
+    used = [*names.used, *["KernelAttention"] * any(isinstance(part, KernelAttention) for part in parts)]
+    return {"summation": StaticString(" and ".join(used))} if used else {}
 
 
 def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: dfx.AbstractAdjoint) -> dfx.SaveAt:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._base.checks import check_concrete, check_flag, check_number, check_tokens, refusal, shown
+from .._base.defaults import SHAPE_TOLERANCE
 from .._base.types import Tokens
 from .._model.attention import AbstractAttention
 from .._model.field import AbstractField, AttentionField, RescaledField, check_field
@@ -28,7 +29,7 @@ def limit_shape(
     field: AbstractField,
     *,
     t: float | int | None = None,
-    tolerance: float | int = 1e-3,
+    tolerance: float | int = SHAPE_TOLERANCE,
     follow: bool = True,
 ) -> LimitShape:
     r"""The limit shape of tokens, which the spectrum of V determines, certified clause by clause.
@@ -74,7 +75,8 @@ def limit_shape(
         known theorem the shape is determined only on the sphere, and is "none" in $R^d$.
     - `t`: The time of the tokens; a run has its own. None takes tokens of a `RescaledField` for the limit itself, where
         attention is hardmax and rest is not tested; on the sphere None means 0.
-    - `tolerance`: The largest residual that counts as zero, relative to the largest norm of a token; below 1.
+    - `tolerance`: The largest residual that counts as zero, relative to the largest norm of a token; below 1, by
+        default 1e-3.
     - `follow`: True to follow uncertified points at rest on the sphere by `coarsen`, for up to 1,024 tokens. False is
         faster, and never returns "metastable".
 

@@ -23,6 +23,7 @@ from .._base.checks import (
     refusal,
     shown,
 )
+from .._base.defaults import TIE_EPSILONS
 from .._base.numerics import as_float, below, bounded, is_concrete, matmul, warn_of_rounding
 from .._base.types import AbstractPart, Masses, RealScalarLike, Tokens
 from .._summation import (
@@ -44,6 +45,7 @@ from .schedule import (
     StoredParameter,
     as_parameter,
     at_time,
+    check_beta,
     check_real,
     check_time,
     example,
@@ -79,9 +81,12 @@ class AbstractAttention(AbstractPart):
     ) -> Float[Array, "n k"]:
         """The product `weights(x) @ values`, by the summation; if `values` is None, the tokens are the values."""
 
-    @abstractmethod
     def check(self, n: int, d: int) -> None:
         """Raise a ValueError unless the attention fits `n` tokens of dimension `d`."""
+        # The method is called on the class: binding it to a module makes a new module, which takes longer.
+        type(self.mask).check(self.mask, n)
+        check_dimension(self.query_key, "query_key", d)
+        check_supported(self.summation, None, d)
 
     def enter(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike, masses: Masses | None
@@ -110,6 +115,18 @@ class AbstractExponentialAttention(AbstractAttention):
 
     The queries may belong to other vectors than the tokens: factored attention heads have separate queries and keys.
     """
+
+    beta: eqx.AbstractVar[StoredParameter]
+
+    def average(
+        self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
+    ) -> Float[Array, "n k"]:
+        x, values, masses = self.enter(x, values, t, masses)
+        return self.between(self.queries(x, t), x, values, t, masses)
+
+    def scaled_queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
+        """The queries times beta: (n, d) numbers, where the product of beta with the scores would be (n, n)."""
+        return at_time(self.beta, t, x.dtype) * self.queries(x, t)
 
     @abstractmethod
     def between(
@@ -184,19 +201,6 @@ def check_attention(attention: Any, name: str = "attention") -> AbstractAttentio
     return check_instance(
         attention, name, AbstractAttention, "an attention of clusterjax", "pass SoftmaxAttention(beta), for example"
     )
-
-
-def check_beta(beta: Any, name: str = "beta", what: str = "inverse temperature") -> None:
-    """Raise a ValueError unless `beta` is a finite real number, of any sign, or a schedule."""
-    if beta is None:
-        raise ValueError(f"{name} must be a number or a schedule, but it is None; pass a finite real {what}.")
-    # The values of traced numbers are not checked: a NaN that arises inside `jit` is visible in the result.
-    check_real(beta, name, f"pass a finite real {what}")
-    if jnp.ndim(example(beta)) != 0:
-        raise ValueError(
-            f"{name} must be a number, but its shape is {jnp.shape(example(beta))}; "
-            f"map over several {what}s with equinox.filter_vmap."
-        )
 
 
 def check_square(matrix: Any, name: str) -> None:
@@ -315,14 +319,8 @@ class SoftmaxAttention(AbstractExponentialAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        scores = matmul(self._queries(x, t), x.T)
+        scores = matmul(self.scaled_queries(x, t), x.T)
         return softmax_weights(scores, masses, self.mask)
-
-    def average(
-        self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
-    ) -> Float[Array, "n k"]:
-        x, values, masses = self.enter(x, values, t, masses)
-        return self.between(self.queries(x, t), x, values, t, masses)
 
     def between(
         self,
@@ -335,7 +333,6 @@ class SoftmaxAttention(AbstractExponentialAttention):
         bias: Float[Array, "n n"] | None = None,
     ) -> Float[Array, "n v"]:
         beta = at_time(self.beta, t, queries.dtype)
-        # The queries hold (n, k) numbers; the product of beta with the scores would hold (n, n).
         queries = beta * queries
         if bias is None:
             return softmax_average(queries, tokens, values, masses, self.mask, self.summation)
@@ -346,17 +343,8 @@ class SoftmaxAttention(AbstractExponentialAttention):
         r"""The logarithms $\log Z_i = \log\sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, (n,); finite at any beta."""
         x, _, masses = self.enter(x, None, t, masses)
         # Only the normaliser is needed; a single column of values is the minimum for a summation.
-        sums = self.summation.exponential(self._queries(x, t), x, x[:, :1], masses, self.mask)
+        sums = self.summation.exponential(self.scaled_queries(x, t), x, x[:, :1], masses, self.mask)
         return sums.shift + jnp.log(sums.normaliser)
-
-    def check(self, n: int, d: int) -> None:
-        type(self.mask).check(self.mask, n)
-        check_dimension(self.query_key, "query_key", d)
-        check_supported(self.summation, None, d)
-
-    def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
-        # The queries hold (n, d) numbers; the product of beta with the scores would hold (n, n).
-        return at_time(self.beta, t, x.dtype) * self.queries(x, t)
 
 
 def softmax_weights(scores: Float[Array, "n n"], masses: Masses | None, mask: AbstractMask) -> Float[Array, "n n"]:
@@ -450,13 +438,7 @@ class UnnormalisedAttention(AbstractExponentialAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        return self._of_scores(matmul(self._queries(x, t), x.T), t, masses)
-
-    def average(
-        self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
-    ) -> Float[Array, "n k"]:
-        x, values, masses = self.enter(x, values, t, masses)
-        return self.between(self.queries(x, t), x, values, t, masses)
+        return self._of_scores(matmul(self.scaled_queries(x, t), x.T), t, masses)
 
     def between(
         self,
@@ -479,14 +461,6 @@ class UnnormalisedAttention(AbstractExponentialAttention):
         # One exponential of the difference: e^shift alone may overflow where its product with e^-offset does not.
         size = jnp.exp(sums.shift - at_time(self.offset, t, queries.dtype)) / self._attended(masses)
         return size[:, None] * sums.total
-
-    def check(self, n: int, d: int) -> None:
-        self.mask.check(n)
-        check_dimension(self.query_key, "query_key", d)
-        check_supported(self.summation, None, d)
-
-    def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
-        return at_time(self.beta, t, x.dtype) * self.queries(x, t)
 
     def _of_scores(self, scores: Float[Array, "n n"], t: RealScalarLike, masses: Masses | None) -> Float[Array, "n n"]:
         """The weights for given scores, (n, n)."""
@@ -587,15 +561,10 @@ class HardmaxAttention(AbstractAttention):
         sums = self.summation.hardmax(self.queries(x, t), x, values, masses, self.mask, self._tolerance(x))
         return ratio(sums.total, sums.normaliser)
 
-    def check(self, n: int, d: int) -> None:
-        self.mask.check(n)
-        check_dimension(self.query_key, "query_key", d)
-        check_supported(self.summation, None, d)
-
     def _tolerance(self, x: Tokens) -> Float[Array, ""]:
         if self.tie_tolerance is None:
             # Each of the d products in a score contributes rounding errors.
-            return jnp.asarray(64 * jnp.finfo(x.dtype).eps, x.dtype)
+            return jnp.asarray(TIE_EPSILONS * jnp.finfo(x.dtype).eps, x.dtype)
         return jnp.asarray(self.tie_tolerance, x.dtype)
 
 
@@ -691,10 +660,6 @@ class KernelAttention(AbstractAttention):
         values, n = x if values is None else values, x.shape[0]
         of_rows = lambda queries, index: matmul(self._rows(queries, index, x, masses), values)
         return map_blocks(of_rows, max(1, _PAIRS // n), self.queries(x, t), jnp.arange(n), recompute=True)
-
-    def check(self, n: int, d: int) -> None:
-        self.mask.check(n)
-        check_dimension(self.query_key, "query_key", d)
 
     def _rows(
         self, queries: Float[Array, "rows d"], index: Int[Array, " rows"], x: Tokens, masses: Masses | None

@@ -35,12 +35,21 @@ from .._base.checks import (
     check_tokens,
     shown,
 )
+from .._base.defaults import TAIL_TOLERANCE
 from .._base.numerics import bessel_ratios, einsum, is_concrete, matmul
 from .._base.types import Masses, Numbers, RealScalarLike, Scalar, Tokens
 from .._summation import Dense
 from .._summation.harmonic.series import scaled_bessel
 from .._summation.harmonic.sphere import recurrence
-from .attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention, check_dimension, check_square
+from .attention import (
+    AbstractAttention,
+    SoftmaxAttention,
+    UnnormalisedAttention,
+    check_dimension,
+    check_masses,
+    check_number_of_masses,
+    check_square,
+)
 from .field import AbstractField
 from .mask import FullMask
 from .schedule import (
@@ -49,9 +58,8 @@ from .schedule import (
     StoredParameter,
     as_parameter,
     at_time,
-    check_real,
+    check_temperature,
     check_time,
-    example,
 )
 from .space import Euclidean, Sphere
 
@@ -500,31 +508,10 @@ def _on_sphere(basis: Basis, degree: int, c: Array, shares: Float[Array, " two"]
 _LEFT_OUT = 1e-6
 
 
-def check_masses_of(masses: Any, x: Tokens) -> Masses:
-    """`masses` in the dtype of the tokens, or a ValueError unless there is one per token and some are positive."""
-    masses = check_array(masses, "masses", shape=(len(x),), remedy="pass one mass a token").astype(x.dtype)
-    if is_concrete(masses) and (np.any(np.asarray(masses) < 0) or not np.any(np.asarray(masses))):
-        raise ValueError("masses must not be negative, and not all zero, but they are; pass the weight of each token.")
-    return masses
-
-
 def check_dimension_of(x: Tokens, d: int, name: str = "x") -> None:
     """Raise a ValueError unless the tokens have the dimension `d`."""
     if x.shape[1] != d:
         raise ValueError(f"{name} must be of dimension {d}, but its shape is {x.shape}; build the field with that d.")
-
-
-def check_temperature(temperature: StoredParameter | None) -> None:
-    """Raise a ValueError unless the temperature is a number that is not negative, or a schedule."""
-    check_real(temperature, "temperature", "pass a number that is not negative")
-    if temperature is None or jnp.ndim(example(temperature)) != 0:
-        held = "None" if temperature is None else f"of shape {jnp.shape(example(temperature))}"
-        raise ValueError(f"temperature must be a number or a schedule, but it is {held}; pass zero for no noise.")
-    if not isinstance(temperature, AbstractSchedule) and is_concrete(temperature) and float(temperature) < 0:
-        raise ValueError(
-            f"temperature must not be negative, but it is {float(temperature):.3g}: the equation would have no "
-            "solution; pass zero or more."
-        )
 
 
 def check_size(d: int, degree: int) -> None:
@@ -606,7 +593,8 @@ class MeanField(AbstractField):
     - `degree`: The highest degree of the harmonics. The state has the shape (degree + 1, 2) on the circle, and
         (degree + 1, 2 (degree + 1)) on the sphere, where half of its entries are zero.
     - `temperature`: T >= 0, or a schedule.
-    - `tolerance`: The largest size of the coefficients of the highest degrees, relative to those of a single token.
+    - `tolerance`: The largest size of the coefficients of the highest degrees, relative to those of a single token,
+        by default 1e-5.
 
     **Raises:**
 
@@ -634,7 +622,7 @@ class MeanField(AbstractField):
         d: int,
         degree: int,
         temperature: Parameter = 0.0,
-        tolerance: RealScalarLike = 1e-5,
+        tolerance: RealScalarLike = TAIL_TOLERANCE,
     ):
         if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
             raise ValueError(
@@ -714,7 +702,9 @@ class MeanField(AbstractField):
         x = check_tokens(x)
         check_dimension_of(x, self.d)
         x = Sphere().retract(x)
-        masses = jnp.ones(len(x), x.dtype) if masses is None else check_masses_of(masses, x)
+        masses = check_masses(masses)
+        check_number_of_masses(masses, len(x))
+        masses = jnp.ones(len(x), x.dtype) if masses is None else jnp.asarray(masses, x.dtype)
         shares = masses / jnp.sum(masses)
         return means(self.basis, self.degree, x, shares)
 

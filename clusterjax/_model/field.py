@@ -27,6 +27,7 @@ from .schedule import (
     StoredParameter,
     as_parameter,
     at_time,
+    check_beta,
     check_real,
     check_time,
     constant,
@@ -154,13 +155,7 @@ class ScaledField(AbstractField):
     def __init__(self, field: AbstractField, factor: Parameter):
         self.field = check_field(field)
         self.factor = as_parameter(factor, "factor")
-        if factor is None:
-            raise ValueError("factor must be a number or a schedule, but it is None; pass a finite real number.")
-        check_real(self.factor, "factor", "pass a finite real number")
-        if jnp.ndim(example(self.factor)) != 0:
-            raise ValueError(
-                f"factor must be a number, but its shape is {jnp.shape(example(self.factor))}; pass a scalar."
-            )
+        check_beta(self.factor, "factor", "number")
 
     @property
     def space(self) -> AbstractSpace:
@@ -185,9 +180,6 @@ def check_field(field: Any, name: str = "field") -> AbstractField:
     elif callable(field) and not isinstance(field, type):
         remedy = "wrap a function of t, x and args as FunctionField(function, space)"
     return check_instance(field, name, AbstractField, "a field of clusterjax", remedy)
-
-
-# `AttentionField`: attention as a velocity, projected onto the tangent space.
 
 
 class AttentionField(AbstractField):
@@ -253,9 +245,6 @@ class AttentionField(AbstractField):
         check_number_of_masses(self.masses, n)
 
 
-# `FunctionField`: a field from a function of t, x and args.
-
-
 _FUNCTION = "a function of t, x and args"
 
 
@@ -310,9 +299,6 @@ class FunctionField(AbstractField):
 
     def check(self, n: int, d: int) -> None:
         pass  # the shapes that a function accepts are known only when it is called
-
-
-# `PerceptronField`: the feed-forward layer as a velocity, for each token separately.
 
 
 _PERCEPTRON = "a function of an array"

@@ -10,7 +10,7 @@ from .._base.checks import check_tokens
 from .._base.numerics import as_float
 from .._base.types import AbstractPart, RealScalarLike, Tokens
 from .field import AbstractField, check_field
-from .schedule import Parameter, StoredParameter, as_parameter, at_time, check_real, check_time, example
+from .schedule import Parameter, StoredParameter, as_parameter, at_time, check_beta, check_time
 from .space import AbstractSpace, check_space
 
 
@@ -59,11 +59,7 @@ class ResidualLayer(AbstractLayer):
         self.field = check_field(field)
         self.step = as_parameter(step, "step")
         self.space = field.space if normalise_to is None else check_space(normalise_to, "normalise_to")
-        if step is None:
-            raise ValueError("step must be a number or a schedule, but it is None; pass a finite real number.")
-        check_real(self.step, "step", "pass a finite real number")
-        if jnp.ndim(example(self.step)) != 0:
-            raise ValueError(f"step must be a number, but its shape is {jnp.shape(example(self.step))}; pass a scalar.")
+        check_beta(self.step, "step", "number")
 
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(k, "k")

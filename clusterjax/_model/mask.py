@@ -1,4 +1,9 @@
-"""Masks: the tokens that each token may attend to."""
+"""Masks: the tokens that each token may attend to.
+
+A mask is a rule for pairs of indices, so that blocked sums evaluate the rule on one block at a time. `reaches` and
+`covers` classify blocks: blocks without allowed pairs are skipped, and blocks of allowed pairs need no masking.
+Invariant: every token may attend to itself, so that no softmax has an empty row.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -22,14 +27,7 @@ from .._base.checks import (
     shown,
 )
 from .._base.numerics import is_concrete, matmul
-from .._base.types import AbstractPart, IntScalar, Numbers
-
-
-# Masks: the tokens that each token may attend to.
-#
-# A mask is a rule for pairs of indices, so that blocked sums evaluate the rule on one block at a time. `reaches` and
-# `covers` classify blocks: blocks without allowed pairs are skipped, and blocks of allowed pairs need no masking.
-# Invariant: every token may attend to itself, so that no softmax has an empty row.
+from .._base.types import AbstractPart, BoolScalar, IntScalar, Numbers
 
 
 class AbstractMask(AbstractPart):
@@ -40,18 +38,14 @@ class AbstractMask(AbstractPart):
         """True where token `i` may attend to token `j`, for index arrays that broadcast against each other."""
 
     @abstractmethod
-    def reaches(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def reaches(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         """True if some i in [first_i, last_i] may attend to some j in [first_j, last_j], or if this is unknown.
 
         A blocked sum skips blocks with False. A constant `True` means that no block is ever skipped.
         """
 
     @abstractmethod
-    def covers(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def covers(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         """True if every i in [first_i, last_i] may attend to every j in [first_j, last_j]; False if this is unknown."""
 
     @abstractmethod
@@ -78,9 +72,6 @@ def check_mask(mask: Any, name: str = "mask") -> AbstractMask:
     return check_instance(mask, name, AbstractMask, "a mask of clusterjax", "pass CausalMask(), for example")
 
 
-# `FullMask`, in which tokens attend to all tokens, and `CausalMask`, in which they attend to earlier tokens.
-
-
 class FullMask(AbstractMask):
     """Every token attends to every token.
 
@@ -101,14 +92,10 @@ class FullMask(AbstractMask):
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
         return jnp.ones(jnp.broadcast_shapes(jnp.shape(i), jnp.shape(j)), dtype=bool)
 
-    def reaches(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def reaches(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         return True
 
-    def covers(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def covers(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         return True
 
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -145,15 +132,11 @@ class CausalMask(AbstractMask):
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
         return j <= i
 
-    def reaches(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def reaches(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         # The last row sees the most columns: the block is reached if this row sees the first column.
         return first_j <= last_i
 
-    def covers(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def covers(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         # A block is covered if its last column is not after its first row.
         return last_j <= first_i
 
@@ -162,9 +145,6 @@ class CausalMask(AbstractMask):
 
     def check(self, n: int) -> None:
         pass
-
-
-# `WindowMask`, in which tokens attend to nearby tokens, and `SinkMask`, which adds the first tokens.
 
 
 def _moving_sum(masses: Float[Array, " n"], width: int, causal: bool) -> Float[Array, " n"]:
@@ -221,16 +201,12 @@ class WindowMask(AbstractMask):
         near = (j > i - self.width) & (j < i + self.width)
         return near & (j <= i) if self.causal else near
 
-    def reaches(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def reaches(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         # The columns of the block must intersect the union of the windows of its rows.
         ahead = 0 if self.causal else self.width - 1
         return (last_j > first_i - self.width) & (first_j <= last_i + ahead)
 
-    def covers(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def covers(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         # The columns of the block must lie within the intersection of the windows of its rows.
         ahead = 0 if self.causal else self.width - 1
         return (first_j > last_i - self.width) & (last_j <= first_i + ahead)
@@ -285,15 +261,11 @@ class SinkMask(AbstractMask):
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
         return (j <= i) & ((j > i - self.width) | (j < self.kept))
 
-    def reaches(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def reaches(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         # Some column of the block is a kept token or in the window of a row, and is not after the last row.
         return ((last_j > first_i - self.width) | (first_j < self.kept)) & (first_j <= last_i)
 
-    def covers(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def covers(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         # Columns that are not kept must be in the window of the last row, which begins latest.
         return ((jnp.maximum(first_j, self.kept) > last_i - self.width) | (last_j < self.kept)) & (last_j <= first_i)
 
@@ -306,9 +278,6 @@ class SinkMask(AbstractMask):
 
     def check(self, n: int) -> None:
         pass
-
-
-# `MatrixMask` and `FunctionMask`: a general attention graph, as a matrix or as a user-defined rule.
 
 
 def _permitted(value: Numbers) -> Array:
@@ -356,14 +325,10 @@ class MatrixMask(AbstractMask):
         return self.permitted[jnp.minimum(i, last), jnp.minimum(j, last)]
 
     # The blocks of a general graph are not classified: every block is computed and masked.
-    def reaches(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def reaches(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         return True
 
-    def covers(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def covers(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         return False
 
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -423,14 +388,10 @@ class FunctionMask(AbstractMask):
             )
         return allowed | (i == j)
 
-    def reaches(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def reaches(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         return True
 
-    def covers(
-        self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
-    ) -> Bool[Array, ""] | bool:
+    def covers(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:
         return False
 
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:

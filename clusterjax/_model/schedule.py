@@ -298,12 +298,7 @@ def at_time(parameter: Any, t: RealScalarLike, dtype: Any = None) -> Any:
 
 def as_parameter(parameter: Any, name: str = "parameter") -> Any:
     """The form in which a field stores a parameter: None and schedules are kept, functions become schedules, and all
-    other values floating arrays.
-
-    **Raises:**
-
-    - `ValueError` that names the argument if it is neither an array of numbers nor a schedule.
-    """
+    other values floating arrays."""
     if parameter is None or isinstance(parameter, AbstractSchedule):
         return parameter
     # Classes are not functions of t; `FunctionSchedule` refuses modules, such as fields, that take other arguments.
@@ -374,6 +369,29 @@ def check_time(t: Any, name: str = "t") -> None:
 def example(parameter: Any) -> Any:
     """A value of `parameter` from which its shape can be read; of a schedule only the shape and the dtype."""
     return jax.eval_shape(parameter, 0.0) if isinstance(parameter, AbstractSchedule) else parameter
+
+
+def check_beta(beta: Any, name: str = "beta", what: str = "inverse temperature") -> None:
+    """Raise a ValueError unless `beta`, or another parameter, is a finite real number, of any sign, or a schedule."""
+    if beta is None:
+        raise ValueError(f"{name} must be a number or a schedule, but it is None; pass a finite real {what}.")
+    # The values of traced numbers are not checked: a NaN that arises inside `jit` is visible in the result.
+    check_real(beta, name, f"pass a finite real {what}")
+    if jnp.ndim(example(beta)) != 0:
+        raise ValueError(
+            f"{name} must be a number, but its shape is {jnp.shape(example(beta))}; "
+            f"map over several {what}s with equinox.filter_vmap."
+        )
+
+
+def check_temperature(temperature: Any) -> None:
+    """Raise a ValueError unless the temperature is a number that is not negative, or a schedule."""
+    check_beta(temperature, "temperature", "number")
+    if isinstance(temperature, Array) and is_concrete(temperature) and float(temperature) < 0:
+        raise ValueError(
+            f"temperature must not be negative, but it is {float(temperature):.3g}: the equation would have no "
+            "solution; pass zero or more."
+        )
 
 
 def check_real(parameter: Any, name: str, remedy: str, *, of_tokens: bool = False) -> None:

@@ -17,4 +17,4 @@ from .dense import Dense as Dense
 from .devices import Sharded as Sharded
 from .harmonic.summation import Harmonic as Harmonic
 from .hull import Hull as Hull
-from .recorder import summation_names as summation_names
+from .recorder import Names as Names, recorded as recorded

@@ -1,89 +1,71 @@
-"""The names of the summations that a field uses, found by abstract evaluation.
+"""The names of the summations that a field uses, noted while the run itself is traced.
 
-A recorder, which returns zeros of the right shapes, replaces every summation of the field, and the field is traced with
-`jax.eval_shape`. Nothing is computed, and `Auto` chooses by the arguments of the run.
+A recorder in the place of each summation of a field notes its name, or that of the choice of `Auto`, and lets it sum. A
+summation that is never used is therefore not named, and nothing is traced twice.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import jax.tree_util as jtu
 
-from .._base.types import Masses, Scalar, Tokens, Values
-from .._model.mask import AbstractMask
-from .._model.summation import (
-    AbstractExponentialSum,
-    AbstractNearestSearch,
-    AbstractSummation,
-    ExponentialSums,
-    HardmaxSums,
-    Support,
-)
+from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, AbstractSummation, Support
 from .auto import resolved
 from .devices import Sharded
 
 
-def summation_names(part: Any, evaluate: Callable[[Any], Any]) -> list[str]:
-    """The names of the summations that `evaluate(part)` uses, without duplicates, in the order of first use.
+class Names:
+    """The names of the summations that were used, without duplicates, in the order of their first use.
 
-    `part` is any tree with summations. Recorders that note the names and return zeros replace the summations, and
-    `evaluate` is traced, so that unused summations are not named.
-    """
-    names = _Names()
-    is_summation = lambda node: isinstance(node, AbstractSummation)
-    record = lambda node: Recorder(node, names) if is_summation(node) else node
-    recorded = jtu.tree_map(record, part, is_leaf=is_summation)
-    jax.eval_shape(lambda: evaluate(recorded))
-    # A dict removes duplicates and keeps the order.
-    return list(dict.fromkeys(names.recorded))
-
-
-class _Names:
-    """Names in the order of recording.
-
-    Instances compare by identity: a static field of this type then never hits the cache of a function traced with
-    another instance.
+    Instances compare by identity: no compiled function is reused whose trace noted its names elsewhere.
     """
 
     def __init__(self):
-        self.recorded: list[str] = []
+        self.used: dict[str, None] = {}
 
 
-class Recorder(AbstractExponentialSum, AbstractNearestSearch):
-    """A stand-in for a summation that records its name or, for `Auto`, the name of the chosen summation."""
+class _Recorder(AbstractSummation):
+    """Sums by `summation` and notes its name, or that of the choice of `Auto`."""
 
-    summation: AbstractSummation
-    names: _Names = eqx.field(static=True)
+    summation: Any
+    names: Names = eqx.field(static=True)
 
     @property
     def supports(self) -> Support:
         return self.summation.supports
 
-    def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
-    ) -> ExponentialSums:
-        self.names.recorded.append(_name(self.summation, queries, tokens, mask, False))
-        # Only shapes and dtypes matter under `eval_shape`.
-        rows = jnp.zeros(tokens.shape[0], tokens.dtype)
-        return ExponentialSums(rows, rows, jnp.zeros_like(tokens if values is None else values))
-
-    def hardmax(
-        self,
-        queries: Tokens,
-        tokens: Tokens,
-        values: Values,
-        masses: Masses | None,
-        mask: AbstractMask,
-        tie_tolerance: Scalar,
-    ) -> HardmaxSums:
-        self.names.recorded.append(_name(self.summation, queries, tokens, mask, True))
-        return HardmaxSums(jnp.zeros(tokens.shape[0], tokens.dtype), jnp.zeros_like(values))
+    def note(self, queries, tokens, mask, hardmax: bool) -> None:
+        if isinstance(self.summation, Sharded):
+            name = f"Sharded({type(self.summation.resolve(tokens, mask, hardmax)).__name__})"
+        else:
+            name = type(resolved(self.summation, queries, tokens, mask, hardmax)).__name__
+        self.names.used[name] = None
 
 
-def _name(summation: AbstractSummation, queries: Tokens, tokens: Tokens, mask: AbstractMask, hardmax: bool) -> str:
-    if isinstance(summation, Sharded):
-        return f"Sharded({type(summation.resolve(tokens, mask, hardmax)).__name__})"
-    return type(resolved(summation, queries, tokens, mask, hardmax)).__name__
+class _Exponential(_Recorder, AbstractExponentialSum):
+    def exponential(self, queries, tokens, values, masses, mask):
+        self.note(queries, tokens, mask, False)
+        return self.summation.exponential(queries, tokens, values, masses, mask)
+
+
+class _Nearest(_Recorder, AbstractNearestSearch):
+    def hardmax(self, queries, tokens, values, masses, mask, tie_tolerance):
+        self.note(queries, tokens, mask, True)
+        return self.summation.hardmax(queries, tokens, values, masses, mask, tie_tolerance)
+
+
+class _Both(_Exponential, _Nearest):
+    pass
+
+
+def recorded(part: Any, names: Names) -> Any:
+    """`part`, any tree with summations, where each summation notes its name in `names` when it is traced."""
+
+    def record(node: Any) -> Any:
+        # A recorder is of the kinds of its summation, which the attentions check.
+        if not isinstance(node, AbstractSummation):
+            return node
+        kinds = (_Both if isinstance(node, AbstractNearestSearch) else _Exponential, _Nearest)
+        return kinds[not isinstance(node, AbstractExponentialSum)](node, names)
+
+    return jtu.tree_map(record, part, is_leaf=lambda node: isinstance(node, AbstractSummation))

@@ -25,7 +25,7 @@ from .._base.summary import Setup, StaticString, fields_of
 from .._files.arrays import DTYPES
 from .._files.sealed import SealedFile
 from .._model.space import Euclidean, Sphere
-from .interpolants import AbstractInterpolant, LastSaved, NotKept, Polynomials
+from .interpolants import AbstractInterpolant, Stored
 from .trajectory import codes as known_codes
 
 
@@ -97,12 +97,7 @@ class Reader:
         self.path, self.arrays, self.rounded = path, arrays, False
 
     def tree(self, node: Any) -> Any:
-        """The tree of a node.
-
-        **Raises:**
-
-        - `ValueError` if `node` is not a valid node.
-        """
+        """The tree of a node."""
         if node is None:
             return None
         if not isinstance(node, dict) or not node:
@@ -158,12 +153,7 @@ class Reader:
 
 
 def write(run: Any, path: Path) -> None:
-    """Write a `Trajectory` to a file, atomically.
-
-    **Raises:**
-
-    - `ValueError` if the run is traced, has parts that the file cannot store, or the file cannot be written.
-    """
+    """Write a `Trajectory` to a file, atomically."""
     check_concrete(run, "the trajectory")
     writer = Writer()
     codes = np.asarray(jtu.tree_leaves(run.result)[0])
@@ -179,19 +169,14 @@ def write(run: Any, path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The parts of a `Trajectory` from a file.
-
-    **Raises:**
-
-    - `ValueError` if the file is of another kind, has another version, or is damaged.
-    """
+    """The parts of a `Trajectory` from a file."""
     header, arrays = FILE.read(path, None, _FORM)
     reader = Reader(path, arrays)
     parts = {name: reader.tree(header["tree"][name]) for name in _PARTS}
     parts["stats"] = {name: StaticString(v) if isinstance(v, str) else v for name, v in parts["stats"].items()}
     setup = Setup.told(reader.settings(header["setup"]))
     parts |= {"result": _result(reader, header["result"])}
-    parts |= {"interpolant": _interpolant(reader, header["between"], parts, setup)}
+    parts |= {"interpolant": _interpolant(reader, header["between"], parts["ts"].ndim - 1, setup)}
     if reader.rounded:
         warn_of_rounding(np.zeros(1), f"what {str(path)!r} holds")
     return parts
@@ -211,13 +196,15 @@ def _result(reader: Reader, node: dict[str, Any]) -> Any:
 def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any:
     """The node of the interpolant, if a file can store it: saved layers, or polynomials of diffrax on a space of
     clusterjax. A field is code, and is not stored."""
-    if isinstance(interpolant, LastSaved):
-        return {"kind": "layers"}
-    if not isinstance(interpolant, Polynomials) or type(interpolant.space).__name__ not in _SPACES:
+    if not isinstance(interpolant, Stored) or interpolant.lost:
         return None
-    dense = interpolant.interpolation
+    dense = interpolant.dense
+    if dense is None:
+        return {"kind": "layers"}
+    if type(interpolant.space).__name__ not in _SPACES:
+        return None
     make, infos = dense.interpolation_cls, dense.infos
-    # `Retract` retracts the polynomials of its solver, and so does `Polynomials`.
+    # `Retract` retracts the polynomials of its solver, and so does `Stored`.
     if hasattr(make, "wrapped") and type(infos["space"]) is type(interpolant.space):
         make, infos = make.wrapped, infos["info"]
     of = getattr(make, "__self__", make)
@@ -238,20 +225,19 @@ def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any
     return told | {"arrays": writer.node(arrays, "between")}
 
 
-def _interpolant(reader: Reader, node: Any, parts: dict[str, Any], setup: Setup) -> AbstractInterpolant:
-    if node is None:
-        return NotKept(setup, _LOST)
-    if node["kind"] == "layers":
-        return LastSaved(parts["ts"], parts["xs"], setup)
+def _interpolant(reader: Reader, node: Any, axes: int, setup: Setup) -> AbstractInterpolant:
+    if node is None or node["kind"] == "layers":
+        return Stored(setup, lost=_LOST if node is None else "")
     kind = _interpolations().get(node["class"])
     if kind is None or node["space"] not in _SPACES or node["method"] not in ("", "from_k"):
-        return NotKept(setup, f"this diffrax has no {node['class']} that the file needs; install the one of that run")
+        lost = f"this diffrax has no {node['class']} that the file needs; install the one of that run"
+        return Stored(setup, lost=lost)
     make = getattr(kind, node["method"]) if node["method"] else kind
     build = lambda arrays: dfx.DenseInterpolation(interpolation_cls=make, **arrays)
     # The interpolant of a batch is built by `vmap` over single runs, since diffrax depends on the shapes.
-    for _ in range(parts["ts"].ndim - 1):
+    for _ in range(axes):
         build = jax.vmap(build)
-    return Polynomials(build(reader.tree(node["arrays"])), _SPACES[node["space"]], setup)
+    return Stored(setup, build(reader.tree(node["arrays"])), _SPACES[node["space"]])
 
 
 def _interpolations() -> dict[str, type]:

@@ -1,8 +1,7 @@
-"""The interpolants of `Trajectory.at`, which return tokens between the save times and store the settings of the run.
+"""How `Trajectory.at` finds tokens between the save times: `Stored` reads what a run has stored.
 
-`Polynomials` evaluates the dense output of the run, `LastSaved` returns the last saved layer, and `NotKept` raises.
-`Resumed`, which integrates again from the last save time, is defined in `_integrate.py`. Invariant: each interpolant
-has `settings()`, the description of the run.
+`Resumed`, which integrates again from the last save time, is defined in `_dynamics/integrate.py`. Invariant: each
+interpolant has `settings()`, the description of the run.
 """
 
 from abc import abstractmethod
@@ -22,50 +21,36 @@ class AbstractInterpolant(AbstractPart):
     """The tokens at any time of a run, and the description of the run."""
 
     @abstractmethod
-    def __call__(self, t: Array) -> Array:
-        """The tokens at time `t`."""
+    def __call__(self, t: Array, ts: Array, xs: Any) -> Array:
+        """The tokens at time `t` of a run with the tokens `xs` at the times `ts`."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """The description of the run; see `clusterjax._base.summary`."""
 
 
-class Polynomials(AbstractInterpolant):
-    """The dense output of diffrax, retracted to the space."""
+class Stored(AbstractInterpolant):
+    """The dense output of diffrax, retracted to the space; without it, the last saved layer up to t.
 
-    interpolation: dfx.DenseInterpolation
-    space: AbstractSpace
+    `lost` says why neither of the two is available, in a run between whose save times nothing is known.
+    """
+
     setup: Setup
+    dense: dfx.DenseInterpolation | None = None
+    space: AbstractSpace | None = None
+    lost: str = eqx.field(default="", static=True)
 
-    def __call__(self, t: Array) -> Array:
-        return self.space.retract(self.interpolation.evaluate(t))
+    def __call__(self, t: Array, ts: Array, xs: Any) -> Array:
+        if self.lost:
+            raise ValueError(f"at needs the tokens between the save times, but {self.lost}.")
+        if self.dense is None or self.space is None:
+            return xs[last_saved(t, ts)]
+        return self.space.retract(self.dense.evaluate(t))
 
     def settings(self) -> dict[str, Any]:
         return self.setup.settings()
 
 
-class LastSaved(AbstractInterpolant):
-    """The tokens of the last saved layer up to t."""
-
-    ts: Array
-    xs: Array
-    setup: Setup
-
-    def __call__(self, t: Array) -> Array:
-        return self.xs[jnp.clip(jnp.searchsorted(self.ts, t, side="right") - 1, 0, self.ts.shape[0] - 1)]
-
-    def settings(self) -> dict[str, Any]:
-        return self.setup.settings()
-
-
-class NotKept(AbstractInterpolant):
-    """Raises an error, since the run stored nothing from which tokens between the save times can be computed."""
-
-    setup: Setup
-    reason: str = eqx.field(static=True)
-
-    def __call__(self, t: Array) -> Array:
-        raise ValueError(f"at needs the tokens between the save times, but {self.reason}.")
-
-    def settings(self) -> dict[str, Any]:
-        return self.setup.settings()
+def last_saved(t: Array, ts: Array) -> Array:
+    """The index of the last of the times `ts` up to `t`, clipped, since a traced `t` may lie outside of the run."""
+    return jnp.clip(jnp.searchsorted(ts, t, side="right") - 1, 0, ts.shape[0] - 1)

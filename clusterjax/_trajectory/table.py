@@ -19,13 +19,7 @@ _NAMES = {
 
 
 def dataset(run: Any) -> Any:
-    """The dataset of a `Trajectory`; see `Trajectory.to_xarray`.
-
-    **Raises:**
-
-    - `ImportError` if `xarray` is not installed.
-    - `ValueError` if the run is traced.
-    """
+    """The dataset of a `Trajectory`; see `Trajectory.to_xarray`."""
     try:
         import xarray
     except ImportError as error:

@@ -20,11 +20,8 @@ from .._dynamics.failure import UNDER_JIT, UNRESOLVED, why_stopped
 from .interpolants import AbstractInterpolant
 
 
-# The names of the results of diffrax, by their numbers, which differ between its versions.
-
-
 def codes() -> dict[str, int]:
-    """The number of each result, by name."""
+    """The number of each result, by name; the numbers differ between versions of diffrax."""
     return {name: int(jtu.tree_leaves(item)[0]) for name, item in dfx.RESULTS._name_to_item.items()}
 
 
@@ -33,9 +30,6 @@ def verdicts(result: Any) -> np.ndarray:
     names = {code: name for name, code in codes().items()}
     numbers = np.asarray(jtu.tree_leaves(result)[0])
     return np.asarray([names[int(code)] for code in numbers.reshape(-1)]).reshape(numbers.shape)
-
-
-# The text of a `Trajectory`: its repr, and the summary of the run.
 
 
 _WIDTH = 110
@@ -186,7 +180,8 @@ class Trajectory(eqx.Module):
                 raise ValueError(
                     f"t must lie within the run, [{first}, {last}], but it is {held}; pass a time from there."
                 )
-        return self.interpolant(t) if t.ndim == 0 else _at_each(self.interpolant, t)
+        at = _at_each if t.ndim else lambda interpolant, t, ts, xs: interpolant(t, ts, xs)
+        return at(self.interpolant, t, self.ts, self.xs)
 
     def settings(self) -> dict[str, Any]:
         """The settings of the run: the field, its parameters, the solver, its tolerances and the versions of libraries.
@@ -295,6 +290,6 @@ def with_error(traj: Trajectory, value: Any = None) -> Any:
 
 
 @eqx.filter_jit
-def _at_each(interpolant: AbstractInterpolant, ts: Float[Array, " times"]) -> Float[Array, "times n d"]:
+def _at_each(interpolant: AbstractInterpolant, wanted: Array, ts: Array, xs: Any) -> Float[Array, "times n d"]:
     # The times are mapped one after another, since each may require an integration.
-    return jax.lax.map(interpolant, ts)
+    return jax.lax.map(lambda t: interpolant(t, ts, xs), wanted)

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._base.checks import check_integer
+from .._base.defaults import DEPTH
 from .._base.types import Tokens
 from .._model.mask import FullMask
 from .._model.schedule import AbstractSchedule
@@ -87,7 +88,7 @@ class Certificate(eqx.Module):
         return "\n".join(lines)
 
 
-def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certificate:
+def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = DEPTH) -> Certificate:
     r"""The theorem on leaders and clusters, checked clause by clause for the tokens `z0`, each clause with a margin.
 
     If the tokens are nonzero and distinct and A is symmetric positive definite, then there are leaders. Each leader

@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .._base.checks import MOST_ENTRIES, check_integer, refusal
+from .._base.defaults import DEPTH
 from .._base.numerics import is_concrete
 from .._base.types import Tokens
 from .._model.schedule import at_time
@@ -172,7 +173,7 @@ class LimitSet(eqx.Module):
         )
 
 
-def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet:
+def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = DEPTH) -> LimitSet:
     r"""The set S of the limits of the tokens, and its convex hull K; the layers run until no token moves.
 
     The position of each leader is a point of S. Every other token belongs to the leader within 1e-6 of it after the

@@ -117,8 +117,8 @@ NOISE = (
     Mutant(
         "an-event-is-found-on-a-line-between-noisy-states",
         "clusterjax/_dynamics/simulate.py",
-        "_any_of(event if noise is None else _at_steps(event), watch)",
-        "_any_of(event, watch)",
+        "_any_of(request.event if noise is None else _at_steps(request.event), watch)",
+        "_any_of(request.event, watch)",
         ("tests/test_noise.py::test_an_event_ends_a_noisy_run_with_its_step",),
     ),
 )

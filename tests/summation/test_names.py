@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._dynamics.simulate import _summations, _with_summations
-from clusterjax._summation import ExponentialSums, HardmaxSums
+from clusterjax._dynamics.simulate import _with_summations
+from clusterjax._summation import ExponentialSums, HardmaxSums, Names, recorded
 from tests.helpers import as_a_user, sphere_tokens
 
 
@@ -45,10 +45,11 @@ def called(monkeypatch):
 
 def said(field, n, d, dtype: Any = jnp.float32):
     """The name that a run of `n` tokens reports; nothing is compiled."""
-    names = []
-    say = lambda x: names.append(_summations(field, x, jnp.asarray(0.0, dtype), None).get("summation"))
-    jax.eval_shape(say, jax.ShapeDtypeStruct((n, d), dtype))
-    return names[0]
+    names = Names()
+    with jax.numpy_dtype_promotion("standard"):  # the ring of devices is written for 32 bits
+        evaluate = lambda x: recorded(field, names)(jnp.asarray(0.0, dtype), x)
+        jax.eval_shape(evaluate, jax.ShapeDtypeStruct((n, d), dtype))
+    return " and ".join(names.used) or None
 
 
 def refused(name: str, kind: str, mask: cjx.AbstractMask) -> str | None:

@@ -1,10 +1,8 @@
 """The checks at the doors: what each lets in, what it makes of it, and the words for what it refuses."""
 
-import ast
 import os
 import re
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -281,27 +279,6 @@ def test_the_free_memory_is_read_from_the_system():
     room = check.memory_room()
     assert 0 < room <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert check.memory_room(device=False) > 0
-
-
-# Where an argument may also be something else than an integer, the refusal names both; the integer itself is checked by
-# `check_integer` there too. A command line has words before it has numbers.
-OTHERWISE = {"_observables/similarity.py", "sweep/_run.py", "_cli.py"}
-
-
-def test_one_function_says_what_an_integer_must_be():
-    """No file but that of `check_integer` words such a refusal, or asks a value whether it is an integer."""
-    package, wrong = Path(cjx.__file__).parent, []
-    for file in sorted(package.rglob("*.py")):
-        name = file.relative_to(package).as_posix()
-        if name == "_base/checks.py" or name in OTHERWISE:
-            continue
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            raised = isinstance(node, ast.Raise) or isinstance(node, ast.Call) and ast.unparse(node.func) == "refusal"
-            worded = raised and re.search(r"be (an|a positive) integer", ast.unparse(node))
-            asked = isinstance(node, ast.Attribute) and ast.unparse(node) in ("operator.index", "numbers.Integral")
-            if worded or asked:
-                wrong.append(f"{name}:{node.lineno}")
-    assert not wrong, f"Use check_integer in {wrong}."
 
 
 ATTENTION = cjx.SoftmaxAttention(1.0)

@@ -95,29 +95,3 @@ def test_the_examples_print_what_they_say(tmp_path, dear):
     ended = [(*process.communicate(), process.returncode) for process in running]
     for told, warned, code in ended:
         assert code == 0, told or warned
-
-
-def test_a_wrong_example_fails(tmp_path):
-    (right, wrong) = examples(
-        """Halves.
-
-        !!! example
-
-            ```python
-            >>> 4 / 2
-            2.0
-            ```
-
-        !!! example
-
-            ```python
-            >>> 4 / 2
-            3.0
-            ```
-        """
-    )
-    for code, failed in ((right, 0), (wrong, 1)):
-        process = start([("halve", code)], tmp_path)
-        told, _ = process.communicate()
-        assert process.returncode == failed
-        assert ("Got:\n    2.0" in told) == bool(failed)

@@ -170,14 +170,6 @@ def test_space_decides_where_distances_are_taken():
     assert end(ray[:1, :1], clustered_event(0.5)) == 0  # a lone token
 
 
-@pytest.mark.parametrize("threshold", (0.0, -1.0, np.nan, np.inf))
-def test_bad_thresholds(threshold):
-    with pytest.raises(ValueError, match="radius must be a finite number above 0"):
-        clustered_event(threshold)
-    with pytest.raises(ValueError, match="speed must be a finite number above 0"):
-        stationary_event(threshold)
-
-
 def test_a_run_says_whether_its_event_came():
     """Of two runs one starts near its mean and ends by the event, and one ends at the horizon; the file and the table
     say so too."""

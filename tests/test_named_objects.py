@@ -41,27 +41,15 @@ def run(**options):
         (lambda: cjx.Retract("euler"), "^solver must be .*'euler'; pass diffrax.Euler()."),
         (lambda: cjx.AttentionField("softmax"), "^attention must be .*'softmax'; pass SoftmaxAttention(...)."),
         (lambda: cjx.AttentionField(1.0), "^attention must be .* 1.0; pass SoftmaxAttention(beta), for example."),
-        (
-            lambda: cjx.MultiHeadField(1.0, STACK, None, attention="softmax"),
-            "^attention must be .*; pass the class",
-        ),
-        (
-            lambda: cjx.MultiHeadField(1.0, STACK, None, attention=SOFTMAX),
-            "^attention .*; pass the class, Soft",
-        ),
+        (lambda: cjx.MultiHeadField(1.0, STACK, None, attention="softmax"), "^attention must be .*; pass the class"),
+        (lambda: cjx.MultiHeadField(1.0, STACK, None, attention=SOFTMAX), "^attention .*; pass the class, Soft"),
         (lambda: cjx.PerceptronField(jnp.eye(3), jnp.eye(3), "gelu"), "^activation must be .*; pass jax.nn.gelu."),
-        (
-            lambda: cjx.PerceptronField(jnp.eye(3), jnp.eye(3), "sine"),
-            "^activation must be .*; pass one that can",
-        ),
+        (lambda: cjx.PerceptronField(jnp.eye(3), jnp.eye(3), "sine"), "^activation must be .*; pass one that can"),
         (lambda: cjx.KernelAttention("exp"), "^function must be .*'exp'; pass jax.numpy.exp."),
         (lambda: cjx.transformer.NormalisationField(SOFTMAX, "preln"), "^scheme must be .*; pass transformer.PreLN()."),
         (lambda: cjx.SoftmaxAttention("a"), "^beta must be a number, an array .* it is 'a'; pass one of these."),
         (lambda: cjx.simulate("attention", X, TS), "^field must be .*; pass AttentionField(...)."),
-        (
-            lambda: cjx.simulate(SOFTMAX, X, TS),
-            "^field must be .*; wrap it, AttentionField(attention)",
-        ),
+        (lambda: cjx.simulate(SOFTMAX, X, TS), "^field must be .*; wrap it, AttentionField(attention)"),
         (lambda: cjx.iterate(FIELD, X, 2), "^layer must be .*; wrap a field, ResidualLayer(field, step)."),
     ),
 )
@@ -74,10 +62,7 @@ def test_the_message_names_the_object(call, message):
 def test_a_bare_function_as_event_is_shown_how_to_wrap_it():
     """And, wrapped so, ends the run."""
     until = lambda t, x, args, **kwargs: x[0, 0] < 0.9
-    with (
-        as_a_user(),
-        pytest.raises(ValueError, match=r"^event must be .*; pass diffrax\.Event\(fn\), where fn"),
-    ):
+    with as_a_user(), pytest.raises(ValueError, match=r"^event must be .*; pass diffrax\.Event\(fn\), where fn"):
         run(event=until)()
     traj = cjx.simulate(FIELD, X, 9 * TS, event=dfx.Event(until))
     assert bool(dfx.is_event(traj.result))

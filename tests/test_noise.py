@@ -111,10 +111,7 @@ def test_an_event_ends_a_noisy_run_with_its_step():
 
 
 def test_a_noisy_run_has_no_speed():
-    with (
-        as_a_user(),
-        pytest.raises(ValueError, match="^event must be .*: a path with noise has no speed"),
-    ):
+    with as_a_user(), pytest.raises(ValueError, match="^event must be .*: a path with noise has no speed"):
         noisy(0.3, jr.key(0), event=stationary_event(0.1))
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+import jax
 import numpy as np
 import pytest
 from flax import nnx
@@ -23,6 +24,8 @@ run = lambda steps, **options: cjx.simulate(
 diagram = lambda *sizes: phase.PhaseDiagram(phase.Uniform(*sizes), [1.0])
 rngs = lambda: nnx.Rngs(0)
 SIZES = {
+    "n of more tokens than an array can index": lambda: cjx.Sphere().sample(jax.random.key(0), 2**20, 2**12),
+    "n of more tokens than memory holds": lambda: cjx.Euclidean().sample(jax.random.key(0), 2**24, 4),
     "bins": lambda: cjx.cosine_histogram(X, 10**9),
     "degree": lambda: mean(2, 10**5),
     "degree of the sphere": lambda: mean(3, 10**3),
@@ -78,10 +81,7 @@ def test_layers_that_int32_does_not_count_are_refused(function):
 
 @pytest.mark.parametrize("many", (10**9, 10**12, 10**30))
 def test_an_axis_that_is_too_long_is_not_made(many):
-    with (
-        as_a_user(),
-        pytest.raises(ValueError, match=r"^beta must have at most 1e\+08 points, but it is .+; split"),
-    ):
+    with as_a_user(), pytest.raises(ValueError, match=r"^beta must have at most 1e\+08 points, but it is .+; split"):
         sweep.run(lambda beta: beta, {"beta": range(many)}, batch_size=2)
 
 

@@ -155,21 +155,6 @@ def test_knots_that_make_no_schedule(kind, ts, values, message):
         kind(ts, values)
 
 
-def test_lengths_tell_while_compiling():
-    with pytest.raises(ValueError, match="^values must have one entry for each time"):
-        jax.jit(lambda values: cjx.Interpolated(TS, values)(1.0))(jnp.ones(3))
-
-
-def test_interpolated_wants_a_value_for_each_time():
-    with pytest.raises(ValueError, match=r"^values must have one entry for each time of ts, but it has shape \(3,\)"):
-        cjx.Interpolated(TS, [1.0, 2.0, 3.0])
-
-
-def test_no_value_at_all():
-    with pytest.raises(ValueError, match="^values must"):
-        cjx.PiecewiseConstant([0.0], np.zeros(0))
-
-
 def test_parts_of_two_dtypes():
     single = cjx.PiecewiseConstant(np.array([0.0, 2.0], np.float32), [1.0, 2.0])
     double = cjx.PiecewiseConstant(np.array([0.0, 1.0]), [1.0, 2.0])

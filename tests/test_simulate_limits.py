@@ -95,12 +95,7 @@ def velocities(x):
 @pytest.mark.exhaustive_cases("antipodal", "identical", "one dimension", "one token")
 @pytest.mark.parametrize(
     "x0",
-    (
-        X0[:1],
-        np.array([[1.0], [-1.0], [1.0]]),
-        np.repeat(X0[:1], 3, axis=0),
-        np.stack([X0[0], -X0[0], X0[0]]),
-    ),
+    (X0[:1], np.array([[1.0], [-1.0], [1.0]]), np.repeat(X0[:1], 3, axis=0), np.stack([X0[0], -X0[0], X0[0]])),
     ids=("one token", "one dimension", "identical", "antipodal"),
 )
 def test_clouds_that_do_not_move(x0):

@@ -9,7 +9,6 @@ import scipy.special
 import scipy.stats
 
 import clusterjax as cjx
-from clusterjax._base import checks as _room
 from tests.helpers import (
     DTYPES,
     assert_close,
@@ -205,29 +204,3 @@ def test_derivatives_in_each_argument(fn):
 
 def test_derivative_of_retract():
     assert_derivatives(SPHERE.retract, normal(1, 12, 4))
-
-
-@pytest.mark.parametrize("space", SPACES, ids=name_of)
-@pytest.mark.parametrize(("n", "d", "name"), ((0, 3, "n"), (-1, 3, "n"), (3, 0, "d"), (True, 3, "n")))
-def test_sample_wants_positive_sizes(getkey, space, n, d, name):
-    with pytest.raises(ValueError, match=rf"^{name} must be a positive integer, but it is .*; ask for at least one\.$"):
-        space.sample(getkey(), n, d)
-
-
-@pytest.mark.parametrize("space", SPACES, ids=name_of)
-@pytest.mark.parametrize(("n", "d"), ((2**31, 3), (2**30, 3), (2**62, 2**62)))
-def test_more_tokens_than_an_array_can_index(getkey, space, n, d):
-    with pytest.raises(
-        ValueError, match=r"^n must make no axis longer than int32 can index, but it is .*; ask for few"
-    ):
-        space.sample(getkey(), n, d)
-
-
-@pytest.mark.parametrize("space", SPACES, ids=name_of)
-def test_more_tokens_than_memory_holds(getkey, space, monkeypatch):
-    monkeypatch.setattr(_room, "memory_room", lambda: 2.0**30)
-    with pytest.raises(
-        ValueError, match=r"^n must leave room in memory, .* 4 GiB, while 1 GiB are free; ask for fewer"
-    ):
-        space.sample(getkey(), 2**24, 8)
-    assert jax.eval_shape(lambda key: space.sample(key, 2**21, 8), getkey()).shape == (2**21, 8)

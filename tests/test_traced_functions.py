@@ -54,10 +54,7 @@ DOORS = {
         lambda fn: cjx.MeanField(cjx.SoftmaxAttention(1.0), d=2, degree=9).from_density(lambda x: fn(x[:, 0])),
     ),
 }
-FUNCTIONS = {
-    "math": lambda s: math.exp(s),
-    "if": lambda s: s if s > 0 else -s,
-}
+FUNCTIONS = {"math": lambda s: math.exp(s), "if": lambda s: s if s > 0 else -s}
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -197,41 +197,6 @@ def path(tmp_path):
     return tmp_path / "run"
 
 
-def test_a_later_version(path):
-    rewrite_sealed(path, version=2)
-    with pytest.raises(ValueError, match=r"^path must be a file of version 1, but .* is of version 2; read it"):
-        cjx.Trajectory.load(path)
-
-
-@pytest.mark.parametrize("where", (0.5, 0.99), ids=("header", "arrays"))
-def test_a_damaged_file(path, where):
-    data = bytearray(path.read_bytes())
-    data[int(where * len(data))] ^= 1
-    path.write_bytes(bytes(data))
-    with pytest.raises(ValueError, match=r"^path must be (as it was written|a file of this library), but .*; name"):
-        cjx.Trajectory.load(path)
-
-
-@pytest.mark.parametrize("kept", (0, 7, 200, -1))
-def test_a_truncated_file(path, kept):
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match=r"^path must be a file of this library, but .* cannot be read \(.*\); name"):
-        cjx.Trajectory.load(path)
-
-
-def test_files_of_others(tmp_path):
-    other, text, folder = tmp_path / "weights", tmp_path / "text", tmp_path / "folder"
-    other.write_bytes(safetensors.numpy.save({"xs": np.zeros(3)}, {"format": "pt"}))
-    text.write_text("a,b,c\n1,2,3\n")
-    folder.mkdir()
-    for name in (other, text, folder, tmp_path / "none"):
-        with pytest.raises(ValueError, match=r"^path must be a file of this library, but"):
-            cjx.Trajectory.load(name)
-    with pytest.raises(ValueError, match=r"^path must be a file that can be written, but"):
-        run("layers").save(folder)
-    assert list(folder.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     (
@@ -289,19 +254,13 @@ def test_polynomials_that_this_diffrax_does_not_have(tmp_path):
 def test_what_a_file_cannot_hold(tmp_path):
     traj = run("layers")
     keys = eqx.tree_at(lambda traj: traj.xs, traj, jax.random.split(jax.random.key(0), 3))
-    with (
-        as_a_user(),
-        pytest.raises(ValueError, match=r"^xs must hold arrays of numbers, but it holds a PRNG key"),
-    ):
+    with as_a_user(), pytest.raises(ValueError, match=r"^xs must hold arrays of numbers, but it holds a PRNG key"):
         keys.save(tmp_path / "run")
     odd = eqx.tree_at(lambda traj: traj.xs, traj, {3: traj.xs})
     with as_a_user(), pytest.raises(ValueError, match=r"^xs must have keys that are strings, but they are"):
         odd.save(tmp_path / "run")
     narrow = eqx.tree_at(lambda traj: traj.xs, traj, traj.xs.astype("float8_e5m2"))
-    with (
-        as_a_user(),
-        pytest.raises(ValueError, match=r"^xs must be of a dtype that safetensors has, but it is flo"),
-    ):
+    with as_a_user(), pytest.raises(ValueError, match=r"^xs must be of a dtype that safetensors has, but it is flo"):
         narrow.save(tmp_path / "run")
     with pytest.raises(ValueError, match="^the trajectory must have a value, but it is traced; call"):
         jax.jit(lambda traj: traj.save(tmp_path / "run"))(run("single"))

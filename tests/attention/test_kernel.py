@@ -126,10 +126,7 @@ def test_it_is_an_attention_in_every_field_and_layer():
     assert_close(heads(0.0, X), cjx.MultiHeadField(jnp.asarray([1.0, 2.0]), forms, forms)(0.0, X))
     for make in (lambda a: cjx.RescaledField(a, 0.5 * FORM), lambda a: cjx.ResidualLayer(cjx.AttentionField(a), 0.1)):
         assert_close(make(ours)(1.0, X), make(softmax)(1.0, X))
-    with (
-        as_a_user(),
-        pytest.raises(ValueError, match="^attention must be .* KernelAttention has no beta .*; pass"),
-    ):
+    with as_a_user(), pytest.raises(ValueError, match="^attention must be .* KernelAttention has no beta .*; pass"):
         cjx.MultiHeadField(1.0, forms, forms, attention=cjx.KernelAttention)
 
 

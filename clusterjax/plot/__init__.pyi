@@ -1,6 +1,5 @@
-from ._animate import animate as animate
 from ._clustering import clustering_diagram as clustering_diagram, dendrogram as dendrogram
-from ._histograms import histograms as histograms, ridgeline as ridgeline
+from ._histograms import histograms as histograms
 from ._maps import attention_maps as attention_maps, heatmap as heatmap, phase_diagram as phase_diagram
 from ._neurons import neuron_memory as neuron_memory
 from ._player import Player as Player, player as player
@@ -12,10 +11,16 @@ from ._positions import (
     relative_positions as relative_positions,
 )
 from ._save import save as save
-from ._series import angles as angles, time_series as time_series
-from ._snapshots import snapshots as snapshots
+from ._series import time_series as time_series
 from ._spectrum import spectrum as spectrum
-from ._stream import circle as circle, logit_lens as logit_lens, residual_flow as residual_flow, sphere as sphere
+from ._stream import logit_lens as logit_lens, residual_flow as residual_flow
 from ._style import OKABE_ITO as OKABE_ITO, style as style
-from ._views import cloud as cloud, project as project
+from ._tokens import (
+    animate as animate,
+    circle as circle,
+    cloud as cloud,
+    project as project,
+    snapshots as snapshots,
+    sphere as sphere,
+)
 from ._words import WordRun as WordRun, animate_words as animate_words, words as words

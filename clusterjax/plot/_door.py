@@ -8,18 +8,14 @@ other, such as one name for each of n tokens.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, final, get_args
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import numpy as np
+from matplotlib.animation import FFMpegWriter
 from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like, to_rgba_array
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import LayoutEngine
-from matplotlib.legend import Legend
-from matplotlib.transforms import Bbox
 
 from .._base.checks import (
     as_numbers,
@@ -38,7 +34,6 @@ from .._base.checks import (
     shown,
 )
 from .._model.space import check_space
-from ._films import FILMS, check_ffmpeg
 from ._style import real_array, style
 
 
@@ -77,19 +72,12 @@ def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     return wrap
 
 
-def numbers(value: Any, name: str) -> np.ndarray:
-    """Check for real numbers, of which some may be NaN or infinite."""
-    return real_array(value, name)
+def real(*shape: int | str | None, finite: bool = True) -> Check:
+    """Return a check for real numbers of this shape, of any shape by default; without `finite` some may be NaN."""
+    return lambda value, name: real_array(value, name, shape=shape or None, finite=finite)
 
 
-def finite(value: Any, name: str) -> np.ndarray:
-    """Check for finite real numbers."""
-    return real_array(value, name, finite=True)
-
-
-def row(value: Any, name: str) -> np.ndarray:
-    """Check for a vector of at least one finite number."""
-    return real_array(check_host_array(value, name, shape=("times",)), name)
+numbers, finite = real(finite=False), real()
 
 
 def several(value: Any, name: str) -> np.ndarray:
@@ -196,12 +184,12 @@ def file(value: Any, name: str) -> Path:
 
 def film(value: Any, name: str) -> Path:
     """Check for the name of a GIF, or of an MP4 if ffmpeg is installed."""
-    path = check_path(value, name)
-    if path.suffix.lower() not in FILMS:
-        raise refusal(name, "end in .gif or .mp4", f"it is {shown(path)}", "choose such a name")
-    if path.suffix.lower() == ".mp4":
-        # The check precedes the drawing, which may take minutes.
-        check_ffmpeg(name, shown(path))
+    path, found = check_path(value, name), f"it is {shown(value)}"
+    if path.suffix.lower() not in (".gif", ".mp4"):
+        raise refusal(name, "end in .gif or .mp4", found, "choose such a name")
+    if path.suffix.lower() == ".mp4" and not FFMpegWriter.isAvailable():
+        remedy = "install it (apt install ffmpeg, or conda install ffmpeg), or choose a name that ends in .gif"
+        raise refusal(name, "end in .gif where there is no ffmpeg, which writes .mp4", found, remedy)
     return path
 
 
@@ -231,13 +219,18 @@ def check_pair(value: Any, name: str) -> list[Any]:
 def line(value: Any, name: str) -> tuple[np.ndarray, float]:
     """Check for the normal and the offset of a line in the plane."""
     normal, offset = check_pair(value, name)
-    return check_host_array(normal, f"{name}[0]", shape=(2,)), check_number(offset, f"{name}[1]")
+    normal, offset = check_host_array(normal, f"{name}[0]", shape=(2,)), check_number(offset, f"{name}[1]")
+    if not normal.any():
+        raise refusal(name, "be a normal (2,) that is not zero and an offset", "the normal is zero", "pass (w, v)")
+    return normal, offset
 
 
 def ranges(value: Any, name: str) -> Any:
-    """Check for two pairs of numbers."""
-    check_host_array(value, name, shape=(2, 2), remedy="pass ((left, right), (bottom, top))")
-    return value
+    """Check for two pairs of numbers that increase."""
+    array = check_host_array(value, name, shape=(2, 2), remedy="pass ((left, right), (bottom, top))")
+    if np.any(array[:, 0] >= array[:, 1]):
+        raise refusal(name, "be ((left, right), (bottom, top))", f"they are {value!r}", "pass such pairs")
+    return array
 
 
 def pair(value: Any, name: str) -> np.ndarray:
@@ -282,79 +275,3 @@ CHECKS: dict[str, Check] = {
     "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": file,
 }  # fmt: skip
 """What an argument of this name must be, wherever a picture has one."""
-
-
-# A reproducible layout of figures.
-#
-# The constrained layout of matplotlib uses a solver (kiwisolver) that orders its variables by memory address. The
-# solutions differ in the last bits between processes, and between figures of one process. The SVG backend names each
-# clip path by a hash of all digits of its rectangle, so two files of one picture would differ. After each layout this
-# module therefore rounds positions to a grid of a millionth of the figure.
-#
-# Legends of the whole figure stay where the layout has made room for them. Without this rule matplotlib places legends
-# at the edge of the saved area, where they would cover a text above the figure.
-
-
-_DIGITS = 6  # of a position relative to the figure: finer than a pixel, coarser than the differences between solutions
-
-
-@final
-class _OnGrid(LayoutEngine):
-    """A layout engine that runs another engine, then rounds positions and pins legends."""
-
-    def __init__(self, engine: LayoutEngine):
-        self._engine = engine
-        # matplotlib compares these attributes before it replaces an engine.
-        self._adjust_compatible, self._colorbar_gridspec = engine.adjust_compatible, engine.colorbar_gridspec
-        self._params = dict(engine.get())
-        self._pinned: list[Legend] = []
-
-    def set(self, **settings: Any) -> None:
-        self._engine.set(**settings)
-
-    def execute(self, fig: Figure) -> None:
-        self.unpin()
-        # The engine makes room only for legends without an anchor.
-        self._engine.execute(fig)
-        _round(fig)
-        for legend in fig.legends:
-            # A legend without an anchor follows the box of the figure, which a saved text above the figure widens.
-            if legend.get_bbox_to_anchor() is fig.bbox:
-                legend.set_bbox_to_anchor((0, 0, 1, 1), transform=fig.transFigure)
-                self._pinned.append(legend)
-
-    def unpin(self) -> None:
-        """Remove the anchors of pinned legends, so that the layout makes room for the legends."""
-        while self._pinned:
-            self._pinned.pop().set_bbox_to_anchor(None)
-
-
-def _round(figure: Any) -> None:
-    """Round the positions of the axes and subfigures of a figure to the grid."""
-    for inner in figure.subfigs:
-        # The boxes of the inner axes follow from the box relative to the parent.
-        inner.bbox_relative.set_points(np.round(inner.bbox_relative.get_points(), _DIGITS))
-        _round(inner)
-    for ax in figure.get_axes():
-        # The engine sets the "original" position; the "active" position follows from it and the aspect.
-        engine_placed = ax.get_position(original=True)
-        ax._set_position(Bbox(np.round(engine_placed.get_points(), _DIGITS)), which="original")
-
-
-@contextmanager
-def on_grid(figure: Figure) -> Iterator[None]:
-    """A context in which a figure with a layout engine is laid out on the grid; the engine is restored afterwards.
-
-    Source: kiwisolver, whose solver orders each `Variable` in a map by its address.
-    """
-    engine = figure.get_layout_engine()
-    if engine is None:
-        yield
-        return
-    ours = _OnGrid(engine)
-    figure.set_layout_engine(ours)
-    try:
-        yield
-    finally:
-        ours.unpin()
-        figure.set_layout_engine(engine)

@@ -1,16 +1,15 @@
-"""The similarity of tokens over time or depth: panels of histograms, or one ridge for each layer."""
+"""The similarity of tokens over time or depth, as panels of histograms."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._base.checks import as_numbers, check_host_array, check_integer, check_sequence, refusal
 from ._door import door, numbers, one_each, words
-from ._style import BLUE, COLUMN, GREY, INK, Colour, Numbers, new_axes
+from ._style import BLUE, COLUMN, GREY, Colour, Numbers
 
 
 MOST_BINS, MOST_HISTOGRAMS = 10**4, 1000
@@ -79,13 +78,6 @@ def _samples(entry: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.clip(entry, edges[0], edges[-1])[near]
 
 
-def _check_labels(labels: Sequence[str] | None, count: int) -> list[str]:
-    if labels is None:
-        return [""] * count
-    one_each(labels, "labels", count, "strings, one for each histogram")
-    return list(labels)
-
-
 @door(values=entries_of, labels=words)
 def histograms(
     values: Sequence[Numbers] | np.ndarray,
@@ -127,7 +119,8 @@ def histograms(
     - `ValueError` if there is nothing to draw, or bins, labels, axes and values do not match.
     """
     edges, densities = _densities(values, bins, counted)
-    titles = _check_labels(labels, len(densities))
+    titles = [""] * len(densities) if labels is None else labels
+    one_each(titles, "labels", len(densities), "strings, one for each histogram")
     panels = _grid(axes, len(densities), columns)
     peaks = np.array([density.max() for density in densities])
     # The median of the peaks keeps one spike from determining the scale of all panels.
@@ -152,11 +145,10 @@ def histograms(
     return panels
 
 
-def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: int | None) -> np.ndarray:
+def _grid(axes: Any, count: int, columns: int | None) -> np.ndarray:
     if axes is not None:
-        given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-        one_each(given, "axes", count, "Axes, one for each histogram")
-        return given
+        one_each(axes, "axes", count, "Axes, one for each histogram")
+        return axes
     # Rows of three suit 3, 5, 6 and 9 panels better than rows of four.
     columns = min(count, columns or (3 if count in (3, 5, 6, 9) else 4))
     rows = -(-count // columns)
@@ -169,62 +161,3 @@ def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: 
     for ax in panels[max(0, count - columns) : count]:
         ax.xaxis.set_tick_params(labelbottom=True)
     return panels[:count]
-
-
-@door(values=entries_of, labels=words)
-def ridgeline(
-    values: Sequence[Numbers] | np.ndarray,
-    ax: Axes | None = None,
-    *,
-    bins: Numbers = 60,
-    labels: Sequence[str] | None = None,
-    counted: bool = False,
-    xlabel: str = "cosine similarity",
-    ylabel: str = "layer",
-) -> Axes:
-    """Draw the histograms of many times or layers as ridges, the first at the top, with colours of viridis.
-
-    All ridges have one scale, such that the median height of the second highest bins is 1. Heights above 1.8 are cut
-    off, since the spike of coinciding tokens would make all other bins invisible.
-
-    **Arguments:**
-
-    - `values`, `bins`, `counted`: As for `histograms`.
-    - `ax`: The Axes to draw on; None makes a figure of one column.
-    - `labels`: The names of the ridges; None counts them from 0.
-    - `xlabel`, `ylabel`: The labels of the axes.
-
-    **Returns:**
-
-    The Axes; the base of ridge k is at height -k.
-
-    **Raises:**
-
-    - `ValueError` if there is nothing to draw, or bins, labels and values do not match.
-    """
-    edges, densities = _densities(values, bins, counted)
-    count = len(densities)
-    names = _check_labels(labels, count) if labels is not None else [str(k) for k in range(count)]
-    ax = new_axes(COLUMN, min(7.0, 1.0 + 0.2 * count)) if ax is None else ax
-    # A spike of coinciding tokens is a single bin, so the second highest bin is used.
-    usual = float(np.median([np.sort(density)[-min(2, len(density))] for density in densities]))
-    scale = 1.0 / (usual or 1.0)
-    colours = colormaps["viridis"](np.linspace(0, 0.92, count))
-    # The steps need each height and each inner edge twice.
-    x = np.repeat(edges, 2)[1:-1]
-    tops = []
-    for k, density in enumerate(densities):
-        y = np.repeat(np.minimum(scale * density, 1.8), 2) - k
-        # Later ridges are drawn in front of earlier ridges, which are above them.
-        ax.fill_between(x, -k, y, facecolor=colours[k], alpha=0.85, linewidth=0, zorder=k + 2)
-        ax.plot(x, y, color="white", linewidth=0.5, zorder=k + 2.5)
-        tops.append(y.max())
-    # The height has room for at most 16 names.
-    step = max(1, -(-count // 16))
-    shown = list(range(0, count, step))
-    ax.set(xlim=(edges[0], edges[-1]), ylim=(-count + 0.7, max(tops) + 0.15), xlabel=xlabel, ylabel=ylabel)
-    ax.set_yticks([-k for k in shown], [names[k] for k in shown])
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
-    ax.spines["bottom"].set_color(INK)
-    return ax

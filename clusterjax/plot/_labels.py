@@ -1,6 +1,11 @@
-"""Words as labels: the names of ids, on one line, shortened to the available room."""
+"""Words as labels: printable, on one line, shortened to the available room.
 
+Vocabularies have letters of all scripts, but a font does not: what it lacks is written as an escape.
+"""
+
+import unicodedata
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -8,10 +13,11 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import SubFigure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.textpath import TextPath
 
 from ._door import one_each
 from ._style import figure_of
-from ._words import _width, one_line
 
 
 Vocabulary: TypeAlias = Sequence[str] | Callable[[int], Any]
@@ -20,6 +26,44 @@ Vocabulary: TypeAlias = Sequence[str] | Callable[[int], Any]
 LABEL = 7.0  # points
 LONGEST = 14  # letters of a word beside an axis
 MORE = "…"
+
+
+_SIGNS = str.maketrans({"\n": "↵", "\r": "↵", "\t": "⇥"})
+
+
+def one_line(word: Any) -> str:
+    r"""A word on one line: line breaks, tabs and words of blanks become visible signs, and letters that the font lacks,
+    that are not printable, or that are marks without a letter become escapes such as `\u6771`.
+
+    matplotlib would draw an empty box for each letter that the font lacks, and warn.
+    """
+    word = str(word).translate(_SIGNS)
+    # A word of blanks would be invisible.
+    if word.isspace():
+        return "␣" * len(word)
+    return "".join(
+        # The word is preceded by a blank, so that a mark at its beginning has no letter before it.
+        letter if _drawn(letter) and not _stray(before, letter) else letter.encode("unicode_escape").decode("ascii")
+        for before, letter in zip(" " + word, word, strict=False)
+    )
+
+
+def seen_blanks(word: str) -> str:
+    """The word with a visible sign for each blank character."""
+    return "".join("␣" if letter.isspace() else letter for letter in word)
+
+
+@cache
+def _drawn(letter: str) -> bool:
+    """True if the letter is printable and the font of this library has the letter."""
+    # Index 0 is the glyph of missing letters.
+    return letter.isprintable() and get_font(findfont("DejaVu Sans")).get_char_index(ord(letter)) > 0
+
+
+def _stray(before: str, letter: str) -> bool:
+    """True if the letter is a combining mark without a letter before it, which would be drawn on other characters."""
+    # The categories M and L are combining marks and letters.
+    return unicodedata.category(letter).startswith("M") and unicodedata.category(before)[0] not in "LM"
 
 
 def shortened(word: str, letters: int = LONGEST) -> str:
@@ -46,10 +90,18 @@ def width(word: str, fontsize: float, weight: str = "normal") -> float:
     return _width(f"|{word}|", fontsize, weight) - _width("||", fontsize, weight)
 
 
+@lru_cache(maxsize=4096)
+def _width(name: str, fontsize: float | int, weight: str) -> float:
+    """The width of a name in points; a dollar sign does not start a formula."""
+    # Unlike the width from a renderer, the width of the outline does not depend on backend and resolution.
+    font = FontProperties(family=["DejaVu Sans"], size=fontsize, weight=weight)
+    return float(TextPath((0, 0), name.replace("$", r"\$"), prop=font).get_extents().width)
+
+
 def words_of(words: Vocabulary, ids: np.ndarray) -> list[str]:
     """The words of the ids (k,), each on one line."""
     name = words if callable(words) else words.__getitem__
-    return [one_line(name(int(one))) for one in ids]
+    return [one_line(name(int(k))) for k in ids]
 
 
 def check_vocabulary(words: Vocabulary, least: int, *, exactly: bool = False) -> None:
@@ -65,7 +117,7 @@ def check_vocabulary(words: Vocabulary, least: int, *, exactly: bool = False) ->
 def check_names(names: Sequence[str], count: int, name: str) -> list[str]:
     """Check for one name for each of `count` tokens, and return the names, each on one line."""
     one_each(names, name, count, "names, one for each token")
-    return [one_line(one) for one in names]
+    return [one_line(name) for name in names]
 
 
 def size_of(ax: Axes) -> np.ndarray:

@@ -12,9 +12,9 @@ from matplotlib.ticker import MaxNLocator
 
 from .._base.checks import refusal, shown
 from ._door import door, finite, numbers, one_each
-from ._snapshots import choose_frames
+from ._labels import one_line
 from ._style import COLUMN, INK, MISSING, RED, Frames, Numbers, figure_of, legend_above, new_axes, real_array
-from ._words import one_line
+from ._tokens import choose_frames
 
 
 def _colour_map(symmetric: bool) -> Any:

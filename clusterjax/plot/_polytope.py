@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Polygon
 
 from .._base.checks import as_numbers, check_concrete, refusal, shown
-from ._door import above_zero, door
-from ._style import GREY, INK, RED, Numbers, new_axes, real_array, shade, token_colours
+from ._door import above_zero, door, real
+from ._style import GREY, INK, RED, Numbers, new_axes, shade, token_colours
 
 
-@door(reach=above_zero)
+@door(x=real("n", 2), corners=real("v", 2), reach=above_zero)
 def polytope(
     x: Numbers,
     ax: Axes | None = None,
@@ -47,9 +47,8 @@ def polytope(
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Figure 2.
     """
-    tokens = _points(x, "x")
-    hull = np.empty((0, 2)) if corners is None else _points(corners, "corners")
-    led = _chosen(leaders, len(tokens), "leaders")
+    tokens, hull = np.asarray(x), np.empty((0, 2)) if corners is None else np.asarray(corners)
+    led = check_chosen(leaders, len(tokens), "leaders")
     ax = new_axes(2.4, 2.4) if ax is None else ax
     if len(hull):
         # The vertices of a convex polygon, sorted by their angles about the centre, give its outline.
@@ -69,7 +68,7 @@ def polytope(
     return ax
 
 
-@door()
+@door(x=real("n", 2), form=real(2, 2))
 def attraction(
     x: Numbers, token: int, ax: Axes | None = None, *, form: Numbers | None = None, size: float | int = 1.0
 ) -> Axes:
@@ -102,12 +101,9 @@ def attraction(
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the picture that
         explains eq. (1b).
     """
-    tokens = _points(x, "x")
-    (i,) = _chosen([token], len(tokens), "token")
-    matrix = np.eye(2) if form is None else real_array(form, "form")
-    if matrix.shape != (2, 2):
-        raise ValueError(f"form must have the shape (2, 2), but its shape is {matrix.shape}; pass A.")
-    query = matrix @ tokens[i]
+    tokens = np.asarray(x)
+    (i,) = check_chosen([token], len(tokens), "token")
+    query = tokens[i] if form is None else np.asarray(form) @ tokens[i]
     if not np.linalg.norm(query) > 0:
         raise ValueError(f"token {i} must not be sent to the origin, but A z is {query}; choose another token.")
     along = query / np.linalg.norm(query)
@@ -145,15 +141,9 @@ def _name(ax: Axes, word: str, place: np.ndarray, away: np.ndarray, colour: str)
     length = np.linalg.norm(away)
     away = np.array([0.0, 1.0]) if length == 0 else away / length
     ax.annotate(
-        word,
-        tuple(place),
-        tuple(9 * away),
-        textcoords="offset points",
-        fontsize=8,
-        color=colour,
-        ha="center",
+        word, tuple(place), tuple(9 * away), textcoords="offset points", fontsize=8, color=colour, ha="center",
         va="center",
-    )
+    )  # fmt: skip
 
 
 def _half_plane(ax: Axes, along: np.ndarray, height: float, far: float) -> None:
@@ -191,16 +181,8 @@ def _frame(ax: Axes, points: np.ndarray, reach: float | int | None) -> None:
     ax.set_axis_off()
 
 
-def _points(value: Numbers, name: str) -> np.ndarray:
-    points = real_array(value, name)
-    if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] != 2 or not np.isfinite(points).all():
-        raise ValueError(
-            f"{name} must be finite points of the plane, (n, 2), but its shape is {points.shape}; project them first."
-        )
-    return points
-
-
-def _chosen(tokens: Numbers | Sequence[int], n: int, name: str) -> np.ndarray:
+def check_chosen(tokens: Numbers | Sequence[int], n: int, name: str) -> np.ndarray:
+    """Check for the numbers of some of n tokens, or a mask of all tokens, and return the numbers."""
     check_concrete(tokens, name)
     array = as_numbers(tokens, name)
     numbers = np.empty((), object) if array is None else np.asarray(array)

@@ -1,17 +1,28 @@
-"""Writing of pictures: atomically, and with reproducible bytes."""
+"""Writing of pictures and films: atomically, and with reproducible bytes.
+
+The constrained layout of matplotlib uses a solver (kiwisolver) that orders its variables by memory address. The
+solutions differ in the last bits between processes, and between figures of one process. The SVG backend names each
+clip path by a hash of all digits of its rectangle, so two files of one picture would differ. `save` therefore lays the
+figure out once and rounds all positions to a grid of a millionth of the figure.
+"""
 
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+from matplotlib.animation import FFMpegWriter, PillowWriter
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from .._base.checks import check_choice, check_instance, check_integer, check_path, check_sequence, refusal, shown
 from .._files.disk import draft_beside, target_of
-from ._door import on_grid
 from ._style import check_pixels, figure_of, style
 
 
@@ -134,7 +145,80 @@ def save(
     check_pixels(figure, dpi)
     for name, target in targets:
         # matplotlib reads some settings of the style (fonts, hashsalt) when a file is written.
-        with style(), on_grid(figure), whole_file(target) as draft:
+        with style(), _on_grid(figure, dpi), whole_file(target) as draft:
             figure.savefig(draft, format=name, dpi=dpi, bbox_inches="tight", pad_inches=0.03, metadata=_UNDATED[name])
         paths.append(target)
     return paths
+
+
+@contextmanager
+def _on_grid(figure: Figure, dpi: int) -> Iterator[None]:
+    """A context in which a figure with a layout engine stays as laid out, on the grid."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        yield
+        return
+    # The layout depends on the resolution, and its second run on the sizes of ticks after the first.
+    resolution, figure.dpi = figure.dpi, dpi
+    for _ in range(2):
+        figure.draw_without_rendering()
+    figure.dpi = resolution
+    figure.set_layout_engine("none")
+    _round(figure)
+    # A legend without an anchor would follow the box of the saved area, and cover a text above the figure.
+    loose = [legend for legend in figure.legends if legend.get_bbox_to_anchor() is figure.bbox]
+    for legend in loose:
+        legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)
+    try:
+        yield
+    finally:
+        for legend in loose:
+            legend.set_bbox_to_anchor(None)
+        figure.set_layout_engine(engine)
+
+
+def _round(figure: Any) -> None:
+    """Round the positions of the axes and subfigures of a figure to the grid."""
+    for inner in figure.subfigs:
+        # The boxes of the inner axes follow from the box relative to the parent.
+        inner.bbox_relative.set_points(np.round(inner.bbox_relative.get_points(), 6))
+        _round(inner)
+    for ax in figure.get_axes():
+        # The engine sets the "original" position; the "active" position follows from it and the aspect.
+        ax._set_position(Bbox(np.round(ax.get_position(original=True).get_points(), 6)), which="original")
+
+
+# One thread, and no dates or versions, make the bytes of a film equal on every machine with this ffmpeg. With
+# +faststart the index is first, so that a browser starts to play before the whole file is loaded.
+_H264 = "-crf 18 -threads 1 -fflags +bitexact -flags:v +bitexact -map_metadata -1 -movflags +faststart"
+
+
+def write_film(
+    path: Path,
+    figure: Figure,
+    show: Callable[[int], Any],
+    count: int,
+    fps: int,
+    dpi: int,
+    progress: Callable[[int, int], Any] | None,
+) -> None:
+    """Write the pictures that `show` draws for the numbers below `count` as a GIF or MP4."""
+    gif = path.suffix.lower() == ".gif"
+    writer = PillowWriter(fps) if gif else FFMpegWriter(fps, codec="h264", extra_args=[*_H264.split()])
+    # The writers read the format from the suffix, which a draft does not have.
+    with whole_file(path) as draft, TemporaryDirectory() as folder:
+        film = Path(folder) / f"film{path.suffix.lower()}"
+        try:
+            with writer.saving(figure, str(film), dpi):
+                for k in range(count):
+                    show(k)
+                    writer.grab_frame()
+                    if progress is not None:
+                        progress(k + 1, count)
+        except subprocess.CalledProcessError as error:
+            lines = (error.stderr or b"nothing").decode("utf-8", "replace").strip().splitlines()
+            raise refusal(
+                "path", "end in .gif where ffmpeg cannot write H.264", f"ffmpeg said {lines[-1][:200]!r}",
+                "install an ffmpeg with libx264, or choose a name that ends in .gif",
+            ) from error  # fmt: skip
+        shutil.copyfile(film, draft)

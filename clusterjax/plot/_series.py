@@ -1,41 +1,29 @@
-"""Pictures of numbers against time: a mean with its error, and the angles of tokens."""
+"""Pictures of numbers against time: a mean with its error, and the losses of a training."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import KDTree
 
 from .._base.checks import refusal
-from ._door import door, numbers, row
+from ._door import door, numbers, real
 from ._style import (
     BLUE,
     GREY,
     INK,
     ORANGE,
-    RED,
     VERMILION,
     Colour,
-    Colours,
     Numbers,
-    TrajectoryLike,
-    check_token_index,
-    frames_of,
     legend_above,
     new_axes,
-    real_array,
     style,
-    token_colours,
-    token_legend,
 )
 
 
-@door(ts=row, mean=numbers, error=numbers)
+@door(ts=real("times"), mean=numbers, error=numbers)
 def time_series(
     ts: Numbers,
     mean: Numbers,
@@ -72,14 +60,14 @@ def time_series(
 
     - `ValueError` if the shapes do not match, or an error is negative.
     """
-    times, line = real_array(ts, "ts"), real_array(mean, "mean")
+    times, line = np.asarray(ts), np.asarray(mean)
     if line.shape != times.shape:
         problem = f"its shape is {line.shape}"
         raise refusal("mean", f"be ({len(times)},), one number for each of ts", problem, "pass as many")
     ax = new_axes() if ax is None else ax
     (drawn,) = ax.plot(times, line, color=colour, linestyle=linestyle, label=label, zorder=3)
     if error is not None:
-        low, high = _band(line, real_array(error, "error"))
+        low, high = _band(line, np.asarray(error))
         ax.fill_between(times, low, high, color=drawn.get_color(), alpha=0.22, linewidth=0, zorder=2)
     if xlabel:
         ax.set_xlabel(xlabel)
@@ -102,103 +90,6 @@ def _band(line: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if np.any(error < 0):
         raise refusal("error", "not be negative", f"it holds {np.nanmin(error):g}", "pass standard errors")
     return line - error, line + error
-
-
-@door()
-def angles(
-    trajectory: TrajectoryLike | Numbers,
-    ax: Axes | None = None,
-    *,
-    ts: Numbers | None = None,
-    labels: Numbers | None = None,
-    colours: Colours | None = None,
-    highlight: int | None = None,
-    xlabel: str = "t",
-) -> Axes:
-    """Draw the angle of every token of dimension 2 against time; the lines of a cluster meet.
-
-    The circle is cut at the widest gap of the last frame, so that no final cluster is cut in two.
-
-    **Arguments:**
-
-    - `trajectory`: Anything with `.ts` (times,) and `.xs` (times, n, 2), or tokens (times, n, 2).
-    - `ax`: The Axes to draw on; None makes a figure of one column.
-    - `ts`: The save times (times,) if `trajectory` is an array; None counts the frames from 0.
-    - `labels`, `colours`, `highlight`: As for `circle`.
-    - `xlabel`: The label of the axis of time.
-
-    **Returns:**
-
-    The Axes, with one line for each token and angles in radians.
-
-    **Raises:**
-
-    - `ValueError` if the dimension is not 2, or an argument does not match the tokens.
-    """
-    run = frames_of(trajectory, ts)
-    if run.xs.shape[2] != 2:
-        raise ValueError(
-            f"trajectory must hold tokens of dimension 2, but theirs is {run.xs.shape[2]}; draw plot.snapshots."
-        )
-    n = run.xs.shape[1]
-    check_token_index(highlight, n)
-    faces = token_colours(n, labels, colours)
-    theta = np.arctan2(run.xs[..., 1], run.xs[..., 0])
-    theta = np.where(np.isfinite(run.xs).all(axis=2), theta, np.nan)
-    start = widest_gap(theta[-1][np.isfinite(theta[-1])])
-    # Angles are in [start, start + 2 pi), with the cut in the widest gap of the last frame.
-    theta = start + np.mod(theta - start, 2 * np.pi)
-    ax = new_axes() if ax is None else ax
-    # The highlighted token is drawn last, in front of the others.
-    for token in sorted(range(n), key=lambda k: k == highlight):
-        followed = token == highlight
-        line_ts, line = _broken(run.ts, theta[:, token])
-        ax.plot(
-            line_ts, line, color=RED if followed else faces[token], linewidth=1.6 if followed else 0.7,
-            alpha=1.0 if followed else 0.65, zorder=4 if followed else 3, solid_capstyle="round",
-        )  # fmt: skip
-    ax.set(xlim=(run.ts[0], run.ts[-1]) if len(run.ts) > 1 else None, ylim=(start, start + 2 * np.pi))
-    # The ticks are the multiples of a quarter turn in the picture, including its ends up to rounding errors.
-    quarters = np.arange(np.ceil(start / (np.pi / 2) - 1e-9), np.floor((start + 2 * np.pi) / (np.pi / 2) + 1e-9) + 1)
-    ax.set_yticks(quarters * np.pi / 2, [_quarter(int(q)) for q in quarters])
-    ax.set(xlabel=xlabel, ylabel="angle")
-    if highlight is not None:
-        ax.legend(
-            handles=token_legend(highlight, labels, colours),
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=2,
-            handletextpad=0.1,
-        )
-    return ax
-
-
-def widest_gap(theta: np.ndarray) -> float:
-    """The middle, in (-2 pi, pi], of the widest arc of the circle without an angle of `theta` (n,)."""
-    # The last gap between neighbours is the gap across zero.
-    ordered = np.sort(np.mod(theta, 2 * np.pi))
-    gaps = np.diff(np.append(ordered, ordered[0] + 2 * np.pi))
-    k = int(np.argmax(gaps))
-    return float(ordered[k] + gaps[k] / 2 - 2 * np.pi)
-
-
-def _broken(ts: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The line with a gap at each jump from one side of the picture to the other."""
-    # A step of more than half a turn crosses the cut; a NaN breaks the line there.
-    jumps = np.flatnonzero(np.abs(np.diff(theta)) > np.pi) + 1
-    return np.insert(ts, jumps, np.nan), np.insert(theta, jumps, np.nan)
-
-
-def _quarter(q: int) -> str:
-    """The name of the angle of q quarter turns: 0, π/2, π, 3π/2 and so on."""
-    sign, q = "−" * (q < 0), abs(q)
-    if q == 0:
-        return "0"
-    top = "π" if q in (1, 2) else f"{q if q % 2 else q // 2}π"
-    return sign + top + ("/2" if q % 2 else "")
-
-
-# The curves of a training: loss and accuracy against the step, on training and held-out data.
 
 
 _WIDTH, _HEIGHT = 6.9, 2.6  # inches: both columns of a paper
@@ -272,112 +163,3 @@ def _panel(
     if (legend := ax.get_legend()) is not None:
         legend.remove()
     ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-
-
-# The number of tokens on one spot, which is written beside a marker that hides other tokens.
-#
-# Groups are the connected components of tokens nearer than a link length (single linkage), found by a k-d tree in O(n
-# log n). A group is kept only if it is compact and isolated, since a number beside a loose crowd would not show which
-# tokens are counted. The positions of the numbers are chosen greedily, each in the direction with most room. All
-# lengths are in the units of the tokens, whose circle or sphere has radius 1.
-
-
-COMPACT = 0.12  # the tokens of a wider group are visible, and a number would be ambiguous
-TIGHT = 0.03  # a narrower group is one marker on paper
-MOST_TOKENS = 2048  # more tokens have no counts
-
-
-class Group(NamedTuple):
-    """Tokens on one spot: their indices, their mean (d,), and the largest distance from the mean."""
-
-    members: np.ndarray
-    centre: np.ndarray
-    radius: float
-
-    def growth(self) -> float:
-        """The factor on the width of the marker of the group: 2.3 for 64 tokens in one point, less for wider groups."""
-        # The area grows as the count to the power 0.4, which suits both 2 and 64 tokens. The exponent decreases to 0
-        # for a group whose members are visible separately.
-        return float(len(self.members)) ** (0.2 * max(0.0, 1.0 - self.radius / TIGHT))
-
-
-def groups(x: np.ndarray, least: int | None) -> list[Group]:
-    """The compact and isolated groups of at least `least` tokens (n, d), largest first.
-
-    Tokens are linked if their distance is below 0.1 and below a quarter of the distance of evenly spread neighbours. A
-    group is isolated if the number of other tokens within three times its radius is less than a fifth of its size.
-    Random tokens therefore have hardly any group, and a cluster becomes a group only once its tokens have gathered.
-    """
-    n, d = x.shape
-    if least is None or n < least or n > MOST_TOKENS:
-        return []
-    # The distance of evenly spread neighbours is 2 pi / n on the circle, and on the sphere the root of the area per
-    # token, 4 pi / n.
-    link = min(0.1, 0.25 * (2 * np.pi / n if d == 2 else np.sqrt(4 * np.pi / n)))
-    tree = KDTree(x)
-    # Each pair occurs once, (pairs, 2); the graph is undirected.
-    i, j = tree.query_pairs(link, output_type="ndarray").T
-    _, label = connected_components(csr_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)
-    on_one_spot = []
-    for k in np.flatnonzero(np.bincount(label) >= least):
-        members = np.flatnonzero(label == k)
-        centre = x[members].mean(axis=0)
-        radius = float(np.linalg.norm(x[members] - centre, axis=1).max())
-        if radius <= COMPACT:
-            # Half a link is added, since a neighbour within a link of the border would belong to the group.
-            others = len(tree.query_ball_point(centre, 3 * radius + link / 2)) - len(members)
-            if others < 0.2 * len(members):
-                on_one_spot.append(Group(members, centre, radius))
-    return sorted(on_one_spot, key=lambda group: -len(group.members))
-
-
-def spread_angles(angles: np.ndarray, least_gap: float) -> np.ndarray:
-    """Angles moved apart, by a few sweeps, until neighbours on the circle have the distance `least_gap`."""
-    angles = np.array(angles, dtype=np.float64)
-    # If the gap is impossible for all angles, the angles stay.
-    if len(angles) < 2 or least_gap * len(angles) > 2 * np.pi:
-        return angles
-    for _ in range(50):
-        order = np.argsort(angles)
-        # The first angle is appended a turn later, for the gap across zero.
-        wrapped = np.append(angles[order], angles[order[0]] + 2 * np.pi)
-        short = np.maximum(0.0, least_gap - np.diff(wrapped))
-        if short.max() < 1e-6:
-            break
-        # Each short gap moves both of its ends by half of the missing length; the shifts of neighbouring gaps add up.
-        angles[order] += 0.5 * (np.roll(short, 1) - short)
-    return angles
-
-
-def clear_places(spots: np.ndarray, first: np.ndarray, margin: np.ndarray, avoid: np.ndarray, top: float) -> np.ndarray:
-    """For each spot (k, 2), the direction nearest to `first` in which a word is clear of other objects.
-
-    The distance of a word from its spot is `margin` (k,) plus half the width of the word. The other objects are the
-    other spots, the words placed before, and the small points `avoid` (m, 2). No word is above `top` or below -`top`,
-    where titles and legends are.
-    """
-    # The requested direction comes first and then the nearest directions, so that ties keep the requested direction.
-    turns = np.radians([0, 45, -45, 90, -90, 135, -135, 180])
-    chosen, taken = [], np.empty((0, 2))
-    for k, (spot, way) in enumerate(zip(spots, first, strict=True)):
-        angles = np.arctan2(way[1], way[0]) + turns
-        ways = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        # 0.12 is half the width of a word such as "×64".
-        words = spot + (margin[k] + 0.12) * ways
-        large = np.concatenate([np.delete(spots, k, axis=0), taken])
-        # Markers are smaller than words, so the distance to a marker may be smaller by 0.1.
-        room = np.minimum(_nearest(words, large), _nearest(words, avoid) + 0.1)
-        # A position beyond `top` gets less room than any distance.
-        room = np.where(np.abs(words[:, 1]) > top, -1.0, room)
-        # Room beyond 0.26 does not count, so that the first direction with enough room is taken.
-        best = int(np.argmax(np.minimum(room, 0.26)))
-        chosen.append(ways[best])
-        taken = np.concatenate([taken, words[best : best + 1]])
-    return np.stack(chosen)
-
-
-def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The distance from each point (k, 2) to the nearest point of `others` (m, 2)."""
-    if len(others) == 0:
-        return np.full(len(points), np.inf)
-    return np.linalg.norm(points[:, None] - others[None], axis=-1).min(axis=1)

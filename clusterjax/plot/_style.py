@@ -197,9 +197,9 @@ class Frames(NamedTuple):
 LARGEST = 1e100  # the largest number in a picture: squares and ranges of larger numbers overflow
 
 
-def real_array(value: Any, name: str, *, finite: bool = False) -> np.ndarray:
-    """Return `value` as a float64 array; raise a `ValueError` for complex numbers and words."""
-    array = check_host_array(value, name, finite=finite).astype(np.float64)
+def real_array(value: Any, name: str, *, shape: Any = None, finite: bool = False) -> np.ndarray:
+    """Return `value` as a float64 array; raise a `ValueError` for complex numbers, words and other shapes."""
+    array = check_host_array(value, name, shape=shape, finite=finite).astype(np.float64)
     check_size(array, name)
     return array
 

@@ -7,28 +7,23 @@ on paper, since names have a fixed size on paper. Invariant: a new name overlaps
 of its own marker.
 """
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
-from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 from matplotlib.patheffects import withStroke
-from matplotlib.textpath import TextPath
 
 from .._base.checks import check_host_array, check_integer, check_sequence, check_text
-from ._door import door, film, finite, one_each, ranges, words as words_of_names
-from ._films import film_writer, picture
-from ._polytope import _chosen, _points
-from ._save import whole_file
+from ._door import door, film, one_each, ranges, real, words as words_of_names
+from ._labels import one_line, size_of, width
+from ._polytope import check_chosen
+from ._save import write_film
 from ._style import (
-    BLACK,
     BLUE,
     GREY,
     INK,
@@ -38,55 +33,9 @@ from ._style import (
     check_pixels,
     figure_of,
     new_axes,
-    real_array,
     shade,
     token_colours,
 )
-
-
-# Conversion of words to printable letters, since vocabularies have letters of all scripts, but a font does not.
-
-
-_SIGNS = str.maketrans({"\n": "↵", "\r": "↵", "\t": "⇥"})
-
-
-def one_line(word: Any) -> str:
-    r"""A word on one line: line breaks, tabs and words of blanks become visible signs, and letters that the font lacks,
-    that are not printable, or that are marks without a letter become escapes such as `\u6771`.
-
-    matplotlib would draw an empty box for each letter that the font lacks, and warn.
-    """
-    word = str(word).translate(_SIGNS)
-    # A word of blanks would be invisible.
-    if word.isspace():
-        return "␣" * len(word)
-    return "".join(
-        # The word is preceded by a blank, so that a mark at its beginning has no letter before it.
-        letter if _drawn(letter) and not _stray(before, letter) else _escape(letter)
-        for before, letter in zip(" " + word, word, strict=False)
-    )
-
-
-def seen_blanks(word: str) -> str:
-    """The word with a visible sign for each blank character."""
-    return "".join("␣" if letter.isspace() else letter for letter in word)
-
-
-@cache
-def _drawn(letter: str) -> bool:
-    """True if the letter is printable and the font of this library has the letter."""
-    # Index 0 is the glyph of missing letters.
-    return letter.isprintable() and get_font(findfont("DejaVu Sans")).get_char_index(ord(letter)) > 0
-
-
-def _stray(before: str, letter: str) -> bool:
-    """True if the letter is a combining mark without a letter before it, which would be drawn on other characters."""
-    # The categories M and L are combining marks and letters.
-    return unicodedata.category(letter).startswith("M") and unicodedata.category(before)[0] not in "LM"
-
-
-def _escape(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
 
 
 STAR, DOT = 4.2, 1.9  # radii of the markers, in points
@@ -96,7 +45,7 @@ WAYS = np.radians(np.arange(0, 360, 22.5))
 LINED = 5.0  # points: a thin line connects a name farther away with its marker
 
 
-@door(names=words_of_names, limits=ranges, avoid=finite)
+@door(x=real("n", 2), names=words_of_names, limits=ranges, avoid=real("m", 2))
 def words(
     x: Numbers,
     names: Sequence[str],
@@ -144,19 +93,19 @@ def words(
     - `ValueError` if `x` are not finite points of the plane, the number of names is not n, or `leaders`, `line` or
         `limits` are invalid.
     """
-    places = _points(x, "x")
+    places = np.asarray(x)
     one_each(names, "names", len(places), "strings, one for each word")
     names = [one_line(name) for name in names]
-    led = _chosen(leaders, len(places), "leaders")
-    kept_clear = None if avoid is None else _points(avoid, "avoid")
-    normal, offset = _line(line)
+    led = check_chosen(leaders, len(places), "leaders")
     ax = new_axes() if ax is None else ax
     # The limits precede the placement, since they determine the distances of words on paper.
     _frame(ax, places, limits, equal)
     # Signed distances from the line, times the norm of the normal; 0 without a line.
-    heights = places @ normal + offset
+    heights, divide = np.zeros(len(places)), np.empty((0, 2))
     if line is not None:
-        _divide(ax, normal, offset)
+        normal, offset = np.asarray(line[0]), line[1]
+        heights = places @ normal + offset
+        divide = _divide(ax, normal, offset)
         colours = np.where(heights > 0, BLUE, VERMILION) if colours is None else colours
     # An array of names of colours would be read as numbers of a colour map, hence the list.
     faces = token_colours(len(places), colours=list(colours) if isinstance(colours, np.ndarray) else colours)
@@ -167,25 +116,28 @@ def words(
         *places[led].T, s=(2 * STAR) ** 2 * size, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4
     )
     # `s` of a scatter is an area, but the radii below are lengths.
-    size = float(np.sqrt(size))
+    star, dot = STAR * float(np.sqrt(size)), DOT * float(np.sqrt(size))
     paper = _Paper(ax, fontsize)
     dots = paper.points(places)
     # The leader that hides the marker of each word on paper, or -1.
-    joined = _joined(dots, led)
-    divide = paper.along(normal, offset)
+    joined = np.full(len(dots), -1)
+    if len(led):
+        away = np.linalg.norm(dots[:, None] - dots[led], axis=2)
+        joined[rest] = np.where(away.min(axis=1) < NEAR, led[away.argmin(axis=1)], -1)[rest]
+    divide = paper.along(divide)
     # Names avoid these points if possible.
-    clear = np.concatenate([divide, dots[rest] if kept_clear is None else paper.points(kept_clear)])
-    paper.occupy(_rectangles(dots[led], STAR * size))
+    clear = np.concatenate([divide, dots[rest] if avoid is None else paper.points(np.asarray(avoid))])
+    paper.occupy(_rectangles(dots[led], star))
     # The names of leaders matter most. Only the markers of leaders are occupied here, so that names of leaders may hide
     # markers of other words rather than be omitted.
     for i in led.tolist():
         following = int(np.sum(joined == i))
         name = f"{names[i]} +{following}" if names[i] and following else names[i]
-        paper.name(name, dots[i], STAR * size, weight="bold", beside=clear)
-    paper.occupy(_rectangles(dots[rest], DOT * size))
+        paper.name(name, dots[i], star, clear, weight="bold")
+    paper.occupy(_rectangles(dots[rest], dot))
     # Words far from the line are most informative, and the middle is crowded, so names are placed inwards.
     for i in sorted(rest[joined[rest] < 0].tolist(), key=lambda i: (-abs(heights[i]), i)):
-        paper.name(names[i], dots[i], DOT * size, beside=divide)
+        paper.name(names[i], dots[i], dot, divide)
     return ax
 
 
@@ -193,93 +145,67 @@ class _Paper:
     """The occupied rectangles of an Axes, in points from its lower left corner, and the placement of names."""
 
     def __init__(self, ax: Axes, fontsize: float | int):
-        figure = figure_of(ax)
-        top = figure.figure if isinstance(figure, SubFigure) else figure
-        # A subfigure has no layout engine; the figure at the top has one.
-        if top.get_layout_engine() is not None:
-            top.draw_without_rendering()  # the layout determines the size of the Axes
-        ax.apply_aspect()
-        window = ax.get_window_extent()
-        self.ax, self.fontsize, self.scale = ax, fontsize, 72 / figure.dpi
+        self.ax, self.fontsize = ax, fontsize
+        self.room = size_of(ax)
         # matplotlib uses pixels of `figure.dpi`; an inch has 72 points.
-        self.corner = self.scale * np.asarray(window.p0)
-        self.room = np.array([0.0, 0.0, *(self.scale * np.asarray(window.size))])
+        self.scale = 72 / figure_of(ax).dpi
+        self.corner = self.scale * np.asarray(ax.get_window_extent().p0)
         self.occupied = np.empty((0, 4))  # left, bottom, right, top
 
     def points(self, x: np.ndarray) -> np.ndarray:
         return self.scale * self.ax.transData.transform(x) - self.corner
 
-    def along(self, normal: np.ndarray, offset: float) -> np.ndarray:
-        """Points along the dividing line, which names avoid."""
-        if not normal.any():
-            return np.empty((0, 2))
-        # Two points of the line determine the line on paper.
-        foot = -offset * normal / (normal @ normal)
-        start, end = self.points(np.stack([foot, foot + np.array([-normal[1], normal[0]])]))
-        way = (end - start) / np.linalg.norm(end - start)
-        # Points every 5 points on either side of the middle of the picture, beyond its corners.
-        middle = start + way * ((self.room[2:] / 2 - start) @ way)
-        return middle + way * np.arange(-2 * self.room[3], 2 * self.room[3], 5.0)[:, None]
+    def along(self, line: np.ndarray) -> np.ndarray:
+        """Points on paper every 5 points along a line from one end (2,) to the other, (2, 2), if there is one."""
+        if not len(line):
+            return line
+        start, end = self.points(line)
+        return np.linspace(start, end, int(np.linalg.norm(end - start) / 5.0))
 
     def occupy(self, rectangles: np.ndarray) -> None:
         self.occupied = np.concatenate([self.occupied, rectangles])
 
-    def name(
-        self, name: str, spot: np.ndarray, radius: float, *, weight: str = "normal", beside: np.ndarray | None = None
-    ) -> None:
+    def name(self, name: str, spot: np.ndarray, radius: float, beside: np.ndarray, *, weight: str = "normal") -> None:
         """Write a name at the free position of least cost, the distance plus a penalty for hiding `beside`."""
-        within = np.all((spot >= self.room[:2]) & (spot <= self.room[2:]))
-        if not name or not within:
+        if not name or np.any((spot < 0) | (spot > self.room)):
             return
         # The margin is one point.
-        width = _width(name, self.fontsize, weight) + 1.0
-        places = _candidates(spot, radius, width, self.fontsize)
-        free = np.all((places[:, :2] >= self.room[:2]) & (places[:, 2:] <= self.room[2:]), axis=1)
+        boxes = _candidates(spot, radius, width(name, self.fontsize, weight) + 1.0, self.fontsize)
+        inside = np.all((boxes[:, :2] >= 0) & (boxes[:, 2:] <= self.room), axis=1)
         # The rectangle of the marker itself touches every candidate and must be ignored.
         own = np.all(np.isclose(self.occupied, _rectangles(spot[None], radius)), axis=1)
         others = self.occupied[~own]
-        free &= ~_overlaps(places, others).any(axis=1)
         # A connecting line ends at the point of the rectangle that is nearest to the marker.
-        ends = np.clip(spot, places[:, :2], places[:, 2:])
-        far = np.linalg.norm(ends - spot, axis=1) > radius + LINED
+        ends = np.clip(spot, boxes[:, :2], boxes[:, 2:])
+        away = np.linalg.norm(ends - spot, axis=1)
+        far = away > radius + LINED
         # A connecting line through another marker or name would be ambiguous.
-        free[far] &= ~_crosses(spot, ends[far], others).any(axis=1)
+        free = inside & ~_overlaps(boxes, others) & ~(far & _crosses(spot, ends, others))
         if not free.any():
             return
-        cost = np.linalg.norm(ends - spot, axis=1)
-        if beside is not None:
-            # The penalty of a hidden point is 6 points.
-            cost = cost + 6.0 * _overlaps(places, _rectangles(beside, DOT)).sum(axis=1)
+        # The penalty of a hidden point is 6 points.
+        cost = away + 6.0 * _overlapping(boxes, _rectangles(beside, DOT)).sum(axis=1)
         # argmin takes the first of equal costs, which is on the right by the order of `_candidates`.
         k = int(np.argmin(np.where(free, cost, np.inf)))
-        self.occupy(places[k : k + 1])
+        self.occupy(boxes[k : k + 1])
         if far[k]:
-            self.occupy(_steps(spot, ends[k], radius))
-        self._write(name, spot, places[k], ends[k] if far[k] else None, weight)
-
-    def _write(self, name: str, spot: np.ndarray, box: np.ndarray, end: np.ndarray | None, weight: str) -> None:
-        if end is not None:
+            # One rectangle around a slanted line would occupy far more room than small ones every 2 points.
+            along = np.arange(radius, away[k], 2.0)[:, None] / away[k]
+            self.occupy(_rectangles(spot + along * (ends[k] - spot), 1.0))
             # The line is in units of the data, so that it follows a change of the size of the figure.
-            line = (np.stack([spot, end]) + self.corner) / self.scale
-            self.ax.plot(*self.ax.transData.inverted().transform(line).T, color=GREY, lw=0.4, zorder=2.5)
-        middle = (box[:2] + box[2:]) / 2 - spot
-        place = self.ax.transData.inverted().transform((spot + self.corner) / self.scale)
-        text = self.ax.annotate(
-            name, tuple(place), tuple(middle), textcoords="offset points", ha="center", va="center_baseline",
-            fontsize=self.fontsize, weight=weight, zorder=6, parse_math=False,
+            self.ax.plot(*self._data(np.stack([spot, ends[k]])).T, color=GREY, lw=0.4, zorder=2.5)
+        middle = (boxes[k, :2] + boxes[k, 2:]) / 2 - spot
+        self.ax.annotate(
+            name, tuple(self._data(spot)), tuple(middle), textcoords="offset points", ha="center",
+            va="center_baseline", fontsize=self.fontsize, weight=weight, zorder=6, parse_math=False,
+            # Otherwise the layout would shrink the Axes to make room for names, and all positions would be wrong.
+            in_layout=False,
+            # A white rim keeps names readable on tinted sides and lines.
+            path_effects=[withStroke(linewidth=1.2, foreground="white")],
         )  # fmt: skip
-        # Otherwise the layout would shrink the Axes to make room for names, and all positions would be wrong.
-        text.set_in_layout(False)
-        # A white rim keeps names readable on tinted sides and lines.
-        text.set_path_effects([withStroke(linewidth=1.2, foreground="white")])
 
-
-@lru_cache(maxsize=4096)
-def _width(name: str, fontsize: float | int, weight: str) -> float:
-    """The width of a name in points; a dollar sign does not start a formula."""
-    # Unlike the width from a renderer, the width of the outline does not depend on backend and resolution.
-    font = FontProperties(family=["DejaVu Sans"], size=fontsize, weight=weight)
-    return float(TextPath((0, 0), name.replace("$", r"\$"), prop=font).get_extents().width)
+    def _data(self, points: np.ndarray) -> np.ndarray:
+        return self.ax.transData.inverted().transform((points + self.corner) / self.scale)
 
 
 def _candidates(spot: np.ndarray, radius: float, width: float, fontsize: float | int) -> np.ndarray:
@@ -297,64 +223,34 @@ def _rectangles(spots: np.ndarray, radius: float) -> np.ndarray:
     return np.concatenate([spots - radius, spots + radius], axis=1)
 
 
-def _overlaps(these: np.ndarray, those: np.ndarray) -> np.ndarray:
+def _overlapping(these: np.ndarray, those: np.ndarray) -> np.ndarray:
     """The array (a, b) that is True if boxes (a, 4) and (b, 4) overlap."""
-    # Rectangles are disjoint if one ends before the other begins in x or in y.
-    before = np.maximum(*(these[:, None, 2:] <= those[None, :, :2]).transpose(2, 0, 1))
-    behind = np.maximum(*(these[:, None, :2] >= those[None, :, 2:]).transpose(2, 0, 1))
-    return np.asarray(~(before | behind))
+    both = (these[:, None, :2] < those[:, 2:]) & (these[:, None, 2:] > those[:, :2])
+    return both.all(axis=2)
 
 
-def _crosses(start: np.ndarray, ends: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
-    """The array (a, b) that is True if the segment from `start` to `ends` (a, 2) meets the box (b, 4)."""
-    way = (ends - start)[:, None]
-    # A tiny slope of lines along an axis avoids a division by zero.
-    way = np.where(np.abs(way) < 1e-9, 1e-9, way)
-    # The slab method: the times at which the line crosses the sides in x and in y, (2, a, b, 2).
-    times = np.stack([(rectangles[None, :, :2] - start) / way, (rectangles[None, :, 2:] - start) / way])
-    # The line is inside the box while it is within both slabs, and ends at time 1.
-    enter, leave = times.min(axis=0), times.max(axis=0)
-    return np.maximum(np.maximum(*np.moveaxis(enter, 2, 0)), 0.0) < np.minimum(
-        np.minimum(*np.moveaxis(leave, 2, 0)), 1.0
-    )
+def _overlaps(these: np.ndarray, those: np.ndarray) -> np.ndarray:
+    """The array (a,) that is True for boxes (a, 4) that overlap one of the boxes (b, 4)."""
+    return _overlapping(these, those).any(axis=1)
 
 
-def _steps(start: np.ndarray, end: np.ndarray, radius: float) -> np.ndarray:
-    """Small boxes along a line, starting outside the marker at its start."""
-    length = float(np.linalg.norm(end - start))
-    # One rectangle around a slanted line would occupy far more room than small rectangles every 2 points.
-    along = np.arange(min(radius, length), length, 2.0) / max(length, 1e-9)
-    return _rectangles(start + along[:, None] * (end - start), 1.0)
+def _crosses(start: np.ndarray, ends: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """The array (a,) that is True if the segment from `start` to `ends` (a, 2) meets one of the boxes (b, 4)."""
+    # At most 2 points apart, since a name is at most 31 points from its marker.
+    along = np.linspace(0.0, 1.0, 20)[:, None, None]
+    points = start + along * (ends - start)
+    return np.stack([_overlaps(_rectangles(part, 0.0), boxes) for part in points]).any(axis=0)
 
 
-def _joined(dots: np.ndarray, led: np.ndarray) -> np.ndarray:
-    """The leader on which each word lies, or -1; leaders have -1."""
-    joined = np.full(len(dots), -1)
-    if len(led):
-        away = np.linalg.norm(dots[:, None] - dots[led][None], axis=2)
-        joined = np.where(away.min(axis=1) < NEAR, led[away.argmin(axis=1)], -1)
-        joined[led] = -1
-    return joined
-
-
-def _line(line: tuple[Numbers, float | int] | None) -> tuple[np.ndarray, float]:
-    if line is None:
-        return np.zeros(2), 0.0
-    normal = real_array(line[0], "line")
-    if normal.shape != (2,) or not np.isfinite(normal).all() or not normal.any() or not np.isfinite(line[1]):
-        raise ValueError(f"line must be a normal (2,) that is not zero and an offset, but it is {line!r}; pass (w, v).")
-    return normal, float(line[1])
-
-
-def _divide(ax: Axes, normal: np.ndarray, offset: float) -> None:
-    """Draw the dividing line, and the sides in faint colours."""
+def _divide(ax: Axes, normal: np.ndarray, offset: float) -> np.ndarray:
+    """Draw the dividing line, and the sides in faint colours; return the ends of the line, (2, 2)."""
     length = np.linalg.norm(normal)
-    along, foot = normal / length, -offset * normal / length**2
-    across = np.array([-along[1], along[0]])
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    # The line is long enough to leave the picture for any origin, and short enough for float64.
-    far = 2 * np.hypot(right - left, top - bottom) + np.abs([left, right, bottom, top]).max()
-    ends = foot + far * np.stack([across, -across])
+    along, middle = normal / length, np.array([left + right, bottom + top]) / 2
+    # The line passes the middle of the picture as near as it can, and is long enough to leave the picture.
+    foot = middle - (middle @ along + offset / length) * along
+    far = 2 * np.hypot(right - left, top - bottom)
+    ends = foot + far * np.array([[-along[1], along[0]], [along[1], -along[0]]])
     for side, colour in ((along, BLUE), (-along, VERMILION)):
         half = Polygon(np.concatenate([ends, ends[::-1] + far * side]), facecolor=colour, alpha=0.09, edgecolor="none")
         ax.add_patch(half)
@@ -362,20 +258,17 @@ def _divide(ax: Axes, normal: np.ndarray, offset: float) -> None:
     ax.plot(*ends.T, ls="--", lw=0.9, color=INK, zorder=1)
     # Patches and lines beyond the picture have changed its limits.
     ax.set(xlim=(left, right), ylim=(bottom, top))
+    return ends
 
 
-def _frame(ax: Axes, places: np.ndarray, limits: tuple[Numbers, Numbers] | None, equal: bool) -> None:
+def _frame(ax: Axes, places: np.ndarray, limits: Any, equal: bool) -> None:
     low, high = places.min(axis=0), places.max(axis=0)
     room = 0.12 * np.maximum(high - low, 1e-3)
     # With equal units both axes get the larger margin.
     room = np.full(2, room.max()) if equal else room
-    ranges = np.stack([low - room, high + room], axis=1) if limits is None else real_array(list(limits), "limits")
-    if ranges.shape != (2, 2) or not np.isfinite(ranges).all() or np.any(ranges[:, 0] >= ranges[:, 1]):
-        raise ValueError(f"limits must be ((left, right), (bottom, top)), but they are {limits!r}; pass such pairs.")
-    ax.set(xlim=tuple(ranges[0]), ylim=tuple(ranges[1]), xticks=[], yticks=[])
-    ax.set_aspect("equal" if equal else "auto")
-    for side in ("left", "bottom", "right", "top"):
-        ax.spines[side].set_visible(False)
+    xlim, ylim = np.stack([low - room, high + room], axis=1) if limits is None else limits
+    ax.set(xlim=tuple(xlim), ylim=tuple(ylim), xticks=[], yticks=[], aspect="equal" if equal else "auto")
+    ax.spines[:].set_visible(False)
 
 
 # Films of words that move through the layers.
@@ -463,8 +356,8 @@ def animate_words(
     ]
     heading = figure.text(0.5, 0.995, "", ha="center", va="top")
 
-    def show(time: float) -> Figure:
-        layer = int(time)
+    def show(k: int) -> None:
+        time, layer = times[k], int(times[k])
         for run, ax in zip(runs, panels, strict=True):
             # The placement of names changes in each frame, so all artists are drawn again.
             ax.clear()
@@ -473,22 +366,12 @@ def animate_words(
             led = run.leading(layer)
             # The names of moving words would jump, so only leaders have names.
             names = [name if time == layer or k in led else "" for k, name in enumerate(run.names)]
-            words(places, names, ax, leaders=led, line=line, limits=limits, equal=False, avoid=_everywhere(run))
+            # Names of leaders keep clear of the positions of all frames, so that they do not move.
+            words(places, names, ax, leaders=led, line=line, limits=limits, equal=False, avoid=run.xs.reshape(-1, 2))
             ax.set_title(run.title, pad=3)
         heading.set_text(f"layer {layer}" if time == layer else f"layer {layer} to {layer + 1}")
-        return figure
 
-    with whole_file(Path(path)) as draft:
-        # The palette must contain the colours of the sides, the stars and the background.
-        pinned = np.array([[*_rgb(colour), 1.0] for colour in (BLUE, VERMILION, BLACK, "#FFFFFF")])
-        pilots = (picture(show(float(k)), dpi) for k in sorted({0, depths[0] // 2, depths[0]}))
-        writer = film_writer(Path(path), fps, dpi, pilots, pinned)
-        with writer.saving(figure, str(draft), dpi):
-            for number, time in enumerate(times, 1):
-                show(time)
-                writer.grab_frame()
-                if progress is not None:
-                    progress(number, len(times))
+    write_film(Path(path), figure, show, len(times), fps, dpi, progress)
     return Path(path)
 
 
@@ -499,11 +382,3 @@ def _times(depth: int, hold: int, move: int) -> list[float]:
     times = [time for k in range(depth) for time in (*[float(k)] * hold, *(k + between).tolist())]
     # The film rests twice as long at its end, before it repeats.
     return times + [float(depth)] * (2 * hold)
-
-
-def _everywhere(run: WordRun) -> np.ndarray:
-    return run.xs.reshape(-1, 2)
-
-
-def _rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))

@@ -101,10 +101,6 @@ def _tokens() -> dict[str, Case]:
             fps=NONE | FEW, height=NOTHING,
             **of(*still[:-1], "symbol", "ts", "trajectory"), view=NONE | ARRAY,
         ),
-        "angles": case(
-            lambda: {"trajectory": RUN, "ts": TS}, dear=True,
-            **of("trajectory", "ts", "labels", "colours", "highlight", "xlabel", "ax"),
-        ),
         "polytope": case(
             lambda: {"x": FLAT, "corners": FLAT[:3]}, dear=True, x=NUMBERS, ax=NONE, corners=NONE | NUMBERS,
             leaders=EMPTY | COUNT | ARRAY, labels=NONE | ARRAY, reach=NONE | SCALE, size=SCALE,
@@ -131,9 +127,6 @@ def _numbers() -> dict[str, Case]:
         "histograms": case(
             lambda: {"values": samples, "bins": 4}, dear=True, values=many, axes=NONE,
             columns=NONE, colour=COLOUR, log=FLAG, xlabel=ANY_TEXT, ylabel=ANY_TEXT, **bins,
-        ),
-        "ridgeline": case(
-            lambda: {"values": samples, "bins": 4}, dear=True, values=many, **bins, **named
         ),
         "heatmap": case(
             lambda: {"matrix": SQUARE, "xnames": ["a", "b", "c"]}, dear=True, matrix=GAPS, label=ANY_TEXT,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from clusterjax import plot, probe, transformer
 from clusterjax.experiments.figures.albert_spectra import listed
 from clusterjax.experiments.shared.layout import drawable
-from clusterjax.plot._words import one_line
+from clusterjax.plot._labels import one_line
 from tests.probe_cases import PLBERT, needs_plbert
 
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ...plot import OKABE_ITO, style
-from ...plot._words import one_line
+from ...plot._labels import one_line
 from ...sentiment import Fitted, accuracy
 from ...sentiment._released import leaders_record
 from ..framework.experiment import Claim, Settings, parameter, plus_minus

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...plot import snapshots, style, time_series
-from ...plot._words import one_line, seen_blanks
+from ...plot._labels import one_line, seen_blanks
 
 
 WIDTH = 7.0  # inches: two columns of a paper

@@ -1,4 +1,10 @@
-"""Players of runs: one HTML file that plays a run without a network."""
+"""Players of runs: one HTML file that plays a run without a network.
+
+The page holds at most 10^5 points of a run, in at most three dimensions, as 16-bit numbers. Times are thinned first,
+evenly and with both ends, and then tokens. Tokens of more than three dimensions are projected onto three principal
+axes. Coordinates are divided by the half-width of the picture and rounded to multiples of 1 / 32767. Invariant:
+`Shown.notes` has a sentence on each change except rounding.
+"""
 
 import base64
 import hashlib
@@ -16,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.colors import to_hex
 
-from .._base.checks import check_number, check_path, refusal, shown as as_shown
+from .._base.checks import check_path, refusal, shown as as_shown
 from .._observables import cluster_labels
-from ._door import door, integer_from
+from ._door import above_zero, door, integer_from
 from ._save import whole_file
+from ._scene import unit_direction
 from ._style import (
     Colours,
     Frames,
@@ -28,16 +35,9 @@ from ._style import (
     check_token_index,
     digits_between,
     frames_of,
-    real_array,
     token_colours,
 )
-
-
-# The data of a player: at most 10^5 points of a run, in at most three dimensions, as 16-bit numbers.
-#
-# **Algorithm.** Times are thinned first, evenly and with both ends, and then tokens. Tokens of more than three
-# dimensions are projected onto three principal axes. Coordinates are divided by the half-width of the picture and
-# rounded to multiples of 1 / 32767. **Invariant.** `Shown.notes` has a sentence on each change except rounding.
+from ._views import box_of
 
 
 MOST_POINTS = 10**5
@@ -47,16 +47,11 @@ NOTHING = -32768  # the code of a token that is not finite
 
 
 class Shown(NamedTuple):
-    """The part of a run that is shown.
+    """The part of a run that is shown: the tokens `xs` (T, n, 2 or 3) within [-1, 1] at the times `ts` (T,).
 
-    **Attributes:**
-
-    - `ts`: The times, (T,), and `times` their indices in the run.
-    - `xs`: The tokens, (T, n, 2 or 3), within [-1, 1], and `tokens` their indices in the run.
-    - `kind`: `"sphere"` for unit tokens, `"ball"` for projected unit tokens, and `"box"` for other tokens.
-    - `ranges`: The smallest and the largest coordinate of each axis of a box, or None.
-    - `axes`: The axes (3, d) of the projection, or None.
-    - `notes`: A sentence on each omission and change.
+    `times` and `tokens` are the indices of the shown part in the run. The kind is `"sphere"` for unit tokens, `"ball"`
+    for projected unit tokens, and `"box"` for other tokens, with the smallest and the largest coordinate of each axis
+    as `ranges`. `axes` (3, d) are those of a projection. `notes` has a sentence on each omission and change.
     """
 
     ts: np.ndarray
@@ -71,60 +66,45 @@ class Shown(NamedTuple):
 
 def shown(run: Frames, highlight: int | None) -> Shown:
     """Thin, project and scale the frames of a run."""
-    if run.xs.shape[2] < 2:
+    d = run.xs.shape[2]
+    if d < 2:
         raise refusal(
             "trajectory", "hold tokens of dimension 2 or more", "theirs is 1", "draw them with plot.time_series"
         )
-    ts, xs = run.ts, run.xs
-    times, tokens = _thinned(len(ts), xs.shape[1], highlight)
-    notes = _said(times, tokens, *xs.shape[:2])
-    # The norms of all tokens are checked, before tokens are thinned.
-    unit, axes = _unit(xs), None
-    ts, xs = ts[times], xs[np.ix_(times, tokens)]
+    times, tokens = _thinned(len(run.ts), run.xs.shape[1], highlight)
+    parts = [
+        f"{len(chosen):,} of {count:,} {what}"
+        for chosen, count, what in zip((times, tokens), run.xs.shape, ("saved times", "tokens"), strict=False)
+        if len(chosen) < count
+    ]
+    notes = [f"Thinned to at most {MOST_POINTS:,} points: {' and '.join(parts)}, evenly chosen."] if parts else []
+    # The norms of all tokens are checked, before tokens are thinned, within a visible tolerance.
+    norms = np.linalg.norm(run.xs, axis=2)
+    unit = bool((np.abs(norms[np.isfinite(norms)] - 1.0) < 1e-2).all())
+    xs, axes, ranges = run.xs[np.ix_(times, tokens)], None, None
     if not np.isfinite(xs).all(axis=2).any():
         raise refusal("trajectory", "have a finite token among those that are shown", "it has none", "pass fewer")
-    if xs.shape[2] > 3:
-        xs, axes, said = _projected(xs, unit)
-        notes.append(said)
+    if d > 3:
+        xs, axes, note = _projected(xs, unit)
+        notes.append(note)
+    if not unit:
+        box = box_of(xs, margin=1.0)
+        xs, ranges = box.scale(xs), [[float(middle - box.half), float(middle + box.half)] for middle in box.middle]
     kind = "box" if not unit else "sphere" if axes is None else "ball"
-    ranges = None
-    if kind == "box":
-        xs, ranges = _boxed(xs)
-    return Shown(ts, xs, times, tokens, kind, ranges, axes, tuple(notes))
+    return Shown(run.ts[times], xs, times, tokens, kind, ranges, axes, tuple(notes))
 
 
 def _thinned(times: int, n: int, highlight: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the shown times and tokens."""
+    """The indices of the shown times and tokens, evenly spaced and with both ends."""
+    evenly = lambda count, fewer: np.round(np.linspace(0, count - 1, fewer)).astype(int)
+    fewer = min(times, max(FEWEST_TIMES, MOST_POINTS // n))
     if times * n <= MOST_POINTS:
-        return np.arange(times), np.arange(n)
-    kept = min(times, max(FEWEST_TIMES, MOST_POINTS // n))
-    chosen = np.arange(n) if kept * n <= MOST_POINTS else _evenly(n, MOST_POINTS // kept)
+        fewer = times
+    tokens = evenly(n, min(n, max(1, MOST_POINTS // fewer)))
     # The highlighted token replaces its nearest chosen token, unless it is chosen already.
-    if highlight is not None and highlight not in chosen:
-        chosen[np.argmin(np.abs(chosen - highlight))] = highlight
-    return _evenly(times, kept), chosen
-
-
-def _evenly(count: int, kept: int) -> np.ndarray:
-    """`kept` evenly spaced indices from 0 to `count` - 1, including both ends."""
-    return np.round(np.linspace(0, count - 1, kept)).astype(int)
-
-
-def _said(times: np.ndarray, tokens: np.ndarray, all_times: int, all_tokens: int) -> list[str]:
-    parts = []
-    if len(times) < all_times:
-        parts.append(f"{len(times):,} of {all_times:,} saved times")
-    if len(tokens) < all_tokens:
-        parts.append(f"{len(tokens):,} of {all_tokens:,} tokens")
-    if not parts:
-        return []
-    return [f"Thinned to at most {MOST_POINTS:,} points: {' and '.join(parts)}, evenly chosen."]
-
-
-def _unit(xs: np.ndarray) -> bool:
-    """True if all finite tokens are unit vectors, within a visible tolerance."""
-    norms = np.linalg.norm(xs, axis=2)
-    return bool((np.abs(norms[np.isfinite(norms)] - 1.0) < 1e-2).all())
+    if highlight is not None and highlight not in tokens:
+        tokens[np.argmin(np.abs(tokens - highlight))] = highlight
+    return evenly(times, fewer), tokens
 
 
 def _projected(xs: np.ndarray, unit: bool) -> tuple[np.ndarray, np.ndarray, str]:
@@ -141,23 +121,12 @@ def _projected(xs: np.ndarray, unit: bool) -> tuple[np.ndarray, np.ndarray, str]
     # The sign of an axis is arbitrary; here its largest component is positive.
     axes = axes * np.sign(axes[np.arange(3), np.abs(axes).argmax(axis=1)])[:, None]
     share = strengths[-3:].sum() / strengths.sum() if strengths.sum() > 0 else 1.0
-    measure = "the mean square length" if unit else "the variance"
     about = "about the centre of the sphere" if unit else "about their mean"
-    said = (
+    note = (
         f"Tokens of dimension {d}, projected onto their first three principal axes {about}, over all times that are "
-        f"shown: {100 * share:.1f} % of {measure}."
+        f"shown: {100 * share:.1f} % of {'the mean square length' if unit else 'the variance'}."
     )
-    return (xs - centre) @ axes.T, axes, said
-
-
-def _boxed(xs: np.ndarray) -> tuple[np.ndarray, list[list[float]]]:
-    """The coordinates from -1 to 1 in a box with equal sides, and the ends of the box in the units of the tokens."""
-    points = xs[np.isfinite(xs).all(axis=2)]
-    low, high = points.min(axis=0), points.max(axis=0)
-    middle, half = (low + high) / 2, float((high - low).max()) / 2
-    # If all tokens coincide, the size of their coordinates determines the box.
-    half = half or max(1.0, float(np.abs(middle).max())) / 2
-    return (xs - middle) / half, [[float(m - half), float(m + half)] for m in middle]
+    return (xs - centre) @ axes.T, axes, note
 
 
 def coded(xs: np.ndarray) -> str:
@@ -166,12 +135,6 @@ def coded(xs: np.ndarray) -> str:
     # The norm of a unit vector may exceed 1 by a rounding error.
     scaled = np.rint(np.clip(np.where(there, xs, 0.0), -1.0, 1.0) * STEPS)
     return base64.b64encode(np.where(there, scaled, NOTHING).astype("<i2").tobytes()).decode("ascii")
-
-
-def decoded(codes: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Decode the result of `coded` as the page does, with an error of at most 1 / 65534."""
-    numbers: Any = np.frombuffer(base64.b64decode(codes), dtype="<i2").reshape(shape)
-    return np.where(numbers == NOTHING, np.nan, numbers / STEPS)
 
 
 @final
@@ -208,11 +171,7 @@ def _page_file(value: Any, name: str) -> Path:
     return path
 
 
-def _radius(value: Any, name: str) -> float:
-    return check_number(value, name, above=0)
-
-
-@door(path=_page_file, height=integer_from(160, 10_000), radius=_radius)
+@door(path=_page_file, height=integer_from(160, 10_000), radius=above_zero)
 def player(
     trajectory: TrajectoryLike | Numbers,
     path: str | Path | None = None,
@@ -279,31 +238,38 @@ def player(
     """
     run = frames_of(trajectory, ts)
     check_token_index(highlight, run.xs.shape[1])
-    seen = shown(run, highlight)
-    rgba = None if labels is None and colours is None else token_colours(run.xs.shape[1], labels, colours)
-    counted = None if radius is None else _counted(run.xs[seen.times], radius)
-    followed = -1 if highlight is None else int(np.flatnonzero(seen.tokens == highlight)[0])
-    digits = digits_between(seen.ts)
-    # Times in a geometric series would need four digits, so their labels are short instead.
-    digits = None if digits == 4 else digits
+    part = shown(run, highlight)
+    steps, digits = max(len(part.ts) - 1, 1), digits_between(part.ts)
+    palette, indices = None, None
+    if labels is not None or colours is not None:
+        names = [to_hex(colour) for colour in token_colours(run.xs.shape[1], labels, colours)[part.tokens]]
+        palette = sorted(set(names))
+        indices = [palette.index(name) for name in names]
+    vectors = {name: unit_direction(np.asarray(v), run.xs.shape[2], name) for name, v in (arrows or {}).items()}
+    look: dict[str, Any] = {"d": part.xs.shape[2], "kind": part.kind, "size": float(size), "range": part.ranges}
+    if view is not None:
+        look["elev"], look["azim"] = np.asarray(view, float).tolist()
     data: dict[str, Any] = {
-        "n": seen.xs.shape[1], "d": seen.xs.shape[2], "kind": seen.kind, "times": [float(t) for t in seen.ts],
-        "codes": coded(seen.xs), "symbol": symbol, "digits": digits, "clusters": counted, "highlight": followed,
+        "n": part.xs.shape[1], "d": part.xs.shape[2], "kind": part.kind, "times": [float(t) for t in part.ts],
+        "codes": coded(part.xs), "symbol": symbol,
+        # Times in a geometric series would need four digits, so their labels are short instead.
+        "digits": None if digits == 4 else digits,
+        "clusters": None if radius is None else _counted(run.xs[part.times], radius),
+        "highlight": -1 if highlight is None else int(np.flatnonzero(part.tokens == highlight)[0]),
         "trail": trail, "path": trail and highlight is not None, "counts": counts_from or 0,
-        "fps": fps or _pace(len(seen.ts)), "arrows": _arrows(arrows, seen, run.xs.shape[2]),
-        "view": _view(view, seen, size),
+        # Twenty saved times per second, or as many as keep the run between 4 and 15 seconds.
+        "fps": fps or steps / min(15.0, max(4.0, steps / 20)),
+        "arrows": [
+            {"name": name, "v": (v if part.axes is None else part.axes @ v).tolist()}
+            for name, v in vectors.items() if part.kind != "box"
+        ],
+        "view": look, "palette": palette, "colour": indices,
     }  # fmt: skip
-    page = Player(_page(title, data | _coloured(rgba, seen), highlight, seen), height, seen.notes)
+    page = Player(_page(title, data, highlight, part), height, part.notes)
     if path is not None:
         with whole_file(Path(path)) as draft:
             draft.write_bytes(page.html.encode("utf-8"))
     return page
-
-
-def _pace(times: int) -> float:
-    """The number of saved times per second: twenty, or as many as keep the run between 4 and 15 seconds."""
-    steps = max(times - 1, 1)
-    return steps / min(15.0, max(4.0, steps / 20))
 
 
 @jax.jit
@@ -317,44 +283,13 @@ def _counted(xs: np.ndarray, radius: float) -> list[int]:
     return [int(_clusters(jnp.asarray(x), jnp.asarray(float(radius)))) for x in xs]
 
 
-def _coloured(rgba: np.ndarray | None, seen: Shown) -> dict[str, Any]:
-    """The colours of the shown tokens as a palette and indices; None for the default colour of the page."""
-    if rgba is None:
-        return {"palette": None, "colour": None}
-    names = [to_hex(one) for one in rgba[seen.tokens]]
-    palette = sorted(set(names))
-    return {"palette": palette, "colour": [palette.index(name) for name in names]}
-
-
-def _arrows(arrows: Mapping[str, Numbers] | None, seen: Shown, d: int) -> list[dict[str, Any]]:
-    """The unit vectors of the arrows by name, projected if the tokens are projected."""
-    if not arrows or seen.kind == "box":
-        return []
-    found = []
-    for name, vector in arrows.items():
-        direction = real_array(vector, f"arrows[{name!r}]")
-        if direction.shape != (d,) or not np.linalg.norm(direction) > 0:
-            rule = f"be a vector of shape ({d},) that is not zero"
-            raise refusal(f"arrows[{name!r}]", rule, f"its shape is {direction.shape}", "pass a direction")
-        unit = direction / np.linalg.norm(direction)
-        found.append({"name": name, "v": [float(v) for v in (unit if seen.axes is None else seen.axes @ unit)]})
-    return found
-
-
-def _view(view: Numbers | None, seen: Shown, size: float | int) -> dict[str, Any]:
-    options: dict[str, Any] = {"d": seen.xs.shape[2], "kind": seen.kind, "size": float(size), "range": seen.ranges}
-    if view is not None:
-        options |= {"elev": float(np.asarray(view)[0]), "azim": float(np.asarray(view)[1])}
-    return options
-
-
-def _page(title: str, data: dict[str, Any], highlight: int | None, seen: Shown) -> str:
+def _page(title: str, data: dict[str, Any], highlight: int | None, part: Shown) -> str:
     """The page from its template; its security policy allows only the scripts and the style of the page."""
     source = files("clusterjax.plot").joinpath("_page")
     read = lambda name: source.joinpath(name).read_text("utf-8")
     style, scene, script = read("colours.css") + read("player.css"), read("scene.js"), read("player.js")
     place = {"sphere": "on the sphere" if data["d"] == 3 else "on the circle", "ball": "in a ball", "box": "in a box"}
-    described = f"{data['n']} tokens {place[seen.kind]} over time; turn it with the arrow keys."
+    described = f"{data['n']} tokens {place[part.kind]} over time; turn it with the arrow keys."
     key = ""
     if highlight is not None:
         name = "first token" if highlight == 0 else f"token {highlight}"
@@ -364,8 +299,8 @@ def _page(title: str, data: dict[str, Any], highlight: int | None, seen: Shown) 
         "policy": f"default-src 'none'; style-src {hashed(style)}; script-src {hashed(scene)} {hashed(script)}; "
         "base-uri 'none'; form-action 'none'",
         "page_title": html.escape(title or "a run of tokens"), "title": html.escape(title), "style": style,
-        "described": html.escape(described), "key": key, "last": str(len(seen.ts) - 1),
-        "notes": "".join(f"<li>{html.escape(note)}</li>" for note in seen.notes),
+        "described": html.escape(described), "key": key, "last": str(len(part.ts) - 1),
+        "notes": "".join(f"<li>{html.escape(note)}</li>" for note in part.notes),
         # A "<" inside a script could start the tag that ends the script.
         "run": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         "scene": scene, "script": script,

@@ -216,9 +216,9 @@ def write_film(
                     if progress is not None:
                         progress(k + 1, count)
         except subprocess.CalledProcessError as error:
-            lines = (error.stderr or b"nothing").decode("utf-8", "replace").strip().splitlines()
+            last = (error.stderr.strip() or "nothing").splitlines()[-1][:200]
+            remedy = "install an ffmpeg with libx264, or choose a name that ends in .gif"
             raise refusal(
-                "path", "end in .gif where ffmpeg cannot write H.264", f"ffmpeg said {lines[-1][:200]!r}",
-                "install an ffmpeg with libx264, or choose a name that ends in .gif",
-            ) from error  # fmt: skip
+                "path", "end in .gif where ffmpeg cannot write H.264", f"ffmpeg said {last!r}", remedy
+            ) from error
         shutil.copyfile(film, draft)

@@ -443,12 +443,12 @@ def animate(
         return [scene.tokens, scene.trail, title]
 
     show(0)
-    # `cache_frame_data` would store the unused results of `show`.
-    animation = FuncAnimation(figure, show, frames=len(chosen), interval=1000 / fps, cache_frame_data=False)
     if path is not None:
         write_film(Path(path), figure, show, len(chosen), fps, dpi, progress)
-        # matplotlib warns of animations that were never drawn.
-        animation._draw_was_started = True  # pyright: ignore
+    # `cache_frame_data` would store the unused results of `show`.
+    animation = FuncAnimation(figure, show, frames=len(chosen), interval=1000 / fps, cache_frame_data=False)
+    # matplotlib would warn of an animation that is written, but never shown.
+    animation._draw_was_started = path is not None  # pyright: ignore
     return animation
 
 

@@ -7,7 +7,7 @@ are as on circles and spheres; ticks show the coordinates of the data. All frame
 import abc
 import copy
 from itertools import product
-from typing import Any, NamedTuple, Self, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -42,12 +42,12 @@ class Box(NamedTuple):
         return [(f"{number:g}", (number - self.middle[axis]) / self.half) for number in numbers]
 
 
-def box_of(points: np.ndarray) -> Box:
+def box_of(points: np.ndarray, margin: float = MARGIN) -> Box:
     """The box around the finite points of points (..., d)."""
     points = points.reshape(-1, points.shape[-1])
     points = points[np.isfinite(points).all(axis=1)]
     low, high = points.min(axis=0), points.max(axis=0)
-    half = MARGIN * float((high - low).max()) / 2
+    half = margin * float((high - low).max()) / 2
     # If all tokens coincide, the box still has a positive size.
     return Box((low + high) / 2, half if half > 0 else max(float(np.abs(points).max()), 1.0))
 
@@ -72,7 +72,7 @@ class AbstractView(abc.ABC):
         towards = (np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e))
         self.axes = np.array([right, up, towards])
 
-    def turned(self, by: float) -> Self:
+    def turned(self, by: float) -> "AbstractView":
         """The view of d = 3 turned by `by` degrees about the vertical axis."""
         other = copy.copy(self)
         other.look(self.elev, self.azim + by)

@@ -226,12 +226,12 @@ def _rectangles(spots: np.ndarray, radius: float) -> np.ndarray:
 def _overlapping(these: np.ndarray, those: np.ndarray) -> np.ndarray:
     """The array (a, b) that is True if boxes (a, 4) and (b, 4) overlap."""
     both = (these[:, None, :2] < those[:, 2:]) & (these[:, None, 2:] > those[:, :2])
-    return both.all(axis=2)
+    return np.asarray(both.all(axis=2))
 
 
 def _overlaps(these: np.ndarray, those: np.ndarray) -> np.ndarray:
     """The array (a,) that is True for boxes (a, 4) that overlap one of the boxes (b, 4)."""
-    return _overlapping(these, those).any(axis=1)
+    return np.asarray(_overlapping(these, those).any(axis=1))
 
 
 def _crosses(start: np.ndarray, ends: np.ndarray, boxes: np.ndarray) -> np.ndarray:
@@ -239,7 +239,7 @@ def _crosses(start: np.ndarray, ends: np.ndarray, boxes: np.ndarray) -> np.ndarr
     # At most 2 points apart, since a name is at most 31 points from its marker.
     along = np.linspace(0.0, 1.0, 20)[:, None, None]
     points = start + along * (ends - start)
-    return np.stack([_overlaps(_rectangles(part, 0.0), boxes) for part in points]).any(axis=0)
+    return np.asarray(np.any([_overlaps(_rectangles(part, 0.0), boxes) for part in points], axis=0))
 
 
 def _divide(ax: Axes, normal: np.ndarray, offset: float) -> np.ndarray:

@@ -52,12 +52,6 @@ def test_the_last_bits_of_a_layout_do_not_reach_the_file(tmp_path, kind):
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_layout_that_differs_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(Shaken, "size", 1e-3)
-    pair = [save(picture(engine), tmp_path / "it", ("svg",))[0].read_bytes() for engine in ("constrained", Shaken())]
-    assert pair[0] != pair[1]
-
-
 def test_the_layout_of_a_figure_is_as_it_was_when_it_is_saved(tmp_path):
     figure = picture()
     engine = figure.get_layout_engine()
@@ -67,7 +61,7 @@ def test_the_layout_of_a_figure_is_as_it_was_when_it_is_saved(tmp_path):
 
 SCRIPT = """
 import sys
-from tests.test_plot_bytes import picture
+from tests.plot.test_bytes import picture
 from clusterjax.plot import save
 save(picture(), sys.argv[1], ("svg", "png", "pdf"))
 """

@@ -37,18 +37,6 @@ def test_histograms_share_axes_and_write_the_height_of_a_spike():
     assert all(ax.get_yscale() == "log" for ax in plot.histograms([flat, flat], log=True))
 
 
-def test_ridgeline_stands_on_its_layers():
-    values = [np.random.default_rng(k).uniform(-1, 1, 200) for k in range(20)]
-    ax = plot.ridgeline(values, bins=10)
-    assert len(ax.lines) == 20
-    for k, line in enumerate(ax.lines):
-        density = np.histogram(values[k], np.linspace(-1, 1, 11), density=True)[0]
-        height = line.get_ydata()[::2] + k
-        np.testing.assert_allclose(height / height.sum(), density / density.sum(), rtol=1e-9)
-    assert [int(text.get_text()) for text in ax.get_yticklabels()] == list(range(0, 20, 2))
-    assert ax.get_ylim()[0] < -19 and ax.get_ylim()[1] > 0
-
-
 def test_heatmap_shows_the_matrix_upright():
     matrix = np.arange(12.0).reshape(3, 4)
     matrix[1, 2] = np.nan

@@ -1,5 +1,6 @@
 """`plot.player`: what its page holds, what it leaves out and says so, and what a browser makes of it."""
 
+import base64
 import html
 import json
 import re
@@ -10,7 +11,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import plot
-from clusterjax.plot._player import MOST_POINTS, decoded
+from clusterjax.plot._player import MOST_POINTS, NOTHING, STEPS
 from tests.browser import browser as browser, contrast
 from tests.plotting import run, unit
 
@@ -22,8 +23,11 @@ def page_data(page):
 
 
 def tokens_in(page):
+    """The coordinates of the tokens, decoded as the page does."""
     data = page_data(page)
-    return decoded(data["codes"], (len(data["times"]), data["n"], data["d"]))
+    numbers = np.frombuffer(base64.b64decode(data["codes"]), dtype="<i2")
+    numbers = numbers.reshape(len(data["times"]), data["n"], data["d"])
+    return np.where(numbers == NOTHING, np.nan, numbers / STEPS)
 
 
 @pytest.mark.parametrize("d", (2, 3))
@@ -37,14 +41,6 @@ def test_the_page_holds_the_tokens_and_the_times(d):
     assert page.notes == () and '<ul class="notes"></ul>' in page.html
 
 
-def test_a_page_is_small_and_the_same_each_time():
-    one = run(3, n=64, times=100)
-    page = plot.player(one)
-    assert len(page_data(page)["codes"]) < 52_000
-    assert len(page.html) - len(json.dumps(page_data(page), separators=(",", ":"))) < 40_000
-    assert plot.player(one).html == page.html
-
-
 def test_tokens_in_the_plane_and_in_space_are_scaled_to_their_box():
     xs = np.array([[[1.0, 10.0], [3.0, 14.0]], [[1.0, 12.0], [2.0, 11.0]]])
     page = plot.player(xs)
@@ -54,7 +50,7 @@ def test_tokens_in_the_plane_and_in_space_are_scaled_to_their_box():
     # All at one point.
     same = plot.player(np.full((2, 3, 3), 7.0))
     np.testing.assert_array_equal(tokens_in(same), 0.0)
-    assert page_data(same)["view"]["range"] == [[3.5, 10.5]] * 3
+    assert page_data(same)["view"]["range"] == [[0.0, 14.0]] * 3
 
 
 def test_tokens_of_many_dimensions_are_projected_and_the_page_says_so():
@@ -103,10 +99,6 @@ def test_too_many_points_are_thinned_and_the_page_says_so(times, n, said):
     assert abs(tokens_in(page)[0, data["highlight"], 0] * half + half - (n - 2)) < n / 60_000
 
 
-def test_exactly_as_many_points_as_fit_are_all_shown():
-    assert plot.player(np.zeros((50, MOST_POINTS // 50, 2))).notes == ()
-
-
 def test_times_that_were_not_reached_and_tokens_that_are_not_there_are_left_out():
     one = run(3, n=4, times=6)
     one.xs[4:] = np.nan
@@ -135,36 +127,10 @@ def test_words_of_the_caller_are_no_part_of_the_page():
     assert "height: 480px" in shown and 'sandbox="allow-scripts"' in shown
 
 
-def test_the_policy_allows_what_is_in_the_page_and_nothing_else():
-    page = plot.player(run(2))
-    (policy,) = re.findall('Content-Security-Policy" content="([^"]*)"', page.html)
-    assert policy.startswith("default-src 'none'") and "unsafe" not in policy and policy.count("sha256-") == 3
-    # Nothing that could be asked for, in the page and its scripts.
-    assert not re.search(r"https?:|//[a-z]+\.[a-z]|@import|url\(", page.html)
-
-
 def test_the_file_is_the_page(tmp_path):
     page = plot.player(run(3), tmp_path / "new" / "run.html", height=600)
     assert (tmp_path / "new" / "run.html").read_text("utf-8") == page.html and "600px" in page._repr_html_()
     assert [entry.name for entry in (tmp_path / "new").iterdir()] == ["run.html"]
-
-
-BAD = {
-    "a film": (dict(path="run.gif"), "path must end in .html, but it is 'run.gif'"),
-    "a line": (dict(trajectory=np.zeros((2, 3, 1))), "dimension 2 or more, but theirs is 1"),
-    "nobody": (dict(highlight=12), "highlight must be an integer from 0 to 11"),
-    "no radius": (dict(radius=0.0), "radius must be a finite number above 0"),
-    "an arrow of the plane": (dict(arrows={"v": [1.0, 0.0]}), r"arrows\['v'\] must be a vector of shape \(3,\)"),
-    "no arrow": (dict(arrows={"v": np.zeros(3)}), r"arrows\['v'\] must be .* not zero"),
-    "too small": (dict(height=10), "height must be an integer from 160"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_met_with_an_instruction(case):
-    options, message = BAD[case]
-    with pytest.raises(ValueError, match=message):
-        plot.player(**{"trajectory": run(3)} | options)
 
 
 DRAWN = "const p = clusterjax.player; return Array.from(p.tokens)"

@@ -11,7 +11,7 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 
 from clusterjax import plot, transformer
 from clusterjax.plot import OKABE_ITO
-from tests.helpers import as_a_user, assert_close
+from tests.helpers import assert_close
 from tests.transformer_cases import FARTHEST, N, X, attention_of, block_of
 
 
@@ -97,32 +97,6 @@ def test_long_words_do_not_overlap(heads, width):
     assert (boxes[:, 2:] <= np.array([figure.bbox.width, figure.bbox.height]) + 1).all()
 
 
-def test_heads_beyond_seven_have_dashes():
-    ax = plot.residual_flow(flow(1, 9, 2), most=100)
-    looks = {(patch.get_edgecolor(), patch.get_linestyle()) for patch in ax.patches}
-    assert len(looks) == 9
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    (
-        ({"moved": np.ones((2, 3, 3))}, r"moved must be \(layers, heads, n, n\)"),
-        ({"moved": np.ones((1, 1, 3, 2))}, r"its shape is \(1, 1, 3, 2\)"),
-        ({"moved": -np.ones((1, 1, 2, 2))}, "moved must be finite and not negative"),
-        ({"moved": np.full((1, 1, 2, 2), np.nan)}, "moved must be finite"),
-        ({"written": np.ones((2, 1))}, r"written must be of shape \(1, 2\), as moved is, but it is \(2, 1\)"),
-        ({"written": -np.ones((1, 2))}, "written must be finite and not negative"),
-        ({"most": 0}, "most must be an integer from 1 to 1000000, but it is 0"),
-        ({"most": True}, "most must be an integer from 1 to 1000000, but it is True"),
-        ({"tokens": ["a"]}, "tokens must be 2 names, one for each token, but there are 1"),
-        ({"tokens": "ab"}, "tokens must be a sequence of strings"),
-    ),
-)
-def test_bad_flows_are_refused(change, words):
-    with as_a_user(), pytest.raises(ValueError, match=words):
-        plot.residual_flow(**({"moved": np.ones((1, 1, 2, 2))} | change))
-
-
 def test_sinusoids_depend_on_the_offset_alone():
     """Heat map, cosines and inner products of the table are those of the formula."""
     n, d = 12, 8
@@ -180,29 +154,6 @@ def test_relative_positions_add_what_the_attention_adds():
     np.testing.assert_allclose(keys.get_ydata(), lengths)
     np.testing.assert_allclose(values.get_ydata(), 3.0 * lengths)
     assert ax.get_ylim()[0] == 0.0 and ax.get_ylim()[1] > 3.0 * lengths.max()
-
-
-def test_vectors_of_distances_without_a_name_need_no_legend():
-    assert plot.relative_positions(np.ones((3, 2))).get_legend() is None
-
-
-@pytest.mark.parametrize(
-    ("draw", "words"),
-    (
-        (lambda: plot.position_table(np.ones(3)), r"table must be finite with a row for each position.*\(3,\)"),
-        (lambda: plot.position_cosines(np.full((2, 2), np.inf)), "table must be finite"),
-        (lambda: plot.position_offsets(np.ones((1, 2))), "table must be of two positions at least"),
-        (lambda: plot.relative_positions(np.ones((4, 2))), r"row for each distance from -m to m.*\(4, 2\)"),
-        (lambda: plot.relative_positions(np.ones((3, 2)), queries=np.ones((1, 5, 3))), r"queries must be .* 2\)"),
-        (
-            lambda: plot.relative_positions(np.ones((3, 2)), queries=np.ones((4, 5, 2)), beta=np.ones(5)),
-            r"beta must be \(\) or \(4,\), but its shape is \(5,\)",
-        ),
-    ),
-)
-def test_bad_positions_are_refused(draw, words):
-    with as_a_user(), pytest.raises(ValueError, match=words):
-        draw()
 
 
 def lens_of(levels=3, n=4, seed=0):
@@ -268,21 +219,6 @@ def test_words_are_readable_in_every_cell_and_stay_in_it():
     assert overlapping(drawn(ax.figure, ax.get_xticklabels())) == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    (
-        ({"logits": np.ones((3, 9))}, r"logits must be finite and of shape \(levels, n, words\).*\(3, 9\)"),
-        ({"logits": np.full((1, 2, 9), np.nan)}, "logits must be finite"),
-        ({"words": VOCABULARY[:8]}, "words must be 9 strings, one for each id, but there are 8"),
-        ({"words": "abcdefghi"}, "words must be a sequence of strings"),
-        ({"tokens": ["a"]}, "tokens must be 4 names"),
-    ),
-)
-def test_bad_lenses_are_refused(change, words):
-    with as_a_user(), pytest.raises(ValueError, match=words):
-        plot.logit_lens(**({"logits": lens_of(), "words": VOCABULARY} | change))
-
-
 TEXTS = np.array([[0, 1, 2, 3, 4, 5], [8, 7, 6, 0, 0, 0]])
 MEMORY = transformer.KeyValueMemory(
     activation=np.array([[2.5, 1.25], [0.5, -np.inf]]), text=np.array([[0, 1], [1, -1]]),
@@ -333,25 +269,6 @@ def test_places_are_cut_to_their_room(width):
     assert any(text.get_text().startswith("… ") for text in ax.texts)
     assert any(text.get_text().endswith(" …") for text in ax.texts)
     assert not any("\n" in text.get_text() for text in ax.texts)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    (
-        ({"memory": 3}, "memory must be a key-value memory, but it is 3"),
-        ({"neurons": 2}, r"neurons must be from 0 to 1, but one is not in \[2\]"),
-        ({"neurons": []}, "neurons must be one integer or several"),
-        ({"neurons": 0.5}, "neurons must be one integer or several"),
-        ({"words": VOCABULARY[:8]}, "words must be at least 9 strings"),
-        ({"texts": TEXTS[:1]}, r"texts must be the ids \(texts, n\) that the memory was made from"),
-        ({"texts": TEXTS.astype(float)}, "texts must be an array of integers"),
-        ({"present": TEXTS[:, :2]}, r"present must be .* of shape \(2, 6\)"),
-        ({"most": 0}, "most must be an integer from 1 to 1000000, but it is 0"),
-    ),
-)
-def test_bad_memories_are_refused(change, words):
-    with as_a_user(), pytest.raises(ValueError, match=words):
-        plot.neuron_memory(**({"memory": MEMORY, "neurons": 0, "words": VOCABULARY, "texts": TEXTS} | change))
 
 
 def test_a_head_that_looks_back_is_drawn_from_each_token_to_the_next():

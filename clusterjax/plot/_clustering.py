@@ -10,9 +10,12 @@ from .._base.checks import refusal, shown
 from .._model.mask import CausalMask
 from .._observables import equiangular_time, orthogonal_time
 from .._observables.equiangular import MOST_BETA, MOST_TOKENS
-from ._door import door, integer_from, share, text
+from ._door import door, integer_from, text
 from ._maps import phase_diagram
-from ._style import INK, Colour, Numbers, new_axes
+from ._style import INK, new_axes
+
+
+_LABELS = {"close_pairs": "share of close pairs", "gram_rank": "rank of the tokens", "cluster_rank": "clusters"}
 
 
 @runtime_checkable
@@ -32,19 +35,15 @@ class DatasetLike(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-@door(n=integer_from(1, 10**9), delta=share, statistic=text)
+@door(n=integer_from(1, 10**9), statistic=text)
 def clustering_diagram(
     dataset: DatasetLike,
     ax: Axes | None = None,
     *,
     statistic: str = "close_pairs",
     n: int | None = None,
-    unnormalised: bool | None = None,
     delta: float | None = 1e-3,
-    asymptote: bool = True,
-    contour: Numbers | None = None,
     log_x: bool = False,
-    limits: Numbers | None = None,
     title: str | None = None,
 ) -> Axes:
     r"""Draw the result of `clusterjax.sweep.phase_diagram` as colours, with time to the right and beta upwards.
@@ -59,11 +58,9 @@ def clustering_diagram(
     - `dataset`: An `xarray.Dataset` over `beta` and `t`.
     - `ax`: The Axes to draw on; None makes a figure of one column.
     - `statistic`: The name of the variable of `dataset` to draw.
-    - `n`, `unnormalised`: The number of tokens and the kind of attention for the curves; None uses the attributes of
-        `dataset`.
+    - `n`: The number of tokens for the curves; None uses the attribute of `dataset`.
     - `delta`: The parameter $\delta$ of the curves; None draws no curve.
-    - `asymptote`: True also draws the asymptote.
-    - `contour`, `limits`, `title`: As for `phase_diagram`; the default limits of close pairs are 0 and 1.
+    - `title`: As for `phase_diagram`.
     - `log_x`: True draws time on a logarithmic axis, without time zero.
 
     **Returns:**
@@ -84,40 +81,37 @@ def clustering_diagram(
     if statistic not in dataset or set(dataset[statistic].dims) != {"beta", "t"}:
         known = sorted(name for name in dataset if set(dataset[name].dims) == {"beta", "t"})
         raise ValueError(f"statistic must be one of {known}, but it is {statistic!r}; choose one of them.")
-    kept = dataset[statistic].transpose("beta", "t").sortby("beta")
-    kept = kept.isel(t=np.asarray(kept.t) > 0) if log_x else kept
+    grid = dataset[statistic].transpose("beta", "t").sortby("beta")
+    grid = grid.isel(t=np.asarray(grid.t) > 0) if log_x else grid
     tokens: Any = dataset.attrs.get("n") if n is None else n
     if delta is not None and tokens is None:
         raise ValueError("n must be the number of tokens, for dataset does not say it; pass it, or delta=None.")
-    other = dataset.attrs.get("attention") == "unnormalised" if unnormalised is None else unnormalised
-    betas = np.asarray(kept.beta, float)
+    other = dataset.attrs.get("attention") == "unnormalised"
+    betas = np.asarray(grid.beta, float)
     plain = all(dataset.attrs.get(name, "Identity()") == "Identity()" for name in ("query_key", "value"))
     mask = dataset.attrs.get("mask", "FullMask()")
-    if limits is None and statistic == "close_pairs":
-        limits = (0.0, 1.0)
     if delta is None or not plain or mask not in ("FullMask()", "CausalMask()"):
         curves = {}
     elif mask == "CausalMask()":
-        curves = _causal_curves(betas, np.asarray(kept.t, float), int(tokens), other, delta)
+        curves = _causal_curves(betas, np.asarray(grid.t, float), int(tokens), other, delta)
     else:
-        curves = _curves(betas, int(tokens), other, delta, asymptote)
+        curves = _curves(betas, int(tokens), other, delta)
+    label = str(_LABELS.get(statistic) or grid.attrs.get("description", statistic))
     return phase_diagram(
-        np.asarray(kept.t), betas, np.asarray(kept), ax, contour=contour, curves=curves, xlabel="time $t$",
-        ylabel=r"inverse temperature $\beta$", label=_words(statistic, kept.attrs.get("description", "")), log_x=log_x,
-        limits=limits, title=title,
+        np.asarray(grid.t), betas, np.asarray(grid), ax, curves=curves, xlabel="time $t$",
+        ylabel=r"inverse temperature $\beta$", label=label, log_x=log_x,
+        limits=(0.0, 1.0) if statistic == "close_pairs" else None, title=title,
     )  # fmt: skip
 
 
-def _curves(
-    betas: np.ndarray, n: int, unnormalised: bool, delta: float, asymptote: bool
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _curves(betas: np.ndarray, n: int, unnormalised: bool, delta: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The curves by name, extended slightly beyond the diagram."""
     margin = 0.05 * (np.ptp(betas) + 1)
     beta = np.linspace(max(betas[0] - margin, 0), betas[-1] + margin, 400)
     # Times beyond any diagram would overflow, so the logarithm is bounded.
     late = np.minimum(np.asarray(equiangular_time(1 - delta, beta, n, unnormalised=unnormalised, log=True)), 80.0)
     curves = {r"theory, $d \to \infty$": (np.exp(late), beta)}
-    if asymptote and not unnormalised:
+    if not unnormalised:
         # The asymptote e^beta / (2 beta) is meaningless for beta < 1, where it increases again as beta decreases.
         beyond = beta[beta >= 1]
         if beyond.size:
@@ -134,32 +128,19 @@ def _causal_curves(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The times at which a fraction of the pairs is close, by name; times beyond the diagram are not computed."""
     # Larger betas and larger numbers of tokens would take minutes.
-    kept = np.linspace(betas[0], min(betas[-1], MOST_BETA), _BETAS)
     if n > MOST_TOKENS or betas[0] > MOST_BETA:
         return {}
-    found = []
-    for beta in kept:
-        late = orthogonal_time(
-            np.array(_SHARES), float(beta), n, 1 - delta, mask=CausalMask(), unnormalised=unnormalised
-        )
-        found.append(late)
+    beta, curves = np.linspace(betas[0], min(betas[-1], MOST_BETA), _BETAS), []
+    for b in beta.tolist():
+        late = orthogonal_time(np.array(_SHARES), b, n, 1 - delta, mask=CausalMask(), unnormalised=unnormalised)
+        curves.append(late)
         # With softmax attention the times increase with beta.
         if not unnormalised and late[0] > times[-1]:
             break
-    found = np.stack(found)
     return {
-        rf"${share:.0%}$ of pairs, $d \to \infty$".replace("%", r"\%"): (found[:, k], kept[: len(found)])
-        for k, share in enumerate(_SHARES)
+        rf"${share:.0%}$ of pairs, $d \to \infty$".replace("%", r"\%"): (curve, beta[: len(curves)])
+        for share, curve in zip(_SHARES, np.stack(curves, axis=1), strict=True)
     }
-
-
-def _words(statistic: str, description: str) -> str:
-    return {"close_pairs": "share of close pairs", "gram_rank": "rank of the tokens", "cluster_rank": "clusters"}.get(
-        statistic, description or statistic
-    )
-
-
-# Dendrograms of mergers: one line for each token against the logarithm of time, joined at mergers of clusters.
 
 
 @runtime_checkable
@@ -179,15 +160,7 @@ def _tree(value: Any, name: str) -> Any:
 
 
 @door(tree=_tree)
-def dendrogram(
-    tree: MergeTreeLike,
-    ax: Axes | None = None,
-    *,
-    colour: Colour | None = INK,
-    xlabel: str = "t",
-    ylabel: str = "token",
-    title: str | None = None,
-) -> Axes:
+def dendrogram(tree: MergeTreeLike, ax: Axes | None = None) -> Axes:
     """Draw the mergers of tokens as a tree, with time to the right on a logarithmic axis.
 
     Tokens are ordered so that no two lines cross. Mergers at time 0 are at the left edge, and the lines of the final
@@ -197,9 +170,6 @@ def dendrogram(
 
     - `tree`: The result of `coarsen`.
     - `ax`: The Axes to draw on; None makes a figure of one column.
-    - `colour`: The colour of the lines.
-    - `xlabel`, `ylabel`: The labels of the axes.
-    - `title`: The title above the picture.
 
     **Returns:**
 
@@ -229,18 +199,9 @@ def dendrogram(
         height[a], since[a] = (low + high) / 2, time
     lines += [([since[token], last], [height[token]] * 2) for token in height]
     for x, y in lines:
-        ax.plot(x, y, color=colour, linewidth=0.8, solid_capstyle="round")
-    ax.set_xscale("log")
-    ax.set_xlim(first, last)
-    ax.set_ylim(-0.5, n - 0.5)
-    if n <= 24:
-        ax.set_yticks(range(n), [str(token) for token in order])
-    else:
-        ax.set_yticks([])
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
-    if title:
-        ax.set_title(title)
+        ax.plot(x, y, color=INK, linewidth=0.8, solid_capstyle="round")
+    ax.set(xscale="log", xlim=(first, last), ylim=(-0.5, n - 0.5), xlabel="t", ylabel="token")
+    ax.set_yticks(range(n) if n <= 24 else [], [str(token) for token in order] if n <= 24 else [])
     return ax
 
 

@@ -34,7 +34,7 @@ from .._base.checks import (
     shown,
 )
 from .._model.space import check_space
-from ._style import real_array, style
+from ._style import figure_of, real_array, style
 
 
 _P = ParamSpec("_P")
@@ -42,7 +42,6 @@ _R = TypeVar("_R")
 Check = Callable[[Any, str], Any]
 
 _LINES = ("-", "--", "-.", ":", "solid", "dashed", "dashdot", "dotted", "None", " ", "")
-_AN_AXES = "a plain Axes of matplotlib"
 MOST_SEVERAL = 1000  # the largest number of panels and lines
 
 
@@ -53,7 +52,7 @@ def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
         signature = inspect.signature(function)
         # The checks are found here and not in `drawn`, which runs at every call.
         known = {name: (CHECKS | checks).get(name) for name in signature.parameters}
-        optional = {name for name, one in signature.parameters.items() if type(None) in get_args(one.annotation)}
+        optional = {name for name, kind in signature.parameters.items() if type(None) in get_args(kind.annotation)}
 
         @functools.wraps(function)
         def drawn(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -112,11 +111,6 @@ def above_zero(value: Any, name: str) -> float:
     return check_number(value, name, above=0, most=1000)
 
 
-def share(value: Any, name: str) -> float:
-    """Check for a number between 0 and 1."""
-    return check_number(value, name, above=0, below=1)
-
-
 def text(value: Any, name: str) -> str:
     """Check for a string, possibly empty."""
     return check_text(value, name, empty=True)
@@ -124,19 +118,15 @@ def text(value: Any, name: str) -> str:
 
 def an_axes(value: Any, name: str) -> Axes:
     """Check for an Axes in a figure."""
-    ax = check_instance(value, name, Axes, _AN_AXES, "pass one, as Figure().add_subplot() makes")
-    if ax.figure is None:
-        raise refusal(name, "be in a figure", "it was removed from its own", "pass an Axes that is still in one")
+    ax = check_instance(value, name, Axes, "a plain Axes of matplotlib", "pass one, as Figure().add_subplot() makes")
+    figure_of(ax, name)
     return ax
 
 
 def many_axes(value: Any, name: str) -> np.ndarray:
     """Check for one Axes, or several in a sequence or an array."""
-    given = value.ravel() if isinstance(value, np.ndarray) else value
-    if isinstance(value, Axes):
-        given = [value]
-    given = check_sequence(given, name, Axes, "plain Axes of matplotlib")
-    panels = [an_axes(ax, name) for ax in given]
+    given = [value] if isinstance(value, Axes) else value.ravel() if isinstance(value, np.ndarray) else value
+    panels = [an_axes(ax, name) for ax in check_sequence(given, name, Axes, "plain Axes of matplotlib")]
     # matplotlib would silently draw two panels on one Axes.
     if len({id(ax) for ax in panels}) < len(panels):
         raise refusal(name, "be there once each", "two of them are the same", "pass as many as there are panels")
@@ -177,11 +167,6 @@ def integers(value: Any, name: str) -> np.ndarray:
     return check_host_array(value, name, integers=True)
 
 
-def file(value: Any, name: str) -> Path:
-    """Check for the name of a file."""
-    return check_path(value, name)
-
-
 def film(value: Any, name: str) -> Path:
     """Check for the name of a GIF, or of an MP4 if ffmpeg is installed."""
     path, found = check_path(value, name), f"it is {shown(value)}"
@@ -203,13 +188,12 @@ def curves(value: Any, name: str) -> Mapping[str, Any]:
     """Check for pairs of arrays by name."""
     check_instance(value, name, Mapping, "a mapping of names to pairs of arrays", "pass {'name': (x, y)}")
     return {
-        text(key, name): tuple(numbers(one, f"{name}[{key!r}]") for one in check_pair(entry, f"{name}[{key!r}]"))
+        text(key, name): tuple(numbers(part, f"{name}[{key!r}]") for part in _pair(entry, f"{name}[{key!r}]"))
         for key, entry in value.items()
     }
 
 
-def check_pair(value: Any, name: str) -> list[Any]:
-    """Check for a sequence of two parts."""
+def _pair(value: Any, name: str) -> list[Any]:
     parts = check_sequence(value, name, object, "two parts", least=2)
     if len(parts) != 2:
         raise refusal(name, "be a sequence of two parts", f"it has {len(parts)}", "pass such a pair")
@@ -218,7 +202,7 @@ def check_pair(value: Any, name: str) -> list[Any]:
 
 def line(value: Any, name: str) -> tuple[np.ndarray, float]:
     """Check for the normal and the offset of a line in the plane."""
-    normal, offset = check_pair(value, name)
+    normal, offset = _pair(value, name)
     normal, offset = check_host_array(normal, f"{name}[0]", shape=(2,)), check_number(offset, f"{name}[1]")
     if not normal.any():
         raise refusal(name, "be a normal (2,) that is not zero and an offset", "the normal is zero", "pass (w, v)")
@@ -231,11 +215,6 @@ def ranges(value: Any, name: str) -> Any:
     if np.any(array[:, 0] >= array[:, 1]):
         raise refusal(name, "be ((left, right), (bottom, top))", f"they are {value!r}", "pass such pairs")
     return array
-
-
-def pair(value: Any, name: str) -> np.ndarray:
-    """Check for two numbers."""
-    return check_host_array(value, name, shape=(2,))
 
 
 def vocabulary(value: Any, name: str) -> Any:
@@ -268,10 +247,11 @@ CHECKS: dict[str, Check] = {
     "counts_from": integer_from(2, 10**9), "highlight": integer_from(0, 10**9), "frames": integer_from(1, 10**5),
     "fps": integer_from(1, 50), "dpi": integer_from(1, 5000), "hold": integer_from(0, 1000),
     "move": integer_from(0, 1000), "most": integer_from(1, 10**6), "columns": integer_from(1, 1000),
+    "delta": lambda value, name: check_number(value, name, above=0, below=1),
     "token": integer_from(0, 10**9), "n": integer_from(2, 10**9),
-    "labels": labels, "arrows": arrows, "view": pair, "limits": pair, "curves": curves, "line": line,
+    "labels": labels, "arrows": arrows, "view": real(2), "limits": real(2), "curves": curves, "line": line,
     "space": check_space,
     "contour": several, "progress": counting, "ts": numbers, "times": several,
-    "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": file,
+    "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": check_path,
 }  # fmt: skip
 """What an argument of this name must be, wherever a picture has one."""

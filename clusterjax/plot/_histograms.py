@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from .._base.checks import as_numbers, check_host_array, check_integer, check_sequence, refusal
 from ._door import door, numbers, one_each, words
-from ._style import BLUE, COLUMN, GREY, Colour, Numbers
+from ._style import BLUE, COLUMN, GREY, Numbers
 
 
 MOST_BINS, MOST_HISTOGRAMS = 10**4, 1000
@@ -86,16 +86,11 @@ def histograms(
     bins: Numbers = 40,
     labels: Sequence[str] | None = None,
     counted: bool = False,
-    columns: int | None = None,
-    colour: Colour = BLUE,
-    log: bool = False,
-    xlabel: str = "cosine similarity",
-    ylabel: str = "density",
 ) -> np.ndarray:
     """Draw one histogram of similarities for each time or layer, in panels that share both axes.
 
-    Each histogram has integral 1 over the bins for any number of tokens. On a linear axis a spike above three times the
-    median peak is cut off, since the other panels would look empty, and the height of the peak is written in the panel.
+    Each histogram has integral 1 over the bins for any number of tokens. A spike above three times the median peak is
+    cut off, since the other panels would look empty, and the height of the peak is written in the panel.
 
     **Arguments:**
 
@@ -105,10 +100,6 @@ def histograms(
     - `bins`: The number of bins of [-1, 1], or their edges (bins + 1,).
     - `labels`: The titles of the panels.
     - `counted`: True if `values` are counts, as from `cosine_histogram`.
-    - `columns`: The number of panels in a row if `axes` is None; None chooses at most four.
-    - `colour`: The colour of the bars.
-    - `log`: True draws the density on a logarithmic axis.
-    - `xlabel`, `ylabel`: The labels of the axes.
 
     **Returns:**
 
@@ -121,36 +112,32 @@ def histograms(
     edges, densities = _densities(values, bins, counted)
     titles = [""] * len(densities) if labels is None else labels
     one_each(titles, "labels", len(densities), "strings, one for each histogram")
-    panels = _grid(axes, len(densities), columns)
+    panels = _grid(axes, len(densities))
     peaks = np.array([density.max() for density in densities])
     # The median of the peaks keeps one spike from determining the scale of all panels.
     top = 1.08 * min(peaks.max(), 3 * float(np.median(peaks))) or 1.0
     for ax, density, title in zip(panels, densities, titles, strict=True):
-        ax.stairs(density, edges, fill=True, facecolor=colour, alpha=0.85, linewidth=0)
-        ax.set(xlim=(edges[0], edges[-1]), title=title)
-        if log:
-            ax.set_yscale("log")
-        else:
-            ax.set_ylim(0, top)
-        if density.max() > top and not log:
+        ax.stairs(density, edges, fill=True, facecolor=BLUE, alpha=0.85, linewidth=0)
+        ax.set(xlim=(edges[0], edges[-1]), ylim=(0, top), title=title)
+        if density.max() > top:
             ax.text(0.04, 0.97, f"peak {density.max():.3g}", transform=ax.transAxes, va="top", fontsize=6, color=GREY)
     if axes is None:
         figure = panels[0].get_figure()
         assert isinstance(figure, Figure)
-        figure.supxlabel(xlabel, fontsize=8)
-        figure.supylabel(ylabel, fontsize=8)
+        figure.supxlabel("cosine similarity", fontsize=8)
+        figure.supylabel("density", fontsize=8)
     else:
         for ax in panels:
-            ax.set(xlabel=xlabel, ylabel=ylabel)
+            ax.set(xlabel="cosine similarity", ylabel="density")
     return panels
 
 
-def _grid(axes: Any, count: int, columns: int | None) -> np.ndarray:
+def _grid(axes: Any, count: int) -> np.ndarray:
     if axes is not None:
         one_each(axes, "axes", count, "Axes, one for each histogram")
         return axes
     # Rows of three suit 3, 5, 6 and 9 panels better than rows of four.
-    columns = min(count, columns or (3 if count in (3, 5, 6, 9) else 4))
+    columns = min(count, 3 if count in (3, 5, 6, 9) else 4)
     rows = -(-count // columns)
     width = max(COLUMN, 1.15 * columns)
     figure = Figure(figsize=(width, 0.25 + 1.05 * rows), layout="constrained")

@@ -12,12 +12,11 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.figure import SubFigure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.textpath import TextPath
 
 from ._door import one_each
-from ._style import figure_of
+from ._style import top_figure
 
 
 Vocabulary: TypeAlias = Sequence[str] | Callable[[int], Any]
@@ -122,11 +121,10 @@ def check_names(names: Sequence[str], count: int, name: str) -> list[str]:
 
 def size_of(ax: Axes) -> np.ndarray:
     """The width and height of an Axes in points after the layout of the figure."""
-    figure = figure_of(ax)
-    top = figure.figure if isinstance(figure, SubFigure) else figure
+    figure = top_figure(ax)
     # Before the first layout an Axes has the size without labels.
-    if top.get_layout_engine() is not None:
-        top.draw_without_rendering()
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
     ax.apply_aspect()
     return 72 / figure.dpi * np.asarray(ax.get_window_extent().size)
 

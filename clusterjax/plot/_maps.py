@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from .._base.checks import refusal, shown
-from ._door import door, finite, numbers, one_each
+from ._door import door, one_each, real
 from ._labels import one_line
-from ._style import COLUMN, INK, MISSING, RED, Frames, Numbers, figure_of, legend_above, new_axes, real_array
+from ._style import COLUMN, INK, MISSING, RED, Frames, Numbers, figure_of, legend_above, new_axes
 from ._tokens import choose_frames
 
 
@@ -27,12 +27,11 @@ def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool, name: s
     if not finite.size:
         raise refusal(name, "hold a finite number", "none of them is", "look at what it comes from")
     if limits is not None:
-        ends = real_array(limits, "limits")
-        if ends.shape != (2,) or not ends[0] < ends[1]:
-            raise refusal(
-                "limits", "be two numbers that increase", f"it is {ends}", "pass the lowest and the highest value"
-            )
-        return float(ends[0]), float(ends[1])
+        low, high = np.asarray(limits, float).tolist()
+        if not low < high:
+            remedy = "pass the lowest and the highest value"
+            raise refusal("limits", "be two numbers that increase", f"it is {limits}", remedy)
+        return low, high
     low, high = float(finite.min()), float(finite.max())
     if symmetric:
         # Zero is in the middle of the colour map.
@@ -48,7 +47,7 @@ def _colour_bar(ax: Axes, drawn: ScalarMappable, label: str) -> None:
     bar.ax.tick_params(width=0.5, length=2)
 
 
-@door()
+@door(matrix=real("rows", "columns", finite=False))
 def heatmap(
     matrix: Numbers,
     ax: Axes | None = None,
@@ -80,11 +79,7 @@ def heatmap(
 
     - `ValueError` if `matrix` does not have two axes, or names or limits do not match `matrix`.
     """
-    values = real_array(matrix, "matrix")
-    if values.ndim != 2 or values.size == 0:
-        raise ValueError(
-            f"matrix must have two dimensions, (rows, columns), but its shape is {values.shape}; pass one of a stack."
-        )
+    values = np.asarray(matrix)
     rows, columns = values.shape
     low, high = _limits(values, limits, symmetric, "matrix")
     ax = new_axes(COLUMN, 2.75) if ax is None else ax
@@ -100,7 +95,7 @@ def heatmap(
         if names is None:
             continue
         one_each(names, name, count, f"names, one for each {'column' if name == 'xnames' else 'row'}")
-        axis.set_ticks(np.arange(count), labels=[one_line(one) for one in names])
+        axis.set_ticks(np.arange(count), labels=[one_line(name) for name in names])
     if xnames is not None and max(map(len, xnames)) > 2:
         ax.tick_params(axis="x", labelrotation=90)
     ax.spines[["top", "right"]].set_visible(True)
@@ -109,7 +104,7 @@ def heatmap(
     return ax
 
 
-@door(x_values=finite, y_values=finite, grid=numbers)
+@door(x_values=real("nx"), y_values=real("ny"), grid=real("ny", "nx", finite=False))
 def phase_diagram(
     x_values: Numbers,
     y_values: Numbers,
@@ -122,7 +117,6 @@ def phase_diagram(
     ylabel: str = "y",
     label: str = "",
     log_x: bool = False,
-    log_y: bool = False,
     symmetric: bool = False,
     limits: Numbers | None = None,
     title: str | None = None,
@@ -140,7 +134,7 @@ def phase_diagram(
     - `contour`: One or several levels of the grid to draw as lines.
     - `curves`: Curves, such as predictions, by name for the legend, each a pair `(x, y)` of arrays (m,).
     - `xlabel`, `ylabel`, `label`: The labels of the axes and the colour bar.
-    - `log_x`, `log_y`: True makes the axis logarithmic.
+    - `log_x`: True makes the axis of columns logarithmic.
     - `symmetric`, `limits`: As for `heatmap`.
     - `title`: The title above the picture and its legend.
 
@@ -153,8 +147,8 @@ def phase_diagram(
     - `ValueError` if the shapes do not match, coordinates do not increase, or a logarithmic axis has a coordinate that
         is not positive.
     """
-    xs, ys, values = real_array(x_values, "x_values"), real_array(y_values, "y_values"), real_array(grid, "grid")
-    x_edges, y_edges = cell_edges(xs, "x_values", log=log_x), cell_edges(ys, "y_values", log=log_y)
+    xs, ys, values = np.asarray(x_values), np.asarray(y_values), np.asarray(grid)
+    x_edges, y_edges = cell_edges(xs, "x_values", log=log_x), cell_edges(ys, "y_values")
     if values.shape != (len(ys), len(xs)):
         raise ValueError(
             f"grid must have the shape ({len(ys)}, {len(xs)}), rows by y_values and columns by x_values, but its shape "
@@ -171,13 +165,14 @@ def phase_diagram(
     )  # fmt: skip
     if contour is not None:
         # matplotlib needs increasing levels.
-        levels = np.unique(real_array(contour, "contour"))
-        lines = ax.contour(xs, ys, np.ma.masked_invalid(values), levels=levels, colors=INK if symmetric else "white")
+        lines = ax.contour(
+            xs, ys, np.ma.masked_invalid(values), levels=np.unique(contour), colors=INK if symmetric else "white"
+        )
         ax.clabel(lines, fontsize=6, fmt="%.3g")
     _draw_curves(ax, curves or {})
     ax.set(
         xlabel=xlabel, ylabel=ylabel, xlim=(x_edges[0], x_edges[-1]), ylim=(y_edges[0], y_edges[-1]),
-        xscale="log" if log_x else "linear", yscale="log" if log_y else "linear",
+        xscale="log" if log_x else "linear",
     )  # fmt: skip
     ax.tick_params(color=INK)
     legend_above(ax, title)
@@ -188,7 +183,7 @@ def phase_diagram(
 def _draw_curves(ax: Axes, curves: Mapping[str, tuple[Numbers, Numbers]]) -> None:
     dashes = ("-", "--", ":", "-.")
     for k, (name, (cx, cy)) in enumerate(curves.items()):
-        cx, cy = real_array(cx, f"curves[{name!r}]"), real_array(cy, f"curves[{name!r}]")
+        cx, cy = np.asarray(cx), np.asarray(cy)
         if cx.shape != cy.shape or cx.ndim != 1:
             problem = f"their shapes are {cx.shape} and {cy.shape}"
             raise refusal(f"curves[{name!r}]", "be two arrays of one length", problem, "pass such a pair")
@@ -197,11 +192,10 @@ def _draw_curves(ax: Axes, curves: Mapping[str, tuple[Numbers, Numbers]]) -> Non
         ax.plot(cx, cy, color=RED, linewidth=1.3, linestyle=dashes[k % 4], label=name, zorder=4)
 
 
-def cell_edges(centres: np.ndarray, name: str, *, log: bool) -> np.ndarray:
+def cell_edges(centres: np.ndarray, name: str, *, log: bool = False) -> np.ndarray:
     """The edges (k + 1,) of the cells around centres (k,); a single centre has a cell of width 1, or of one decade."""
-    if centres.ndim != 1 or centres.size == 0 or not np.isfinite(centres).all() or np.any(np.diff(centres) <= 0):
-        problem = f"it is {centres}" if centres.size <= 8 else f"it is {shown(centres)}"
-        raise refusal(name, "be finite and increase, of shape (k,)", problem, "sort it")
+    if np.any(np.diff(centres) <= 0):
+        raise refusal(name, "increase", f"it is {centres if centres.size <= 8 else shown(centres)}", "sort it")
     if log and centres[0] <= 0:
         problem = f"it holds {centres[0]:g}"
         raise refusal(name, "be positive on a logarithmic axis", problem, "drop what is not")
@@ -216,22 +210,14 @@ def cell_edges(centres: np.ndarray, name: str, *, log: bool) -> np.ndarray:
     return 10.0**edges if log else edges
 
 
-# Attention matrices at several times, as a row of heat maps.
-
-
-@door(weights=numbers)
+@door(weights=real("times", "n", "n", finite=False), ts=real("times"))
 def attention_maps(
     weights: Numbers,
     ts: Numbers | None = None,
     times: Numbers | None = None,
     axes: Axes | Sequence[Axes] | np.ndarray | None = None,
-    *,
-    limits: Numbers | None = None,
-    symbol: str = "t",
-    label: str = "weight",
-    panel: float | int = 1.3,
 ) -> np.ndarray:
-    """Draw attention matrices at a few times on one colour scale, titled "t = 3"; row i attends to column j.
+    """Draw attention matrices at a few times with colours from 0 to 1, titled "t = 3"; row i attends to column j.
 
     !!! example
 
@@ -249,10 +235,6 @@ def attention_maps(
     - `ts`: The times (times,); None counts the matrices from 0.
     - `times`: The times to show (panels,), each replaced by the nearest of `ts`; None shows four evenly spaced times.
     - `axes`: One Axes for each time; None makes a row of Axes.
-    - `limits`: The lowest and the highest value of the colour scale; None is 0 and 1.
-    - `symbol`: The name of the time in the titles, for example "layer".
-    - `label`: The label of the colour bar.
-    - `panel`: The width of a panel in inches if `axes` is None.
 
     **Returns:**
 
@@ -262,24 +244,24 @@ def attention_maps(
 
     - `ValueError` if `weights` is not (times, n, n), or if times do not match `weights`.
     """
-    matrices = real_array(weights, "weights")
-    if matrices.ndim != 3 or 0 in matrices.shape or matrices.shape[1] != matrices.shape[2]:
+    matrices = np.asarray(weights)
+    if matrices.shape[1] != matrices.shape[2]:
         raise ValueError(
             f"weights must have the shape (times, n, n), but its shape is {matrices.shape}; stack those of each time."
         )
-    when = np.arange(len(matrices), dtype=np.float64) if ts is None else real_array(ts, "ts", finite=True)
+    when = np.arange(len(matrices), dtype=np.float64) if ts is None else np.asarray(ts)
     if when.shape != matrices.shape[:1] or np.any(np.diff(when) <= 0):
         raise ValueError(
             f"ts must be {len(matrices)} times that increase, one for each matrix, but its shape is {when.shape}; "
             "pass the times."
         )
-    chosen, titles = choose_frames(Frames(when, matrices, False), times, symbol)
-    low, high = _limits(matrices, np.array([0.0, 1.0]) if limits is None else limits, False, "weights")
+    chosen, titles = choose_frames(Frames(when, matrices, False), times, "t")
+    low, high = _limits(matrices, (0.0, 1.0), False, "weights")
     if axes is None:
-        figure = Figure(figsize=(len(chosen) * panel + 0.5, panel + 0.3), layout="constrained")
+        figure = Figure(figsize=(1.3 * len(chosen) + 0.5, 1.6), layout="constrained")
         panels = figure.subplots(1, len(chosen), squeeze=False)[0]
     else:
-        panels = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+        panels = np.asarray(axes)
         one_each(panels, "axes", len(chosen), "Axes, one for each time")
     for ax, k, title in zip(panels, chosen, titles, strict=True):
         image = ax.imshow(
@@ -291,5 +273,5 @@ def attention_maps(
         ax.spines[["top", "right"]].set_visible(True)
         ax.tick_params(length=2, labelleft=ax is panels[0])
         if ax is panels[-1]:
-            _colour_bar(ax, image, label)
+            _colour_bar(ax, image, "weight")
     return panels

@@ -47,7 +47,6 @@ def neuron_memory(
     *,
     present: Numbers | None = None,
     most: int = 6,
-    between: str = " ",
 ) -> Axes:
     """Draw neurons as keys and values: the promoted words on the left, the tokens of largest activation on the right.
 
@@ -65,7 +64,6 @@ def neuron_memory(
     - `ax`: The Axes to draw on; None makes a figure of two columns.
     - `present`: The tokens that are present, (texts, n); None is all of them.
     - `most`: The largest number of words and of tokens to draw for each neuron.
-    - `between`: The separator of two tokens of a text.
 
     **Returns:**
 
@@ -82,11 +80,8 @@ def neuron_memory(
     """
     chosen = _chosen(memory, neurons)
     ids, there = _read(memory, texts, present)
-    promoted, promotion = (
-        np.asarray(memory.promoted)[chosen, :most],
-        check_host_array(memory.promotion, "memory.promotion"),
-    )
-    promotion = promotion[chosen, :most]
+    promoted = np.asarray(memory.promoted)[chosen, :most]
+    promotion = check_host_array(memory.promotion, "memory.promotion")[chosen, :most]
     # The words of the texts and the promoted words are drawn.
     check_vocabulary(words, max(int(ids.max()), int(promoted.max())) + 1)
     places = [_places(memory, neuron, most, ids, there, words) for neuron in chosen]
@@ -98,11 +93,11 @@ def neuron_memory(
     for neuron, top in zip(chosen, tops, strict=True):
         _annotate(ax, 0.0, top - 1.0, f"neuron {neuron}", weight="bold", fontsize=LABEL)
         _annotate(ax, _PLACES, top - 1.0, "fires most at", fontsize=LABEL)
-    _concordance(ax, tops, places, between)
+    _concordance(ax, tops, places)
     return ax
 
 
-def _chosen(memory: Any, neurons: Numbers) -> list[int]:
+def _chosen(memory: Any, neurons: Numbers) -> list[Any]:
     if isinstance(memory, type) or not isinstance(memory, MemoryLike):
         raise refusal("memory", "be a key-value memory", f"it is {shown(memory)}", "call transformer.key_value_memory")
     check_concrete(neurons, "neurons")
@@ -112,7 +107,7 @@ def _chosen(memory: Any, neurons: Numbers) -> list[int]:
         raise refusal("neurons", "be one integer or several", f"it is {shown(neurons)}", "pass [0, 1], say")
     if chosen.min() < 0 or chosen.max() >= count:
         raise ValueError(f"neurons must be from 0 to {count - 1}, but one is not in {chosen.tolist()}; choose others.")
-    return [int(one) for one in chosen]
+    return chosen.tolist()
 
 
 def _read(memory: MemoryLike, texts: Numbers, present: Numbers | None) -> tuple[np.ndarray, np.ndarray]:
@@ -177,9 +172,9 @@ def _annotate(ax: Axes, x: float, row: float, text: str, shift: float = 0.0, **s
     )  # fmt: skip
 
 
-def _concordance(ax: Axes, tops: np.ndarray, places: list[list[_Place]], between: str) -> None:
+def _concordance(ax: Axes, tops: np.ndarray, places: list[list[_Place]]) -> None:
     """Write the contexts below each other, with the activating tokens in one column."""
-    across, gap = 0.97 * size_of(ax)[0], width(between, TEXT)
+    across, gap = 0.97 * size_of(ax)[0], width(" ", TEXT)
     # The largest width of an activation with three digits and a sign.
     number = width("−0.0000", TEXT)
     for top, of_neuron in zip(tops, places, strict=True):
@@ -188,22 +183,22 @@ def _concordance(ax: Axes, tops: np.ndarray, places: list[list[_Place]], between
             token = fitted(place.token, (1 - _TOKEN) * across, TEXT, "bold")
             taken = width(token, TEXT, "bold") + gap
             # The context is read backwards from the token, so that the nearest tokens are kept.
-            before = _run(place.before[::-1], (_TOKEN - _PLACES) * across - number - gap, between)[::-1]
-            after = _run(place.after, (1 - _TOKEN) * across - taken, between)
+            before = _run(place.before[::-1], (_TOKEN - _PLACES) * across - number - gap)[::-1]
+            after = _run(place.after, (1 - _TOKEN) * across - taken)
             # The format # keeps trailing zeros, so that all numbers have equal precision.
             strength = f"{place.activation:#.3g}".rstrip(".").replace("-", "−")
             _annotate(ax, _PLACES, at, strength, color=VERMILION, **style)
-            _annotate(ax, _TOKEN, at, between.join(before), -gap, ha="right", **style)
+            _annotate(ax, _TOKEN, at, " ".join(before), -gap, ha="right", **style)
             _annotate(ax, _TOKEN, at, token, weight="bold", **style)
-            _annotate(ax, _TOKEN, at, between.join(after), taken, color=GREY, **style)
+            _annotate(ax, _TOKEN, at, " ".join(after), taken, color=GREY, **style)
 
 
-def _run(tokens: list[str], room: float, between: str) -> list[str]:
+def _run(tokens: list[str], room: float) -> list[str]:
     """The first tokens that fit into `room` points, followed by an ellipsis if tokens are omitted."""
-    kept: list[str] = []
+    fitting: list[str] = []
     for token in tokens:
-        more = [MORE] if len(kept) < len(tokens) - 1 else []
-        if width(between.join([*kept, token, *more]), TEXT) > room:
-            return [*kept, MORE]
-        kept.append(token)
-    return kept
+        more = [MORE] if len(fitting) < len(tokens) - 1 else []
+        if width(" ".join([*fitting, token, *more]), TEXT) > room:
+            return [*fitting, MORE]
+        fitting.append(token)
+    return fitting

@@ -69,9 +69,7 @@ def polytope(
 
 
 @door(x=real("n", 2), form=real(2, 2))
-def attraction(
-    x: Numbers, token: int, ax: Axes | None = None, *, form: Numbers | None = None, size: float | int = 1.0
-) -> Axes:
+def attraction(x: Numbers, token: int, ax: Axes | None = None, *, form: Numbers | None = None) -> Axes:
     r"""Draw the attraction of one token: token i attends to the tokens farthest in the direction $A z_i$.
 
     Token i is red, and the direction $A z_i$ is an arrow from the origin. The dashed line is perpendicular to the
@@ -85,7 +83,6 @@ def attraction(
     - `token`: The index i of the token.
     - `ax`: The Axes to draw on; None makes a figure of width 6 cm.
     - `form`: A, (2, 2); None is the identity.
-    - `size`: The factor on the area of the markers.
 
     **Returns:**
 
@@ -126,10 +123,10 @@ def attraction(
     if not np.array_equal(drawn_to, [i]):
         _arrow(ax, tokens[i], goal, RED)
     others = np.setdiff1d(np.arange(len(tokens)), np.append(drawn_to, i))
-    ax.scatter(*tokens[others].T, s=14 * size, c="#B9B9B9", edgecolors=GREY, linewidths=0.4, zorder=3)
+    ax.scatter(*tokens[others].T, s=14, c="#B9B9B9", edgecolors=GREY, linewidths=0.4, zorder=3)
     blue = token_colours(len(drawn_to))
-    ax.scatter(*tokens[drawn_to].T, s=26 * size, c=blue, edgecolors=INK, linewidths=0.5, zorder=4)
-    ax.scatter(*tokens[[i]].T, s=26 * size, c=RED, edgecolors=INK, linewidths=0.5, zorder=4)
+    ax.scatter(*tokens[drawn_to].T, s=26, c=blue, edgecolors=INK, linewidths=0.5, zorder=4)
+    ax.scatter(*tokens[[i]].T, s=26, c=RED, edgecolors=INK, linewidths=0.5, zorder=4)
     _name(ax, "$z_i$", tokens[i], tokens[i] - goal, RED)
     _name(ax, "$A z_i$", tip, along, INK)
     _frame(ax, np.concatenate([tokens, (tip + 0.14 * far * along)[None]]), None)

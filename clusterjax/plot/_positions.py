@@ -6,21 +6,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ._door import door, finite, several
+from ._door import door, real, several
 from ._maps import heatmap
 from ._stream import head_look
-from ._style import GREY, Colour, Numbers, legend_above, new_axes, real_array
+from ._style import GREY, Colour, Numbers, legend_above, new_axes
 
 
-def _table(table: Numbers, rows: str = "a row for each position, (n, d)") -> np.ndarray:
-    array = real_array(table, "table")
-    if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).all():
-        raise ValueError(f"table must be finite with {rows}, but its shape is {array.shape}; pass such a matrix.")
-    return array
-
-
-@door()
-def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entry") -> Axes:
+@door(table=real("n", "d"))
+def position_table(table: Numbers, ax: Axes | None = None) -> Axes:
     """Draw the vectors of positions as colours, one row for each position, with position 0 at the top and zero in
     white.
 
@@ -31,7 +24,6 @@ def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entr
     - `table`: The vectors (n, d), such as `transformer.sinusoidal_positions(n, d)`, or `table` of
         `transformer.LearnedPositions`.
     - `ax`: The Axes to draw on; None makes a figure of one column.
-    - `label`: The label of the colour bar.
 
     **Returns:**
 
@@ -45,10 +37,10 @@ def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entr
 
         *Transformers, part 2*, slides 22 to 26; Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5.
     """
-    return heatmap(_table(table), ax, xlabel="dimension", ylabel="position", label=label, symmetric=True)
+    return heatmap(table, ax, xlabel="dimension", ylabel="position", label="entry", symmetric=True)
 
 
-@door()
+@door(table=real("n", "d"))
 def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
     """Draw the cosine of the angle between the vectors of each two positions, from -1 to 1, with position 0 at the top.
 
@@ -72,7 +64,7 @@ def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
 
         *Transformers, part 2*, slide 26; Devlin et al., *BERT* (1810.04805), whose table is learned.
     """
-    array = _table(table)
+    array = np.asarray(table)
     lengths = np.linalg.norm(array, axis=1, keepdims=True)
     # Zero vectors become NaN instead of 0 / 0, so that their rows are grey.
     units = np.divide(array, lengths, out=np.full_like(array, np.nan), where=lengths > 0)
@@ -82,7 +74,7 @@ def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
     )
 
 
-@door()
+@door(table=real("n", "d"))
 def position_offsets(
     table: Numbers,
     ax: Axes | None = None,
@@ -115,18 +107,15 @@ def position_offsets(
 
         Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5; *Transformers, part 2*, slide 24.
     """
-    array = _table(table)
+    array = np.asarray(table)
     n = len(array)
     if n < 2:
         raise ValueError("table must be of two positions at least, but it is of one; offsets lie between two.")
     products = array @ array.T
     # The products at offset k are the k-th diagonal, and those at -k are equal, since the matrix is symmetric.
-    there = [np.diagonal(products, k) for k in range(n)]
-    low, mean, high = (
-        np.array([f(one) for one in there])[np.abs(np.arange(1 - n, n))] for f in (np.min, np.mean, np.max)
-    )
+    diagonals, offsets = [np.diagonal(products, k) for k in range(n)], np.arange(1 - n, n)
+    low, mean, high = (np.array([f(row) for row in diagonals])[np.abs(offsets)] for f in (np.min, np.mean, np.max))
     ax = new_axes() if ax is None else ax
-    offsets = np.arange(1 - n, n)
     (line,) = ax.plot(offsets, mean, color=colour, label=label, zorder=3)
     ax.fill_between(offsets, low, high, color=line.get_color(), alpha=0.22, linewidth=0, zorder=2)
     ax.set(xlabel="offset k between positions", ylabel="⟨p(i), p(i + k)⟩")
@@ -136,7 +125,7 @@ def position_offsets(
     return ax
 
 
-@door(queries=finite, beta=several)
+@door(vectors=real("2 m + 1", "k"), queries=real("heads", "queries", "k"), beta=several)
 def relative_positions(
     vectors: Numbers,
     ax: Axes | None = None,
@@ -176,10 +165,10 @@ def relative_positions(
         Shaw, Uszkoreit, Vaswani, *Self-attention with relative position representations* (1803.02155), eqs. (4) and
         (5); *Transformers, part 2*, slide 27.
     """
-    array = real_array(vectors, "vectors")
-    if array.ndim != 2 or len(array) % 2 != 1 or array.shape[1] < 1 or not np.isfinite(array).all():
+    array = np.asarray(vectors)
+    if len(array) % 2 != 1:
         raise ValueError(
-            f"vectors must be finite with a row for each distance from -m to m, but their shape is {array.shape}; pass "
+            f"vectors must have a row for each distance from -m to m, but their shape is {array.shape}; pass "
             "(2 m + 1, k)."
         )
     added = None if queries is None else _added(array, queries, beta)
@@ -189,8 +178,8 @@ def relative_positions(
         ax.set_ylim(0, 1.05 * max(float(np.max(line.get_ydata())) for line in ax.lines) or 1.0)
     else:
         ax.axhline(0, color=GREY, lw=0.5, zorder=1)
-        for h, one in enumerate(added):
-            _clipped(ax, one.mean(axis=0), one.std(axis=0), label=f"head {h + 1}", **head_look(h))
+        for h, terms in enumerate(added):
+            _clipped(ax, terms.mean(axis=0), terms.std(axis=0), label=f"head {h + 1}", **head_look(h))
     _name_distances(ax, len(array) // 2)
     ax.set_ylabel("length of the vector" if added is None else "added to the score")
     lines = len(ax.get_legend_handles_labels()[1])
@@ -200,11 +189,11 @@ def relative_positions(
 
 def _added(vectors: np.ndarray, queries: Numbers, beta: Numbers) -> np.ndarray:
     """The term that each head adds to the score for each query and distance, (heads, queries, 2 m + 1)."""
-    asked, factor = real_array(queries, "queries"), real_array(beta, "beta")
-    if asked.ndim != 3 or 0 in asked.shape or asked.shape[2] != vectors.shape[1] or not np.isfinite(asked).all():
+    asked, factor = np.asarray(queries), np.asarray(beta)
+    if asked.shape[2] != vectors.shape[1]:
         raise ValueError(
-            f"queries must be finite, (heads, queries, {vectors.shape[1]}) as vectors are, but their shape is "
-            f"{asked.shape}; pass those of each head."
+            f"queries must be (heads, queries, {vectors.shape[1]}) as vectors are, but their shape is {asked.shape}; "
+            "pass those of each head."
         )
     if factor.shape not in ((), asked.shape[:1]):
         raise ValueError(

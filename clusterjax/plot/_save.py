@@ -23,7 +23,7 @@ from matplotlib.transforms import Bbox
 
 from .._base.checks import check_choice, check_instance, check_integer, check_path, check_sequence, refusal, shown
 from .._files.disk import draft_beside, target_of
-from ._style import check_pixels, figure_of, style
+from ._style import check_pixels, style, top_figure
 
 
 # These entries omit the date and the versions that a format would write.
@@ -63,15 +63,13 @@ def whole_file(path: Path) -> Iterator[Path]:
         os.replace(draft, path)
 
 
-def _top_figure(drawn: Figure | Axes | np.ndarray) -> Figure:
+def _figure_of(drawn: Figure | Axes | np.ndarray) -> Figure:
     """The figure of a figure, an Axes or an array of Axes."""
     if isinstance(drawn, Figure):
         return drawn
     first = drawn.flat[0] if isinstance(drawn, np.ndarray) and drawn.size else drawn
-    ax = check_instance(first, "fig", Axes, "a figure, an Axes or an array of them", "pass what a picture returned")
-    figure = figure_of(ax)
-    # The figure at the top is saved if the Axes is in a subfigure.
-    return figure if isinstance(figure, Figure) else figure.figure
+    rule, remedy = "a figure, an Axes or an array of them", "pass what a picture returned"
+    return top_figure(check_instance(first, "fig", Axes, rule, remedy))
 
 
 def _targets(path: Path, formats: Sequence[str] | None) -> list[tuple[str, Path]]:
@@ -141,7 +139,7 @@ def save(
     """
     dpi = check_integer(dpi, "dpi", most=5000)
     targets = _targets(check_path(path, "path"), formats)
-    figure, paths = _top_figure(fig), []
+    figure, paths = _figure_of(fig), []
     check_pixels(figure, dpi)
     for name, target in targets:
         # matplotlib reads some settings of the style (fonts, hashsalt) when a file is written.

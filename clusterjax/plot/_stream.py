@@ -12,7 +12,7 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
-from ._door import door
+from ._door import door, real
 from ._labels import (
     LABEL,
     Vocabulary,
@@ -39,7 +39,6 @@ from ._style import (
     VERMILION,
     Numbers,
     new_axes,
-    real_array,
 )
 
 
@@ -52,7 +51,7 @@ _LEAVE, _ARRIVE, _SPREAD = 0.03, 0.55, 0.11  # in layers: the ends of arcs, and 
 _READ, _WRITE, _BOX = 0.72, 0.96, (0.16, 0.78, 0.2, 0.12)  # feed-forward layer: ends of its loop; left, bottom, sizes
 
 
-@door()
+@door(moved=real("layers", "heads", "n", "n"), written=real("layers", "n"))
 def residual_flow(
     moved: Numbers,
     ax: Axes | None = None,
@@ -60,7 +59,6 @@ def residual_flow(
     written: Numbers | None = None,
     tokens: Sequence[str] | None = None,
     most: int = 24,
-    label: str = "moved",
 ) -> Axes:
     """Draw the residual stream of each token as a vertical line, with arcs for the transport between streams by heads.
 
@@ -77,7 +75,6 @@ def residual_flow(
     - `written`: (layers, n), the norm of the output of each feed-forward layer; None draws no boxes.
     - `tokens`: The names of the tokens, written below the streams; long names are shortened. None counts from 1.
     - `most`: The largest number of arcs.
-    - `label`: The name of `moved` in the legend; norms are in the units of the stream, and shares have no unit.
 
     **Returns:**
 
@@ -104,23 +101,23 @@ def residual_flow(
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     name_columns(ax, names, np.arange(n))
-    legend_rows(ax, _handles(heads, label, flow, lengths))
+    legend_rows(ax, _handles(heads, flow, lengths))
     return ax
 
 
 def _checked(moved: Numbers, written: Numbers | None) -> tuple[np.ndarray, np.ndarray | None]:
-    flow = real_array(moved, "moved")
-    if flow.ndim != 4 or flow.shape[2] != flow.shape[3] or 0 in flow.shape:
+    flow = np.asarray(moved)
+    layers, _, n, columns = flow.shape
+    if n != columns:
         raise ValueError(f"moved must be (layers, heads, n, n), but its shape is {flow.shape}; pass all heads.")
-    layers, _, n, _ = flow.shape
-    lengths = None if written is None else real_array(written, "written")
+    lengths = None if written is None else np.asarray(written)
     if lengths is not None and lengths.shape != (layers, n):
         raise ValueError(
             f"written must be of shape {(layers, n)}, as moved is, but it is {lengths.shape}; pass (layers, n)."
         )
     for name, array in (("moved", flow), ("written", lengths)):
-        if array is not None and not (np.isfinite(array).all() and (array >= 0).all()):
-            raise ValueError(f"{name} must be finite and not negative, but it is not; take absolute values.")
+        if array is not None and np.any(array < 0):
+            raise ValueError(f"{name} must not be negative, but an entry is {array.min()}; take absolute values.")
     # The diagonal, from a token to itself, has no arcs.
     return flow * ~np.eye(n, dtype=bool), lengths
 
@@ -180,11 +177,11 @@ def _shade(share: float) -> str:
     return str(1.0 - 0.8 * share)
 
 
-def _handles(heads: list[int], label: str, flow: np.ndarray, lengths: np.ndarray | None) -> list[Line2D]:
+def _handles(heads: list[int], flow: np.ndarray, lengths: np.ndarray | None) -> list[Line2D]:
     """The entries of the legend: the heads of the arcs, the scale of the arcs, and the scale of the boxes."""
     handles = [Line2D([], [], lw=2.4, **head_look(head), label=f"head {head + 1}") for head in heads]
     if heads:
-        text = f"widest: {label} {flow.max():.2g}"
+        text = f"widest: moved {flow.max():.2g}"
         handles.append(Line2D([], [], color=GREY, lw=WIDEST, solid_capstyle="butt", label=text))
     if lengths is not None:
         text, face = f"feed-forward, darkest: adds {lengths.max():.2g}", _shade(1.0 if lengths.any() else 0.0)
@@ -192,13 +189,10 @@ def _handles(heads: list[int], label: str, flow: np.ndarray, lengths: np.ndarray
     return handles
 
 
-# Pictures of the logit lens: the most likely next word at each level of a language model, for each token.
-
-
 WORD = 6.0  # points: the largest font size in cells
 
 
-@door()
+@door(logits=real("levels", "n", "words"))
 def logit_lens(
     logits: Numbers,
     words: Vocabulary,
@@ -232,12 +226,7 @@ def logit_lens(
 
     Source: nostalgebraist, *Interpreting GPT: the logit lens* (2020).
     """
-    array = real_array(logits, "logits")
-    if array.ndim != 3 or 0 in array.shape or not np.isfinite(array).all():
-        raise ValueError(
-            f"logits must be finite and of shape (levels, n, words), but their shape is {array.shape}; pass those of "
-            "one text."
-        )
+    array = np.asarray(logits)
     levels, n, count = array.shape
     check_vocabulary(words, count, exactly=True)
     names = check_names([str(k + 1) for k in range(n)] if tokens is None else tokens, n, "tokens")
@@ -255,8 +244,7 @@ def logit_lens(
     ax.spines[:].set_visible(False)
     _colour_bar(ax, image, label)
     name_columns(ax, names, np.arange(n))
-    likeliest = array.argmax(axis=2)
-    _write(ax, [words_of(words, row) for row in likeliest], image.cmap(image.norm(values)))
+    _write(ax, [words_of(words, row) for row in array.argmax(axis=2)], image.cmap(image.norm(values)))
     return ax
 
 

@@ -131,12 +131,17 @@ def new_axes(width: float | int = COLUMN, height: float | int = 2.4) -> Axes:
     return Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
-def figure_of(ax: Axes) -> Figure | SubFigure:
-    """The figure of `ax`; raises a `ValueError` if `ax` was removed from its figure."""
-    figure = ax.figure
-    if figure is None:
-        raise refusal("ax", "be in a figure", "it was removed from its own", "pass an Axes that is still in one")
-    return figure
+def figure_of(ax: Axes, name: str = "ax") -> Figure | SubFigure:
+    """The figure or subfigure of `ax`; raises a `ValueError` if `ax` was removed from its figure."""
+    if ax.figure is None:
+        raise refusal(name, "be in a figure", "it was removed from its own", "pass an Axes that is still in one")
+    return ax.figure
+
+
+def top_figure(ax: Axes) -> Figure:
+    """The figure that contains `ax`, possibly in a subfigure; only this figure has a layout and is saved."""
+    figure = figure_of(ax)
+    return figure if isinstance(figure, Figure) else figure.figure
 
 
 MOST_PIXELS = 2**28  # of a picture: more pixels do not fit into memory

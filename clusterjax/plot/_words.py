@@ -58,7 +58,6 @@ def words(
     equal: bool = True,
     avoid: Numbers | None = None,
     fontsize: float | int = 5.5,
-    size: float | int = 1.0,
 ) -> Axes:
     r"""Draw words at their positions, leaders as stars, and the dashed dividing line $\langle w, x\rangle + v = 0$.
 
@@ -82,7 +81,6 @@ def words(
     - `avoid`: Points (m, 2) that the names of leaders avoid, instead of the words: with the positions of all frames of
         a film, these names do not move.
     - `fontsize`: The font size of the names, in points.
-    - `size`: The factor on the area of the markers.
 
     **Returns:**
 
@@ -111,12 +109,8 @@ def words(
     faces = token_colours(len(places), colours=list(colours) if isinstance(colours, np.ndarray) else colours)
     rest = np.setdiff1d(np.arange(len(places)), led)
     rims: Any = shade(faces[rest])
-    ax.scatter(*places[rest].T, s=(2 * DOT) ** 2 * size, c=faces[rest], edgecolors=rims, linewidths=0.4, zorder=3)
-    ax.scatter(
-        *places[led].T, s=(2 * STAR) ** 2 * size, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4
-    )
-    # `s` of a scatter is an area, but the radii below are lengths.
-    star, dot = STAR * float(np.sqrt(size)), DOT * float(np.sqrt(size))
+    ax.scatter(*places[rest].T, s=(2 * DOT) ** 2, c=faces[rest], edgecolors=rims, linewidths=0.4, zorder=3)
+    ax.scatter(*places[led].T, s=(2 * STAR) ** 2, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4)
     paper = _Paper(ax, fontsize)
     dots = paper.points(places)
     # The leader that hides the marker of each word on paper, or -1.
@@ -127,17 +121,17 @@ def words(
     divide = paper.along(divide)
     # Names avoid these points if possible.
     clear = np.concatenate([divide, dots[rest] if avoid is None else paper.points(np.asarray(avoid))])
-    paper.occupy(_rectangles(dots[led], star))
+    paper.occupy(_rectangles(dots[led], STAR))
     # The names of leaders matter most. Only the markers of leaders are occupied here, so that names of leaders may hide
     # markers of other words rather than be omitted.
     for i in led.tolist():
         following = int(np.sum(joined == i))
         name = f"{names[i]} +{following}" if names[i] and following else names[i]
-        paper.name(name, dots[i], star, clear, weight="bold")
-    paper.occupy(_rectangles(dots[rest], dot))
+        paper.name(name, dots[i], STAR, clear, weight="bold")
+    paper.occupy(_rectangles(dots[rest], DOT))
     # Words far from the line are most informative, and the middle is crowded, so names are placed inwards.
     for i in sorted(rest[joined[rest] < 0].tolist(), key=lambda i: (-abs(heights[i]), i)):
-        paper.name(names[i], dots[i], dot, divide)
+        paper.name(names[i], dots[i], DOT, divide)
     return ax
 
 

@@ -82,7 +82,7 @@ def _tokens() -> dict[str, Case]:
         ),
         "attention_maps": case(
             lambda: {"weights": np.full((3, 4, 4), 0.25), "ts": TS}, dear=True, weights=GAPS, axes=NONE,
-            limits=NONE | ARRAY, label=ANY_TEXT, panel=SCALE, **of("symbol", "ts", "times"),
+            **of("ts", "times"),
         ),
         "circle": case(lambda: {"x": FLAT, "ax": ax()}, x=NUMBERS, trail=path, **of(*still)),
         "sphere": case(lambda: {"x": ROUND}, x=NUMBERS, trail=path, **of(*still, "view")),
@@ -107,7 +107,7 @@ def _tokens() -> dict[str, Case]:
         ),
         "attraction": case(
             lambda: {"x": FLAT, "token": 1}, dear=True, x=NUMBERS, token=COUNT, ax=NONE,
-            form=NONE | ARRAY, size=SCALE,
+            form=NONE | ARRAY,
         ),
         "project": case({"x": ROUND}, x=NUMBERS, view=ARRAY),
     }  # fmt: skip
@@ -117,16 +117,15 @@ def _numbers() -> dict[str, Case]:
     named: dict[str, Any] = {"xlabel": ANY_TEXT, "ylabel": ANY_TEXT, "ax": NONE}
     samples = np.array([[0.1, 0.2, 0.3, 0.1], [0.3, 0.4, 0.2, 0.9]])
     many = GAPS | rule("ragged", "as many samples of one as there are")
-    bins = {"bins": NUMBERS, "labels": NONE | TEXTS, "counted": FLAG}
     return {
         "time_series": case(
             lambda: {"ts": TS, "mean": TS, "error": TS}, dear=True, ts=NUMBERS, mean=GAPS,
             error=NONE | GAPS, label=NAME, colour=COLOUR, linestyle=ANY_TEXT, title=NAME, **named,
         ),
-        "dendrogram": case(lambda: {"tree": MERGERS}, dear=True, colour=COLOUR, title=NAME, **named),
+        "dendrogram": case(lambda: {"tree": MERGERS}, dear=True, ax=NONE),
         "histograms": case(
             lambda: {"values": samples, "bins": 4}, dear=True, values=many, axes=NONE,
-            columns=NONE, colour=COLOUR, log=FLAG, xlabel=ANY_TEXT, ylabel=ANY_TEXT, **bins,
+            bins=NUMBERS, labels=NONE | TEXTS, counted=FLAG,
         ),
         "heatmap": case(
             lambda: {"matrix": SQUARE, "xnames": ["a", "b", "c"]}, dear=True, matrix=GAPS, label=ANY_TEXT,
@@ -135,13 +134,11 @@ def _numbers() -> dict[str, Case]:
         "phase_diagram": case(
             lambda: {"x_values": 1.0 + TS, "y_values": 1.0 + TS, "grid": SQUARE, "contour": 0.5}, dear=True,
             x_values=ARRAY, y_values=ARRAY, grid=GAPS, contour=NONE | NUMBER | NUMBERS,
-            curves=NONE | rule("empty dict", "no curves"), label=ANY_TEXT, log_x=FLAG, log_y=FLAG, symmetric=FLAG,
+            curves=NONE | rule("empty dict", "no curves"), label=ANY_TEXT, log_x=FLAG, symmetric=FLAG,
             limits=NONE | ARRAY, title=NAME, **named,
         ),
         "clustering_diagram": case(
-            lambda: {"dataset": diagram(), "n": 4, "unnormalised": False}, dear=True, n=NONE,
-            unnormalised=NONE | FLAG, delta=NONE, asymptote=FLAG, contour=NONE | NUMBER | NUMBERS, log_x=FLAG,
-            limits=NONE | ARRAY, title=NAME, ax=NONE,
+            lambda: {"dataset": diagram(), "n": 4}, dear=True, n=NONE, delta=NONE, log_x=FLAG, title=NAME, ax=NONE,
         ),
         "spectrum": case(
             lambda: {"eigenvalues": np.array([1.0, 2.0])}, dear=True,
@@ -149,7 +146,7 @@ def _numbers() -> dict[str, Case]:
             ax=NONE, unit_circle=FLAG, label=NAME, colour=COLOUR, size=SCALE, title=NAME,
         ),
         "position_table": case(
-            lambda: {"table": SQUARE}, dear=True, table=NUMBERS, label=ANY_TEXT, ax=NONE
+            lambda: {"table": SQUARE}, dear=True, table=NUMBERS, ax=NONE
         ),
         "position_cosines": case(lambda: {"table": SQUARE}, dear=True, table=NUMBERS, ax=NONE),
         "position_offsets": case(
@@ -169,7 +166,7 @@ def _texts() -> dict[str, Case]:
         "words": case(
             lambda: {"x": FLAT, "names": names, "line": line, "limits": limits, "avoid": FLAT}, dear=True,
             x=NUMBERS, ax=NONE, leaders=EMPTY | COUNT | ARRAY, line=NONE, colours=COLOURS, limits=NONE | LIST,
-            equal=FLAG, avoid=NONE | NUMBERS, fontsize=SCALE, size=SCALE,
+            equal=FLAG, avoid=NONE | NUMBERS, fontsize=SCALE,
         ),
         "WordRun": case(
             {"xs": np.zeros((2, 2, 2)), "names": ["good", "bad"], "first": np.array([0, -1])}, xs=NUMBERS, names=TEXTS,
@@ -189,11 +186,11 @@ def _texts() -> dict[str, Case]:
                 "memory": memory(), "neurons": np.array([0, 1]), "words": ["a", "b", "c"],
                 "texts": np.array([[0, 1, 2]]), "present": np.ones((1, 3), bool),
             },
-            dear=True, neurons=COUNT, words=VOCABULARY, texts=ARRAY, ax=NONE, present=NONE | ARRAY, between=ANY_TEXT,
+            dear=True, neurons=COUNT, words=VOCABULARY, texts=ARRAY, ax=NONE, present=NONE | ARRAY,
         ),
         "residual_flow": case(
             lambda: {"moved": np.ones((1, 1, 2, 2)), "written": np.ones((1, 2)), "tokens": ["a", "b"]},
-            dear=True, moved=ARRAY, ax=NONE, written=NONE | ARRAY, tokens=NONE | TEXTS, label=ANY_TEXT,
+            dear=True, moved=ARRAY, ax=NONE, written=NONE | ARRAY, tokens=NONE | TEXTS,
         ),
         "save": case(
             lambda: {"fig": ax(), "path": "kept", "formats": ["svg"], "dpi": 20}, dear=True, path=PATH,

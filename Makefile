@@ -49,7 +49,6 @@ reproduce: $(STAMPS)/plot
 
 publish: $(STAMPS)/plot
 	$(BIN)/python docs/_tools/publish_gallery.py $(or $(ARGS),gallery)
-	$(BIN)/python docs/_tools/measured.py --write
 
 # The three lanes of the tests; `make test LANE=figures` runs one, `make test` all.
 figures := tests/experiments

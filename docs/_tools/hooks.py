@@ -19,6 +19,7 @@ import mathml
 import papers
 import reference_pages
 import repository_links
+import results
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +79,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = markdown.replace(MARKS[0], papers.render(link=reference_pages.linker(ROOT / "clusterjax")))
     if MARKS[1] in markdown:
         markdown = markdown.replace(MARKS[1], papers.render_gallery(link=reference_pages.linker(ROOT / "clusterjax")))
+    if page.file.src_uri not in SOURCES:
+        markdown = results.fill(markdown)
     source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return repository_links.rewrite(markdown, source, page.file.src_uri)
 

@@ -82,7 +82,7 @@ def compact(record: dict[str, Any], drawn: bool) -> dict[str, Any]:
 
 
 def _is_short(values: list[Any]) -> bool:
-    """Prose cites single numbers of a series over layers (`measured.py`); nobody cites those of a curve in time."""
+    """Pages cite single numbers of a series over layers (`results.py`), but none of a curve in time."""
     return len(values) <= LAYERS and all(isinstance(value, int | float) for value in values)
 
 

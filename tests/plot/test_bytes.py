@@ -52,13 +52,6 @@ def test_the_last_bits_of_a_layout_do_not_reach_the_file(tmp_path, kind):
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_the_layout_of_a_figure_is_as_it_was_when_it_is_saved(tmp_path):
-    figure = picture()
-    engine = figure.get_layout_engine()
-    save(figure, tmp_path / "one", ("svg",))
-    assert figure.get_layout_engine() is engine
-
-
 SCRIPT = """
 import sys
 from tests.plot.test_bytes import picture

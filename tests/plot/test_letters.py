@@ -1,7 +1,5 @@
 """No word piece is ever drawn as a box: what the font lacks is an escape, in every picture that names words."""
 
-import json
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -10,7 +8,6 @@ from clusterjax import plot, probe, transformer
 from clusterjax.experiments.figures.albert_spectra import listed
 from clusterjax.experiments.shared.layout import drawable
 from clusterjax.plot._labels import one_line
-from tests.probe_cases import PLBERT, needs_plbert
 
 
 LACKED = "\u6771"  # east; DejaVu Sans has no Chinese
@@ -44,14 +41,6 @@ def test_every_piece_of_the_package_is_drawn(name):
     draw(labels)
     draw([drawable(piece) for piece in pieces])
     assert len(set(labels)) == len(pieces) and not any("□" in label for label in labels)
-
-
-@needs_plbert
-def test_every_phoneme_is_drawn():
-    """One of them is a combining tilde, which alone would be drawn on the word before it."""
-    symbols = list(json.loads((PLBERT / "phoneme_vocab.json").read_text("utf-8")))
-    draw([one_line(symbol) for symbol in symbols])
-    assert one_line("\u0303") == r"\u0303" and "ə" in symbols and one_line("ə") == "ə"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Tokens and runs as pictures: positions, numbers and words are looked up in the artists; nothing is judged by eye."""
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
@@ -36,15 +35,6 @@ def test_a_gathering_cluster_has_no_count_and_one_with_a_stray_has():
         assert counts(plot.circle(np.stack([np.cos(theta), np.sin(theta)], axis=1))) == expected
 
 
-def test_counts_of_near_clusters_do_not_cover_each_other():
-    theta = np.repeat([0.0, 0.12, 0.24], 10)
-    ax = plot.circle(np.stack([np.cos(theta), np.sin(theta)], axis=1))
-    places = np.array([text.get_position() for text in ax.texts if text.get_text() == "×10"])
-    assert len(places) == 3
-    angles = np.sort(np.arctan2(places[:, 1], places[:, 0]))
-    assert np.all(np.diff(angles) > 0.25)
-
-
 def test_highlight_is_red_and_named():
     x = even_circle(9)
     ax = plot.circle(x, highlight=0)
@@ -56,14 +46,6 @@ def test_highlight_is_red_and_named():
         "first token"
     ]
     assert plot.circle(x).get_legend() is None
-
-
-def test_colours_by_number_and_by_name():
-    numbers = tokens_of(plot.circle(even_circle(3), colours=[0.0, 1.0, 2.0])).get_facecolor()
-    np.testing.assert_allclose(numbers[0][:3], mpl.colormaps["viridis"](0.0)[:3])
-    np.testing.assert_allclose(numbers[2][:3], mpl.colormaps["viridis"](1.0)[:3])
-    named = tokens_of(plot.circle(even_circle(2), colours=["red", "lime"])).get_facecolor()
-    np.testing.assert_allclose(named[:, :3], [[1, 0, 0], [0, 1, 0]])
 
 
 @pytest.mark.parametrize("d", (2, 3))

@@ -113,14 +113,10 @@ def test_attention_maps_have_the_same_colours_at_each_time():
     ("make", "words"),
     (
         (lambda: plot.cloud(np.ones((2, 4))), "x must hold tokens of dimension 2 or 3, but theirs is 4"),
-        (lambda: plot.cloud(np.ones(3)), r"x must have the shape \(n, 2\) or \(n, 3\), but its shape is \(3,\)"),
-        (lambda: plot.cloud(SQUARE, limit=3), "limit must be what limit_shape gives, or lines"),
         (lambda: plot.cloud(SQUARE, limit=[np.ones((2, 3))]), r"limit must be of lines \(points, 2\)"),
         (lambda: plot.cloud(SQUARE, trail=np.ones((2, 3))), r"trail must have the shape \(times, 2\)"),
         (lambda: plot.snapshots(RUN), "trajectory.xs must hold unit vectors, but row 0 has norm"),
-        (lambda: plot.snapshots(RUN, space="euclidean"), "space must be a space of clusterjax"),
         (lambda: plot.attention_maps(np.ones((2, 3, 4))), r"weights must have the shape \(times, n, n\)"),
-        (lambda: plot.attention_maps(np.ones((2, 3, 3)), [1.0, 0.0]), "ts must be 2 times that increase"),
     ),
     ids=lambda value: "",
 )

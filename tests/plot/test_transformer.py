@@ -59,17 +59,6 @@ def test_the_strongest_arcs_are_drawn_in_proportion(most):
     assert [patch.get_edgecolor() for patch in ax.patches] == [to_rgba(OKABE_ITO[h]) for _, _, h in expected]
 
 
-def test_what_is_zero_or_stays_is_no_arc():
-    moved = np.zeros((1, 2, 3, 3))
-    moved[0, :, 1, 1] = 5.0
-    assert arcs(plot.residual_flow(moved))[0] == []
-    moved[0, 1, 2, 0] = 1e-3
-    ax = plot.residual_flow(moved, written=np.zeros((1, 3)))
-    assert arcs(ax)[0] == [(0.0, 2.0, 0)]
-    names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["head 2", "widest: moved 0.001", "feed-forward, darkest: adds 0"]
-
-
 def test_boxes_are_the_darker_the_more_is_written():
     written = np.array([[1.0, 4.0, 2.0], [0.0, 3.0, 0.5]])
     ax = plot.residual_flow(flow(2, 1, 3), written=written)

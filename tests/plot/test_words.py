@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from PIL import Image
@@ -16,11 +15,6 @@ BLUE, VERMILION = to_rgba(OKABE_ITO[0]), to_rgba(OKABE_ITO[5])
 LINE = (np.array([2.0, 0.0]), -1.0)  # x = 1/2
 CROWD = np.random.default_rng(3).normal(size=(40, 2)) * [1.0, 0.3]
 NAMES = [f"word{k}" + "abcdefgh"[: k % 8] for k in range(len(CROWD))]
-
-
-def stars_and_dots(ax):
-    dots, stars = [artist for artist in ax.collections if isinstance(artist, PathCollection)]
-    return stars, dots
 
 
 def drawn(ax):
@@ -54,13 +48,6 @@ def test_no_name_hides_a_marker():
     for name, box in boxes.items():
         hidden = (spots > [box.x0, box.y0 + 2]).all(axis=1) & (spots < [box.x1, box.y1 - 2]).all(axis=1)
         assert not hidden.any(), name
-
-
-def test_leaders_are_stars_and_sides_have_colours():
-    x = np.array([[-1.0, 0.0], [0.0, 0.5], [2.0, 0.0], [3.0, 1.0]])
-    stars, dots = stars_and_dots(plot.words(x, list("abcd"), leaders=np.array([False, False, False, True]), line=LINE))
-    assert np.allclose(stars.get_offsets(), x[3:]) and np.allclose(stars.get_facecolor(), [BLUE])
-    assert np.allclose(dots.get_offsets(), x[:3]) and np.allclose(dots.get_facecolor(), [VERMILION, VERMILION, BLUE])
 
 
 def test_dividing_line_is_where_the_decoder_is_zero():

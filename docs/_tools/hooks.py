@@ -75,12 +75,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fills in what is made of results, and leads links to files of the repository to the pages made of them."""
+    if page.file.src_uri not in SOURCES:
+        markdown = results.fill(markdown)
     if MARKS[0] in markdown:
         markdown = markdown.replace(MARKS[0], papers.render(link=reference_pages.linker(ROOT / "clusterjax")))
     if MARKS[1] in markdown:
         markdown = markdown.replace(MARKS[1], papers.render_gallery(link=reference_pages.linker(ROOT / "clusterjax")))
-    if page.file.src_uri not in SOURCES:
-        markdown = results.fill(markdown)
     source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return repository_links.rewrite(markdown, source, page.file.src_uri)
 

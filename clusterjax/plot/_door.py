@@ -214,7 +214,7 @@ def ranges(value: Any, name: str) -> Any:
     array = check_host_array(value, name, shape=(2, 2), remedy="pass ((left, right), (bottom, top))")
     if np.any(array[:, 0] >= array[:, 1]):
         raise refusal(name, "be ((left, right), (bottom, top))", f"they are {value!r}", "pass such pairs")
-    return array
+    return tuple(array)
 
 
 def vocabulary(value: Any, name: str) -> Any:

@@ -89,7 +89,7 @@ BAD = {
     ),
     "limits": (lambda: plot.heatmap(np.zeros((2, 2)), limits=(1.0, 1.0)), "limits must be two numbers that increase"),
     "grid transposed": (lambda: plot.phase_diagram([1, 2], [1, 2, 3], np.zeros((2, 3))), r"\(3, 2\).*\(2, 3\)"),
-    "centres": (lambda: plot.phase_diagram([2, 1], [1], np.zeros((1, 2))), "x_values must be finite and increase"),
+    "centres": (lambda: plot.phase_diagram([2, 1], [1], np.zeros((1, 2))), "x_values must increase"),
     "log of zero": (
         lambda: plot.phase_diagram([0, 1], [1], np.zeros((1, 2)), log_x=True),
         "x_values must be positive on a logarithmic axis",

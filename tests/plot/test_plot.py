@@ -164,7 +164,7 @@ def test_gif_has_every_frame_and_is_small(tmp_path, d):
     assert size == (400, 400) and count == 6 and set(durations) == {100}
     assert seen == [(k + 1, 6) for k in range(6)]
     assert [file.name for file in (tmp_path / "deep").iterdir()] == ["run.gif"]
-    assert (tmp_path / "deep" / "run.gif").stat().st_size < 6 * 20_000
+    assert (tmp_path / "deep" / "run.gif").stat().st_size < 6 * 40_000
     plot.animate(traj, tmp_path / "again.gif", turn=20.0, **options)
     assert (tmp_path / "again.gif").read_bytes() == (tmp_path / "deep" / "run.gif").read_bytes()
     del animation

@@ -201,13 +201,10 @@ class AbstractSeries(AbstractPart):
     def error_terms(self, moments: Any, length: Scalar, gradients: bool) -> Any:
         """The input of `rounding`, made once from the moments; without `gradients` for the sum of masses alone."""
 
+    @abstractmethod
     def rounding(self, error_terms: Any, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
         """A bound of the errors of `coefficients` and `evaluate` in the largest of the sums of each query, in units of
         the unit roundoff, for exact moments; `lengths` are the norms of the queries."""
-        if self.one_length:
-            return jnp.broadcast_to(error_terms, lengths.shape)
-        bessel = scaled_bessel(lengths, error_terms.shape[1] - 1, self.dimension)
-        return jnp.max(matmul(error_terms, bessel), axis=0)
 
 
 def cached_chunk(degree: int, dtype: Any, causal: bool, size: int = 36_000) -> int:
@@ -549,6 +546,12 @@ class AbstractHarmonicSeries(AbstractSeries):
     def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Array:
         error_terms = self.harmonics.error_terms(self.degree, moments, gradients, self.one_length)
         return at_one_length(error_terms, length, self.dimension) if self.one_length else error_terms
+
+    def rounding(self, error_terms: Array, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        if self.one_length:
+            return jnp.broadcast_to(error_terms, lengths.shape)
+        bessel = scaled_bessel(lengths, error_terms.shape[1] - 1, self.dimension)
+        return jnp.max(matmul(error_terms, bessel), axis=0)
 
 
 # Multiplication of harmonics by a coordinate, as a shift of their indices.

@@ -17,7 +17,8 @@ def test_there_are_enough_of_them_and_each_has_a_name_of_its_own():
 def test_each_fault_can_be_planted(mutant):
     text = (ROOT / mutant.file).read_text("utf-8")
     changed = planted(mutant, text)
-    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+    read = (lambda source: ast.dump(ast.parse(source))) if mutant.file.endswith(".py") else str
+    assert read(changed) != read(text)
     for test in mutant.tests:
         assert (ROOT / test.split("::")[0]).is_file()
 

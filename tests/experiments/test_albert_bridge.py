@@ -1,29 +1,17 @@
 """The bridge from a network to particles as a figure: shares, controls, and claims for either outcome."""
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from clusterjax import probe
 from clusterjax.experiments.figures.albert_bridge import (
-    CLAIMS,
-    FIGURE,
-    Parameters,
-    Results,
-    beyond_controls,
-    caption,
-    draw,
     effort,
     parts_of,
 )
-from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.causal import BridgeControls, controls_of, share_missed
 from clusterjax.experiments.shared.networks import network_of
 from clusterjax.probe.measures.survey import average_of
 from tests.network_cases import checkpoint
-from tests.probe_cases import T5
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +39,7 @@ def bridge_of(network, **curves):
     return probe.Bridge(base, found, 0.5, 2.0, np.array([squares[0], squares[1]]), 3.0)
 
 
-RISE, FLAT_LINE, STEEP = [0.1, 0.3, 0.5, 0.7], [0.1, 0.1, 0.1, 0.1], [0.1, 0.9, 1.0, 1.0]
+RISE = [0.1, 0.3, 0.5, 0.7]
 
 
 def beside_of(trained=0.5, shuffled=0.5, random=0.5):
@@ -63,13 +51,6 @@ def beside_of(trained=0.5, shuffled=0.5, random=0.5):
         either(trained + np.repeat(texts, 2)), np.arange(0, 8, 2), either(shuffled - texts), either(drawn),
         np.arange(8),
     )  # fmt: skip
-
-
-BESIDE = beside_of(0.5, 0.9, 0.9)
-
-
-def results(found, bridge, beside=BESIDE):
-    return Results(Parameters(), found, effort(True, 16, 2), found.texts, found.texts, bridge, beside)
 
 
 def test_what_is_missed_is_a_share_of_the_spread():
@@ -92,16 +73,6 @@ def test_controls_are_paired_by_text_and_by_network():
     assert beyond.difference[0] == pytest.approx(0.1)
     assert beyond.error[0] == pytest.approx((2 * texts).std(ddof=1) / 2)
     assert some.beyond_random.beyond.difference[0] == pytest.approx(0.4)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "holds"),
-    [((0.5, 0.9, 0.9), True), ((0.5, 0.5, 0.9), False), ((0.5, 0.9, 0.5), False), ((0.5, 0.3, 0.3), False)],
-)
-def test_particles_say_something_only_beyond_both_controls(found, numbers, holds):
-    claim = beyond_controls(results(found, bridge_of(RISE), beside_of(*numbers)))
-    assert claim.holds == holds
-    assert claim.value == pytest.approx(min(numbers[1] - numbers[0], numbers[2] - numbers[0]), abs=1e-9)
 
 
 @pytest.mark.exhaustive
@@ -132,47 +103,3 @@ def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
         np.testing.assert_array_equal(fitted.token_ids, others.token_ids)
         assert options["fit_steps"] == 8 and options["steps_per_layer"] == 2
     assert some.random["fitted"].shape == (3, 4) and len(some.rows) == len(texts.mask)
-
-
-def test_claims_of_the_bridge_hold_and_fail(found):
-    holds = lambda bridge, beside=BESIDE: [claim.holds for claim in stated(CLAIMS, results(found, bridge, beside))]
-    good = bridge_of(RISE, particles=[0.1, 0.35, 0.55, 0.8], fitted=[0.1, 0.31, 0.5, 0.7], without_feed_forward=STEEP)
-    assert holds(good) == [True] * 6
-    bad = bridge_of(RISE, particles=FLAT_LINE, fitted=FLAT_LINE, without_feed_forward=FLAT_LINE)
-    assert holds(bad) == [False, False, False, True, False, True]
-    # Texts of two articles are two independent numbers, too few for a significant difference.
-    few = replace(BESIDE, units=np.repeat([0, 1], 4))
-    slight = bridge_of(RISE)
-    slight.curves["without feed-forward"] = curve([0.1, 0.3, 0.5, 0.78], noise=0.1)
-    assert [holds(slight, beside)[4] for beside in (BESIDE, few)] == [True, False]
-    assert not holds(bridge_of(RISE, fitted=[0.2, 0.3, 0.5, 0.7]))[-1]
-
-
-def test_curves_that_overflow_are_said_and_drawn(found, tmp_path):
-    some = bridge_of(RISE)
-    lost = some._replace(curves=some.curves | {"without norms": average_of(np.full((8, 4), np.nan))})
-    assert "(without norms: overflows" in caption(results(found, lost), ())
-    assert "overflows" not in caption(results(found, some), ())
-    draw(results(found, lost)).savefig(tmp_path / "picture.png", dpi=40)
-
-
-def test_wide_networks_get_less():
-    assert (
-        effort(False, 128, 4).texts > effort(False, 768, 4).texts
-        and effort(True, 128, 4).steps > effort(True, 768, 4).steps
-    )
-    long = probe.Encoded(np.ones((9, 80), np.int32), np.ones((9, 80), bool))
-    assert [part.mask.shape for part in parts_of(long, effort(False, 128, 4))] == [(4, 64)] * 2
-    assert [part.mask.shape for part in parts_of(long, effort(False, 768, 4))] == [(4, 48)] * 2
-    more = probe.Encoded(np.arange(40 * 80, dtype=np.int32).reshape(40, 80), np.ones((40, 80), bool))
-    shown, fitted = parts_of(more, effort(True, 128, 4))
-    assert shown.mask.shape == fitted.mask.shape == (6, 32)
-    assert not set(shown.token_ids[:, 0].tolist()) & set(fitted.token_ids[:, 0].tolist())
-
-
-@pytest.mark.exhaustive
-def test_an_encoder_of_t5_has_a_bridge_too(tmp_path):
-    outcome = FIGURE.run(checkpoint(tmp_path, T5 | {"vocab_size": 70}), lambda line: None)
-    assert len(outcome.parameters["radius"]) == 3 and outcome.claims[-1].holds
-    assert "fitted to other texts" in outcome.caption
-    json.dumps(outcome.parameters)

@@ -1,25 +1,17 @@
 """The spectra of a network's heads: against whole operators and tables of words, and claims for either outcome."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments import Settings
 from clusterjax.experiments.figures.albert_spectra import (
-    CLAIMS,
     FIGURE,
-    LETTERS,
-    draw,
-    listed,
     spectra_of,
     untrained_beta,
 )
-from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.networks import network_of
-from tests.network_cases import CONFIG, by_name, checkpoint, texts_of
-from tests.probe_cases import PLBERT, T5, needs_plbert, tensors_of, write
+from tests.network_cases import CONFIG, by_name, checkpoint
+from tests.probe_cases import T5, tensors_of, write
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +32,6 @@ def outcome(settings):
 @pytest.fixture(scope="module")
 def measured(found):
     return spectra_of(found, 0)
-
-
-def test_so_many_words_as_there_is_room_for():
-    assert listed(["ab", "$"]) == r"ab  \$" and listed(["x" * 50, "y"]) == "x" * 50
-    assert len(listed(["abcdefghij"] * 9)) <= LETTERS
 
 
 def test_spectra_are_those_of_the_whole_operators(outcome, found):
@@ -121,57 +108,3 @@ def test_beta_before_training_is_that_of_random_weights(tmp_path, config):
         form = scale * query * key * rng.normal(size=(d, k)) @ rng.normal(size=(k, d))
         squares.append(d * np.sum(((form + form.T) / 2) ** 2))
     assert untrained_beta(model) == pytest.approx(np.sqrt(np.mean(squares)), rel=0.03)
-
-
-def test_claims_of_the_spectra_hold_and_fail(measured):
-    line = np.tile(np.array([2.0, 0.5, -0.1, -1.0], complex), (4, 1))
-    good = replace(
-        measured, value=line, radius=np.full(4, 0.5), beta=np.full(4, 9.0), untrained=1.0,
-        readings=tuple(replace(reading, cosine=1.0) for reading in measured.readings),
-    )  # fmt: skip
-    turned = np.tile(np.array([1j, -1j, -0.5, -1.0], complex), (4, 1))
-    bad = replace(
-        good, value=turned, radius=np.ones(4), untrained=9.0, beta=np.ones(4),
-        readings=tuple(replace(reading, cosine=0.0) for reading in measured.readings),
-    )  # fmt: skip
-    assert [claim.holds for claim in stated(CLAIMS, good)][:5] == [True, False, True, True, True]
-    assert [claim.holds for claim in stated(CLAIMS, bad)][:5] == [False] * 5
-    assert good.rightmost.all() and not bad.rightmost.any() and not bad.dominant.any()
-    definite = replace(good, forms=np.full((4, 16), 0.5), matrices=wide(measured.matrices))
-    claims = stated(CLAIMS, definite)
-    assert claims[1].holds and "at 4 of 4 heads;" in claims[1].measured
-    assert not any("inertia" in claim.says for claim in claims)
-
-
-def wide(matrices):
-    """Heads so wide that Q^T K may have full rank."""
-    repeat = lambda array, axis: np.repeat(array, 4, axis=axis)
-    return matrices._replace(
-        query=repeat(matrices.query, 3), key=repeat(matrices.key, 3), value=repeat(matrices.value, 3),
-        output=repeat(matrices.output, 2),
-    )  # fmt: skip
-
-
-def test_spectra_without_names_are_drawn_without_words(found, measured):
-    """No tokenizer and no symbols; and a star only where a pair has a larger real part."""
-    bare = replace(found, model=replace(found.model, folder=None))
-    without = spectra_of(bare, 0)
-    assert without.readings == () and len(stated(CLAIMS, without)) == 4 + 3
-    assert "(d)" not in texts_of(draw(without))
-    star = replace(measured, readings=(replace(measured.readings[0], beaten=True),))
-    assert any(text.endswith("*") for text in texts_of(draw(star)))
-
-
-def test_symbols_without_names_are_passed_over(found):
-    names = {int(i): f"s{i}" for i in range(0, 70, 2)}
-    readings = spectra_of(replace(found, names=names), 0).readings
-    assert readings and all(word in names.values() for reading in readings for end in reading.ends for word in end)
-
-
-@needs_plbert
-def test_spectra_of_a_trained_network():
-    """PL-BERT: known heads have a leading eigenvalue as the theorem asks; the words are its phonemes."""
-    outcome = FIGURE.run(Settings(quick=True, albert=PLBERT), lambda line: None)
-    assert "at 2 [9, 11] of 12 heads" in outcome.claims[0].measured and outcome.claims[0].holds
-    assert all(claim.holds for claim in outcome.claims if claim.kind == "identity")
-    assert {"ʤ", "ø"} <= set(" ".join(texts_of(outcome.draw())).split())

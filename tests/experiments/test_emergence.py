@@ -42,11 +42,6 @@ def test_the_error_of_a_share_is_binomial_and_never_zero():
     assert share == 1 and 0 < error < 1e-6
 
 
-def test_starts_do_not_depend_on_how_many_there_are():
-    np.testing.assert_array_equal(draw_box(3, 2, 5, 2, 1.0), draw_box(3, 4, 5, 2, 1.0)[:2])
-    assert not np.array_equal(draw_box(3, 2, 5, 2, 1.0), draw_box(4, 2, 5, 2, 1.0))
-
-
 @pytest.mark.exhaustive
 def test_shapes_of_many_starts_are_those_of_each():
     """One compiled run of all, judged as `limit_shape` judges the tokens of one."""
@@ -88,20 +83,3 @@ def test_a_range_that_grows_is_seen_in_units_of_the_longest_token():
     assert hyperplanes.growth_of(turned, value[None]) == pytest.approx(0.1 / 5, rel=1e-9)
     still = Emergence(np.arange(2.0), x[None, :2], [])
     assert hyperplanes.growth_of(still, value[None]) == 0
-
-
-def test_of_no_certified_start_nothing_is_claimed():
-    field = cjx.RescaledField(cjx.SoftmaxAttention(1.0), jnp.diag(jnp.array([1.0, 0.5])))
-    shape_of = lambda *levels: cjx.limit_shape(jnp.array([[level, 0.3] for level in levels]), field)
-    there, on_the_way = shape_of(1.0, -2.0, -2.0), shape_of(1.0, 0.5, -2.0)
-    assert there.certified and not on_the_way.certified
-
-    def claim(*shapes):
-        run = Emergence(np.arange(1.0), np.zeros((len(shapes), 1, 3, 2)), list(shapes))
-        return hyperplanes.two(hyperplanes.Results(hyperplanes.Parameters(), len(shapes), run, run, np.zeros(2), 0.0))
-
-    nothing, one = claim(on_the_way, on_the_way), claim(on_the_way, there)
-    assert nothing.value is None and one.value == 0
-    assert not nothing.holds and "of 0 certified starts" in nothing.measured and "nothing is known" in nothing.measured
-    assert one.holds and "of 1 certified starts 0 have tokens on one, 1 on two" in one.measured
-    assert "at zero in 0.0" in one.measured

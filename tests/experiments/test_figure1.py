@@ -13,32 +13,18 @@ from clusterjax import probe
 from clusterjax.experiments import Settings
 from clusterjax.experiments.figures.figure1 import (
     FIGURE,
-    Alike,
-    Both,
-    Normality,
-    Parameters,
-    Results,
     _OfBoth,
-    beyond_controls,
     distances,
-    draw,
     measure_alike,
-    more_alike,
-    normal_at_first,
     normality,
     normality_of,
-    one_cluster_of_all,
-    one_cluster_of_words,
-    special_apart,
     special_ids,
-    spike_by_late,
 )
-from clusterjax.experiments.shared.networks import Network, model_of, network_digest, network_of, spread
+from clusterjax.experiments.shared.networks import network_digest, network_of, spread
 from clusterjax.probe.measures.similarity import _measure_of
-from clusterjax.probe.measures.survey import average_of
 from tests.helpers import as_a_user
-from tests.network_cases import by_name, checkpoint, texts_of
-from tests.probe_cases import PLBERT, SHARED, T5, needs_plbert, tensors_of, write
+from tests.network_cases import checkpoint
+from tests.probe_cases import SHARED, T5, tensors_of, write
 
 
 @pytest.fixture(scope="module")
@@ -105,23 +91,6 @@ def test_its_numbers_are_those_of_loops(settings, outcome, which, special):
 
 
 @pytest.mark.exhaustive
-def test_its_claims_are_about_these_numbers(settings, outcome):
-    every = cosines(settings, 8, ())
-    mean = np.array([[pairs(level).mean() for level in text] for text in every])
-    rise = mean[:, 3] - mean[:, 0]
-    claim = by_name(outcome, "Tokens become more alike")
-    assert claim.value == pytest.approx(rise.mean(), abs=1e-5)
-    assert claim.error == pytest.approx(rise.std(ddof=1) / np.sqrt(len(rise)), abs=1e-5)
-    assert claim.holds == (claim.value > 2 * claim.error)
-    assert by_name(outcome, "Each histogram").holds and by_name(outcome, "By layer 24 there is")
-    normal = by_name(outcome, "Before the first layer")
-    first = np.concatenate([pairs(text[0]) for text in every])
-    assert normal.value == pytest.approx(kstest(first, norm(first.mean(), first.std()).cdf).statistic, abs=0.02)
-    one = by_name(outcome, "As the layers are applied further, all tokens")
-    assert one.value == pytest.approx(np.mean([clusters(text[24]) == 1 for text in every]), abs=0.07)
-
-
-@pytest.mark.exhaustive
 def test_special_tokens_are_measured_apart(settings, outcome):
     """Their mean cosine to words, by loops; that of all pairs is the mean of theirs, of words', and of one another."""
     found = network_of(settings)
@@ -134,22 +103,6 @@ def test_special_tokens_are_measured_apart(settings, outcome):
     np.testing.assert_allclose(
         outcome.series["special tokens to words trained"], np.mean(expected, axis=0), rtol=0, atol=1e-5
     )
-
-
-@pytest.mark.parametrize(("apart", "holds"), [(0.1, True), (0.55, False)])
-def test_special_tokens_stand_apart_or_not(apart, holds):
-    """Of the words (0.6) by 0.5 in all runs: claimed of trained and shuffled, refuted by random weights alike."""
-    at = lambda value: average_of(np.array([0.0, value]) + 0.01 * TEXTS)
-    found = made(0.6, 0.6, 0.6, apart=at(apart), special=(2, 3))
-    random = tuple(one._replace(apart=at(0.6)) for one in found.seen.random)
-    found = dataclasses.replace(found, seen=found.seen._replace(random=random))
-    claim = special_apart(found)
-    assert claim.holds == holds and claim.value == pytest.approx(0.6 - apart)
-    both = dataclasses.replace(found, seen=found.seen._replace(random=found.seen.random[:1] * 2))
-    assert special_apart(both).holds == holds
-    same = tuple(one._replace(apart=at(apart)) for one in random)
-    assert not special_apart(dataclasses.replace(found, seen=found.seen._replace(random=same))).holds
-    assert special_apart(made(0.9, 0.5, 0.6)) == ()
 
 
 def hidden_of(n, apart):
@@ -254,98 +207,6 @@ def test_normality_is_of_the_tokens_before_the_first_layer(settings):
         assert of.mean == pytest.approx(np.mean([one.mean() for one in every]), abs=1e-5)
 
 
-TEXTS = np.linspace(-1, 1, 4)[:, None]  # how texts differ
-
-
-def alike(cosine, *, height=1.0, top=2.0, clusters=(2, 2, 2, 2), mode=150):
-    """Of four texts at two levels: this mean cosine and spike at the last, these clusters, and a histogram highest in
-    bin `mode`."""
-    of = lambda first, last: average_of(np.array([first, last]) + 0.01 * TEXTS)
-    density = np.full((2, 200), 0.4)
-    density[1, mode] = 20.4
-    count = average_of(np.array([[5.0, one] for one in clusters]))
-    assert count.values is not None
-    return Alike(
-        probe.Average(density / density.sum(axis=1, keepdims=True) / 0.01, np.zeros((2, 200)), 4), of(0.1, cosine),
-        of(0.0, 0.5), count, average_of((count.values == 1) * 1.0), of(0.0, height),
-        average_of(np.array([top, height]) - 0.01 * TEXTS), of(0.2, 0.1),
-        np.linspace(-1, 1, 201),
-    )  # fmt: skip
-
-
-NEARLY = Normality(0.01, 0.015, 0.001, 0.1, 0.2)
-
-
-def made(trained, shuffled, random, error=0.01, *, words=None, normal=(NEARLY, NEARLY), apart=None, special=(), **more):
-    """What figure 1 found, whose mean cosines are these at the last of two levels."""
-    compare = lambda other, error: probe.Comparison(
-        np.array([0.0, trained - other]), np.array([0.01, error]), np.array([0.0, (trained - other) / error])
-    )
-    none = average_of(np.full((4, 2), np.nan))
-    both = lambda one, words=None: Both(one, one if words is None else words, none if apart is None else apart)
-    runs = both(alike(trained, **more), words), both(alike(shuffled)), (both(alike(random)),) * 2
-    controls = probe.Controls(*runs, compare(shuffled, 0.01), compare(random, error), 1, 2.0)
-    network = object.__new__(Network)
-    network.__dict__["articles"] = np.arange(4)
-    return Results(Parameters(), network, controls, None, normal, 1, special)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "beyond"), [((0.9, 0.5, 0.6), True), ((0.5, 0.6, 0.9), False), ((0.5, 0.4, 0.9), False)]
-)
-def test_both_controls_must_be_exceeded(numbers, beyond):
-    assert beyond_controls(made(*numbers)).holds == beyond and more_alike(made(*numbers)).holds
-
-
-def test_nearly_normal_is_below_the_bound_with_confidence():
-    """Both with and without special tokens, and not only at the estimate."""
-    assert normal_at_first(made(0.9, 0.5, 0.6)).holds
-    for far in (NEARLY._replace(upper=0.026), NEARLY._replace(distance=0.04, upper=0.05)):
-        assert not normal_at_first(made(0.9, 0.5, 0.6, normal=(NEARLY, far))).holds
-        assert not normal_at_first(made(0.9, 0.5, 0.6, normal=(far, NEARLY))).holds
-
-
-@pytest.mark.parametrize(
-    ("height", "top", "mode", "holds"),
-    [(9.0, 2.0, 195, True), (9.0, 2.0, 185, False), (2.005, 2.0, 195, False), (1.0, 2.0, 195, False)],
-)
-def test_a_spike_is_near_1_and_higher_than_all_before(height, top, mode, holds):
-    claim = spike_by_late(made(0.9, 0.5, 0.6, height=height, top=top, mode=mode))
-    assert claim.holds == holds and claim.value == pytest.approx(height - top)
-
-
-def test_one_cluster_is_claimed_with_and_without_special_tokens():
-    found = made(0.9, 0.5, 0.6, words=alike(0.9, clusters=(1, 1, 1, 1)))
-    every, words = one_cluster_of_all(found), one_cluster_of_words(found)
-    assert not every.holds and every.value == 0 and words.holds and words.value == 1
-    some = made(0.9, 0.5, 0.6, clusters=(1, 1, 1, 2))
-    every = one_cluster_of_all(some)
-    assert every.value == 0.75 and not every.holds and every.error == pytest.approx(0.25)
-    assert "(shuffled 0, random weights 0 %)" in every.measured
-
-
-def test_the_claim_has_the_comparison_that_decides():
-    """The comparison with the smaller number of standard errors decides."""
-    claim = beyond_controls(made(0.6, 0.7, 0.2, error=0.05))
-    assert claim.value == pytest.approx(-0.1) and claim.error == pytest.approx(0.01) and not claim.holds
-    claim = beyond_controls(made(0.6, 0.5, 0.2, error=0.3))
-    assert claim.value == pytest.approx(0.4) and claim.error == pytest.approx(0.3) and not claim.holds
-
-
-def test_the_usual_scale_is_drawn_beside():
-    found = made(0.9, 0.5, 0.6)
-    usual = dataclasses.replace(found, usual=found.seen.shuffled)
-    assert "random weights, usual scale" in texts_of(draw(usual))
-
-
-def test_deeper_applies_the_trained_layers_again(settings):
-    model = model_of(settings)[0]
-    with as_a_user(), pytest.raises(ValueError, match="times must be a positive integer, but it is 0"):
-        probe.deeper(model, 0)
-    deep = probe.deeper(model, 2)
-    assert (model.num_layers, deep.num_layers) == (3, 6)
-
-
 def test_networks_and_texts_are_told_apart(settings, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("ba lo mi\nne ru ta so\n")
@@ -374,9 +235,3 @@ def test_a_network_of_phonemes_says_what_it_is(tmp_path):
         network_of(Settings(albert=folder, quick=True, texts=folder / "phonemized_samples.jsonl"))
     with pytest.raises(ValueError, match="there is no file"):
         network_of(Settings(albert=folder, quick=True, texts=folder / "absent.jsonl"))
-
-
-@needs_plbert
-def test_plbert_is_called_what_it_is():
-    found = network_of(Settings(albert=PLBERT, quick=True))
-    assert "about 7 bits" in found.words and "phonemes" in found.of_texts and found.texts.mask.shape == (16, 64)

@@ -9,7 +9,6 @@ from clusterjax import probe
 from clusterjax.experiments import reproduce
 from clusterjax.experiments.figures.albert_spectra import CLAIMS, Parameters, caption, spectra_of
 from clusterjax.experiments.figures.figure1 import with_depth
-from clusterjax.experiments.figures.figure8 import repelling_words
 from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.shared.networks import further, network_of
 from clusterjax.experiments.shared.trained_values import check_head, leading_block, trained_values
@@ -56,16 +55,6 @@ def test_no_head_in_particular_is_the_one_with_the_largest_real_part(layered, al
 def test_the_layers_of_an_albert_have_one_value(albert):
     first, last = trained_values(albert, 1, 2), trained_values(albert, 3, 2)
     assert first.matrices.tolist() == last.matrices.tolist() and "layer" not in first.provenance
-
-
-def test_a_head_that_repels_is_said_to(albert):
-    some = trained_values(albert)
-    for top in (0.5, -0.5):
-        spectra = [np.array([top if k == 1 else -1.0]) for k in range(4)]
-        words = repelling_words(replace(some, spectra=spectra, head=1, scale=1.0))
-        assert words.startswith(f"Head 2 {'attracts' if top > 0 else 'repels'}; heads [1, ")
-        origin = replace(some, spectra=spectra, head=1).origin
-        assert ("by the modulus of the largest real part" in origin) == (top < 0)
 
 
 @pytest.mark.parametrize(

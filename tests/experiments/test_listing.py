@@ -1,25 +1,19 @@
-"""`reproduce --list`: a plain table of names, claims, parameters and cost, without a run."""
+"""The list of figures, and the command that shows it, sets parameters and is written on each card of the gallery."""
+
+import shlex
+from pathlib import Path
 
 import pytest
 
+from clusterjax import experiments
 from clusterjax._cli import main
-from clusterjax.experiments import EXPERIMENTS, Cost, find_experiments
-from clusterjax.experiments.framework.experiment import parameters_of
-from clusterjax.experiments.framework.listing import WIDE, _time, entries, papers, table
+from clusterjax.experiments import EXPERIMENTS, Settings, find_experiments
+from clusterjax.experiments.framework.listing import WIDE, entries, papers, table
+from clusterjax.experiments.framework.record import command_line
 from tests.experiments.own import experiment
 
 
-def test_every_experiment_is_there_with_what_it_takes():
-    lines = table(EXPERIMENTS)
-    text = " ".join(" ".join(lines).split())
-    assert max(map(len, lines)) <= WIDE == 100 and not any(line != line.rstrip() for line in lines)
-    starts = [line.split()[0] for line in lines if line and not line.startswith(" ")]
-    assert starts == ["name,", *(label for one in EXPERIMENTS for label in (one.name, one.alias))]
-    for one in EXPERIMENTS:
-        assert one.cost is not None, one.name
-        for each in parameters_of(one.parameters):
-            assert any(each.words in line for line in lines), "no line breaks within a parameter"
-    assert "end = 1000 (quick: 100)" in text and "At beta = 9 distinct clusters persist in a metastable" in text
+BY_NAME = {one.name: one for one in EXPERIMENTS}
 
 
 def test_a_table_of_one():
@@ -29,19 +23,16 @@ def test_a_table_of_one():
         "coins        2 s       1 s       Do they fall on both sides?",
         "coins_too                        n = 8 (quick: 4), share = 0.5",
     ]
-    assert table([experiment(cost=None)])[2] == "coins                            Do they fall on both sides?"
 
 
 def test_the_list_is_that_of_the_experiments():
     """All figures are listed without importing one, under the names that their modules have."""
-    assert [one.name for one in EXPERIMENTS] == list(entries())
-    for one, entry in zip(EXPERIMENTS, entries().values(), strict=True):
-        assert (one.alias, one.title, one.claim, one.asks) == (entry.alias, entry.title, entry.question, entry.asks)
+    assert list(BY_NAME) == list(entries()) and len({paper.key for paper in papers()}) == len(papers())
     labels = [label for entry in entries().values() for label in {entry.name, entry.alias}]
     assert len({*labels}) == len(labels)
-    lines = table()
-    assert max(map(len, lines)) <= WIDE and sum(line.startswith(tuple(entries())) for line in lines) >= len(EXPERIMENTS)
-    assert len({paper.key for paper in papers()}) == len(papers())
+    for lines in (table(), table(EXPERIMENTS)):
+        assert max(map(len, lines)) <= WIDE == 100
+        assert [line.split()[0] for line in lines if line.startswith(tuple(entries()))] >= list(entries())
 
 
 def test_a_figure_whose_extra_is_missing_says_what_to_install(monkeypatch):
@@ -52,66 +43,103 @@ def test_a_figure_whose_extra_is_missing_says_what_to_install(monkeypatch):
         find_experiments(["figure1"])
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    ((0.2, "1 s"), (89, "89 s"), (90, "2 min"), (5400.0, "2 h"), (36_000, "10 h")),
-)
-def test_times_are_told_in_one_unit(seconds, words):
-    assert _time(seconds) == words and Cost(seconds, 1)
+@pytest.fixture
+def asked(monkeypatch):
+    """The names and settings with which `reproduce` is called, in place of being run."""
+    calls = []
+
+    def reproduce(names, out, settings, files, **options):
+        calls.append((list(names), settings))
+        return []
+
+    monkeypatch.setattr(experiments, "reproduce", reproduce)
+    return calls
 
 
-def test_the_command_lists_and_runs_nothing(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("clusterjax.experiments.reproduce", None)
+def test_the_command_lists_and_runs_nothing(asked, capsys, tmp_path):
     assert main(["reproduce", "--list", "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out.splitlines() == table()
     assert main(["reproduce", "first_token", "--list"]) == 0
     output = capsys.readouterr().out
     assert "figure8" in output and "figure3" not in output
-    assert main(["reproduce", "figure9", "--list"]) == 2 and not (tmp_path / "out").exists()
+    assert main(["reproduce", "figure9", "--list"]) == 2 and not (tmp_path / "out").exists() and asked == []
     assert "there is no 'figure9'" in capsys.readouterr().err
 
 
-def test_the_command_passes_parameters_on(monkeypatch, tmp_path):
-    seen = []
-    monkeypatch.setattr("clusterjax.experiments.reproduce", lambda *asked, **options: seen.append(asked) or [])
-    call = [
-        "reproduce",
-        "figure4",
-        "--out",
-        str(tmp_path),
-        "--set",
-        "beta=5.5",
-        "--set",
-        " n = 12 ",
-        "--set",
-        "x=-1e2",
+def test_the_command_passes_parameters_on(asked, tmp_path):
+    for call in ("figure4 --set beta=5.5 --set n=12 --set x=-1e2", "figure7 figure8 --head 3 --layer 2 --set beta=4"):
+        assert main(["reproduce", *call.split(), "--out", str(tmp_path)]) == 0
+    assert asked == [
+        (["figure4"], Settings(parameters={"beta": 5.5, "n": 12, "x": -100.0})),
+        (["figure7", "figure8"], Settings(parameters={"beta": 4, "head": 3, "layer": 2})),
     ]
-    assert main(call) == 0
-    ((names, _, settings, _),) = seen
-    assert names == ["figure4"] and settings.parameters == {"beta": 5.5, "n": 12, "x": -100.0}
-    assert isinstance(settings.parameters["n"], int)
 
 
-@pytest.mark.parametrize("text", ("beta", "beta=", "=5", "beta=five", "beta=nan", "beta=1e99", "n=" + "9" * 5000, ""))
+@pytest.mark.parametrize("text", ("beta", "beta=", "=5", "beta=five", "beta=nan", "n=" + "9" * 5000))
 def test_what_is_no_name_and_number_is_refused(capsys, tmp_path, text):
     with pytest.raises(SystemExit) as stop:
         main(["reproduce", "figure4", "--set", text, "--out", str(tmp_path / "out")])
-    said = capsys.readouterr().err
-    assert stop.value.code == 2 and said.count("\n") == 1 and "it must be NAME=VALUE, VALUE a number such as 5" in said
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.count("\n") == 1
+    assert "it must be NAME=VALUE, VALUE a number such as 5" in error
 
 
 @pytest.mark.parametrize(
-    ("pairs", "words"),
+    ("call", "words"),
     (
-        (("beta=5", "beta=6"), "--set must give each parameter once, but beta is there 2 times; choose."),
-        (("betta=5",), "'betta' is not by figure4; set what it has, n, d, beta, radius, end, or leave it out."),
-        (("beta=-5",), "beta must be a finite number above 0 and at most 50, but it is -5;"),
-        (("n=6.5",), "n must be an integer from 2 to 1024, but it is 6.5; set the number of tokens in that range"),
+        ("figure4 --set beta=5 --set beta=6", "--set must give each parameter once, but beta is there 2 times; choose"),
+        ("figure7 --head 2 --set head=3", "--set must give each parameter once, but head is there 2 times; choose."),
+        ("figure4 --set betta=5", "'betta' is not by figure4; set what it has, n, d, beta, radius, end, or leave it"),
+        ("figure4 --head 3", "--head must be given with figures that have it (figure7, figure8), but figure4 has not;"),
+        ("--quick --layer 2", "(figure2, figure7, figure8, albert-spectra), but figure1, figure3, figure4 and "),
     ),
 )
-def test_what_cannot_be_set_is_one_sentence(capsys, tmp_path, pairs, words):
+def test_what_cannot_be_set_is_one_sentence(capsys, tmp_path, call, words):
     out = tmp_path / "out"
-    call = ["reproduce", "figure4", "--out", str(out), *(part for pair in pairs for part in ("--set", pair))]
-    assert main(call) == 2 and not out.exists()
-    said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1
+    assert main(["reproduce", *call.split(), "--out", str(out)]) == 2 and not out.exists()
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+CASES = {
+    "as it comes": ("figure4", Settings()),
+    "a seed": ("figure3", Settings(seed=7)),
+    "quick": ("figure5", Settings(quick=True, starts=64, seed=2)),
+    "few starts": ("figure5", Settings(starts=5)),
+    "quick with as many starts as a full run": ("figure6", Settings(quick=True)),
+    "parameters": ("figure4", Settings(parameters={"beta": 5, "radius": 1e-05})),
+    "a network in a folder with a space": ("figure7", Settings(albert="my network")),
+    "texts": ("figure1", Settings(texts=Path("some texts.txt"))),
+    "ids": ("figure1", Settings(albert="a folder", ids=Path("ids.txt"))),
+    "texts of a causal network": ("causal-network", Settings(texts=Path("texts.txt"))),
+    "reviews": ("sentiment-words", Settings(imdb=Path("IMDB Dataset.csv"))),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_command_reads_the_settings_back(asked, case):
+    name, settings = CASES[case]
+    words = shlex.split(command_line(BY_NAME[name], settings))
+    assert words[:2] == ["clusterjax", "reproduce"] and main(words[1:]) == 0
+    assert asked == [([name], settings)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    (
+        Settings(albert="albert/albert-base-v2", depth=24, quick=True),
+        Settings(albert="a", length=16, ids=Path("ids.npy")),
+        Settings(most_texts=8, length=32, heads=4, texts=Path("a.txt"), seed=3),
+    ),
+)
+def test_what_only_the_probe_can_set_is_a_command_of_the_probe(asked, settings):
+    words = shlex.split(command_line(BY_NAME["figure1"], settings))
+    assert words[:2] == ["clusterjax", "probe"] and main(words[1:]) == 0
+    ((names, read),) = asked
+    assert "figure1" in names and read == settings
+
+
+def test_what_an_experiment_does_not_read_is_not_in_its_command():
+    settings = Settings(albert="a", texts=Path("b"), imdb=Path("c"), depth=3)
+    assert command_line(BY_NAME["figure3"], settings) == "clusterjax reproduce figure3 --seed 0"
+    assert command_line(experiment(), Settings()) is None, "there is no command for an experiment of a user's own"

@@ -1,6 +1,5 @@
 """The figures of a trained network's heads, run once: numbers against loops, and figure 2 for either outcome."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,22 +10,16 @@ from clusterjax.experiments.figures.albert_bridge import FIGURE as ALBERT_BRIDGE
 from clusterjax.experiments.figures.albert_spectra import FIGURE as ALBERT_SPECTRA
 from clusterjax.experiments.figures.figure2 import (
     FIGURE as FIGURE2,
-    correlation_matrix,
-    correlations_rise,
-    draw,
-    first_token_strong,
     groups_of,
     heads_beyond_controls,
     largest_of,
-    sink,
     targets_of,
-    two_clusters,
 )
 from clusterjax.experiments.shared.layout import drawable
 from clusterjax.experiments.shared.networks import network_of
 from clusterjax.probe.measures.survey import average_of
 from tests.helpers import as_a_user
-from tests.network_cases import CONFIG, by_name, checkpoint, texts_of
+from tests.network_cases import CONFIG, by_name, checkpoint
 from tests.reference import probes as reference
 
 
@@ -73,22 +66,6 @@ def traced(found):
 def attention(found, traced):
     """The maps of each text, (layers, heads, n, n), with its mask."""
     return list(zip(np.asarray(traced.attention, np.float64), found.texts.mask, strict=True))
-
-
-@pytest.mark.exhaustive_cases("albert-bridge", "albert-spectra", "figure2")
-@pytest.mark.parametrize("one", (FIGURE2, ALBERT_SPECTRA, ALBERT_BRIDGE), ids=lambda one: one.name)
-def test_record_is_whole_and_identities_hold(outcomes, one, tmp_path):
-    outcome = outcomes[one.name]
-    assert one.reads_texts and outcome.film is None and outcome.parameters["starts"] >= 1
-    proved = [claim for claim in outcome.claims if claim.kind == "identity"]
-    assert proved and all(claim.holds for claim in proved), proved
-    assert {claim.kind for claim in outcome.claims} >= {"identity", "finding"}
-    series = {name: np.asarray(values).tolist() for name, values in outcome.series.items()}
-    json.dumps([series, outcome.parameters], allow_nan=False)
-    assert len({len(values) for name, values in series.items() if "_by_" not in name}) == 1
-    figure = outcome.draw()
-    figure.savefig(tmp_path / "picture.png", dpi=60)
-    assert figure.get_figwidth() == 7.0 and "(d)" in texts_of(figure)
 
 
 @pytest.mark.exhaustive
@@ -172,21 +149,6 @@ def test_groups_are_called_what_they_are():
     assert np.isnan(lone.within[1]) and lone.stability == 1
 
 
-def test_claims_of_figure_2_hold_and_fail(heads):
-    for matrices, holds in (([FLAT, FLAT, PAIR], True), ([LONE, FLAT, WEAK], False)):
-        changed = with_alike(heads, matrices)
-        assert correlations_rise(changed).holds == two_clusters(changed).holds == holds
-    for excess in (0.5, 0.0):
-        changed = altered(heads, excess)
-        assert first_token_strong(changed).holds == sink(changed).holds == (excess > 0)
-    assert not correlation_matrix(with_alike(heads, [1.0 - 2.0 * (PAIR < 1)] * 3, noise=0.0)).holds
-
-
-def with_alike(heads, matrices, noise=0.01):
-    """Head correlations in place of those of the trained network."""
-    return replace(heads, of_heads=heads.of_heads._replace(trained=alike_of(matrices, noise)))
-
-
 def test_heads_are_held_against_their_controls(heads):
     """The correlations of the controls are smaller, as large, and larger."""
     of = lambda shift: average_of(heads.alike.between_heads.values + shift)
@@ -203,19 +165,6 @@ def test_heads_are_held_against_their_controls(heads):
     for level in range(values.shape[1]):
         head = values[:, level].mean(axis=0).argmax()
         np.testing.assert_array_equal(largest.values[:, level], values[:, level, head])
-
-
-def altered(heads, excess):
-    """Sinks of this excess, give or take a little, in place of those of the trained network."""
-    sinks, rng = heads.sinks, np.random.default_rng(0)
-    values = excess + 1e-3 * rng.normal(size=sinks.mass["first"].values.shape)
-    values = values - values.mean(axis=0) + excess
-    uniform = {name: sinks.mass[name].values - sinks.excess[name].values for name in sinks.mass}
-    trained = sinks._replace(
-        mass={name: average_of(values + uniform[name]) for name in uniform},
-        excess={name: average_of(values) for name in uniform},
-    )
-    return replace(heads, of_sinks=heads.of_sinks._replace(trained=trained))
 
 
 def test_the_first_token_is_named_once():
@@ -255,11 +204,3 @@ def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced)
 
 def test_tokens_are_drawable():
     assert drawable("a b\n$\U00012000ə") == r"a␣b␣\$\U00012000ə"
-
-
-def test_another_layer_of_figure_2_is_shown(heads):
-    """The strongest sink stays where it is."""
-    other = (heads.strongest[1] + 1) % 3
-    at_other = replace(heads, p=replace(heads.p, layer=other + 1))
-    assert heads.shown == heads.strongest[1] and at_other.shown == other and at_other.strongest == heads.strongest
-    assert f"attention received at layer {other + 1}" in texts_of(draw(at_other))

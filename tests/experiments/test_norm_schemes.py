@@ -5,23 +5,13 @@ import pytest
 from scipy.integrate import quad
 
 from clusterjax.experiments.figures import long_context
-from clusterjax.experiments.figures.long_context import clouds, equiangular, power, threshold
+from clusterjax.experiments.figures.long_context import clouds, equiangular
 from clusterjax.experiments.figures.norm_schemes import (
-    NAMES,
     POST,
-    TS,
-    Parameters,
-    Results,
-    Runs,
-    _median,
-    _slopes,
     first_speeds,
-    late,
-    order,
     reduced,
 )
 from clusterjax.experiments.figures.rank_collapse import layers_until_gone, recursion
-from clusterjax.experiments.framework.figure import stated
 
 
 def test_recursion_is_that_of_the_oracle():
@@ -69,18 +59,6 @@ def test_weights_of_random_clouds_are_those_of_a_loop():
     np.testing.assert_allclose(found, [np.mean(own), np.mean(nearest), np.mean(cosines)], rtol=1e-12)
 
 
-def test_threshold_and_power_of_a_known_law():
-    """Samples with mean one half at a known beta and a known spread; and a line through points with errors."""
-    spread = np.array([-0.1, 0.0, 0.1])
-    log_beta, error = threshold(lambda beta: 1 / (1 + (3.0 / beta) ** 2) + spread, 1.0)
-    assert log_beta == pytest.approx(np.log(3.0), abs=2e-3)
-    assert error == pytest.approx(0.1 / np.sqrt(3) / 0.5, rel=1e-2)
-    sizes = (10, 100, 1000)
-    slope, of_slope, height = power(sizes, [(2 * np.log(n) - 1, 0.1) for n in sizes])
-    assert (slope, height) == (pytest.approx(2.0), pytest.approx(-1.0))
-    assert of_slope == pytest.approx(0.1 / (np.sqrt(2) * np.log(10)))
-
-
 def test_first_speeds_are_those_of_a_loop():
     """The speeds of one cloud of three tokens."""
     speeds, largest = first_speeds(5, 1, 3, 2)
@@ -95,18 +73,6 @@ def test_first_speeds_are_those_of_a_loop():
         fast.append(slow[-1] / sizes[-1])
     np.testing.assert_allclose(speeds, [[np.mean(slow), np.mean(fast)]], rtol=1e-12)
     assert largest == pytest.approx(max(sizes) / (np.sqrt(np.log(3) / 3) + np.log(3) / 2))
-
-
-def test_claims_on_rates_fail_at_other_rates():
-    """1 - mean cosine decreases exponentially at made-up rates, with some scatter."""
-    noise = np.exp(0.01 * np.random.default_rng(0).normal(size=(8, len(NAMES), 1)))
-    left = np.exp(-np.multiply.outer(np.array((0.4, 0.1, 0.2, 0.5, 0.3)), TS))[None] * noise
-    random = {d: Runs(left, np.ones_like(left), np.ones((*left.shape, d))) for d in (3, 16)}
-    m = Results(Parameters(), 8, random[16], random, {}, 0, [])
-    assert not any(claim.holds for claim in stated((late, order), m))
-    np.testing.assert_allclose(_slopes(left, POST, 8.0, 10.0, np.asarray), 0.4, rtol=1e-9)
-    middle, error = _median(np.array([1.0, 2.0, 3.0, 4.0, 100.0]))
-    assert middle == 3.0 and error == pytest.approx(1.858 / np.sqrt(5))
 
 
 def test_layers_until_the_residual_is_gone():

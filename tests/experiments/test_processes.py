@@ -9,7 +9,6 @@ from clusterjax.experiments import Files, Settings, reproduce
 from clusterjax.experiments.framework import run as reproducing
 from clusterjax.experiments.framework.run import in_processes
 from tests.experiments.task import environment, work
-from tests.helpers import as_a_user
 
 
 def test_each_task_has_a_process_and_its_lines_in_order(tmp_path):
@@ -95,9 +94,3 @@ def test_figures_have_the_same_numbers(tmp_path):
         assert one["fingerprint"] == two["fingerprint"]
         kept = json.loads((tmp_path / "2" / one["fingerprint"]["name"] / "results.json").read_text("utf-8"))
         assert kept == two
-
-
-@pytest.mark.parametrize("jobs", (0, -1, 1.5, "2", None))
-def test_a_number_of_jobs_that_is_none_is_refused(tmp_path, jobs):
-    with as_a_user(), pytest.raises(ValueError, match="jobs must be a positive integer, but it is"):
-        reproduce(["figure3"], tmp_path, Settings(), jobs=jobs)

@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Files, Settings
-from clusterjax.experiments.figures import sentiment_leaders, sentiment_training, sentiment_words
+from clusterjax.experiments.figures import sentiment_words
 from clusterjax.experiments.figures.sentiment_leaders import Counted, count
-from clusterjax.experiments.figures.sentiment_training import Curves
-from clusterjax.experiments.framework.figure import stated
 from clusterjax.experiments.framework.run import fingerprint
 from clusterjax.experiments.shared.sentiment import (
-    OWN_REVIEWS,
     Source,
-    frequent_leaders,
     further_moves,
     leaders_of,
-    measured,
-    recipe,
     reviews,
     sample,
     trained,
@@ -86,22 +80,6 @@ def test_sample_leaves_out_reviews_without_words():
     assert 3 not in sample(some, 12).rows and len(sample(some, 5)) == 5 and len(sample(some, 99)) == 11
 
 
-@pytest.mark.exhaustive
-def test_distances_are_signed_by_the_decoder(found):
-    w, v = np.asarray(found.fitted.model.w[0], float), float(found.fitted.model.v)
-    foot = -v * w / (w @ w)
-    points = np.stack([foot, foot + 3 * w / np.linalg.norm(w), foot - w / np.linalg.norm(w)])
-    np.testing.assert_allclose(found.distances(points), [0.0, 3.0, -1.0], atol=1e-6)
-
-
-@pytest.mark.exhaustive
-def test_confident_reviews_are_right_and_among_the_farthest_quarter(found):
-    chosen = found.confident
-    assert 0 < chosen.sum() <= 0.26 * len(chosen) and np.all(found.right[chosen])
-    left_out = np.abs(found.logits[found.right & ~chosen])
-    assert np.abs(found.logits[chosen]).min() >= left_out.max()
-
-
 def test_most_frequent_leaders_are_counted_by_hand(found):
     times = {}
     for row in np.flatnonzero(found.confident):
@@ -111,48 +89,6 @@ def test_most_frequent_leaders_are_counted_by_hand(found):
     ids, most = found.frequent(5)
     assert most.tolist() == sorted(times.values(), reverse=True)[:5]
     assert [times[int(i)] for i in ids] == most.tolist()
-
-
-@pytest.mark.exhaustive
-def test_review_that_is_shown_is_the_most_confident_that_fits(found):
-    p, n, frequent = sentiment_words.Parameters(), found.test.lengths, found.frequent()[0]
-    one = sentiment_words.choose(found, 0, p, frequent)
-    assert found.test.labels[one.row] == 0 and found.right[one.row] and p.shortest <= n[one.row] <= p.longest
-    assert len(one.run.names) == n[one.row] and one.run.xs.shape == (9, n[one.row], 2)
-    assert one.run.names[one.farthest] in found.names[frequent]
-    np.testing.assert_allclose(one.logit, found.logits[one.row])
-    w = np.asarray(found.fitted.model.w[0], float)
-    start = np.asarray(found.fitted.model.embedding[found.test.ids[one.row, : n[one.row]], 0], float)
-    np.testing.assert_allclose(
-        np.linalg.norm(one.run.xs[0] - one.run.xs[0][0], axis=1),
-        np.linalg.norm(start - start[0], axis=1), atol=1e-6,
-    )  # fmt: skip
-    assert np.all(np.sign(one.run.xs[0][:, 0]) == np.sign(start @ w + float(found.fitted.model.v)))
-
-
-@pytest.fixture(scope="module")
-def counted():
-    """The measurement of the figure of leaders without reviews, and of made-up reviews."""
-    results = sentiment_leaders.measure(sentiment_leaders.Parameters(), SETTINGS, lambda line: None)
-    planted = reviews(Source.of(SETTINGS)).planted
-    made = trained(SETTINGS, 2, lambda line: None)
-    return results, replace(results, counted=count(made, planted, 15), planted=planted)
-
-
-@pytest.mark.exhaustive
-def test_without_reviews_the_leaders_are_those_that_were_counted_for_the_package(counted):
-    results, _ = counted
-    assert results.fitted.vocabulary.size > 40_000 and results.on.data.key == "imdb" and not results.planted
-    assert results.on.size == {"d": 2, "layers": 8, "words": 128, "reviews": 50_000, "seeds": 1}
-    assert results.counted.test == 25_000 and len(results.counted.names) == 15
-
-
-@pytest.mark.exhaustive
-def test_leaders_of_another_dimension_are_of_made_up_reviews():
-    p = sentiment_leaders.Parameters(d=3, leaders=4)
-    results = sentiment_leaders.measure(p, SETTINGS, lambda line: None)
-    assert results.on.data.key == "made-up" and results.fitted.recipe.dim == 3
-    assert results.of.startswith("made-up reviews") and results.planted and len(results.counted.names) == 4
 
 
 @pytest.mark.exhaustive
@@ -183,44 +119,6 @@ def test_what_is_counted_is_counted_by_hand(found):
     assert one.own == pytest.approx(np.mean(clear)) and one.confident == len(farthest)
     assert one.planted == pytest.approx(np.mean([found.names[word] in planted for word, _ in farthest]))
     assert one.accuracy == np.mean(found.right) and one.words_a_review == pytest.approx(test.lengths.mean())
-
-
-@pytest.mark.exhaustive
-def test_claims_of_the_leaders_fail_where_leaders_mean_nothing(counted):
-    of = sentiment_leaders
-    claims = (of.still, of.frequent, of.farthest, of.far_away, of.few, of.accurate, of.planted_words)
-    for results, many in zip(counted, (6, 7), strict=True):
-        assert [claim.holds for claim in stated(claims, results)] == [True] * many
-        wrong = replace(
-            results.counted, ratio=0 * results.counted.ratio, own=0.1, planted=0.1, farther=0.5, accuracy=0.7,
-            reviews_by_leaders=np.append([0, 0], results.counted.reviews_by_leaders), moved=0.1,
-        )  # fmt: skip
-        assert not any(claim.holds for claim in stated(claims, replace(results, counted=wrong)))
-    mean, made = of.few(counted[1]), trained(SETTINGS, 2, lambda line: None)
-    many = made.led.counts[made.test.lengths > 0]
-    assert mean.value == pytest.approx(many.mean())
-    assert mean.error == pytest.approx(many.std() / np.sqrt(len(many)))
-
-
-def test_without_reviews_the_words_are_of_reviews_of_ours():
-    results = sentiment_words.measure(sentiment_words.Parameters(), SETTINGS, lambda line: None)
-    assert results.on.data.key == "reviews of ours" and results.on.size["reviews"] == len(OWN_REVIEWS) == 12
-    labels = [OWN_REVIEWS[one.row][1] for one in results.pair]
-    assert labels == [1, 0] and results.pair[0].logit > 0 > results.pair[1].logit
-    frequent = {results.fit.names[number] for number in frequent_leaders(results.fit.fitted)}
-    assert {one.run.names[one.farthest] for one in results.pair} <= frequent
-
-
-def test_claims_of_the_training_fail_where_nothing_settles():
-    history = {"loss": np.ones(2), "accuracy": np.ones(2)}
-    good = Curves(history, 1, 0.9, 0.01, 1.0, np.full(4, 1e-3), 1.0, 0.1, 2.0)
-    many = replace(good, per_word=0.9, per_review=60.0)
-    bad = replace(good, moves=np.full(4, 0.5), growth=1.1, per_word=0.3, per_review=9.0)
-    of = sentiment_training
-    for low, holds in ((good, True), (bad, False)):
-        results = of.Results(of.Parameters(), 16, "reviews", {2: low, 16: many}, 0.9, measured(SETTINGS, (2, 16)))
-        claims = stated((of.inward, of.settled, of.few_leaders, of.more_leaders), results)
-        assert [claim.holds for claim in claims] == [holds] * 4 and low.settled == float(holds)
 
 
 def written(path, texts=200, split=True):
@@ -267,16 +165,6 @@ def test_figures_without_reviews_are_made_again_for_another_classifier_of_the_pa
     monkeypatch.setattr("clusterjax.experiments.framework.run.shipped_digest", lambda: "another")
     assert fingerprint(words, SETTINGS, Files()) == before | {"classifier": "another"}
     assert len(before["classifier"]) == 64
-
-
-def test_recipes_are_smaller_where_quick_and_for_made_up_words():
-    assert recipe(Source("imdb", 0, False), 2) == recipe(Source("imdb", 0, True), 2).with_(epochs=6)
-    assert recipe(Source(None, 0, False), 2).noise < recipe(Source("imdb", 0, False), 2).noise
-
-
-def test_reviews_that_are_not_there_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not there; check its name"):
-        trained(replace(SETTINGS, imdb=tmp_path / "nowhere.csv"), 2, lambda line: None)
 
 
 def test_logit_of_a_picture_is_that_of_the_model(found):

@@ -1,35 +1,21 @@
 """Units for sentiment: a planted neuron, a planted direction, and claims on made-up numbers."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from clusterjax.experiments.figures import sentiment_neuron as measuring
 from clusterjax.experiments.figures.sentiment_neuron import (
-    CLAIMS,
     LENGTH,
     STRENGTHS,
-    Parameters,
-    Results,
-    Told,
     areas,
     difference_of_means,
     discriminants,
-    draw,
     encoded,
     every_other,
     told_by,
 )
-from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.framework.figure import stated
-from clusterjax.experiments.framework.verdict import Subject
-from clusterjax.experiments.shared import causal
-from clusterjax.experiments.shared.small_models import MADE_UP_TEXTS, Corpus, Labelled
-from clusterjax.experiments.shared.units import Unit
+from clusterjax.experiments.shared.small_models import Labelled
 from clusterjax.probe.measures.neurons import UnitMeans
 from tests.causal_cases import causal_model
-from tests.network_cases import texts_of
 
 
 def planted(rng, labels, sure):
@@ -73,16 +59,6 @@ def test_a_half_is_one_half_of_each_kind_in_whatever_order():
     rng, labels = np.random.default_rng(4), np.arange(80) % 2 == 1  # the order of made-up texts
     told = told_by([planted(rng, labels, 0.9), planted(rng, labels, 0.7)], (labels, labels))
     assert told.best["direction"].unit == 2 and np.all(np.isfinite(told.direction_areas))
-
-
-@pytest.mark.exhaustive
-def test_without_reviews_and_without_smollm2_it_is_measured_on_made_up_texts(monkeypatch):
-    """The run of a fresh clone, at its smallest."""
-    monkeypatch.setattr(causal, "smollm2", lambda: None)
-    p = Parameters(texts=20, draws=2, steps=2, units=4)
-    results = measuring.measure(p, Settings(), lambda line: None)
-    assert results.own and results.corpus.data is MADE_UP_TEXTS
-    assert all(0 <= unit.accuracy <= 1 for told in (results.trained, *results.random) for unit in told.best.values())
 
 
 def test_level_and_threshold_of_a_direction_are_chosen_on_other_texts_than_itself():
@@ -130,35 +106,3 @@ def test_the_last_tokens_are_read(monkeypatch):
     assert ids.shape == (2, LENGTH) and present.sum(axis=1).tolist() == [LENGTH, 3]
     assert [chr(ord("a") + i) for i in ids[0]] == list(text[-LENGTH:])
     assert ids[1, :4].tolist() == [2, 3, 4, 0]
-
-
-def results(neuron=0.8, random=0.5, mixed=0.6, direction=0.9, cell=0.6, own=False):
-    rng, many = np.random.default_rng(0), 400
-    unit = lambda share, number=0, of=60: Unit(number, of, share, rng.permutation(np.arange(many) < share * many))
-
-    def told(share, along):
-        best = {"neuron": unit(share, 27), "coordinate": unit(0.55, 9, 12), "direction": unit(0.7, 1, 4),
-                "discriminant": unit(along, 4 + 2, 16)}  # fmt: skip
-        return Told(best, np.full(3, share), np.full(4, along), 20)
-
-    corpus = Corpus([], Labelled([], np.zeros(0, bool)), Labelled([], np.zeros(0, bool)), Subject("reviews", "reviews"))
-    return Results(
-        Parameters(), own, corpus, told(neuron, direction), told(mixed, mixed), (told(random, 0.5), told(random, 0.52)),
-        "of spread 0.0417", None if own else told(0.65, 0.7), unit(cell, 5, 187), 0.0,
-    )  # fmt: skip
-
-
-def test_claims_follow_the_numbers():
-    m = results()
-    holds = lambda m: [claim.holds for claim in stated(CLAIMS, m)]
-    assert holds(m) == [True] * 5
-    where = ["layer 2, number 7", "level 3, number 0", "level 1", "level 1, lambda = 1"]
-    assert [m.where(kind) for kind in m.trained.best] == where
-    found = stated(CLAIMS, m)[:4]
-    assert [claim.value for claim in found] == pytest.approx((0.3, 0.2, 0.1, 0.2))
-    assert all(claim.error > 0 for claim in found)
-    assert not holds(results(random=0.8))[0] and not holds(results(mixed=0.8))[1]
-    assert not holds(results(direction=0.75))[2] and not holds(results(cell=0.8))[3]
-    assert not holds(replace(m, off=1e-3))[4]
-    assert {"area under the ROC curve", "neuron, random order"} <= {*texts_of(draw(m))}
-    assert "neuron, own\nmodel" not in texts_of(draw(results(own=True)))

@@ -46,23 +46,16 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `how`: The number of texts, tokens and steps.
-    - `texts`, `others`: The texts of the curves, and the texts of the fit.
-    - `bridge`: The curves of the network and of the particles on `texts`, with errors over articles.
-    - `beside`: The controls, with the article of each text.
-    """
+    """The measurement."""
 
     p: Parameters
     network: Network
-    how: Effort
+    how: Effort  # the number of texts, tokens and steps
+    # `texts`, `others`: the texts of the curves, and the texts of the fit
     texts: probe.Encoded
     others: probe.Encoded
-    bridge: probe.Bridge
-    beside: BridgeControls
+    bridge: probe.Bridge  # the curves of the network and of the particles on `texts`, with errors over articles
+    beside: BridgeControls  # the controls, with the article of each text
 
     @property
     def constant(self) -> float:

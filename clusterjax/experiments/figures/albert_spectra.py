@@ -51,50 +51,29 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """The real eigenvector of the V of a head with the largest real eigenvalue, as words.
+    """The real eigenvector of the V of a head with the largest real eigenvalue, as words."""
 
-    **Attributes:**
-
-    - `head`: The head, from 0.
-    - `eigenvalue`: The real eigenvalue.
-    - `beaten`: True if a pair of complex eigenvalues has a larger real part.
-    - `ends`: The words nearest to the eigenvector, and to its opposite.
-    - `cosine`: The largest cosine with a word, at either end.
-    - `drawn`: The largest cosine for random directions that the head writes, (draws,).
-    """
-
-    head: int
-    eigenvalue: float
-    beaten: bool
-    ends: tuple[list[str], list[str]]
-    cosine: float
-    drawn: np.ndarray
+    head: int  # the head, from 0
+    eigenvalue: float  # the real eigenvalue
+    beaten: bool  # True if a pair of complex eigenvalues has a larger real part
+    ends: tuple[list[str], list[str]]  # the words nearest to the eigenvector, and to its opposite
+    cosine: float  # the largest cosine with a word, at either end
+    drawn: np.ndarray  # the largest cosine for random directions that the head writes, (draws,)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement, from the weights of one layer.
-
-    **Attributes:**
-
-    - `value`: The eigenvalues of V, (heads, k), the largest real part first.
-    - `forms`: The eigenvalues of the symmetric part of Q^T K, (heads, 2k or d), the largest first.
-    - `beta`: The effective beta, (heads,).
-    - `radius`: The radius of the disc of the eigenvalues of random factors of the same norms, (heads,).
-    - `untrained`: The effective beta of a head of random weights.
-    - `matrices`: The factors of all heads; `block` is the index of the factors of the layer.
-    - `readings`: One for each head with a real eigenvalue; none if tokens have no names.
-    """
+    """The measurement, from the weights of one layer."""
 
     p: Parameters
     network: Network
-    value: np.ndarray
-    forms: np.ndarray
-    beta: np.ndarray
-    radius: np.ndarray
-    untrained: float
-    matrices: probe.HeadMatrices
-    readings: tuple[Reading, ...]
+    value: np.ndarray  # the eigenvalues of V, (heads, k), the largest real part first
+    forms: np.ndarray  # the eigenvalues of the symmetric part of Q^T K, (heads, 2k or d), the largest first
+    beta: np.ndarray  # the effective beta, (heads,)
+    radius: np.ndarray  # the radius of the disc of the eigenvalues of random factors of the same norms, (heads,)
+    untrained: float  # the effective beta of a head of random weights
+    matrices: probe.HeadMatrices  # the factors of all heads; `block` is the index of the factors of the layer
+    readings: tuple[Reading, ...]  # one for each head with a real eigenvalue; none if tokens have no names
     block: int = 0
 
     @property

@@ -40,28 +40,16 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
+    """The measurement."""
 
-    **Attributes:**
-
-    - `training`: The snapshots, the report and the history of the losses, as the training recorded them.
-    - `steps`: The training step of each snapshot, (snapshots,).
-    - `last`: The statistics of each snapshot at its last level, by name, (snapshots,).
-    - `off`: The largest difference between the recorded mean cosines and those of the network of the package.
-    - `starts`: The random starts, and the trained network against them.
-    - `words`: The same for words alone, without the special tokens at both ends of a text.
-    - `shuffled_words`: The mean cosine of words in random order, trained network, (texts, levels).
-    - `articles`: The article of each text, the independent unit of errors, (texts,).
-    """
-
-    training: dict[str, Any]
-    steps: np.ndarray
-    last: dict[str, np.ndarray]
-    off: float
-    starts: Starts
-    words: Starts
-    shuffled_words: np.ndarray
-    articles: np.ndarray
+    training: dict[str, Any]  # the snapshots, the report and the history of the losses, as the training recorded them
+    steps: np.ndarray  # the training step of each snapshot, (snapshots,)
+    last: dict[str, np.ndarray]  # the statistics of each snapshot at its last level, by name, (snapshots,)
+    off: float  # the largest difference between the recorded mean cosines and those of the network of the package
+    starts: Starts  # the random starts, and the trained network against them
+    words: Starts  # the same for words alone, without the special tokens at both ends of a text
+    shuffled_words: np.ndarray  # the mean cosine of words in random order, trained network, (texts, levels)
+    articles: np.ndarray  # the article of each text, the independent unit of errors, (texts,)
 
     @property
     def of_words(self) -> np.ndarray:

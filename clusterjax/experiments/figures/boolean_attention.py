@@ -44,23 +44,17 @@ class Parameters(emergence.RescaledParameters):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `run`: The starts and their shapes.
-    - `weights`: The attention of one start, its tokens in order, (times, n, n).
-    - `ranks`: The rank of attention: the number of singular values above a thousandth of the largest, (starts, times).
-    - `rates`: The rate at which log(1 / distance) grows while the distance falls from 1e-2 to 1e-12, (starts,).
-    - `off`: The largest distance of the exceptional tokens from their equation, and of their middle row from thirds.
-    """
+    """The measurement."""
 
     p: Parameters
     starts: int
-    run: emergence.Emergence
-    weights: np.ndarray
+    run: emergence.Emergence  # the starts and their shapes
+    weights: np.ndarray  # the attention of one start, its tokens in order, (times, n, n)
+    # The rank of attention: the number of singular values above a thousandth of the largest, (starts, times).
     ranks: np.ndarray
+    # The rate at which log(1 / distance) grows while the distance falls from 1e-2 to 1e-12, (starts,).
     rates: np.ndarray
+    # The largest distance of the exceptional tokens from their equation, and of their middle row from thirds.
     off: float
 
 

@@ -35,22 +35,14 @@ class Parameters(emergence.RescaledParameters):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    r"""The measurement.
-
-    **Attributes:**
-
-    - `run`: The starts with $\langle Q\varphi_1, K\varphi_1\rangle > 0$.
-    - `turned`: The same starts with Q^T K of the other sign.
-    - `left`: The share of the spread of phi_1* that is left in each of the turned runs, (starts,).
-    - `growth`: The largest growth of the range of phi_1* over both, in units of the longest token.
-    """
+    r"""The measurement."""
 
     p: Parameters
     starts: int
-    run: emergence.Emergence
-    turned: emergence.Emergence
-    left: np.ndarray
-    growth: float
+    run: emergence.Emergence  # the starts with $\langle Q\varphi_1, K\varphi_1\rangle > 0$
+    turned: emergence.Emergence  # the same starts with Q^T K of the other sign
+    left: np.ndarray  # the share of the spread of phi_1* that is left in each of the turned runs, (starts,)
+    growth: float  # the largest growth of the range of phi_1* over both, in units of the longest token
 
     @property
     def levels(self) -> np.ndarray:

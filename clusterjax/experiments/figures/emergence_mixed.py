@@ -30,20 +30,14 @@ WIDE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `run`: The starts and their shapes.
-    - `within`: The largest distance in F of two tokens at one corner, relative to the longest part in F, (starts,).
-    - `across`: The same distance in the direction of G, (starts,).
-    """
+    """The measurement."""
 
     p: emergence.RescaledParameters
     starts: int
-    run: emergence.Emergence
+    run: emergence.Emergence  # the starts and their shapes
+    # The largest distance in F of two tokens at one corner, relative to the longest part in F, (starts,).
     within: np.ndarray
-    across: np.ndarray
+    across: np.ndarray  # the same distance in the direction of G, (starts,)
 
 
 def measure(p: emergence.RescaledParameters, settings: Settings, say: Callable[[str], None]) -> Results:

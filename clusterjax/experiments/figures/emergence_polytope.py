@@ -34,20 +34,13 @@ class Parameters(emergence.RescaledParameters):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement, by dimension.
-
-    **Attributes:**
-
-    - `runs`: The starts.
-    - `hulls`: The number of corners of the first hull, (starts,).
-    - `leaders`: The number of tokens that attend to themselves at the start, by hardmax, (starts,).
-    """
+    """The measurement, by dimension."""
 
     p: Parameters
     starts: int
-    runs: dict[int, emergence.Emergence]
-    hulls: dict[int, np.ndarray]
-    leaders: dict[int, np.ndarray]
+    runs: dict[int, emergence.Emergence]  # the starts
+    hulls: dict[int, np.ndarray]  # the number of corners of the first hull, (starts,)
+    leaders: dict[int, np.ndarray]  # the number of tokens that attend to themselves at the start, by hardmax, (starts,)
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:

@@ -96,20 +96,14 @@ def special_ids(network: Network) -> tuple[int, ...]:
 
 
 class Normality(NamedTuple):
-    r"""The distance of a distribution from the normal distribution of the same mean and standard deviation.
+    r"""The distance of a distribution from the normal distribution of the same mean and standard deviation."""
 
-    **Attributes:**
-
-    - `distance`: $D = \sup_x |F(x) - \Phi((x - m) / s)|$, of Kolmogorov and Lilliefors: 0 for a normal distribution,
-        0.023 for a logistic, 0.057 for a uniform, 0.062 for a Laplace, 0.159 for an exponential distribution.
-    - `upper`: The upper bound of D with 95 % confidence.
-    - `p`: The probability that a normal distribution has a D at least as large.
-    - `mean`, `spread`: m and s.
-    """
-
+    # $D = \sup_x |F(x) - \Phi((x - m) / s)|$, of Kolmogorov and Lilliefors: 0 for a normal distribution, 0.023 for a
+    # logistic, 0.057 for a uniform, 0.062 for a Laplace, 0.159 for an exponential distribution.
     distance: float
-    upper: float
-    p: float
+    upper: float  # the upper bound of D with 95 % confidence
+    p: float  # the probability that a normal distribution has a D at least as large
+    # `mean`, `spread`: m and s
     mean: float
     spread: float
 
@@ -182,28 +176,16 @@ def distances(density: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 class Alike(NamedTuple):
-    """The similarity of some tokens of each text at each level; each `Average` is over texts, with the levels first.
+    """The similarity of some tokens of each text at each level; each `Average` is over texts, with the levels first."""
 
-    **Attributes:**
-
-    - `density`: The density of the cosines of the pairs, (levels, bins), between `edges`, (bins + 1,).
-    - `cosine`: The mean cosine.
-    - `near_mass`: The share of the pairs with a cosine above `Parameters.near`.
-    - `num_clusters`: The number of clusters, which chains of cosines of `Parameters.near` or more connect.
-    - `single`: 1 if there is one cluster and 0 otherwise, so that the mean is a share of the texts.
-    - `height`: The height of the spike: the largest density above `Parameters.near`.
-    - `top`: The largest density.
-    - `width`: The distance between the quartiles of the cosines.
-    """
-
-    density: Average
-    cosine: Average
-    near_mass: Average
-    num_clusters: Average
-    single: Average
-    height: Average
-    top: Average
-    width: Average
+    density: Average  # the density of the cosines of the pairs, (levels, bins), between `edges`, (bins + 1,)
+    cosine: Average  # the mean cosine
+    near_mass: Average  # the share of the pairs with a cosine above `Parameters.near`
+    num_clusters: Average  # the number of clusters, which chains of cosines of `Parameters.near` or more connect
+    single: Average  # 1 if there is one cluster and 0 otherwise, so that the mean is a share of the texts
+    height: Average  # the height of the spike: the largest density above `Parameters.near`
+    top: Average  # the largest density
+    width: Average  # the distance between the quartiles of the cosines
     edges: np.ndarray
 
     @property
@@ -293,24 +275,16 @@ def _mean_cosine(x: Float[Array, "n d"], some: Bool[Array, " n"], others: Bool[A
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `seen`: A `Both` for the trained network, for shuffled texts, and for each network of random weights.
-    - `usual`: A `Both` for random weights of the usual scale; None if they were not drawn.
-    - `normal`: The `Normality` before the first layer, with all tokens and without the special tokens.
-    - `trained`: The number of layers in training.
-    - `special`: The ids of the special tokens.
-    """
+    """The measurement."""
 
     p: Parameters
     network: Network
-    seen: probe.Controls
-    usual: Both | None
+    seen: probe.Controls  # a `Both` for the trained network, for shuffled texts, and for each network of random weights
+    usual: Both | None  # a `Both` for random weights of the usual scale; None if they were not drawn
+    # The `Normality` before the first layer, with all tokens and without the special tokens.
     normal: tuple[Normality, Normality]
-    trained: int
-    special: tuple[int, ...]
+    trained: int  # the number of layers in training
+    special: tuple[int, ...]  # the ids of the special tokens
 
     @property
     def layers(self) -> int:

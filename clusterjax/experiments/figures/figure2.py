@@ -64,22 +64,14 @@ class Parameters:
 
 
 class Groups(NamedTuple):
-    """The two groups of heads at one layer.
+    """The two groups of heads at one layer."""
 
-    **Attributes:**
-
-    - `heads`: The heads of each group, from 0, the largest group first.
-    - `within`: The mean correlation of two heads of each group; NaN for a head alone.
-    - `across`: The mean correlation of two heads of different groups.
-    - `margins`: For each group `within` minus `across`, and its standard error by resampling articles.
-    - `stability`: The adjusted Rand index of the groups and the groups of a resample.
-    """
-
-    heads: list[list[int]]
-    within: list[float]
-    across: float
+    heads: list[list[int]]  # the heads of each group, from 0, the largest group first
+    within: list[float]  # the mean correlation of two heads of each group; NaN for a head alone
+    across: float  # the mean correlation of two heads of different groups
+    # For each group `within` minus `across`, and its standard error by resampling articles.
     margins: list[tuple[float, float]]
-    stability: float
+    stability: float  # the adjusted Rand index of the groups and the groups of a resample
 
     @property
     def real(self) -> bool:
@@ -144,20 +136,13 @@ def targets_of(sinks: probe.AttentionSinks) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement of the heads of a network, over texts.
-
-    **Attributes:**
-
-    - `activation`: The attention that each token of one text receives.
-    - `of_sinks`: The attention to the first token and to special tokens, with controls.
-    - `of_heads`: The correlations of heads, with controls.
-    """
+    """The measurement of the heads of a network, over texts."""
 
     p: Parameters
     network: Network
-    activation: probe.Activation
-    of_sinks: probe.Controls
-    of_heads: probe.Controls
+    activation: probe.Activation  # the attention that each token of one text receives
+    of_sinks: probe.Controls  # the attention to the first token and to special tokens, with controls
+    of_heads: probe.Controls  # the correlations of heads, with controls
 
     @property
     def sinks(self) -> probe.AttentionSinks:

@@ -64,23 +64,18 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `random`, `plain`: The runs with random Q and K, and with Q = K = I.
-    - `rate`: The median rate at which token 2 approaches token 1 at the end, with random Q and K; None if most tokens 2
-        are not yet near their limit.
-    - `defect`: The largest angle between token 2 and the formula for two tokens, Q = K = I, in radians.
-    """
+    """The measurement."""
 
     p: Parameters
     seed: int
     starts: int
+    # `random`, `plain`: the runs with random Q and K, and with Q = K = I
     random: Ensemble
     plain: Ensemble
+    # The median rate at which token 2 approaches token 1 at the end, with random Q and K; None if most tokens 2 are not
+    # yet near their limit.
     rate: float | None
-    defect: float
+    defect: float  # the largest angle between token 2 and the formula for two tokens, Q = K = I, in radians
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:

@@ -51,21 +51,15 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `runs`: The runs at beta.
-    - `by_beta`: The mean number of clusters at t = 15 and its standard error, for each beta in rising order.
-    - `defect`: The largest angle between token 2 and the closed formula for two tokens, in radians.
-    """
+    """The measurement."""
 
     p: Parameters
     seed: int
     starts: int
-    runs: Ensemble
+    runs: Ensemble  # the runs at beta
+    # The mean number of clusters at t = 15 and its standard error, for each beta in rising order.
     by_beta: dict[float, Series]
-    defect: float
+    defect: float  # the largest angle between token 2 and the closed formula for two tokens, in radians
 
     @property
     def early(self) -> int:

@@ -55,23 +55,17 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `runs`, `opposition`: The runs and their opposition, by the name of V.
-    - `dyadic`: The distance of tokens 2 to 8 from the points that halve the gaps, in degrees, V = -I, (starts, times,
-        7).
-    - `defect`: The largest angle between token 2 and the formula for two tokens, V = -I, in radians.
-    """
+    """The measurement."""
 
     p: Parameters
     seed: int
     starts: int
+    # `runs`, `opposition`: the runs and their opposition, by the name of V
     runs: dict[str, Ensemble]
     opposition: dict[str, Series]
+    # The distance of tokens 2 to 8 from the points that halve the gaps, in degrees, V = -I, (starts, times, 7).
     dyadic: np.ndarray
-    defect: float
+    defect: float  # the largest angle between token 2 and the formula for two tokens, V = -I, in radians
 
     @property
     def off(self) -> float:

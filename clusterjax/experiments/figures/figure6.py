@@ -66,25 +66,16 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `runs`: The runs by the name of V.
-    - `nearest`: The mean distance of a token to the nearest other token, (times,), by the name of V.
-    - `turning`: The net circulation, by the name of V.
-    - `band`: The mean square distance from the plane of the complex pair at the end, and its standard error.
-    - `defect`: The largest angle between token 2 and the formula for two tokens, V = -I, in radians.
-    """
+    """The measurement."""
 
     p: Parameters
     seed: int
     starts: int
-    runs: dict[str, Ensemble]
-    nearest: dict[str, Series]
-    turning: dict[str, Series]
-    band: Series
-    defect: float
+    runs: dict[str, Ensemble]  # the runs by the name of V
+    nearest: dict[str, Series]  # the mean distance of a token to the nearest other token, (times,), by the name of V
+    turning: dict[str, Series]  # the net circulation, by the name of V
+    band: Series  # the mean square distance from the plane of the complex pair at the end, and its standard error
+    defect: float  # the largest angle between token 2 and the formula for two tokens, V = -I, in radians
 
     @property
     def off(self) -> float:

@@ -76,21 +76,16 @@ class HeadRuns:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `source`: The V of the trained heads.
-    - `raw`, `run`: The runs of the head that is shown, with unscaled and with scaled V.
-    - `raw_heads`, `heads`: The runs of every head, with unscaled and with scaled V.
-    """
+    """The measurement."""
 
     p: Parameters
     seed: int
     starts: int
-    source: TrainedValues
+    source: TrainedValues  # the V of the trained heads
+    # `raw`, `run`: the runs of the head that is shown, with unscaled and with scaled V
     raw: Ensemble
     run: Ensemble
+    # `raw_heads`, `heads`: the runs of every head, with unscaled and with scaled V
     raw_heads: HeadRuns
     heads: HeadRuns
 

@@ -58,28 +58,19 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement. The eigenspace belongs to the eigenvalue of V of largest real part, or to a conjugate pair.
-
-    **Attributes:**
-
-    - `source`: The V of the trained head.
-    - `run`, `raw`: The runs with scaled and with unscaled V.
-    - `exact`: The exact position of the first token, with scaled V, (starts, times, 3).
-    - `turned`: The tokens at the end if the first token starts at the opposite point, (starts, n, 3).
-    - `weight`: The mean weight that the other tokens give to the first token, (starts, times).
-    - `aligned`: The time at which the mean alignment exceeds 0.95, by exp(Vt).
-    """
+    """The measurement. The eigenspace belongs to the eigenvalue of V of largest real part, or to a conjugate pair."""
 
     p: Parameters
     seed: int
     starts: int
-    source: TrainedValues
+    source: TrainedValues  # the V of the trained head
+    # `run`, `raw`: the runs with scaled and with unscaled V
     run: Ensemble
     raw: Ensemble
-    exact: np.ndarray
-    turned: np.ndarray
-    weight: np.ndarray
-    aligned: float
+    exact: np.ndarray  # the exact position of the first token, with scaled V, (starts, times, 3)
+    turned: np.ndarray  # the tokens at the end if the first token starts at the opposite point, (starts, n, 3)
+    weight: np.ndarray  # the mean weight that the other tokens give to the first token, (starts, times)
+    aligned: float  # the time at which the mean alignment exceeds 0.95, by exp(Vt)
 
     @property
     def top(self) -> int:

@@ -122,22 +122,13 @@ class Parameters:
 
 
 class Counterexample(NamedTuple):
-    """A cloud of nonzero, distinct tokens with small whole coordinates on which a clause fails.
+    """A cloud of nonzero, distinct tokens with small whole coordinates on which a clause fails."""
 
-    **Attributes:**
-
-    - `kind`: The kind of A.
-    - `clause`: The number of the clause.
-    - `form`: A.
-    - `tokens`: The tokens, (n, 2).
-    - `found`: The proved verdicts on its clauses, and its limits.
-    """
-
-    kind: str
-    clause: int
-    form: np.ndarray
-    tokens: np.ndarray
-    found: Examination
+    kind: str  # the kind of A
+    clause: int  # the number of the clause
+    form: np.ndarray  # A
+    tokens: np.ndarray  # the tokens, (n, 2)
+    found: Examination  # the proved verdicts on its clauses, and its limits
 
     @property
     def reach(self) -> int:
@@ -151,24 +142,17 @@ class Counterexample(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """The classifiers of each kind of `FORMS`.
+    """The classifiers of each kind of `FORMS`."""
 
-    **Attributes:**
-
-    - `accuracy`, `leaders`: The accuracy on the test part with the hardmax, and leaders per review, (kinds, trainings).
-    - `before`, `forms`: A before and after training, (kinds, trainings, d, d).
-    - `verdicts`: The numbers of reviews that hold, fail and leave open each clause, (kinds, clauses, 3).
-    - `on`: The network, the data and their sizes.
-    - `words`: The reviews, in words.
-    """
-
+    # `accuracy`, `leaders`: the accuracy on the test part with the hardmax, and leaders per review, (kinds, trainings)
     accuracy: np.ndarray
     leaders: np.ndarray
+    # `before`, `forms`: A before and after training, (kinds, trainings, d, d)
     before: np.ndarray
     forms: np.ndarray
-    verdicts: np.ndarray
-    on: Measured
-    words: str
+    verdicts: np.ndarray  # the numbers of reviews that hold, fail and leave open each clause, (kinds, clauses, 3)
+    on: Measured  # the network, the data and their sizes
+    words: str  # the reviews, in words
 
     @property
     def skewness(self) -> np.ndarray:
@@ -196,29 +180,18 @@ def least_of(forms: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `verdicts`: The numbers of clouds that hold, fail and leave open each clause, (kinds, clauses, 3).
-    - `leaders`: The number of leaders, (kinds, clouds).
-    - `wrong`: The number of clouds with A of rank one whose leaders are not as proved, coarse clouds with ties
-        included.
-    - `lattice`: The number of coarse clouds.
-    - `without`: The shares of clouds with a generic A that are proved to have no leader, and that are open,
-        (dimensions, 2).
-    - `small`: The counterexamples.
-    - `learnt`: Sentiment classifiers whose A is trained, and with A = I.
-    """
+    """The measurement."""
 
     p: Parameters
-    verdicts: np.ndarray
-    leaders: np.ndarray
+    verdicts: np.ndarray  # the numbers of clouds that hold, fail and leave open each clause, (kinds, clauses, 3)
+    leaders: np.ndarray  # the number of leaders, (kinds, clouds)
+    # The number of clouds with A of rank one whose leaders are not as proved, coarse clouds with ties included.
     wrong: int
-    lattice: int
+    lattice: int  # the number of coarse clouds
+    # The shares of clouds with a generic A that are proved to have no leader, and that are open, (dimensions, 2).
     without: np.ndarray
-    small: list[Counterexample]
-    learnt: Learnt
+    small: list[Counterexample]  # the counterexamples
+    learnt: Learnt  # sentiment classifiers whose A is trained, and with A = I
 
     def count(self, kind: str, clause: str, verdict: str) -> int:
         """The number of clouds of this kind with this verdict on the clause."""

@@ -71,22 +71,14 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `xs`: The tokens of each of the four clouds by name, (layers + 1, n, 2).
-    - `certificates`: The certificates of the four clouds.
-    - `left`: The largest distance of a token from its limit, (layers + 1,).
-    - `random`: The certificates of the random clouds.
-    """
+    """The measurement."""
 
     p: Parameters
     starts: int
-    xs: dict[str, np.ndarray]
-    certificates: dict[str, Certificate]
-    left: dict[str, np.ndarray]
-    random: list[Certificate]
+    xs: dict[str, np.ndarray]  # the tokens of each of the four clouds by name, (layers + 1, n, 2)
+    certificates: dict[str, Certificate]  # the certificates of the four clouds
+    left: dict[str, np.ndarray]  # the largest distance of a token from its limit, (layers + 1,)
+    random: list[Certificate]  # the certificates of the random clouds
 
     @property
     def emerged(self) -> int:

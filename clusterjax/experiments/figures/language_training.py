@@ -47,35 +47,24 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `training`: The snapshots, the report and the history of the losses, as the training wrote them.
-    - `steps`: The training step of each snapshot, (snapshots,).
-    - `last`: The statistics of each snapshot at its last level, by name, (snapshots,).
-    - `head`: Layer and head, from 0, of the strongest sink after training.
-    - `sink`, `of_sink`: The weight beyond uniform attention that this head gives the first token, and its standard
-        error, (snapshots,).
-    - `again`, `shuffled`: The mean cosine of the model of the package, and with the tokens of each text in random
-        order, (texts, levels).
-    - `starts`: The trained model beside random starts.
-    - `before`: The strongest sink of each random start, (starts,).
-    - `articles`: The article of each text, the independent unit of errors, (texts,).
-    """
+    """The measurement."""
 
     p: Parameters
-    training: dict[str, Any]
-    steps: np.ndarray
-    last: dict[str, np.ndarray]
-    head: tuple[int, int]
+    training: dict[str, Any]  # the snapshots, the report and the history of the losses, as the training wrote them
+    steps: np.ndarray  # the training step of each snapshot, (snapshots,)
+    last: dict[str, np.ndarray]  # the statistics of each snapshot at its last level, by name, (snapshots,)
+    head: tuple[int, int]  # layer and head, from 0, of the strongest sink after training
+    # `sink`, `of_sink`: the weight beyond uniform attention that this head gives the first token, and its standard
+    # error, (snapshots,)
     sink: np.ndarray
     of_sink: np.ndarray
+    # `again`, `shuffled`: the mean cosine of the model of the package, and with the tokens of each text in random
+    # order, (texts, levels)
     again: np.ndarray
     shuffled: np.ndarray
-    starts: Starts
-    before: np.ndarray
-    articles: np.ndarray
+    starts: Starts  # the trained model beside random starts
+    before: np.ndarray  # the strongest sink of each random start, (starts,)
+    articles: np.ndarray  # the article of each text, the independent unit of errors, (texts,)
 
     @property
     def report(self) -> dict[str, Any]:

@@ -52,29 +52,23 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `sizes`, `full`: The numbers of tokens of the random clouds, and of the equiangular tokens.
-    - `off`, `off_random`: The differences of the closed form, and of the sums over a random cloud, from the layer.
-    - `thresholds`: log beta where a statistic is one half, and its standard error, for each size, by the name of the
-        statistic and the dimension.
-    - `fits`: The slope, its standard error and the height of the line through each of `thresholds`.
-    - `curves`: The cosine and the own weight over the grid of betas, by size.
-    - `fixed`: The cosine at the fixed beta, by size and dimension.
-    """
+    """The measurement."""
 
     p: Parameters
     starts: int
+    # `sizes`, `full`: the numbers of tokens of the random clouds, and of the equiangular tokens
     sizes: tuple[int, ...]
     full: tuple[int, ...]
+    # `off`, `off_random`: the differences of the closed form, and of the sums over a random cloud, from the layer
     off: float
     off_random: float
+    # log beta where a statistic is one half, and its standard error, for each size, by the name of the statistic and
+    # the dimension.
     thresholds: dict[tuple[str, int], list[tuple[float, float]]]
+    # The slope, its standard error and the height of the line through each of `thresholds`.
     fits: dict[tuple[str, int], tuple[float, float, float]]
-    curves: dict[int, list[list[MeanAndError]]]
-    fixed: dict[tuple[int, int], MeanAndError]
+    curves: dict[int, list[list[MeanAndError]]]  # the cosine and the own weight over the grid of betas, by size
+    fixed: dict[tuple[int, int], MeanAndError]  # the cosine at the fixed beta, by size and dimension
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -141,16 +135,10 @@ def _off(n: int, rho: float) -> float:
 
 
 class Clouds(NamedTuple):
-    """Uniform clouds of tokens.
+    """Uniform clouds of tokens."""
 
-    **Attributes:**
-
-    - `x`: The tokens, (starts, n, d).
-    - `gaps`: $1 - \\langle x_i, x_j\\rangle$ of the first tokens i and all tokens j, (starts, queries, n).
-    """
-
-    x: np.ndarray
-    gaps: np.ndarray
+    x: np.ndarray  # the tokens, (starts, n, d)
+    gaps: np.ndarray  # $1 - \langle x_i, x_j\rangle$ of the first tokens i and all tokens j, (starts, queries, n)
 
     def cosine(self, beta: float) -> Float[np.ndarray, " starts"]:
         """The mean cosine of two outputs of the layer."""

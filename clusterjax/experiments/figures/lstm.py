@@ -62,23 +62,15 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """The states of one model in all texts.
+    """The states of one model in all texts."""
 
-    **Attributes:**
-
-    - `along_text`: The similarity of each position from the second on, (texts, n - 1).
-    - `along_layers`: The similarity of each level, (texts, levels); the levels of an LSTM are words, cell state and
-        hidden state.
-    - `lengths`: The norm of the state at each position, (texts, n).
-    - `gates`: The mean of each of `GATES` over the units at each position, (texts, 3, n); None for a transformer.
-    - `loss`: The mean loss of each text, (texts,).
-    """
-
-    along_text: np.ndarray
+    along_text: np.ndarray  # the similarity of each position from the second on, (texts, n - 1)
+    # The similarity of each level, (texts, levels); the levels of an LSTM are words, cell state and hidden state.
     along_layers: np.ndarray
-    lengths: np.ndarray
+    lengths: np.ndarray  # the norm of the state at each position, (texts, n)
+    # The mean of each of `GATES` over the units at each position, (texts, 3, n); None for a transformer.
     gates: np.ndarray | None
-    loss: np.ndarray
+    loss: np.ndarray  # the mean loss of each text, (texts,)
 
     @property
     def rise(self) -> np.ndarray:
@@ -100,18 +92,13 @@ class States:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One architecture, trained and with random weights.
+    """One architecture, trained and with random weights."""
 
-    **Attributes:**
-
-    - `parameters`: The number of parameters.
-    - `trained`, `random`: The states of the trained model, and of each model of random weights.
-    - `units`, `random_units`: The best unit of each kind of the same models.
-    """
-
-    parameters: int
+    parameters: int  # the number of parameters
+    # `trained`, `random`: the states of the trained model, and of each model of random weights
     trained: States
     random: list[States]
+    # `units`, `random_units`: the best unit of each kind of the same models
     units: dict[str, Unit]
     random_units: list[dict[str, Unit]]
 

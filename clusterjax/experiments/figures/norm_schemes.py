@@ -68,18 +68,11 @@ class Parameters:
 
 
 class Runs(NamedTuple):
-    """Runs under the five schemes.
+    """Runs under the five schemes."""
 
-    **Attributes:**
-
-    - `left`: 1 - the mean cosine of two tokens, (runs, schemes, times).
-    - `length`: The mean norm, (runs, schemes, times).
-    - `centre`: The direction of the mean direction, (runs, schemes, times, d).
-    """
-
-    left: np.ndarray
-    length: np.ndarray
-    centre: np.ndarray
+    left: np.ndarray  # 1 - the mean cosine of two tokens, (runs, schemes, times)
+    length: np.ndarray  # the mean norm, (runs, schemes, times)
+    centre: np.ndarray  # the direction of the mean direction, (runs, schemes, times, d)
 
     def of(self, which: int | slice) -> "Runs":
         return Runs(*(part[which] for part in self))
@@ -90,23 +83,15 @@ First = dict[tuple[int, int], tuple[np.ndarray, float]]
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `everything`: All runs; the first starts from orthogonal tokens.
-    - `random`: The runs from random starts, by dimension.
-    - `first`: The results of `first_speeds`, by the number of tokens and the dimension.
-    - `drawn`: The number of clouds in `first`.
-    - `theory`: 1 - cosine and norm of the reduced equations at the save times, for each scheme.
-    """
+    """The measurement."""
 
     p: Parameters
     starts: int
-    everything: Runs
-    random: dict[int, Runs]
-    first: First
-    drawn: int
+    everything: Runs  # all runs; the first starts from orthogonal tokens
+    random: dict[int, Runs]  # the runs from random starts, by dimension
+    first: First  # the results of `first_speeds`, by the number of tokens and the dimension
+    drawn: int  # the number of clouds in `first`
+    # 1 - cosine and norm of the reduced equations at the save times, for each scheme.
     theory: list[tuple[np.ndarray, np.ndarray]]
 
     @property

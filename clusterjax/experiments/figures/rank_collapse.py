@@ -68,30 +68,21 @@ MeanAndError = tuple[float, float]
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `residual`: The residual after each layer, (variants, starts, layers + 1).
-    - `rank`: The effective rank after each layer, (variants, few starts, layers + 1).
-    - `before`, `after`: The residuals before and after one layer, (spreads, starts) and (spreads, variants, starts).
-    - `powers`: The power p of "residual after = C (residual before)^p", by variant.
-    - `gone`: The number of layers until the residual is gone, by variant.
-    - `pure`, `exact`: The distance of orthogonal tokens under attention alone, and the recursion, (betas, layers + 1).
-    - `off`: The relative difference of the layers with skips from blocks of the package.
-    """
+    """The measurement."""
 
     p: Parameters
     starts: int
-    residual: np.ndarray
-    rank: np.ndarray
+    residual: np.ndarray  # the residual after each layer, (variants, starts, layers + 1)
+    rank: np.ndarray  # the effective rank after each layer, (variants, few starts, layers + 1)
+    # `before`, `after`: the residuals before and after one layer, (spreads, starts) and (spreads, variants, starts)
     before: np.ndarray
     after: np.ndarray
-    powers: dict[str, MeanAndError]
-    gone: dict[str, MeanAndError]
+    powers: dict[str, MeanAndError]  # the power p of "residual after = C (residual before)^p", by variant
+    gone: dict[str, MeanAndError]  # the number of layers until the residual is gone, by variant
+    # `pure`, `exact`: the distance of orthogonal tokens under attention alone, and the recursion, (betas, layers + 1)
     pure: np.ndarray
     exact: np.ndarray
-    off: float
+    off: float  # the relative difference of the layers with skips from blocks of the package
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:

@@ -50,39 +50,28 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The counts over the leaders of the test reviews, which fit into a small file.
+    """The counts over the leaders of the test reviews, which fit into a small file."""
 
-    **Attributes:**
-
-    - `names`, `times`, `ratio`: The most frequent leaders of confident reviews, the number of these reviews in which
-        each leads, and its naive-Bayes log ratio in the training part.
-    - `edges`, `leaders`, `words`: The edges of bins of the signed distance from the hyperplane, and the numbers of
-        leaders and of other words in each bin.
-    - `away`: The median distances of leaders and of other words.
-    - `farther`: The probability that a random leader is farther from the hyperplane than a random other word.
-    - `reviews_by_leaders`: The numbers of reviews with a word that have no leader, one leader, two leaders, ...
-    - `words_a_review`: The mean number of different words of a review.
-    - `confident`: The number of confident correct reviews.
-    - `own`: The share of these reviews whose farthest leader is clearly of the sentiment of the review.
-    - `planted`: The share whose farthest leader is a planted word; NaN where no word was planted.
-    - `moved`: The largest move of a leader after it began to lead, in the first reviews of the test part.
-    - `accuracy`, `test`: The accuracy on the test part, and its number of reviews.
-    """
-
+    # `names`, `times`, `ratio`: the most frequent leaders of confident reviews, the number of these reviews in which
+    # each leads, and its naive-Bayes log ratio in the training part
     names: tuple[str, ...]
     times: np.ndarray
     ratio: np.ndarray
+    # `edges`, `leaders`, `words`: the edges of bins of the signed distance from the hyperplane, and the numbers of
+    # leaders and of other words in each bin
     edges: np.ndarray
     leaders: np.ndarray
     words: np.ndarray
-    away: tuple[float, float]
-    farther: float
+    away: tuple[float, float]  # the median distances of leaders and of other words
+    farther: float  # the probability that a random leader is farther from the hyperplane than a random other word
+    # The numbers of reviews with a word that have no leader, one leader, two leaders, ...
     reviews_by_leaders: np.ndarray
-    words_a_review: float
-    confident: int
-    own: float
-    planted: float
-    moved: float
+    words_a_review: float  # the mean number of different words of a review
+    confident: int  # the number of confident correct reviews
+    own: float  # the share of these reviews whose farthest leader is clearly of the sentiment of the review
+    planted: float  # the share whose farthest leader is a planted word; NaN where no word was planted
+    moved: float  # the largest move of a leader after it began to lead, in the first reviews of the test part
+    # `accuracy`, `test`: the accuracy on the test part, and its number of reviews
     accuracy: float
     test: int
 
@@ -106,26 +95,16 @@ class Counted:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `fitted`: The model of the epoch that was best on the validation part.
-    - `counted`: The counts over its leaders.
-    - `planted`: The words that were planted; empty for reviews that are not made up.
-    - `of`: The reviews, in words for the caption.
-    - `on`: The network, the data and their sizes.
-    - `seed`: The seed of the training.
-    """
+    """The measurement."""
 
     p: Parameters
     starts: int
-    fitted: Fitted
-    counted: Counted
-    planted: frozenset[str]
-    of: str
-    on: Measured
-    seed: int
+    fitted: Fitted  # the model of the epoch that was best on the validation part
+    counted: Counted  # the counts over its leaders
+    planted: frozenset[str]  # the words that were planted; empty for reviews that are not made up
+    of: str  # the reviews, in words for the caption
+    on: Measured  # the network, the data and their sizes
+    seed: int  # the seed of the training
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:

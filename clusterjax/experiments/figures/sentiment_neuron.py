@@ -63,47 +63,33 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """The sentiment that the units of one network tell.
+    """The sentiment that the units of one network tell."""
 
-    **Attributes:**
-
-    - `best`: The best unit of each of `KINDS`; the number of a direction is its level, and the number of a discriminant
-        is its level times the number of `STRENGTHS` plus the index of its strength.
-    - `neuron_areas`: The area of the best neuron of each layer, on the texts that score it, (layers,).
-    - `direction_areas`: The area of the direction of each level on the texts that score it, (levels,).
-    - `neurons`: The number of neurons of a layer.
-    """
-
+    # The best unit of each of `KINDS`; the number of a direction is its level, and the number of a discriminant is its
+    # level times the number of `STRENGTHS` plus the index of its strength.
     best: dict[str, Unit]
+    # The area of the best neuron of each layer, on the texts that score it, (layers,).
     neuron_areas: Float[np.ndarray, " layers"]
+    # The area of the direction of each level on the texts that score it, (levels,).
     direction_areas: Float[np.ndarray, " levels"]
-    neurons: int
+    neurons: int  # the number of neurons of a layer
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `own`: True if the network is the language model of the package, because SmolLM2 is not installed.
-    - `trained`, `shuffled`, `random`: The network, with the tokens of each text in random order, and random weights.
-    - `spread`: The spread of the random weights, in words.
-    - `small`: The language model of the package beside SmolLM2; None in place of SmolLM2.
-    - `lstm`: The best cell of a small LSTM trained here.
-    - `off`: The largest change of an area if every value is doubled and raised by one.
-    """
+    """The measurement."""
 
     p: Parameters
-    own: bool
+    own: bool  # True if the network is the language model of the package, because SmolLM2 is not installed
     corpus: Corpus
+    # `trained`, `shuffled`, `random`: the network, with the tokens of each text in random order, and random weights
     trained: Told
     shuffled: Told
     random: tuple[Told, ...]
-    spread: str
-    small: Told | None
-    lstm: Unit
-    off: float
+    spread: str  # the spread of the random weights, in words
+    small: Told | None  # the language model of the package beside SmolLM2; None in place of SmolLM2
+    lstm: Unit  # the best cell of a small LSTM trained here
+    off: float  # the largest change of an area if every value is doubled and raised by one
 
     @property
     def called(self) -> str:

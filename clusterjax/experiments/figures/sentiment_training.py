@@ -35,29 +35,18 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The measurement of one model.
+    """The measurement of one model."""
 
-    **Attributes:**
-
-    - `history`: The loss and the accuracies of each epoch, by name.
-    - `best`: The epoch that was kept.
-    - `accuracy`, `error`: The accuracy on the test part, and its standard error.
-    - `alpha`: The step of its layers.
-    - `moves`: The largest distance that a word still moves after the last layer, for each sampled test review.
-    - `growth`: The largest norm of a word over the largest norm at the start; at most 1.
-    - `per_word`: The number of leaders per word of the sampled reviews.
-    - `per_review`: The number of leaders per review.
-    """
-
-    history: dict[str, np.ndarray]
-    best: int
+    history: dict[str, np.ndarray]  # the loss and the accuracies of each epoch, by name
+    best: int  # the epoch that was kept
+    # `accuracy`, `error`: the accuracy on the test part, and its standard error
     accuracy: float
     error: float
-    alpha: float
-    moves: np.ndarray
-    growth: float
-    per_word: float
-    per_review: float
+    alpha: float  # the step of its layers
+    moves: np.ndarray  # the largest distance that a word still moves after the last layer, for each sampled test review
+    growth: float  # the largest norm of a word over the largest norm at the start; at most 1
+    per_word: float  # the number of leaders per word of the sampled reviews
+    per_review: float  # the number of leaders per review
 
     @property
     def settled(self) -> float:
@@ -67,22 +56,14 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `source`: The reviews, in words.
-    - `curves`: The model of each dimension, in rising order.
-    - `bag`: The test accuracy of a bag of words, the model without layers.
-    - `on`: The network, the data and their sizes.
-    """
+    """The measurement."""
 
     p: Parameters
     starts: int
-    source: str
-    curves: dict[int, Curves]
-    bag: float
-    on: Measured
+    source: str  # the reviews, in words
+    curves: dict[int, Curves]  # the model of each dimension, in rising order
+    bag: float  # the test accuracy of a bag of words, the model without layers
+    on: Measured  # the network, the data and their sizes
 
     @property
     def low(self) -> int:

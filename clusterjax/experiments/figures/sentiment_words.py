@@ -46,25 +46,16 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """One review in the coordinates of the picture: the distance from the hyperplane, and the position along it.
+    """One review in the coordinates of the picture: the distance from the hyperplane, and the position along it."""
 
-    **Attributes:**
-
-    - `row`: The number of the review in the test part.
-    - `run`: Its words at each layer.
-    - `ratio`: The naive-Bayes log ratios of its words.
-    - `logit`, `error`: Its logit, and the difference of the logit that the words in the picture give.
-    - `gathered`: The share of the words that are at a leader after the last layer.
-    - `moves`: The largest distance that a word still moves, relative to the norm of the longest word.
-    """
-
-    row: int
-    run: WordRun
-    ratio: np.ndarray
+    row: int  # the number of the review in the test part
+    run: WordRun  # its words at each layer
+    ratio: np.ndarray  # the naive-Bayes log ratios of its words
+    # `logit`, `error`: its logit, and the difference of the logit that the words in the picture give
     logit: float
     error: float
-    gathered: float
-    moves: float
+    gathered: float  # the share of the words that are at a leader after the last layer
+    moves: float  # the largest distance that a word still moves, relative to the norm of the longest word
 
     @property
     def farthest(self) -> int:
@@ -81,24 +72,15 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement.
-
-    **Attributes:**
-
-    - `fit`: The model, the reviews that it reads, and their leaders.
-    - `pair`: The positive and the negative review.
-    - `of`: The source of the reviews, and the training data of the model, for the caption.
-    - `on`: The network, the data and their sizes.
-    - `seed`: The seed of the training.
-    - `starts`, `quick`: The settings.
-    """
+    """The measurement."""
 
     p: Parameters
-    fit: sentiment.Trained
-    pair: tuple[Chosen, Chosen]
-    of: tuple[str, str]
-    on: Measured
-    seed: int
+    fit: sentiment.Trained  # the model, the reviews that it reads, and their leaders
+    pair: tuple[Chosen, Chosen]  # the positive and the negative review
+    of: tuple[str, str]  # the source of the reviews, and the training data of the model, for the caption
+    on: Measured  # the network, the data and their sizes
+    seed: int  # the seed of the training
+    # `starts`, `quick`: the settings
     starts: int
     quick: bool
 

@@ -46,22 +46,13 @@ LENGTH = 64
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """SmolLM2 and the texts that it reads.
+    """SmolLM2 and the texts that it reads."""
 
-    **Attributes:**
-
-    - `model`: The network.
-    - `texts`: The first `length` tokens of each text.
-    - `whole`: The texts, cut to `longest` tokens.
-    - `data`: The texts, in words.
-    - `articles`: The article of each text, the independent unit of errors, (texts,).
-    """
-
-    model: probe.Model
-    texts: probe.Encoded
-    whole: probe.Encoded
-    data: Subject
-    articles: np.ndarray
+    model: probe.Model  # the network
+    texts: probe.Encoded  # the first `length` tokens of each text
+    whole: probe.Encoded  # the texts, cut to `longest` tokens
+    data: Subject  # the texts, in words
+    articles: np.ndarray  # the article of each text, the independent unit of errors, (texts,)
 
 
 def reading_of(settings: Settings, longest: int) -> Reading | None:
@@ -180,23 +171,15 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class BridgeControls:
-    """The error of particles against the curve of a text, as a share of the error of the best constant.
+    """The error of particles against the curve of a text, as a share of the error of the best constant."""
 
-    **Attributes:**
-
-    - `trained`: The share of all texts of the network, (texts,), by curve: "particles" with time 1 and beta 1, and
-        "fitted".
-    - `rows`: The indices of the texts of the controls.
-    - `shuffled`: The share of these texts with their tokens in random order.
-    - `random`: The share for networks of random weights, each with its own time and beta, (networks, texts).
-    - `units`: The independent unit of each text of the network, such as its article, (texts,).
-    """
-
+    # The share of all texts of the network, (texts,), by curve: "particles" with time 1 and beta 1, and "fitted".
     trained: dict[str, np.ndarray]
-    rows: np.ndarray
-    shuffled: dict[str, np.ndarray]
+    rows: np.ndarray  # the indices of the texts of the controls
+    shuffled: dict[str, np.ndarray]  # the share of these texts with their tokens in random order
+    # The share for networks of random weights, each with its own time and beta, (networks, texts).
     random: dict[str, np.ndarray]
-    units: np.ndarray
+    units: np.ndarray  # the independent unit of each text of the network, such as its article, (texts,)
 
     def runs(self, curve: str) -> list[tuple[float, float]]:
         """Means and standard errors: trained and shuffled over the units of texts, random over networks."""

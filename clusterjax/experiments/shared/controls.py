@@ -85,16 +85,10 @@ def random_words(network: Network, draws: int = DRAWS) -> str:
 
 
 class Starts(NamedTuple):
-    """A statistic of several random starts, because one start does not tell how much starts differ.
+    """A statistic of several random starts, because one start does not tell how much starts differ."""
 
-    **Attributes:**
-
-    - `each`: The mean over texts for each random start, (networks, levels).
-    - `beyond`: The comparison of the trained network with the starts, paired by text, (levels,).
-    """
-
-    each: np.ndarray
-    beyond: probe.Comparison
+    each: np.ndarray  # the mean over texts for each random start, (networks, levels)
+    beyond: probe.Comparison  # the comparison of the trained network with the starts, paired by text, (levels,)
 
     @property
     def mean(self) -> np.ndarray:
@@ -143,15 +137,10 @@ def seed_of(key: PRNGKeyArray) -> int:
 
 
 class Few(NamedTuple):
-    """The mean of one number per training, with tests that allow for the small number of trainings.
+    """The mean of one number per training, with tests that allow for the small number of trainings."""
 
-    **Attributes:**
-
-    - `each`: The number of each training, (trainings,).
-    - `mean`, `error`: The mean over trainings and its standard error.
-    """
-
-    each: np.ndarray
+    each: np.ndarray  # the number of each training, (trainings,)
+    # `mean`, `error`: the mean over trainings and its standard error
     mean: float
     error: float
 

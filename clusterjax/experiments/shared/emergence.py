@@ -61,18 +61,11 @@ class RescaledParameters:
 
 @dataclass(frozen=True, eq=False)
 class Emergence:
-    """Many starts and their shapes.
+    """Many starts and their shapes."""
 
-    **Attributes:**
-
-    - `ts`: The save times, (times,).
-    - `xs`: The rescaled tokens, (starts, times, n, d).
-    - `shapes`: The shape that each start comes to.
-    """
-
-    ts: np.ndarray
-    xs: np.ndarray
-    shapes: list[LimitShape]
+    ts: np.ndarray  # the save times, (times,)
+    xs: np.ndarray  # the rescaled tokens, (starts, times, n, d)
+    shapes: list[LimitShape]  # the shape that each start comes to
 
     @property
     def certified(self) -> np.ndarray:

@@ -34,20 +34,12 @@ Series = tuple[np.ndarray, np.ndarray]  # the mean over the starts and its stand
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """The runs of many starts under causal softmax attention on the sphere.
+    """The runs of many starts under causal softmax attention on the sphere."""
 
-    **Attributes:**
-
-    - `ts`: The save times, (times,).
-    - `xs`: The tokens, (starts, times, n, d).
-    - `value`: V, (starts, d, d).
-    - `radius`: The distance within which tokens are linked to a cluster.
-    """
-
-    ts: np.ndarray
-    xs: np.ndarray
-    value: np.ndarray
-    radius: float = 0.1
+    ts: np.ndarray  # the save times, (times,)
+    xs: np.ndarray  # the tokens, (starts, times, n, d)
+    value: np.ndarray  # V, (starts, d, d)
+    radius: float = 0.1  # the distance within which tokens are linked to a cluster
 
     @cached_property
     def clusters(self) -> np.ndarray:
@@ -149,18 +141,13 @@ def exact_first_token(ensemble: Ensemble) -> np.ndarray:
 
 
 class Line(NamedTuple):
-    """A line fitted to logarithms of waits against logarithms of the waits that a law predicts.
+    """A line fitted to logarithms of waits against logarithms of the waits that a law predicts."""
 
-    **Attributes:**
-
-    - `slope`, `error`: The slope and its standard error over starts. Both are NaN for fewer than `LEAST_WAITS` waits;
-        the error is also NaN for a single start.
-    - `factor`: The median factor between a wait and its prediction.
-    """
-
+    # `slope`, `error`: the slope and its standard error over starts. Both are NaN for fewer than `LEAST_WAITS` waits;
+    # the error is also NaN for a single start.
     slope: float
     error: float
-    factor: float
+    factor: float  # the median factor between a wait and its prediction
 
 
 def line_of(waits: np.ndarray, laws: np.ndarray, starts: np.ndarray) -> Line:

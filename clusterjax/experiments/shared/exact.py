@@ -109,19 +109,13 @@ LEAST_EXPONENT = 5.0  # the law of a pair of clusters holds for large exponents
 
 
 class Wait(NamedTuple):
-    """A token that arrived at the first token long after all earlier tokens.
+    """A token that arrived at the first token long after all earlier tokens."""
 
-    **Attributes:**
-
-    - `token`: The index of the token.
-    - `waited`, `law`: log10 of the time since the last earlier token arrived, and log10 of the integral from that time.
-    - `barrier`: log10 of the exponential of beta times the barrier.
-    """
-
-    token: int
+    token: int  # the index of the token
+    # `waited`, `law`: log10 of the time since the last earlier token arrived, and log10 of the integral from that time
     waited: float
     law: float
-    barrier: float
+    barrier: float  # log10 of the exponential of beta times the barrier
 
 
 def arrivals_of(tree: MergeTree, reach: float) -> np.ndarray:

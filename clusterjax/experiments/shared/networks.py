@@ -88,33 +88,22 @@ def articles_words(articles: np.ndarray) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A trained network, the texts that it reads, and words for a caption.
+    """A trained network, the texts that it reads, and words for a caption."""
 
-    **Attributes:**
-
-    - `model`: The network.
-    - `texts`: The texts, as ids.
-    - `words`, `of_texts`: The network and the texts, in words.
-    - `reading`: A line of progress: the number of texts, and the number of truncated texts.
-    - `articles`: The article of each text, the independent unit of errors, (texts,).
-    - `fixed`: Ids that stay in place when a text is shuffled; None leaves the choice to the tokenizer.
-    - `special`: Ids of the tokens that may be sinks, by name; None leaves the choice to the tokenizer.
-    - `names`: The symbol of each id where there is no tokenizer.
-    - `bundled`: True if the network is that of the package.
-    - `named_c4`: True if the file of the texts has the name of C4, which is then taken for C4.
-    """
-
-    model: probe.Model
-    texts: probe.Encoded
+    model: probe.Model  # the network
+    texts: probe.Encoded  # the texts, as ids
+    # `words`, `of_texts`: the network and the texts, in words
     words: str
     of_texts: str
-    reading: str
-    articles: np.ndarray
+    reading: str  # a line of progress: the number of texts, and the number of truncated texts
+    articles: np.ndarray  # the article of each text, the independent unit of errors, (texts,)
+    # Ids that stay in place when a text is shuffled; None leaves the choice to the tokenizer.
     fixed: tuple[int, ...] | None = None
+    # Ids of the tokens that may be sinks, by name; None leaves the choice to the tokenizer.
     special: Mapping[str, int] | None = None
-    names: Mapping[int, str] | None = None
-    bundled: bool = False
-    named_c4: bool = False
+    names: Mapping[int, str] | None = None  # the symbol of each id where there is no tokenizer
+    bundled: bool = False  # True if the network is that of the package
+    named_c4: bool = False  # True if the file of the texts has the name of C4, which is then taken for C4
 
     def measured(self, **size: int | float | tuple[int, ...]) -> Measured:
         """The network, its texts and its size, with these further numbers, as a figure states what it measured."""

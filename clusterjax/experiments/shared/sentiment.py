@@ -52,17 +52,12 @@ FAR = 64  # the layer that layer 8 is compared with: after it little moves
 
 @dataclass(frozen=True, eq=False)
 class Led:
-    """The leaders of reviews.
+    """The leaders of reviews."""
 
-    **Attributes:**
-
-    - `first`: The first layer, up to the model's last, at which a word attends to itself alone, (reviews, width); -1 if
-        there is none, as for padding.
-    - `lengths`: The number of words of each review, (reviews,).
-    """
-
+    # The first layer, up to the model's last, at which a word attends to itself alone, (reviews, width); -1 if there is
+    # none, as for padding.
     first: np.ndarray
-    lengths: np.ndarray
+    lengths: np.ndarray  # the number of words of each review, (reviews,)
 
     @property
     def mask(self) -> np.ndarray:
@@ -207,18 +202,11 @@ CLEAR = 0.5  # the log ratio of a word that carries sentiment: the word is e^0.5
 
 @dataclass(frozen=True)
 class Source:
-    """The source of the reviews.
+    """The source of the reviews."""
 
-    **Attributes:**
-
-    - `imdb`: The path that `load_imdb` reads; None is made-up reviews.
-    - `seed`: The seed of the split, of the made-up reviews and of the training.
-    - `quick`: True for fewer reviews and epochs.
-    """
-
-    imdb: str | None
-    seed: int
-    quick: bool
+    imdb: str | None  # the path that `load_imdb` reads; None is made-up reviews
+    seed: int  # the seed of the split, of the made-up reviews and of the training
+    quick: bool  # true for fewer reviews and epochs
 
     @classmethod
     def of(cls, settings: Settings) -> "Source":
@@ -234,24 +222,15 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model with its test part.
+    """A model with its test part."""
 
-    **Attributes:**
-
-    - `fitted`: The model of the best epoch on the validation part.
-    - `test`: The test part as arrays.
-    - `logits`: The logits of the test part.
-    - `names`: The word of each id.
-    - `ratio`: The naive-Bayes log ratio of each id, from the training part; positive for words of positive reviews.
-    - `made_up`: True if the reviews are made up.
-    """
-
-    fitted: Fitted
-    test: Encoded
-    logits: np.ndarray
-    names: np.ndarray
+    fitted: Fitted  # the model of the best epoch on the validation part
+    test: Encoded  # the test part as arrays
+    logits: np.ndarray  # the logits of the test part
+    names: np.ndarray  # the word of each id
+    # The naive-Bayes log ratio of each id, from the training part; positive for words of positive reviews.
     ratio: np.ndarray
-    made_up: bool = False
+    made_up: bool = False  # True if the reviews are made up
 
     @property
     def right(self) -> np.ndarray:
@@ -288,20 +267,12 @@ class Trained:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Reviews in three parts.
+    """Reviews in three parts."""
 
-    **Attributes:**
-
-    - `split`: The parts.
-    - `planted`: The words that were planted; empty for reviews that are not made up.
-    - `data`: The name of the reviews, by their content.
-    - `parts`: "official" or "random".
-    """
-
-    split: Split
-    planted: frozenset[str]
-    data: Subject
-    parts: str
+    split: Split  # the parts
+    planted: frozenset[str]  # the words that were planted; empty for reviews that are not made up
+    data: Subject  # the name of the reviews, by their content
+    parts: str  # "official" or "random"
 
     @property
     def many(self) -> int:

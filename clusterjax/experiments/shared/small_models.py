@@ -52,19 +52,13 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The texts of small models.
+    """The texts of small models."""
 
-    **Attributes:**
-
-    - `seen`: The texts to train on.
-    - `chosen`, `scored`: Other texts, on which a unit is chosen, and further texts, on which it is scored.
-    - `data`: The texts as the subject of a verdict.
-    """
-
-    seen: list[str]
+    seen: list[str]  # the texts to train on
+    # `chosen`, `scored`: other texts, on which a unit is chosen, and further texts, on which it is scored
     chosen: Labelled
     scored: Labelled
-    data: Subject
+    data: Subject  # the texts as the subject of a verdict
 
 
 class Snapshot(NamedTuple):

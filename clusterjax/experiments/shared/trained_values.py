@@ -18,24 +18,14 @@ class TrainedValues:
     """A real V, (3, 3), for each head of a trained network.
 
     All V are multiplied by one number, `scale`, for which the largest real part of the eigenvalues of the head `head`
-    is 1, or -1 if that head repels. A unit of time of the scaled V corresponds to `scale` layers.
+    is 1, or -1 if that head repels. A unit of time of the scaled V corresponds to `scale` layers."""
 
-    **Attributes:**
-
-    - `matrices`: The scaled V, (heads, 3, 3).
-    - `spectra`: All eigenvalues of each head, scaled.
-    - `head`: The head of the pictures, from 0: the head with the largest real part, or the head that was asked for.
-    - `provenance`: The network and the layer, in words.
-    - `scale`: The factor.
-    - `network`: The network as the subject of a verdict.
-    """
-
-    matrices: np.ndarray
-    spectra: list[np.ndarray]
-    head: int
-    provenance: str
-    scale: float
-    network: Subject
+    matrices: np.ndarray  # the scaled V, (heads, 3, 3)
+    spectra: list[np.ndarray]  # all eigenvalues of each head, scaled
+    head: int  # the head of the pictures, from 0: the head with the largest real part, or the head that was asked for
+    provenance: str  # the network and the layer, in words
+    scale: float  # the factor
+    network: Subject  # the network as the subject of a verdict
 
     def measured(self, **size: Number | tuple[Number, ...]) -> Measured:
         """What a run with this V was measured on: the eigenvalues of the network, uniform tokens, and the size."""

@@ -24,20 +24,12 @@ BATCH = 64
 
 
 class Unit(NamedTuple):
-    """The best unit of one kind.
+    """The best unit of one kind."""
 
-    **Attributes:**
-
-    - `unit`: Its number, counted through all layers for neurons and coordinates.
-    - `many`: The number of units.
-    - `chosen`: The accuracy on the texts on which the unit was chosen.
-    - `right`: True for the other texts that the unit classifies correctly, (texts,).
-    """
-
-    unit: int
-    many: int
-    chosen: float
-    right: Bool[np.ndarray, " texts"]
+    unit: int  # its number, counted through all layers for neurons and coordinates
+    many: int  # the number of units
+    chosen: float  # the accuracy on the texts on which the unit was chosen
+    right: Bool[np.ndarray, " texts"]  # true for the other texts that the unit classifies correctly, (texts,)
 
     @property
     def accuracy(self) -> float:

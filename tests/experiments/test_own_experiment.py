@@ -2,17 +2,15 @@
 
 import functools
 import importlib.util
-import json
 import types
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Files, Settings, find_experiments, reproduce
 from clusterjax.experiments.framework.experiment import identity_of
 from clusterjax.experiments.framework.record import read_record
-from tests.experiments.own import COINS, Parameters, experiment, run
+from tests.experiments.own import experiment, run
 from tests.helpers import as_a_user
 
 
@@ -92,49 +90,27 @@ def run(settings, say):
 """
 
 
-def test_a_changed_file_is_run_again_and_an_unchanged_one_is_not(tmp_path):
-    path, out = tmp_path / "mine.py", tmp_path / "out"
-    first = lambda text=TEXT, **more: drawn([experiment(run=loaded(path, text).run, **more)], out)[1]
-    assert not any("done already" in line for line in first())
-    assert any("done already" in line for line in first())
-    assert not any("done already" in line for line in first(TEXT.replace("SIDES", "FACES"))), "run itself is the same"
-    assert any("done already" in line for line in first(TEXT.replace("SIDES", "FACES")))
-    assert not any("done already" in line for line in first(TEXT.replace("SIDES", "FACES"), asks=False))
+def test_a_changed_file_or_version_tells_one_experiment_from_another(tmp_path):
+    path = tmp_path / "mine.py"
+    known = lambda text=TEXT, **more: identity_of(experiment(run=loaded(path, text).run, **more))
+    assert known() == known() and known() != known(TEXT.replace("SIDES", "FACES")), "run itself is the same"
+    assert known() != known(asks=False)
+    assert known(version="1") == known(TEXT + "# more", version="1") != known(version="2")
 
 
-def test_a_version_stands_for_the_code(tmp_path):
-    path, out = tmp_path / "mine.py", tmp_path / "out"
-    again = lambda text, version: drawn([experiment(run=loaded(path, text).run, version=version)], out)[1]
-    again(TEXT, "1")
-    assert any("done already" in line for line in again(TEXT + "# more", "1"))
-    assert not any("done already" in line for line in again(TEXT + "# more", "2"))
+TYPED = types.FunctionType(compile("def run(s, say): return f(s, say)", "<stdin>", "exec").co_consts[0], {"f": run})
 
 
 def test_what_nothing_tells_from_an_earlier_one_is_run_again_and_says_why(tmp_path):
-    typed = types.FunctionType(compile("def run(s, say): return f(s, say)", "<stdin>", "exec").co_consts[0], {"f": run})
+    """A function typed at a prompt, and functions with values from around them; a version stands for the code."""
+    captured = 3
+    for function in (
+        TYPED, print, functools.partial(run, 1), lambda s, say: captured, lambda s, say, more=1: more,
+        lambda s, say, *, more=1: more,
+    ):  # fmt: skip
+        assert identity_of(experiment(run=function)) is None
     for _ in range(2):
-        lines = drawn([experiment(run=typed)], tmp_path)[1]
+        lines = drawn([experiment(run=TYPED)], tmp_path)[1]
         assert lines[0].endswith("coins: run again, for nothing tells whether it has changed; give it a version")
         assert not any("done already" in line for line in lines)
-    assert any("done already" in drawn([experiment(run=typed, version="1")], tmp_path)[1][0] for _ in range(2))
-
-
-def made_by(captured, default=1):
-    def inner(settings, say, *, more=default):
-        return captured, more
-
-    return inner
-
-
-def test_values_from_around_tell_one_experiment_from_another():
-    known = lambda function: identity_of(experiment(run=function))
-    values = (1, 1.0, True, "1", None, (1, 2), [1, 2], {"a": 1}, np.arange(3), np.arange(3.0), Parameters(), COINS, run)
-    each = [known(made_by(value)) for value in values]
-    assert None not in each and len({json.dumps(one) for one in each}) == len(values)
-    assert known(made_by(Parameters(n=9))) != known(made_by(Parameters()))
-    assert known(made_by(1, default=2)) != known(made_by(1))
-    assert known(functools.partial(run, 1)) != known(functools.partial(run, 2)) != known(run)
-    assert known(made_by(np.array([1.0, 2.0]))) != known(made_by(np.array([1.0, 3.0])))
-    for unknown in (object(), {1, 2}, np.array([object()]), print):
-        assert known(made_by(unknown)) is None
-    assert known(made_by(1)) == known(made_by(1))
+    assert any("done already" in drawn([experiment(run=TYPED, version="1")], tmp_path)[1][0] for _ in range(2))

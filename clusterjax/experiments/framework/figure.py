@@ -138,8 +138,6 @@ def figure(
             caption(m, made), made, asdict(p) | dict(recorded(m)), series(m), partial(draw, m), shown, on=on(m)
         )
 
-    # The identity of an experiment is the text of the file that defines `run`, which is the file of the figure.
-    run.__module__ = measure.__module__
     return declared(name, run, parameters=parameters, check=check)
 
 

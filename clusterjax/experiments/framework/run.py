@@ -395,11 +395,18 @@ def _run_one(
         film = outcome.film
         if files.film and film is not None:
             gif = draft / f"{experiment.name}.gif"
-            _animate(film, gif, settings.quick) if isinstance(film, Film) else film(gif)
             written.append(gif.name)
-            # What a function draws is a film alone: only runs can be played.
             if isinstance(film, Film):
-                written.append(_play(film, draft / f"{experiment.name}-player.html", experiment.title).name)
+                # At most 61 frames: more make the gallery large and show no more.
+                frames, fps = min(24 if settings.quick else 61, len(film.ts)), 8 if settings.quick else 15
+                shown: Any = {"ts": film.ts, "highlight": film.highlight}
+                animate(film.xs, gif, frames=frames, fps=fps, trail=film.trail, **shown)
+                page = draft / f"{experiment.name}-player.html"
+                player(film.xs, page, title=experiment.title, **shown)
+                written.append(page.name)
+            else:
+                # A function draws a film alone: only runs can be played.
+                film(gif)
         seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
         record = record_of(experiment, outcome, wanted, written, seconds, command_line(experiment, settings))
         # allow_nan=False: NaN is no JSON, and must have become null.
@@ -412,20 +419,6 @@ def _report(record: dict[str, Any], head: str, say: Callable[[str], None]) -> No
     say(f"{head}: {record['seconds']['total']:.1f} s")
     for line in lines_of(record):
         say(line)
-
-
-def _animate(film: Film, gif: Path, quick: bool) -> None:
-    animate(
-        # At most 61 frames: more make the gallery large and show no more.
-        film.xs, gif, ts=film.ts, frames=min(24 if quick else 61, len(film.ts)), fps=8 if quick else 15,
-        highlight=film.highlight, trail=film.trail,
-    )  # fmt: skip
-
-
-def _play(film: Film, page: Path, title: str) -> Path:
-    """The same run as a page of its own, which the gallery shows."""
-    player(film.xs, page, ts=film.ts, highlight=film.highlight, title=title)
-    return page
 
 
 def _finished(place: Path, wanted: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any] | None:

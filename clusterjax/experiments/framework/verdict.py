@@ -160,8 +160,10 @@ def differences(source: Source, measured: Measured) -> tuple[str, ...]:
             f"measured must state the size that {source.work} names, but it has no {', '.join(map(repr, missing))}; "
             "add what was run."
         )
-    # Several sizes were run: it is enough that the one of the paper is among them.
-    same_size = all(any(_equal(value, run) for run in _all(measured.size[name])) for name, value in source.size.items())
+    # Several sizes were run: it is enough that the one of the paper is among them. Betas and times are computed, such
+    # as 0.1 + 0.2.
+    same = lambda value, run: math.isclose(value, run, rel_tol=1e-9, abs_tol=0.0)
+    same_size = all(any(same(value, run) for run in _all(measured.size[name])) for name, value in source.size.items())
     # For lower bounds the largest run counts.
     enough = all(max(_all(measured.size[name])) >= value for name, value in source.least.items())
     same_parts = {
@@ -192,7 +194,7 @@ def verdict_on(kind: Kind, holds: bool, apart: Sequence[str]) -> str:
 
 def _is_one_of(subject: Subject, wanted: Subject | tuple[Subject, ...]) -> bool:
     # ANY and UNSAID are names of what the source leaves open.
-    return any(one.key in (subject.key, ANY.key, UNSAID.key) for one in _several(wanted))
+    return any(each.key in (subject.key, ANY.key, UNSAID.key) for each in _several(wanted))
 
 
 def _several(subjects: Subject | tuple[Subject, ...]) -> tuple[Subject, ...]:
@@ -201,11 +203,6 @@ def _several(subjects: Subject | tuple[Subject, ...]) -> tuple[Subject, ...]:
 
 def _all(value: Number | Iterable[Number]) -> tuple[Number, ...]:
     return (value,) if isinstance(value, int | float) else tuple(value)
-
-
-def _equal(one: Number, other: Number) -> bool:
-    # Betas and times are computed, such as 0.1 + 0.2.
-    return math.isclose(one, other, rel_tol=1e-9, abs_tol=0.0)
 
 
 def _number(name: str, value: Number | Iterable[Number]) -> str:

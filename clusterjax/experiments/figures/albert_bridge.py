@@ -37,8 +37,6 @@ LOOKS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     steps_per_layer: int = parameter(4, "the number of steps of the solver in a layer", quick=2, least=1, most=64)
     controls: int = parameter(BRIDGE_TEXTS, "the number of texts of each control, at most", least=2, most=64)
     draws: int = parameter(STARTS, "the number of networks of random weights", least=2, most=32)
@@ -46,8 +44,6 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     network: Network
     how: Effort  # the number of texts, tokens and steps
@@ -68,7 +64,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs the network and its particles on the same texts, and both controls."""
     network = network_of(settings)
     how = effort(settings.quick, network.model.network.sizes.hidden_size, p.steps_per_layer)
     texts, others = parts_of(network.texts, how)
@@ -231,7 +226,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """Curves of the network beside networks that lack a part, and beside particles; differences; and the controls."""
 
     def beside_network(*names: str) -> Callable[[Axes, Results], None]:
         def fill(ax: Axes, m: Results) -> None:

@@ -39,8 +39,6 @@ LETTERS = 46  # the largest number of letters in the words at one end of a direc
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     draws: int = parameter(99, "the number of random directions for each head", least=19, most=9999)
     layer: int = parameter(1, "the layer whose heads are shown", least=1, most=MOST_OF_NETWORK)
     top: int = parameter(5, "the number of words at each end of a direction", least=1, most=20)
@@ -125,7 +123,6 @@ def is_real(eigenvalues: np.ndarray, scale: Any) -> np.ndarray:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Computes the spectra of the heads of the layer."""
     network = network_of(settings)
     say(f"computing the spectra of {network.model.num_heads} heads")
     return spectra_of(network, settings.seed, p)
@@ -352,7 +349,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """A complex plane for each head, the spectra of Q^T K and beta of all heads, and a table of words."""
     heads = len(m.value)
     # At least two rows of planes for many heads, and at most `COLUMNS` columns.
     columns = min(COLUMNS, max(2, -(-heads // 2)), heads)

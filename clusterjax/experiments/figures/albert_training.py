@@ -33,15 +33,11 @@ SAME = 1e-4  # of a mean cosine: float32 may differ that much between machines
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     draws: int = parameter(STARTS, "the number of random starts to compare with", least=2, most=32)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     training: dict[str, Any]  # the snapshots, the report and the history of the losses, as the training recorded them
     steps: np.ndarray  # the training step of each snapshot, (snapshots,)
     last: dict[str, np.ndarray]  # the statistics of each snapshot at its last level, by name, (snapshots,)
@@ -66,7 +62,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Reads the snapshots, and measures the network of the package and the random starts."""
     training, passages = probe.bundled_training(), probe.bundled_texts()
     snapshots, articles = training["snapshots"], articles_of(passages)
     say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
@@ -219,7 +214,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The loss, the mean cosine by level, and the mean cosine of the last level against the step."""
     picture = Figure(figsize=(WIDTH, 2.7), layout="constrained")
     left, middle, right = axes = picture.subplots(1, 3)
     losses(left, m)

@@ -44,8 +44,6 @@ class Parameters(emergence.RescaledParameters):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     starts: int
     run: emergence.Emergence  # the starts and their shapes
@@ -59,7 +57,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs and judges all starts, and the three exceptional tokens."""
     say("simulating")
     x0 = np.sort(emergence.draw_box(settings.seed, settings.starts, p.n, 1, HALF), axis=1)
     ones = np.ones((settings.starts, 1, 1))
@@ -168,7 +165,6 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 @style()
 def draw(m: Results) -> Figure:
-    """Attention matrices along time above; their distance from Boolean and their rank below."""
     figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(1.55, 2.35))  # pyright: ignore
     times = (*SHOWN, m.p.end)

@@ -35,8 +35,6 @@ class Parameters(emergence.RescaledParameters):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    r"""The measurement."""
-
     p: Parameters
     starts: int
     run: emergence.Emergence  # the starts with $\langle Q\varphi_1, K\varphi_1\rangle > 0$
@@ -57,7 +55,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs and judges all starts, with Q^T K of either sign."""
     x0 = emergence.draw_box(settings.seed, settings.starts, p.n, D, HALF)
     values, forms = emergence.draw_pairs(draw_matrices, settings)
     say("simulating")
@@ -176,7 +173,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """A start with either sign of Q^T K above; residuals and the spread that is left below."""
     # The first start that shows two hyperplanes.
     shown = int(np.argmax(m.run.certified & (m.levels == 2)))
     rows = {

@@ -30,8 +30,6 @@ WIDE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: emergence.RescaledParameters
     starts: int
     run: emergence.Emergence  # the starts and their shapes
@@ -41,7 +39,6 @@ class Results:
 
 
 def measure(p: emergence.RescaledParameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs and judges all starts."""
     x0 = emergence.draw_box(settings.seed, settings.starts, p.n, D, HALF)
     values, forms = emergence.draw_pairs(draw_matrices, settings)
     say("simulating")
@@ -130,7 +127,6 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def draw(m: Results) -> Figure:
-    """One start from the side above; residuals, and the widths of the groups of tokens, below."""
 
     def wide(ax: Axes) -> None:
         share = np.arange(1, m.starts + 1) / m.starts

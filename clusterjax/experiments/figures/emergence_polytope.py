@@ -44,7 +44,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs and judges all starts in the plane and in space."""
     runs, hulls, leaders = {}, {}, {}
     for d in DIMENSIONS:
         say(f"simulating in R^{d}")
@@ -131,7 +130,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Tokens above; residuals and corners of all starts below."""
     rows = {f"d = {d}": (run.xs[0], run.shapes[0]) for d, run in m.runs.items()}
     runs = {f"d = {d}": run for d, run in m.runs.items()}
 

@@ -62,8 +62,6 @@ SPECIAL, WORDS = "trained, special tokens included", "trained, words alone"
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of figure 1."""
-
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32)
     late: int = parameter(90, "the layer at which a spike is looked for, or the last layer", least=1, most=10_000)
     depth: int = parameter(0, "the number of layers that are applied; 0 is eight times the depth of training", least=0,
@@ -275,8 +273,6 @@ def _mean_cosine(x: Float[Array, "n d"], some: Bool[Array, " n"], others: Bool[A
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     network: Network
     seen: probe.Controls  # a `Both` for the trained network, for shuffled texts, and for each network of random weights
@@ -342,7 +338,6 @@ def with_depth(settings: Settings) -> Settings:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs the texts through the layers of the network and of its controls, and tests the cosines for normality."""
     settings = with_depth(settings)
     network = network_of(settings)
     deep = further(network.model, settings)
@@ -556,7 +551,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """Histograms at four layers above; statistics of the cosines against the layer below."""
     picture = Figure(figsize=(WIDTH, 6.1), layout="constrained")
     top, bottom = picture.subfigures(2, 1, height_ratios=(1.0, 2.2))  # pyright: ignore
     histograms(top.subplots(1, 4, sharex=True), m)

@@ -55,8 +55,6 @@ FIRST, LAST = 20, 3  # the numbers of first and last tokens of the text in panel
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of figure 2."""
-
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32)
     replicates: int = parameter(100, "the number of resamples of the articles", least=20, most=10_000)
     layer: int = parameter(0, "the layer of panel (a); 0 is the layer with the strongest sink", least=0,
@@ -411,7 +409,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """Heads against tokens, layers against heads, and heads against heads."""
     high, layers, many = 0.55 + 0.085 * max(m.activation.received.shape[1], 8), len(m.between), len(m.targets)
     picture = Figure(figsize=(WIDTH, high + 4.3), layout="constrained")
     top, middle, bottom = picture.subfigures(3, 1, height_ratios=(high + 0.35, 2.0, 1.95))  # pyright: ignore

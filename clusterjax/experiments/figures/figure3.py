@@ -43,8 +43,6 @@ OWN_SCHEME = ((6.0, 0.5956, 0.035), (15.0, 0.9637, 0.015))
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of figure 3."""
-
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
     d: int = parameter(3, "the dimension, that of a picture", least=2, most=3)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
@@ -64,8 +62,6 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     seed: int
     starts: int
@@ -79,7 +75,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates random Q and K, and Q = K = I, from the same starts."""
     say("simulating random Q and K")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     shape = (2, settings.starts, p.d, p.d)
@@ -212,7 +207,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots of one start above; numbers of clusters and distances to the first token, over all starts, below."""
     ts, xs = m.p.ts, m.random.xs
 
     def clusters(ax: Axes) -> None:

@@ -34,8 +34,6 @@ SIZE = {"tokens": 64, "d": 3}  # of the paper
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of figure 4."""
-
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
     d: int = parameter(3, "the dimension, that of a picture", least=2, most=3)
     beta: float = parameter(9.0, "the inverse temperature", above=0, most=50)
@@ -51,8 +49,6 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     seed: int
     starts: int
@@ -68,7 +64,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates every beta from the same starts, and counts clusters."""
     say(f"simulating to t = {p.end:g}")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     runs = run_ensemble(x0, p.ts, beta=p.beta, radius=p.radius)
@@ -147,7 +142,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots of one start above; below, numbers over all starts against time, and clusters against beta."""
 
     def clusters(ax: Axes) -> None:
         time_series(m.p.ts, *m.runs.count, ax, ylabel="number of clusters", colour=OKABE_ITO[0])

@@ -43,8 +43,6 @@ GAPPED_END = 20.0  # with a gap the tokens are at rest long before
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of figure 5."""
-
     n: int = parameter(64, "the number of tokens, of which the first eight are compared with theory", least=8,
                        most=MOST_TOKENS)  # fmt: skip
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
@@ -55,8 +53,6 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     seed: int
     starts: int
@@ -74,7 +70,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates every V from the same starts."""
     x0, runs = draw_starts(settings.seed, settings.starts, p.n, 2), {}
     for name, second in SECOND.items():
         say(f"simulating V = {name}")
@@ -189,7 +184,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots of one start with two V above; opposition, and how the first tokens halve the circle, below."""
     plain = m.runs[PLAIN]
 
     def opposed(ax: Axes) -> None:

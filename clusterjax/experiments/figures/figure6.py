@@ -46,8 +46,6 @@ PAPER = peat("Figure 6", size={"tokens": 64, "d": 3, "beta": 9})
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of figure 6."""
-
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
     beta: float = parameter(9.0, "the inverse temperature", above=0, most=50)
     radius: float = parameter(0.1, "the distance within which tokens are linked to a cluster", above=0, most=2)
@@ -66,8 +64,6 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     seed: int
     starts: int
@@ -84,7 +80,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates every V from the same starts."""
     x0, runs = draw_starts(settings.seed, settings.starts, p.n, D), {}
     for name, value in VALUES.items():
         say(f"simulating {name}")
@@ -210,7 +205,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots of one start with two V above; distances to the nearest token, and numbers of clusters, below."""
 
     def near(ax: Axes) -> None:
         for name, values in m.nearest.items():

@@ -43,8 +43,6 @@ I6 = int(np.argmin(np.abs(TS - 6.0)))
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of figure 7."""
-
     n: int = parameter(64, "the number of tokens", least=4, most=MOST_TOKENS)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
     radius: float = parameter(0.1, "the distance within which tokens are linked to a cluster", above=0, most=2)
@@ -76,8 +74,6 @@ class HeadRuns:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     seed: int
     starts: int
@@ -96,7 +92,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates the head that is shown and every head, from the same starts."""
     source = trained_values(settings, p.layer, p.head)
     say(f"simulating head {source.head + 1} of {len(source.matrices)}, with unscaled and with scaled V")
     x0 = draw_starts(settings.seed, settings.starts, p.n, D)
@@ -269,7 +264,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots with unscaled and with scaled V above; clusters, distances, eigenvalues and all heads below."""
     source, above = m.source, {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
 
     def lines(ax: Axes, name: str, colour: str, label: str) -> None:

@@ -47,8 +47,6 @@ CANDIDATES = 16  # the number of starts from which the start that is shown is ch
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of figure 8."""
-
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
     layer: int = parameter(1, "the layer whose V is taken", least=1, most=MOST_OF_NETWORK)
@@ -93,7 +91,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates scaled V, unscaled V, and the opposite first token, from the same starts."""
     source = trained_values(settings, p.layer, p.head)
     x0 = draw_starts(settings.seed, settings.starts, p.n, D)
     say("simulating scaled V")
@@ -250,7 +247,6 @@ def shown(m: Results) -> np.ndarray:
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots of one run above; alignment with the eigenspace, and distances to the first token, below."""
     x = shown(m)
     # Of the two directions of the eigenvector, the arrow has the direction to which the first token comes.
     arrows = {"v₁": np.array([np.sign(x[-1, 0, 0]), 0.0, 0.0])} if m.top == 1 else None

@@ -106,8 +106,6 @@ SAME, SKEW, SURVIVES, FEW = 0.01, 0.1, 0.99, 1.0
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     clouds: int = parameter(10_000, "the number of clouds of each kind of A", quick=60, least=10, most=100_000)
     n: int = parameter(6, "the number of tokens of a cloud", least=2, most=20)
     d: int = parameter(3, "the dimension of the tokens", least=2, most=6)
@@ -180,8 +178,6 @@ def least_of(forms: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     verdicts: np.ndarray  # the numbers of clouds that hold, fail and leave open each clause, (kinds, clauses, 3)
     leaders: np.ndarray  # the number of leaders, (kinds, clouds)
@@ -199,7 +195,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Examines clouds of each kind, searches for counterexamples, and trains the classifiers."""
     verdicts, leaders, wrong = np.zeros((len(KINDS), 5, 3), int), np.zeros((len(KINDS), p.clouds), int), 0
     for number, kind in enumerate(KINDS):
         say(f"A {kind}")
@@ -685,7 +680,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """Clauses by kind of A and numbers of leaders, the smallest counterexamples, and classifiers whose A is trained."""
     figure = Figure(figsize=(WIDTH, 6.8), layout="constrained")
     top, bottom, last = figure.subfigures(3, 1, height_ratios=(2.9, 2.0, 1.9))  # pyright: ignore
     table, counts = top.subplots(1, 2, width_ratios=(1.45, 1))

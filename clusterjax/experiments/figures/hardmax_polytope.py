@@ -48,8 +48,6 @@ STRETCH = np.diag([0.35, 1.6])
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(15, "the number of tokens of a random cloud", least=3, most=200)
     alpha: float = parameter(0.5, "the step of the four clouds", least=0.1, most=5)
     layers: int = parameter(30, "the number of layers of the four clouds", least=6, most=200)
@@ -71,8 +69,6 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     starts: int
     xs: dict[str, np.ndarray]  # the tokens of each of the four clouds by name, (layers + 1, n, 2)
@@ -87,7 +83,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Iterates the four clouds, and certifies them and random clouds."""
     say("iterating")
     layer, starts = HardmaxLayer(p.alpha), _starts(settings.seed)
     xs = {name: np.asarray(iterate(layer, jnp.asarray(z0), p.layers).xs) for name, z0 in starts.items()}
@@ -222,7 +217,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The clouds layer by layer above; the tokens that attract a token, and distances to the limits, below."""
     layers = m.p.shown
     # Square panels: the height of the figure follows from the number of clouds.
     panel = WIDTH / (len(layers) + 0.25)

@@ -37,8 +37,6 @@ NETWORK, TEXTS = "clusterjax-language-model", Subject("texts", "passages of Wiki
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     draws: int = parameter(STARTS, "the number of random starts for comparison", least=2, most=32)
     sink: float = parameter(
         0.1, "the weight beyond uniform attention from which a head counts as a sink", above=0, most=1
@@ -47,8 +45,6 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     training: dict[str, Any]  # the snapshots, the report and the history of the losses, as the training wrote them
     steps: np.ndarray  # the training step of each snapshot, (snapshots,)
@@ -73,7 +69,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Reads the snapshots, and measures the model of the package and the random starts."""
     training = transformer.bundled_training()
     snapshots, recipe = training["snapshots"], transformer.LanguageRecipe(**training["report"]["recipe"])
     say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
@@ -201,7 +196,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Losses, the mean cosine, the sink of each head, and the logit lens."""
     shown = panels(m, (_losses, _cosine, _sinks, _lens), columns=2, height=4.6)
     for ax in shown.get_axes()[:3]:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=5))

@@ -44,16 +44,12 @@ MeanAndError = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(4096, "the largest number of tokens of a random cloud", quick=1024, least=1024, most=16_384)
     beta: float = parameter(0.2, "an inverse temperature that does not grow with n", above=0, most=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     starts: int
     # `sizes`, `full`: the numbers of tokens of the random clouds, and of the equiangular tokens
@@ -72,7 +68,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Applies one layer to equiangular tokens, and to random clouds of each size and dimension."""
     sizes = tuple(p.n // 4**k for k in range(2 if settings.quick else 3, -1, -1))
     full = FULL[:-1] if settings.quick else FULL
     say("measuring equiangular tokens")

@@ -48,8 +48,6 @@ NETWORK = Subject("small-lstm", "a small LSTM and a transformer of as many param
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     steps: int = parameter(3000, "the number of steps of each training", least=16, most=100_000, quick=64)
     d: int = parameter(64, "the dimension of the stream, for four heads, and of words", least=8, most=1024, quick=16)
     layers: int = parameter(2, "the number of layers of the transformer", least=1, most=32)
@@ -169,7 +167,6 @@ def recipes_of(p: Parameters) -> dict[str, transformer.LanguageRecipe]:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Trains both models, and measures them beside random weights."""
     corpus = corpus_of(settings, min(SEEN, 20 * p.steps), p.labelled)
     ids, present = rows_of(corpus.scored.texts, LENGTH)
     # Only whole rows, so that all positions have as many texts.
@@ -403,7 +400,6 @@ def _random(network: Network, pick: Callable[[States], np.ndarray]) -> tuple[np.
 
 
 def draw(m: Results) -> Figure:
-    """The similarity along the text and at levels, the gates, and the best units for sentiment."""
     return panels(m, (_along_text, _along_levels, _gates, _units), columns=2, height=4.8)
 
 

@@ -41,8 +41,6 @@ EVEN, R0 = 256, 0.2  # the number of tokens of the exact curve, and the first le
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(32, "the number of tokens", least=4, most=256)
     beta: float = parameter(0.5, "the inverse temperature that is compared with zero", above=0, most=10)
 
@@ -62,7 +60,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Simulates all starts at beta = 0 and at another beta, in two dimensions."""
     drift, gathered, later, shown = {}, {}, {}, None
     for d in DIMENSIONS:
         say(f"simulating with d = {d}")
@@ -175,7 +172,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Snapshots above; the drift of cross ratios and the exact mean below."""
 
     def drift(ax: Axes) -> None:
         for ((d, beta), values), colour in zip(m.drift.items(), OKABE_ITO, strict=False):

@@ -56,8 +56,6 @@ TS = np.array(sorted({0.0, *np.geomspace(0.02, 100.0, 50).tolist(), *MARKED}))
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(16, "the number of tokens, and the larger dimension of random starts", least=4, most=64)
     d: int = parameter(3, "the smaller dimension of random starts, which is below n", least=2, most=15)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=4)
@@ -83,8 +81,6 @@ First = dict[tuple[int, int], tuple[np.ndarray, float]]
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     starts: int
     everything: Runs  # all runs; the first starts from orthogonal tokens
@@ -101,7 +97,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Runs all schemes from orthogonal and from random tokens, and measures initial speeds."""
     say("simulating")
     starts = settings.starts
     clouds = [uniform_starts(settings.seed, starts, p.n, d) for d in (p.d, p.n)]

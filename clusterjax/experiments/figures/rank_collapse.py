@@ -50,8 +50,6 @@ RANKED = 32  # the largest number of starts of which the rank is computed
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     n: int = parameter(32, "the number of tokens", least=4, most=512)
     d: int = parameter(32, "the width of the layers, a multiple of heads", least=8, most=512)
     heads: int = parameter(4, "the number of heads", least=1, most=64)
@@ -68,8 +66,6 @@ MeanAndError = tuple[float, float]
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     starts: int
     residual: np.ndarray  # the residual after each layer, (variants, starts, layers + 1)
@@ -86,7 +82,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Passes random tokens through all variants, and measures one layer and attention alone."""
     say("passing tokens through the layers")
     rng, seed = np.random.default_rng(settings.seed), settings.seed
     x0 = _on_sphere(rng.normal(size=(settings.starts, p.n, p.d)))

@@ -35,8 +35,6 @@ POSITIVE, NEGATIVE, NEITHER = OKABE_ITO[0], OKABE_ITO[5], "#A9A9A9"
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     d: int = parameter(
         2, "the dimension of the words; a dimension other than 2 trains on made-up reviews", least=2, most=64
     )
@@ -95,8 +93,6 @@ class Counted:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     starts: int
     fitted: Fitted  # the model of the epoch that was best on the validation part
@@ -108,7 +104,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Trains the model, or takes the classifier of the package, and counts the leaders of its test part."""
     if settings.imdb is None and p.d == 2:
         say("reading what was counted of the classifier of the package")
         record, (fitted, seed) = leaders_record(), sentiment.shipped_model()
@@ -281,7 +276,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The most frequent leaders, the distances from the hyperplane, and the number of leaders in a review."""
     counted = m.counted
     figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 1.35, 0.85))

@@ -51,8 +51,6 @@ COLOURS: dict[str, str] = dict(zip(KINDS, (OKABE_ITO[0], OKABE_ITO[2], OKABE_ITO
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     texts: int = parameter(
         1000, "the number of texts on which units are chosen, and of others that score them", least=20, quick=60
     )
@@ -77,8 +75,6 @@ class Told:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     own: bool  # True if the network is the language model of the package, because SmolLM2 is not installed
     corpus: Corpus
@@ -114,7 +110,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Reads the texts by each network, and chooses and scores its units."""
     corpus = corpus_of(settings, min(SEEN, 20 * p.steps), p.texts)
     parts, labels = (corpus.chosen, corpus.scored), (corpus.chosen.labels, corpus.scored.labels)
     model, own = smollm2_or_own(say)
@@ -332,7 +327,6 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    """Areas by layer, and the accuracy of the best unit of each kind."""
     return panels(m, (_areas, _units), columns=2, height=2.9)
 
 

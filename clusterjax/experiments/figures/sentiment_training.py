@@ -26,8 +26,6 @@ MARKERS = dict(zip(DIMS, "osD^", strict=True))
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the figure."""
-
     sampled: int = parameter(
         2000, "the number of test reviews whose words are followed", quick=500, least=2, most=50_000
     )
@@ -56,8 +54,6 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     starts: int
     source: str  # the reviews, in words
@@ -77,7 +73,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Trains a model of each dimension and a bag of words, or takes those that are trained, and measures them."""
     dims = QUICK_DIMS if settings.quick else DIMS
     curves = {dim: _curves(p, settings, dim, say) for dim in dims}
     plain = trained(settings, BAG, say)
@@ -174,7 +169,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """Loss and accuracy by epoch, the moves that words still make, and accuracy beside leaders."""
     figure = Figure(figsize=(WIDTH, 4.9), layout="constrained")
     panels = figure.subplots(2, 2).ravel()
     for ax, name in zip(panels, ("loss", "accuracy"), strict=False):

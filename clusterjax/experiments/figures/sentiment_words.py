@@ -72,8 +72,6 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement."""
-
     p: Parameters
     fit: sentiment.Trained  # the model, the reviews that it reads, and their leaders
     pair: tuple[Chosen, Chosen]  # the positive and the negative review
@@ -86,7 +84,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
-    """Trains the model, or takes the classifier of the package, and follows the words of two reviews."""
     if settings.imdb is None:
         say("following the words of two reviews by the classifier of the package")
         fit, (fitted, seed), on = sentiment.trained_shipped(), sentiment.shipped_model(), sentiment.measured_own()
@@ -216,7 +213,6 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    """The words of both reviews at five layers."""
     limits = limits_of(m.pair)
     row, foot, head, left = 1.42, 0.36, 0.24, 0.22
     high = row * len(LAYERS) + foot + head

@@ -6,6 +6,7 @@ result holds it. Invariant: no word gets farther from the origin than the longes
 move words towards other words.
 """
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -147,19 +148,7 @@ def _moves(model: HardmaxClassifier, ids: Array, counts: Array) -> tuple[Array, 
 DIFFERENT = 49_575  # the number of different reviews: the others of the 50,000 are repeated
 _LEAST, _SLACK = 60, 0.01
 _OTHERS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
-_SMALLEST = frozenset("""
-00019439f7709827 0001c458bc382872 0002de3d32ba3f20 0002dfc8da5e4ad6 000687f281fc7b73 0006e16d746f6e1c
-0008148c72b49f71 0008494b17543ff0 0009416b0ca49bcf 000991bdc6dd30e4 000a31f0a3eef46a 000a431f12eff510
-000b8c7c95cd49eb 000c4ab45942d269 000dbc718c8a0d2d 000ed5f4a1de7e38 00157f2262e89154 0018370141933079
-0018e994fadc1ad9 001998c6209fb68d 001b8d293828d541 001fb7a1f589a6f2 00205d42cf080ed8 0022498959e971e4
-002336075820d459 0023a46a4e43dbad 00248192adb20787 0024bba8501c8d04 002a65d270c113ee 002bd32965077db3
-002c6d7daa398525 002c70ad09b3d240 002dacd317a7fbd1 002e969521a26e2e 002f23763ea1b04e 00307cf290f0bc7b
-003142f486ed9923 00326e1eb1a41c75 00329deddb6b833f 00330b9e1cde240b 0033fae7ef1c05a2 0037406f56597407
-00375246452612ea 0038e1952a1dcad6 003960e1b07d1d8f 003c3c3d4ad7681c 003cf3b4200648f4 003db6422a31174e
-003fb7c040d95a48 00405cd052278e83 0041aa44a0c915fd 0041e64fa558a6d7 004206496636af02 0043e7868988df2d
-004682c1939b8b17 0047182055bcc487 00499f87d48ab93b 0049cbaec3f1e060 004a30ab061ce959 004b360918eef5f9
-005082f98ea030be 00508cf368fdc442 005159b004a23dc1 005198620b77cc06
-""".split())  # fmt: skip
+_SMALLEST = frozenset(Path(__file__).with_name("imdb_hashes.txt").read_text("ascii").split())
 
 
 def hashes(reviews: Reviews) -> set[str]:
@@ -368,46 +357,9 @@ def shown(name: str) -> str:
 # and no accuracy is stated of them.
 
 
-_PRAISE = """
-A wonderful film about a lighthouse keeper and his daughter. The photography is beautiful, the music never gets in the
-way, and both leads give superb performances. I left the cinema smiling, and I would see it again tomorrow.
-
-My favourite comedy of the year. The jokes come fast, the supporting cast is excellent, and under all the noise there
-is a touching story about two brothers who learn to talk. Highly recommended to anyone with a family.
-
-I did not expect much from a western made in a car park, but this is a gem: clever, funny, and perfect in its rhythm.
-The duel on the roof is amazing, and the ending had the whole audience on its feet.
-
-An old-fashioned ghost story that is told with patience and great care. Nobody screams; a door opens, and that is
-enough. The lead actress is brilliant, the house is a character of its own, and the last scene is unforgettable.
-
-The plot is thin, I admit, and the villain is borrowed from better films. Still, the dancing is fantastic, the colours
-glow, and I enjoyed every minute. Take your children and a handkerchief.
-
-A quiet documentary about people who repair clocks. It sounds dull and is fascinating: the director trusts faces and
-hands, the editing is wonderfully calm, and by the end I loved them all.
-"""
-_BLAME = """
-A complete waste of two hours. The script is awful, the acting is worse, and the monster looks like a wet carpet. We
-laughed at the wrong moments, and half of the audience left before the end.
-
-Boring from the first frame to the last. Nothing happens, nobody cares, and the dialogue sounds as if it had been read
-from the back of a cereal box. Save your money and watch the rain instead.
-
-I wanted to like it, because the book is great. The film is poorly paced, badly lit and full of pointless shouting,
-and the star walks through it as if waiting for a bus. The worst adaptation that I have seen.
-
-Another sequel that nobody asked for. The effects are cheap, the story is a mess, and the hero has less charm than his
-motorcycle. It is not funny, not scary and not even short. Avoid.
-
-The trailer promised a thriller. What I got was a lame romance with a predictable twist, terrible music and a
-detective who solves the case by accident. Disappointing in every way.
-
-They had a fine cast and a beautiful island, and they made this. Ridiculous lines, an annoying child, and an ending so
-stupid that I checked whether a reel was missing. It fails at everything it tries.
-"""
+_OWN = tomllib.loads(Path(__file__).with_name("own_reviews.toml").read_text("utf-8"))
 OWN_REVIEWS = tuple(
-    (" ".join(review.split()), label) for part, label in ((_PRAISE, 1), (_BLAME, 0)) for review in part.split("\n\n")
+    (" ".join(review.split()), label) for part, label in (("praise", 1), ("blame", 0)) for review in _OWN[part]
 )
 
 

@@ -178,36 +178,24 @@ def _values(average: probe.Average) -> np.ndarray:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; its last sentence says how well the particles predict the network and the controls."""
     bridge, beside = m.bridge, m.beside
     # A network without its norms may overflow in float32.
     lost = ", ".join(LOOKS[name][0] for name in PARTS if not np.isfinite(bridge.curves[name].mean).all())
     overflow = f" ({lost}: overflows, and is not drawn from there on)" if lost else ""
-    quality = "; ".join(
-        f"{words} {bridge.rmse(name):.3f}, correlation {bridge.correlation(name):.2f}"
-        for name, words in (("particles", "not fitted"), ("fitted", "fitted"))
-    )
-    better = "better than any constant" if bridge.rmse("fitted") < m.constant else "no better than a constant"
-    worse = bool(beside.beyond_shuffled.exceeds()[0]), beside.beyond_random.exceeds()
-    as_well = [name for name, less in zip(NAMES_OF_CONTROLS, worse, strict=True) if not less]
-    controls = f"; {' and '.join(as_well)} are predicted no worse" if as_well else ", and both controls worse"
     uniform = ", so that attention is almost uniform: where a token attends does not help to predict the curve"
     return (
         f"Mean cosine of the tokens in {m.network.words}, and in models made of its heads: {len(m.texts.mask)} texts, "
         f"cut to {m.texts.mask.shape[1]} tokens; means over texts with standard errors over "
         f"{articles_words(beside.units)}. (a) The network, and three networks that lack a part: the feed-forward; the "
-        "norms within the layers; both, with a projection onto the sphere instead"
-        f"{overflow}. (b) The network beside "
+        f"norms within the layers; both, with a projection onto the sphere instead{overflow}. (b) The network beside "
         "particles on the sphere, which move in continuous time by the V and Q^T K of the network from the same "
         "embedded tokens: not fitted, a layer takes time 1 and beta is 1; fitted to other texts, time "
         f"{bridge.time_per_layer:.3g} per layer and beta {bridge.beta:.2g} times the beta of the network"
-        f"{uniform if bridge.beta < UNIFORM else ''}. (c) The difference from the network at each layer. (d) The error "
-        "of the particles for the curve of a text, divided by the error of the best constant (line at 1), beside two "
-        f"controls: shuffled tokens, and {random_words(m.network, len(beside.random['fitted']))}. Each control has its "
-        f"own fitted time and beta, and {len(beside.rows)} texts; the errors of random weights are over networks"
-        f"{'' if bridge.converged else '; the fit has not converged'}. The rmse of the particles over "
-        f"{len(bridge.network.mean) - 1} layers is {quality}; the rmse of the best constant is {m.constant:.3f}. "
-        f"Fitted particles predict the curve {better}{controls}."
+        f"{uniform if bridge.beta < UNIFORM else ''}{'' if bridge.converged else '; the fit has not converged'}. (c) "
+        "The difference from the network at each layer. (d) The error of the particles for the curve of a text, "
+        "divided by the error of the best constant (line at 1), beside two controls: shuffled tokens, and "
+        f"{random_words(m.network, len(beside.random['fitted']))}. Each control has its own fitted time and beta, and "
+        f"{len(beside.rows)} texts; the errors of random weights are over networks."
     )
 
 

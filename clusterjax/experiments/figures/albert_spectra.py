@@ -312,30 +312,23 @@ def inertia(m: Results) -> Found | None:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; it describes panel (d) only if the heads have readings."""
     blocks = m.matrices.value.shape[0]
-    outside = int((np.abs(m.leading) > m.p.outside * m.radius).sum())
     text = (
         f"The heads of {m.network.words}"
         f"{f': those of layer {m.p.layer}, of {blocks} with weights of their own' if blocks > 1 else ''}. (a) The "
-        f"{m.value.shape[1]} eigenvalues of V of each head that may differ from zero, those of largest modulus filled; "
-        f"{100 * np.mean(np.real(m.value) > 0):.0f} % have a positive real part. Dashed: the disc of the eigenvalues "
-        "of random matrices with the norms of the two factors of V; the largest modulus exceeds its radius "
-        f"{m.p.outside:g} times at {outside} of {len(m.value)} heads. (b) The eigenvalues of the symmetric part of "
-        "Q^T K, with its scale, that may differ from zero, in decreasing order and in the colours of (c). (c) The "
-        "effective beta, √d times the Frobenius norm of the symmetric part (beta if that part is beta I / d), from "
-        f"{m.beta.min():.3g} to {m.beta.max():.3g}; dashed: that of random weights, {m.untrained:.3g}."
+        f"{m.value.shape[1]} eigenvalues of V of each head that may differ from zero, those of largest modulus filled. "
+        "Dashed: the disc of the eigenvalues of random matrices with the norms of the two factors of V. (b) The "
+        "eigenvalues of the symmetric part of Q^T K, with its scale, that may differ from zero, in decreasing order "
+        "and in the colours of (c). (c) The effective beta, √d times the Frobenius norm of the symmetric part (beta if "
+        f"that part is beta I / d); dashed: that of random weights, {m.untrained:.3g}."
     )
     if not m.readings:
         return text
-    near, drawn, chance = m.word_cosine()
     beaten = [reading.head + 1 for reading in m.readings if reading.beaten]
     star = f"; * at heads {beaten} a pair of complex eigenvalues has a larger real part" if beaten else ""
     return text + (
         f" (d) The {m.p.top} symbols of the vocabulary nearest to the eigenvector of V with the largest real "
-        f"eigenvalue, and to its opposite, which is an eigenvector too, as many as there is room for{star}. Their "
-        f"largest cosine is {near:.2f} in the mean, {drawn.mean():.2f} for random directions that the heads "
-        f"{'write.' if chance < CHANCE else f'write: the words may be chance (probability {chance:.2f}).'}"
+        f"eigenvalue, and to its opposite, which is an eigenvector too, as many as there is room for{star}."
     )
 
 

@@ -152,14 +152,11 @@ def fast(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    _, boolean, rank, _ = claims
     return (
         f"{m.p.n} tokens of the line, uniform in a box, V = Q = K = 1, beta = {m.p.beta:g}. The matrices above are the "
         f"attention of one start, tokens in order. Over {m.starts} starts: (a) the distance of the farthest row but "
         "one from the row that attends to the smallest or the largest token alone, median and middle 80 %; (b) the "
-        "rank of the matrix. "
-        + ("All matrices become Boolean" if boolean.holds else "Not all matrices are Boolean by then")
-        + (", of rank three at most." if rank.holds else ".")
+        "rank of the matrix."
     )
 
 

@@ -39,7 +39,7 @@ from ...probe.measures.survey import (
 from ...probe.particle_bridge.bridge import embedded_directions
 from ..framework.experiment import MOST_OF_NETWORK, Claim, Settings, parameter, percent, plus_minus
 from ..framework.figure import Found, claim, figure
-from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, against, measured, random_words, runs_of
+from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, measured, random_words, runs_of
 from ..shared.layout import WIDTH, letter
 from ..shared.networks import Network, articles_words, further, network_of
 from ..shared.sources import PEAT_FIGURE_1
@@ -495,46 +495,19 @@ def all_pairs(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    near, draws = f"{m.p.near:g}", random_words(m.network, m.p.draws)
+    near, usual = f"{m.p.near:g}", "" if m.usual is None else ", and of the usual scale"
     return (
-        f"The figure shows the cosine similarity of the tokens in {m.network.words}, on {m.network.of_texts}. The "
-        f"histograms above are before the first layer, in the middle and at the end of the {m.trained} layers of "
-        f"training, and after layer {m.late}, where the same layers are applied further. Filled areas are the trained "
-        "network; thin curves are the normal distribution of the same mean and spread; lines are the same tokens in "
-        f"random order, and {draws}{'' if m.usual is None else ', and of the usual scale'}. Peaks beyond the axis are "
-        "cut off. No token is compared with itself or with padding. The panels below show (a) the mean cosine, in "
-        "black for the words of the trained network, without the special tokens at both ends of a text; (b) the "
-        "largest difference D from the normal distribution; (c) the height of the spike, which is the largest density "
-        f"above {near}; (d) the distance between the quartiles of the cosines; and, without special tokens, (e) the "
-        f"share of pairs above {near} and (f) the number of clusters, which chains of cosines of {near} or more "
-        "connect. Panels (e) and (f) also show the trained network with special tokens. All numbers are means over "
-        f"texts with standard errors over {articles_words(m.network.articles)}; for random weights the errors are over "
-        f"networks. The vertical line is the depth of training. {verdict(m)}{scale_words(m)}"
-    )
-
-
-def scale_words(m: Results) -> str:
-    if m.usual is None:
-        return ""
-    return (
-        " The network began with weights that write little to the tokens; random weights of the usual scale, the "
-        "standard deviation of transformers for all weights, bring the mean cosine to "
-        f"{m.usual.every.cosine.mean[m.trained]:.2f}."
-    )
-
-
-def verdict(m: Results) -> str:
-    """The result and its controls, as sentences of the caption."""
-    seen, cosine, words = m.seen, m.seen.trained.every.cosine.mean, m.seen.trained.words.cosine.mean
-    learnt = ", so that the similarity is learnt, and is about language" if seen.clusters_beyond_controls else ""
-    shuffled, *random = (m.has_spike(run.every) for run in (seen.shuffled, *seen.random))
-    same = [name for name, has in (("shuffled words", shuffled), ("random weights", all(random))) if has]
-    spike = "there is a spike near 1" if m.has_spike(seen.trained.every) else "there is no spike near 1"
-    also = f"; {' and '.join(same)} show one as well" if same else ""
-    alone = f" (without special tokens from {words[0]:.2f} to {words[m.trained]:.2f})" if m.special else ""
-    return (
-        f"At the depth of training the mean cosine has gone from {cosine[0]:.2f} to {cosine[m.trained]:.2f}{alone}, "
-        f"{against(seen, lambda run: run.every.cosine, m.trained)}{learnt}. At layer {m.late} {spike}{also}."
+        f"The cosine similarity of the tokens in {m.network.words}, on {m.network.of_texts}. Histograms: before the "
+        f"first layer, in the middle and at the end of the {m.trained} layers of training, and after layer {m.late}, "
+        "where the same layers are applied further. Areas: the trained network; thin curves: the normal distribution "
+        "of the same mean and spread; lines: the same tokens in random order, and "
+        f"{random_words(m.network, m.p.draws)}{usual}. Peaks beyond the axis are cut off. (a) The mean cosine, in "
+        "black without the special tokens at both ends of a text. (b) The largest difference D from the normal "
+        f"distribution. (c) The height of the spike: the largest density above {near}. (d) The distance between the "
+        f"quartiles of the cosines. Without special tokens, and in black with them: (e) the share of pairs above "
+        f"{near}; (f) the number of clusters, which chains of cosines of {near} or more connect. Means over texts with "
+        f"standard errors over {articles_words(m.network.articles)}, for random weights over networks; the vertical "
+        "line is the depth of training."
     )
 
 

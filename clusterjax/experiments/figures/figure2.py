@@ -367,31 +367,23 @@ def baselines(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    (name, layer, head), groups, between, network = m.strongest, m.groups[-1], m.between, m.network
-    listed = " and ".join(map(str, groups.numbers))
-    verdict = {
-        "clusters": f"heads {listed} are two stable clusters",
-        "outlier": f"heads {listed} are not two clusters, but one cluster and a separate head",
-        "unsure": f"heads {listed} are not confirmed as two clusters",
-    }[groups.word]
+    (name, layer, head), network = m.strongest, m.network
     tokens = len(m.activation.token_ids)
     shortened = f" (the first {FIRST} and the last {LAST} are shown)" if tokens > FIRST + LAST + 1 else ""
     towards = " and ".join(f"to {'the ' * (target == 'first')}{words}" for target, words in m.targets.items())
     which = "has" if m.shown == layer else "was asked for and does not have"
     return (
-        f"The figure shows the heads of {network.words}, on {network.of_texts}. Heads and layers are counted from 1. "
-        f"(a) The attention that each of {tokens} tokens of one text receives{shortened}, the mean over the attending "
-        f"tokens in units of the uniform 1/n, at layer {m.shown + 1}, which {which} the strongest sink. (b) The weight "
-        f"that the other tokens give {towards}, minus the weight of uniform attention; a dot marks means over texts "
-        f"within two standard errors of zero. The largest weight is at layer {layer + 1}, head {head + 1}, for "
-        f"{m.targets[name]}. (c) The largest excess of a head at each layer, with that of shuffled tokens and of "
-        f"{random_words(network, m.p.draws)}. (d) The correlations of the attention maps of heads, in the order of the "
-        f"{CLUSTERS} groups of average linkage, with lines between the groups, and the stability of the groups: the "
-        "adjusted Rand index under resampling of articles. A separate head is an outlier and no cluster. At the last "
-        f"layer {verdict}, with stability {groups.stability:.2f}. (e) The mean correlation of two heads goes from "
-        f"{between[0]:.2f} at the first layer to {between[-1]:.2f} at the last, "
+        f"The heads of {network.words}, on {network.of_texts}. (a) The attention that each of {tokens} tokens of one "
+        f"text receives{shortened}, the mean over the attending tokens in units of the uniform 1/n, at layer "
+        f"{m.shown + 1}, which {which} the strongest sink. (b) The weight that the other tokens give {towards}, minus "
+        "that of uniform attention; a dot marks means within two standard errors of zero. The largest is at layer "
+        f"{layer + 1}, head {head + 1}, for {m.targets[name]}. (c) The largest excess of a head at each layer, with "
+        f"that of shuffled tokens and of {random_words(network, m.p.draws)}. (d) The correlations of the attention "
+        f"maps of heads, in the order of the {CLUSTERS} groups of average linkage, with the stability of the groups: "
+        "the adjusted Rand index under resampling of articles. A separate head is an outlier and no cluster. (e) The "
+        f"mean correlation of two heads; at the last layer it is "
         f"{against(m.of_heads, lambda alike: alike.between_heads, -1)}. Standard errors are over "
-        f"{articles_words(network.articles)}, and for random weights over networks. Padding is not counted."
+        f"{articles_words(network.articles)}, and for random weights over networks."
     )
 
 

@@ -186,15 +186,13 @@ def own_scheme(m: Results) -> Found | None:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    p, (random, plain) = m.p, (100 * share_single(m, runs)[0] for runs in (m.random, m.plain))
+    p = m.p
     return (
-        f"The snapshots show the tokens of one start (seed {m.seed}) at t = {p.times[0]:g}, {p.times[1]:g} and "
-        f"{p.times[2]:g}. The panels below show the number of clusters (single linkage at radius {p.radius:g}) and the "
-        f"mean distance to the first token over {m.starts} starts, each with its own Gaussian Q and K, with standard "
-        f"errors. By t = {p.end:g} the tokens are the single cluster of the paper in {random:.0f} % of the starts; in "
-        "the other starts they are still gathering. The cluster forms at the first token, which does not move. The "
-        "paper states Q = K = I in its text and random Q and K in its caption. The picture has random Q and K with "
-        f"entries of variance 1/d; with Q = K = I, {plain:.0f} % of the starts are a single cluster at t = {p.end:g}."
+        f"Snapshots: the tokens of one start (seed {m.seed}) at t = {', '.join(f'{t:g}' for t in p.times)}. Panels: "
+        f"the number of clusters (single linkage at radius {p.radius:g}) and the mean distance to the first token over "
+        f"{m.starts} starts, each with its own Gaussian Q and K of entries of variance 1/d, with standard errors. The "
+        "cluster forms at the first token, which does not move. The paper states Q = K = I in its text and random Q "
+        "and K in its caption."
     )
 
 

@@ -119,16 +119,12 @@ def first_token_rests(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; the first claim says whether several clusters persist."""
-    persist = "Several clusters persist at t = 15, as the paper says, but not for ever: the count falls to"
-    gather = "Few starts have several clusters at t = 15; the count comes to"
     return (
         f"Tokens of one start (seed {m.seed}) under Q = K = V = I and inverse temperature beta = {m.p.beta:g}, and the "
         f"number of clusters (single linkage at radius {m.p.radius:g}) over {m.starts} starts with standard errors. "
-        f"{persist if claims[0].holds else gather} {m.runs.count[0][-1]:.1f} by t = {m.p.end:g}, and theory sends "
-        "almost every start to one cluster, at the first token, in a time exponential in beta. A large beta is a LOW "
-        "temperature; the paper calls it high, and its threshold beta >= sqrt(d) = sqrt(64) takes the number of tokens "
-        f"for the dimension, which is {m.p.d} here."
+        "Theory sends almost every start to one cluster, at the first token, in a time exponential in beta. A large "
+        "beta is a LOW temperature; the paper calls it high, and its threshold beta >= sqrt(d) = sqrt(64) takes the "
+        f"number of tokens for the dimension, which is {m.p.d} here."
     )
 
 

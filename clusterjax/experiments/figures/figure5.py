@@ -154,23 +154,12 @@ def halving(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    opposed, _, grouped, halved = (claim.holds for claim in claims[:4])
-    there = "The clusters are there with V = -I."
-    spread = "The clusters are not there with V = -I: repulsion spreads the tokens evenly over the circle."
-    halve = (
-        " Token 2 ends opposite to token 1, tokens 3 and 4 end half-way between, tokens 5 to 8 end half-way between "
-        "those four, and so on; only the first two tokens form two opposite clusters."
-    )
-    groups = (
-        "Two opposite groups appear and stay if the second eigenvalue of V is far below the top eigenvalue -1: every "
-        "token then comes to the top eigenvector, on either side."
-    )
     return (
-        f"The snapshots show the tokens of one start (seed {m.seed}) on the circle, with Q = K = I and beta = "
-        f"{m.p.beta:g}, under V = -I (above) and V = diag(-1, -10) (below). The panels show two numbers over "
-        f"{m.starts} starts with standard errors. The paper sees clusters at opposite sides at t = 5. "
-        f"{there if opposed else spread} Panel (b) shows the distance of tokens 2 to 8 from the points that halve the "
-        f"gaps.{halve if halved else ''} {groups if grouped else 'V = diag(-1, -10) forms no opposite groups either.'}"
+        f"Snapshots: the tokens of one start (seed {m.seed}) on the circle, with Q = K = I and beta = {m.p.beta:g}, "
+        f"under V = -I (above) and V = diag(-1, -10) (below). Panels, over {m.starts} starts with standard errors: (a) "
+        "opposition, |mean of e^(2 i theta)|; (b) the distance of tokens 2 to 8 from the points that halve the gaps. "
+        "Under V = -I the tokens spread: token 2 goes opposite to token 1, tokens 3 and 4 half-way between, and so on. "
+        "The paper sees clusters at opposite sides at t = 5; they need a second eigenvalue far below -1."
     )
 
 

@@ -173,25 +173,14 @@ def turns(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    densest, spread, grouped, swirl, turning = (claim.holds for claim in claims[:5])
-    apart = (
-        "With V = -I the tokens spread instead and come to rest all over the sphere, without net rotation."
-        if spread and not (densest or swirl)
-        else "With V = -I the tokens do so in part, as the claims say."
-    )
-    dense = (
-        " Dense groups need a V whose other eigenvalues lie far below the top eigenvalue: diag(-1, -10, -10) moves the "
-        "tokens to both ends of the top eigenvector."
-    )
     return (
-        f"The snapshots show the tokens of one start (seed {m.seed}) on the sphere, with Q = K = I and beta = "
-        f"{m.p.beta:g}, under V = -I (above) and under V with the eigenvalues -1 ± i and -4 (below). The panels show "
-        f"two numbers over {m.starts} starts with standard errors. The paper sees clusters that separate, grow denser "
-        f"and swirl. {apart}"
-        + dense * grouped
-        + " A swirl along a great circle needs a complex pair as the top eigenvalues." * turning
-        + " None of these V has all properties that the paper names." * (not (densest and swirl))
-        + f" beta = {m.p.beta:g} is a low temperature." * (m.p.beta > 1)
+        f"Snapshots: the tokens of one start (seed {m.seed}) on the sphere, with Q = K = I and beta = {m.p.beta:g}, "
+        f"under V = -I (above) and under V with the eigenvalues -1 ± i and -4 (below). Panels, over {m.starts} starts "
+        "with standard errors: (a) the mean distance to the nearest token; (b) the number of clusters. The paper sees "
+        "clusters that separate, grow denser and swirl. Dense groups need a V whose other eigenvalues lie far below "
+        "the top eigenvalue, and a swirl a complex pair as top eigenvalues."
+        + f" beta = {m.p.beta:g} is a low temperature."
+        * (m.p.beta > 1)
     )
 
 

@@ -214,38 +214,19 @@ def heads_differ(m: Results) -> Found:
     )  # fmt: skip
 
 
-def repelling_words(source: TrainedValues) -> str:
-    """The number of heads that repel, as a sentence of the caption."""
-    repels = source.repelling
-    if not repels.any():
-        return f"None of the {len(repels)} heads repels."
-    return (
-        f"{repels.sum()} of the {len(repels)} heads repel (vermilion): their unscaled eigenvalues of largest real part "
-        f"lie left of zero, {range_words(source.top[repels], 3)}."
-    )
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    source, raw, run, segregates, ends = m.source, m.raw.count[0], m.run.count[0], claims[1], claims[2]
-    reached = "The run with scaled V has reached its limit, the top eigenvector and its opposite, and stays there."
-    short = (
-        f"With scaled V, {100 * (ends.value or 0.0):.0f} % of the tokens are at the top eigenvector or its opposite."
-    )
+    source = m.source
     return (
-        f"The snapshots show the tokens of one start (seed {m.seed}) with Q = K = I, beta = {m.p.beta:g} and a V with "
-        f"the eigenvalues of largest real part of head {source.head + 1} of {source.provenance}. The first row has the "
-        f"unscaled V. The second row has V times {source.scale:.3g}, so that the largest real part is "
+        f"Snapshots: the tokens of one start (seed {m.seed}) with Q = K = I, beta = {m.p.beta:g} and a V with the "
+        f"eigenvalues of largest real part of head {source.head + 1} of {source.provenance}. The first row has the "
+        f"unscaled V; the second row has V times {source.scale:.3g}, so that the largest real part is "
         f"{source.value[0, 0]:.0f} ({source.words}). The factor changes only the unit of time, which corresponds to "
-        f"{source.scale:.3g} layers. A conjugate pair is a 2 x 2 block; eigenvalues do not determine the basis, which "
-        f"is orthonormal here. The panels show (a) the number of clusters (radius {m.p.radius:g}) and (b) the mean "
-        f"distance to the first token, over {m.starts} starts with standard errors; (c) all unscaled eigenvalues of "
-        "the head, and the three of V; (d) the number of clusters at t = 15 for each head with scaled and with "
-        f"unscaled V, over {m.heads.starts} starts each. {repelling_words(source)} The paper sees a metastable state "
-        f"from t = 6 on, with the first token apart. Head {source.head + 1} has {raw[I6]:.1f} clusters at t = 6 and "
-        f"{raw[-1]:.1f} at t = 15 with unscaled V, {run[I6]:.1f} and {run[-1]:.1f} with scaled V, and the first token "
-        f"is {'apart from' if segregates.holds else 'among'} the others. "
-        + f"{reached if ends.holds else short} " * (source.leading == 1)
-        + "The causal mask is the paper's; ALBERT itself attends in both directions."
+        f"{source.scale:.3g} layers. A conjugate pair is a 2 x 2 block; the basis, which eigenvalues do not determine, "
+        f"is orthonormal. (a) The number of clusters (radius {m.p.radius:g}) and (b) the mean distance to the first "
+        f"token, over {m.starts} starts with standard errors; (c) all unscaled eigenvalues of the head, and the three "
+        f"of V; (d) the number of clusters at t = 15 for each head, over {m.heads.starts} starts each; vermilion: "
+        "heads that repel, whose unscaled eigenvalues lie left of zero. The paper sees a metastable state from t = 6 "
+        "on, with the first token apart. The causal mask is the paper's; ALBERT itself attends in both directions."
     )
 
 

@@ -207,30 +207,19 @@ def no_sink(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    _, aligned, _, gathered, moved, sink = claims
-    nots = {True: "", False: "not "}
-    weight = "never receives" if sink.holds else "at times receives"
+    repel = [int(head) + 1 for head in np.flatnonzero(m.source.repelling)]
     return (
-        f"The snapshots show the first token (red, with its path) and the other tokens of one start (seed {m.seed}; of "
-        f"the first {CANDIDATES} starts, the first token of this start has the longest way to go), with Q = K = I and "
-        f"beta = {m.p.beta:g}. V has the eigenvalues {m.source.words}. {m.source.origin} The arrow is the top "
-        f"eigenvector v1. The panels show, over {m.starts} starts with standard errors, (a) |<x, v>| of the first "
-        "token, with the exact curve of exp(Vt) x_1(0), and of all tokens; (b) the mean distance to the first token. "
-        "The paper says that the first token aligns with the eigenvectors and attracts the other tokens. Here, by t = "
-        f"9, it has {nots[aligned.holds]}aligned, and the other tokens have {nots[gathered.holds]}come to it. Dashed "
-        f"lines belong to the unscaled V, which is {m.source.scale:.3g} times slower: by t = 9 the alignment is "
-        f"{m.slow[0][-1]:.2f} and the mean distance {m.raw.distance[0][-1]:.2f}. {repelling_words(m.source)}The "
-        "alignment is due to V alone. The influence of the first token is seen by turning it round at the start: "
-        f"{100 * (moved.value or 0.0):.0f} % of the other tokens then end on the other side. The first token {weight} "
-        "more weight than a causal mask alone gives it."
+        f"Snapshots: the first token (red, with its path) and the other tokens of one start (seed {m.seed}; of the "
+        f"first {CANDIDATES} starts, that whose first token has the longest way to go), with Q = K = I and beta = "
+        f"{m.p.beta:g}. V has the eigenvalues {m.source.words}. {m.source.origin} "
+        + f"Heads {repel} of {len(m.source.top)} repel, see figure 7. "
+        * bool(repel)
+        + f"The arrow is the top eigenvector v1. Panels, over {m.starts} starts with standard errors: (a) |<x, v>| of "
+        "the first token, with the exact curve of exp(Vt) x_1(0), and of all tokens; (b) the mean distance to the "
+        f"first token. Dashed: the unscaled V, which is {m.source.scale:.3g} times slower. The paper says that the "
+        "first token aligns with the eigenvectors and attracts the other tokens. The alignment is due to V alone; the "
+        "influence of the first token is seen by turning it round at the start."
     )
-
-
-def repelling_words(source: TrainedValues) -> str:
-    """The heads that repel, as a sentence of the caption."""
-    repel = [int(head) + 1 for head in np.flatnonzero(source.repelling)]
-    verb = "repels" if source.repelling[source.head] else "attracts"
-    return f"Head {source.head + 1} {verb}; heads {repel} of {len(source.top)} repel, see figure 7. " if repel else ""
 
 
 def series(m: Results) -> dict:

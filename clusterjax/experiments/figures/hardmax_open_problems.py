@@ -649,20 +649,16 @@ def stationary(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    generic = claims[5]
     return (
         f"Hardmax layers with alpha = 1 and an A that need not be positive definite: {m.p.clouds} clouds of {m.p.n} "
         f"tokens in dimension {m.p.d} for each kind of A, in exact arithmetic. (a) The share of clouds, in per cent, "
         "on which each clause of the theorem is proved to hold. A leader stays at a vertex of its own whatever A is, "
         "and limits are stationary; the clauses that fail say that there are leaders and that each vertex has one. (b) "
         "The number of leaders. (c) The smallest counterexamples that were found: tokens, their way to limits "
-        f"(squares) and leaders (stars). For a generic A {100 * (generic.value or 0):.1f} % of the clouds have no "
-        "leader"
-        + (". " if generic.holds else ": not about one in ten. ")
-        + f"(d-f) Sentiment classifiers, d = 2, on {m.learnt.words}, trained through a softmax of rising beta and "
-        "tested with the hardmax, A fixed at the identity, trained from it, or trained from a random matrix: accuracy, "
-        "leaders, and the least eigenvalue of the symmetric part of A over the largest in size; one point for each "
-        "training."
+        f"(squares) and leaders (stars). (d-f) Sentiment classifiers, d = 2, on {m.learnt.words}, trained through a "
+        "softmax of rising beta and tested with the hardmax, A fixed at the identity, trained from it, or trained from "
+        "a random matrix: accuracy, leaders, and the least eigenvalue of the symmetric part of A over the largest in "
+        "size; one point for each training."
     )
 
 

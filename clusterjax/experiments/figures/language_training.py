@@ -162,12 +162,7 @@ def same(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; its last sentence compares the text with its words in random order, and says if a head is a sink."""
     report, (layer, head) = m.report, m.head
-    difference = m.last["cosine"][-1] - m.last["shuffled cosine"][-1]
-    error = np.hypot(m.last["cosine error"][-1], m.last["shuffled cosine error"][-1])
-    more = "more" if difference > 2 * error else "less" if -difference > 2 * error else "no more"
-    weak = "is hardly a sink, in this model, whose training texts begin anywhere; sink-training compares both kinds"
     return (
         f"The language model of this package along its training: {report['recipe']['layers']} causal layers, "
         f"{report['parameters'] / 1e6:.2f} million parameters, {report['steps']} steps on film reviews and a little of "
@@ -177,9 +172,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"weights are random; crosses: {len(m.starts.each)} random starts. (c) The weight beyond uniform attention "
         f"that each head gives the first token; the strongest at the end is head {head + 1} of layer {layer + 1}. (d) "
         "The loss of the head of the model at each level (logit lens), a line for each snapshot; at level 0 a tied "
-        "head repeats the word that it reads. Standard errors over passages. Training gathers the tokens, but those of "
-        f"a text {more} than the same words in random order; the strongest head "
-        f"{'is a sink' if m.sink[-1] > m.p.sink else weak}."
+        "head repeats the word that it reads. Standard errors over passages. The training texts begin anywhere; "
+        "sink-training compares such models with others."
     )
 
 

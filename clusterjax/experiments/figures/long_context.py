@@ -323,18 +323,14 @@ def fixed_beta(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    cosine, own = (plus_minus(*m.fits[name, SHOWN][:2]) for name in ("cosine", "own"))
     return (
         "One layer of attention with V = Q = K = I and no skip connection. Solid lines: mean cosine of two outputs; "
         "dashed lines: weight of a token on itself. (a) Tokens of common cosine 1/2, by the closed form: all outputs "
         "coincide until beta is near log n / (1 - rho), and beyond it each token keeps to itself. (b) The cosines for "
-        "rho = 1/2 and 1/4 against beta (1 - rho) - log n; the grey line is the limit of many tokens. In beta the "
-        "transition keeps its width, so that in gamma = beta / log n it narrows only like 1 / log n. (c) Independent "
+        "rho = 1/2 and 1/4 against beta (1 - rho) - log n; the grey line is the limit of many tokens. (c) Independent "
         f"uniform tokens, d = {SHOWN}, mean of {m.starts} clouds: here the two changes occur at different beta, and "
-        "neither at log n. (d) The betas at which the curves are one half, against n, with fits: filled marks for the "
-        f"weight, open marks for the cosine. Outputs cease to coincide at beta ~ n^p with p = {cosine}, because "
-        f"uniform tokens have no common direction; a token keeps to itself at beta ~ n^p with p = {own} in d = "
-        f"{SHOWN} (2605.08505: 2 / (d - 1)). Between the two the layer averages over neighbours. Bars and bands are "
+        "neither at log n; between the two the layer averages over neighbours. (d) The betas at which the curves are "
+        "one half, against n, with fits: filled marks for the weight, open marks for the cosine. Bars and bands are "
         f"standard errors, mostly smaller than marks and lines. {unmet(claims)}"
     )
 

@@ -358,9 +358,6 @@ def recurrence(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; its last sentence says how the cell states change along the text, and names the best units."""
-    (kind, ours), (other, theirs) = m.lstm.best, m.transformer.best
-    up = m.lstm.trained.rise.mean()
     return (
         f"A small LSTM and a transformer of as many parameters ({m.lstm.parameters:,} and "
         f"{m.transformer.parameters:,}), each trained once, for {m.p.steps} steps by the same loop on "
@@ -369,10 +366,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "the hidden state of the LSTM, and for the levels of the transformer. (c) The mean of each gate over the "
         "units. (d) The share of texts that the best unit of each kind classifies correctly, chosen on "
         f"{m.p.labelled} texts and scored on as many others; bars: random weights. Standard errors over texts, of "
-        f"random weights over {m.p.draws} networks. Along the text the cell states become "
-        f"{'more' if up > 0 else 'less'} alike (by {abs(up):.2f}); the best unit of the LSTM, a {WORDS[kind]}, "
-        f"classifies {100 * ours.accuracy:.1f} % of the texts correctly, that of the transformer, a {WORDS[other]}, "
-        f"{100 * theirs.accuracy:.1f} %."
+        f"random weights over {m.p.draws} networks."
     )
 
 

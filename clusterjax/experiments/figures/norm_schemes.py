@@ -445,11 +445,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "cosine: lines are two reduced equations, dots are the full system; (b) shows 1 - cosine with its tails. (c): "
         "Pre and Peri trace one curve of norm and cosine from orthogonal tokens, and nearly one from random tokens. "
         f"(d), (e): The mean cosine, and 1 - mean cosine (geometric mean), over {m.starts} uniform starts in d = "
-        f"{m.p.d}, with standard errors, which are mostly smaller than the width of the lines. (f): The speed of "
-        f"directions at t = 0 under Peri (or nGPT with alpha = 1) over that under Post, over {m.drawn} uniform "
-        f"clouds. In d = {m.p.d} a few starts stay near a saddle for long, so that the rates of the tails are "
-        "medians. Theorem 4.3 of 2510.22026 prints the rate of nGPT as Var / alpha; the measured rate is alpha Var, "
-        f"as its Table 2 implies. {unmet(claims)}"
+        f"{m.p.d}, with standard errors. (f): The speed of directions at t = 0 under Peri (or nGPT with alpha = 1) "
+        f"over that under Post, over {m.drawn} uniform clouds. In d = {m.p.d} a few starts stay near a saddle for "
+        "long, so that the rates of the tails are medians. Theorem 4.3 of 2510.22026 prints the rate of nGPT as Var / "
+        f"alpha; the measured rate is alpha Var, as its Table 2 implies. {unmet(claims)}"
     )
 
 

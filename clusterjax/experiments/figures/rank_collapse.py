@@ -379,8 +379,6 @@ def postponed(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    after = {name: plus_minus(*m.gone[name], 1) for name in (ALONE, NEURONS, NORMED)}
-    post = float(m.rank[list(PARTS).index(POST), :, -1].mean())
     return (
         f"(a) The distance of two of {FEW} orthogonal tokens under attention alone, Q = K = V = I: dots are the "
         "layers, lines are an exact recursion, which continues where float64 ends (grey). (b) One layer with random "
@@ -388,11 +386,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "it. Without skip connections the residual is cubed, with them it is multiplied by a factor. (c), (d): The "
         f"residual (geometric mean) and the effective rank against depth, for {m.starts} starts of {m.p.n} random "
         f"tokens of norm sqrt(d), d = {m.p.d}, {m.p.heads} heads, with normal weights that differ between the "
-        f"{m.p.layers} layers; bands are standard errors, mostly smaller than the width of the lines. The residual of "
-        f"attention alone is below {GONE:g} after {after[ALONE]} layers, with a feed-forward layer after "
-        f"{after[NEURONS]}, and with a layer norm after {after[NORMED]}. With skip connections tokens gather too, but "
-        f"only exponentially with PostNorm, whose effective rank ends at {post:.2f}, and ever more slowly with "
-        f"PreNorm. {unmet(claims)}"
+        f"{m.p.layers} layers; bands are standard errors, mostly smaller than the width of the lines. {unmet(claims)}"
     )
 
 

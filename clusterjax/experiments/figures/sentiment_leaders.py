@@ -254,16 +254,13 @@ def planted_words(m: Results) -> Found | None:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    neutral = [shown(name) for name, ratio in zip(m.counted.names, m.counted.ratio, strict=True) if abs(ratio) < CLEAR]
     return (
         f"Leaders in the test part of {m.of}, for a d = {m.p.d} model with 8 hardmax layers. (a) The {m.p.leaders} "
         "most frequent leaders of the reviews that are classified correctly and confidently: the quarter of the test "
         f"part with the largest |logit|. Blue and vermilion: words at least e^{CLEAR:g} = {np.exp(CLEAR):.1f} times as "
-        "frequent in positive or negative training reviews; grey: neither"
-        + (f" ({', '.join(neutral)})" if neutral else "")
-        + ". (b) The signed distance from the hyperplane, of leaders and of all other words; each histogram has area "
-        "1. Most words lie near the hyperplane, and leaders far from it on either side; leaders in the middle lead "
-        "along the hyperplane, where there is nothing else. (c) The number of leaders in a review."
+        "frequent in positive or negative training reviews; grey: neither. (b) The signed distance from the "
+        "hyperplane, of leaders and of all other words; each histogram has area 1. Leaders in the middle lead along "
+        "the hyperplane, where there is nothing else. (c) The number of leaders in a review."
     )
 
 

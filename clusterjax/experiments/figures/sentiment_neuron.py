@@ -300,8 +300,6 @@ def ranks(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    """The caption; its end gives the accuracy of each kind of unit."""
-    told = ", ".join(f"{WORDS[kind]} ({m.where(kind)}) {accuracy(m.trained.best[kind])}" for kind in KINDS)
     return (
         f"{ABSENT + ' ' if m.own else ''}Single units of {m.called} that tell praise from blame, by their means over "
         f"the last {LENGTH} tokens of {m.corpus.data.words}: chosen on {m.p.texts} texts, scored on {m.p.texts} "
@@ -310,7 +308,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{len(m.random)} networks of random weights {m.spread} (dotted). (b) The share of texts that the best unit of "
         "each kind classifies correctly; squares: tokens in random order; bars: random weights; beside them the best "
         f"neuron of {'' if m.small is None else 'the language model of the package and '}the best cell of an LSTM "
-        f"trained here. Standard errors over texts, of random weights over networks. {told}."
+        "trained here. Standard errors over texts, of random weights over networks."
     )
 
 

@@ -168,7 +168,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     before = " and ".join(f"{few} layers on {tokens} tokens" for few, tokens, _ in early)
     stages = f" The dotted vertical lines end the stages with {before}." if early else ""
     return (
-        "The figure shows the ALBERT of this package along its training: masked language modelling of film reviews, "
+        "The ALBERT of this package along its training: masked language modelling of film reviews, "
         f"with a little of Wikipedia and the web, in {report['steps']} steps of {recipe['batch_size']} x "
         f"{recipe['length']} word pieces, with {report['parameters'] / 1e6:.2f} million parameters. (a) The loss on "
         "held-out texts, with the layers and the length that were trained at each step; the dashed line is the loss of "
@@ -177,24 +177,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"the dashed line the mean of {len(m.starts.each)} networks as the network might have started, with the "
         f"standard error over networks. (c) The mean cosine after layer {layers} against the step, also with the "
         "tokens in random order; the crosses are those networks. Other standard errors are over passages, as "
-        f"recorded.{stages} All tokens are counted, also [CLS] and [SEP] at both ends of a text: the words alone end "
-        f"at {m.of_words[-1]:.2f}, and have {m.words.mean[-1]:.2f} ± {m.words.error[-1]:.2f} in those networks. "
-        f"{verdict(m)}"
-    )
-
-
-def verdict(m: Results) -> str:
-    """The change of the mean cosine along training, as a sentence of the caption."""
-    cosine, error = m.last["cosine"], m.last["cosine error"]
-    shuffled, of_shuffled = m.last["shuffled cosine"][-1], m.last["shuffled cosine error"][-1]
-    # The record has no values of single texts, so that the difference is not paired.
-    beyond, of_beyond = cosine[-1] - shuffled, np.hypot(error[-1], of_shuffled)
-    more = "above" if beyond > 2 * of_beyond else "below" if beyond < -2 * of_beyond else "at"
-    less = m.starts.beyond._replace(z=-m.starts.beyond.z).exceeds()[-1]
-    other = "above" if m.starts.exceeds() else "below" if less else "no different from"
-    return (
-        f"The mean cosine after the last layer is {way(m.steps, cosine)}; it ends {more} that of shuffled tokens, "
-        f"{shuffled:.2f}, and {other} that of random starts, {m.starts.mean[-1]:.2f} ± {m.starts.error[-1]:.2f}."
+        f"recorded.{stages} All tokens are counted, also [CLS] and [SEP] at both ends of a text."
     )
 
 

@@ -39,7 +39,7 @@ from ...probe.measures.survey import (
 from ...probe.particle_bridge.bridge import embedded_directions
 from ..framework.experiment import MOST_OF_NETWORK, Claim, Settings, parameter, percent, plus_minus
 from ..framework.figure import Found, claim, figure
-from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, measured, random_words, runs_of
+from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, beyond_both, measured, random_words, runs_of
 from ..shared.layout import WIDTH, letter
 from ..shared.networks import Network, articles_words, further, network_of
 from ..shared.sources import PEAT_FIGURE_1
@@ -468,18 +468,8 @@ def one_cluster_of_words(m: Results) -> Found:
     "both differences exceed two standard errors, or with few networks as many as are as improbable",
 )
 def beyond_controls(m: Results) -> Found:
-    seen, trained = m.seen, m.trained
-    controls = {"shuffled tokens": seen.beyond_shuffled, "random weights": seen.beyond_random}
-    # The nearer control decides, because the network must exceed both.
-    nearer = min(controls.values(), key=lambda control: control.z[trained])
-    listed = "; ".join(
-        f"{plus_minus(control.difference[trained], control.error[trained], 3)} above {name}"
-        for name, control in controls.items()
-    )
-    return Found(
-        f"mean cosine after the last layer of training: {listed}", seen.clusters_beyond_controls,
-        nearer.difference[trained], nearer.error[trained],
-    )  # fmt: skip
+    beyond = m.seen.beyond_shuffled, m.seen.beyond_random
+    return beyond_both("mean cosine after the last layer of training", beyond, m.trained, m.seen.sigmas)
 
 
 @claim("Each histogram is of all pairs, and none but these.", "less than 1e-5", kind="identity")

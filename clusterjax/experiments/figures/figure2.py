@@ -32,9 +32,9 @@ from ..shared.controls import (
     DRAWS,
     LINES,
     NAMES,
-    NAMES_OF_CONTROLS,
     Run,
     against,
+    beyond_both,
     measured,
     random_words,
     runs_of,
@@ -308,26 +308,13 @@ def sink(m: Results) -> Found:
     )  # fmt: skip
 
 
-def beyond_controls(what: str, sigmas: float, beyond: tuple[probe.Comparison, probe.Comparison], level: int) -> Found:
-    # The nearer control decides, because the network must exceed both.
-    nearer = min(beyond, key=lambda control: control.z[level])
-    listed = "; ".join(
-        f"{plus_minus(control.difference[level], control.error[level], 3)} above {name}"
-        for name, control in zip(NAMES_OF_CONTROLS, beyond, strict=True)
-    )
-    return Found(
-        f"{what} at layer {level % len(nearer.z) + 1}: {listed}",
-        all(control.exceeds(sigmas)[level] for control in beyond), nearer.difference[level], nearer.error[level],
-    )  # fmt: skip
-
-
 @claim(
     "Trained heads are more alike at the last layer than those of the controls.",
     "both differences exceed {m.of_heads.sigmas:g} standard errors, or with few networks as many as are as improbable",
 )
 def heads_beyond_controls(m: Results) -> Found:
     beyond = m.of_heads.beyond_shuffled, m.of_heads.beyond_random
-    return beyond_controls("mean correlation", m.of_heads.sigmas, beyond, -1)
+    return beyond_both(f"mean correlation at layer {len(m.groups)}", beyond, -1, m.of_heads.sigmas)
 
 
 @claim(
@@ -336,8 +323,8 @@ def heads_beyond_controls(m: Results) -> Found:
 )
 def sink_beyond_controls(m: Results) -> Found:
     name, layer, _ = m.strongest
-    beyond = m.of_sinks.compare(largest_of(name))
-    return beyond_controls("excess at the head with the largest excess", m.of_sinks.sigmas, beyond, layer)
+    words = f"excess at the head with the largest excess at layer {layer + 1}"
+    return beyond_both(words, m.of_sinks.compare(largest_of(name)), layer, m.of_sinks.sigmas)
 
 
 @claim("What the tokens receive adds up to 1.", "less than 1e-5", kind="identity")

@@ -35,6 +35,7 @@ from ..shared.causal import ABSENT, OWN, SMOLLM2, name_of, smollm2_or_own, sprea
 from ..shared.controls import keys_of, seed_of
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
+from ..shared.networks import padded
 from ..shared.small_models import LENGTH, Corpus, Labelled, corpus_of, train_small
 from ..shared.units import Unit, best_unit, best_units
 
@@ -146,11 +147,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 def encoded(model: probe.Model, part: Labelled) -> tuple[np.ndarray, np.ndarray]:
     """The last tokens of each text, padded on the right, and the mask of tokens that exist, (texts, `LENGTH`) both."""
     rows = model.tokenizer(list(part.texts), add_special_tokens=False, verbose=False)["input_ids"]
-    ids, present = np.zeros((len(rows), LENGTH), np.int32), np.zeros((len(rows), LENGTH), bool)
-    for k, row in enumerate(rows):
-        last = row[-LENGTH:]
-        ids[k, : len(last)], present[k, : len(last)] = last, True
-    return ids, present
+    return padded([row[-LENGTH:] for row in rows], LENGTH)
 
 
 def told_by(means: Sequence[UnitMeans], labels: tuple[Bool[np.ndarray, " texts"], Bool[np.ndarray, " others"]]) -> Told:

@@ -103,16 +103,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 def choose(fit: sentiment.Trained, label: int, p: Parameters, frequent: np.ndarray) -> Chosen:
     """The most confident correct review of a label that can be read, and whose farthest leader is a frequent leader.
 
-    **Arguments:**
-
-    - `fit`: The model with the reviews.
-    - `label`: The label.
-    - `p`: The range of its length.
-    - `frequent`: The ids of the frequent leaders.
-
-    **Returns:**
-
-    The review; its farthest leader is any leader if no review of the label has a frequent one.
+    The farthest leader is any leader if no review of the label has one of the ids `frequent`.
 
     **Raises:**
 

@@ -15,6 +15,7 @@ from ...plot import OKABE_ITO
 from ...probe.measures.controls import _comparison
 from ...probe.measures.survey import clustered_error
 from ..framework.experiment import plus_minus
+from ..framework.figure import Found
 from .networks import Network, by_articles
 
 
@@ -76,6 +77,18 @@ def against(seen: probe.Controls, pick: Callable[[Any], probe.Average], level: i
         word = "above" if beyond.exceeds()[level] else "below" if less.exceeds()[level] else "no different from"
         words.append(f"{word} that of {name} ({mean[level]:.2f})")
     return " and ".join(words)
+
+
+def beyond_both(what: str, beyond: tuple[probe.Comparison, probe.Comparison], level: int, sigmas: float) -> Found:
+    """The claim that a statistic of the trained network exceeds both controls at a level."""
+    # The nearer control decides, because the network must exceed both.
+    nearer = min(beyond, key=lambda control: control.z[level])
+    listed = "; ".join(
+        f"{plus_minus(control.difference[level], control.error[level], 3)} above {name}"
+        for name, control in zip(NAMES_OF_CONTROLS, beyond, strict=True)
+    )
+    holds = all(control.exceeds(sigmas)[level] for control in beyond)
+    return Found(f"{what}: {listed}", holds, nearer.difference[level], nearer.error[level])
 
 
 def random_words(network: Network, draws: int = DRAWS) -> str:

@@ -26,11 +26,11 @@ from ..._limits.hypotheses import matrices_of
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import RescaledField
 from ..._model.space import Euclidean
-from ...plot import OKABE_ITO, animate, snapshots, style
+from ...plot import OKABE_ITO, animate
 from ..framework.experiment import Experiment, Settings, parameter
 from ..framework.figure import figure
 from ..framework.verdict import ANY, Measured, Source, Subject
-from .layout import WIDTH, letter
+from .layout import figure_of_rows
 
 
 STEP = 0.05
@@ -162,7 +162,6 @@ def rescaled_figure(
     )  # fmt: skip
 
 
-@style()
 def figure_of_shapes(
     ts: np.ndarray,
     rows: Mapping[str, tuple[np.ndarray, LimitShape]],
@@ -171,21 +170,9 @@ def figure_of_shapes(
     view: tuple[float, float] = (22.0, -55.0),
 ) -> Figure:
     """Tokens of one start at `times` over their limit shape, a row for each start, and a panel for each of `below`."""
-    high, low = 1.75, 2.35
-    figure = Figure(figsize=(WIDTH, high * len(rows) + low), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(high * len(rows), low))  # pyright: ignore
-    grid = top.subplots(len(rows), len(times), squeeze=False)
-    for row, (axes, (name, (xs, shape))) in enumerate(zip(grid, rows.items(), strict=True)):
-        snapshots(xs, ts, times, axes, space=Euclidean(), limit=shape, labels=shape.labels, view=view, size=0.9)
-        axes[0].text(-0.06, 0.5, name, rotation=90, ha="right", va="center", transform=axes[0].transAxes)
-        # The times stand above the first row alone.
-        for ax in axes if row else ():
-            ax.set_title("")
-    panels = bottom.subplots(1, len(below), squeeze=False)[0]
-    for ax, fill in zip(panels, below, strict=True):
-        fill(ax)
-    letter(panels)
-    return figure
+    of = lambda shape: dict(space=Euclidean(), limit=shape, labels=shape.labels, view=view, size=0.9)
+    drawn = {label: (xs, of(shape)) for label, (xs, shape) in rows.items()}
+    return figure_of_rows(ts, drawn, times, below, high=1.75, aside=-0.06)
 
 
 def residuals_panel(runs: Mapping[str, Emergence]) -> Callable[[Axes], None]:

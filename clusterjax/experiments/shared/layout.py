@@ -28,39 +28,50 @@ def headed(figure: Figure, heading: str) -> Figure:
     return figure
 
 
-@style()
 def figure_of_run(
     ts: np.ndarray,
     rows: Mapping[str, np.ndarray],
     times: Sequence[float],
     below: Sequence[Callable[[Axes], Any]],
+    **options: Any,
+) -> Figure:
+    """A figure of runs: `figure_of_rows` of their tokens, (T, n, d) each, with common options of `plot.snapshots`."""
+    # Two rows of snapshots are less high each, so that the figure fits a page.
+    high = (2.25, 1.75)[len(rows) > 1]
+    options = {"highlight": 0} | options
+    return figure_of_rows(ts, {label: (xs, options) for label, xs in rows.items()}, times, below, high=high)
+
+
+@style()
+def figure_of_rows(
+    ts: np.ndarray,
+    rows: Mapping[str, tuple[np.ndarray, dict[str, Any]]],
+    times: Sequence[float],
+    below: Sequence[Callable[[Axes], Any]],
     *,
-    highlight: int | None = 0,
-    trail: bool = False,
-    arrows: Mapping[str, np.ndarray] | None = None,
+    high: float,
+    aside: float = -0.02,
 ) -> Figure:
     """A figure with the tokens of each of `rows` at `times`, one row for each run, and a row of panels below.
 
     **Arguments:**
 
     - `ts`: The save times, (T,).
-    - `rows`: The runs, (T, n, d), by the label to the left of the row; the label of a single run may be empty.
+    - `rows`: The tokens of each run, (T, n, d), with the options of `plot.snapshots`, by the label to the left of the
+        row; the label of a single run may be empty.
     - `times`: The times of the snapshots.
     - `below`: Functions that each fill one Axes of the row of panels, which are lettered (a), (b), ...
-    - `highlight`, `trail`, `arrows`: As for `clusterjax.plot.snapshots`.
+    - `high`, `aside`: The height of a row in inches, and the place of its label in widths of an Axes.
     """
-    # Two rows of snapshots are less high each, so that the figure fits a page.
-    high, low = (2.25, 1.75)[len(rows) > 1], 2.35
+    low = 2.35
     figure = Figure(figsize=(WIDTH, high * len(rows) + low), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(high * len(rows), low))  # pyright: ignore
     grid = top.subplots(len(rows), len(times), squeeze=False)
-    for number, (label, xs) in enumerate(rows.items()):
-        axes = grid[number]
-        snapshots(xs, ts, times, axes, highlight=highlight, trail=trail, arrows=arrows)
-        axes[0].text(-0.02, 0.5, label, rotation=90, ha="right", va="center", transform=axes[0].transAxes)
-        if number > 0:  # the times stand above the first row
-            for ax in axes:
-                ax.set_title("")
+    for number, (axes, (label, (xs, options))) in enumerate(zip(grid, rows.items(), strict=True)):
+        snapshots(xs, ts, times, axes, **options)
+        axes[0].text(aside, 0.5, label, rotation=90, ha="right", va="center", transform=axes[0].transAxes)
+        for ax in axes if number else ():  # the times stand above the first row
+            ax.set_title("")
         # Each row adds an equal legend, of which one is kept.
         for legend in top.legends[:-1]:
             legend.remove()

@@ -7,7 +7,6 @@ import pytest
 
 from clusterjax import probe
 from clusterjax.experiments.figures.albert_bridge import FIGURE as ALBERT_BRIDGE, effort, parts_of
-from clusterjax.experiments.figures.albert_spectra import FIGURE as ALBERT_SPECTRA
 from clusterjax.experiments.figures.figure2 import (
     FIGURE as FIGURE2,
     groups_of,
@@ -33,28 +32,15 @@ def found(settings):
     return network_of(settings)
 
 
-class Outcomes(dict):
-    """Each figure as the command runs it, once, when it is asked for."""
-
-    def __init__(self, settings):
-        super().__init__()
-        self.settings = settings
-
-    def __missing__(self, name):
-        one = next(one for one in (FIGURE2, ALBERT_SPECTRA, ALBERT_BRIDGE) if one.name == name)
-        self[name] = one.run(self.settings, lambda line: None)
-        return self[name]
+@pytest.fixture(scope="module")
+def outcome(settings):
+    return FIGURE2.run(settings, lambda line: None)
 
 
 @pytest.fixture(scope="module")
-def outcomes(settings):
-    return Outcomes(settings)
-
-
-@pytest.fixture(scope="module")
-def heads(outcomes):
+def heads(outcome):
     """The measurement of figure 2, to be altered."""
-    return outcomes["figure2"].draw.args[0]
+    return outcome.draw.args[0]
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +55,7 @@ def attention(found, traced):
 
 
 @pytest.mark.exhaustive
-def test_correlations_of_figure_2_are_those_of_a_loop(outcomes, attention):
-    outcome = outcomes["figure2"]
+def test_correlations_of_figure_2_are_those_of_a_loop(outcome, attention):
     each = np.array([[reference.correlation(maps, mask) for maps in text] for text, mask in attention])
     mean = each.mean(axis=0)
     others = [(h, g) for h in range(4) for g in range(4) if h != g]
@@ -84,8 +69,7 @@ def test_correlations_of_figure_2_are_those_of_a_loop(outcomes, attention):
     assert rise.error == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain)), rel=0.35)  # by resampling
 
 
-def test_sinks_of_figure_2_are_those_of_a_loop(outcomes, found, attention):
-    outcome = outcomes["figure2"]
+def test_sinks_of_figure_2_are_those_of_a_loop(outcome, found, attention):
     assert len(attention) == 16 and not found.texts.mask.all()
     places = {"first token [CLS]": lambda mask: [0], "[SEP]": lambda mask: [int(mask.sum()) - 1]}
     excess, twice = {}, {}
@@ -182,9 +166,9 @@ def test_a_network_of_one_head_is_refused(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced):
+def test_numbers_of_the_bridge_are_those_of_the_network(settings, found, traced):
     """The curve of the network, text by text; root mean squares of what the record holds."""
-    outcome, how = outcomes["albert-bridge"], effort(True, 16, 2)
+    outcome, how = ALBERT_BRIDGE.run(settings, lambda line: None), effort(True, 16, 2)
     texts, others = parts_of(found.texts, how)
     assert texts.mask.shape[1] == min(32, found.texts.mask.shape[1]) and len(texts.mask) == len(others.mask) > 1
     rows = [int(np.flatnonzero((found.texts.token_ids == ids).all(axis=1))[0]) for ids in texts.token_ids]

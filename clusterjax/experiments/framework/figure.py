@@ -62,34 +62,34 @@ def claim(
     """
 
     def decorate(function: Callable[[Any], Found | None]) -> ClaimOf:
-        def made(m: Any) -> Claim | tuple[Claim, ...]:
-            found = function(m)
-            if found is None:
+        def claim_of(m: Any) -> Claim | tuple[Claim, ...]:
+            result = function(m)
+            if result is None:
                 return ()
             filled = lambda words: words.format(m=m, p=getattr(m, "p", None))
-            cited = found.source or source
+            cited = result.source or source
             return Claim(
-                says=found.says or filled(says),
-                measured=found.measured,
-                criterion=found.criterion or filled(criterion),
-                holds=bool(found.holds),
+                says=result.says or filled(says),
+                measured=result.measured,
+                criterion=result.criterion or filled(criterion),
+                holds=bool(result.holds),
                 kind=kind or ("paper" if cited is not None else "finding"),
-                value=None if found.value is None else float(found.value),
-                error=None if found.error is None else float(found.error),
+                value=None if result.value is None else float(result.value),
+                error=None if result.error is None else float(result.error),
                 source=cited,
-                on=found.on,
+                on=result.on,
             )
 
-        made.__name__, made.__doc__ = function.__name__, function.__doc__
-        return made
+        claim_of.__name__, claim_of.__doc__ = function.__name__, function.__doc__
+        return claim_of
 
     return decorate
 
 
 def stated(claims: Sequence[ClaimOf], m: Any) -> tuple[Claim, ...]:
     """The claims on the measurement m, in order."""
-    made = [entry(m) for entry in claims]
-    return tuple(each for entry in made for each in (entry if isinstance(entry, tuple) else (entry,)))
+    stated = [entry(m) for entry in claims]
+    return tuple(each for entry in stated for each in (entry if isinstance(entry, tuple) else (entry,)))
 
 
 def unmet(claims: Sequence[Claim]) -> str:
@@ -113,7 +113,7 @@ def figure(
     film: Callable[[Any], Any] = lambda m: None,
     check: Callable[[Settings], Any] | None = None,
 ) -> Experiment:
-    """The experiment of the figure that `figures.toml` lists under `name`.
+    """The experiment of the figure that `figures.toml` lists under `name`, with the title, question and cost there.
 
     **Arguments:**
 
@@ -138,17 +138,6 @@ def figure(
             caption(m, made), made, asdict(p) | dict(recorded(m)), series(m), partial(draw, m), shown, on=on(m)
         )
 
-    return declared(name, run, parameters=parameters, check=check)
-
-
-def declared(
-    name: str,
-    run: Callable[[Settings, Callable[[str], None]], Outcome],
-    *,
-    parameters: type = NoParameters,
-    check: Callable[[Settings], Any] | None = None,
-) -> Experiment:
-    """An experiment with the title, question, duration and flags that `figures.toml` has for it."""
     entry = entries()[name]
     reads: dict[str, Any] = {f"reads_{what}": True for what in entry.reads}
     return Experiment(

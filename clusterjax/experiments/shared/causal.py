@@ -230,17 +230,8 @@ def controls_of(
 ) -> BridgeControls:
     """The controls of a bridge, on fewer texts and with fewer steps.
 
-    **Arguments:**
-
-    - `model`: The network.
-    - `bridge`, `texts`, `others`, `how`: The bridge, its texts, the texts to which it was fitted, and its effort.
-    - `seed`: The seed of weights and orders.
-    - `store`: A folder for intermediate results; None keeps nothing.
-    - `say`: A function that takes each line of progress.
-    - `units`: The independent unit of each text, such as its article.
-    - `special`: The ids that stay in place when a text is shuffled.
-    - `draw`: A function that draws the network with weights as before training.
-    - `many`, `draws`: The largest number of texts of each control, and the number of networks of random weights.
+    `others` are the texts to which the bridge was fitted. The ids `special` stay in place when a text is shuffled, and
+    `draw` makes a network with weights as before training. Each control has at most `many` texts.
     """
     # All controls have the same texts; the texts to which they are fitted may be fewer.
     spread = lambda data: np.linspace(0, len(data.mask) - 1, min(many, len(data.mask))).astype(int)

@@ -39,17 +39,8 @@ def measured(
     statistic: str | None = None,
     store: Path | None = None,
 ) -> probe.Controls:
-    """`probe.controls` of a network on its texts, with errors over articles.
-
-    **Arguments:**
-
-    - `measure`, `level`, `statistic`, `store`: As for `probe.controls`.
-    - `network`: The network and its texts. The random weights of the network of the package are drawn as before its
-        training.
-    - `key`: PRNG key.
-    - `model`: A variant of the network, such as a deeper one; None is the network itself.
-    - `draws`: The number of networks of random weights.
-    """
+    """`probe.controls` of a network, or of a variant `model` such as a deeper one, on its texts, with errors over
+    articles. The random weights of the network of the package are drawn as before its training."""
     over_articles = lambda model, texts, **options: by_articles(measure(model, texts, **options), network.articles)
     return probe.controls(
         over_articles, network.model if model is None else model, network.texts, key=key, draws=draws,

@@ -144,14 +144,8 @@ def rescaled_figure(
     recorded: Mapping[str, Any],
     **more: Any,
 ) -> Experiment:
-    """The experiment of a figure of rescaled tokens, whose measurement has `p` and `starts`.
-
-    **Arguments:**
-
-    - `name`, `measure`, `draw`, `claims`, `more`: The arguments of `framework.figure.figure`.
-    - `d`: The dimension, or several dimensions.
-    - `recorded`: Constants for the record, by name.
-    """
+    """The experiment of a figure of rescaled tokens in d dimensions, whose measurement has `p` and `starts`; `recorded`
+    are constants for the record, and all else goes to `framework.figure.figure`."""
     constants = {"d": d, "solver": f"Heun, steps of {STEP:g}", "tolerance": TOLERANCE, **recorded}
     return figure(
         name, measure, draw, claims, over=lambda m: f"{m.starts} starts",

@@ -84,14 +84,8 @@ def figure_of_rows(
 
 @style()
 def panels(m: Any, fills: Sequence[Callable[[Axes, Any], Any]], *, columns: int, height: float) -> Figure:
-    """A figure of lettered panels, row by row.
-
-    **Arguments:**
-
-    - `m`: The measurement.
-    - `fills`: A function for each panel, which draws the measurement on an Axes; as many as fill all rows.
-    - `columns`, `height`: The number of columns, and the height of the figure in inches.
-    """
+    """A figure of lettered panels, row by row; each of `fills`, as many as fill all rows, draws the measurement m on an
+    Axes."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots(len(fills) // columns, columns, squeeze=False)
     for ax, fill in zip(axes.flat, fills, strict=True):
@@ -104,13 +98,8 @@ def panels(m: Any, fills: Sequence[Callable[[Axes, Any], Any]], *, columns: int,
 def mosaic(
     m: Any, fills: Sequence[Callable[[Axes, Any], Any]], pattern: str, *, height: float, **options: Any
 ) -> Figure:
-    """A figure of lettered panels of different sizes.
-
-    **Arguments:**
-
-    - `m`, `fills`, `height`: As for `panels`.
-    - `pattern`, `options`: The places of the panels, such as "aab;ccd", and other options of `Figure.subplot_mosaic`.
-    """
+    """A figure of lettered panels of different sizes, in a `pattern` such as "aab;ccd", with other options of
+    `Figure.subplot_mosaic`."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplot_mosaic(pattern, **options)
     for ax, fill in zip(axes.values(), fills, strict=True):

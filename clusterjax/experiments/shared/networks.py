@@ -69,13 +69,8 @@ def articles_of(texts: Sequence[str]) -> np.ndarray:
 
 
 def by_articles(found: T, articles: np.ndarray) -> T:
-    """A measurement in which the error of each `Average` that keeps the values of texts is an error over articles.
-
-    **Arguments:**
-
-    - `found`: A tree of named tuples, dicts and arrays.
-    - `articles`: The article of each text, (texts,).
-    """
+    """A measurement in which the error of each `Average` that keeps the values of texts is an error over articles;
+    `articles` is the article of each text, (texts,)."""
     is_average = lambda part: isinstance(part, probe.Average)
     return jax.tree.map(lambda part: of_units(part, articles) if is_average(part) else part, found, is_leaf=is_average)
 

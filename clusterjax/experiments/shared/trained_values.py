@@ -89,13 +89,9 @@ def check_head(settings: Settings, layer: int, head: int) -> None:
 
 
 def trained_values(settings: Settings, layer: int = 1, head: int = 0) -> TrainedValues:
-    """The leading eigenvalues of each head of one layer of `settings.albert`, or of the network of the package.
+    """The leading eigenvalues of each head of one layer, from 1, of `settings.albert` or the network of the package.
 
-    **Arguments:**
-
-    - `settings`: The settings of the experiment.
-    - `layer`: The number of the layer, from 1.
-    - `head`: The number of the head of the pictures, from 1; 0 chooses the head with the largest real part.
+    The head of the pictures is counted from 1; 0 chooses the head with the largest real part.
 
     **Raises:**
 

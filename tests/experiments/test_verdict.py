@@ -109,7 +109,8 @@ def outcome(*changes, on=MADE):
         says="Leaders convey sentiment.", measured="12 of 15", criterion="at least 11", holds=True, kind="paper",
         value=12.0, source=POSTER,
     )  # fmt: skip
-    return Outcome("Seen.", [replace(claim, **each) for each in changes], {}, {}, lambda: None, None, on=on)
+    claims = tuple(replace(claim, **each) for each in changes)
+    return Outcome("Seen.", claims, {}, {}, lambda: None, None, on=on)
 
 
 def test_made_up_reviews_never_reproduce_and_stand_above_the_picture():

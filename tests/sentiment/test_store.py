@@ -1,5 +1,8 @@
 """A classifier in a folder comes back bit for bit; a folder that is not whole is refused in one sentence."""
 
+import gzip
+import json
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -146,6 +149,15 @@ def test_arrays_that_do_not_fit_each_other(tmp_path, name):
     for changed in (*changes, {**arrays, name: others[name] if name != "raw_alpha" else np.full(1, np.nan, "f4")}):
         rewrite_sealed(tmp_path / MODEL, changed)
         assert refused(tmp_path).startswith("folder must be a model of this library, but")
+
+
+def test_vocabulary_of_another_version(tmp_path):
+    save(fitted_of(), tmp_path)
+    arrays = safetensors.numpy.load_file(tmp_path / MODEL)
+    record = json.loads(gzip.decompress(arrays["vocabulary"].tobytes()))
+    packed = gzip.compress(json.dumps({**record, "version": 2}).encode())
+    rewrite_sealed(tmp_path / MODEL, {**arrays, "vocabulary": np.frombuffer(packed, np.uint8)})
+    assert "version is 2 in place of 1" in refused(tmp_path)
 
 
 def test_disk_full_leaves_the_former_model(tmp_path, monkeypatch):

@@ -51,7 +51,8 @@ def test_a_macro_becomes_the_number_of_its_result(root, macro, number):
     "macro",
     (
         "none: ms where n=64 | 1", "speed: ms where n=65 | 1", "speed: ms where kind=full; n=8 | 1",
-        "speed: hours where n=64 | 1", "speed: Goal #3 | 1", "speed: missing #1 | 1", "a-figure: cosine[2] | 1",
+        "speed: ms where d=2 | 1", "speed: hours where n=64 | 1",
+        "speed: Goal #3 | 1", "speed: missing #1 | 1", "a-figure: cosine[2] | 1",
         "a-figure: window #4 | 1", "a-figure: other #value | 1", "speed ms", "speed: ms where n=64 | two",
     ),
 )  # fmt: skip

@@ -50,6 +50,19 @@ def test_no_name_hides_a_marker():
         assert not hidden.any(), name
 
 
+def test_no_line_to_a_far_marker_crosses_a_name_or_a_marker():
+    ax = plot.words(CROWD, NAMES, Figure(figsize=(3.4, 2.4)).add_subplot())
+    boxes, spots = drawn(ax), ax.transData.transform(CROWD)
+    assert len(ax.lines) >= 3
+    for line in ax.lines:
+        start, end = ax.transData.transform(line.get_xydata())
+        points = np.linspace(start, end, 50)[2:-2]
+        others = spots[np.linalg.norm(spots - start, axis=1) > 1]
+        assert np.linalg.norm(points[:, None] - others, axis=2).min() > 1.0
+        for box in boxes.values():
+            assert not ((points > box.min + 2) & (points < box.max - 2)).all(axis=1).any()
+
+
 def test_dividing_line_is_where_the_decoder_is_zero():
     normal, offset = np.array([1.0, 2.0]), 0.7
     ax = plot.words(CROWD, NAMES, line=(normal, offset))

@@ -124,7 +124,7 @@ class AbstractExponentialAttention(AbstractAttention):
         x, values, masses = self.enter(x, values, t, masses)
         return self.between(self.queries(x, t), x, values, t, masses)
 
-    def scaled_queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
+    def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
         """The queries times beta: (n, d) numbers, where the product of beta with the scores would be (n, n)."""
         return at_time(self.beta, t, x.dtype) * self.queries(x, t)
 
@@ -319,7 +319,7 @@ class SoftmaxAttention(AbstractExponentialAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        scores = matmul(self.scaled_queries(x, t), x.T)
+        scores = matmul(self._queries(x, t), x.T)
         return softmax_weights(scores, masses, self.mask)
 
     def between(
@@ -343,7 +343,7 @@ class SoftmaxAttention(AbstractExponentialAttention):
         r"""The logarithms $\log Z_i = \log\sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, (n,); finite at any beta."""
         x, _, masses = self.enter(x, None, t, masses)
         # Only the normaliser is needed; a single column of values is the minimum for a summation.
-        sums = self.summation.exponential(self.scaled_queries(x, t), x, x[:, :1], masses, self.mask)
+        sums = self.summation.exponential(self._queries(x, t), x, x[:, :1], masses, self.mask)
         return sums.shift + jnp.log(sums.normaliser)
 
 
@@ -438,7 +438,7 @@ class UnnormalisedAttention(AbstractExponentialAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        return self._of_scores(matmul(self.scaled_queries(x, t), x.T), t, masses)
+        return self._of_scores(matmul(self._queries(x, t), x.T), t, masses)
 
     def between(
         self,

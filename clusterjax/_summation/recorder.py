@@ -24,7 +24,7 @@ class Names:
         self.used: dict[str, None] = {}
 
 
-class _Recorder(AbstractSummation):
+class _AbstractRecorder(AbstractSummation):
     """Sums by `summation` and notes its name, or that of the choice of `Auto`."""
 
     summation: Any
@@ -41,20 +41,27 @@ class _Recorder(AbstractSummation):
             name = type(resolved(self.summation, queries, tokens, mask, hardmax)).__name__
         self.names.used[name] = None
 
-
-class _Exponential(_Recorder, AbstractExponentialSum):
     def exponential(self, queries, tokens, values, masses, mask):
         self.note(queries, tokens, mask, False)
         return self.summation.exponential(queries, tokens, values, masses, mask)
 
-
-class _Nearest(_Recorder, AbstractNearestSearch):
     def hardmax(self, queries, tokens, values, masses, mask, tie_tolerance):
         self.note(queries, tokens, mask, True)
         return self.summation.hardmax(queries, tokens, values, masses, mask, tie_tolerance)
 
 
-class _Both(_Exponential, _Nearest):
+# The attentions check of which kinds a summation is.
+
+
+class _Exponential(_AbstractRecorder, AbstractExponentialSum):
+    pass
+
+
+class _Nearest(_AbstractRecorder, AbstractNearestSearch):
+    pass
+
+
+class _Both(_AbstractRecorder, AbstractExponentialSum, AbstractNearestSearch):
     pass
 
 

@@ -5,8 +5,6 @@ import itertools
 import os
 import signal
 
-import pytest
-
 from clusterjax._files import disk
 from clusterjax._files.disk import DRAFT, OLD, clear_drafts, draft_beside, replace
 from tests.crashes import Crash, Crasher
@@ -41,17 +39,6 @@ def test_no_link_is_followed(tmp_path, monkeypatch):
     (tmp_path / draft_of("x")).symlink_to(other)
     replace(tmp_path / "x", b"new")
     assert other.read_bytes() == b"of somebody else" and names(tmp_path) == ["other", "x"]
-
-
-def test_a_link_that_is_made_at_the_last_moment_is_not_followed(tmp_path, monkeypatch):
-    other, clear = tmp_path / "other", disk.clear_drafts
-    other.write_bytes(b"of somebody else")
-    name = f".x.{os.getpid()}-7@{disk._host()}{DRAFT}"
-    monkeypatch.setattr(disk, "_numbers", iter([7]))
-    monkeypatch.setattr(disk, "clear_drafts", lambda *given: (clear(*given), (tmp_path / name).symlink_to(other)))
-    with pytest.raises(FileExistsError):
-        replace(tmp_path / "x", b"new")
-    assert other.read_bytes() == b"of somebody else"
 
 
 def test_two_that_write_at_once_do_not_mix(tmp_path, monkeypatch):

@@ -70,21 +70,3 @@ for call in ("figure1 figure3", "", "--quick", "phase-diagram"):
     for line in (every, quick):
         assert "figure1, figure2, figure7, figure8, " in line and "'clusterjax[probe,sweep]'" in line
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.exhaustive
-def test_names_are_those_of_the_experiments_themselves(tmp_path):
-    from clusterjax.experiments import EXPERIMENTS
-
-    body = (
-        "from clusterjax.experiments import EXPERIMENTS\nfor one in EXPERIMENTS: print(one.name, one.alias, one.asks)"
-    )
-    found = child(PROBE, body, tmp_path).stdout.splitlines()
-    assert found == [f"{one.name} {one.alias} {one.asks}" for one in EXPERIMENTS]
-
-
-@pytest.mark.exhaustive_cases("lacking0")
-@pytest.mark.parametrize("lacking", (PLOT,))
-def test_a_picture_is_refused_before_it_is_computed(tmp_path, lacking):
-    found = child(lacking, "print(main(['sweep', 'phase-diagram', '--out', 'run.png']))", tmp_path)
-    assert found.stdout == "2\n" and "pip install 'clusterjax[plot]'" in found.stderr

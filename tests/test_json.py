@@ -1,13 +1,12 @@
-"""JSON at the door: what is too large, too deep, twice, not finite or of another form meets one sentence."""
+"""JSON at the door: what is too large, too deep, not finite or of another form meets one sentence."""
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from clusterjax._files.json import MOST_DEPTH, Within, misfit, open_regular, parse, read_json, read_regular
+from clusterjax._files.json import Within, misfit, open_regular, parse, read_bounded, read_json, read_regular
 
 
 def said(data, form=object, **options):
@@ -34,50 +33,19 @@ def test_reads_what_json_writes(ascii):
 @pytest.mark.parametrize(
     ("data", "words"),
     (
-        ("", "Expecting value"),
-        ('{"a": 1', "not"),
-        ("[1] 2", "Extra data"),
-        (b"\xff", "not in UTF-8"),
-        ('{"a": 1, "a": 2}', "'a' is there twice"),
-        ("[NaN]", "NaN is no number"),
-        ("[-Infinity]", "-Infinity is no number"),
-        ("[1e999]", "1e999 is beyond all floats"),
-        (str(2**64), "64 bits"),
-        ("-" + "9" * 5000, "64 bits"),
-        ('"\\ud800"', "UTF-8"),
+        ("", "Expecting value"), ('{"a": 1', "not"), ("[1] 2", "Extra data"), (b"\xff", "not in UTF-8"),
+        ("[NaN]", "NaN is no number"), ("[-Infinity]", "-Infinity is no number"), ('"\\ud800"', "UTF-8"),
+        ("[" * 200_000, "nested too deep"),
     ),
-)
+    ids=range(8),
+)  # fmt: skip
 def test_refuses(data, words):
     assert words in said(data)
 
 
 def test_nan_is_read_where_it_is_allowed():
-    found = read("[NaN, -Infinity]", finite=False)
-    assert found[0] != found[0] and found[1] == float("-inf")
-    said("[1e999]", finite=False)
-
-
-@pytest.mark.parametrize("opening", ("[", '{"a":', '[{"a":'))
-def test_depth_is_bounded_before_it_is_followed(opening):
-    """Even where the recursion limit of Python was raised so far that its own reader would end the process."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(10**7)
-    try:
-        assert "deep" in said(opening * 200_000)
-    finally:
-        sys.setrecursionlimit(before)
-
-
-def test_depth_is_counted_outside_of_texts():
-    whole = "[" * MOST_DEPTH + json.dumps('"' + "[" * 1000 + "\\") + "]" * MOST_DEPTH
-    assert read(whole)
-    assert "deep" in said("[" + whole + "]")
-
-
-@pytest.mark.parametrize("data", ('"' * 999_999, '\\"' * 500_000, '"' + '\\"' * 500_000, '"\\' * 500_000))
-def test_no_text_takes_long(data):
-    """Quadratic, each of these would take hours."""
-    said(data)
+    values = read("[NaN, -Infinity]", finite=False)
+    assert values[0] != values[0] and values[1] == float("-inf")
 
 
 @pytest.mark.parametrize(
@@ -129,9 +97,9 @@ def test_what_fits_is_taken(value, form):
 def test_a_file_is_bounded(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("[1, 2]")
-    assert read_json(path, [int], argument="store", remedy="mend it", most=6) == [1, 2]
+    assert read_json(path, [int], argument="store", remedy="mend it") == [1, 2]
     with pytest.raises(ValueError, match=r"^store must have at most 5 bytes, but '.*a.json' has more; mend it\.$"):
-        read_json(path, [int], argument="store", remedy="mend it", most=5)
+        read_bounded(path, 5, "store", "mend it")
     with pytest.raises(ValueError, match=r"^store must be a file that can be read, but '.*b.json' cannot .*; mend it"):
         read_json(tmp_path / "b.json", object, argument="store", remedy="mend it")
 
@@ -148,7 +116,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
             with pytest.raises(
                 ValueError, match=f"^store must be a file that can be read, but '{name}' .*it is {kind}"
             ):
-                read_json(name, object, argument="store", remedy="mend it", most=1000)
+                read_json(name, object, argument="store", remedy="mend it")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")

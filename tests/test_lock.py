@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import filelock
@@ -161,27 +160,3 @@ def test_a_process_that_ends_takes_its_files_along(tmp_path):
         (tmp_path / "out" / "report.json").touch()
         abandon()
         assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["report.json"]
-
-
-def test_a_lock_is_waited_for_a_moment(tmp_path):
-    """A run that has just ended is no reason to refuse the next."""
-    ready = threading.Event()
-
-    def hold():
-        with locked(tmp_path):
-            ready.set()
-            time.sleep(0.05)
-
-    other = threading.Thread(target=hold)
-    other.start()
-    ready.wait()
-    with locked(tmp_path):
-        pass
-    other.join()
-
-
-def test_filelock_is_the_only_lock_of_the_package():
-    """It locks on Windows too; nothing here calls the lock of a system, or takes the existence of a file for a lock."""
-    texts = {file.name: file.read_text("utf-8") for file in PACKAGE.rglob("*.py")}
-    users = {word: {name for name, text in texts.items() if word in text} for word in ("filelock", "fcntl", "msvcrt")}
-    assert users == {"filelock": {"lock.py"}, "fcntl": set(), "msvcrt": set()}

@@ -5,7 +5,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -271,34 +270,6 @@ def test_a_network_whose_files_are_no_files_is_refused_at_once(tmp_path, name, k
         return
     with pytest.raises(ValueError, match=r"^(path|config|weights|model) must .*; .*\.$"):
         probe.load(folder).tokenizer  # noqa: B018
-
-
-def bomb(head: bytes, block: bytes, times: int) -> bytes:
-    """A gzip file of `head` and of so many blocks, made without making them all."""
-    packer = zlib.compressobj(9, wbits=31)
-    return packer.compress(head) + b"".join(packer.compress(block) for _ in range(times)) + packer.flush()
-
-
-@pytest.mark.parametrize("name", ("reviews.csv.gz", "texts.txt.gz", "texts.jsonl.gz"))
-def test_a_gzip_bomb_is_left_after_a_few_megabytes(tmp_path, monkeypatch, name):
-    """A hundred and fifty megabytes in a sixth of one: what is read of it is counted, not timed."""
-    long = b"a" * 2**16
-    row = {"csv": long + b",0\n", "txt": long + b"\n", "jsonl": b'{"text": "' + long + b'"}\n'}[name.split(".")[1]]
-    (tmp_path / name).write_bytes(bomb(b"text,label\n" if "csv" in name else b"", row * (2**20 // len(row)), 150))
-    read = []
-    inner = clusterjax_tables()._Counted.readinto
-    monkeypatch.setattr(
-        clusterjax_tables()._Counted, "readinto", lambda self, buffer: read.append(inner(self, buffer)) or read[-1]
-    )
-    with pytest.raises(ValueError, match=r"^source must be a gzip file of texts, .*unpacks to more than 40 times"):
-        LOADERS[name if name in LOADERS else "texts.jsonl"](tmp_path / name)
-    assert sum(read) < 12 * 2**20
-
-
-def clusterjax_tables():
-    from clusterjax._files import tables as _tables
-
-    return _tables
 
 
 IMPORTS = """

@@ -9,7 +9,6 @@ import safetensors.numpy
 
 from clusterjax._files.arrays import read_arrays
 from clusterjax._files.sealed import (
-    MARK,
     MODEL,
     SealedFile,
     check_beside,
@@ -145,8 +144,3 @@ def forged(**changes):
 def test_a_header_is_held_against_the_file(data, words):
     with pytest.raises(ValueError, match=words):
         read_arrays(data)
-
-
-def test_the_mark_is_the_first_name_in_the_header(tmp_path):
-    FILE.write(tmp_path / "run", ARRAYS, None, {"format": "pt"}, more="x")
-    assert f'{{"__metadata__":{{"{MARK}"'.encode() in (tmp_path / "run").read_bytes()[:128]

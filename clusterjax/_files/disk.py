@@ -31,12 +31,7 @@ _live: set[Path] = set()
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write `content` to `path` in one step: whatever happens, the former file or the new file is there.
-
-    **Raises:**
-
-    - `OSError` if `path` cannot be written or is not a regular file; what was there before is then kept.
-    """
+    """Write `content` to `path` in one step; an OSError if this fails, and what was there before is then kept."""
     path = target_of(path)
     with draft_beside(path) as draft:
         # The mode "x" follows no link and opens no file that another process made.
@@ -49,12 +44,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def target_of(path: Path) -> Path:
-    """The file that is written for `path`: the file to which `path` leads if it is a link, so that the link stays.
-
-    **Raises:**
-
-    - `OSError` if `path` exists and is not a regular file.
-    """
+    """The file to which `path` leads, so that a link stays; an OSError if it is there and is not a regular file."""
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     # A path that leads through a file is refused when it is written, with the folder named as the cause.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):

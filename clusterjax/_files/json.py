@@ -1,39 +1,35 @@
-"""Reads JSON, bounded in size and depth and with unique names, and checks it against a schema.
+"""Opens and reads regular files within bounds, and reads JSON and checks it against a form.
 
-Python's own reader raises RecursionError for deep lists, accepts NaN and 1e999, checks no schema, and keeps the last of
-two values of one name. All JSON that the package reads goes through `decode`. A schema, called form, is a plain value:
+All files that the package reads go through `open_regular`, and all JSON through `decode`. A form is a plain value:
 
-    object              any value str, bool, dict     a value of that type; `list` likewise int, float          an
-    integer; a number, integer or not; a boolean is neither None, "a", 1        exactly that value Within(int, 0, 9)   a
-    number in a closed range [x]                 a list whose entries have the form x [x, y]              a list of two
-    entries, of the forms x and y; likewise for more entries {"a": x, "b?": y}   an object with a field a, optionally a
-    field b, and any others {"a": x, str: y}    an object with a field a, in which every other field has the form y (x,
-    y)              a value of one of these forms; `()` accepts nothing, so that {"a": x, str: ()} has no other names a
-    function          given the value, it returns the form that the value must have
+    object              any value
+    str, bool, dict     a value of that type; `list` likewise
+    int, float          an integer; a number, integer or not; a boolean is neither
+    None, "a", 1        exactly that value
+    Within(int, 0, 9)   a number in a closed range
+    [x]                 a list whose entries have the form x
+    [x, y]              a list of two entries, of the forms x and y; likewise for more entries
+    {"a": x, "b?": y}   an object with a field a, optionally a field b, and any others
+    {"a": x, str: y}    an object with a field a, in which every other field has the form y
+    (x, y)              a value of one of these forms; `()` accepts nothing: {"a": x, str: ()} has no other names
+    a function          given the value, it returns the form that the value must have
 """
 
 import errno
 import io
 import json
-import math
 import os
 import re
 import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 
 MOST_BYTES = 2**24
-MOST_DEPTH = 64
 # Smaller files are read without asking for the free memory.
 _LITTLE = 2**26
 
-# Possessive quantifiers and an optional closing quote keep the search linear in the length of any text.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_WIDEST = 2**64
 
 
 class Within(NamedTuple):
@@ -44,47 +40,13 @@ class Within(NamedTuple):
     most: float
 
 
-def read_json(
-    path: Path,
-    form: Any,
-    *,
-    argument: str,
-    remedy: str,
-    most: int = MOST_BYTES,
-    finite: bool = True,
-    wide: bool = False,
-) -> Any:
-    """The content of a JSON file.
-
-    **Arguments:**
-
-    - `path`: The file.
-    - `form`: The form of the content; see the head of this file.
-
-    **Other arguments:**
-
-    - `argument`: The name of the caller's argument that names the file, for messages.
-    - `remedy`: The instruction for a file that is refused, for messages.
-    - `most`: The largest number of bytes. The content takes at most about thirty times as much memory.
-    - `finite`: Whether NaN and Infinity are refused.
-    - `wide`: Whether integers beyond 64 bits are read, as floats, in place of being refused.
-
-    **Raises:**
-
-    - `ValueError` if the file cannot be read, or is not complete JSON of this form.
-    """
-    return parse(
-        read_bounded(path, most, argument, remedy), form, repr(str(path)), argument, remedy, finite=finite, wide=wide
-    )
+def read_json(path: Path, form: Any, *, argument: str, remedy: str) -> Any:
+    """The content of a JSON file of this form; a ValueError, which names `argument` and says `remedy`, without it."""
+    return parse(read_bounded(path, MOST_BYTES, argument, remedy), form, repr(str(path)), argument, remedy)
 
 
 def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
-    """All bytes of a regular file of at most `most` bytes.
-
-    **Raises:**
-
-    - `ValueError` if the file cannot be read, is not regular, or is larger.
-    """
+    """All bytes of a regular file of at most `most` bytes, or a ValueError that names `argument` and says `remedy`."""
     try:
         return read_regular(path, most)
     except OSError as error:
@@ -98,9 +60,7 @@ def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
 def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     """All bytes of a regular file of at most `most` bytes; None is the free memory.
 
-    **Raises:**
-
-    - `OSError` if the file cannot be read, is not regular, or is larger (`errno` EFBIG); `strerror` says so.
+    Without them an OSError says why in `strerror`; its `errno` is EFBIG for a larger file.
     """
     with open_regular(path) as file:
         # The size is compared first, so that a large file is not read at all.
@@ -125,13 +85,9 @@ def room_for(size: int) -> int | float:
 
 
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """A regular file, open for reading. All files that the package reads are opened here.
+    """A regular file, open for reading, or an OSError whose `strerror` gives the reason.
 
     Other files are refused: a named pipe would wait for a writer forever, and a device such as `/dev/zero` has no end.
-
-    **Raises:**
-
-    - `OSError` if the file cannot be opened, or is not regular; its `strerror` gives the reason.
     """
     # Without O_NONBLOCK a named pipe would block this call.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -173,17 +129,10 @@ _IRREGULAR = {
 }
 
 
-def parse(
-    data: bytes | str, form: Any, name: str, argument: str, remedy: str, *, finite: bool = True, wide: bool = False
-) -> Any:
-    """The content of JSON data, which messages call `name`.
-
-    **Raises:**
-
-    - `ValueError` if `data` is not complete JSON of this form.
-    """
+def parse(data: bytes | str, form: Any, name: str, argument: str, remedy: str, *, finite: bool = True) -> Any:
+    """The content of JSON data of this form, which messages call `name`; a ValueError for any other data."""
     try:
-        value = decode(data, finite=finite, wide=wide)
+        value = decode(data, finite=finite)
     except ValueError as error:
         raise ValueError(f"{argument} must be whole JSON, but {name} is not ({error}); {remedy}.") from error
     wrong = misfit(value, form)
@@ -192,23 +141,25 @@ def parse(
     return value
 
 
-def decode(data: bytes | str, *, finite: bool = True, wide: bool = False) -> Any:
-    """The content of JSON data, of any form.
+def decode(data: bytes | str, *, finite: bool = True) -> Any:
+    """The content of JSON data; a ValueError, with a few words as its message, if they are not complete JSON.
 
-    **Raises:**
-
-    - `ValueError` if `data` is not complete JSON; the error gives the reason in a few words, for a message.
+    NaN and Infinity, which are no JSON, are read if `finite` is False.
     """
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
-        # The depth is checked before the parser recurses.
-        _check_depth(data)
-        value = _READERS[finite, wide].decode(data.decode("utf-8-sig"))
+        value = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse if finite else None)
         if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded, and so not printed
-    except (ValueError, RecursionError) as error:
-        raise ValueError(_first(error)) from error
+    except UnicodeError as error:
+        raise ValueError("it is not in UTF-8") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     return value
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number")
 
 
 def misfit(value: Any, form: Any, place: str = "") -> str | None:
@@ -311,68 +262,3 @@ def _at(place: str, name: Any) -> str:
 def _wrong(place: str, value: Any, wanted: str) -> str:
     shown = _TYPES[type(value)] if isinstance(value, dict | list) else json.dumps(value)
     return f"{place or 'the whole'} is {shown if len(shown) <= 60 else shown[:60] + '...'} in place of {wanted}"
-
-
-def _check_depth(data: bytes) -> None:
-    """Raise a ValueError for JSON that is nested too deeply, before a parser recurses into it."""
-    # So few brackets cannot nest deeper: this test suffices for most files, in a tenth of the time.
-    if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
-        return
-    # Brackets within strings do not nest.
-    bare = np.frombuffer(_STRING.sub(b"", data), np.uint8)
-    steps = ((bare == ord("[")) | (bare == ord("{"))).astype(np.int8) - ((bare == ord("]")) | (bare == ord("}")))
-    deepest = np.cumsum(steps, dtype=np.int64).max(initial=0)
-    if deepest > MOST_DEPTH:
-        raise ValueError(f"it is nested {deepest} deep, at most {MOST_DEPTH} is read")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; a ValueError if a name occurs twice."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in fields if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is there twice")
-    return fields
-
-
-def _integer(digits: str) -> int:
-    # The first digits show that the integer is too large; converting all of them would take quadratic time.
-    number = int(digits[:24])
-    if abs(number) >= _WIDEST:
-        raise ValueError(f"the integer {digits[:24]} is more than 64 bits hold")
-    return number
-
-
-def _number(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"the number {digits[:20]} is beyond all floats")
-    return number
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _wide_number(digits: str) -> int | float:
-    return int(digits) if len(digits) < 20 else _number(digits[:400])
-
-
-_READERS = {
-    (finite, wide): json.JSONDecoder(
-        object_pairs_hook=_once,
-        parse_int=_wide_number if wide else _integer,
-        parse_float=_number,
-        parse_constant=_refused if finite else None,
-    )
-    for finite in (False, True)
-    for wide in (False, True)
-}
-
-
-def _first(error: BaseException) -> str:
-    """The first line of an error, without the bytes that UnicodeDecodeError quotes."""
-    if isinstance(error, UnicodeError):
-        return "it is not in UTF-8"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -27,16 +27,8 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock of a folder, which is created if necessary; drafts of killed runs in the folder are removed.
 
-    **Arguments:**
-
-    - `folder`: The folder.
-    - `argument`: The name of the caller's argument, for messages.
-    - `name`: The name of the lock file.
-    - `shown`: The path in messages, if it is not the folder.
-
-    **Raises:**
-
-    - `ValueError` if another run holds the lock, or the folder cannot be written.
+    If another run holds the lock, or the folder cannot be written, a ValueError names `argument` and the folder, or
+    `shown` in its place.
     """
     path = Path(folder) / name
     shown = Path(folder) if shown is None else shown

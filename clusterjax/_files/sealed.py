@@ -91,19 +91,9 @@ class SealedFile(NamedTuple):
         self, path: Path, arrays: dict[str, np.ndarray], settings: Any, metadata: dict[str, str] | None = None,
         **further: Any,
     ) -> None:  # fmt: skip
-        """Write the file atomically.
+        """Write the file atomically, with the settings of the run and further parts of its state as JSON.
 
-        **Arguments:**
-
-        - `path`: The file; the folders above it are created.
-        - `arrays`: The arrays by name.
-        - `settings`: The settings of the run.
-        - `metadata`: Further texts for the header of safetensors.
-        - `further`: Other parts of the state, as JSON.
-
-        **Raises:**
-
-        - `ValueError` if the file cannot be written; an existing file is then kept.
+        `metadata` are further texts for the header of safetensors.
         """
         header = {"sha256": BLANK, "format": self.format, "version": self.version, "settings": settings} | further
         text = json.dumps(header, separators=(",", ":"))
@@ -126,17 +116,9 @@ class SealedFile(NamedTuple):
     def read(
         self, path: Path, settings: Any, form: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The header and the arrays of a file.
+        """The header and the arrays of a file of this kind, of a run with these settings.
 
-        **Arguments:**
-
-        - `path`: The file.
-        - `settings`: The settings of the present run.
-        - `form`: The form of `further` in the header; see `clusterjax._files.json`.
-
-        **Raises:**
-
-        - `ValueError` if the file is of another kind, damaged, or has other settings, which the message names.
+        `form` is the form of `further` in the header; see `clusterjax._files.json`. A ValueError says what is wrong.
         """
         header, arrays = self.unpack(path, form)
         asked, stored = plain(settings) or {}, header["settings"] or {}
@@ -149,12 +131,7 @@ class SealedFile(NamedTuple):
         return header, arrays
 
     def unpack(self, path: Path, form: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The header, which includes the settings, and the arrays of the file of any run.
-
-        **Raises:**
-
-        - `ValueError` if the file is of another kind, or is damaged.
-        """
+        """The header, which includes the settings, and the arrays of the file of any run."""
         try:
             data = read_regular(path)
             arrays, _, metadata = read_arrays(data)
@@ -186,12 +163,7 @@ class SealedFile(NamedTuple):
 
 
 def check_beside(path: Path, argument: str, remedy: str) -> None:
-    """Compare a file with the checksum that the header of a sealed model beside it has of it, if there is one.
-
-    **Raises:**
-
-    - `ValueError` if `path` has another checksum, or cannot be read.
-    """
+    """Raise a ValueError unless a file has the checksum that the sealed model beside it, if there is one, has of it."""
     files = _header_of(path.with_name(MODEL)).get("files", {})
     digest = files.get(path.name) if isinstance(files, dict) else None
     try:
@@ -221,12 +193,7 @@ def _header_of(path: Path) -> dict[str, Any]:
 
 
 def put_file(path: Path, content: bytes, argument: str) -> None:
-    """Write a file of a model for other programs, such as its `config.json`.
-
-    **Raises:**
-
-    - `ValueError` if another file of this name exists, which is kept, or the file cannot be written.
-    """
+    """Write a file of a model for other programs, such as its `config.json`; another one of this name is kept."""
     try:
         former = read_regular(path)
     except OSError:
@@ -238,12 +205,7 @@ def put_file(path: Path, content: bytes, argument: str) -> None:
 
 
 def write_file(path: Path, content: bytes, argument: str, what: str = "file") -> None:
-    """Write a file atomically; the folders above it are created.
-
-    **Raises:**
-
-    - `ValueError` if the file cannot be written; an existing file is then kept.
-    """
+    """Write a file atomically, and the folders above it; a ValueError if it cannot be, and what was there is kept."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, content)
@@ -269,11 +231,11 @@ def plain(settings: Any) -> Any:
 
 def differing(one: dict[str, Any], other: dict[str, Any], above: str = "") -> dict[str, tuple[Any, Any]]:
     """The settings that differ, by name (`recipe.steps` if nested), as pairs of values; None if missing."""
-    found: dict[str, tuple[Any, Any]] = {}
+    pairs: dict[str, tuple[Any, Any]] = {}
     for name in sorted({*one, *other}):
         here, there = one.get(name), other.get(name)
         if isinstance(here, dict) and isinstance(there, dict):
-            found |= differing(here, there, f"{above}{name}.")
+            pairs |= differing(here, there, f"{above}{name}.")
         elif here != there:
-            found[above + name] = here, there
-    return found
+            pairs[above + name] = here, there
+    return pairs

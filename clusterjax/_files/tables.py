@@ -1,7 +1,6 @@
 """Tables on disk: CSV and Parquet, plain or gzipped, read completely or refused.
 
-Sizes are bounded while a file is unpacked, so that a small compressed file cannot fill the memory: bytes are counted as
-they are read, and texts as they are stored.
+Sizes are bounded while a file is unpacked: bytes are counted as they are read, and texts as they are stored.
 """
 
 import contextlib
@@ -9,7 +8,6 @@ import csv
 import gzip
 import importlib
 import io
-import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,18 +19,10 @@ from .json import open_regular
 # The memory that the texts of a file may take, counted as 64 bytes for each text and one byte for each character.
 MOST_BYTES = 2**29
 _OF_EACH = 64
-# A gzip file that unpacks to more than _MOST_RATIO times its size, and to more than _HEAD bytes, is refused.
-_MOST_RATIO, _HEAD = 40, 2**22
 
 
 def read_table(path: Path, most: int = MOST_BYTES) -> dict[str, list[Any]]:
-    """The columns of a CSV or Parquet file of at most `most` bytes unpacked, by their names in lower case.
-
-    **Raises:**
-
-    - `ValueError` if the file is of another kind, too large, broken, or has no rows.
-    - `ImportError` if the file is Parquet and pyarrow is not installed.
-    """
+    """The columns of a CSV or Parquet file of at most `most` bytes unpacked, by their names in lower case."""
     # "data.csv.gz" and "data.csv" are both of the kind "csv".
     kind = "".join(path.suffixes[-2:]).lower().removesuffix(".gz").rsplit(".", 1)[-1]
     if kind not in ("csv", "parquet"):
@@ -54,13 +44,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
 
 @contextlib.contextmanager
 def lines_of(path: Path, most: int = MOST_BYTES, newline: str = "\n") -> Iterator[io.TextIOWrapper]:
-    """The lines of a file in UTF-8, unzipped as they are read if its name ends in .gz.
-
-    **Raises:**
-
-    - `ValueError`, while lines are read, if the file cannot be read, is an incomplete gzip file, has another encoding
-        or more than `most` bytes.
-    """
+    """The lines of a file in UTF-8, unzipped as they are read if its name ends in .gz."""
     with _opened(path, most) as file:
         try:
             yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
@@ -73,11 +57,8 @@ def lines_of(path: Path, most: int = MOST_BYTES, newline: str = "\n") -> Iterato
 def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
     try:
         with open_regular(path) as raw:
-            packed = path.suffix.lower() == ".gz"
-            file = gzip.GzipFile(fileobj=raw, mode="rb") if packed else raw
-            # The bound is at least _HEAD bytes for any file, since the header of a short file dominates its ratio.
-            dense = max(_MOST_RATIO * os.fstat(raw.fileno()).st_size, _HEAD) if packed else most
-            yield io.BufferedReader(_Counted(file, path, most, dense), 2**16)
+            file = gzip.GzipFile(fileobj=raw, mode="rb") if path.suffix.lower() == ".gz" else raw
+            yield io.BufferedReader(_Counted(file, path, most), 2**16)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
             f"source must be a whole gzip file, but {str(path)!r} is cut off or is none ({error}); fetch it again."
@@ -90,25 +71,19 @@ def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
 
 
 class _Counted(io.RawIOBase):
-    """A file that raises a ValueError after `most` bytes, or after `dense` bytes if the file is compressed."""
+    """A file that raises a ValueError after `most` bytes, counted after unpacking."""
 
-    def __init__(self, file: Any, path: Path, most: int, dense: int):
-        self.file, self.path, self.most, self.dense, self.read_so_far = file, path, most, dense, 0
+    def __init__(self, file: Any, path: Path, most: int):
+        self.file, self.path, self.most, self.read_so_far = file, path, most, 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         count = self.file.readinto(buffer)
-        # Bytes are counted after unpacking: a gzip file of a kilobyte may contain gigabytes.
         self.read_so_far += count
         if self.read_so_far > self.most:
             raise too_large(self.path, self.most)
-        if self.read_so_far > self.dense:
-            raise ValueError(
-                f"source must be a gzip file of texts, which shrink to a tenth, but {str(self.path)!r} unpacks to more "
-                f"than {_MOST_RATIO} times its size; unpack it first if it is what you mean."
-            )
         return count
 
 

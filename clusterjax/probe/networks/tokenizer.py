@@ -80,7 +80,7 @@ def read_tokenizer(folder: Path) -> Any:
                     if os.fstat(opened.fileno()).st_size > MOST_TOKENIZER:
                         raise ValueError(f"{file.name} has more than {MOST_TOKENIZER} bytes")
         if (folder / _CONFIG).is_file():
-            settings = read_json(folder / _CONFIG, object, argument="it", remedy="mend it", wide=True)
+            settings = read_json(folder / _CONFIG, object, argument="it", remedy="mend it")
             wrong = misfit(settings, _FORM)
             if wrong is not None:
                 raise ValueError(f"in {_CONFIG} {wrong}")

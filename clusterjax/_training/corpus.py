@@ -3,6 +3,9 @@
 Word pieces are those of BERT (Schuster, Nakajima, 2012; by the library tokenizers), rows the full sentences of RoBERTa
 (1907.11692). Invariants: reading uses bounded memory; the choice of held-out texts depends on the seed and on the
 number of texts only; a tokenizer that is already in a folder is never trained again.
+
+The data sets of the hub are C4 (Raffel et al., 1910.10683, Section 2.2) and WikiText (Merity et al., 1609.07843), whose
+rows are paragraphs, or headings, which are omitted. They are streamed, since C4 has 300 GB.
 """
 
 import contextlib
@@ -25,22 +28,8 @@ from .._files.sealed import put_file
 from .._files.tables import MOST_BYTES, bytes_of, lines_of, read_table, too_large, wanted
 
 
-# Texts of the data sets of the hub on which trained networks are measured, C4 and WikiText, by the library datasets.
-#
-# The data sets are streamed, so that a few thousand texts of C4 do not require its 300 GB. C4: Raffel et al.
-# (1910.10683), Section 2.2. WikiText: Merity et al. (1609.07843); its rows are paragraphs, or headings, which are
-# omitted.
-
-
 class HubTexts(NamedTuple):
-    """A data set of the hub.
-
-    **Attributes:**
-
-    - `name`: The id of the data set.
-    - `config`: The variant of the data set.
-    - `split`: The split, such as "train".
-    """
+    """A data set of the hub: its id, its variant, and the split, such as "train"."""
 
     name: str
     config: str
@@ -54,7 +43,7 @@ _KNOWN = {
     "wikitext": ("Salesforce/wikitext", "wikitext-103-raw-v1"),
 }
 HUB_NAMES = tuple(_KNOWN)
-_HEADING = re.compile(r"=( =)* .* (= )*=")
+_HEADING = re.compile(r"=( =)* .* (= )*=")  # " = Title = " or " = = Section = = "
 
 
 def hub_texts_of(path: str) -> HubTexts | None:
@@ -68,22 +57,10 @@ def hub_texts_of(path: str) -> HubTexts | None:
 
 
 def read_hub_texts(of: HubTexts, most_texts: int, most_bytes: int = MOST_BYTES) -> list[str]:
-    """The first texts of a data set, as many as the bounds allow.
-
-    **Arguments:**
-
-    - `of`: The data set.
-    - `most_texts`: The largest number of texts.
-    - `most_bytes`: The largest memory of the texts.
-
-    **Raises:**
-
-    - `ValueError` if the data set cannot be reached, or has no such variant or split.
-    - `ImportError` if the library datasets is not installed.
-    """
+    """The first texts of a data set, as many as the bounds allow; a ValueError if it cannot be reached."""
     datasets: Any = wanted("datasets", f"loading {of.name!r} from the hub")
     try:
-        with _without_retries():
+        with _silent("huggingface_hub"):
             rows = datasets.load_dataset(of.name, of.config, split=of.split, streaming=True)
             return _first(rows, most_texts, most_bytes)
     except Exception as error:  # the library raises errors of many types: no network, no such variant, no space
@@ -98,7 +75,8 @@ def _first(rows: Iterable[Any], most_texts: int, most_bytes: int) -> list[str]:
     """The first texts in the rows of a data set that are neither headings nor blank."""
     texts, size = [], 0
     every = (str(row["text"]) for row in rows)
-    for text in itertools.islice((text for text in every if text.strip() and not _is_heading(text)), most_texts):
+    wanted_texts = (text for text in every if text.strip() and not _HEADING.fullmatch(text.strip()))
+    for text in itertools.islice(wanted_texts, most_texts):
         size += bytes_of([text])
         if size > most_bytes:
             break
@@ -107,20 +85,15 @@ def _first(rows: Iterable[Any], most_texts: int, most_bytes: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def _without_retries() -> Iterator[None]:
-    """Silence the line that the hub's client logs for each failed attempt, since the error reports the failure once."""
-    logger = logging.getLogger("huggingface_hub")
+def _silent(name: str) -> Iterator[None]:
+    """Silence a logger, such as that of the hub's client, which logs each failed attempt; the error reports them."""
+    logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
         logger.setLevel(before)
-
-
-def _is_heading(text: str) -> bool:
-    """True if a paragraph is a heading of WikiText, ` = Title = ` or ` = = Section = = `."""
-    return _HEADING.fullmatch(text.strip()) is not None
 
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
@@ -233,17 +206,17 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     def empty(**vocabulary: Any) -> Any:
-        made: Any = tokenizers.Tokenizer(models.WordPiece(**vocabulary, unk_token=SPECIAL[UNKNOWN]))
-        made.normalizer = normalizers.BertNormalizer(lowercase=True)
-        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        return made
+        tokenizer: Any = tokenizers.Tokenizer(models.WordPiece(**vocabulary, unk_token=SPECIAL[UNKNOWN]))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
 
     def trained(size: int, first: Sequence[str]) -> dict[str, int]:
         """The id of each piece, where the pieces of `first` have the first ids."""
-        made = empty()
+        tokenizer = empty()
         trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(first), show_progress=False)
-        made.train_from_iterator(texts, trainer)
-        return made.get_vocab()
+        tokenizer.train_from_iterator(texts, trainer)
+        return tokenizer.get_vocab()
 
     # The library numbers the letters within words in the order of a hash table, which differs between processes, and
     # among equally frequent pairs it merges the pair with the smaller numbers first. A first pass, which merges
@@ -316,14 +289,10 @@ def set_aside(texts: int, share: float, seed: int) -> np.ndarray:
 
 
 def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str = "vocab_size") -> Any:
-    """The `tokenizer.json` in the folder if it exists, else a tokenizer trained on `texts`.
+    """The `tokenizer.json` in the folder if it exists, else a tokenizer of `vocab_size` pieces trained on `texts`.
 
     A run continues with the tokenizer of its folder, since another version of the library may train a different one.
     `name` is the name of `vocab_size` in messages.
-
-    **Raises:**
-
-    - `ValueError` if the file cannot be read, or the tokenizer does not have `vocab_size` word pieces.
     """
     path = folder / "tokenizer.json"
     exists = path.is_file()
@@ -354,12 +323,7 @@ def is_of_tokenizers(error: BaseException) -> bool:
 
 
 def parse_tokenizer(text: str, path: Path, must: str, remedy: str) -> Any:
-    """The tokenizer of a text of JSON in a file.
-
-    **Raises:**
-
-    - `ValueError`, beginning with `must`, if the text is broken.
-    """
+    """The tokenizer of a text of JSON in a file; a ValueError, beginning with `must`, if the text is broken."""
     tokenizers = tokenizers_library()
     try:
         return tokenizers.Tokenizer.from_str(text)
@@ -379,11 +343,6 @@ def tokenizer_files(folder: Path, tokenizer: Any, length: int) -> dict[str, byte
 
 
 def write_tokenizer(folder: Path, tokenizer: Any, length: int) -> None:
-    """Write the files of a tokenizer, unless they are there.
-
-    **Raises:**
-
-    - `ValueError` if one of the files exists with another content.
-    """
+    """Write the files of a tokenizer, unless they are there; a ValueError if one has another content."""
     for name, content in tokenizer_files(folder, tokenizer, length).items():
         put_file(folder / name, content, "out")

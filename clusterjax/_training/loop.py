@@ -308,10 +308,8 @@ def has_lost_patience(epoch: int, best_epoch: int, patience: int | None) -> bool
 
 
 def stored_run(checkpoint: Path) -> Stored | None:
-    """The settings and the epochs of the run of a checkpoint; None if there is none, or it cannot be read.
-
-    The function that loads the checkpoint reports the error.
-    """
+    """The settings and the epochs of the run of a checkpoint; None if there is none, or it cannot be read, which the
+    function that loads it reports."""
     try:
         header, _ = _FILE.unpack(checkpoint, {"progress": _PROGRESS})
     except ValueError:
@@ -320,22 +318,12 @@ def stored_run(checkpoint: Path) -> Stored | None:
 
 
 def stored_seconds(checkpoint: Path) -> list[float]:
-    """The duration of the steps of each epoch, from a checkpoint.
-
-    **Raises:**
-
-    - `ValueError` if the checkpoint cannot be read.
-    """
+    """The duration of the steps of each epoch, from a checkpoint."""
     return _FILE.unpack(checkpoint, {"progress": _PROGRESS})[0]["progress"]["seconds"]
 
 
 def forget(checkpoint: Path, argument: str) -> None:
-    """Remove a checkpoint, whole or damaged, if there is one.
-
-    **Raises:**
-
-    - `ValueError` if another program wrote the file.
-    """
+    """Remove a checkpoint, whole or damaged, if there is one; a ValueError if another program wrote the file."""
     _FILE._replace(argument=argument).refuse_stranger(checkpoint)
     checkpoint.unlink(missing_ok=True)
 

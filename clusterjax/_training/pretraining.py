@@ -120,12 +120,7 @@ class Pretraining(NamedTuple):
 
 
 def check_request(out: Any, paths: Any, recipe: Any, kind: type, seed: Any, snapshots: Any, say: Any) -> Request:
-    """Check the arguments that every function of pre-training takes.
-
-    **Raises:**
-
-    - `ValueError` that names the argument, its value and the remedy.
-    """
+    """Check the arguments that every function of pre-training takes."""
     name = kind.__name__
     recipe = kind() if recipe is None else recipe
     article = "an" if name[0] in "AEIOU" else "a"
@@ -137,38 +132,26 @@ def check_request(out: Any, paths: Any, recipe: Any, kind: type, seed: Any, snap
 
 
 def check_seed(seed: Any) -> int:
-    """`seed`, if it is a valid seed.
-
-    **Raises:**
-
-    - `ValueError` that names the value and the remedy.
-    """
     return check_integer(seed, "seed", least=0, most=MOST_SEED, remedy="pass 0, say")
 
 
 def read_corpus(
     asked: Request, vocab_size: int, name: str, in_rows: Callable[[Any, int], Int[np.ndarray, "rows n"]]
 ) -> Corpus:
-    """The texts of a call, as word pieces packed into rows.
+    """The texts of a call, as word pieces that `in_rows(pieces, length)` packs into rows.
 
-    **Arguments:**
-
-    - `asked`: The checked arguments of the call.
-    - `vocab_size`, `name`: The number of word pieces, and its name in the recipe, for messages.
-    - `in_rows`: `in_rows(pieces, length)` packs word pieces into rows.
-
-    **Raises:**
-
-    - `ValueError` if the texts cannot be read, or the tokenizer of the folder is a different one.
+    `name` is the name of `vocab_size` in the recipe, for messages.
     """
     texts = read_texts(asked.paths)
     # Texts are held out before they are packed, so that no row mixes the two parts.
     aside = set_aside(len(texts), asked.recipe.held_out, asked.seed)
-    seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
-    asked.say(f"{len(seen)} texts to train on, {len(unseen)} held out")
+    trained_on, held_out = (
+        [text for text, is_held in zip(texts, aside, strict=True) if is_held == flag] for flag in (False, True)
+    )
+    asked.say(f"{len(trained_on)} texts to train on, {len(held_out)} held out")
     # The tokenizer is trained on the training texts only.
-    tokenizer = tokenizer_of(asked.folder, seen, vocab_size, name)
-    rows, held = (in_rows(tokenise(tokenizer, part), asked.recipe.length) for part in (seen, unseen))
+    tokenizer = tokenizer_of(asked.folder, trained_on, vocab_size, name)
+    rows, held = (in_rows(tokenise(tokenizer, part), asked.recipe.length) for part in (trained_on, held_out))
     return Corpus(tokenizer, rows, held)
 
 
@@ -178,23 +161,12 @@ def held_batches(corpus: Corpus, recipe: AbstractRecipe, most: int) -> Int[np.nd
 
 
 def pretrain(
-    asked: Request,
-    corpus: Corpus,
-    network: Pretraining,
-    recipe: AbstractRecipe,
-    settings: dict[str, Any],
+    asked: Request, corpus: Corpus, network: Pretraining, recipe: AbstractRecipe, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Train a network through its stages, write its files, and return its report.
 
-    **Arguments:**
-
-    - `asked`, `corpus`, `network`: As above.
-    - `recipe`: The recipe, with as many steps between two checkpoints as the rows allow.
-    - `settings`: The recipe as JSON; the description of the data is added to it.
-
-    **Raises:**
-
-    - `ValueError` if the folder holds another run, or cannot be written.
+    The `recipe` has as many steps between two checkpoints as the rows allow; `settings` are the recipe as JSON, without
+    the description of the data. A ValueError says if the folder holds another run, or cannot be written.
     """
     folder, say, rows = asked.folder, asked.say, corpus.rows
     settings = {"recipe": settings, "seed": asked.seed, "texts": [path.name for path in asked.paths]}

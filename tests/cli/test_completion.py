@@ -1,11 +1,8 @@
 """Completion for bash and zsh: the script is made of the parser, and bash completes by it."""
 
-import os
-import pty
 import shutil
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -14,7 +11,7 @@ from clusterjax.experiments.framework.listing import entries
 
 
 shtab = pytest.importorskip("shtab", reason="shtab is not installed")
-BASH, ZSH = shutil.which("bash"), shutil.which("zsh")
+BASH = shutil.which("bash")
 
 
 def script(shell, capsys):
@@ -61,58 +58,6 @@ def test_bash_completes_by_it(capsys, tmp_path):
     assert completed(file, ["clusterjax", "reproduce", "--qu"]) == ["--quick"]
     assert completed(file, ["clusterjax", "train", "language-model", "--pos"]) == ["--positions"]
     assert "rotary" in completed(file, ["clusterjax", "train", "language-model", "--positions", "r"])
-
-
-ZSHRC = """
-fpath=($PWD $fpath)
-autoload -Uz compinit && compinit -u -D
-show() { print -r -- "$BUFFER" >> lines; BUFFER= }
-leave() { exit }
-zle -N show; zle -N leave
-bindkey '^I' complete-word '^T' show '^Y' leave
-"""
-
-
-def typed_in_zsh(folder, lines):
-    """What stands in the line of a zsh at a terminal after each of these and the key Tab."""
-    terminal, side = pty.openpty()
-    env = os.environ | {"ZDOTDIR": str(folder), "TERM": "dumb"}
-    shell = subprocess.Popen([ZSH, "-d", "-i"], cwd=folder, env=env, stdin=side, stdout=side, stderr=side)
-    os.close(side)
-    os.write(terminal, "".join(f"{line}\t\x14" for line in [*lines, "\x19"]).encode())  # read when the shell is ready
-
-    def drain():
-        try:
-            while os.read(terminal, 4096):
-                pass
-        except OSError:  # the other side is closed
-            pass
-
-    reader = threading.Thread(target=drain)
-    reader.start()
-    try:
-        shell.wait(timeout=60)
-    finally:
-        shell.kill()
-        reader.join()
-        os.close(terminal)
-    return (folder / "lines").read_text().splitlines()
-
-
-@pytest.mark.skipif(ZSH is None, reason="zsh is not installed")
-def test_zsh_completes_by_it(capsys, tmp_path):
-    (tmp_path / "_clusterjax").write_text(script("zsh", capsys))
-    (tmp_path / ".zshrc").write_text(ZSHRC)
-    assert subprocess.run([ZSH, "-n", tmp_path / "_clusterjax"]).returncode == 0
-    rests = {
-        "clusterjax re": "produce ",
-        "clusterjax train l": "anguage-model ",
-        "clusterjax reproduce figure3 sentiment-l": "eaders ",
-        "clusterjax reproduce figure3 figure4 --qu": "ick ",
-        "clusterjax train language-model --positions ro": "tary ",
-        "clusterjax nonsense": "",
-    }
-    assert typed_in_zsh(tmp_path, rests) == [line + rest for line, rest in rests.items()]
 
 
 def test_other_shells_and_a_missing_library_are_one_line(capsys, monkeypatch):

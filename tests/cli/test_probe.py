@@ -20,7 +20,7 @@ from clusterjax.experiments.shared.sources import particles
 from tests.cli.test_main import refused
 from tests.helpers import as_a_user
 from tests.network_cases import checkpoint
-from tests.probe_cases import SHARED, T5, tensors_of, write
+from tests.probe_cases import SHARED, tensors_of, write
 
 
 FIGURES = ["figure1", "figure2"]
@@ -46,18 +46,6 @@ def results(out):
     """The records, without what two runs never have in common."""
     records = [json.loads((out / name / "results.json").read_text("utf-8")) for name in FIGURES]
     return [{name: value for name, value in one.items() if name not in ("seconds", "finished")} for one in records]
-
-
-@pytest.mark.exhaustive
-def test_an_encoder_of_t5_is_drawn_to_the_end(tmp_path, capsys):
-    settings = checkpoint(tmp_path / "network", T5 | {"vocab_size": 70})
-    assert call(settings, tmp_path / "out") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("reading 16 of 20 texts, evenly spread; ") and "cut to 12 tokens" in lines[0]
-    assert lines[-1] == f"2 figures in {tmp_path / 'out' / 'index.html'}"
-    for record in results(tmp_path / "out"):
-        assert (tmp_path / "out" / record["name"] / f"{record['name']}.png").is_file()
-        assert all(claim["holds"] for claim in record["claims"] if claim["kind"] == "identity")
 
 
 @pytest.mark.exhaustive
@@ -99,19 +87,6 @@ def test_what_is_unfinished_of_other_settings_is_removed(tmp_path):
         assert again == store and again.is_dir()
     # The folder of all figures goes with the run: another process may be making one in it.
     assert list((tmp_path / ".clusterjax.unfinished").iterdir()) == []
-
-
-def test_the_bridge_keeps_what_it_has_measured(settings, tmp_path, monkeypatch):
-    seen = {}
-
-    def bridge(*given, **options):
-        seen.update(options)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(probe, "bridge", bridge)
-    with pytest.raises(KeyboardInterrupt):
-        reproduce(["albert-bridge"], tmp_path, settings, say=lambda line: None)
-    assert seen["store"].parent == tmp_path / ".clusterjax.unfinished" / "albert-bridge"
 
 
 def test_what_decides_a_figure(settings, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clusterjax._cli import main
-from clusterjax.sentiment import fit as real_fit, load, load_report, synthetic_reviews, train_sentiment
+from clusterjax.sentiment import fit as real_fit, load, load_report, synthetic_reviews
 
 
 SMALL = ("--epochs", "2", "--batch-size", "32", "--num-layers", "3", "--length", "48", "--dim", "2")
@@ -79,21 +79,6 @@ def test_a_finished_run_is_not_repeated(trained, capsys, monkeypatch):
     assert "has one of other settings: --epochs was 2, now 3; choose" in text
 
 
-@pytest.mark.parametrize("fault", (OSError(32, "Broken pipe"), UnicodeEncodeError("ascii", "é", 0, 1, "no")), ids=str)
-def test_a_model_is_saved_before_what_is_said_of_it(trained, tmp_path, fault):
-    """Whoever listens to a run may fail: all but the words is there."""
-    folder, data, _ = trained
-    recipe = load(folder).recipe
-
-    def deaf(line):
-        if not line.startswith(("epoch", "180 reviews")):
-            raise fault
-
-    with pytest.raises(type(fault)):
-        train_sentiment(tmp_path, data, recipe, say=deaf)
-    assert (tmp_path / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
-
-
 def test_a_killed_run_goes_on_bit_for_bit(trained, tmp_path, capsys, monkeypatch):
     folder, data, _ = trained
     call = ("train", "sentiment", "--imdb", data, "--out", tmp_path / "model", *SMALL)
@@ -141,13 +126,6 @@ def test_a_damaged_model_names_a_command_that_works(trained, tmp_path, capsys):
     assert str(model / name) in text and "train it anew with --fresh" in text
     lines_of(capsys, *call, "--fresh")
     assert (model / name).read_bytes() == (folder / name).read_bytes()
-
-
-@pytest.mark.exhaustive
-def test_made_up_reviews_and_random_split(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("clusterjax.sentiment._reviews.default_reviews", lambda: REVIEWS)
-    lines = lines_of(capsys, "train", "sentiment", "--split", "random", "--out", tmp_path, *SMALL, "--epochs", 1)
-    assert "made-up reviews" in lines[0] and "to train on" in lines[1] and lines[1].endswith("120 to test")
 
 
 def test_predict_explains(trained, capsys):

@@ -28,6 +28,7 @@ def test_reads_what_json_writes(ascii):
     assert read(json.dumps(VALUES, ensure_ascii=ascii)) == VALUES
     assert read(json.dumps(VALUES, ensure_ascii=ascii, indent=1).encode()) == VALUES
     assert read("\ufeff[]") == []
+    assert isinstance(read(str(10**30)), float), "more than 64 bits"
 
 
 @pytest.mark.parametrize(
@@ -35,9 +36,9 @@ def test_reads_what_json_writes(ascii):
     (
         ("", "Expecting value"), ('{"a": 1', "not"), ("[1] 2", "Extra data"), (b"\xff", "not in UTF-8"),
         ("[NaN]", "NaN is no number"), ("[-Infinity]", "-Infinity is no number"), ('"\\ud800"', "UTF-8"),
-        ("[" * 200_000, "nested too deep"),
+        ("[" * 200_000, "nested too deep"), ("[1e999]", "1e999 is beyond all floats"), (f"[{10**400}]", "beyond all"),
     ),
-    ids=range(8),
+    ids=range(10),
 )  # fmt: skip
 def test_refuses(data, words):
     assert words in said(data)

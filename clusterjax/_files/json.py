@@ -18,6 +18,7 @@ All files that the package reads go through `open_regular`, and all JSON through
 import errno
 import io
 import json
+import math
 import os
 import re
 import stat
@@ -148,7 +149,12 @@ def decode(data: bytes | str, *, finite: bool = True) -> Any:
     """
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
-        value = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse if finite else None)
+        value = json.loads(
+            data.decode("utf-8-sig"),
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_refuse if finite else None,
+        )
         if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded, and so not printed
     except UnicodeError as error:
@@ -156,6 +162,18 @@ def decode(data: bytes | str, *, finite: bool = True) -> Any:
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
     return value
+
+
+def _integer(digits: str) -> int | float:
+    # An integer of more than 64 bits is a float, such as the 10^30 that `transformers` writes where there is no limit.
+    number = int(digits)
+    return number if abs(number) < 2**64 else _number(digits)
+
+
+def _number(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(f"the number {digits[:20]} is beyond all floats")
+    return number
 
 
 def _refuse(name: str) -> float:

@@ -1,74 +1,105 @@
-"""Which bad values an argument may take after all, and why: a door may still refuse them, in the clear form."""
+"""Which bad values an argument may take after all: a door may still refuse them, in the clear form.
 
-from dataclasses import dataclass
+What the good value of an argument says is enough for most of them. `BY_NAME` adds what an argument of this name takes
+at every door, and `BY_PLACE` what it takes at one. What is accepted must give finite numbers.
+"""
 
+import os
+from typing import Any
 
-@dataclass(frozen=True)
-class Rule:
-    """The labels of `values.VALUES` that are accepted, and the reason.
+import jax.numpy as jnp
 
-    `anything` also lets the result be what it is: numbers of it are not looked at. What is `endless` is accepted and
-    takes hours: it is never called.
-    """
-
-    accepts: frozenset[str]
-    reason: str
-    anything: bool = False
-    endless: bool = False
-
-    def __or__(self, other: "Rule") -> "Rule":
-        reasons = "; ".join(filter(None, (self.reason, other.reason)))
-        return Rule(self.accepts | other.accepts, reasons, self.anything or other.anything)
+from tests.doors.values import is_numeric
 
 
-def rule(labels: str, reason: str, anything: bool = False) -> Rule:
-    return Rule(frozenset(label.strip() for label in labels.split(",") if label.strip()), reason, anything)
+def labels(words: str) -> frozenset[str]:
+    return frozenset(word.strip() for word in words.split(","))
 
 
-_ABOVE = "one and a half, huge number, huge integer"
+NUMBERS = labels("one and a half, huge integer, huge number, zero, minus one")
+ARRAYS = labels("list, traced, other shape, more axes, long list, empty list, empty array")
+TEXT = labels("text, empty text")
+TEXTS = labels("list of text, text array")
+CALLABLE = labels("class, function")
+GAPS = labels("nan array, inf array")
 
-NOTHING = rule("", "")
-NONE = rule("none", "None is the default, or means that there is none")
-POSITIVE = rule(f"{_ABOVE}", "a number above zero")
-NUMBER = rule(f"minus one, zero, {_ABOVE}", "any finite real number")
-TRACED = rule("traced", "its value may be traced: no value of it compiles anew")
-ONE = rule(f"true, minus one, zero, {_ABOVE}", "any finite real number")
-ARRAY = rule("list, traced", "lists of numbers are arrays, and its values may be traced")
-LIST = rule("list", "a list of numbers is an array")
-BATCH = rule("more axes", "further axes in front are mapped over")
-FLAG = rule("true", "a flag")
-TEXT = rule("text", "any text")
-ANY_TEXT = rule("text, empty text", "any text, the empty one too")
-PATH = rule("text", "a name of a file or folder")
-COUNT = rule("zero", "zero of them is a count")
-SIZE = rule("other shape", "any number of rows and columns")
-AXIS = rule("text", "a name of an axis of devices")
-LONG = rule("long list", "as many numbers as wanted")
-OVERFLOWN = rule("nan array, inf array", "queries may have overflown: no series serves them")
-OF_NONE = rule("empty dict", "a dictionary of nothing")
-EMPTY = rule("empty list, empty array", "of none there is none")
-TEXTS = rule("list of text, text array", "a list or an array of texts")
-PARAMETERS = rule("ragged, long list, list of none, list", "a list of parameters")
-INFINITE = rule("inf", "infinity is the limit")
-CLASS_OF_FLOATS = rule("class", "float is a dtype")
-CALLABLE = rule("class, function", "classes and functions can be called")
-ANYTHING = rule(
-    "none, true, minus one, zero, one and a half, nan, inf, complex, text, empty text, bytes, empty list, empty dict, "
-    "object, class, function, empty array, nan array, inf array, complex array, text array, ragged, more axes, "
-    "other shape, huge integer, huge number, long list, list of text, list of none, list, endless, traced",
-    "handed on as it is",
-    True,
-)
+# Handed to a function of the user, or stored, as they are.
+ANYTHING = ("args",)
+# Accepted, and would take hours.
+ENDLESS = ("probe.train_albert.recipe", "experiments.reproduce.names")
+# Numbers of the result that are not finite are no fault: steps that a run did not take, and much noise.
+UNBOUNDED = ("simulate.dense", "simulate.noise")
+
+BY_NAME = {
+    **dict.fromkeys(("dtype", "stream_dtype"), labels("class, none")),  # float is a dtype
+    **dict.fromkeys(("layer", "head", "level", "index", "best_epoch"), labels("zero, minus one")),  # from the end
+    **dict.fromkeys(("progress", "words", "lemmatise"), CALLABLE),
+    **dict.fromkeys(("arrows", "curves", "parameters"), labels("empty dict")),
+    **dict.fromkeys(("view", "limits", "rngs", "bins"), ARRAYS),
+    **dict.fromkeys(("fps", "dpi", "times"), NUMBERS),
+    **dict.fromkeys(
+        ("seed", "depth", "epoch", "kept", "max_degree", "state", "negation_scope", "longest_run", "warm_up", "steps")
+        + ("farthest", "snapshots", "fit_steps", "block", "token", "k", "hold", "move", "neurons", "jobs", "leaders"),
+        labels("zero"),
+    ),
+    **dict.fromkeys(
+        ("max_steps", "max_growth", "root_finder", "positions", "spread", "counts_from", "delta", "precision", "scale"),
+        labels("none"),
+    ),
+    "beta": NUMBERS | ARRAYS,
+    "colour": labels("none, other shape"),
+    "contour": ARRAYS,
+    "key": NUMBERS | {"traced"},
+    "labels": TEXTS,
+    "texts": TEXTS | TEXT,
+    "trajectory": GAPS,
+}  # fmt: skip
+
+BY_PLACE = {
+    **dict.fromkeys(
+        ("Auto.choose.queries", "probe.similarity_of_hidden.hidden", "phase.ClosePairs.__call__.x", "lifetimes.states")
+        + ("phase.GramRank.__call__.x", "phase.ClusterRank.__call__.x", "plot.attention_maps.weights")
+        + ("plot.time_series.mean", "plot.time_series.error", "plot.heatmap.matrix", "plot.phase_diagram.grid"),
+        GAPS,  # times that a run did not reach, padding, and gaps in a picture
+    ),
+    **dict.fromkeys(("plot.histograms.values",), GAPS | {"ragged"}),
+    **dict.fromkeys(("sentiment.HardmaxClassifier.alpha", "design.steer.spread"), labels("list")),
+    **dict.fromkeys(("probe.without.layer", "probe.without.token"), labels("list, zero, minus one")),
+    **dict.fromkeys(
+        ("equiangular_beta.t", "equiangular_time.gamma", "equiangular_time.gamma0", "Trajectory.at.t"), ARRAYS
+    ),
+    **dict.fromkeys(("probe.survey.settings", "probe.position_heads.separators", "probe.attention_sinks.special"),
+                    labels("empty list, empty array")),
+    **dict.fromkeys(("sentiment.Reviews.films", "probe.continuation_log_prob.continuation", "probe.bridge.fit_on"),
+                    TEXTS),
+    **dict.fromkeys(("sentiment.train_sentiment.resume", "phase.LikeQueryKey.scale"), labels("true")),
+    **dict.fromkeys(("plot.polytope.leaders", "plot.words.leaders", "sentiment.Vocabulary.counts"), labels("traced")),
+    "Combined.parts": labels("list of none, ragged"),
+    "expected_strong_centres.n": labels("inf"),
+    "plot.spectrum.eigenvalues": GAPS | {"complex array"},
+    "sweep.Axis.values": GAPS | TEXTS | labels("complex array, list of none, ragged"),
+    "sweep.run.cost": labels("class"),
+    "transformer.RotaryPositions.k": NUMBERS,
+    "transformer.save.note": NUMBERS | ARRAYS | TEXT | TEXTS | labels("none, true, nan, inf, list of none, ragged"),
+}  # fmt: skip
 
 
-def by_value(good: object) -> Rule:
-    """What an argument whose good value is this may take besides, where its case does not say more."""
+def accepted(place: str, argument: str, good: Any) -> frozenset[str]:
+    """The labels of `values.VALUES` that the argument `argument` with the good value `good` may take."""
+    may = BY_NAME.get(argument, frozenset()) | BY_PLACE.get(place, frozenset())
     if good is None:
-        return NONE
+        return may | NUMBERS | ARRAYS | TEXT | {"none"}
     if isinstance(good, bool):
-        return FLAG
-    if isinstance(good, float):
-        return POSITIVE
-    if hasattr(good, "dtype") and hasattr(good, "shape"):
-        return ARRAY if getattr(good, "shape", ()) else NUMBER | TRACED
-    return NOTHING
+        return may | {"true"}
+    if isinstance(good, float) or is_numeric(good) and not jnp.ndim(good):
+        return may | NUMBERS | {"traced"}
+    if is_numeric(good):
+        return may | ARRAYS | {"none"}
+    if isinstance(good, str | os.PathLike):
+        return may | TEXT
+    if isinstance(good, list | tuple):
+        of_text = TEXTS if good and isinstance(good[0], str) else frozenset()
+        return may | of_text | ARRAYS - {"traced"}
+    if isinstance(good, dict):
+        return may | {"empty dict"}
+    return may | CALLABLE if callable(good) else may

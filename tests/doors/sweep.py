@@ -8,15 +8,6 @@ import numpy as np
 
 from clusterjax import sweep
 from tests.doors.cases import Case, case
-from tests.doors.rules import ANY_TEXT, ARRAY, COUNT, EMPTY, FLAG, LONG, NONE, PATH, SIZE, TEXTS, rule
-
-
-# Values that are no numbers are handed to the function as they are, one compilation for each.
-STATIC = LONG | TEXTS | SIZE | rule(
-    "ragged, list of none, inf array, complex array, more axes", "values that are no numbers are static"
-)  # fmt: skip
-IN_STORE = NONE | PATH
-INTEGER = rule("minus one, zero", "an integer")
 
 
 def double(beta):
@@ -33,26 +24,20 @@ def folder() -> str:
 
 def _of_runs() -> dict[str, Case]:
     return {
-        "Axis": case(
-            {"values": np.array([1.0, 2.0]), "unit": "s"}, values=ARRAY | STATIC, unit=ANY_TEXT, description=ANY_TEXT,
-            static=FLAG,
-        ),
-        "Variable": case(
-            {"dims": ("time",), "coords": {"time": [1.0]}, "unit": "s"}, dims=NONE | EMPTY | TEXTS,
-            coords=rule("empty dict", "no values"), unit=ANY_TEXT, description=ANY_TEXT,
-        ),
+        "Axis": case({"values": np.array([1.0, 2.0]), "unit": "s"}),
+        "Variable": case({"dims": ("time",), "coords": {"time": [1.0]}, "unit": "s"}),
         "run": case(
-            lambda: {
-                "function": double, "axes": {"beta": [1.0, 2.0]}, "batch_size": 2, "progress": False,
-                "devices": jax.local_devices()[:1], "variables": {"result": sweep.Variable()},
-            },
-            dear=True, store=IN_STORE, resume=FLAG, devices=NONE, progress=FLAG, seed=COUNT, finite=FLAG,
-            cost=NONE | rule("class", "what makes a number of nothing"),
-            variables=NONE | rule("empty dict", "no labels"),
-            version=NONE | ANY_TEXT | INTEGER,
+            lambda: dict(
+                function=double,
+                axes={"beta": [1.0, 2.0]},
+                batch_size=2,
+                progress=False,
+                devices=jax.local_devices()[:1],
+                variables={"result": sweep.Variable()},
+            )
         ),
         "open": case(lambda: {"store": folder()}),
-    }  # fmt: skip
+    }
 
 
 CASES = {f"sweep.{name}": one for name, one in _of_runs().items()}

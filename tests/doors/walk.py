@@ -17,11 +17,8 @@ import jax.tree_util as jtu
 import numpy as np
 
 from tests.doors.cases import Case
-from tests.doors.rules import by_value
+from tests.doors.rules import ANYTHING, ENDLESS, UNBOUNDED, accepted
 from tests.doors.values import TRACED, VALUES, Hang, is_numeric, traced_like
-
-
-MODULES = ("", "hardmax", "sentiment", "transformer", "probe", "sweep", "plot", "experiments")
 
 
 def public(module: str) -> dict[str, Callable[..., Any]]:
@@ -51,6 +48,9 @@ def _methods(cls: type) -> Iterator[tuple[str, Callable[..., Any]]]:
             and callable(getattr(cls, name))
         ):
             yield name, getattr(cls, name)
+
+
+NOT_FINITE = "accepted, with numbers that are not finite"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,15 +125,19 @@ def call(name: str, called: Callable[..., Any], case: Case, /, **changed: Any) -
 
 def walk(name: str, called: Callable[..., Any], case: Case, *, dear: bool) -> Iterator[Verdict]:
     """One verdict for each argument and each bad value; of accepted ones, which are computed with, only if `dear`."""
+    parameters = inspect.signature(called).parameters
     for argument, good in arguments(called, case).items():
-        rule = case.rules.get(argument, by_value(good))
+        place = f"{name}.{argument}"
+        may = accepted(place, argument, good)
+        may |= {"none"} if argument in parameters and parameters[argument].default is None else set()
         for label in (*VALUES, TRACED):
-            if label in rule.accepts and (rule.endless or not dear):
+            handed_on = argument in ANYTHING or place in ENDLESS
+            if handed_on and (place in ENDLESS or not dear) or label in may and not dear:
                 continue
             outcome = judge(name, called, case, argument, good, label)
-            if outcome == "accepted" and label not in rule.accepts:
+            if outcome == "accepted" and label not in may and not handed_on:
                 outcome = "wrongly accepted"
-            elif outcome == "accepted, with numbers that are not finite" and rule.anything and label in rule.accepts:
+            elif outcome == NOT_FINITE and (handed_on or place in UNBOUNDED):
                 outcome = "accepted"
             yield Verdict(name, argument, label, outcome)
 
@@ -163,7 +167,7 @@ def judge(
         return "refused" if is_clear(error, (argument, *others)) else f"{type(error).__name__}: {_short(error)}"
     except Exception as error:
         return f"{type(error).__name__}: {_short(error)}"
-    return "accepted" if not case.finite or is_finite(out) else "accepted, with numbers that are not finite"
+    return "accepted" if not case.finite or is_finite(out) else NOT_FINITE
 
 
 def parts_of(case: Case) -> set[str]:

@@ -34,6 +34,7 @@ AXES = r"map over further axes with jax.vmap"
 HEADS, STACKED = "beta, query_key and value", "stack each along its first axis"
 TURNED = "transpose what is the other way round"
 MASK = cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.MatrixMask(np.eye(4, dtype=bool))))
+HULLS = cjx.MultiHeadField(1.0, None, jnp.eye(2)[None], summation=cjx.Hull())
 REFUSED = (
     *((lambda call=call: call(X[0]), "x0", AXES) for call in (run, layers)),
     *((lambda call=call: call(X.at[2, 1].set(jnp.nan)), "x0", "remove or mend that token") for call in (run, layers)),
@@ -75,6 +76,7 @@ REFUSED = (
     (lambda: cjx.clustered_event(0.0), "radius", "pass a number above zero"),
     *((lambda call=call: call(X), "mask", r"pass a MatrixMask of shape \(n, n\)")
       for call in (lambda x: MASK(0.0, x), lambda x: cjx.simulate(MASK, x, TS))),
+    (lambda: simulate(HULLS, X[:, :2], TS), "summation", r"pass Auto\(\), Dense\(\)"),
     (lambda: cjx.ResidualLayer(FIELD, jnp.ones(2)), "step", "map over several numbers with equinox"),
     (lambda: cjx.FunctionField(lambda t, x, args: x[:1])(0.0, X), r"fn\(t, x, args\)", "return the velocity of each"),
     (lambda: cjx.Interpolated([0.0, 1.0], [1.0, 2.0, 3.0]), "values", "pass as many of both"),

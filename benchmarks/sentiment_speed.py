@@ -59,7 +59,8 @@ def our_epoch(encoded, words: int, recipe, steps: int) -> Program:
     optimiser = optax.chain(optax.clip_by_global_norm(5.0), optax.adamw(1e-3, b2=0.99, weight_decay=0.0))
     params, fixed = eqx.partition(model, eqx.is_inexact_array)
     state, loss = _State(params, optimiser.init(params), params), _Loss(recipe.drop, recipe.label_smoothing)
-    run = lambda: _epoch(state, fixed, batches, jax.random.key(1), loss=loss, optimiser=optimiser)
+    key, most = jax.random.key(1), jnp.asarray(batches.steps)
+    run = lambda: _epoch(state, fixed, batches, key, most, loss=loss, optimiser=optimiser)
     return called(f"clusterjax, drop {recipe.drop}", run, count=batches.steps / steps)
 
 

@@ -18,14 +18,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._base.checks import check_concrete, check_fits, check_integer, check_key, check_number, check_tokens, refusal
-from .._base.numerics import is_concrete
+from .._base.checks import check_concrete, check_fits, check_integer, check_key, check_number, refusal
 from .._base.random import draw_normal
 from .._base.summary import short
 from .._base.types import Tokens
 from .._model.field import AbstractField, check_field
-from .._model.space import check_directions
-from ._parameters import Parameters, pick_parameters
+from ._parameters import Parameters, pick_parameters, read_start
 from ._recover import Runs
 
 
@@ -152,13 +150,9 @@ def delay(
     - `RuntimeError` if the run without a change stops before `until`.
     """
     parameters = pick_parameters(check_field(field), which)
-    x0 = check_tokens(x0, "x0")
+    x0 = read_start(field, x0)
     check_concrete(until, "until")
     check_concrete(norm, "norm")
-    if not is_concrete((field, x0)):
-        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
-    check_directions(field.space, x0, "x0")
-    field.check(*x0.shape)
     until = check_number(until, "until", above=0, remedy="pass a time above 0")
     norm = check_number(norm, "norm", above=0, remedy="pass how large the change is")
     check_fits(np.float64(until), "until", x0.dtype)
@@ -166,7 +160,6 @@ def delay(
     attempts = check_integer(attempts, "attempts", remedy="pass how many searches to make")
     most = check_integer(most, "most", remedy="pass the most steps of a search")
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
-    x0 = field.space.retract(x0)
     # The computed dispersion of tokens at one point is rounding error.
     if not float(log_dispersion(x0)) > 2 * np.log(10 * jnp.finfo(x0.dtype).eps):
         raise refusal("x0", "be at several points", "they are at one", "pass tokens that are apart")

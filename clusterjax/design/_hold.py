@@ -27,20 +27,18 @@ from .._base.checks import (
     check_key,
     check_number,
     check_scalar,
-    check_tokens,
     refusal,
 )
-from .._base.numerics import is_concrete, matmul
+from .._base.numerics import matmul
 from .._base.random import draw_normal
 from .._base.summary import short
 from .._base.types import Numbers, Tokens
 from .._dynamics.failure import why_stopped
 from .._dynamics.simulate import simulate
-from .._model.field import AbstractField, check_field
-from .._model.space import check_directions
+from .._model.field import AbstractField
 from .._observables import num_clusters
 from .._trajectory.trajectory import Trajectory
-from ._parameters import Parameters, check_pieces, pick_parameters
+from ._parameters import Parameters, check_pieces, pick_parameters, read_start
 from ._recover import Runs, fit
 
 
@@ -187,15 +185,9 @@ def hold(
         above zero; or if `which` picks no arrays of the field, or an array that must not depend on time, such as the
         gain of a norm.
     """
-    check_field(field)
-    x0 = check_tokens(x0, "x0")
+    x0 = read_start(field, x0)
     check_concrete(radius, "radius")
     check_concrete(labels, "labels")
-    if not is_concrete((field, x0)):
-        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
-    check_directions(field.space, x0, "x0")
-    field.check(*x0.shape)
-    x0 = field.space.retract(x0)
     clusters = check_integer(clusters, "clusters", most=len(x0), remedy="pass how many clusters to keep")
     until = check_number(until, "until", above=0, remedy="pass a time above 0")
     check_fits(np.float64(until), "until", x0.dtype)
@@ -257,8 +249,7 @@ def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, sin
         reason = f"{counts[wrong[0]]} clusters at t = {last:.4g}; pass more pieces, attempts or parameters"
         if counts[wrong[0]] < 0:
             reason = why_stopped(run, (field, None))
-    rows = np.asarray(vector).reshape(len(made.knots) - 1, made.parameters.count)
-    return Hold(field, made.parameters.names, made.parameters.split(rows), dealt, ts, counts, not wrong.size, reason,
+    return Hold(field, made.parameters.names, made.parameters.pieces(vector), dealt, ts, counts, not wrong.size, reason,
                 last, 0, 0)  # fmt: skip
 
 

@@ -17,9 +17,12 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._base.checks import check_callable, check_room, refusal, shown
-from .._model.field import AbstractField
+from .._base.checks import check_callable, check_room, check_tokens, refusal, shown
+from .._base.numerics import is_concrete
+from .._base.types import Tokens
+from .._model.field import AbstractField, check_field
 from .._model.schedule import AbstractSchedule, PiecewiseConstant
+from .._model.space import check_directions
 
 
 class _Place:
@@ -72,10 +75,29 @@ class Parameters(eqx.Module):
         olds = self.values(field)
         return self.put(field, tuple(p.astype(old.dtype) for p, old in zip(self.split(vector), olds, strict=True)))
 
+    def pieces(self, vector: Any) -> tuple[np.ndarray, ...]:
+        """The values of each leaf in all pieces, (pieces, *shape), from the vectors of the pieces."""
+        return self.split(np.asarray(vector).reshape(-1, self.count))
+
     def in_pieces(self, field: AbstractField, knots: Array, vector: Float[Array, " lp"]) -> AbstractField:
         """`field` with each leaf piecewise constant in time; `vector` concatenates the vectors of the pieces."""
         rows = vector.reshape(knots.shape[0], self.count)
         return self.put(field, tuple(PiecewiseConstant(knots, part) for part in self.split(rows)))
+
+
+def read_start(field: AbstractField, x0: Any, *others: Any) -> Tokens:
+    """The tokens at the start, on the space of `field`; all arguments must be concrete, as a design branches on them.
+
+    **Raises:**
+
+    - `ValueError` if an argument is traced, or if field and tokens do not fit together.
+    """
+    x0 = check_tokens(x0, "x0")
+    if not is_concrete((check_field(field), x0, others)):
+        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
+    check_directions(field.space, x0, "x0")
+    field.check(*x0.shape)
+    return field.space.retract(x0)
 
 
 def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *, pieces: bool = False) -> Parameters:

@@ -18,16 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._base.checks import check_concrete, check_fits, check_number, check_scalar, check_tokens, refusal
-from .._base.numerics import is_concrete
+from .._base.checks import check_concrete, check_fits, check_number, check_scalar, refusal
 from .._base.summary import short
 from .._base.types import Tokens
 from .._dynamics.events import clustered_event
 from .._dynamics.failure import why_stopped
 from .._dynamics.simulate import simulate
 from .._model.field import AbstractField, check_field
-from .._model.space import AbstractSpace, check_directions
-from ._parameters import Parameters, pick_parameters
+from .._model.space import AbstractSpace
+from ._parameters import Parameters, pick_parameters, read_start
 
 
 # The largest fraction of the time by which errors of the run may move it if the derivative is called determined.
@@ -125,26 +124,20 @@ def sensitivity(
         Chen, Amos, Nickel, *Learning neural event functions for ordinary differential equations* (2011.03902).
     """
     parameters = pick_parameters(check_field(field), which)
-    x0 = check_tokens(x0, "x0")
+    x0 = read_start(field, x0)
     check_concrete(radius, "radius")
-    if not is_concrete((field, x0)):
-        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
-    check_directions(field.space, x0, "x0")
-    field.check(*x0.shape)
     radius_ = check_scalar(radius, "radius", x0.dtype, above=0, remedy="pass a distance above zero")
     until = check_number(until, "until", above=0, remedy="pass how long to wait")
     check_fits(np.float64(until), "until", x0.dtype)
     single = jnp.finfo(x0.dtype).bits < 64
     tolerance = (1e-6 if single else 1e-9) if tolerance is None else tolerance
     tolerance = check_number(tolerance, "tolerance", above=0, remedy="pass a small number, such as 1e-9")
-    x0 = field.space.retract(x0)
     if float(log_spread(field.space, x0, radius_)) <= 0:
         raise refusal("radius", "be smaller than the cloud at the start", f"it is {float(radius_):g}", "pass less")
     vector = parameters.vector(parameters.values(field), x0.dtype)
     number = lambda value: jnp.asarray(value, x0.dtype)
-    found = _derivatives(field, parameters, vector, x0, radius_, number(until), number(tolerance))
-    run, found = found[0], found[1:]
-    return _result(field.space, x0, parameters, until, tolerance, why_stopped(run, (field, None)), *found)
+    run, *derivatives = _derivatives(field, parameters, vector, x0, radius_, number(until), number(tolerance))
+    return _result(x0, parameters, until, tolerance, why_stopped(run, (field, None)), *derivatives)
 
 
 def log_spread(space: AbstractSpace, x: Tokens, radius: Array) -> Array:
@@ -177,7 +170,7 @@ def _derivatives(field, parameters: Parameters, vector, x0, radius, until, toler
 
 
 def _result(
-    space, x0, parameters: Parameters, until, tolerance, failure, end, happened, rate, by_vector, by_start
+    x0, parameters: Parameters, until, tolerance, failure, end, happened, rate, by_vector, by_start
 ) -> Sensitivity:
     rate = float(rate)
     scale = -1 / rate if rate < 0 else np.nan

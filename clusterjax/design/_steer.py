@@ -30,16 +30,15 @@ from .._base.checks import (
     check_tokens,
     refusal,
 )
-from .._base.numerics import is_concrete
 from .._base.random import draw_normal
 from .._base.summary import short
 from .._base.types import Numbers, Tokens
 from .._dynamics.failure import why_stopped
 from .._dynamics.simulate import simulate
-from .._model.field import AbstractField, check_field
-from .._model.space import AbstractSpace, Sphere, check_directions
+from .._model.field import AbstractField
+from .._model.space import AbstractSpace, Sphere
 from .._trajectory.trajectory import Trajectory
-from ._parameters import Parameters, check_pieces, pick_parameters
+from ._parameters import Parameters, check_pieces, pick_parameters, read_start
 from ._recover import Runs, fit, read_runs
 
 
@@ -277,9 +276,8 @@ class _Search(eqx.Module):
                 if passes(self.field.space, np.asarray(self.x0), np.asarray(self.goal))
                 else "pass more pieces, attempts or parameters"
             )
-        rows = np.asarray(vector).reshape(len(self.knots) - 1, self.parameters.count)
-        return Steering(field, self.parameters.names, self.parameters.split(rows), missed, np.asarray(end), reached,
-                        reason, attempts, count)  # fmt: skip
+        values = self.parameters.pieces(vector)
+        return Steering(field, self.parameters.names, values, missed, np.asarray(end), reached, reason, attempts, count)
 
 
 @eqx.filter_jit
@@ -340,13 +338,8 @@ def _spreads(spread: Any, parameters: Parameters) -> Array:
 
 def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Tokens]:
     """The tokens, and the target of each token."""
-    check_field(field)
-    x0 = check_tokens(x0, "x0")
+    x0 = read_start(field, x0, targets)
     targets = check_tokens(targets, "targets").astype(x0.dtype)
-    if not is_concrete((field, x0, targets)):
-        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
-    check_directions(field.space, x0, "x0")
-    field.check(*x0.shape)
     if targets.shape[1] != x0.shape[1]:
         raise refusal("targets", f"be points of R^{x0.shape[1]}, as the tokens are", f"the shape is {targets.shape}",
                       "pass one row for each target")  # fmt: skip
@@ -366,7 +359,7 @@ def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Token
         name = type(field.space).__name__
         raise refusal("targets", f"be on {name}, where the tokens of the field are", f"row {off[0]} is not",
                       "pass field.space.retract(targets)")  # fmt: skip
-    return field.space.retract(x0), targets[_labels(labels, len(x0), len(targets))]
+    return x0, targets[_labels(labels, len(x0), len(targets))]
 
 
 def _labels(labels: Any, n: int, count: int) -> Int[np.ndarray, " n"]:

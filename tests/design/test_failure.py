@@ -1,11 +1,13 @@
 """A design whose run stops says why in the words of `simulate`."""
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import pytest
 
 import clusterjax as cjx
 from clusterjax import design
+from tests.helpers import as_a_user
 
 
 X0 = cjx.Sphere().sample(jr.key(0), n=4, d=3)
@@ -14,12 +16,12 @@ FIELD = cjx.AttentionField(cjx.UnnormalisedAttention(1000.0))
 BETA = {"which": lambda field: field.attention.beta}
 ONCE = {"attempts": 1, "most": 1, "key": jr.key(1)} | BETA
 FAILS = {
-    "hold": lambda pieces=1: design.hold(FIELD, X0, clusters=2, until=1.0, radius=0.1, pieces=pieces, **ONCE),
-    "steer": lambda pieces=1: design.steer(
-        FIELD, X0, jnp.eye(3)[:2], labels=[0, 0, 1, 1], t_end=1.0, pieces=pieces, **ONCE
+    "hold": lambda x=X0, pieces=1: design.hold(FIELD, x, clusters=2, until=1.0, radius=0.1, pieces=pieces, **ONCE),
+    "steer": lambda x=X0, pieces=1: design.steer(
+        FIELD, x, jnp.eye(3)[:2], labels=[0, 0, 1, 1], t_end=1.0, pieces=pieces, **ONCE
     ),
-    "sensitivity": lambda: design.sensitivity(FIELD, X0, 0.1, until=1.0, **BETA),
-    "recover": lambda: design.recover(FIELD, jnp.stack([X0, X0]), TS, most=1, **BETA),
+    "sensitivity": lambda x=X0: design.sensitivity(FIELD, x, 0.1, until=1.0, **BETA),
+    "recover": lambda x=X0: design.recover(FIELD, jnp.stack([x, x]), TS, most=1, **BETA),
 }
 
 
@@ -34,4 +36,10 @@ def test_a_run_that_stops_is_explained_as_by_simulate(name):
 @pytest.mark.parametrize("name", ("hold", "steer"))
 def test_parameters_of_too_many_pieces_are_not_made(name, pieces):
     with pytest.raises(ValueError, match=rf"^pieces must .+, but it is {pieces}, and .+; pass fewer pieces"):
-        FAILS[name](pieces)
+        FAILS[name](pieces=pieces)
+
+
+@pytest.mark.parametrize("run", (*FAILS.values(), lambda x: design.delay(FIELD, x, until=1.0, norm=0.1, **ONCE)))
+def test_traced_tokens_are_refused(run):
+    with as_a_user(), pytest.raises(ValueError, match="^(x0|observed) must not be traced, .* outside of jax.jit"):
+        jax.jit(lambda x: len(run(x).names))(X0)

@@ -116,8 +116,3 @@ def test_tokens_are_dealt_to_so_many_clusters_where_distances_are_equal():
     assert _labels(None, two, 2).tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
     with pytest.raises(ValueError, match="clusters must be no more than the different tokens, but there are 2 among 4"):
         _labels(None, two, 3)
-
-
-def test_traced_tokens_are_refused():
-    with as_a_user(), pytest.raises(ValueError, match="x0 must not be traced"):
-        jax.jit(lambda x: design.hold(FIELD, x, **OPTIONS).until)(X0)

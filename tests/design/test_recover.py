@@ -216,8 +216,3 @@ SCHEDULED = AttentionField(cases.SoftmaxAttention(PiecewiseConstant([0.0], [1.0]
 def test_bad_input(field, observed, ts, options, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         design.recover(field, observed, ts, **options)
-
-
-def test_traced_tokens_are_refused():
-    with as_a_user(), pytest.raises(ValueError, match="observed must not be traced"):
-        jax.jit(lambda xs: design.recover(cases.guess(), xs, cases.TS).estimate)(SEEN)

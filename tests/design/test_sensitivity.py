@@ -1,14 +1,12 @@
 """`sensitivity`: the derivative of the clustering time of two tokens is that of a quadrature; near saddles it is said
 to be infinite."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import quad
 
 from clusterjax import AttentionField, SoftmaxAttention, design
-from tests.design import cases
 from tests.helpers import as_a_user, assert_close
 
 
@@ -81,8 +79,3 @@ def test_it_grows_like_one_over_the_distance_from_the_saddle():
 def test_bad_input(x0, radius, options, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         design.sensitivity(FIELD, x0, radius, **({"until": 1.0} | options))
-
-
-def test_traced_tokens_are_refused():
-    with as_a_user(), pytest.raises(ValueError, match="x0 must not be traced"):
-        jax.jit(lambda x: design.sensitivity(cases.guess(), x, 0.1, until=1.0).gain)(np.eye(2))

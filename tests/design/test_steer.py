@@ -180,8 +180,3 @@ SCHEDULED = AttentionField(SoftmaxAttention(PiecewiseConstant([0.0], [1.0])))
 def test_bad_input(field, x0, targets, options, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         design.steer(field, x0, targets, **({"key": KEY, "pieces": 2} | options))
-
-
-def test_traced_tokens_are_refused():
-    with as_a_user(), pytest.raises(ValueError, match="x0 must not be traced"):
-        jax.jit(lambda x: design.steer(FIELD, x, np.eye(3), key=KEY, pieces=1).missed)(X0)

@@ -7,7 +7,7 @@ import pytest
 from tests.docs.tools import ROOT, tool
 
 
-table = tool("measured").table
+table = tool("results").table
 RESULTS = {file.stem: json.loads(file.read_text("utf-8")) for file in (ROOT / "benchmarks/results").glob("*.json")}
 CODE = """class A:
     def a(self):

@@ -162,3 +162,15 @@ RENYI_PARKING = 0.7475979202534114
 def exceptional_middle_rate(u):
     """u' for the tokens (-u, 0, u) with V = B = 1 in one dimension, rescaled or not."""
     return 2 * u * np.sinh(u * u) / (1 + 2 * np.cosh(u * u))
+
+
+def pair_time_asymptotic(c0, beta, mass=0.5):
+    """The leading term of the merging time for large beta."""
+    other = 1 - mass
+    return np.exp(beta * (1 - c0)) / (beta * (1 - c0**2) * (mass / other + other / mass))
+
+
+def fastest_degree(beta, d, *, softmax=True, largest=60):
+    """The degree that grows fastest."""
+    degrees = np.arange(1, largest)
+    return int(degrees[np.argmax(harmonic_rate(degrees, beta, d, softmax=softmax))])

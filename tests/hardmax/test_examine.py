@@ -10,6 +10,7 @@ import clusterjax as cjx
 from clusterjax.experiments.figures.hardmax_open_problems import (
     KINDS,
     draw_form,
+    proved_leaders,
 )
 from clusterjax.hardmax import HardmaxLayer, certificate, examine
 from clusterjax.hardmax._certificate import in_hull, inertia, is_interior, rank_of, rational
@@ -207,3 +208,15 @@ def test_bad_input(name):
     call, words = BAD[name]
     with as_a_user(), pytest.raises(ValueError, match=words):
         call()
+
+
+def test_leaders_of_rank_one_are_those_of_fractions():
+    """The closed answer, over all clouds of up to three tokens at -1, 0, 1 and on a line beside it."""
+    grid = [(a, b) for a in (-1, 0, 1) for b in (0, 1)]
+    form = np.diag([1.0, 0.0])
+    for i in range(6**3):
+        z0 = np.array([grid[i % 6], grid[i // 6 % 6], grid[i // 36]], float)
+        first = reference.first_alone(reference.exact(z0), 1, 4, reference.exact(form))
+        assert [t for t, k in enumerate(first) if k >= 0] == proved_leaders(z0[:, 0])
+        assert max(first) <= 0
+    assert proved_leaders(np.array([0.0])) == [0]

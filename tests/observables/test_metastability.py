@@ -2,8 +2,23 @@ import inspect
 
 import numpy as np
 import pytest
+import scipy.integrate
+import scipy.special
 
 from clusterjax._observables import plateaus
+
+
+def pair_cosine(c0, beta, m1, ts):
+    """The cosine of two clusters of masses m1 and 1 - m1 (oracle 1.3), by SciPy."""
+    m2 = 1 - m1
+
+    def speed(t, c):
+        first = m2 * np.exp(beta * (c - 1)) / (m1 + m2 * np.exp(beta * (c - 1)))
+        second = m1 * np.exp(beta * (c - 1)) / (m2 + m1 * np.exp(beta * (c - 1)))
+        return (1 - c**2) * (first + second)
+
+    solution = scipy.integrate.solve_ivp(speed, (0, ts[-1]), [c0], "LSODA", t_eval=ts, rtol=1e-11, atol=1e-13)
+    return solution.y[0]
 
 
 def test_staircase():
@@ -72,3 +87,17 @@ def test_bad_input(change, words):
     arguments = {"ts": [0.0, 1.0, 2.0], "values": [0.0, 1.0, 2.0], "tolerance": 0.1, "min_dwell": 1.0, **change}
     with pytest.raises(ValueError, match=words):
         inspect.unwrap(plateaus)(arguments.pop("ts"), arguments.pop("values"), **arguments)
+
+
+def test_dwell_and_escape_of_a_metastable_pair():
+    """Two equal clusters at c0 = 0, beta = 20 stay within [0, 0.2] until the time of the exact inverse t(0.2)."""
+    beta, n, gamma = 20.0, 2, 0.2
+    a, ei, e1 = 1 / (n - 1), scipy.special.expi, scipy.special.exp1
+    escape = (n - 1) * np.log(((n - 1) * gamma + 1) / (1 - gamma)) + ei(beta) - ei(beta * (1 - gamma))
+    escape = (escape + np.exp(beta * (1 + a)) * (e1(beta * a) - e1(beta * (gamma + a)))) / (2 * n)
+    ts = np.linspace(0, 1.5 * escape, 5001)
+    found = plateaus(ts, pair_cosine(0.0, beta, 0.5, ts), tolerance=0.1, min_dwell=escape / 2)
+    np.testing.assert_allclose(found.start[0], 0, rtol=0, atol=0)
+    np.testing.assert_allclose(found.dwell_times[0], escape, rtol=0, atol=2 * ts[1])
+    np.testing.assert_allclose(found.escape_times[0], found.stop[0] + ts[1], rtol=1e-12)
+    np.testing.assert_allclose(found.level[0], 0.1, rtol=0, atol=1e-3)

@@ -68,3 +68,15 @@ def test_first_harmonic_grows_at_the_critical_temperature(beta):
         rate = k**2 * iv(k, beta) / beta
         np.testing.assert_allclose(growth, rate * wave, rtol=0, atol=1e-11 * rate)
         assert rate / k**2 <= critical * (1 + 1e-12)
+
+
+def test_context_length_transition():
+    """LC1: printed values; beta = gamma log n gives 1, 4 rho / (1 + 3 rho), rho for gamma (1 - rho) <, =, > 1."""
+    np.testing.assert_allclose(cosine_after_a_layer(12, 0.3, 2.0), 0.925076823582, rtol=0, atol=6e-13)
+    printed = {0.5: (0.999119, 0.800280, 0.500500), 0.25: (0.997366, 0.572224, 0.250376)}
+    for rho, values in printed.items():
+        limits = (1.0, 4 * rho / (1 + 3 * rho), rho)
+        for factor, value, limit in zip((0.5, 1.0, 2.0), values, limits, strict=True):
+            found = cosine_after_a_layer(1000, rho, factor / (1 - rho) * np.log(1000))
+            np.testing.assert_allclose(found, value, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(found, limit, rtol=0, atol=3e-3)

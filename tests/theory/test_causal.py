@@ -1,20 +1,26 @@
 """Causal attention, oracle 2: the first token is free, the others follow it in turn."""
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.linalg import expm
+from scipy.special import iv
 
 from clusterjax import (
     AttentionField,
     Blocked,
     CausalMask,
     Dense,
+    Euclidean,
+    Retract,
     SoftmaxAttention,
+    Sphere,
     UnnormalisedAttention,
     renyi_centres,
+    simulate,
 )
 from tests import oracles
 from tests.solving import angles, gram, solve_tightly
@@ -241,3 +247,38 @@ def test_no_token_sees_the_later_ones(attention, summation):
         changed = field(0.0, jnp.concatenate([x[:k], other[k:]]))
         np.testing.assert_array_equal(changed[:k], field(0.0, x)[:k])
         assert np.abs(changed[k:] - velocity[k:]).min() > 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_seed_setting():
+    """C14: 64 tokens of d = 3, the authors' scheme with dt = 0.1, 128 runs: the mean cosine with token 1, 4 sigma."""
+    starts = jax.vmap(lambda key: Sphere().sample(key, 64, 3))(jax.random.split(jax.random.key(13), 128))
+
+    def run(beta, x0):
+        ts = jnp.asarray([0.0, 6.0, 15.0, 30.0])
+        mean_cosine = lambda t, x, args: jnp.mean(x @ x[0])
+        options = {"solver": Retract(dfx.Euler()), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.1}
+        return simulate(causal_field(beta, space=Euclidean()), x0, ts, save=mean_cosine, **options).xs
+
+    found = eqx.filter_vmap(lambda beta: eqx.filter_vmap(lambda x: run(beta, x))(starts))(jnp.asarray([1.0, 9.0]))
+    mean, error = np.mean(found, axis=1), np.std(found, axis=1) / np.sqrt(128)
+    for index, printed in {(0, 1): 0.5956, (0, 2): 0.9637, (0, 3): 0.9995, (1, 2): 0.0555, (1, 3): 0.0823}.items():
+        assert abs(mean[index] - printed) < 4 * np.sqrt(2) * error[index] + 6e-5
+
+
+def test_linear_hierarchy_of_the_causal_flow():
+    """C13: the linear hierarchy of 512 tokens, c_i' = (a / i)(1 + sum_{i* < l < i} c_l), against its limit for ever
+    more tokens, sqrt(a t / Y) I_1(2 sqrt(a t Y)) with Y = log(n / i*).
+    """
+    n, a, t = 512, oracles.coefficient(1, 1.0, 2), 1.0
+    for share, finite, profile in ((0.25, 0.8163, 0.8174), (0.5, 0.6828, 0.6833), (0.75, 0.6120, 0.6124)):
+        first = int(share * n)
+        later = np.arange(first + 1, n + 1)
+        matrix = np.tril(np.ones((len(later), len(later))), -1) * (a / later)[:, None]
+        augmented = np.block([[matrix, (a / later)[:, None]], [np.zeros((1, len(later) + 1))]])
+        c = expm(t * augmented)[:-1, -1]
+        np.testing.assert_allclose(n * c[-1], finite, rtol=0, atol=6e-5)
+        y = np.log(1 / share)
+        np.testing.assert_allclose(np.sqrt(a * t / y) * iv(1, 2 * np.sqrt(a * t * y)), profile, rtol=0, atol=6e-5)
+        np.testing.assert_allclose(n * c[-1], profile, rtol=2e-3)

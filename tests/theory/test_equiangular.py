@@ -1,14 +1,20 @@
 """Equiangular tokens, oracle 1.2: one cosine, and its exact time by exponential integrals."""
 
+import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from clusterjax import (
     AttentionField,
+    Euclidean,
+    Retract,
     SoftmaxAttention,
+    Sphere,
     UnnormalisedAttention,
+    simulate,
 )
 from tests import oracles
 from tests.solving import gram, solve_tightly
@@ -88,3 +94,33 @@ def test_simplex_is_stationary(name, beta):
     x = jnp.asarray(oracles.equiangular_tokens(5, 5, -1 / 4))
     velocity = AttentionField(ATTENTIONS[name](beta))(0.0, x)
     assert np.abs(velocity).max() < 1e-15 * max(1, np.exp(beta) if name == "USA" else 1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_random_tokens_track_the_cosine():
+    """1.2: 64 random tokens of dimension 64, 32 runs of the authors' normalised Euler scheme: the mean cosine at t = 3
+    is that of the Monte-Carlo run, within 4 sigma of the two together, and follows gamma from below.
+    """
+    key = jax.random.key(5)
+    starts = jax.vmap(lambda k: Sphere().sample(k, 64, 64))(jax.random.split(key, 32))
+
+    def run(beta, x0):
+        traj = simulate(
+            AttentionField(SoftmaxAttention(beta), space=Euclidean()),
+            x0,
+            jnp.asarray([0.0, 3.0]),
+            solver=Retract(dfx.Euler()),
+            stepsize_controller=dfx.ConstantStepSize(),
+            dt0=0.1,
+        )
+        cosines = traj.xs[-1] @ traj.xs[-1].T
+        return (jnp.sum(cosines) - 64) / (64 * 63)
+
+    betas = jnp.asarray([1.0, 4.0])
+    means = np.asarray(eqx.filter_vmap(lambda b: eqx.filter_vmap(lambda x: run(b, x))(starts))(betas))
+    error = means.std(axis=1) / np.sqrt(32)
+    assert np.all(error < 0.02)
+    assert np.all(np.abs(means.mean(axis=1) - [0.7923, 0.3548]) < 4 * np.sqrt(2) * error)
+    assert np.all(means.mean(axis=1) < [0.8507, 0.4242])
+    assert np.all(means.mean(axis=1) > np.array([0.8507, 0.4242]) - 0.1)

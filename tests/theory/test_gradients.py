@@ -10,8 +10,11 @@ import pytest
 from clusterjax import (
     AttentionField,
     CausalMask,
+    Euclidean,
+    Retract,
     SoftmaxAttention,
     UnnormalisedAttention,
+    simulate,
 )
 from tests import oracles
 from tests.solving import solve_tightly
@@ -105,3 +108,19 @@ def test_symmetry_of_the_jacobian_on_the_circle():
         weighted = partition[:, None] * np.asarray(angular_jacobian(sa, jnp.asarray(theta))[1])
         asymmetry = np.abs(weighted - weighted.T).max()
         assert asymmetry < 1e-11 if critical else asymmetry > 0.1
+
+
+@pytest.mark.exhaustive
+def test_normalised_euler_is_of_first_order():
+    """7.9: the error of the authors' scheme x <- normalise(x + dt v(x)) against the flow halves with dt."""
+    x0, ts = jnp.asarray(oracles.unit_tokens(12, 8, 3)), jnp.asarray([0.0, 2.0])
+    attention = SoftmaxAttention(1.0)
+    flow = solve_tightly(AttentionField(attention), x0, ts).xs[-1]
+
+    def error(dt):
+        options = {"solver": Retract(dfx.Euler()), "stepsize_controller": dfx.ConstantStepSize(), "dt0": dt}
+        return jnp.abs(simulate(AttentionField(attention, space=Euclidean()), x0, ts, **options).xs[-1] - flow).max()
+
+    errors = np.array([error(jnp.asarray(dt)) for dt in (0.1, 0.05, 0.025, 0.0125)])
+    slopes = np.log2(errors[:-1] / errors[1:])
+    np.testing.assert_allclose(slopes, 1.0, rtol=0, atol=0.05)

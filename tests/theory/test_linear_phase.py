@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from clusterjax import AttentionField, SoftmaxAttention, UnnormalisedAttention
 from tests import oracles
@@ -82,3 +83,24 @@ def test_perturbation_of_the_polygon_grows_at_its_rate():
         amplitude = 2 * np.mean(shift * np.cos(k * rest), axis=1)
         expected = 1e-6 * np.exp(oracles.polygon_eigenvalue(k, n, beta) * np.array(ts))
         np.testing.assert_allclose(amplitude, expected, rtol=1e-8)
+
+
+def test_fastest_wave_numbers():
+    """1.5: which wave number grows fastest, where it switches, and in higher dimension."""
+    table = {1: 1, 2: 2, 4: 3, 5: 3, 9: 4, 16: 6, 25: 7, 49: 10, 64: 11, 81: 13, 100: 14}
+    assert {beta: oracles.fastest_degree(beta, 2) for beta in table} == table
+    assert {beta: oracles.fastest_degree(beta, 2, softmax=False) for beta in table} == table
+    printed = (1.044457, 3.165434, 6.211298, 10.228483, 15.236277, 21.240452, 28.242957)
+    for k, switch in enumerate(printed, start=1):
+        gap = lambda beta, k=k: oracles.harmonic_rate(k, beta, 2) - oracles.harmonic_rate(k + 1, beta, 2)
+        np.testing.assert_allclose(brentq(gap, 0.5, 40), switch, rtol=0, atol=1e-6)
+    higher = {(3, 9): 4, (3, 81): 12, (4, 9): 3, (4, 81): 12, (8, 9): 2, (8, 81): 10}
+    assert {(d, beta): oracles.fastest_degree(beta, d) for d, beta in higher} == higher
+
+
+def test_polygon_of_64_at_beta_5():
+    """1.5: the fastest wave number is 3, with the growth rates 18.5960703 (USA) and 0.6826783336 (SA)."""
+    for softmax, printed, digits in ((True, 0.6826783336, 6e-11), (False, 18.5960703, 6e-8)):
+        rates = [oracles.polygon_eigenvalue(k, 64, 5.0, softmax=softmax) for k in range(33)]
+        assert np.argmax(rates) == 3
+        np.testing.assert_allclose(rates[3], printed, rtol=0, atol=digits)

@@ -81,3 +81,12 @@ def test_antipodal_pair_is_stationary(attention, beta):
     field = AttentionField(attention(beta), masses=jnp.asarray([0.7, 0.3]))
     assert np.abs(field(0.0, jnp.asarray([e, -e]))).max() < 1e-15 * scale
     assert np.abs(field(0.0, jnp.asarray(tokens_at(-0.99)))).max() > 1e3 * 1e-15 * scale
+
+
+def test_asymptotic_merging_time():
+    """1.3: the ratio is 1.00516 at beta = 20, and tends to one like 1 / beta^2, also with unequal masses."""
+    ratio = lambda beta, mass: oracles.pair_time(0.0, 0.99, beta, mass) / oracles.pair_time_asymptotic(0, beta, mass)
+    np.testing.assert_allclose(ratio(20, 0.5), 1.00516, rtol=0, atol=6e-6)
+    for mass in (0.5, 0.8):
+        errors = np.array([ratio(beta, mass) - 1 for beta in (20, 40, 80)])
+        np.testing.assert_allclose(np.log2(errors[:-1] / errors[1:]), 2, rtol=0, atol=0.1)

@@ -179,3 +179,20 @@ def test_large_times_are_finite():
         assert np.all(np.isfinite(velocity))
         targets = x0 + velocity
         np.testing.assert_allclose(targets, x0[np.argmax(x0 @ x0.T, axis=1)], rtol=0, atol=1e-12)
+
+
+@pytest.mark.exhaustive
+def test_attention_becomes_boolean_in_one_dimension():
+    """R5: d = 1, V > 0, QK > 0: every row of P tends to one of the two extreme tokens, doubly exponentially."""
+    x0 = np.array([[-0.9], [-0.65], [-0.12], [0.33], [0.38], [0.67], [0.86], [1.22]])
+    ts = np.array([0.0, 3.0, 3.5, 4.0, 6.0])
+    attention = SoftmaxAttention(1.0)
+    field = RescaledField(attention)
+    zs = solve_tightly(field, x0, ts).xs
+    weights = np.stack([np.asarray(attention.weights(field.unscale(t, z))) for t, z in zip(ts, zs, strict=True)])
+    assert set(weights[-1].argmax(axis=1)) == {0, 7}
+    assert weights[-1].max(axis=1).min() > 1 - 1e-12
+    assert np.linalg.matrix_rank(weights[-1]) == 2
+    missing = -np.log(1 - weights[1:4, 1:-1].max(axis=2))
+    rates = np.log(missing[1:] / missing[:-1]) / 0.5
+    assert np.all((rates > 0.9) & (rates < 1.3))

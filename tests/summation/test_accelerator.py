@@ -54,8 +54,10 @@ def test_long_queries_in_single_precision(size):
     np.testing.assert_allclose(mean, wanted, rtol=0, atol=2e-2)
 
 
-def test_derivatives():
-    attention = cjx.SoftmaxAttention(2.0, summation=BLOCKED)
+@pytest.mark.exhaustive_cases("causal")
+@pytest.mark.parametrize("mask", (cjx.FullMask(), cjx.CausalMask()), ids=("full", "causal"))
+def test_derivatives(mask):
+    attention = cjx.SoftmaxAttention(2.0, mask=mask, summation=BLOCKED)
     assert_derivatives(lambda x: attention.average(x, None), sphere_tokens(4, N, 3))
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from jax.sharding import Mesh
 
 import clusterjax as cjx
@@ -175,6 +176,88 @@ def test_the_clouds_have_ties_repeats_and_rows_that_see_nothing():
         empty += np.sum(np.isinf(wanted["log"]))
         tied += len(np.unique(data_of(shape, "float64")[0].round(9), axis=0)) < N / 2
     assert unsure < 0.05 * N * len(CLOUDS) and tied >= 6 and empty > N
+
+
+# --- fields: values of None, masses of None, a batch of heads
+
+
+HEADS = np.array([[[1.0, 0.25], [-0.5, 1.0]], [[-0.75, 0.0], [0.5, 1.5]]])
+VALUES = np.array([[[0.5, 1.0], [0.0, 1.0]], [[1.0, 0.0], [-1.0, 0.25]]])
+BETAS = np.array([1.5, 3.0])
+T = 0.75
+
+
+def shares(queries, tokens, seen):
+    """The matrix of softmax attention."""
+    return reference.softmax(queries, tokens, np.eye(N), np.ones(N), seen, np.zeros((N, N)), np.zeros(N))[0]
+
+
+def heads_by_hand(x, seen):
+    y = x / np.sqrt((x * x).sum(axis=1, keepdims=True))
+    parts = zip(BETAS, HEADS, VALUES, strict=True)
+    velocity = sum(shares(beta * y @ form, y, seen) @ y @ value.T for beta, form, value in parts)
+    return velocity - (velocity * y).sum(axis=1, keepdims=True) * y
+
+
+def rescaled_by_hand(z, seen):
+    x = z @ scipy.linalg.expm(T * VALUES[0]).T
+    return (shares(BETA * x @ FORM, x, seen) @ z - z) @ VALUES[0].T
+
+
+@functools.cache
+def expected_fields(shape, mask, dtype):
+    """Velocities, and by central differences what a loss gains along a direction."""
+    x, _, _, by = (a.astype(np.float64) for a in data_of(shape, dtype))
+    out, h = [], 1e-5
+    along = np.stack([by[1][:, 2], by[2][:, 2]], axis=1)
+    for field, paid in ((heads_by_hand, by[0][:, :2]), (rescaled_by_hand, by[1][:, :2])):
+        seen = MASKS[mask][1]
+        rise = sum(w * np.sum(paid * field(x + s * h * along, seen)) for s, w in ((1, 8), (-1, -8), (2, -1), (-2, 1)))
+        out.append((field(x, seen), rise / (12 * h)))
+    return out, along
+
+
+@functools.cache
+def field_program(summation, mask, dtype):
+    how = {"mask": MASKS[mask][0], "summation": SUMMATIONS[summation]()}
+    betas, heads, values, form = (jnp.asarray(a.astype(dtype)) for a in (BETAS, HEADS, VALUES, FORM))
+    several = cjx.MultiHeadField(betas, heads, values, **how)
+    rescaled = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=form, **how), values[0])
+
+    @jax.jit
+    def run(x, by):
+        def loss(x):
+            found = several(T, x), rescaled(T, x)
+            return sum(jnp.sum(by[k][:, :2] * velocity) for k, velocity in enumerate(found)), found
+
+        gradient, found = jax.grad(loss, has_aux=True)(x)
+        return found, gradient
+
+    return run
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+@pytest.mark.parametrize(
+    ("summation", "mask"),
+    [
+        (name, mask)
+        for name in SUMMATIONS
+        if "Sharded" not in name and "softmax" in SERVES.get(name, (MASKS, KINDS))[1]
+        for mask in SERVES.get(name, (MASKS, KINDS))[0]
+    ],
+)
+def test_fields_are_those_of_the_loop(summation, mask, dtype):
+    for shape in CLOUDS:
+        x, _, _, by = data_of(shape, dtype)
+        wanted, along = expected_fields(shape, mask, dtype)
+        found, gradient = field_program(summation, mask, dtype)(jnp.asarray(x), jnp.asarray(by))
+        for velocity, (by_hand, _) in zip(found, wanted, strict=True):
+            assert_near(velocity, by_hand, dtype, summation, shape)
+        rise, by_hand = np.sum(np.asarray(gradient, np.float64) * along), sum(slope for _, slope in wanted)
+        size = np.linalg.norm(gradient) * np.linalg.norm(along)
+        allowed = 1e-7 if dtype == "float64" else 1e-3
+        assert abs(rise - by_hand) <= allowed * max(size, 1.0), shape
 
 
 # --- one, two and three tokens

@@ -149,6 +149,21 @@ def test_some_rows_of_the_data_have_nothing_and_some_have_ties():
 
 @pytest.mark.exhaustive_cases("blocks that do not", "strips")
 @three_kernels
+def test_sums_move_with_a_permutation_of_the_tokens(kernel):
+    """With the full mask; with the causal one they must not."""
+    summation, (d, k) = KERNELS[kernel]
+    order = np.random.default_rng(0).permutation(33)
+    data = data_of(33, d, k)
+    plain = computed(kernel, 33)
+    full, causal, hard = CASES[1], CASES[2], CASES[7]
+    moved = compiled(summation, (full, causal, hard), 33)(*(a[order] for a in data))
+    assert_close(shiftless(moved[full])[1], shiftless(plain[full])[1][order], "identity")
+    assert_close(moved[hard].total, plain[hard].total[order], "identity")
+    assert not np.allclose(shiftless(moved[causal])[1], shiftless(plain[causal])[1][order], atol=0.1)
+
+
+@pytest.mark.exhaustive_cases("blocks that do not", "strips")
+@three_kernels
 def test_causal_sums_do_not_see_what_comes_later(kernel):
     """Bit for bit: rows before token 20 are the same whatever the tokens from 20 on are."""
     summation, (d, k) = KERNELS[kernel]
@@ -218,6 +233,42 @@ def loss_of(summation, cases):
         return total
 
     return loss
+
+
+@functools.cache
+def derivatives(kernel):
+    """The gradient of the loss in all four arguments, and its derivative in a direction by forward mode."""
+    summation, (d, k) = KERNELS[kernel]
+    queries, tokens, values, masses = data_of(33, d, k)
+    data = (queries, tokens, values, masses + 0.25)
+    loss = loss_of(summation, (CASES[0], CASES[3], CASES[6]))
+
+    @jax.jit
+    def both(data, directions):
+        return jax.grad(loss, argnums=(0, 1, 2, 3))(*data), jax.jvp(loss, data, directions)[1]
+
+    directions = tuple(normal(7 + seed, *a.shape) for seed, a in enumerate(data))
+    return directions, *both(data, directions)
+
+
+@pytest.mark.exhaustive_cases("blocks of many-products", "blocks that do not-strips")
+@pytest.mark.parametrize(("blocked", "dense"), (("blocks that do not", "strips"), ("blocks of many", "products")))
+def test_derivatives_through_blocks_are_those_of_dense(blocked, dense):
+    """Reverse and forward mode, over several masks at once."""
+    _, gradients, along = derivatives(blocked)
+    _, dense_gradients, dense_along = derivatives(dense)
+    for found, wanted in zip(gradients, dense_gradients, strict=True):
+        assert np.all(np.any(np.asarray(wanted) != 0, axis=0))
+        assert_close(found, wanted, "identity")
+    assert_close(along, dense_along, "identity")
+
+
+@pytest.mark.exhaustive_cases("blocks of many", "blocks that do not", "strips")
+@pytest.mark.parametrize("kernel", (*THREE, "blocks of many"))
+def test_reverse_mode_is_the_transpose_of_forward_mode(kernel):
+    directions, gradients, along = derivatives(kernel)
+    pairing = sum(jnp.sum(g * v) for g, v in zip(gradients, directions, strict=True))
+    assert_close(pairing, along, "identity")
 
 
 @pytest.mark.exhaustive_cases("strips")
@@ -302,6 +353,13 @@ def gradient(summation, mask):
 
 
 MASKS = (cjx.FullMask(), cjx.CausalMask())
+
+
+@pytest.mark.exhaustive_cases("backwards-CausalMask")
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
+@pytest.mark.parametrize("which", (average, gradient), ids=("forwards", "backwards"))
+def test_a_hundred_thousand_tokens_fit_into_200_megabytes(mask, which):
+    assert temporary_bytes(which(cjx.Blocked(), mask), shapes(100_000, jnp.float32)) < 200e6
 
 
 @pytest.mark.exhaustive_cases("CausalMask")

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clusterjax.hardmax import certificate, choose_leaders, leaders
+from clusterjax.hardmax import HardmaxLayer, certificate, choose_leaders, leaders
 from clusterjax.hardmax._choose import startable
 from tests.helpers import as_a_user, normal
 
@@ -115,3 +115,12 @@ REFUSED = {
 def test_bad_input_is_refused(call, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.exhaustive
+def test_one_token_may_lead_alone_though_the_origin_is_within():
+    """The others turn away from the origin by steps of less than a right angle each, towards the one long token."""
+    z0 = jnp.asarray([[10.0, 0.0], [0.5, 2.0], [0.5, -2.0], [-0.3, 0.5], [-0.3, -0.5]])
+    assert leaders(z0, HardmaxLayer(1.0), 100).indices.tolist() == [0]
+    choice = choose_leaders(z0, [0], exactly=True)
+    assert choice.succeeded and choice.leaders.indices.tolist() == [0]

@@ -5,6 +5,7 @@ from fractions import Fraction
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import nnls
 
 import clusterjax as cjx
 from clusterjax.experiments.figures.hardmax_open_problems import (
@@ -13,7 +14,7 @@ from clusterjax.experiments.figures.hardmax_open_problems import (
     proved_leaders,
 )
 from clusterjax.hardmax import HardmaxLayer, certificate, examine
-from clusterjax.hardmax._certificate import in_hull, inertia, is_interior, rank_of, rational
+from clusterjax.hardmax._certificate import in_cone, in_hull, inertia, is_interior, rank_of, rational
 from tests.helpers import as_a_user
 from tests.reference import hardmax as reference
 
@@ -96,6 +97,11 @@ def check_many(count, seed):
 def test_nothing_false_is_certified():
     seen = check_many(16, 1)
     assert {(0, "held"), (0, "failed"), (1, "held"), (1, "failed"), (2, "open")} <= seen
+
+
+@pytest.mark.exhaustive
+def test_nothing_false_is_certified_of_thousands():
+    check_many(400, 2)
 
 
 def test_theorem_of_the_certificate_is_found_again():
@@ -220,3 +226,15 @@ def test_leaders_of_rank_one_are_those_of_fractions():
         assert [t for t, k in enumerate(first) if k >= 0] == proved_leaders(z0[:, 0])
         assert max(first) <= 0
     assert proved_leaders(np.array([0.0])) == [0]
+
+
+def test_cones_of_no_and_of_dependent_generators():
+    holds = lambda target, rays: in_cone(rational([target])[0], rational(rays))
+    assert not holds([1, 2], np.zeros((0, 2))) and holds([0, 0], np.zeros((0, 2)))
+    rays = [[1, 0, 0], [2, 0, 0], [1, 1, 0], [1, 3, 0]]
+    assert holds([5, 2, 0], rays) and not holds([5, -1, 0], rays)
+    assert not holds([5, 2, 1], rays) and not holds([-1, 0, 0], rays)
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        rays, target = rng.integers(-2, 3, (rng.integers(1, 8), 3)), rng.integers(-2, 3, 3)
+        assert holds(target, rays) == (nnls(rays.T.astype(float), target.astype(float))[1] < 1e-9)

@@ -244,3 +244,24 @@ REFUSED = {
 def test_bad_input_is_refused(call, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", (None, "random"), ids=("identity", "random"))
+def test_blocks_of_rows_give_the_same(form):
+    """More tokens than one block of pairs holds, in the layer and in the search for leaders."""
+    z0 = normal(5, 1500, 2)
+    form = None if form is None else normal(6, 2, 2)
+    blocked, dense = (HardmaxLayer(0.7, form, summation=s) for s in (cjx.Blocked(256), cjx.Dense()))
+    assert_close(states(blocked, z0, 2), states(dense, z0, 2), "exact")
+    found = leaders(z0, blocked, 1).first
+    z0, x1, form = (None if x is None else np.asarray(x) for x in (z0, dense(0, z0), form))
+    found = np.asarray(found)
+    for i in range(1500):
+        strict = [k for k, x in enumerate((z0, x1)) if np.argmax(x @ (x[i] if form is None else form @ x[i])) == i]
+        assert found[i] == (strict[0] if strict else -1)
+
+
+def test_single_token_leads():
+    assert leaders(jnp.ones((1, 3)), HardmaxLayer(1), 0).first.tolist() == [0]
+    assert leaders(jnp.zeros((1, 1)), HardmaxLayer(1), 2).first.tolist() == [0]

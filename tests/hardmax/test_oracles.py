@@ -7,6 +7,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax.hardmax import HardmaxLayer, SoftmaxTwin, certificate, leaders, limit_set
 from tests.helpers import assert_same, normal
+from tests.reference import hardmax as reference
 
 
 def path(z0, depth, alpha=1, form=None):
@@ -60,6 +61,14 @@ def test_projection_of_the_origin_need_not_hold_a_token():
     found = limit_set(jnp.asarray(z0), HardmaxLayer(1, form))
     assert found.goes_to.tolist() == [0, 1, 0] and len(found.points) == 2
     assert certificate(jnp.asarray(z0), HardmaxLayer(1, form)).held
+
+
+def test_mean_that_is_the_projection_does_hold_one():
+    """H4, the other way: (1, 1) and (-1, 1) have their mean where diag(1, 2) projects the origin."""
+    form = np.diag([1.0, 2.0])
+    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5]])
+    found = certificate(z0, HardmaxLayer(1, form))
+    assert found.held and found.limit.goes_to.tolist() == [0, 1, 2]
 
 
 def test_late_leader():
@@ -128,6 +137,34 @@ def test_steps_that_sum_up_do_not_arrive():
     np.testing.assert_allclose(end[1, 0], 2 - 0.288788095086602, rtol=0, atol=1e-14)
 
 
+@pytest.mark.exhaustive
+def test_merged_tokens_are_not_counted():
+    """H7: the strict argmax of the last layer counts more tokens than there are limits; the first one does not."""
+    counts = []
+    for seed in range(12):
+        z0 = normal(200 + seed, 100, 8) * jnp.asarray([[4.0, 3.0, 1.0, 1.0, 0.3, 0.3, 0.1, 0.1]])
+        end = np.asarray(cjx.iterate(HardmaxLayer(1.0, tie_tolerance=0.0), z0, 300, save_every=300).x1)
+        scores = end @ end.T
+        naive = int(np.sum(np.argmax(scores, axis=1) == np.arange(100)))
+        limits = len(np.unique(np.round(end, 6), axis=0))
+        found = int(leaders(z0, HardmaxLayer(1.0), 300).count)
+        assert found == limits
+        counts.append(naive - limits)
+    assert max(counts) > 0
+
+
+def test_small_steps_follow_the_flow():
+    """H8: x(t) = e^{-t} x_0 + (1 - e^{-t}) v at first order in the step."""
+    z0, depths, errors = np.concatenate([POLYGON, INSIDE]), (20, 40, 80), []
+    target = POLYGON[np.argmax(INSIDE @ POLYGON.T, axis=1)]
+    exact = np.exp(-1.0) * INSIDE + (1 - np.exp(-1.0)) * target
+    for depth in depths:
+        step = 1 / depth
+        end = cjx.iterate(HardmaxLayer(step / (1 - step)), jnp.asarray(z0), depth, save_every=depth).x1
+        errors.append(np.abs(np.asarray(end)[5:] - exact).max())
+    np.testing.assert_allclose(np.log2(np.array(errors[:-1]) / errors[1:]), 1.0, atol=0.05)
+
+
 def test_negative_form_does_not_bring_tokens_to_the_origin():
     """H9: d = 1, A = -1, gamma_t = 2 / (t + 2), from t = 1: 1/3 + 8 / (t (t + 1)) tends to 1/3, not to 0.
 
@@ -190,6 +227,13 @@ def test_softmax_layers_stay_at_the_vertices_for_a_time_exponential_in_beta():
     for beta in (60.0, 1000.0):
         end = cjx.iterate(SoftmaxTwin(HardmaxLayer(1.0), beta), jnp.asarray([[1.0], [-1.0], [0.5]]), 8).x1
         assert abs(float(end[2, 0]) - 1) < 0.02 and abs(float(end[0, 0]) - 1) < 0.02
+
+
+def test_fractions_agree_with_what_is_printed():
+    """The reference itself, on H3 and H5."""
+    z = reference.layers(reference.exact(LATE), 1, 3)[-1]
+    assert reference.floats(z)[0].tolist() == [13 / 16, 47 / 64]
+    assert reference.first_alone(reference.exact(LATE), 1, 6) == [3, -1, 0, -1, -1]
 
 
 def gaps(x, form):

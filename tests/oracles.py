@@ -7,7 +7,7 @@ the inverse temperature. SA and USA are softmax and unnormalised self-attention.
 import numpy as np
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import exp1, expi, gamma as gamma_function, ive
+from scipy.special import exp1, expi, gamma as gamma_function, ive, lambertw
 
 
 # Clouds of tokens.
@@ -157,6 +157,11 @@ RENYI_PARKING = 0.7475979202534114
 
 
 # Rescaled dynamics: oracle 3.
+
+
+def boolean_scale(n):
+    """A with A^2 = n^2 e^{-A^2}."""
+    return float(np.sqrt(lambertw(n**2).real))
 
 
 def exceptional_middle_rate(u):

@@ -54,3 +54,10 @@ def test_borders():
     np.testing.assert_allclose(hemisphere(narrow).margin, 1e-5, rtol=1e-6)
     np.testing.assert_allclose(hemisphere(1e-200 * jnp.ones((3, 2))).margin, 1, rtol=1e-12)
     np.testing.assert_allclose(hemisphere(jnp.ones((3, 2), dtype=jnp.float32)).w, np.sqrt([0.5, 0.5]), rtol=1e-12)
+
+
+def test_no_more_tokens_than_dimensions():
+    rng = np.random.default_rng(0)
+    for n, d in ((1, 1), (1, 4), (2, 2), (3, 5), (6, 6)):
+        for _ in range(5):
+            assert hemisphere(jnp.asarray(rng.normal(size=(n, d)))).is_open_hemisphere

@@ -149,3 +149,10 @@ def test_bad_input(name):
     arguments, words = BAD[name]
     with as_a_user(), pytest.raises(ValueError, match=words):
         cjx.neural_collapse(X, *arguments)
+
+
+def test_half_precision():
+    features, labels, weights, bias = drawn(3, (9, 8, 7), 5)
+    single, half = (cjx.neural_collapse(jnp.asarray(features, f"float{b}"), labels, weights, bias) for b in (32, 16))
+    assert half.variability.dtype == jnp.float16
+    np.testing.assert_allclose(values(half), values(single), rtol=0.1)

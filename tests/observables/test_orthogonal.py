@@ -1,5 +1,7 @@
 """The cosines of orthogonal tokens under any mask: against simulated tokens, quadrature, and the exact curve."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import quad, solve_ivp
@@ -95,3 +97,17 @@ def test_tokens_that_never_meet_are_no_time():
         RuntimeError, match="the cosines of 3 orthogonal tokens (stay below 0.999 for ever|need more than 100,000)"
     ):
         orthogonal_time(np.array([0.5]), 1.0, 3, mask=cjx.WindowMask(1))
+
+
+@pytest.mark.exhaustive
+def test_random_tokens_of_many_dimensions_come_to_it():
+    """The difference of mean cosines shrinks like 1 / d."""
+    ts = jnp.asarray([0.0, 1.0, 3.0])
+    exact = orthogonal_cosines(ts, 1.0, 6, mask=cjx.CausalMask())
+    field = cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.CausalMask()))
+    off = []
+    for d in (64, 4096):
+        x = cjx.Sphere().sample(jax.random.key(1), 6, d)
+        xs = cjx.simulate(field, x, ts).xs
+        off.append(float(jnp.abs(xs @ jnp.swapaxes(xs, 1, 2) - exact).max()))
+    assert off[1] < 0.1 and off[1] < off[0] / 3

@@ -58,3 +58,13 @@ def test_gradient_jit_and_vmap():
     np.testing.assert_allclose(jnp.sum(gradient * direction), (ahead - behind) / (2 * step), rtol=1e-6)
     assert np.all(np.isfinite(jax.grad(effective_rank)(jnp.zeros((3, 2)))))
     np.testing.assert_array_equal(jax.vmap(rank, in_axes=(0, None))(jnp.stack([x, 0 * x]), 1e-9), [5, 0])
+
+
+@pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16))
+def test_half_precision(dtype):
+    """Singular values are of single precision, rounded in the end."""
+    x = jnp.asarray(of_rank(2), dtype)
+    assert rank(x, 0.1) == 2 and effective_rank(x).dtype == dtype
+    np.testing.assert_allclose(
+        effective_rank(x).astype(float), reference.effective_rank(np.asarray(x, float)), rtol=0.02
+    )

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 
 from clusterjax._observables import (
     close_pairs_fraction,
@@ -126,3 +127,14 @@ def test_gradient_of_cosines():
 def test_bad_bins(bins):
     with pytest.raises(ValueError, match="bins must be"):
         inspect.unwrap(cosine_histogram)(jnp.asarray(cloud(0)), bins)
+
+
+def test_histogram_of_uniform_tokens():
+    """The density of a cosine in d = 5 is (1 - t^2) / B(1/2, 2), within 5 sigma in each bin."""
+    x = cloud(2, 200, 5)
+    density, edges = cosine_histogram(jnp.asarray(x), 10)
+    primitive = lambda t: (t - t**3 / 3) / scipy.special.beta(0.5, 2)
+    expected = np.diff(primitive(np.asarray(edges))) / 0.2
+    # Cosines of two pairs are independent even where they share a token: the variance is that of independent pairs.
+    sigma = np.sqrt(expected * 0.2 * (1 - expected * 0.2) / (200 * 199 / 2)) / 0.2
+    assert np.all(np.abs(density - expected) < 5 * sigma)

@@ -53,3 +53,11 @@ def test_lone_token_and_dtype():
 def test_heads_by_vmap():
     heads = jnp.asarray(np.stack([attention(3), attention(4)]))
     np.testing.assert_allclose(jax.jit(jax.vmap(sink_mass))(heads)[1], reference.sink_mass(attention(4)), rtol=1e-12)
+
+
+def test_total_mass():
+    """With the token itself the masses are a probability; without, a matrix that only looks at itself has none."""
+    np.testing.assert_allclose(jnp.sum(sink_mass(jnp.asarray(attention(1)), include_self=True)), 1, rtol=1e-12)
+    np.testing.assert_array_equal(sink_mass(jnp.eye(5)), np.zeros(5))
+    first = jnp.zeros((5, 5)).at[:, 0].set(1)
+    np.testing.assert_allclose(sink_mass(first), [1, 0, 0, 0, 0], rtol=1e-12)

@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment, linprog
 
 import clusterjax as cjx
+from tests import oracles
 from tests.helpers import as_a_user
 from tests.reference import transport as reference
 
@@ -170,3 +171,21 @@ def test_bad_arguments(make, words):
     x, _ = clouds(0, 5, 3, True)
     with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
         make(jnp.asarray(x))
+
+
+@pytest.mark.exhaustive
+def test_what_is_known():
+    """Evenly spread tokens turn by the shortest way; W_2 along a flow has the speed of the flow; a metric."""
+    even = oracles.circle_tokens(2 * np.pi * np.arange(12) / 12)
+    turned = oracles.circle_tokens(2 * np.pi * (np.arange(12) + 0.3) / 12)
+    assert cjx.wasserstein(even, turned) == pytest.approx(0.3 * 2 * np.pi / 12, abs=1e-9)
+    x = np.asarray(cjx.Sphere().sample(jr.key(0), 40, 3))
+    field = cjx.AttentionField(cjx.SoftmaxAttention(4.0))
+    speed = float(jnp.sqrt(jnp.mean(jnp.sum(field(0.0, jnp.asarray(x)) ** 2, axis=1))))
+    later = cjx.simulate(field, jnp.asarray(x), jnp.array([0.0, 1e-4])).x1
+    assert cjx.wasserstein(x, later) / 1e-4 == pytest.approx(speed, rel=1e-3)
+    # A metric.
+    y, z = clouds(9, 40, 3, True)
+    assert cjx.wasserstein(x, z) <= cjx.wasserstein(x, y) + cjx.wasserstein(y, z)
+    assert cjx.wasserstein(x, y) == pytest.approx(cjx.wasserstein(y, x), abs=1e-12)
+    assert cjx.wasserstein(x, y, 1.0) <= cjx.wasserstein(x, y, 2.0)

@@ -207,6 +207,21 @@ def test_cross_ratios_are_conserved_at_beta_zero(runs):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("d, n, beta, expected", [(2, 8, 2.0, 0.173976), (3, 16, 4.0, 0.300084)])
+def test_mean_token_grows_from_uniform_tokens(d, n, beta, expected):
+    """E11: d/dt E|M|^2 = 2 (n - 1)(d - 1) a_1 / (n^2 beta) at t = 0 for independent uniform tokens, USA; 4 sigma."""
+    exact = 2 * (n - 1) * (d - 1) * oracles.coefficient(1, beta, d) / (n**2 * beta)
+    np.testing.assert_allclose(exact, expected, rtol=0, atol=6e-7)
+    x = jnp.asarray(oracles.unit_tokens(12, 20_000 * n, d).reshape(20_000, n, d))
+    field = AttentionField(UnnormalisedAttention(beta))
+    velocity = jax.vmap(lambda y: field(0.0, y))(x)
+    growth = np.asarray(2 * jnp.sum(jnp.mean(x, axis=1) * jnp.mean(velocity, axis=1), axis=1))
+    error = growth.std() / np.sqrt(len(growth))
+    assert error < 0.01 * exact
+    assert abs(growth.mean() - exact) < 4 * error
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ("SA", "USA"))
 def test_tokens_of_a_hemisphere_close_in(runs, name):
     """E12: min_i <x_i, w> never falls if it is positive, and near the limit x* the least cosine alpha with it obeys

@@ -124,3 +124,15 @@ def test_random_tokens_track_the_cosine():
     assert np.all(np.abs(means.mean(axis=1) - [0.7923, 0.3548]) < 4 * np.sqrt(2) * error)
     assert np.all(means.mean(axis=1) < [0.8507, 0.4242])
     assert np.all(means.mean(axis=1) > np.array([0.8507, 0.4242]) - 0.1)
+
+
+def test_limits_of_the_phase_transition_curve():
+    """1.2: e^beta / (2 beta) for large beta, slowly if n is large; ln(n / delta) / 2 for beta much below n."""
+    ratio = lambda n, beta: oracles.equiangular_time(1 - 1e-3, n, beta) / (np.exp(beta) / (2 * beta))
+    for beta, printed, digits in ((10, 1.026, 6e-4), (20, 1.0052, 6e-5), (40, 1.00126, 6e-6), (80, 1.00031, 6e-6)):
+        np.testing.assert_allclose(ratio(2, beta), printed, rtol=0, atol=digits)
+    np.testing.assert_allclose([ratio(64, 10), ratio(64, 320)], [0.28, 0.856], rtol=0, atol=3e-3)
+    for n in (128, 1024):
+        for beta in (0.5, 1.0, 2.0):
+            exact = oracles.equiangular_time(1 - 1e-3, n, beta)
+            assert abs(exact - np.log(n / 1e-3) / 2) < 4 * np.exp(beta) / n

@@ -124,3 +124,13 @@ def test_normalised_euler_is_of_first_order():
     errors = np.array([error(jnp.asarray(dt)) for dt in (0.1, 0.05, 0.025, 0.0125)])
     slopes = np.log2(errors[:-1] / errors[1:])
     np.testing.assert_allclose(slopes, 1.0, rtol=0, atol=0.05)
+
+
+@pytest.mark.exhaustive
+def test_sensitivity_of_many_tokens():
+    """7.2: forward for n = 64, beta = 4, t = 6, and checkpointed for n = 128, beta = 9, t = 15, to 1e-8."""
+    forward = cosine_of(64, 6.0, adjoint=dfx.ForwardMode())
+    derivative = jax.jvp(forward, (jnp.asarray(4.0),), (jnp.asarray(1.0),))[1]
+    np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(6.0, 64, 4.0), rtol=0, atol=1e-8)
+    derivative = jax.grad(cosine_of(128, 15.0))(jnp.asarray(9.0))
+    np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(15.0, 128, 9.0), rtol=0, atol=1e-8)

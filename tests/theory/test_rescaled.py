@@ -196,3 +196,11 @@ def test_attention_becomes_boolean_in_one_dimension():
     missing = -np.log(1 - weights[1:4, 1:-1].max(axis=2))
     rates = np.log(missing[1:] / missing[:-1]) / 0.5
     assert np.all((rates > 0.9) & (rates < 1.3))
+
+
+def test_scale_of_boolean_attention():
+    """R6: A = sqrt(W(n^2)) solves A^2 = n^2 e^{-A^2}."""
+    for n, printed in {3: 1.2957686598, 8: 1.7450752714, 40: 2.3762763874}.items():
+        a = oracles.boolean_scale(n)
+        np.testing.assert_allclose(a, printed, rtol=0, atol=6e-11)
+        np.testing.assert_allclose(a * a, n**2 * np.exp(-a * a), rtol=1e-12)

@@ -300,3 +300,42 @@ def test_bad_arguments(model):
             field.check(4, 4)
         with pytest.raises(ValueError, match="masses must hold one mass for each of the 6 tokens"):
             field.check(6, 5)
+
+
+@pytest.mark.exhaustive
+def test_which_scale_is_time_and_which_is_beta(particles, model):
+    """Half the time and twice beta, against a loop: half of the velocity at beta 2, by Runge and Kutta's fourth order,
+    each step brought back to the sphere."""
+    field, rounds = probe.particle_field(model, 9.0), 8
+    matrices = [
+        np.asarray(part) for part in (getattr(field.factors, name) for name in ("query", "key", "value", "output"))
+    ]
+    velocity = lambda x: 0.5 * reference.heads_velocity(x, 2.0, *matrices)
+    for text, (ids, mask) in enumerate(zip(*TEXTS, strict=True)):
+        x = np.asarray(probe.trace(model, ids[None, mask]).hidden[0, 0])
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        expected = [np.mean(reference.cosines(x, [True] * len(x)))]
+        for _ in range(4):
+            for _ in range(rounds):
+                x = reference.runge_kutta(velocity, x, 1 / rounds)
+                x = x / np.linalg.norm(x, axis=1, keepdims=True)
+            expected.append(np.mean(reference.cosines(x, [True] * len(x))))
+        np.testing.assert_allclose(curves(particles, np.log([0.5, 2.0]))[text], expected, rtol=0, atol=1e-3)
+    assert np.abs(curves(particles, np.log([0.5, 2.0])) - curves(particles, np.log([2.0, 0.5]))).max() > 1e-2
+
+
+@pytest.mark.exhaustive
+def test_the_bridge_of_t5(t5):
+    """All curves begin where the network does; the fit is no worse than its start."""
+    found = probe.bridge(t5, TEXTS, fit_steps=8, batch_size=3, steps_per_layer=2)
+    hidden = np.asarray(probe.trace(t5, *TEXTS).hidden)
+    each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
+    np.testing.assert_allclose(found.network.values, each, rtol=0, atol=1e-12)
+    squares = [[np.median((x[m] ** 2).sum(-1)) for x in text[:4]] for text, m in zip(hidden, TEXTS.mask, strict=True)]
+    lengths = np.sqrt(np.mean(squares, axis=0))
+    repeated = np.sqrt((lengths[0] ** 2 + lengths[3] ** 2) / 2)
+    np.testing.assert_allclose(found.radius, [repeated, lengths[1], lengths[2]], rtol=1e-12)
+    for curve in found.curves.values():
+        np.testing.assert_allclose(curve.values[:, 0], np.array(each)[:, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.mean((found.curves["fitted"].values - each) ** 2), found.losses.min(), rtol=1e-9)
+    assert found.losses.min() < found.losses[0]

@@ -2,6 +2,7 @@
 
 import json
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 import safetensors.numpy
+import scipy.linalg
 from safetensors import safe_open
 
 import clusterjax as cjx
@@ -268,3 +270,49 @@ def test_networks_that_differ_in_masks_and_parts_have_files_of_their_own(rotated
     probe.survey(changed[-2], texts, measure, store=store)
     with as_a_user(), pytest.raises(ValueError, match="store must be of this run with model = "):
         probe.survey(changed[-3], texts, measure, store=store)
+
+
+@pytest.mark.exhaustive
+def test_runs_are_steps_of_double_loops(rotated):
+    """`simulate` by the normalised Euler scheme, over all three layers."""
+    model, config, tensors, allowed = rotated
+    ts = np.array([0.0, 1.0, 2.0, 3.0])
+    run = cjx.simulate(
+        probe.particle_field(model, RADII, n=N), X, jnp.asarray(ts), solver=cjx.Retract(dfx.Euler()),
+        stepsize_controller=dfx.ConstantStepSize(), dt0=0.25,
+    )  # fmt: skip
+    expected = reference.euler(np.asarray(X), velocity_of(config, tensors, allowed), ts, 0.25)
+    np.testing.assert_allclose(run.xs, expected, rtol=0, atol=1e-10)
+    assert np.abs(expected[-1] - expected[0]).max() > 0.1
+
+
+@pytest.mark.exhaustive
+def test_the_first_particle_moves_by_itself(rotated):
+    """Its path is e^{tV} x / |e^{tV} x| in each layer, V the sum over heads, whatever the other tokens are."""
+    model, config, tensors, allowed = rotated
+    field, ts = probe.particle_field(model, RADII, n=N), jnp.arange(4.0)
+    runs = [
+        cjx.simulate(
+            field, jnp.concatenate([X[:1], others]), ts,
+            stepsize_controller=dfx.PIDController(rtol=1e-10, atol=1e-12, jump_ts=jnp.arange(1.0, 3.0)),
+        ).xs[:, 0]
+        for others in (X[1:], -2 * X[1:])
+    ]  # fmt: skip
+    expected = [np.asarray(X[0])]
+    for block in range(3):
+        # V from the tensors: columns are what the block writes of each axis, (W_O W_V s) sqrt(d) / r.
+        part, output, scale = (
+            np.asarray(tensors[f"model.layers.{block}.{name}.weight"], float)
+            for name in ("self_attn.v_proj", "self_attn.o_proj", "input_layernorm")
+        )
+        # Heads 0, 1 have the first of the two heads of values, heads 2, 3 the second.
+        value = output @ part.reshape(2, 6, D)[[0, 0, 1, 1]].reshape(24, D) * scale
+        value = np.sqrt(D) / RADII[block] * value
+        moved = velocity_of(config, tensors, allowed)(block, expected[-1][None])[0]
+        np.testing.assert_allclose(moved, reference.tangent(expected[-1], value @ expected[-1]), rtol=0, atol=1e-12)
+        expected.append(reference.unit(scipy.linalg.expm(value) @ expected[-1]))
+    for run in runs:
+        np.testing.assert_allclose(run, expected, rtol=0, atol=1e-7)
+    # The next one does see others.
+    x = jnp.concatenate([X[:1], -2 * X[1:]])
+    assert np.abs(np.asarray(field(0.0, X) - field(0.0, x)))[1].max() > 1e-2

@@ -240,3 +240,23 @@ def test_special_tokens_of_a_tokenizer(tmp_path):
     np.testing.assert_array_equal(found.mass["first"].mean, found.mass["[CLS]"].mean)
     activation = probe.token_activation(model, "c d e")
     assert activation.words == ["[CLS]", "c", "d", "e", "[SEP]"] and activation.received.shape == (4, 3, 5)
+
+
+@pytest.mark.parametrize("spread", (0.1, 0.5, 1.0))
+def test_a_mask_correlates_no_heads(spread):
+    """Heads of independent scores are uncorrelated under a causal mask, where Pearson's correlation is .5 to .99."""
+    allowed = np.tril(np.ones((64, 64), bool))
+    maps = random_heads(spread, allowed, texts=12, heads=8)
+    found = np.asarray(correlate(jnp.asarray(maps), jnp.broadcast_to(jnp.asarray(allowed), (12, 64, 64))))
+    others = ~np.eye(8, dtype=bool)
+    assert abs(found[:, others].mean()) < 0.03
+    pearson = np.array([np.corrcoef(text.reshape(8, -1)) for text in maps])
+    assert pearson[:, others].mean() > 0.4
+
+
+def test_a_text_without_words_has_no_products():
+    maps, mask = np.full((2, 3, 4, 4), 0.25), np.array([[True] * 4, [False] * 4])
+    maps[0], maps[1] = np.eye(4), 0
+    for run in (products_by_rows, products_at_once):
+        found = jax.jit(run)(jnp.asarray(maps), between(mask))
+        np.testing.assert_allclose(found, np.stack([np.full((3, 3), 3.0), np.zeros((3, 3))]), rtol=0, atol=1e-14)

@@ -11,7 +11,7 @@ from flax import nnx
 
 from clusterjax._training.corpus import MASK, SPECIAL
 from clusterjax.probe import Albert, AlbertSizes
-from clusterjax.probe.networks.train import Held, MaskedLoss, hide, unigram_loss
+from clusterjax.probe.networks.train import Evaluate, Held, MaskedLoss, hide, unigram_loss
 
 
 WORDS = 40
@@ -113,3 +113,12 @@ def test_guessing_by_frequency():
     counts = [1 + sum(int(word == k) for word in train.ravel()) for k in range(len(SPECIAL), WORDS)]
     costs = [-math.log(counts[word - 5] / sum(counts)) for word in held_out.ravel().tolist() if word >= len(SPECIAL)]
     assert unigram_loss(train, held_out, WORDS) == pytest.approx(sum(costs) / len(costs), rel=1e-12)
+
+
+def test_what_is_measured_is_the_mean_over_the_batches():
+    key, batches = jr.key(3), np.asarray(IDS).reshape(3, 2, 16)
+    one_by_one = [loss_of(HELD, jnp.asarray(batch), jr.fold_in(key, k)) for k, batch in enumerate(batches)]
+    found = Evaluate(batches, LOSS, key)(HELD)
+    assert found["held-out loss"] == pytest.approx(np.mean([float(cost) for cost, _ in one_by_one]), rel=1e-12)
+    accuracy = np.mean([float(more["accuracy"]) for _, more in one_by_one])
+    assert found["held-out accuracy"] == pytest.approx(accuracy, rel=1e-12)

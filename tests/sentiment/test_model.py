@@ -164,3 +164,12 @@ def test_alpha_comes_back(alpha):
 def test_parameters_that_cannot_be(options, words):
     with as_a_user(), pytest.raises(ValueError, match=words):
         classifier(**options)
+
+
+@pytest.mark.exhaustive
+def test_shares_are_the_derivative():
+    """The derivative of a logit in the embedding of a word is the word's share times w."""
+    ids, counts = batch(1)
+    grad = jax.jit(jax.grad(lambda model: model.logits(ids[:1], counts[:1])[0]))(MODEL)
+    shares = MODEL.shares(ids[:1], counts[:1])[0]
+    assert_close(grad.embedding[ids[0]], shares[:, :, None] * MODEL.w[None], "identity")

@@ -164,3 +164,26 @@ def test_late_leaders_are_seen():
     assert led.first[0, :10, 0].tolist() == reference.leading(z, 1.0, [True] * 10, 4)
     assert led.first[0, 8, 0] == 1 and found.leaders_per_review == 4 and found.late_leaders == 0.25
     np.testing.assert_allclose(led.points[0, 8, 0], reference.walk(z, 1.0, None, [True] * 10, 1)[0][1][8], rtol=1e-12)
+
+
+def test_distance_is_that_of_the_word():
+    """A leader of layer 0 stays, so that its distance is that of its embedding."""
+    fitted = fitted_of(depth=0)
+    E, w = np.asarray(fitted.model.embedding)[:, 0], np.asarray(fitted.model.w)[0]
+    found = leaders_report(fitted, REVIEWS, confident=0.0)
+    assert found.leaders and found.late_leaders == 0
+    for one in found.leaders:
+        expected = (E[VOCABULARY.ids[one.word]] @ w + 0.125) / np.linalg.norm(w)
+        assert one.distance == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_label_alone_has_no_accuracy_of_the_other():
+    found = evaluate(FITTED[1], REVIEWS.take(np.flatnonzero(REVIEWS.labels == 1)))
+    assert found.negative_accuracy is None and found.positive_accuracy == found.accuracy
+
+
+def test_a_lonely_word_leads_itself():
+    """One word is its own leader; the same word twice is one token of count 2, and still is."""
+    one = Reviews((f"{WORDS[0]} {WORDS[0]}", WORDS[1]), np.array([0, 1]))
+    led = lead(FITTED[1].model, encode_reviews(one, VOCABULARY))
+    assert led.first[:, 0, 0].tolist() == [0, 0] and np.all(led.clusters == 1) and np.all(led.further == 0)

@@ -137,3 +137,20 @@ BAD = (
 def test_bad_input_is_refused(call, name, remedy):
     with as_a_user(), pytest.raises(ValueError, match=rf"^{name} must .*, but .*; .*{remedy}.*\.$"):
         call()
+
+
+def test_reviews_of_one_text_stay_together():
+    """Texts in common tie films together, and what they tie is on one side."""
+    reviews = made(films=200, texts=300)
+    check_apart(official_split(reviews, key=jr.key(1)), reviews)
+    check_apart(official_split(made(known=False, texts=80), key=jr.key(2)), made(known=False, texts=80))
+
+
+def test_the_random_half_is_random():
+    """Each review is in the training half with probability one half, over keys."""
+    reviews = made(texts=5000)
+    times = np.zeros(400)
+    for seed in range(60):
+        times[rows(random_split(reviews, 0.5, 0.5, key=jr.key(seed), validation=0).train)] += 1
+    error = (times - 30) / np.sqrt(15)
+    assert np.abs(error).max() < 4.5 and 0.85 < np.sqrt(np.mean(error**2)) < 1.15

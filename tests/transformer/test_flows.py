@@ -149,3 +149,18 @@ def test_one_layer_of_long_context(n, rho, beta, expected):
     y = pure_attention(beta, n)(x)
     y = y / jnp.linalg.norm(y, axis=1, keepdims=True)
     assert float(y[0] @ y[1]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_pre_and_peri_follow_one_curve():
+    pre, peri = (reduced(name, tuple(np.linspace(0.1, 20, 400))) for name in ("pre", "peri"))
+    lengths = np.linspace(1.2, 10, 30)
+    np.testing.assert_allclose(np.interp(lengths, pre[1], pre[0]), np.interp(lengths, peri[1], peri[0]), atol=2e-4)
+
+
+def test_ngpt_moves_by_alpha():
+    x0 = cjx.Sphere().retract(normal(0, 6, 3))
+    slow, fast = (
+        transformer.NormalisationField(cjx.SoftmaxAttention(2.0), transformer.NormalisedGPT(alpha))(0.0, x0)
+        for alpha in (0.5, 1.0)
+    )
+    np.testing.assert_allclose(fast, 2 * slow, rtol=1e-12)

@@ -224,3 +224,20 @@ def test_sizes_that_no_memory_holds_are_refused():
     ):
         with pytest.raises(ValueError, match=f"^{name} must (make no axis longer|leave room in memory)"):
             call()
+
+
+def test_sinusoids_turn_by_the_distance_alone():
+    """Section 3.5 of 1706.03762: PE(p + k) is a rotation of PE(p) that does not depend on p."""
+    table = np.asarray(transformer.sinusoidal_positions(30, 6))
+    inner = table @ table.T
+    for distance in range(5):
+        np.testing.assert_allclose(np.ptp(np.diagonal(inner, distance)), 0, atol=1e-12)
+
+
+@pytest.mark.exhaustive
+def test_a_model_with_rotary_positions_goes_on_beyond_any_length():
+    model = model_of(positions=None, relative=transformer.RotaryPositions(4))
+    text = IDS.tolist()
+    for _ in range(10):
+        text.append(int(jnp.argmax(call(model, jnp.asarray(text))[-1])))
+    assert model.extend(IDS, 10).tolist() == text

@@ -33,10 +33,17 @@ def run(store, function=point, axes=AXES, **options):
     return sweep.run(function, axes, store=store, **options)
 
 
-def run_unfinished(store, **options):
-    """The same, stopped when all batches are there and the store is to be put together."""
+def run_unfinished(store, batches=5, **options):
+    """The same, interrupted after some batches."""
+    write = Store.write
+
+    def stop(store, state, number):
+        if number == batches:
+            raise KeyboardInterrupt
+        write(store, state, number)
+
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Store, "write", stop)
         run(store, **options)
 
 

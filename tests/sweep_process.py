@@ -20,16 +20,19 @@ from tests.sweep_cases import run
 
 
 def killed_at(call: int, store: Path) -> None:
-    """Run, and die by SIGKILL instead of the `call`-th file that is put into place."""
-    real, calls = os.replace, [0]
+    """Run, and die by SIGKILL instead of the `call`-th file or folder that is put into place."""
+    calls = [0]
 
-    def replace(*arguments, **options):
-        calls[0] += 1
-        if calls[0] == call:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **options)
+    def killing(place):
+        def placed(*arguments):
+            calls[0] += 1
+            if calls[0] == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return place(*arguments)
 
-    os.replace = replace
+        return placed
+
+    os.replace, os.rename = killing(os.replace), killing(os.rename)
     run(store)
 
 
@@ -37,7 +40,7 @@ if task == "devices":
     first, second = jax.local_devices()
     run(Path(folder) / "both")
     run(Path(folder) / "second", devices=[second])
-    killed_at(6, Path(folder) / "killed")
+    killed_at(36, Path(folder) / "killed")
 elif task == "kill":
     killed_at(int(rest[0]), Path(folder))
 elif task == "team":

@@ -7,6 +7,7 @@ system whose tokens are no longer unit vectors is NaN.
 
 import math
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,9 +54,8 @@ from .._model.mask import AbstractMask, FullMask, check_mask
 from .._model.schedule import at_time
 from .._model.space import AbstractSpace, Euclidean
 from .._observables.similarity import close_fraction
-from ..sweep._axis import Axis, check_seed
-from ..sweep._outputs import Variable
-from ..sweep._run import check_place, run
+from ..sweep._labels import Axis, Variable, check_seed
+from ..sweep._run import digest, run
 from ._laws import AbstractLaw, Identity
 
 
@@ -147,14 +147,17 @@ def read_starts(path: str | Path) -> Float[np.ndarray, "samples n d"]:
 def read_named(path: Any, name: str) -> Float[np.ndarray, "samples n d"]:
     """`read_starts`, with `name` as the name of the argument in error messages."""
     path = check_path(path, name)
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
+    readers = {
+        ".npy": lambda data: {"x0": read_npy(data)}, ".npz": read_npz,
+        ".safetensors": lambda data: read_arrays(data).arrays,
+    }  # fmt: skip
     if path.suffix not in readers:
         raise ValueError(f"{name} must be a .npy, .npz or .safetensors file, but it is {str(path)!r}; convert it.")
     if not path.is_file():
         raise ValueError(f"{name} must be a file that is there, but {str(path)!r} is not; mend the path.")
     # The readers parse the formats themselves, without pickle; any exception means that the file cannot be read.
     try:
-        arrays = readers[path.suffix](path)
+        arrays = readers[path.suffix](read_regular(path))
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{name} must be readable, but {str(path)!r} is not ({first}); write it anew.") from error
@@ -202,18 +205,6 @@ def check_sizes(samples: Any, n: Any, d: Any, least: int = 1) -> tuple[int, int,
         sizes[largest], ("samples", "n", "d")[largest], num_bytes, what, longest=count, remedy="choose a smaller one"
     )
     return sizes
-
-
-def _read_npy(path: Path) -> dict[str, np.ndarray]:
-    return {"x0": read_npy(read_regular(path))}
-
-
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    return read_npz(read_regular(path))
-
-
-def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    return read_arrays(read_regular(path)).arrays
 
 
 # The statistics of a phase diagram: one number for each system, for arrays of systems with the systems last.
@@ -420,7 +411,7 @@ class NormalisedEuler(AbstractIntegrator):
             # With h = dt / factor, h u = dt (u / factor), where u may overflow as e^beta but u / factor does not. The
             # offset is subtracted from the exponents, so that adding log_factor to it divides u by the factor. Hence
             # `_Steps` multiplies the field by dt, while one step advances the time by h.
-            log_factor = log_largest_velocity(at_time(attention.beta, 0.0)).astype(ts.dtype)
+            log_factor = _log_largest_velocity(at_time(attention.beta, 0.0), jnp).astype(ts.dtype)
             offset = at_time(attention.offset, 0.0, ts.dtype) + log_factor
             attention = eqx.tree_at(lambda a: a.offset, attention, offset)
             log_step = log_step - log_factor
@@ -440,7 +431,7 @@ class NormalisedEuler(AbstractIntegrator):
 
     def steps(self, beta: float, t: float, unnormalised: bool) -> float:
         # e^700 is near the largest float64, and larger estimates are as good as infinite.
-        return t / self.dt * (math.exp(min(_log_largest_velocity(beta), 700)) if unnormalised else 1.0)
+        return t / self.dt * (math.exp(min(_log_largest_velocity(beta, np), 700)) if unnormalised else 1.0)
 
 
 class Adaptive(AbstractIntegrator):
@@ -512,24 +503,20 @@ class _Steps(AbstractField):
         self.field.check(n, d)
 
 
-def log_largest_velocity(beta: Float[Array, ""]) -> Float[Array, ""]:
+def _log_largest_velocity(beta: Any, xp: Any) -> Any:
     r"""The logarithm of $\max(\sqrt\beta e^{\beta - 1/2}, 1)$, the largest velocity of unnormalised attention."""
     # The bound makes the logarithm finite at beta = 0; the outer maximum then gives zero.
-    return jnp.maximum(jnp.log(jnp.maximum(beta, 1e-30)) / 2 + beta - 0.5, 0)
+    return xp.maximum(xp.log(xp.maximum(beta, 1e-30)) / 2 + beta - 0.5, 0)
 
 
-def _log_largest_velocity(beta: float) -> float:
-    return max(math.log(max(beta, 1e-30)) / 2 + beta - 0.5, 0.0)
+def _largest(error: Array) -> Array:
+    return jnp.max(jnp.abs(error))
 
 
 def _from_zero(ts: Float[Array, " times"]) -> Float[Array, " more"]:
     """`ts` with a zero in front, since `simulate` saves at the start, which may be a save time as well."""
     # Callers drop the first entry. Equal neighbours are traced, so that `simulate` does not refuse them.
     return jnp.concatenate([jnp.zeros((1,), ts.dtype), ts])
-
-
-def _largest(error: Array) -> Array:
-    return jnp.max(jnp.abs(error))
 
 
 def _save_times(ts: Numbers) -> Float[Array, " times"]:
@@ -576,7 +563,9 @@ class PhaseDiagram(AbstractPart):
     def __check_init__(self):
         check_instance(self.starts, "starts", AbstractStarts, "Uniform or Given starts", "pass Uniform(2048, 32, 2)")
         for name, law in (("query_key", self.query_key), ("value", self.value)):
-            check_law(law, name)
+            check_instance(
+                law, name, AbstractLaw, "a law of clusterjax.phase", "pass Identity() or Wigner(), for example"
+            )
         check_flag(self.unnormalised, "unnormalised")
         check_statistics(self.statistics)
         check_integrator(self.integrator, self.ts.dtype)
@@ -658,11 +647,6 @@ def check_times(ts: Any, name: str) -> Float[Array, " times"]:
     return array
 
 
-def check_law(law: Any, name: str) -> None:
-    """Raise a ValueError unless `law` is a law of random matrices."""
-    check_instance(law, name, AbstractLaw, "a law of clusterjax.phase", "pass Identity() or Wigner(), for example")
-
-
 def check_integrator(integrator: Any, dtype: Any) -> None:
     """Raise a ValueError unless `integrator` is a scheme of the phase diagrams whose step or tolerance `dtype`
     resolves: rounding would absorb a smaller step, so that tokens would not move.
@@ -678,12 +662,13 @@ def check_integrator(integrator: Any, dtype: Any) -> None:
         raise refusal("integrator", rule, f"it is {value:g}", f"pass {bound:.1e} or more, or float64")
 
 
-def check_statistics(statistics: Any) -> None:
-    """Raise a ValueError unless `statistics` holds at least one statistic, and each only once."""
+def check_statistics(statistics: Any) -> tuple[AbstractStatistic, ...]:
+    """`statistics`, if it holds at least one statistic, and each only once."""
     checked = check_sequence(statistics, "statistics", AbstractStatistic, "statistics of clusterjax.phase")
     if len({statistic.name for statistic in checked}) < len(checked):
         names = ", ".join(statistic.name for statistic in checked)
         raise refusal("statistics", "be at least one, each once", f"they are {names}", "mend the list")
+    return tuple(checked)
 
 
 def chunk_size(n: int, d: int, times: int, dtype: Any) -> int:
@@ -787,14 +772,7 @@ def phase_diagram(
     if len(np.unique(betas)) < len(betas):
         raise refusal("betas", "be there once each", "two of them are equal", "pass numpy.unique of them")
     samples, n, d = check_sizes(samples, n, d, least=2)
-    check_flag(unnormalised, "unnormalised")
-    check_law(query_key, "query_key")
-    check_law(value, "value")
-    check_statistics(statistics)
-    check_integrator(integrator, dtype)
-    check_mask(mask).check(n)
-    seed = check_seed(seed)
-    check_place(store, devices, batch_size, resume, progress)
+    statistics = check_statistics(statistics)
     if starts is None:
         start = Uniform(samples, n, d)
     else:
@@ -803,15 +781,7 @@ def phase_diagram(
             raise ValueError("starts must be of at least 2 systems, for the error, but there is 1; give more.")
         start = Given(jnp.asarray(given, dtype))
     diagram = PhaseDiagram(
-        start,
-        jnp.asarray(times, dtype),
-        query_key,
-        value,
-        unnormalised,
-        tuple(statistics),
-        integrator,
-        seed,
-        mask=mask,
+        start, jnp.asarray(times, dtype), query_key, value, unnormalised, statistics, integrator, seed, mask=mask
     )
     # The largest beta takes the most evaluations of the field, for either attention.
     evaluations = diagram.cost(betas.max())
@@ -827,18 +797,20 @@ def phase_diagram(
         variables[statistic.name] = Variable(("t",), coords, description=statistic.description)
         words = f"standard error of {statistic.name} over the systems"
         variables[f"{statistic.name}_error"] = Variable(("t",), coords, description=words)
-    places = _each_core() if devices is None else devices
+    count, n, d = start.sizes
+    attrs = {"n": n, "d": d, "samples": count, "attention": "unnormalised" if unnormalised else "softmax"}
+    if mask != FullMask():
+        attrs["mask"] = repr(mask)
+    attrs |= {"query_key": repr(query_key), "value": repr(value), "integrator": repr(integrator)}
+    # A store of other arguments is refused, also where these differ in the numbers of an array.
+    numbers = digest(np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(diagram, eqx.is_array_like)))
+    version = ", ".join(f"{name} = {asked}" for name, asked in attrs.items())
     dataset = run(
         diagram, {"beta": Axis(betas, description="inverse temperature")}, batch_size=batch_size, store=store,
-        resume=resume, devices=places, progress=progress, seed=seed, cost=diagram.cost, variables=variables,
+        resume=resume, devices=_each_core() if devices is None else devices, progress=progress, seed=seed,
+        cost=diagram.cost, variables=variables, version=f"{re.sub(' at 0x[0-9a-f]+', '', version)} [{numbers}]",
     )  # fmt: skip
-    count, n, d = start.sizes
-    asked = {"n": n, "d": d, "samples": count, "attention": "unnormalised" if unnormalised else "softmax"}
-    if mask != FullMask():
-        asked["mask"] = repr(mask)
-    return dataset.assign_attrs(
-        asked | {"query_key": repr(query_key), "value": repr(value), "integrator": repr(integrator)}
-    )
+    return dataset.assign_attrs(attrs)
 
 
 def _numbers(values: Any, name: str, dtype: Any) -> np.ndarray:

@@ -30,53 +30,41 @@ from .._base.checks import (
 )
 from .._base.numerics import as_float, matmul
 from .._base.random import draw_normal
-from .._base.types import AbstractPart, Numbers, RealScalarLike
+from .._base.types import AbstractPart, DTypeLike, Numbers, RealScalarLike
 
 
 Matrices = Float[Array, "..."] | None  # None, (d, d), or (systems, d, d)
+Sample = Callable[[PRNGKeyArray], Array]
 
 
 class AbstractDrawScope(AbstractPart):
     """The scope of one draw of a random matrix: the systems that share the matrix."""
 
     @abstractmethod
-    def draw(
-        self, sample: Callable[[PRNGKeyArray], Array], key: PRNGKeyArray, beta: Float[Array, ""], systems: int
-    ) -> Array:
+    def draw(self, sample: Sample, key: PRNGKeyArray, beta: Float[Array, ""], systems: int) -> Array:
         """`sample` of one key, (d, d), or of one key per system, (systems, d, d)."""
 
 
 class Once(AbstractDrawScope):
     """One matrix for the whole diagram."""
 
-    def draw(
-        self, sample: Callable[[PRNGKeyArray], Array], key: PRNGKeyArray, beta: Float[Array, ""], systems: int
-    ) -> Array:
+    def draw(self, sample: Sample, key: PRNGKeyArray, beta: Float[Array, ""], systems: int) -> Array:
         return sample(key)
 
 
 class PerBeta(AbstractDrawScope):
     """One matrix for all systems of one beta."""
 
-    def draw(
-        self, sample: Callable[[PRNGKeyArray], Array], key: PRNGKeyArray, beta: Float[Array, ""], systems: int
-    ) -> Array:
+    def draw(self, sample: Sample, key: PRNGKeyArray, beta: Float[Array, ""], systems: int) -> Array:
         return sample(_of_beta(key, beta))
 
 
 class PerSystem(AbstractDrawScope):
     """One matrix for each system."""
 
-    def draw(
-        self, sample: Callable[[PRNGKeyArray], Array], key: PRNGKeyArray, beta: Float[Array, ""], systems: int
-    ) -> Array:
+    def draw(self, sample: Sample, key: PRNGKeyArray, beta: Float[Array, ""], systems: int) -> Array:
         # With one key per system the matrices do not depend on the chunks of systems.
         return jax.vmap(sample)(jr.split(_of_beta(key, beta), systems))
-
-
-def check_draw_scope(drawn: Any) -> None:
-    """Raise a ValueError unless `drawn` is a scope of draws."""
-    check_instance(drawn, "drawn", AbstractDrawScope, "Once(), PerBeta() or PerSystem()", "pass one of these")
 
 
 class AbstractLaw(AbstractPart):
@@ -94,7 +82,24 @@ class Identity(AbstractLaw):
         return None
 
 
-class Square(AbstractLaw):
+class AbstractRandomLaw(AbstractLaw):
+    """The law of a random matrix of dimension d, which is drawn in one of three scopes."""
+
+    drawn: eqx.AbstractVar[AbstractDrawScope]
+
+    def __check_init__(self):
+        remedy = "pass one of these"
+        check_instance(self.drawn, "drawn", AbstractDrawScope, "Once(), PerBeta() or PerSystem()", remedy)
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, d: int, dtype: DTypeLike) -> Float[Array, "d d"]:
+        """One matrix."""
+
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
+        return self.drawn.draw(lambda key: self.sample(key, d, beta.dtype), key, beta, systems)
+
+
+class Square(AbstractRandomLaw):
     r"""$GG^\top/\sqrt d$ with standard normal entries of G; positive semidefinite.
 
     **Arguments:**
@@ -108,18 +113,12 @@ class Square(AbstractLaw):
 
     drawn: AbstractDrawScope = PerSystem()
 
-    def __check_init__(self):
-        check_draw_scope(self.drawn)
-
-    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
-        def sample(key):
-            g = draw_normal(key, (d, d), beta.dtype)
-            return matmul(g, g.T) / math.sqrt(d)
-
-        return self.drawn.draw(sample, key, beta, systems)
+    def sample(self, key: PRNGKeyArray, d: int, dtype: DTypeLike) -> Float[Array, "d d"]:
+        g = draw_normal(key, (d, d), dtype)
+        return matmul(g, g.T) / math.sqrt(d)
 
 
-class Product(AbstractLaw):
+class Product(AbstractRandomLaw):
     r"""$G_1G_2/\sqrt d$ with standard normal entries of both factors.
 
     **Arguments:**
@@ -133,18 +132,12 @@ class Product(AbstractLaw):
 
     drawn: AbstractDrawScope = PerSystem()
 
-    def __check_init__(self):
-        check_draw_scope(self.drawn)
-
-    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
-        def sample(key):
-            g = draw_normal(key, (2, d, d), beta.dtype)
-            return matmul(g[0], g[1]) / math.sqrt(d)
-
-        return self.drawn.draw(sample, key, beta, systems)
+    def sample(self, key: PRNGKeyArray, d: int, dtype: DTypeLike) -> Float[Array, "d d"]:
+        g = draw_normal(key, (2, d, d), dtype)
+        return matmul(g[0], g[1]) / math.sqrt(d)
 
 
-class Wigner(AbstractLaw):
+class Wigner(AbstractRandomLaw):
     r"""The Gaussian orthogonal ensemble $(G + G^\top)/\sqrt2$: symmetric, variance 1 off the diagonal and 2 on it.
 
     **Arguments:**
@@ -159,18 +152,12 @@ class Wigner(AbstractLaw):
 
     drawn: AbstractDrawScope = PerSystem()
 
-    def __check_init__(self):
-        check_draw_scope(self.drawn)
-
-    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
-        def sample(key):
-            g = draw_normal(key, (d, d), beta.dtype)
-            return (g + g.T) / math.sqrt(2)
-
-        return self.drawn.draw(sample, key, beta, systems)
+    def sample(self, key: PRNGKeyArray, d: int, dtype: DTypeLike) -> Float[Array, "d d"]:
+        g = draw_normal(key, (d, d), dtype)
+        return (g + g.T) / math.sqrt(2)
 
 
-class Gaussian(AbstractLaw):
+class Gaussian(AbstractRandomLaw):
     r"""$G/\sqrt d$ with standard normal entries and no symmetry; its eigenvalues fill the unit disc.
 
     **Arguments:**
@@ -180,14 +167,11 @@ class Gaussian(AbstractLaw):
 
     drawn: AbstractDrawScope = PerSystem()
 
-    def __check_init__(self):
-        check_draw_scope(self.drawn)
-
-    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
-        return self.drawn.draw(lambda key: draw_normal(key, (d, d), beta.dtype) / math.sqrt(d), key, beta, systems)
+    def sample(self, key: PRNGKeyArray, d: int, dtype: DTypeLike) -> Float[Array, "d d"]:
+        return draw_normal(key, (d, d), dtype) / math.sqrt(d)
 
 
-class Orthogonal(AbstractLaw):
+class Orthogonal(AbstractRandomLaw):
     """The uniform distribution on the orthogonal matrices, of either determinant.
 
     **Arguments:**
@@ -201,17 +185,10 @@ class Orthogonal(AbstractLaw):
 
     drawn: AbstractDrawScope = PerSystem()
 
-    def __check_init__(self):
-        check_draw_scope(self.drawn)
-
-    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
-        return self.drawn.draw(lambda key: _orthogonal(key, d, beta.dtype), key, beta, systems)
-
-
-def _orthogonal(key: PRNGKeyArray, d: int, dtype: Any) -> Float[Array, "d d"]:
-    q, r = jnp.linalg.qr(draw_normal(key, (d, d), dtype))
-    # Without the signs of the diagonal of R the law would depend on the QR routine.
-    return q * jnp.where(jnp.diagonal(r) < 0, -1, 1).astype(dtype)[None, :]
+    def sample(self, key: PRNGKeyArray, d: int, dtype: DTypeLike) -> Float[Array, "d d"]:
+        q, r = jnp.linalg.qr(draw_normal(key, (d, d), dtype))
+        # Without the signs of the diagonal of R the law would depend on the QR routine.
+        return q * jnp.where(jnp.diagonal(r) < 0, -1, 1).astype(dtype)[None, :]
 
 
 def _normal_form(eigenvalues: Any) -> Array:
@@ -223,7 +200,7 @@ def _normal_form(eigenvalues: Any) -> Array:
         raise refusal("eigenvalues", rule, f"they are {shown(eigenvalues)}", "pass [1.0, 0.5], say")
     numbers: Any = np.asarray(given).astype(complex)
     above, below = numbers[numbers.imag > 0], numbers[numbers.imag < 0]
-    if sorted(above, key=_ordered) != sorted(below.conj(), key=_ordered):
+    if not np.array_equal(np.sort_complex(above), np.sort_complex(below.conj())):
         raise refusal("eigenvalues", rule, f"{shown(eigenvalues)} lack a conjugate", "add it")
     blocks = [np.array([[z.real]]) for z in numbers[numbers.imag == 0]]
     # The eigenvalues of a scaled rotation are two complex conjugates.
@@ -233,11 +210,7 @@ def _normal_form(eigenvalues: Any) -> Array:
     return as_float(form, jnp.result_type(float))
 
 
-def _ordered(z: complex) -> tuple[float, float]:
-    return z.real, z.imag
-
-
-class Spectrum(AbstractLaw):
+class Spectrum(AbstractRandomLaw):
     """A normal matrix with given eigenvalues, in a uniform random orthonormal basis.
 
     **Arguments:**
@@ -254,23 +227,17 @@ class Spectrum(AbstractLaw):
     drawn: AbstractDrawScope
 
     def __init__(self, eigenvalues: Num[ArrayLike, " d"] | Sequence[complex], drawn: AbstractDrawScope = PerSystem()):
-        check_draw_scope(drawn)
         # The attribute holds the real matrix with these eigenvalues.
         self.eigenvalues, self.drawn = _normal_form(eigenvalues), drawn
 
-    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
+    def sample(self, key: PRNGKeyArray, d: int, dtype: DTypeLike) -> Float[Array, "d d"]:
         many = self.eigenvalues.shape[0]
         if many != d:
             raise ValueError(
                 f"eigenvalues must be as many as tokens have coordinates, {d}, but there are {many}; pass {d}."
             )
-        form = self.eigenvalues.astype(beta.dtype)
-
-        def sample(key):
-            basis = _orthogonal(key, d, beta.dtype)
-            return matmul(matmul(basis, form), basis.T)
-
-        return self.drawn.draw(sample, key, beta, systems)
+        basis = Orthogonal().sample(key, d, dtype)
+        return matmul(matmul(basis, self.eigenvalues.astype(dtype)), basis.T)
 
 
 def _scale(scale: RealScalarLike) -> Array:
@@ -320,12 +287,6 @@ class Fixed(AbstractLaw):
                 f"matrix must have the shape ({d}, {d}) of the tokens, but it has {self.matrix.shape}; pass another."
             )
         return self.matrix.astype(beta.dtype)
-
-
-LAWS: dict[str, Any] = {
-    "identity": Identity, "square": Square, "product": Product, "wigner": Wigner, "gaussian": Gaussian,
-    "orthogonal": Orthogonal,
-}  # fmt: skip
 
 
 def _of_beta(key: PRNGKeyArray, beta: Float[Array, ""]) -> PRNGKeyArray:

@@ -89,8 +89,8 @@ FOLDERS = (
     Mutant(
         "a-sweep-removes-the-files-of-others",
         "clusterjax/sweep/_store.py",
-        "            if _BATCH_NAME.fullmatch(name) or _OURS.search(name):",
-        '            if _BATCH_NAME.fullmatch(name) or name.endswith((".draft", ".partial")):',
+        'glob("c*.partial")',
+        'glob("*.partial")',
         (f"{_OTHERS}test_a_sweep_leaves_the_files_of_others",),
     ),
     Mutant(
@@ -136,11 +136,11 @@ FOLDERS = (
         ("tests/test_bounds.py",),
     ),
     Mutant(
-        "the-frame-of-a-sweep-is-read-with-each-batch",
+        "each-batch-of-a-sweep-has-files-of-its-own",
         "clusterjax/sweep/_store.py",
-        "        if self._marked[0] != stamp:",
-        "        if True:",
-        ("tests/sweep/test_store.py::test_an_unfinished_store_is_opened_with_three_calls_of_the_disk_a_batch",),
+        "        return -(-len(self.points) // _MOST_CHUNKS)",
+        "        return 1",
+        ("tests/sweep/test_store.py::test_large_batches_are_divided_and_many_small_ones_share_a_chunk",),
     ),
     Mutant(
         "the-gallery-tells-the-time",

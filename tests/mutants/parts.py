@@ -231,6 +231,20 @@ PARTS = (
         "",
         _SWEEP,
     ),
+    Mutant(
+        "a-damaged-batch-of-a-sweep-counts-as-finished",
+        "clusterjax/sweep/_store.py",
+        "        marks[damaged] = _UNMARKED\n",
+        "",
+        _SWEEP,
+    ),
+    Mutant(
+        "a-store-does-not-ask-for-the-version-of-a-sweep",
+        "clusterjax/sweep/_run.py",
+        '    options = {"version": version, ',
+        "    options = {",
+        _SWEEP,
+    ),
     # Transport, neural collapse
     Mutant(
         "transport-never-takes-mass-back",

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
@@ -22,9 +23,11 @@ from clusterjax.phase import (
     PerSystem,
     PhaseDiagram,
     Product,
+    Spectrum,
     Square,
     Uniform,
     Wigner,
+    _diagram,
     phase_diagram,
     read_starts,
 )
@@ -174,6 +177,32 @@ def test_whole_diagram(tmp_path):
     np.testing.assert_allclose(found.close_pairs, shares)
     again = phase_diagram(betas, times, starts=starts, store=tmp_path / "run.zarr", progress=False)
     assert_same(again.close_pairs, found.close_pairs)
+
+
+def test_the_version_of_a_diagram_tells_its_arguments_apart(monkeypatch):
+    """Also those that differ in numbers only; a store of others is refused by it."""
+    versions = []
+    monkeypatch.setattr(_diagram, "run", lambda *_, version, **rest: versions.append(version) or xr.Dataset())
+    starts = systems(7, 4, 5, 2)
+    masks = [
+        cjx.CausalMask(), cjx.WindowMask(2), cjx.WindowMask(3), cjx.WindowMask(2, causal=True),
+        cjx.MatrixMask(np.eye(32, dtype=bool)), cjx.MatrixMask(np.tri(32, dtype=bool)),
+    ]  # fmt: skip
+    options = [
+        {}, {"n": 5}, {"samples": 3}, {"unnormalised": True}, {"value": Square()},
+        {"value": Spectrum(np.array([1.0, 2.0]))}, {"value": Spectrum(np.array([1.0, 3.0]))}, {"starts": starts},
+        {"starts": starts + 1e-3},
+        {"integrator": NormalisedEuler(0.05)}, {"integrator": Adaptive()}, {"statistics": (ClosePairs(0.9),)},
+        {"seed": 1}, {"dtype": "float32"}, *({"mask": mask} for mask in masks),
+    ]  # fmt: skip
+    for arguments in (*options, *options):
+        phase_diagram([1.0, 4.0], [0.0, 1.0], **arguments)
+    assert (
+        "mask" not in versions[0]
+        and versions[: len(options)] == versions[len(options) :]
+        and len(set(versions)) == len(options)
+    )
+    assert versions[0].startswith("n = 32, d = 2, samples = 2048, attention = softmax, query_key = Identity()")
 
 
 def test_starts_of_other_files(tmp_path):

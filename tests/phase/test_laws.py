@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-import clusterjax as cjx
 from clusterjax.phase import Gaussian, Once, Orthogonal, PerSystem, Spectrum, phase_diagram
 from tests.helpers import as_a_user
 
@@ -70,40 +69,3 @@ def test_spectrum_must_have_an_eigenvalue_for_each_coordinate():
         phase_diagram(
             np.array([1.0]), np.array([0.0, 1.0]), n=3, samples=2, value=Spectrum([1.0, 0.5, 0.2]), progress=False
         )
-
-
-MASKS = (
-    cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(2), cjx.WindowMask(3), cjx.WindowMask(2, causal=True),
-    cjx.MatrixMask(np.eye(4, dtype=bool)), cjx.MatrixMask(np.tri(4, dtype=bool)),
-)  # fmt: skip
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kept", range(len(MASKS)))
-def test_a_store_is_of_its_mask(tmp_path, kept):
-    """Also of the entries of a matrix."""
-    run = lambda mask: phase_diagram(
-        np.array([1.0]), np.array([0.0, 0.2]), n=4, samples=2, mask=mask, store=tmp_path / "run.zarr", progress=False
-    )
-    first = run(MASKS[kept])
-    np.testing.assert_array_equal(run(MASKS[kept]).close_pairs, first.close_pairs)
-    for mask in MASKS:
-        if mask is not MASKS[kept]:
-            with pytest.raises(ValueError, match="store must be of this sweep"):
-                run(mask)
-
-
-@pytest.mark.exhaustive
-def test_a_full_mask_is_the_one_that_was_there_before_masks(tmp_path):
-    """No word of it in what a store is known by, and the numbers are those of none; a causal run is another."""
-    run = lambda store="run.zarr", **options: phase_diagram(
-        np.array([1.0]), np.array([0.0, 6.0]), n=5, samples=3, store=tmp_path / store, progress=False, **options
-    )
-    plain = run()
-    assert "mask" not in plain.attrs and run(mask=cjx.FullMask()).attrs == plain.attrs
-    with pytest.raises(ValueError, match="store must be of this sweep"):
-        run(mask=cjx.CausalMask())
-    causal = run("causal.zarr", mask=cjx.CausalMask())
-    assert causal.attrs["mask"] == "CausalMask()" and not np.array_equal(plain.close_pairs, causal.close_pairs)
-    with pytest.raises(ValueError, match="store must be of this sweep"):
-        run("causal.zarr", mask=cjx.WindowMask(2, causal=True))

@@ -6,9 +6,6 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from clusterjax import sweep
-from clusterjax.sweep._store import Store
-
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "sweeps.md").read_text("utf-8")
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -28,11 +25,3 @@ def test_the_snippets_of_the_guide_run(tmp_path, monkeypatch, capsys):
     assert partly.reason.values.tolist() == ["not finite: result", "", "EquinoxRuntimeError: beta is too hot"]
     np.testing.assert_array_equal(partly.result, [np.nan, 1.0, np.nan])
     assert "0 points are not finished" in capsys.readouterr().out
-
-
-def test_every_word_of_a_refusal_is_explained(tmp_path):
-    """The table has each name in which two sweeps can differ."""
-    sweep.run(lambda beta: beta, {"beta": [1.0]}, batch_size=1, store=tmp_path / "store", progress=False)
-    words = Store(tmp_path / "store").identity()
-    assert words is not None and len(words) > 8
-    assert not [word for word in words if f"`{word}`" not in GUIDE.split("## What a refusal means")[1]]

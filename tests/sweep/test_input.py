@@ -14,8 +14,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import sweep
-from clusterjax.sweep._axis import parse_axes
-from clusterjax.sweep._outputs import label_outputs
+from clusterjax.sweep._labels import label_outputs, parse_axes
 from tests.helpers import as_a_user
 
 
@@ -79,12 +78,11 @@ def test_axes_that_cannot_be(axes, words):
         (double, {"batch_size": 2.5}, "batch_size must be a positive integer, but it is 2.5"),
         (double, {"seed": -1}, "seed must be an integer from 0 to 4294967295, but it is -1"),
         (double, {"seed": 2**32}, "seed must be an integer from 0 to 4294967295, but it is 4294967296"),
-        (double, {"version": 2.5}, "version must be a word or an integer, but it is 2.5"),
+        (double, {"version": 2}, "version must be a string that is not empty, but it is 2"),
         (double, {"batch_size": 10**30}, "batch_size must be a positive integer, but it is an integer of 100 bits"),
         (double, {"resume": 1}, "resume must be True or False, but it is 1"),
         (double, {"finite": None}, "finite must be True or False, but it is None"),
         (double, {"progress": "no"}, "progress must be True or False, but it is 'no'"),
-        (double, {"version": True}, "version must be a word or an integer, but it is True"),
         (double, {"cost": lambda beta: None}, "cost must be finite, but it is None at point 0"),
         (double, {"cost": 3.0}, "cost must be a function of axes, by their names, but it is 3.0"),
         (double, {"variables": [1]}, "variables must be a mapping of outputs to sweep.Variable, but it is a list of 1"),

@@ -1,7 +1,11 @@
 """A sweep is a plain loop: the same numbers, labelled, in the order of the axes; a point that fails, fails alone."""
 
+import functools
+import io
 import itertools
+import sys
 import threading
+import time
 
 import equinox as eqx
 import jax
@@ -12,6 +16,8 @@ import pytest
 import xarray as xr
 
 from clusterjax import sweep
+from clusterjax.sweep._labels import parse_axes
+from clusterjax.sweep._run import Progress, plan
 from tests.helpers import CountTraces, assert_close
 
 
@@ -71,7 +77,7 @@ def test_the_result_is_labelled(swept):
     np.testing.assert_array_equal(swept.V_values, MATRICES)
     assert list(swept.coordinate.values) == ["east", "north"]
     assert swept.attrs["seed"] == 2**32 - 1 and swept.attrs["floats"] == "float64"
-    assert swept.attrs["function"].startswith("point [") and swept.attrs["jax_version"] == jax.__version__
+    assert swept.attrs["function"] == "point" and swept.attrs["jax_version"] == jax.__version__
 
 
 def test_each_choice_of_static_values_is_compiled_once():
@@ -114,22 +120,13 @@ def test_what_is_not_finite_may_be_wanted():
     assert found.result.values.tolist() == [np.inf, 0.5] and not found.status.any()
 
 
-def test_dear_points_share_a_batch(monkeypatch):
+def test_dear_points_share_a_batch():
     """The batches are of falling cost; the result stays in the order of the axes."""
-    from clusterjax.sweep import _run
-
-    seen = []
-    outcomes = _run.outcomes
-
-    def spy(programs, frame, batches, devices):
-        seen.extend(frame.points(number).tolist() for number in range(frame.batches))
-        return outcomes(programs, frame, batches, devices)
-
-    monkeypatch.setattr(_run, "outcomes", spy)
     axes = {"beta": [1.0, 2.0], "steps": [5.0, 1.0, 7.0]}
-    found = sweep.run(lambda beta, steps: beta**steps, axes, batch_size=2, cost=lambda steps: steps, progress=False)
-    assert seen == [[2, 5], [0, 3], [1, 4]]
-    np.testing.assert_array_equal(found.result, [[1, 1, 1], [32, 2, 128]])
+    points, costs = plan(parse_axes(axes), 4, lambda steps: steps)
+    assert points.tolist() == [[2, 5, 0, 3], [1, 4, -1, -1]] and costs.tolist() == [5, 1, 7, 5, 1, 7]
+    dataset = sweep.run(lambda beta, steps: beta**steps, axes, batch_size=4, cost=lambda steps: steps, progress=False)
+    np.testing.assert_array_equal(dataset.result, [[1, 1, 1], [32, 2, 128]])
 
 
 def test_a_device_that_is_listed_twice_has_two_batches_at_a_time():
@@ -160,3 +157,56 @@ def test_batches_on_one_device_run_at_the_same_time():
 
     found = sweep.run(at, {"x": np.arange(5.0)}, batch_size=1, progress=False, devices=2 * jax.devices()[:1])
     assert found.result.values.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_function_is_named():
+    """Also a part of one, and an object that can be called; `version` says what else tells functions apart."""
+
+    def scaled(beta, n=1):
+        return n * beta
+
+    name = "test_a_function_is_named.<locals>.scaled"
+    for function, expected in ((functools.partial(scaled, n=2), name), (CountTraces(scaled), "CountTraces")):
+        dataset = sweep.run(function, {"beta": [1.0]}, batch_size=9, progress=False, version="2")
+        assert dataset.attrs["function"] == expected and dataset.attrs["version"] == "2"
+
+
+def test_progress_says_what_is_left_in_proportion_to_cost(monkeypatch):
+    clock, shown = [0.0], io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    meter = Progress(np.asarray([0.0, 30.0, 10.0, 5.0]), np.asarray([1, 2, 3]), 1, True)
+    clock[0] = 60.0
+    meter.add(np.asarray([1]), 0)
+    clock[0] = 61.0
+    meter.add(np.asarray([2]), 1)  # too soon for another line
+    clock[0] = 3700.0
+    meter.add(np.asarray([3]), 0)
+    assert shown.getvalue().splitlines() == [
+        "sweep: 1 of 4 points are finished",
+        "sweep: 2 of 4 points, 1:00 gone, 0:30 left",
+        "sweep: 4 of 4 points, 1:01:40 gone, 1 failed",
+    ]
+    silent = Progress(np.ones(1), np.arange(1), 0, False)
+    silent.add(np.arange(1), 0)
+    assert shown.getvalue().count("\n") == 3
+
+
+def test_on_a_terminal_one_line_is_written_over(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    meter = Progress(np.ones(2), np.arange(2), 0, True)
+    for point in range(2):
+        clock[0] += 1.0
+        meter.add(np.asarray([point]), 0)
+    assert shown.getvalue().split("\r\x1b[K") == [
+        "sweep: 0 of 2 points are finished\n",
+        "sweep: 1 of 2 points, 0:01 gone, 0:01 left",
+        "sweep: 2 of 2 points, 0:02 gone\n",
+    ]

@@ -1,11 +1,12 @@
-"""The axes of a sweep: checks the axes of the user and brings them into one form.
+"""The labels of a sweep: the axes of the grid, and the outputs of the function at one point, checked and in one form.
 
 An axis is dynamic (an array, mapped over) or static (a list of Python values, each compiled separately); values that
 are not numbers are always static. Each axis labels the result by a coordinate, which is the index for an axis of
-arrays.
+arrays. The outputs are arrays by name; `jax.eval_shape` traces the function once for each choice of static values, and
+the shapes must be equal for all of them, since each output becomes one array.
 
-Invariants: no name is used twice, neither by axes nor by their coordinates; no value is NaN, which cannot be a label;
-integers fit the dtype that jax gives them.
+Invariants: no axis, output, dimension or coordinate has a name that is used already; no label is NaN; integers fit the
+dtype that jax gives them; all readers of files support the dtypes.
 """
 
 import inspect
@@ -13,15 +14,15 @@ import keyword
 import math
 import re
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
-from jaxtyping import ArrayLike
+from jaxtyping import Array, ArrayLike
 
 from .._base.checks import (
     as_numbers,
@@ -29,29 +30,24 @@ from .._base.checks import (
     check_concrete,
     check_fits,
     check_flag,
+    check_host_array,
+    check_instance,
     check_integer,
+    check_sequence,
     check_text,
+    memory_room,
     refusal,
     shown,
 )
 from .._base.numerics import too_deep
 
 
-# The part of a sweep that is known before any point is run: the labels of the result, and the points of each batch.
-#
-# A `Frame` is the data set without its numbers: axes, coordinates, outputs and attributes, with the order of the points
-# and the bounds of the batches. `assemble` fills it with the batches that exist.
-#
-# Invariants: no point is in two batches; points without a batch are unfinished, with status 3 and without numbers.
-
-
-# Zero means success; the numbers are those of the attribute `flag_values` and of stored files.
+MOST_POINTS = 10**8  # each point has a status and a reason, which are kept in memory
+# Names that the data set or the store of a sweep has for itself. No axis has the last two, which are no identifiers.
+POINTS, CHECKSUM = "sweep.points", "sweep.checksum"
+RESERVED = ("key", "status", "reason", POINTS, CHECKSUM)
+# What became of a point: zero means success. The numbers are also those of stored files.
 FINISHED, NOT_FINITE, RAISED, UNFINISHED = range(4)
-STATUS = {
-    "description": "What became of each point.",
-    "flag_values": [0, 1, 2, 3],
-    "flag_meanings": "finished not_finite raised unfinished",
-}
 
 
 class Coord(NamedTuple):
@@ -70,89 +66,35 @@ class Output(NamedTuple):
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: str
-    attrs: dict[str, str]
-
-
-class Outcome(NamedTuple):
-    """The results of the points of one batch: arrays with the points first, and a status and reason each."""
-
-    arrays: dict[str, np.ndarray]
-    status: np.ndarray
-    reasons: list[str]
-
-
-class Frame(NamedTuple):
-    """The result without its numbers.
-
-    **Attributes:**
-
-    - `names`, `sizes`: The names and the sizes of the axes.
-    - `coords`, `outputs`, `attrs`: The coordinates, outputs and attributes of the data set.
-    - `order`: The flat indices of the points in the order in which they are run, (points,).
-    - `bounds`: The start of each batch in `order`, and the end, (batches + 1,).
-    """
-
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-    coords: list[Coord]
-    outputs: list[Output]
     attrs: dict[str, Any]
-    order: np.ndarray
-    bounds: np.ndarray
 
     @property
-    def batches(self) -> int:
-        """The number of batches."""
-        return len(self.bounds) - 1
+    def fill(self) -> Any:
+        """The value of a point without a number: NaN, the smallest integer, the largest unsigned integer, or False."""
+        if self.name in ("status", "reason"):
+            return UNFINISHED if self.name == "status" else ""
+        kind = np.dtype(self.dtype).kind
+        # Integers have no NaN; the extreme value is the least likely result.
+        if kind in "iu":
+            return np.iinfo(self.dtype).min if kind == "i" else np.iinfo(self.dtype).max
+        return False if kind == "b" else np.nan
 
-    @property
-    def variables(self) -> list[str]:
-        """The names of all variables and coordinates of the data set."""
-        return [*(out.name for out in self.outputs), "status", "reason", *(coord.name for coord in self.coords)]
+    def blank(self, count: int) -> np.ndarray:
+        """The rows of `count` points without a number, (count, ...)."""
+        return np.full((count, *self.shape), self.fill, self.dtype)
 
-    def points(self, number: int) -> np.ndarray:
-        """The flat indices of the points of a batch."""
-        return self.order[self.bounds[number] : self.bounds[number + 1]]
 
-    def assemble(self, outcomes: Iterable[tuple[int, Outcome]]) -> xr.Dataset:
-        """The data set of the given batches; the points of all others are unfinished."""
-        total = len(self.order)
-        # The arrays are flat over points; each batch writes its rows, and a reshape at the end gives the grid.
-        arrays = {out.name: np.full((total, *out.shape), missing(out.dtype), out.dtype) for out in self.outputs}
-        status, reasons = np.full(total, UNFINISHED, np.uint8), np.full(total, "", object)
-        for number, outcome in outcomes:
-            points = self.points(number)
-            # The flat indices of the batch are in the order in which it was run.
-            status[points], reasons[points] = outcome.status, outcome.reasons
-            for name, values in outcome.arrays.items():
-                arrays[name][points] = values
-        data = {
-            out.name: ((*self.names, *out.dims), arrays[out.name].reshape(*self.sizes, *out.shape), out.attrs)
-            for out in self.outputs
-        }
-        # The flags follow the conventions of climate data (CF), which readers of xarray know.
-        data["status"] = (self.names, status.reshape(self.sizes), STATUS)
-        data["reason"] = (self.names, reasons.reshape(self.sizes), {"description": "Why a point failed."})
-        coords = {coord.name: (coord.dims, coord.values, coord.attrs) for coord in self.coords}
-        return xr.Dataset(data, coords, self.attrs)
+# The flags follow the conventions of climate data (CF), which readers of xarray know.
+STATUS = Output("status", (), (), "uint8", {
+    "description": "What became of each point.", "flag_values": [0, 1, 2, 3],
+    "flag_meanings": "finished not_finite raised unfinished",
+})  # fmt: skip
+REASON = Output("reason", (), (), "object", {"description": "Why a point failed."})
 
 
 def plain(array: np.ndarray) -> np.ndarray:
     """`array` in a dtype that every reader of files supports: bfloat16 and similar dtypes become float32."""
     return array if array.dtype.kind in "biufc" else array.astype(np.float32)
-
-
-def missing(dtype: Any) -> Any:
-    """The value of a point without a number: NaN, the smallest integer, the largest unsigned integer, or False."""
-    dtype = np.dtype(dtype)
-    # Integers have no NaN; the extreme value is the least likely result.
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
-    return False if dtype.kind == "b" else np.nan
-
-
-MOST_POINTS = 10**8  # each point has a status and a reason, which are kept in memory
-RESERVED = ("key", "status", "reason")
 
 
 @dataclass(frozen=True)
@@ -274,13 +216,10 @@ def _points(values: Any, name: str, static: bool) -> Any:
     if jnp.issubdtype(getattr(values, "dtype", float), jax.dtypes.prng_key):
         remedy = "pass integers, and make the keys of them in the function"
         raise refusal(name, "not be of keys", f"it is {shown(values)}", remedy)
-    array = None if static else _numbers(values, name)
-    shape = np.shape(values) if hasattr(values, "__array__") else (len(values),)
-    if not shape or 0 in (shape if array is None else array.shape):
-        remedy = "pass some, or leave it out"
-        raise refusal(
-            name, "have at least one point", f"its shape is {shape if array is None else array.shape}", remedy
-        )
+    array = None if static else as_numbers(values, name)
+    shape = array.shape if array is not None else (len(values),) if isinstance(values, list) else np.shape(values)
+    if not shape or 0 in shape:
+        raise refusal(name, "have at least one point", f"its shape is {shape}", "pass some, or leave it out")
     if array is None:
         static_values = [value.item() if isinstance(value, np.generic) else value for value in values]
         if any(isinstance(value, float) and math.isnan(value) for value in static_values):
@@ -292,11 +231,9 @@ def _points(values: Any, name: str, static: bool) -> Any:
     check_fits(array, name)
     canonical = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind in "iu" and np.any(array != array.astype(canonical)):
-        raise ValueError(
-            f"{name} must fit {canonical}, but it reaches {array.max()}; enable x64, or pass smaller ones."
-        )
+        raise refusal(name, f"fit {canonical}", f"it reaches {array.max()}", "enable x64, or pass smaller ones")
     if np.any(np.isnan(plain(array))):
-        raise ValueError(f"{name} must not hold nan, which labels nothing, but it does; remove that point.")
+        raise refusal(name, "not hold nan, which labels nothing", "it does", "remove that point")
     return array
 
 
@@ -306,12 +243,6 @@ def _length(values: Any) -> int:
         return next(iter(np.shape(values)), 0) if hasattr(values, "__array__") else len(values)
     except OverflowError:  # for example, the length of range(10**30)
         return sys.maxsize
-
-
-def _numbers(values: Any, name: str) -> np.ndarray | None:
-    """`values` as an array of numbers; None if they are not numbers."""
-    array = as_numbers(values, name)
-    return None if array is None else np.asarray(array, float if array.size == 0 else None)
 
 
 def _labels(values: list[Any]) -> np.ndarray:
@@ -326,66 +257,6 @@ def _word(value: Any) -> str:
     # The label is the name of a function, or the repr of another object without addresses, which differ between runs.
     text = value if isinstance(value, str) else getattr(value, "__name__", None) or repr(value)
     return re.sub(r"\s+", " ", re.sub(r" at 0x[0-9a-f]+", "", text))
-
-
-# The order in which the points of a sweep are run, and their division into batches.
-#
-# The grid is flattened in C order. Points with the same static values are grouped, since one program runs them, and
-# sorted by decreasing cost within their group; each group is then divided into batches.
-#
-# Invariants: the order is a permutation of the flat indices; no batch has points of two groups; without a cost the
-# order within a group is that of the grid.
-
-
-def point_values(axes: list[Parsed], points: np.ndarray) -> dict[str, np.ndarray]:
-    """The values of the dynamic axes at flat indices."""
-    places = np.unravel_index(points, [len(axis.values) for axis in axes])
-    return {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True) if not axis.static}
-
-
-def static_values(axes: list[Parsed], point: int) -> dict[str, Any]:
-    """The values of the static axes at one flat index."""
-    places = np.unravel_index(point, [len(axis.values) for axis in axes])
-    return {axis.name: axis.values[int(place)] for axis, place in zip(axes, places, strict=True) if axis.static}
-
-
-def plan(
-    axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The order of the points, (points,), the starts of the batches and the end, (batches + 1,), and the costs.
-
-    Points with the same static values are adjacent, since one program runs them. Among these the costliest come first:
-    the points of a batch, which wait for each other, then have similar costs, and the last batches are short.
-    """
-    sizes = [len(axis.values) for axis in axes]
-    indices = np.arange(math.prod(sizes)).reshape(sizes)
-    static = [k for k, axis in enumerate(axes) if axis.static]
-    # (groups, points in each): static axes come first, flattened separately from the others.
-    groups = np.moveaxis(indices, static, range(len(static))).reshape(math.prod(sizes[k] for k in static), -1)
-    costs = None if cost is None else _costs(axes, indices.ravel(), cost)
-    if costs is not None:
-        # The sort is stable, so that points of equal cost keep the order of the grid on every machine.
-        groups = np.stack([group[np.argsort(-costs[group], kind="stable")] for group in groups])
-    # Batches start anew in each group, so that the last batch of a group may be smaller.
-    starts = np.arange(0, groups.shape[1], batch_size)
-    bounds = (starts + groups.shape[1] * np.arange(len(groups))[:, None]).ravel()
-    return groups.ravel(), np.append(bounds, groups.size), costs
-
-
-def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> np.ndarray:
-    values, names = point_values(axes, points), names_taken(cost, [axis.name for axis in axes])
-    costs = np.empty(len(points))
-    for point in points.tolist():
-        # The values are Python numbers and NumPy scalars, since the cost is not a function of jax.
-        values_at = static_values(axes, point) | {name: array[point] for name, array in values.items()}
-        returned = cost(**{name: values_at[name] for name in names})
-        try:
-            costs[point] = float(returned)
-        except (TypeError, ValueError, OverflowError):
-            costs[point] = np.nan
-        if not np.isfinite(costs[point]):
-            raise refusal("cost", "be finite", f"it is {shown(returned)} at point {point}", "mend it there")
-    return costs
 
 
 def names_taken(function: Callable[..., Any], names: list[str]) -> list[str]:
@@ -436,3 +307,174 @@ def check_function(function: Any, axes: list[Parsed]) -> bool:
 def check_seed(seed: Any) -> int:
     """`seed`, if it is an integer of 32 bits."""
     return check_integer(seed, "seed", least=0, most=2**32 - 1)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """The labels of one output of the function.
+
+    **Arguments:**
+
+    - `dims`: A name for each axis of the output at one point; by default they are named after the output.
+    - `coords`: Values along such axes, by their names, for example save times.
+    - `unit`: The attribute `units`; empty for none.
+    - `description`: One sentence, the attribute `description`.
+    """
+
+    dims: tuple[str, ...] | None = None
+    coords: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = ""
+    description: str = ""
+
+    def __post_init__(self):
+        if self.dims is not None:
+            dims = check_sequence(self.dims, "dims", str, "strings", least=0)
+            object.__setattr__(self, "dims", tuple(check_text(dim, "dims") for dim in dims))
+        check_instance(self.coords, "coords", Mapping, "a mapping of dims to values", "pass {'time': ts}")
+        for dim, values in self.coords.items():
+            _along(values, f"coords[{dim!r}]")
+        check_text(self.unit, "unit", empty=True)
+        check_text(self.description, "description", empty=True)
+
+
+def as_outputs(returned: Any) -> OrderedDict[str, Array]:
+    """The returned value as arrays by name, in their order; a single array is called `result`."""
+    # The outputs of a NamedTuple have the names of its fields.
+    if hasattr(returned, "_asdict"):
+        returned = returned._asdict()
+    if not isinstance(returned, Mapping):
+        returned = {"result": returned}
+    # A plain dictionary is a PyTree whose keys jax sorts.
+    outputs = OrderedDict()  # jax keeps its order
+    for name, value in returned.items():
+        try:
+            outputs[name] = jnp.asarray(value)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"function must return an array, or a dictionary of arrays, but {name!r} is a {type(value).__name__}; "
+                "return its arrays one by one under names of their own."
+            ) from None
+        if not isinstance(name, str) or jnp.issubdtype(outputs[name].dtype, jax.dtypes.prng_key):
+            raise ValueError(
+                f"function must return numbers under names, but {name!r} is of {outputs[name].dtype}; "
+                "return jax.random.key_data of a key, and name outputs by strings."
+            )
+    if not outputs:
+        raise refusal("function", "return at least one array", f"it returned {shown(returned)}", "return what to keep")
+    return outputs
+
+
+def one_shape(templates: Iterable[tuple[str, Callable[[], dict[str, jax.ShapeDtypeStruct]]]]) -> dict[str, Any]:
+    """The shapes and dtypes of all points, from a function for each choice of the static values; functions that raise
+    an error are skipped.
+
+    **Raises:**
+
+    - `ValueError` if two of them differ. If all of them raise, the first error.
+    """
+    shapes_found, label_found, first_error = None, "", None
+    for label, template in templates:
+        try:
+            # The axis of the batch is removed.
+            shapes = {name: (leaf.shape[1:], str(leaf.dtype)) for name, leaf in template().items()}
+        # If the function raises for a choice of static values, its points fail, and it determines no shape.
+        except Exception as error:
+            first_error = first_error or error
+            continue
+        if shapes_found is None:
+            shapes_found, label_found = shapes, label
+        elif shapes != shapes_found:
+            raise ValueError(
+                "function must return the same names, shapes and dtypes at all points, but they are "
+                f"{shapes_found} at {label_found} and {shapes} at {label}; pad them, or run one sweep for each."
+            )
+    if shapes_found is None:
+        assert first_error is not None
+        raise first_error
+    return shapes_found
+
+
+def label_outputs(
+    shapes: dict[str, Any], axes: list[Parsed], variables: Mapping[str, Variable] | None
+) -> tuple[list[Output], list[Coord]]:
+    """The outputs with their labels, and the coordinates that belong to them.
+
+    **Raises:**
+
+    - `ValueError` if a name is already used, or a label does not fit.
+    """
+    variables = {} if variables is None else dict(variables)
+    if unknown := sorted(set(variables) - set(shapes)):
+        raise ValueError(f"variables must name outputs ({sorted(shapes)}), but there is {unknown}; rename it.")
+    # The present meaning of each name in the data set, for the message.
+    taken = {coord.name: "an axis" for axis in axes for coord in axis.coords()}
+    taken |= {dim: "an axis" for axis in axes for coord in axis.coords() for dim in coord.dims}
+    taken |= dict.fromkeys(RESERVED, "kept by a sweep")
+    sizes: dict[str, int] = {}
+    outputs, coords = [], {}
+    for name, (shape, dtype) in shapes.items():
+        if name in taken:
+            raise ValueError(f"function must not return {name!r}, which is {taken[name]}; rename the output.")
+        variable = variables.get(name, Variable())
+        own_dims = variable.dims
+        dims = tuple(f"{name}_{k}" for k in range(len(shape))) if own_dims is None else tuple(own_dims)
+        if len(dims) != len(shape) or len(set(dims)) < len(dims):
+            raise ValueError(
+                f"variables must give {name!r} of shape {shape} as many dims, each its own, but they are {dims}; "
+                "name each of its axes once."
+            )
+        for dim, size in zip(dims, shape, strict=True):
+            # Outputs may share a dimension of one size, such as time.
+            if dim in taken or dim in shapes or sizes.setdefault(dim, size) != size:
+                raise ValueError(
+                    f"variables must give {name!r} dims of their own, but {dim!r} of size {size} is an axis, an output "
+                    "or a dim of another size; rename it."
+                )
+        for dim, values in variable.coords.items():
+            coords[dim] = _coord(name, dim, dict(zip(dims, shape, strict=True)), values)
+        attrs = {key: text for key, text in (("units", variable.unit), ("description", variable.description)) if text}
+        stored = plain(np.empty(0, jnp.dtype(dtype))).dtype.name
+        outputs.append(Output(name, dims, tuple(shape), stored, attrs))
+    return outputs, list(coords.values())
+
+
+def check_variables(variables: Any) -> None:
+    """Raise a ValueError unless `variables` maps names of outputs to labels, or is None."""
+    if variables is None:
+        return
+    remedy = "pass {'count': sweep.Variable(('time',))}, say"
+    check_instance(variables, "variables", Mapping, "a mapping of outputs to sweep.Variable", remedy)
+    for name, variable in variables.items():
+        check_text(name, "variables")
+        check_instance(variable, f"variables[{name!r}]", Variable, "a sweep.Variable", remedy)
+
+
+def _along(values: Any, name: str) -> np.ndarray:
+    """The values of a coordinate as a vector of numbers or strings."""
+    array = as_numbers(values, name)
+    if array is None:
+        words = check_sequence(values, name, str, "numbers or strings", least=0)
+        return np.asarray(words, object)
+    labels = check_host_array(array, name, shape=(None,), finite=False, integers=array.dtype.kind in "iu")
+    if np.any(np.isnan(plain(labels))):
+        raise refusal(name, "not hold nan, which labels nothing", "it does", "pass what labels each")
+    return array if array.dtype == bool else labels
+
+
+def check_point_room(outputs: list[Output], points: int) -> None:
+    """Raise a ValueError if the numbers of all points exceed the memory of this machine."""
+    sizes = [math.prod(out.shape) * np.dtype(out.dtype).itemsize for out in outputs]
+    num_bytes, room = points * sum(sizes), memory_room(device=False)
+    if num_bytes > room:
+        rule, told = "return no more than memory holds", f"all points together take {num_bytes / 2**30:.1f} GiB"
+        raise refusal("function", rule, told, "return less, or split the sweep")
+
+
+def _coord(name: str, dim: str, sizes: dict[str, int], values: Any) -> Coord:
+    array = _along(values, f"coords[{dim!r}]")
+    if dim not in sizes or array.shape != (sizes[dim],):
+        raise ValueError(
+            f"variables must give {name!r} coords along its dims {sizes}, but those of {dim!r} have shape "
+            f"{array.shape}; pass one value for each."
+        )
+    return Coord(dim, (dim,), array if array.dtype == object else plain(array), {})

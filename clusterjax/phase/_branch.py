@@ -1,8 +1,8 @@
 """`branch`: order parameter of noisy attention against temperature, stable or not, with fold and coexistence.
 
-`_equations.py` describes the equations and their solution, `_rates.py` the growth of perturbations. **Invariants.**
-Points are sorted by the order parameter, which parametrises the branch. A point is stable if no perturbation grows,
-except for rotations of the density. All computations are in float64, whatever the settings of jax.
+The sections below describe the equations, their solution, and the growth of perturbations. **Invariants.** Points are
+sorted by the order parameter, which parametrises the branch. A point is stable if no perturbation grows, except for
+rotations of the density. All computations are in float64, whatever the settings of jax.
 """
 
 from collections.abc import Callable
@@ -369,24 +369,13 @@ def follow(equations: Equations, rs: Float[Array, " points"]) -> np.ndarray:
 
 
 def growth(
-    moments: np.ndarray,
-    temperature: float,
-    strengths: np.ndarray,
-    numbers: np.ndarray,
-    beta: float | None,
-    d: int,
-    count: int,
-    order: int,
-    density: np.ndarray,
+    equations: Equations, moments: np.ndarray, temperature: float, density: np.ndarray, d: int, order: int
 ) -> Float[np.ndarray, "degrees degrees"]:
-    """The matrix of the perturbations of order `order`, from degree max(order, 1) to the highest.
-
-    **Arguments:**
-
-    - `moments`, `density`: The moments of the stationary state from degree 1, and its density at the nodes.
-    - `strengths`, `numbers`, `beta`: As in `Equations`, as NumPy arrays.
-    """
-    degree = len(strengths)
+    """The matrix of the perturbations of order `order`, from degree max(order, 1) to the highest, of the stationary
+    state with these moments from degree 1 and this density at the nodes."""
+    strengths, numbers = np.asarray(equations.strengths, float), np.asarray(equations.numbers, float)
+    beta = None if equations.beta is None else float(equations.beta)
+    degree, count = len(strengths), len(density)
     _, weights = nodes(count, d)
     zonal, own = table(count, degree, d, 0), table(count, degree, d, order)
     keep = slice(1, None) if order == 0 else slice(None)
@@ -570,10 +559,10 @@ def _follow(beta: float, offset: float, d: int, degree: int, rs: np.ndarray, sof
             f"none was found at {r:.3g} for beta {beta:.3g} and d {d}",
             "pass more of them below that, or end there",
         )
-    return _assemble(equations, jnp.asarray(rs), jnp.asarray(unknowns), d, count)
+    return _assemble(equations, jnp.asarray(rs), jnp.asarray(unknowns), d)
 
 
-def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int, count: int) -> Branch:
+def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int) -> Branch:
     """The branch with its fold, coexistence and growth rates."""
     moments, temperatures, densities, all_excesses = (
         np.asarray(part, float) for part in describe(equations, unknowns, rs)
@@ -587,22 +576,14 @@ def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int, count: i
     if excesses is not None and (below := np.nonzero((excesses[:-1] > 0) & (excesses[1:] <= 0))[0]).size:
         ends = (int(below[-1]), int(below[-1]) + 1)
         coexistence = _locate(equations, rs, unknowns, ends, lambda *at: float(at[0].excess(*at[1:])))
-    fastest = [_fastest(equations, moments[k], float(temperatures[k]), densities[k], d, count) for k in range(len(rs))]
+    # The circle has only two orders: even and odd functions of the angle.
+    orders = range(2 if d == 2 else _ORDERS)
+    fastest = [
+        max(leading(growth(equations, *state, d, order), order == 1) for order in orders)
+        for state in zip(moments, temperatures, densities, strict=True)
+    ]
     points = (np.asarray(rs, float), temperatures, moments, np.array(fastest))
     return Branch(d, critical, *points, free_energies=excesses, fold=fold, coexistence=coexistence)
-
-
-def _fastest(
-    equations: Equations, moments: np.ndarray, temperature: float, density: np.ndarray, d: int, count: int
-) -> float:
-    """The growth rate of the fastest perturbation."""
-    strengths, numbers = np.asarray(equations.strengths, float), np.asarray(equations.numbers, float)
-    beta = None if equations.beta is None else float(equations.beta)
-    # The circle has only two orders: even and odd functions of the angle.
-    return max(
-        leading(growth(moments, temperature, strengths, numbers, beta, d, count, order, density), order == 1)
-        for order in range(2 if d == 2 else _ORDERS)
-    )
 
 
 def _locate(

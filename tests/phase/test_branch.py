@@ -163,8 +163,8 @@ def test_perturbations_of_each_order_grow_as_those_of_the_mean_field(kind, order
     z, _ = _zonal.nodes(64, 3)
     density = np.asarray(field.density(c, jnp.stack([jnp.sqrt(1 - z * z), 0 * z, z], 1))) * 4 * np.pi
     softmax = None if kind is USA else beta
-    moments, ratio = found.moments[2], float(found.temperatures[2])
-    matrix = growth(moments, ratio, rates, 2.0 * l + 1, softmax, 3, 64, order, density)
+    equations = _zonal.equations_of(rates, 2.0 * l + 1, softmax, 3, 64)
+    matrix = growth(equations, found.moments[2], found.temperatures[2], density, 3, order)
     ordered = lambda one: np.sort(np.linalg.eigvals(np.asarray(one)).real)
     np.testing.assert_allclose(ordered(matrix), ordered(jacobian), rtol=1e-6, atol=1e-6)
 

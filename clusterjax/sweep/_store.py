@@ -400,7 +400,7 @@ def open(store: str | os.PathLike[str]) -> xr.Dataset:
     state = result_store.read()
     if state.damaged and len(state.damaged) == state.left.sum():
         raise ValueError(
-            f"store must be as it was written, but {len(state.damaged)} batches in {str(result_store.path)!r} are "
-            f"damaged ({state.damaged[:8]}); run the sweep again, which computes these anew."
+            f"store must be as it was written, but the batches {state.damaged[:8]} in {str(result_store.path)!r} are "
+            "damaged; run the sweep again, which computes these anew."
         )
     return state.frame.dataset(state.arrays)

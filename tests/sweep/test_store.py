@@ -249,7 +249,7 @@ def test_a_damaged_batch_is_named_and_run_again(whole, tmp_path, capsys, ran, ki
             assert words == {f"run again: batch {k} in {str(path)!r} is damaged" for k in lost if not is_unmarked}
             assert half.where(half.status != 3).y.identical(whole[2].where(half.status != 3).y)
         else:
-            with pytest.raises(ValueError, match=r"^store must be as .* are damaged \(\[0.*run the sweep"):
+            with pytest.raises(ValueError, match=r"^store must be as .* batches \[0.* are damaged; run the sweep"):
                 sweep.open(path)
         assert run(path, progress=True).identical(whole[2])
         assert (f"sweep: {len(lost)} batches are damaged" in capsys.readouterr().err) != is_unmarked

@@ -510,7 +510,7 @@ def run(
         """Run the batches that are left of a share, and yield the number of each batch whose rows are in `arrays`."""
         numbers = np.flatnonzero(share & left).tolist()
         todo = points[numbers]
-        done = np.count_nonzero(points[share] >= 0) - np.count_nonzero(todo >= 0)
+        done = int(np.sum(points[share] >= 0)) - int(np.sum(todo >= 0))
         meter = Progress(costs, todo[todo >= 0], done, shown and todo.size > 0)
         for number, rows in finished_batches(programs, frame, numbers, run_devices, finite):
             for name, values in rows.items():

@@ -92,8 +92,9 @@ STATUS = Output("status", (), (), "uint8", {
 REASON = Output("reason", (), (), "object", {"description": "Why a point failed."})
 
 
-def plain(array: np.ndarray) -> np.ndarray:
-    """`array` in a dtype that every reader of files supports: bfloat16 and similar dtypes become float32."""
+def plain(values: ArrayLike) -> np.ndarray:
+    """The values in a dtype that every reader of files supports: bfloat16 and similar dtypes become float32."""
+    array = np.asarray(values)
     return array if array.dtype.kind in "biufc" else array.astype(np.float32)
 
 

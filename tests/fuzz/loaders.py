@@ -208,14 +208,15 @@ _WHOLE: list[Any] = []
 
 
 def read_sweep(folder):
-    """All that is there; of damaged batches the points must be unfinished, and all others what they were."""
-    found = sweep.open(folder)
-    there = found.status != 3
-    _WHOLE[:] = _WHOLE or [found]
-    if not there.all() and found.where(there).equals(_WHOLE[0].where(there)) and found.coords.equals(_WHOLE[0].coords):
+    """All that is there; points that damage made unfinished must be known as such, and all others be what they were."""
+    read = sweep.open(folder)
+    _WHOLE[:] = _WHOLE or [read]
+    there, before = read.status != 3, _WHOLE[0].status != 3
+    same = read.where(there).equals(_WHOLE[0].where(there)) and read.coords.equals(_WHOLE[0].coords)
+    if same and (before & ~there).any():
         raise ValueError(f"store must be whole, but in {folder} points are unfinished; run it again.")
-    values = [(str(name), np.asarray(array.values).tolist()) for name, array in sorted(found.variables.items())]
-    return [json.dumps(values, default=str), str(found.attrs)]
+    values = [(str(name), np.asarray(array.values).tolist()) for name, array in sorted(read.variables.items())]
+    return [json.dumps(values, default=str), str(read.attrs)]
 
 
 STARTS = np.random.default_rng(0).normal(size=(2, 3, 3)).astype("f4")

@@ -196,7 +196,7 @@ def test_the_version_of_a_diagram_tells_its_arguments_apart(monkeypatch):
         {"seed": 1}, {"dtype": "float32"}, *({"mask": mask} for mask in masks),
     ]  # fmt: skip
     for arguments in (*options, *options):
-        phase_diagram([1.0, 4.0], [0.0, 1.0], **arguments)
+        phase_diagram(np.array([1.0, 4.0]), np.array([0.0, 1.0]), **arguments)
     assert (
         "mask" not in versions[0]
         and versions[: len(options)] == versions[len(options) :]

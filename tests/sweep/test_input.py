@@ -132,7 +132,6 @@ def test_what_else_cannot_be(function, options, words, tmp_path):
         (lambda: sweep.Variable(("t",), {"t": [None]}), r"coords\['t'\] must be a sequence of numbers or strings"),
         (lambda: sweep.Variable(("t",), {"t": [[1.0]]}), r"coords\['t'\] must be an array of real numbers"),
         (lambda: sweep.Variable(description=3), "description must be a string, but it is 3"),
-        (lambda: sweep.read_starts(""), "path must be a path, but it is ''"),
         (lambda: sweep.open(3), "store must be a path, but it is 3"),
     ),
     ids=lambda value: "",

@@ -18,7 +18,7 @@ from clusterjax._files.sealed import MODEL, SealedFile
 from clusterjax._training.corpus import train_tokenizer
 from clusterjax.experiments import Files, Settings, reproduce
 from clusterjax.phase import read_starts
-from clusterjax.sentiment import Recipe, Vocabulary, load_imdb, load_released, train_sentiment
+from clusterjax.sentiment import Recipe, load_imdb, load_released, train_sentiment
 from tests.experiments.own import experiment
 from tests.helpers import fresh_environment
 from tests.sweep_cases import content, run as run_sweep, run_unfinished
@@ -148,7 +148,6 @@ def test_a_gallery_refuses_what_it_would_replace(tmp_path, what):
 SAVERS = {
     "a run": lambda path: a_run().save(path),
     "a model": lambda path: SealedFile("path", "test", 1, "mend it").write(path, {"x": np.ones(9)}, None),
-    "words": lambda path: Vocabulary.build(["good film"], min_count=1).save(path),
     "a page": lambda path: plot.player(a_run(), path),
     "a picture": lambda path: plot.save(plot.circle(np.eye(2)), path.parent / f"{path.name}.png"),
     "a film": lambda path: plot.animate(a_run(), path, frames=2),

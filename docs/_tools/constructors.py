@@ -11,6 +11,7 @@ import griffe
 
 
 # How a stored field is declared, and what may be passed for it.
+ABSTRACT = r"(\w+\.)?Abstract(Class)?Var\["
 WORDS = {"StoredParameter": "Parameter"}
 
 
@@ -78,7 +79,8 @@ def _fields(cls: griffe.Class) -> Iterator[griffe.Parameter]:
         for name, member in owner.members.items():
             if member.is_alias or not member.is_attribute or member.annotation is None or "property" in member.labels:
                 found.pop(name, None)
-            elif not {"ClassVar", "AbstractVar"} & set(re.findall(r"\w+", str(member.annotation))):
+            elif "instance-attribute" in member.labels and not re.match(ABSTRACT, str(member.annotation)):
+                # Griffe drops ClassVar from an annotation, and does not label the member as one of an instance.
                 found[name] = _parameter(name, member, keyword)
     yield from (parameter for parameter in found.values() if parameter is not None)
 

@@ -65,6 +65,12 @@ def beyond(good: Any) -> Any:
     return array
 
 
+def is_floating(good: Any) -> bool:
+    """Whether a value is a float of Python or a list or array of floats that is not empty; a PRNG key is none."""
+    dtype = good.dtype if hasattr(good, "dtype") else np.asarray(good).dtype
+    return np.size(good) > 0 and bool(jnp.issubdtype(dtype, jnp.floating))
+
+
 def faults(name: str, called: Any, case: Any) -> list[str]:
     """What is wrong with each argument of one callable that is a number, or an array of them."""
     kept, found, expected = {where for group in KEPT.values() for where in group}, [], None
@@ -73,7 +79,7 @@ def faults(name: str, called: Any, case: Any) -> list[str]:
         if argument in ANYTHING or where in (*ENDLESS, *UNBOUNDED):
             continue
         # A number of Python is of float64 too.
-        if np.asarray(good).dtype == float or is_numeric(good) and jnp.issubdtype(good.dtype, jnp.floating):
+        if is_floating(good):
             outcome = judge(name, called, case, argument, good, beyond)
             if outcome != ("accepted" if where in kept else "refused"):
                 found.append(f"{where}, beyond float32: {outcome}")

@@ -47,13 +47,12 @@ def test_small_exponents_have_no_law():
     assert log_pair_law(a, np.array([c, 0.75**0.5]), 9.0, 2.0) == pytest.approx(by_hand, abs=1e-12)
 
 
-def test_waits_are_counted_from_the_merger_before_and_not_before_clusters_formed(monkeypatch):
+def test_waits_are_counted_from_the_merger_before_and_not_before_clusters_formed():
     tree = followed(on_the_circle(0.0, 0.3, 1.3, 2.9), 40.0, causal=False)
     first, second, third = tree.times
     assert first < FORMED < second
     # As late as makes a difference.
-    monkeypatch.setattr("clusterjax.experiments.figures.cluster_lifetimes.FORMED", second / 2)
-    waits, _ = pair_waits(tree, 40.0, FORMED)
+    waits, _ = pair_waits(tree, 40.0, second / 2)
     np.testing.assert_allclose(waits, np.log10([second / 2, third - second]))
 
 

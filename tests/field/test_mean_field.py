@@ -343,7 +343,7 @@ BAD = {
         "noise must be None with MeanField",
     ),
     "dimension of tokens": (lambda: plain().to_coefficients(sphere_tokens(0, 5, 3)), "x must be of dimension 2"),
-    "masses": (lambda: plain().to_coefficients(sphere_tokens(0, 2, 2), jnp.zeros(2)), "masses must not be negative"),
+    "masses": (lambda: plain().to_coefficients(sphere_tokens(0, 2, 2), jnp.zeros(2)), "masses must be finite"),
     "density": (lambda: plain().from_density(lambda x: -jnp.ones(len(x))), "density must have a positive integral"),
     "gradient": (lambda: plain("SA").dissipation(plain().from_density(lopsided)), "attention must be Unnormalised"),
     "time": (lambda: plain().smoothed(plain().from_density(lopsided), -1.0), "time must be"),

@@ -426,10 +426,12 @@ class Outcome:
 
     def verdict(self, claim: Claim) -> str:
         """The verdict on one of its claims, by what the claim was measured on."""
+        check_instance(claim, "claim", Claim, "a Claim", "pass one of `claims`")
         return judge(claim.kind, claim.holds, claim.value, claim.source, claim.on or self.on)
 
     def apart(self, claim: Claim) -> tuple[str, ...]:
         """Which of network, data and size are not those that the paper made the claim of."""
+        check_instance(claim, "claim", Claim, "a Claim", "pass one of `claims`")
         return () if claim.source is None else differences(claim.source, claim.on or self.on)
 
     @property

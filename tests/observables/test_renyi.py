@@ -63,12 +63,12 @@ def test_expected_number_in_closed_form():
     assert expected_strong_centres(jnp.asarray(0.5, jnp.float32), 200, 3).dtype == jnp.float32
 
 
+@pytest.mark.parametrize(("d", "p"), ((2, 0.5 / math.pi), (3, math.sin(0.25) ** 2)))
 @pytest.mark.parametrize("n", (1, 2, 7, 200))
-def test_expected_number_for_finite_n(n):
-    """Token k + 1 is strong with probability (1 - p)^k."""
-    p = 0.5 / math.pi
+def test_expected_number_for_finite_n(n, d, p):
+    """Token k + 1 is strong with probability (1 - p)^k, p being the share of a cap of radius 1/2."""
     expected = sum((1 - p) ** k for k in range(n))
-    np.testing.assert_allclose(expected_strong_centres(0.5, n, 2), expected, rtol=1e-12)
+    np.testing.assert_allclose(expected_strong_centres(0.5, n, d), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("d, separation", ((2, 0.5), (3, 2.0)))

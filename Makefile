@@ -52,7 +52,7 @@ publish: $(STAMPS)/plot
 
 # The three lanes of the tests; `make test LANE=figures` runs one, `make test` all.
 figures := tests/experiments
-pages := $(addprefix tests/,docs house playground site test_docstring_examples.py test_notebooks.py test_readme.py)
+pages := $(addprefix tests/,docs house playground site)
 library := tests $(addprefix --ignore=,$(figures) $(pages))
 LANE ?=
 

@@ -39,11 +39,10 @@ $pip list
 cd "$root"
 case $kind in
 # Of the parts that the base package and these two extras hold; the others need trained networks.
-base) tests="tests/attention tests/field tests/hardmax tests/observables tests/phase tests/plot tests/sweep tests/summation
-    tests/test_batching.py tests/test_events.py tests/test_iterate.py tests/test_mask.py tests/test_schedule.py
-    tests/test_simulate.py tests/test_solver.py tests/test_space.py --ignore=tests/field/test_factors.py" ;;
+base) tests="tests/model tests/dynamics tests/hardmax tests/observables tests/phase tests/plot tests/sweep tests/summation
+    tests/base/test_batching.py --ignore=tests/model/test_factors.py" ;;
 # What reads the notebooks, the site and the workflows needs their tools.
-all) tests="tests --ignore=tests/house --ignore=tests/site --ignore=tests/test_notebooks.py" ;;
+all) tests="tests --ignore=tests/house --ignore=tests/site" ;;
 esac
 # shellcheck disable=SC2086
 JAX_PLATFORMS=cpu "$environment/bin/python" -m pytest -W ignore::DeprecationWarning \

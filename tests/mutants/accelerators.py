@@ -57,7 +57,7 @@ ACCELERATORS = (
         "clusterjax/_dynamics/retract.py",
         "jnp.where(jnp.abs(near) < tiny, 0, near)",
         "near - 0 * tiny + side * tiny * (jnp.abs(near) < tiny)",
-        ("tests/test_constant_steps.py",),
+        ("tests/dynamics/test_constant_steps.py",),
     ),
     Mutant(
         "delay-goes-along-the-slope-down",

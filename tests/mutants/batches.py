@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 
 _DENSE = "clusterjax/_summation/dense.py"
-_BATCHES = ("tests/test_batching.py",)
+_BATCHES = ("tests/base/test_batching.py",)
 _PHASE = ("tests/phase/test_diagram.py",)
 
 BATCHES = (
@@ -99,6 +99,6 @@ BATCHES = (
         "clusterjax/_model/mask.py",
         "        return allowed | (i == j)",
         "        return allowed",
-        ("tests/field/test_functions.py",),
+        ("tests/model/test_functions.py",),
     ),
 )

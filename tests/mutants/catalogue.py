@@ -1,4 +1,4 @@
-"""The faults, by what they would break; `tests/test_mutants.py` holds that each still has its line."""
+"""The faults, by what they would break; `tests/house/test_mutants.py` holds that each still has its line."""
 
 from tests.mutants.accelerators import ACCELERATORS
 from tests.mutants.batches import BATCHES

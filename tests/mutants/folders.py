@@ -3,10 +3,10 @@
 from tests.mutants.mutant import Mutant
 
 
-_LAZY = ("tests/test_lazy.py",)
-_JSON, _CHECK = ("tests/test_json.py",), ("tests/test_check.py",)
-_OTHERS = "tests/test_other_files.py::"
-_ROOM = ("tests/test_room.py::test_what_does_not_fit_is_refused",)
+_LAZY = ("tests/house/test_lazy.py",)
+_JSON, _CHECK = ("tests/files/test_json.py",), ("tests/base/test_check.py",)
+_OTHERS = "tests/files/test_other_files.py::"
+_ROOM = ("tests/base/test_room.py::test_what_does_not_fit_is_refused",)
 
 FOLDERS = (
     Mutant(
@@ -14,42 +14,42 @@ FOLDERS = (
         "clusterjax/_files/disk.py",
         "    with draft_beside(path) as draft:\n        # The mode",
         "    with contextlib.nullcontext(path) as draft:\n        path.unlink(missing_ok=True)\n        # The mode",
-        ("tests/test_disk.py",),
+        ("tests/files/test_disk.py",),
     ),
     Mutant(
         "a-live-draft-is-removed",
         "clusterjax/_files/disk.py",
         "        return draft not in _live\n",
         "        return True\n",
-        ("tests/test_disk.py",),
+        ("tests/files/test_disk.py",),
     ),
     Mutant(
         "a-draft-of-another-machine-is-removed",
         "clusterjax/_files/disk.py",
         '    if match["host"] != _host():\n        return False\n',
         "",
-        ("tests/test_disk.py",),
+        ("tests/files/test_disk.py",),
     ),
     Mutant(
         "a-folder-that-was-moved-away-is-lost",
         "clusterjax/_files/disk.py",
         "        if draft.name.endswith(OLD) and draft.is_dir()",
         "        if False and draft.is_dir()",
-        ("tests/test_disk.py",),
+        ("tests/files/test_disk.py",),
     ),
     Mutant(
         "a-damaged-file-is-believed",
         "clusterjax/_files/sealed.py",
         '        if not is_sealed(data, str(header.get("sha256"))):',
         "        if False:",
-        ("tests/test_sealed.py", "tests/test_model_folder.py"),
+        ("tests/files/test_sealed.py", "tests/files/test_model_folder.py"),
     ),
     Mutant(
         "a-changed-file-beside-a-model-is-believed",
         "clusterjax/_files/sealed.py",
         "        if digest is None or checksum(read_regular(path)) == digest:",
         "        if True:",
-        ("tests/test_sealed.py",),
+        ("tests/files/test_sealed.py",),
     ),
     Mutant(
         "the-model-of-another-run-is-overwritten",
@@ -133,7 +133,7 @@ FOLDERS = (
         "clusterjax/_files/tables.py",
         "        if self.read_so_far > self.most:",
         "        if False:",
-        ("tests/test_bounds.py",),
+        ("tests/files/test_bounds.py",),
     ),
     Mutant(
         "each-batch-of-a-sweep-has-files-of-its-own",

@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 
 _STAGES = "clusterjax/_dynamics/retract.py"
-_TESTS = "tests/test_stages.py::"
+_TESTS = "tests/dynamics/test_stages.py::"
 _STEPS = (_TESTS + "test_steps_and_interpolants_are_those_of_diffrax",)
 _STANDS = (_TESTS + "test_what_it_stands_for",)
 _SUMS = "clusterjax/_summation/dense.py"
@@ -43,14 +43,14 @@ GRADIENTS = (
         "clusterjax/_base/batching.py",
         "return differentiated(",
         "return plain(",
-        ("tests/test_batching.py::test_another_function_may_be_differentiated",),
+        ("tests/base/test_batching.py::test_another_function_may_be_differentiated",),
     ),
     Mutant(
         "a-batch-is-differentiated-by-its-rule",
         "clusterjax/_base/batching.py",
         "rule=of_batches, differentiated=of_derivatives",
         "rule=of_batches, differentiated=None",
-        ("tests/test_batching.py::test_another_function_may_be_differentiated",),
+        ("tests/base/test_batching.py::test_another_function_may_be_differentiated",),
     ),
     Mutant(
         "derivatives-know-no-mask",

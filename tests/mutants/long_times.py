@@ -3,16 +3,16 @@
 from tests.mutants.mutant import Mutant
 
 
-_STEP = ("tests/test_rodas5p.py",)
-_NUMBERS = ("tests/test_rodas5p_coefficients.py",)
-_RUNS = ("tests/test_rodas5p_runs.py",)
+_STEP = ("tests/dynamics/test_rodas5p.py",)
+_NUMBERS = ("tests/dynamics/test_rodas5p_coefficients.py",)
+_RUNS = ("tests/dynamics/test_rodas5p_runs.py",)
 _LIVES = ("tests/observables/test_lifetimes.py",)
-_PASSES = ("tests/test_coarsen_passes.py",)
+_PASSES = ("tests/coarsen/test_coarsen_passes.py",)
 _WAITS = (
-    "tests/test_coarsen.py::test_two_tokens_merge_at_any_time_that_float64_holds",
-    "tests/test_coarsen.py::test_bounds_of_long_waits_are_numbers",
-    "tests/test_coarsen.py::test_mergers_before_all_times_of_float64_are_refused_and_an_offset_mends_it",
-    "tests/test_coarsen.py::test_a_bound_that_is_no_number_is_infinite",
+    "tests/coarsen/test_coarsen.py::test_two_tokens_merge_at_any_time_that_float64_holds",
+    "tests/coarsen/test_coarsen.py::test_bounds_of_long_waits_are_numbers",
+    "tests/coarsen/test_coarsen.py::test_mergers_before_all_times_of_float64_are_refused_and_an_offset_mends_it",
+    "tests/coarsen/test_coarsen.py::test_a_bound_that_is_no_number_is_infinite",
 )
 _ENDS = (
     "tests/limits/test_sphere.py::test_what_is_metastable_says_when_its_next_merger_is",

@@ -119,6 +119,6 @@ NOISE = (
         "clusterjax/_dynamics/simulate.py",
         "_any_of(request.event if noise is None else _at_steps(request.event), watch)",
         "_any_of(request.event, watch)",
-        ("tests/test_noise.py::test_an_event_ends_a_noisy_run_with_its_step",),
+        ("tests/dynamics/test_noise.py::test_an_event_ends_a_noisy_run_with_its_step",),
     ),
 )

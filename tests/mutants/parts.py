@@ -3,11 +3,11 @@
 from tests.mutants.mutant import Mutant
 
 
-_MASK, _SPACE = ("tests/test_mask.py",), ("tests/test_space.py",)
-_FIELD = ("tests/field/test_attention_field.py",)
-_RETRACT = ("tests/test_solver.py",)
-_SIMULATE = ("tests/test_simulate.py",)
-_TRAIN = ("tests/test_training_loop.py",)
+_MASK, _SPACE = ("tests/model/test_mask.py",), ("tests/model/test_space.py",)
+_FIELD = ("tests/model/test_attention_field.py",)
+_RETRACT = ("tests/dynamics/test_solver.py",)
+_SIMULATE = ("tests/dynamics/test_simulate.py",)
+_TRAIN = ("tests/training/test_training_loop.py",)
 _SWEEP = ("tests/sweep/test_run.py", "tests/sweep/test_store.py")
 _HARDMAX = ("tests/hardmax/test_layer.py", "tests/hardmax/test_theorem.py", "tests/hardmax/test_limit.py")
 _TRANSPORT, _COLLAPSE = ("tests/observables/test_transport.py",), ("tests/observables/test_neural_collapse.py",)
@@ -142,7 +142,7 @@ PARTS = (
         "clusterjax/_model/attention.py",
         "        return x if form is None else matmul(x, form)",
         "        return x if form is None else matmul(x, form.T)",
-        ("tests/attention/test_average.py",),
+        ("tests/model/test_average.py",),
     ),
     Mutant(
         "saved-tokens-are-not-retracted",

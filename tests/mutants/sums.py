@@ -39,21 +39,21 @@ SUMS = (
         "clusterjax/_model/schedule.py",
         "        return jax.lax.stop_gradient(self.ts) if self.ts.shape[0] > 1 else None",
         "        return None",
-        ("tests/test_schedule.py",),
+        ("tests/model/test_schedule.py",),
     ),
     Mutant(
         "noise-is-interpolated-between-steps",
         "clusterjax/_dynamics/simulate.py",
         "    stops = None if noise is None else ts",
         "    stops = None",
-        ("tests/test_noise.py",),
+        ("tests/dynamics/test_noise.py",),
     ),
     Mutant(
         "noise-of-short-steps-is-not-resolved",
         "clusterjax/_dynamics/noise.py",
         "tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), shortest_step(ts, jumps, dt0) / 2",
         "tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), dt0 / 2",
-        ("tests/test_noise.py",),
+        ("tests/dynamics/test_noise.py",),
     ),
     Mutant(
         "padding-sets-the-shift",
@@ -95,7 +95,7 @@ SUMS = (
         "clusterjax/_summation/blocked.py",
         "    return lax.stop_gradient(tie_tolerance * _lengths(queries) * longest)",
         "    return lax.stop_gradient(tie_tolerance * longest)",
-        _SUMS + _HARDMAX + ("tests/attention/test_limits.py",),
+        _SUMS + _HARDMAX + ("tests/model/test_limits.py",),
     ),
     Mutant(
         "causal-chunk-sees-the-next-token",

@@ -10,7 +10,7 @@ import pytest
 
 import clusterjax as cjx
 from tests.helpers import assert_same
-from tests.test_trajectory_file import EULER, FIELD, TS, V, X, run
+from tests.trajectory.test_trajectory_file import EULER, FIELD, TS, V, X, run
 
 
 pytest.importorskip("xarray")

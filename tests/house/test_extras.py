@@ -28,7 +28,7 @@ PROBE = ("flax", "transformers", "tokenizers", "huggingface_hub", "datasets", "p
 
 def child(lacking, body, folder):
     code = CODE.format(lacking=set(lacking), body=body)
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     call = [sys.executable, "-c", code, str(folder)]
     return subprocess.run(call, capture_output=True, text=True, cwd=folder, env=env)
 

@@ -42,7 +42,7 @@ def killed(*arguments):
         environment["JAX_COMPILATION_CACHE_DIR"] = jax.config.jax_compilation_cache_dir
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     command = [sys.executable, "-m", "tests.training_process", *map(str, arguments)]
-    return subprocess.run(command, env=environment, cwd=Path(__file__).parents[1], check=False).returncode
+    return subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], check=False).returncode
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def _walk(name, dear):
 def _numbers(*arguments):
     """A process of its own, since x64 is chosen once a process."""
     command = [sys.executable, "-m", "tests.doors.numbers", *arguments]
-    settings = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    settings = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=1500)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 

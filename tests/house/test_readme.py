@@ -12,7 +12,7 @@ import pytest
 from tests.helpers import fresh_environment
 
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 # Each example of these by itself. Those of docs/experiments.md, sweeps.md and scaling.md have tests of their own.
 PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/sentiment.md", "docs/transformer.md")

@@ -10,7 +10,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax._base.summary import estimate, levels, short, spread, summary
 from clusterjax._training.loop import Training
-from tests.test_trajectory_file import run
+from tests.trajectory.test_trajectory_file import run
 
 
 VALUES = np.random.default_rng(0).normal(size=(9, 4))

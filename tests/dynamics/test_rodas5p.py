@@ -12,9 +12,9 @@ from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
 from clusterjax._dynamics.rodas5p import Equation, has_velocity_jacobian, linearise
+from tests.dynamics.test_rodas5p_coefficients import METHOD
 from tests.reference import rosenbrock
 from tests.rodas5p_cases import CLOSED, CLOUDS, FIELDS, FLAT, flow, tokens
-from tests.test_rodas5p_coefficients import METHOD
 
 
 def equation_of(field, direction=1):

@@ -8,7 +8,7 @@ import signal
 from clusterjax._files import disk
 from clusterjax._files.disk import DRAFT, OLD, clear_drafts, draft_beside, replace
 from tests.crashes import Crash, Crasher
-from tests.test_lock import child, names
+from tests.files.test_lock import child, names
 
 
 def draft_of(name, pid=999999999, host=None, kind=DRAFT):

@@ -15,7 +15,7 @@ import clusterjax
 import clusterjax as cjx
 
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hardmax", "plot", "probe", "phase", "sentiment", "sweep", "transformer", "experiments")
 # Libraries that take a noticeable time to import, and that jax and diffrax do not need.
 HEAVY = (

@@ -222,7 +222,7 @@ def test_what_is_no_file_of_this_kind_is_refused_at_once(tmp_path, name, kind):
 
 
 def albert_of(folder: Path) -> Path:
-    from tests.test_model_folder import save_albert
+    from tests.files.test_model_folder import save_albert
 
     save_albert(folder, 0)
     write = train_tokenizer(["a b c d e f"], 12).to_str()

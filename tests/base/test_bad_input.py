@@ -1,7 +1,7 @@
 """Arguments that do not fit together: one sentence that names the argument, what it was, and what to do.
 
-`tests/test_doors.py` walks over bad values of each argument alone; here the remedies are read, and several arguments
-contradict each other.
+`tests/doors/test_doors.py` walks over bad values of each argument alone; here the remedies are read, and several
+arguments contradict each other.
 """
 
 import re

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers import fresh_environment
 
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 SCRIPTS = sorted(NOTEBOOKS.glob("*.py"))
 

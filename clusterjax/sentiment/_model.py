@@ -90,8 +90,8 @@ class HardmaxClassifier(eqx.Module):
             alpha = check_scalar(alpha, "alpha", embedding.dtype, above=0, remedy=remedy)
         alpha = check_array(alpha, "alpha", least=0, remedy=remedy).astype(embedding.dtype)
         if alpha.shape not in ((), (1,), (heads,)) or is_concrete(alpha) and not np.all(np.asarray(alpha) > 0):
-            told = f"it is {alpha}" if alpha.size <= 8 else f"its shape is {alpha.shape}"
-            raise ValueError(f"alpha must be positive, one number or one per head, but {told}; {remedy}.")
+            problem = f"it is {alpha}" if alpha.size <= 8 else f"its shape is {alpha.shape}"
+            raise ValueError(f"alpha must be positive, one number or one per head, but {problem}; {remedy}.")
         self.embedding = embedding
         self.w = _shaped(w, "w", (heads, d), embedding.dtype)
         self.v = _shaped(v, "v", (), embedding.dtype)

@@ -181,9 +181,9 @@ class TextOptions:
         """
         names = {item.name for item in fields(cls)}
         if not isinstance(record, Mapping) or set(record) != names:
-            told = sorted(record) if isinstance(record, Mapping) else record
+            content = sorted(record) if isinstance(record, Mapping) else record
             raise ValueError(
-                f"record must hold the options {sorted(names)}, but it holds {told}; pass what record() returned."
+                f"record must hold the options {sorted(names)}, but it holds {content}; pass what record() returned."
             )
         # The record has only the presence of the function.
         if bool(record["lemmatise"]) != (lemmatise is not None):
@@ -221,11 +221,11 @@ class TextOptions:
     def _kept(self, words: list[str]) -> list[str]:
         """`words` without stop words, as lemmas if `lemmatise` is given, and with the marks of `_negated`."""
         left_out, marks = self._left_out, self._marks
-        kept = [word for word in words if word not in left_out]
+        remaining = [word for word in words if word not in left_out]
         if self.lemmatise is None:
-            return kept
+            return remaining
         # Stop words are removed before and after lemmatisation, as in the released code.
-        lemmas = [word if word in marks else self.lemmatise(word) for word in kept]
+        lemmas = [word if word in marks else self.lemmatise(word) for word in remaining]
         return [word for word in lemmas if word not in left_out]
 
     def _negated(self, words: list[str]) -> list[str]:

@@ -119,16 +119,16 @@ class Vocabulary:
         check_integer(min_count, "min_count", remedy="pass 1 to keep every word")
         check_instance(options, "options", TextOptions, "a TextOptions", "pass TextOptions()")
         keep_unknown = check_flag(keep_unknown, "keep_unknown")
-        seen: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for text in check_sequence(texts, "texts", str, "texts", least=0):
-            seen.update(options.words(text))
-        kept = sorted((-count, word) for word, count in seen.items() if count >= min_count)
-        if not kept:
+            counts.update(options.words(text))
+        frequent = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+        if not frequent:
             raise ValueError(
-                f"texts must hold a word {min_count} times, but of their {len(seen)} words none is seen as often; "
+                f"texts must hold a word {min_count} times, but of their {len(counts)} words none is seen as often; "
                 "pass more texts or a smaller min_count."
             )
-        return cls(tuple(word for _, word in kept), tuple(-count for count, _ in kept), options, keep_unknown)
+        return cls(tuple(word for _, word in frequent), tuple(-count for count, _ in frequent), options, keep_unknown)
 
     @property
     def size(self) -> int:

@@ -212,16 +212,16 @@ class Transformer(AbstractPart):
         _check_last(norm)
         # The part without arrays holds the static fields, such as activation and mask, and is shared by all layers.
         # Shapes are compared separately, since stacked arrays need one shape.
-        kept = [eqx.partition(block, eqx.is_array) for block in blocks]
-        shapes = [[jnp.shape(leaf) for leaf in jtu.tree_leaves(arrays)] for arrays, _ in kept]
+        partitions = [eqx.partition(block, eqx.is_array) for block in blocks]
+        shapes = [[jnp.shape(leaf) for leaf in jtu.tree_leaves(arrays)] for arrays, _ in partitions]
         for k in range(1, len(blocks)):
-            if not bool(eqx.tree_equal(kept[k][1], kept[0][1])) or shapes[k] != shapes[0]:
+            if not bool(eqx.tree_equal(partitions[k][1], partitions[0][1])) or shapes[k] != shapes[0]:
                 raise ValueError(
                     f"blocks must be alike but for their numbers, but block {k} is not like block 0; give all the "
                     "same sizes and options."
                 )
-        stacked = jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in kept))
-        return cls(eqx.combine(stacked, kept[0][1]), norm=norm)
+        stacked = jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in partitions))
+        return cls(eqx.combine(stacked, partitions[0][1]), norm=norm)
 
     @classmethod
     def random(

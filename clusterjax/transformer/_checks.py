@@ -58,11 +58,11 @@ def check_sizes(**sizes: Any) -> tuple[int, ...]:
     # The check precedes the allocation, since a process that runs out of memory may be killed without a message.
     if math.prod(integers) > MOST_NUMBERS:
         largest = list(sizes)[integers.index(max(integers))]
-        told = " times ".join(f"{name} = {size}" for name, size in zip(sizes, integers, strict=True))
+        product = " times ".join(f"{name} = {size}" for name, size in zip(sizes, integers, strict=True))
         raise refusal(
             largest,
             f"be small enough for arrays of at most {MOST_NUMBERS} numbers",
-            f"there are {told}",
+            f"there are {product}",
             "ask for less",
         )
     # Two arrays exist at a time: the drawn numbers, and their product with the deviation.

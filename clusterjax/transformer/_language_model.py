@@ -346,8 +346,8 @@ def bigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held m"]
     place = np.minimum(np.searchsorted(distinct_pairs, held_pairs), len(distinct_pairs) - 1)
     pair_counts = np.where(distinct_pairs[place] == held_pairs, counts[place], 0)
     v, w = np.divmod(held_pairs, words)
-    seen = np.maximum(total[v], 1)
-    probability = np.maximum(pair_counts - discount, 0) / seen + discount * followers[v] / seen * continuation[w]
+    divisor = np.maximum(total[v], 1)
+    probability = np.maximum(pair_counts - discount, 0) / divisor + discount * followers[v] / divisor * continuation[w]
     # A word without a follower in `rows` has no bigram counts, so only the continuation probability remains.
     return float(-np.mean(np.log(np.where(total[v] > 0, probability, continuation[w]))))
 

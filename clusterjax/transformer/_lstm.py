@@ -81,11 +81,11 @@ class LSTMLanguageModel(AbstractPart):
         cell, (words, d) = self.cell, jnp.shape(self.embedding)
         m = cell.hidden_size
         expected = {"weight_ih": (4 * m, d), "weight_hh": (4 * m, m)} | ({"bias": (4 * m,)} if cell.use_bias else {})
-        found = {name: jnp.shape(getattr(cell, name)) for name in expected}
-        if 0 in (words, d, m) or found != expected or cell.input_size != d:
+        shapes = {name: jnp.shape(getattr(cell, name)) for name in expected}
+        if 0 in (words, d, m) or shapes != expected or cell.input_size != d:
             raise ValueError(
                 f"cell must read words of dimension {d}, that of embedding, with weights {expected}, but they are "
-                f"{found} and its input size is {cell.input_size}; pass equinox.nn.LSTMCell({d}, m, key=key)."
+                f"{shapes} and its input size is {cell.input_size}; pass equinox.nn.LSTMCell({d}, m, key=key)."
             )
         if jnp.shape(self.output) != (m, d):
             raise ValueError(
@@ -184,16 +184,16 @@ class LSTMLanguageModel(AbstractPart):
 
     def _step(self, state: tuple[Array, Array], given: Array, present: Array) -> tuple[tuple[Array, Array], LSTMStates]:
         """The hidden and cell state after one more word, and its `LSTMStates`."""
-        before, kept = state
+        before, cell_before = state
         scores = given + contract("gm,m->g", self.cell.weight_hh, before)
         if self.cell.bias is not None:
             scores = scores + self.cell.bias
         write, keep, candidate, read = jnp.split(scores, 4)
         write, keep, read = (jax.nn.sigmoid(part) for part in (write, keep, read))
         candidate = jnp.tanh(candidate)
-        cell = keep * kept + write * candidate
+        cell = keep * cell_before + write * candidate
         hidden = read * jnp.tanh(cell)
-        cell, hidden = jnp.where(present, cell, kept), jnp.where(present, hidden, before)
+        cell, hidden = jnp.where(present, cell, cell_before), jnp.where(present, hidden, before)
         return (hidden, cell), LSTMStates(cell, hidden, write, keep, candidate, read)
 
     def _logits(self, hidden: Float[Array, "*batch m"]) -> Float[Array, "*batch words"]:

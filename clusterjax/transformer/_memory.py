@@ -199,8 +199,8 @@ def best_detector(activations: Numbers, labels: Numbers) -> Detector:
     labels = np.asarray(check_booleans(labels, "labels", values.shape[:1], rule))
     num_second, num_first = int(labels.sum()), int((~labels).sum())
     if not num_second or not num_first:
-        told = f"{num_second} of {len(labels)} are true"
-        raise ValueError(f"labels must be of both kinds, but {told}; add the other kind.")
+        problem = f"{num_second} of {len(labels)} are true"
+        raise ValueError(f"labels must be of both kinds, but {problem}; add the other kind.")
     # `rankdata` gives ties their mean rank, so that a tie counts half.
     ranks = rankdata(values, axis=0)
     # U = sum of ranks - n_1 (n_1 + 1) / 2 is the number of pairs in which the second kind is higher.
@@ -315,18 +315,18 @@ def batches(view: AbstractView, texts: Any, present: Any, batch_size: int) -> It
 def _activations(view: AbstractView, ids: Array, present: Array, layer: Array) -> Float[Array, "b n m"]:
     def of_text(ids: Array, present: Array) -> Array:
         def step(block: AbstractBlockView, carry: tuple[Array, Array, Array], _: None) -> tuple[Any, None]:
-            x, kept, index = carry
+            x, activations, index = carry
             middle = block.after_attention(x)
             fired = cast(Array, block.activations(block.read(1, middle)))
             # Only the activations of one layer are kept: an array of all layers would be (layers, n, m).
-            kept = jnp.where(index == layer, fired, kept)
-            return (block.after_feed_forward(middle), kept, index + 1), None
+            activations = jnp.where(index == layer, fired, activations)
+            return (block.after_feed_forward(middle), activations, index + 1), None
 
         order, back = words_first(present)
         ids, present = arranged(ids, order, 0), arranged(present, order, 0)
         x = view.embed(ids, present)
-        kept = jnp.zeros((ids.shape[0], neurons), x.dtype)
-        return arranged(view.scan(step, (x, kept, jnp.asarray(0)), present, n=ids.shape[0])[0][1], back, 0)
+        activations = jnp.zeros((ids.shape[0], neurons), x.dtype)
+        return arranged(view.scan(step, (x, activations, jnp.asarray(0)), present, n=ids.shape[0])[0][1], back, 0)
 
     neurons = view.values(0).shape[0]
     return jax.vmap(of_text)(ids, present)

@@ -388,9 +388,9 @@ def residual_stream(
         order, back = words_first(present)
         ids, present = arranged(ids, order, 0), arranged(present, order, 0)
         x = view.embed(ids, present)
-    found = _taken_apart(view, x, present)
-    return found if back is None else ResidualStream(
-        **{name: arranged(getattr(found, name), back, *axes) for name, axes in _TOKENS.items()}
+    stream = _taken_apart(view, x, present)
+    return stream if back is None else ResidualStream(
+        **{name: arranged(getattr(stream, name), back, *axes) for name, axes in _TOKENS.items()}
     )  # fmt: skip
 
 

@@ -256,10 +256,10 @@ def train_language_model(
         *Transformers, part 2*, slides 28 to 30; Radford et al., *Language models are unsupervised multitask learners*
         (2019).
     """
-    asked = check_request(out, paths, recipe, LanguageRecipe, seed, snapshots, say)
+    request = check_request(out, paths, recipe, LanguageRecipe, seed, snapshots, say)
     # A second run in the folder would overwrite the checkpoints of the first, so it is refused.
-    with locked(asked.folder):
-        return _train_in(asked)
+    with locked(request.folder):
+        return _train_in(request)
 
 
 def _train_in(asked: Request) -> dict[str, Any]:
@@ -318,8 +318,8 @@ def begun_windows(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.nda
     """
     # The last word of a row is only a target, as in `windows`, so that the model reads `length` tokens including [CLS].
     rows = len(pieces) // length
-    kept = pieces[: rows * length].reshape(rows, length)
-    return np.concatenate([np.full((rows, 1), CLS, kept.dtype), kept], axis=1)
+    complete = pieces[: rows * length].reshape(rows, length)
+    return np.concatenate([np.full((rows, 1), CLS, complete.dtype), complete], axis=1)
 
 
 def evaluate(model: LanguageModel | LSTMLanguageModel, batches: Int[Array, "k size n"]) -> dict[str, float]:

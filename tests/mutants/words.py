@@ -30,15 +30,15 @@ WORDS = (
     Mutant(
         "a-text-that-goes-on-has-ended",
         "clusterjax/probe/networks/batch.py",
-        "        found.append(row[: begin + len(bare)])",
-        "        found.append(row)",
+        "        prompts.append(row[: begin + len(bare)])",
+        "        prompts.append(row)",
         _SEAM,
     ),
     Mutant(
         "a-text-that-goes-on-does-not-begin",
         "clusterjax/probe/networks/batch.py",
-        "        found.append(row[: begin + len(bare)])",
-        "        found.append(bare)",
+        "        prompts.append(row[: begin + len(bare)])",
+        "        prompts.append(bare)",
         _SEAM,
     ),
     Mutant(

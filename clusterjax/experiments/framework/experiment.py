@@ -439,14 +439,14 @@ class Outcome:
         """What stands above the picture: network and data, where they are not those of the paper, and parameters that
         were set by hand; else nothing."""
         # By claims and not by the outcome alone: some claims are measured on another network than the rest.
-        told = [
+        notes = [
             f"{DIFFERENT[part]}: {getattr(claim.on or self.on, part).words}"
             for part in ("network", "data")
             for claim in self.claims
             if part in self.apart(claim)
         ]
         # dict.fromkeys keeps each text once, in order.
-        return "; ".join([*dict.fromkeys(told), *([f"Set: {self.on.changed}"] if self.on.changed else [])])
+        return "; ".join([*dict.fromkeys(notes), *([f"Set: {self.on.changed}"] if self.on.changed else [])])
 
 
 def _number_or_none(value: Any, name: str) -> Any:
@@ -582,9 +582,9 @@ def over(units: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
     where it stands. What already ends so is left as it is: a figure whose claims are over different units names those
     of some before it names those of the rest.
     """
-    told = f"(± over {units})"
+    suffix = f"(± over {units})"
     return tuple(
-        replace(claim, measured=f"{claim.measured} {told}")
+        replace(claim, measured=f"{claim.measured} {suffix}")
         if "±" in claim.measured and "(± over " not in claim.measured
         else claim
         for claim in claims

@@ -130,12 +130,12 @@ def figure(
     def run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         p = settings.read(parameters)
         m = measure(p, settings, say)
-        made = stated(claims, m)
+        verdicts = stated(claims, m)
         if over is not None:
-            made = with_units(over(m), made)
+            verdicts = with_units(over(m), verdicts)
         shown: Film | Callable | None = film(m)
         return Outcome(
-            caption(m, made), made, asdict(p) | dict(recorded(m)), series(m), partial(draw, m), shown, on=on(m)
+            caption(m, verdicts), verdicts, asdict(p) | dict(recorded(m)), series(m), partial(draw, m), shown, on=on(m)
         )
 
     entry = entries()[name]

@@ -127,10 +127,10 @@ def find_experiments(names: "Sequence[str | Experiment]") -> "list[Experiment]":
     from ..._base.checks import check_sequence, shown
     from .experiment import Experiment
 
-    asked = check_sequence(names, "names", (str, Experiment), "names of figures", least=0)
+    requested = check_sequence(names, "names", (str, Experiment), "names of figures", least=0)
     labels = {label: entry.name for entry in entries().values() for label in (entry.name, entry.alias)}
-    own = [entry for entry in asked if isinstance(entry, Experiment) and not is_known(entry)]
-    for name in (entry for entry in asked if isinstance(entry, str)):
+    own = [entry for entry in requested if isinstance(entry, Experiment) and not is_known(entry)]
+    for name in (entry for entry in requested if isinstance(entry, str)):
         if name not in labels:
             near = get_close_matches(name, labels, n=1, cutoff=0.7)
             remedy = f"did you mean {near[0]!r}? All of them are shown" if near else "all of them are shown"
@@ -139,8 +139,8 @@ def find_experiments(names: "Sequence[str | Experiment]") -> "list[Experiment]":
                 "clusterjax reproduce --list."
             )
     _refuse_clashes(own, labels)
-    wanted = {labels[entry] if isinstance(entry, str) else entry.name for entry in asked}
-    chosen = [entry for entry in entries().values() if not asked or entry.name in wanted]
+    requested_names = {labels[entry] if isinstance(entry, str) else entry.name for entry in requested}
+    chosen = [entry for entry in entries().values() if not requested or entry.name in requested_names]
     _refuse_lacking(chosen)
     return [*(load(entry.name) for entry in chosen), *own]
 
@@ -156,10 +156,10 @@ def _refuse_lacking(wanted: Sequence[Entry]) -> None:
     if refused := [entry for entry in wanted if entry.lacks]:
         extras = sorted({extra for entry in refused for extra in entry.lacks})
         brought = ", ".join(library for extra in extras for library in _BRINGS[extra])
-        rest = ", ".join(entry.name for entry in entries().values() if not entry.lacks)
+        available = ", ".join(entry.name for entry in entries().values() if not entry.lacks)
         raise ImportError(
             f"{', '.join(entry.name for entry in refused)} need {brought}; install them with: pip install "
-            f"'clusterjax[{','.join(extras)}]', or name others, of which there are {rest}."
+            f"'clusterjax[{','.join(extras)}]', or name others, of which there are {available}."
         )
 
 

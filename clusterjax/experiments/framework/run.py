@@ -165,8 +165,8 @@ class Files:
 
     def __post_init__(self):
         formats = check_sequence(self.formats, "formats", str, "names of formats")
-        kept = tuple(check_choice(name, "formats", FORMATS) for name in formats)
-        object.__setattr__(self, "formats", kept)
+        checked = tuple(check_choice(name, "formats", FORMATS) for name in formats)
+        object.__setattr__(self, "formats", checked)
         check_flag(self.film, "film")
 
 
@@ -221,7 +221,7 @@ def reproduce(
     check_say(say)
     _refuse_undeclared(experiments, settings)
     # All fingerprints first: they read networks and texts, and refuse what cannot be read.
-    asked = [fingerprint(experiment, settings, files) for experiment in experiments]
+    fingerprints = [fingerprint(experiment, settings, files) for experiment in experiments]
     for experiment in experiments:
         if experiment.check is not None:
             experiment.check(settings)
@@ -230,7 +230,7 @@ def reproduce(
             _refuse_strangers(out / experiment.name)
         refuse_another_page(out)
         try:
-            return _reproduce_in(out, experiments, asked, settings, files, force, jobs, say)
+            return _reproduce_in(out, experiments, fingerprints, settings, files, force, jobs, say)
         finally:
             # Here, when no process is making a folder in it; it stays while something is kept there.
             with suppress(OSError):
@@ -249,33 +249,33 @@ def _reproduce_in(
 ) -> list[dict[str, Any]]:
     """`reproduce` in a folder that no other run writes to."""
     results: list[Any] = [None] * len(experiments)
-    told, apart = False, []
+    announced, apart = False, []
     if len(experiments) > 1:
         seconds = sum(_seconds(experiment, settings.quick) for experiment in experiments)
         say(f"{len(experiments)} figures, about {max(1, round(seconds / 60))} minutes on two cores if none is done yet")
-    for number, (experiment, wanted) in enumerate(zip(experiments, asked, strict=True), 1):
+    for number, (experiment, request) in enumerate(zip(experiments, asked, strict=True), 1):
         # Progress says which figure of how many.
         head = f"[{number}/{len(experiments)}] {experiment.name}"
         place = folder / experiment.name
         # Of a user's experiment that cannot be identified nothing is known, see `identity`.
-        known = is_known(experiment) or wanted["experiment"] is not None
+        known = is_known(experiment) or request["experiment"] is not None
         if not known:
             say(f"{head}: run again, for nothing tells whether it has changed; give it a version")
         # A figure of a user's own whose identity is unknown is never taken for done.
-        done = _finished(place, wanted, say) if known and not force else None
+        done = _finished(place, request, say) if known and not force else None
         if done is not None:
             say(f"{head}: done already; --force runs it again")
             results[number - 1] = done
             continue
-        if experiment.reads_texts and not told:
+        if experiment.reads_texts and not announced:
             from ..shared.networks import network_of
 
             say(network_of(settings).reading)
-            told = True
+            announced = True
         if jobs > 1 and is_known(experiment):
-            apart.append((number - 1, (experiment.name, folder, settings, files, wanted, head)))
+            apart.append((number - 1, (experiment.name, folder, settings, files, request, head)))
             continue
-        results[number - 1] = _run_and_keep(experiment, folder, settings, files, wanted, head, say)
+        results[number - 1] = _run_and_keep(experiment, folder, settings, files, request, head, say)
         _report(results[number - 1], head, say)
         write_gallery(folder)
 
@@ -313,7 +313,7 @@ def _run_and_keep(
 
 def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dict[str, Any]:
     """All that decides what a figure looks like: if it is the same, the figure need not be run again."""
-    asked: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         "name": experiment.name,
         "seed": settings.seed,
         "starts": settings.starts,
@@ -324,41 +324,41 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dic
         "schema": SCHEMA,
     }
     if not is_known(experiment):
-        asked["experiment"] = identity_of(experiment)
+        inputs["experiment"] = identity_of(experiment)
     # Only where there are some, so that fingerprints of experiments without parameters stay as they were.
     if values := asdict(settings.read(experiment.parameters)):
-        asked["parameters"] = values
+        inputs["parameters"] = values
     # Each input counts only for the figures that read it: other reviews leave figure 3 as it is.
     if experiment.reads_reviews:
-        asked["reviews"] = digest(settings.imdb)
+        inputs["reviews"] = digest(settings.imdb)
         # Without reviews, some figures are of the classifier of the package.
-        asked |= {"classifier": shipped_digest()} if settings.imdb is None else {}
+        inputs |= {"classifier": shipped_digest()} if settings.imdb is None else {}
     if experiment.reads_causal:
         from ..shared.causal import causal_digest
 
-        asked["causal network"] = causal_digest(settings)
+        inputs["causal network"] = causal_digest(settings)
     if not (experiment.reads_network or experiment.reads_texts or experiment.reads_package):
-        return asked
+        return inputs
     from ..shared.networks import network_digest, network_of, package_digest  # which needs the extra probe
 
     if experiment.reads_network or experiment.reads_texts:
-        asked["network"] = network_digest(settings, texts=experiment.reads_texts)
+        inputs["network"] = network_digest(settings, texts=experiment.reads_texts)
     if experiment.reads_package:
-        asked["network"] = package_digest()
+        inputs["network"] = package_digest()
     if experiment.reads_depth and settings.depth is not None:
-        asked["depth"] = settings.depth
+        inputs["depth"] = settings.depth
     if experiment.reads_texts and len(network_of(settings).texts.mask) < experiment.least_texts:
         raise ValueError(
             f"texts must be at least {experiment.least_texts} for {experiment.name}, but there are "
             f"{len(network_of(settings).texts.mask)}; read more."
         )
-    return asked
+    return inputs
 
 
 def _refuse_undeclared(experiments: Sequence[Experiment], settings: Settings) -> None:
     """Raise a ValueError if the settings have a parameter that one of the experiments does not declare."""
-    declared = {one.name: parameters_of(one.parameters) for one in experiments}
-    names_of = {name: {one.name for one in of_experiment} for name, of_experiment in declared.items()}
+    declared = {experiment.name: parameters_of(experiment.parameters) for experiment in experiments}
+    names_of = {name: {experiment.name for experiment in of_experiment} for name, of_experiment in declared.items()}
     # Every figure that is run must declare every parameter that is set: a name that one of them ignores would be a
     # mistake unseen.
     unknown = [name for name in settings.parameters if any(name not in names for names in names_of.values())]
@@ -439,19 +439,19 @@ def _finished(place: Path, wanted: dict[str, Any], say: Callable[[str], None]) -
 @contextmanager
 def _unfinished(folder: Path, wanted: dict[str, Any]):
     """A folder for what is measured of this figure, kept if it is interrupted and removed when it is done."""
-    kept = folder / UNFINISHED / wanted["name"]
-    for place in (kept.parent, kept):
+    folder_of_figure = folder / UNFINISHED / wanted["name"]
+    for place in (folder_of_figure.parent, folder_of_figure):
         # rmtree and mkdir below would follow it.
         if place.is_symlink():  # it would lead to files that are not ours
             place.unlink()
     # One folder for each fingerprint: what was measured under other settings must not be taken up.
-    store = kept / sha256(json.dumps(wanted).encode()).hexdigest()[:16]
-    for other in kept.glob("*"):
+    store = folder_of_figure / sha256(json.dumps(wanted).encode()).hexdigest()[:16]
+    for other in folder_of_figure.glob("*"):
         if other != store:
             # Of other settings: they will not be asked for again, and may be large.
             shutil.rmtree(other, ignore_errors=True)
     yield store
-    shutil.rmtree(kept, ignore_errors=True)
+    shutil.rmtree(folder_of_figure, ignore_errors=True)
 
 
 def _strangers(place: Path) -> list[Path]:
@@ -467,7 +467,7 @@ def _refuse_strangers(place: Path) -> None:
         wrong = place
     for entry in () if wrong else _strangers(place):
         within = (entry, *entry.rglob("*")) if entry.is_dir() and not entry.is_symlink() else (entry,)
-        wrong = next((one for one in within if not (one.is_file() or one.is_dir() or one.is_symlink())), wrong)
+        wrong = next((path for path in within if not (path.is_file() or path.is_dir() or path.is_symlink())), wrong)
     if wrong is not None:
         raise ValueError(
             f"out must have no folders of others under the names of figures, but {str(wrong)!r} is of another program; "

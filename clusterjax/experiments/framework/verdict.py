@@ -206,7 +206,7 @@ def _all(value: Number | Iterable[Number]) -> tuple[Number, ...]:
 
 
 def _number(name: str, value: Number | Iterable[Number]) -> str:
-    return f"{name} = {', '.join(f'{one:.10g}' for one in _all(value))}"
+    return f"{name} = {', '.join(f'{number:.10g}' for number in _all(value))}"
 
 
 _REMEDY = 'pass Subject("uniform", "uniform tokens"), for example'
@@ -215,7 +215,7 @@ _REMEDY = 'pass Subject("uniform", "uniform tokens"), for example'
 def _check_subjects(value: Any, name: str) -> None:
     """Raise a ValueError unless this is a subject, or a tuple of one or more."""
     subjects = value if isinstance(value, tuple) else (value,)
-    if not subjects or not all(isinstance(one, Subject) for one in subjects):
+    if not subjects or not all(isinstance(subject, Subject) for subject in subjects):
         raise refusal(name, "be a Subject, or a tuple of several", f"it is {shown(value)}", _REMEDY)
 
 
@@ -231,7 +231,7 @@ def _checked_size(value: Any, name: str, *, several: bool) -> dict[str, Any]:
         if not entries or not all(map(_is_number, entries)):
             raise refusal(name, rule, f"{key!r} is {shown(entry)}", remedy)
         # A NumPy integer is no `int`, and would neither be compared nor written as one.
-        plain = tuple(one.item() if isinstance(one, np.generic) else one for one in entries)
+        plain = tuple(number.item() if isinstance(number, np.generic) else number for number in entries)
         checked[key] = plain if isinstance(entry, tuple) else plain[0]
     return checked
 

@@ -188,7 +188,7 @@ class BridgeControls:
             clustered_error(self.shuffled[curve], self.units[self.rows]),
             clustered_error(self.random[curve].mean(axis=1)),
         )
-        return [(float(one.mean), float(one.error)) for one in each]
+        return [(float(average.mean), float(average.error)) for average in each]
 
     @property
     def beyond_shuffled(self) -> probe.Comparison:
@@ -240,11 +240,11 @@ def controls_of(
 
     def run(name: str, model: probe.Model, shown: probe.Encoded, fitted: probe.Encoded) -> dict[str, np.ndarray]:
         say(f"running {name} as a network and as particles")
-        made = probe.bridge(
+        bridged = probe.bridge(
             model, shown, fit_on=fitted, fit_steps=min(STEPS, how.steps), steps_per_layer=min(PER_LAYER, how.per_layer),
             batch_size=len(rows), store=None if store is None else store / name.replace(" ", "-"),
         )  # fmt: skip
-        return {curve: share_missed(made, curve) for curve in CURVES}
+        return {curve: share_missed(bridged, curve) for curve in CURVES}
 
     # The texts of the fit are shuffled too: a fit to texts in order would belong to another control.
     mixed = [
@@ -256,5 +256,5 @@ def controls_of(
         run(f"random weights {number} of {draws}", draw(model, key), shown, fitted)
         for number, key in enumerate(keys_of(seed, draws), 1)
     ]
-    random = {curve: np.stack([one[curve] for one in drawn]) for curve in CURVES}
+    random = {curve: np.stack([shares[curve] for shares in drawn]) for curve in CURVES}
     return BridgeControls({curve: share_missed(bridge, curve) for curve in CURVES}, rows, shuffled, random, units)

@@ -52,7 +52,7 @@ def measured(
 def runs_of(seen: probe.Controls, pick: Callable[[Any], probe.Average]) -> list[Run]:
     """The mean and the standard error of a statistic: trained, with shuffled tokens, and with random weights."""
     # The error of random weights is over networks, which differ more than texts.
-    many = np.stack([pick(one).mean for one in seen.random])
+    many = np.stack([pick(network).mean for network in seen.random])
     of_random = many.mean(axis=0), many.std(axis=0, ddof=1) / np.sqrt(len(many))
     return [*((pick(run).mean, pick(run).error) for run in (seen.trained, seen.shuffled)), of_random]
 

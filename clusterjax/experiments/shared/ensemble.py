@@ -212,9 +212,9 @@ def second_token(condition: str = "") -> ClaimOf:
 
     The measurement has the largest error in radians, `pair_error`, as `defect`.
     """
-    rest = "the second token is where the closed formula for two tokens has it."
+    statement = "the second token is where the closed formula for two tokens has it."
 
-    @claim(f"{condition} {rest}" if condition else rest.capitalize(), "less than 1e-6", kind="identity")
+    @claim(f"{condition} {statement}" if condition else statement.capitalize(), "less than 1e-6", kind="identity")
     def follows(m: Any) -> Found:
         measured = f"the largest error of its angle to the first token, over all starts and times, is {m.defect:.1e}"
         return Found(f"{measured} radians", m.defect < 1e-6, m.defect)

@@ -147,15 +147,15 @@ def _distances(tree: MergeTree, t: float) -> np.ndarray:
 
 def waits_of(tree: MergeTree, came: np.ndarray, scaled: np.ndarray, reach: float) -> list[Wait]:
     """The waits of a run that are longer than `LEAST_WAIT`; `scaled` is beta Q^T K."""
-    found = []
+    waits = []
     for token in range(1, len(came)):
         since = float(came[:token].max())
         if not LEAST_WAIT < came[token] - since < np.inf:
             continue
         x = np.asarray(tree.at(since), float)
         law, barrier = log_law(x[0], x[token], scaled, token, reach)
-        found.append(Wait(token, float(np.log10(came[token] - since)), law, barrier))
-    return found
+        waits.append(Wait(token, float(np.log10(came[token] - since)), law, barrier))
+    return waits
 
 
 def log_law(a: np.ndarray, x: np.ndarray, scaled: np.ndarray, before: int, reach: float) -> tuple[float, float]:
@@ -217,12 +217,12 @@ def pair_waits(
         if at <= since or (whole and begin < formed):
             continue
         x, labels = np.asarray(tree.at(since)), np.asarray(tree.clusters(since))
-        one, two = (np.flatnonzero(labels == label) for label in tree.pairs[k])
+        first, second = (np.flatnonzero(labels == label) for label in tree.pairs[k])
         if causal:
             # The later cluster moves as its first token, which sees the tokens of the earlier cluster before it.
-            law = log_pair_law(x[one[0]], x[two[0]], beta, float(np.sum(one < two[0])))
+            law = log_pair_law(x[first[0]], x[second[0]], beta, float(np.sum(first < second[0])))
         else:
-            law = log_cluster_law(x[one], x[two], beta)
+            law = log_cluster_law(x[first], x[second], beta)
         if law is not None:
             rows.append((np.log10(at - since), law))
     waits, laws = np.array(rows).reshape(-1, 2).T

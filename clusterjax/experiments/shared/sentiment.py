@@ -276,9 +276,9 @@ def reviews(source: Source) -> Parts:
     if source.imdb is None:
         number = QUICK_SYNTHETIC if source.quick else SYNTHETIC
         # The reviews are short, so that planted words are found among few words.
-        made = synthetic_reviews(key, number, shortest=20, longest=30)
-        planted = frozenset((*made.positive, *made.negative))
-        return Parts(official_split(made.reviews, key=key), planted, MADE_UP, "official")
+        generated = synthetic_reviews(key, number, shortest=20, longest=30)
+        planted = frozenset((*generated.positive, *generated.negative))
+        return Parts(official_split(generated.reviews, key=key), planted, MADE_UP, "official")
     loaded = load_imdb(source.imdb)
     data = IMDB if is_imdb(loaded) else Subject("other reviews", f"the reviews of {Path(source.imdb).name}, not IMDb's")
     split = random_split(loaded, key=key) if loaded.split is None else official_split(loaded, key=key)
@@ -296,8 +296,8 @@ def measured(settings: Settings, dims: tuple[int, ...]) -> Measured:
     parts = reviews(source)
     recipes = [recipe(source, dim) for dim in dims]
     size = {
-        "d": dims, "layers": tuple({one.depth for one in recipes}), "words": tuple({one.length for one in recipes}),
-        "reviews": parts.many, "seeds": 1,
+        "d": dims, "layers": tuple({model_recipe.depth for model_recipe in recipes}),
+        "words": tuple({model_recipe.length for model_recipe in recipes}), "reviews": parts.many, "seeds": 1,
     }  # fmt: skip
     return Measured(HARDMAX_CLASSIFIER, parts.data, size)
 
@@ -333,10 +333,10 @@ def _trained(source: Source, dim: int) -> Trained:
     fitted = fit(split.train, split.validation, recipe(source, dim), key=jr.key(source.seed))
     length = fitted.recipe.length
     test = encode_reviews(split.test, fitted.vocabulary, length=length)
-    seen = encode_reviews(split.train, fitted.vocabulary, length=length)
+    training = encode_reviews(split.train, fitted.vocabulary, length=length)
     names = _names(fitted)
     # The ratio is of the training part, so that the test part does not decide on the sentiment of its words.
-    ratio = log_ratio(seen, len(names), fitted.recipe.smoothing)
+    ratio = log_ratio(training, len(names), fitted.recipe.smoothing)
     logits = predict_logits(fitted.model, test.ids, test.counts)
     return Trained(fitted, test, logits, names, ratio, made_up=source.imdb is None)
 

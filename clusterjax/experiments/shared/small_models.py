@@ -137,11 +137,11 @@ def train_small(
     model = recipe.model(seed)
     pieces = tokenise(transformer.load_tokenizer(), texts)
     rows = (begun_windows if recipe.begin else windows)(pieces, recipe.length)
-    kept, found = doublings(recipe.epochs, snapshots), [Snapshot(0, model)]
+    saved_epochs, taken = doublings(recipe.epochs, snapshots), [Snapshot(0, model)]
 
     def keep(epoch: int, model: Any) -> None:
-        if epoch in kept:
-            found.append(Snapshot(recipe.steps_until(epoch), model))
+        if epoch in saved_epochs:
+            taken.append(Snapshot(recipe.steps_until(epoch), model))
 
     # The optimiser is independent of how texts begin, so that both kinds share a compiled step.
     train(
@@ -149,7 +149,7 @@ def train_small(
         optimiser=_optimiser(replace(recipe, begin=False)), epochs=recipe.epochs, key=jr.fold_in(jr.key(seed), 1),
         trainable=_trainable(model), steps=recipe.steps, keep=keep,
     )  # fmt: skip
-    return found
+    return taken
 
 
 def parameters_of(model: Any) -> int:
@@ -165,7 +165,7 @@ def rows_of(
     room = length - begin
     encoded = transformer.load_tokenizer().encode_batch(texts, add_special_tokens=False)
     ids, present = np.zeros((len(texts), length), np.int32), np.zeros((len(texts), length), bool)
-    for row, one in enumerate(encoded):
-        pieces = [CLS] * begin + (one.ids[-room:] if end else one.ids[:room])
+    for row, encoding in enumerate(encoded):
+        pieces = [CLS] * begin + (encoding.ids[-room:] if end else encoding.ids[:room])
         ids[row, : len(pieces)], present[row, : len(pieces)] = pieces, True
     return ids, present

@@ -45,7 +45,7 @@ class TrainedValues:
     @property
     def top(self) -> np.ndarray:
         """The largest real part of the unscaled eigenvalues of each head, (heads,)."""
-        return np.array([float(np.real(one).max()) for one in self.spectra]) / self.scale
+        return np.array([float(np.real(spectrum).max()) for spectrum in self.spectra]) / self.scale
 
     @property
     def repelling(self) -> np.ndarray:
@@ -56,7 +56,7 @@ class TrainedValues:
     def cases(self) -> np.ndarray:
         """The case of the theory to which each head belongs, as in `probe.head_signs`, (heads,)."""
         # `cases_of` takes decreasing real parts, and the positive imaginary part of a pair first.
-        return cases_of(np.stack([one[np.lexsort((-np.imag(one), -np.real(one)))] for one in self.spectra]))
+        return cases_of(np.stack([values[np.lexsort((-np.imag(values), -np.real(values)))] for values in self.spectra]))
 
     @property
     def leading(self) -> int:

@@ -78,8 +78,8 @@ def _in_batches(function: Any, model: Any, ids: np.ndarray, present: np.ndarray)
         some = min(BATCH, len(ids) - begin)
         # Copies of the last text fill up the last batch, so that one compiled program serves all.
         rows = np.minimum(np.arange(begin, begin + BATCH), len(ids) - 1)
-        found = function(model, jnp.asarray(ids[rows]), jnp.asarray(present[rows]))
-        parts.append([np.asarray(part)[:some] for part in found])
+        outputs = function(model, jnp.asarray(ids[rows]), jnp.asarray(present[rows]))
+        parts.append([np.asarray(part)[:some] for part in outputs])
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 

@@ -123,10 +123,10 @@ class Controls(NamedTuple):
         rows = [f"the statistic of the trained network at level {self.level}, less that of each control:"]
         drawn = "random weights" if self.spread is None else f"random weights of spread {self.spread:.3g}"
         for name, by in (("shuffled tokens", self.beyond_shuffled), (drawn, self.beyond_random)):
-            told = estimate(by.difference[self.level], by.error[self.level])
-            rows.append(f"  {name}: {told}, z = {spread(by.z[self.level])}")
-        found = "exceeds both" if self.clusters_beyond_controls else "does not exceed both"
-        return "\n".join([*rows, f"it {found}, by {self.sigmas:g} standard errors."])
+            difference = estimate(by.difference[self.level], by.error[self.level])
+            rows.append(f"  {name}: {difference}, z = {spread(by.z[self.level])}")
+        verdict = "exceeds both" if self.clusters_beyond_controls else "does not exceed both"
+        return "\n".join([*rows, f"it {verdict}, by {self.sigmas:g} standard errors."])
 
     @property
     def z(self) -> float:
@@ -307,12 +307,12 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
         )
     # Parameters are matched by their path in the tree, since modules may have been replaced.
     drawn = dict(nnx.to_flat_state(nnx.state(drawn_network, nnx.Param)))
-    # `rest` holds variables that are not parameters, such as the radius of `on_sphere`.
-    form, parameters, rest = nnx.split(network, nnx.Param, ...)
+    # `other_variables` holds variables that are not parameters, such as the radius of `on_sphere`.
+    form, parameters, other_variables = nnx.split(network, nnx.Param, ...)
     filled = [
         (path, old.replace(_redrawn(path, old[...], drawn.get(path)))) for path, old in nnx.to_flat_state(parameters)
     ]
-    network = nnx.merge(form, nnx.from_flat_state(filled), rest)
+    network = nnx.merge(form, nnx.from_flat_state(filled), other_variables)
     return replace_network(model, network, name)
 
 

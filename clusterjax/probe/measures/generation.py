@@ -102,9 +102,9 @@ def continuation_log_prob(
     """
     check_causal(model)
     several = not isinstance(continuation, str)
-    wanted = check_sequence(continuation, "continuation", str, "texts") if several else [continuation]
+    continuations = check_sequence(continuation, "continuation", str, "texts") if several else [continuation]
     start = ids_of(model, check_text(text, "text"), "text")
-    rows = [_joined(model, text, start, more) for more in wanted]
+    rows = [_joined(model, text, start, more) for more in continuations]
     log_p = _log_probabilities(model, rows)
     # Position k - 1 predicts token k.
     sums = [
@@ -202,8 +202,8 @@ def generate(
         ```python
         >>> from clusterjax import probe
         >>> model = probe.load("language-model")
-        >>> found = probe.generate(model, "one of the worst films i have ever", 1)
-        >>> found.texts, found.log_probs.shape
+        >>> written = probe.generate(model, "one of the worst films i have ever", 1)
+        >>> written.texts, written.log_probs.shape
         ([' seen'], (1, 1))
         ```
 
@@ -234,7 +234,7 @@ def generate(
         *Hierarchical neural story generation* (1805.04833), Section 5.1: `top_k`.
     """
     check_causal(model)
-    wanted = check_sequence([texts] if isinstance(texts, str) else texts, "texts", str, "texts")
+    prompts = check_sequence([texts] if isinstance(texts, str) else texts, "texts", str, "texts")
     num_tokens = check_integer(num_tokens, "num_tokens", remedy="ask for 1 or more")
     for name, value in (("temperature", temperature), ("key", key)):
         check_concrete(value, name)
@@ -247,7 +247,7 @@ def generate(
         raise refusal(
             "key", "be a PRNG key where the temperature is not 0", "it is None", "pass jax.random.key(0), say"
         )
-    rows = [ids_of(model, text, "texts") for text in wanted]
+    rows = [ids_of(model, text, "texts") for text in prompts]
     longest, limit = max(map(len, rows)), model.max_positions
     if limit is not None and longest + num_tokens > limit:
         raise refusal(
@@ -261,11 +261,11 @@ def generate(
     if drawn:
         keys = jax.vmap(functools.partial(jr.fold_in, check_key(key)))(jnp.arange(len(rows)))
     ends = ends_of(model)
-    found, log_probs, counts = _continue(
+    new_ids, log_probs, counts = _continue(
         model.network, rows, num_tokens, (n, size, room), ends, _Drawing(keys, temperature), top_k if drawn else None
     )
-    after = [_text(model, row, new[:count], ends) for row, new, count in zip(rows, found, counts, strict=True)]
-    return Generated(after, found, log_probs, counts)
+    after = [_text(model, row, new[:count], ends) for row, new, count in zip(rows, new_ids, counts, strict=True)]
+    return Generated(after, new_ids, log_probs, counts)
 
 
 def ends_of(model: Model) -> list[int]:
@@ -328,8 +328,8 @@ def _continue(
         written = write(hidden, written, jnp.asarray(lengths), jnp.asarray(step, jnp.int32))
         if np.asarray(written.ended).all():
             break
-    found = np.asarray(written.ids)[np.arange(batch)[:, None], lengths[:, None] + np.arange(num_tokens)]
-    return found, np.asarray(written.log_probs)[:, :num_tokens], np.asarray(written.counts)
+    new_ids = np.asarray(written.ids)[np.arange(batch)[:, None], lengths[:, None] + np.arange(num_tokens)]
+    return new_ids, np.asarray(written.log_probs)[:, :num_tokens], np.asarray(written.counts)
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="top_k")

@@ -144,7 +144,7 @@ def answers_without(
     """
     n = ready.clean.levels.shape[2]
     widths = np.array([_width(int(tokens), n) for tokens in ready.lengths[jobs.text] - jobs.start])
-    found = np.full((len(jobs.text), answers.shape[1] + 1), np.nan)
+    log_probs = np.full((len(jobs.text), answers.shape[1] + 1), np.nan)
     for width in np.unique(widths):
         rows = np.flatnonzero(widths == width)
         # Chunks have one size, which depends on `jobs` but not on the layer; copies fill the last chunk.
@@ -168,9 +168,9 @@ def answers_without(
                 None if of.neuron is None else jnp.asarray(of.neuron),
                 jnp.asarray(ready.lengths[of.text] - 1 - begins), jnp.asarray(answers[of.text]),
             )  # fmt: skip
-            found[chunk] = np.asarray(log_p)[: len(chunk)]
+            log_probs[chunk] = np.asarray(log_p)[: len(chunk)]
         say()
-    return found if best else found[:, :-1]
+    return log_probs if best else log_probs[:, :-1]
 
 
 def _width(tokens: int, n: int) -> int:
@@ -217,7 +217,7 @@ def _without(
     n = clean.levels.shape[2]
     places = begin[:, None] + jnp.arange(width)[None]
     # (jobs, width, n): each position attends to itself and to earlier ones.
-    seen = jnp.arange(n)[None, None] <= places[:, :, None]
+    visible = jnp.arange(n)[None, None] <= places[:, :, None]
     rotation = network.context(n).rotation
     turn = lambda x: x if rotation is None else rotate_pairs(x, *(part[places][:, :, None] for part in rotation))
     replaced = jax.vmap(lambda whole, some, at: lax.dynamic_update_slice_in_dim(whole, some, at, axis=0))
@@ -231,7 +231,7 @@ def _without(
         keys = replaced(clean.keys[index][text], turn(key), begin)
         values = replaced(clean.values[index][text], value, begin)
         kernel, bias = block.head_outputs()
-        attended = _attend(turn(query), keys, values, seen)
+        attended = _attend(turn(query), keys, values, visible)
         update = jnp.einsum("bqhk,hkd->bqd", attended, kernel, precision="highest")
         x = block.write(0, x + gain[0] * _biased(update, bias))
         fired = block.activations(block.read(1, x))
@@ -249,8 +249,8 @@ def _without(
     x = lax.fori_loop(layer, order.shape[0], step, begins_with)
     scores = network.logits(jnp.take_along_axis(network.finish(x), last[:, None, None], axis=1))[:, 0]
     log_p = jax.nn.log_softmax(scores, axis=-1)
-    asked = jnp.take_along_axis(log_p, answers, axis=1)
-    return jnp.concatenate([asked, jnp.max(log_p, axis=1, keepdims=True)], axis=1)
+    answer_log_p = jnp.take_along_axis(log_p, answers, axis=1)
+    return jnp.concatenate([answer_log_p, jnp.max(log_p, axis=1, keepdims=True)], axis=1)
 
 
 def _biased(update: Array, bias: Array | None) -> Array:

@@ -77,7 +77,7 @@ def token_losses(
     data = encoded(check_model(model), texts, length)
     check_not_ahead(model.network, model.name, data.mask.shape[1])
     form, state = nnx.split(model.network)
-    found = np.full((len(data.mask), data.mask.shape[1] - 1), np.nan)
+    all_losses = np.full((len(data.mask), data.mask.shape[1] - 1), np.nan)
     words = data.mask.sum(axis=1)
     # Texts are sorted by decreasing length, so that the texts of a batch have similar lengths.
     order = np.argsort(-words, kind="stable")
@@ -89,9 +89,9 @@ def token_losses(
         ids, mask = (jnp.asarray(values[filled, :width]) for values in data)
         losses = _losses(form, state, ids, mask)
         losses = np.asarray(losses, np.float64)[: len(rows)]
-        found[rows, : width - 1] = np.where(data.mask[rows, 1:width], losses, np.nan)
+        all_losses[rows, : width - 1] = np.where(data.mask[rows, 1:width], losses, np.nan)
         say(f"{start + len(rows)} of {len(order)} texts")
-    return found
+    return all_losses
 
 
 @eqx.filter_jit

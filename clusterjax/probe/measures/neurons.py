@@ -56,9 +56,9 @@ def unit_means(model: Model, token_ids: Int[np.ndarray, "texts n"], mask: Bool[n
     for begin in range(0, len(token_ids), BATCH):
         # Copies of the last text fill the last batch, so that all batches share one shape and one program.
         rows = np.minimum(np.arange(begin, begin + BATCH), len(token_ids) - 1)
-        found = _means(form, state, jnp.asarray(token_ids[rows]), jnp.asarray(mask[rows]))
+        means = _means(form, state, jnp.asarray(token_ids[rows]), jnp.asarray(mask[rows]))
         # The scan returns layers along the first axis.
-        parts.append([np.moveaxis(np.asarray(part), 0, 1)[: len(token_ids) - begin] for part in found])
+        parts.append([np.moveaxis(np.asarray(part), 0, 1)[: len(token_ids) - begin] for part in means])
     return UnitMeans(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 

@@ -65,8 +65,8 @@ class PositionHeads(NamedTuple):
         - `ValueError` if there is no such target.
         """
         if not isinstance(target, str) or target not in self.excess:
-            told = f"it is {shown(target)}"
-            raise refusal("target", f"be one of {', '.join(self.excess)}", told, "choose one of these")
+            problem = f"it is {shown(target)}"
+            raise refusal("target", f"be one of {', '.join(self.excess)}", problem, "choose one of these")
         mean = self.excess[target].mean
         layer, head = np.unravel_index(int(np.argmax(mean)), mean.shape)
         return int(layer), int(head)
@@ -130,9 +130,9 @@ def position_heads(
         token, and to separators. The baseline: this library.
     """
     check_surveyed(model, batch_size, store, say)
-    asked = None if separators is None else check_separators(separators)
+    checked = None if separators is None else check_separators(separators)
     data = encoded(model, texts, length)
-    ids = _sep(model) if asked is None else asked
+    ids = _sep(model) if checked is None else checked
     mass = survey(
         model, data, lambda token_ids, mask: Measure(layer=of_layer(token_ids, mask, ids)), batch_size=batch_size,
         keep=("mass",),
@@ -170,7 +170,7 @@ def _baselines(
     """The masses of uniform attention over all tokens that the mask of each layer allows."""
     # Few masks are distinct: usually one, or two where only some layers have a sliding window.
     different, which = np.unique(allowed.reshape(len(allowed), -1), axis=0, return_inverse=True)
-    found = []
+    baselines = []
     for matrix in different.reshape(-1, *allowed.shape[1:]):
         rows = []
         for ids, mask in zip(*data, strict=True):
@@ -178,8 +178,8 @@ def _baselines(
             uniform = pairs / np.maximum(pairs.sum(axis=-1, keepdims=True), 1)
             places = np.asarray(of_layer(ids[None], mask[None], separators).separators)
             rows.append(np.einsum("bij,btij->t", uniform, _chosen(np, mask[None], places)))
-        found.append(np.array(rows) / (data.mask.sum(axis=1) - 1)[:, None])
-    return np.stack(found, axis=1)[:, np.asarray(which).ravel()]
+        baselines.append(np.array(rows) / (data.mask.sum(axis=1) - 1)[:, None])
+    return np.stack(baselines, axis=1)[:, np.asarray(which).ravel()]
 
 
 def _chosen(xp: Any, mask: Any, separators: Any) -> Any:
@@ -219,7 +219,7 @@ def check_separators(separators: Any) -> dict[str, tuple[int, ...]]:
     """Returns the ids of each name as tuples, or raises a ValueError."""
     rule, remedy = "be ids of tokens by name", "pass {'[SEP]': 3}, say"
     check_instance(separators, "separators", Mapping, rule.removeprefix("be "), remedy)
-    found = {}
+    ids_by_name = {}
     for name, ids in separators.items():
         if not isinstance(name, str):
             raise refusal("separators", rule, f"a name is {shown(name)}", remedy)
@@ -232,8 +232,8 @@ def check_separators(separators: Any) -> dict[str, tuple[int, ...]]:
             check_integer(token, f"separators[{name!r}][{place}]", least=0) for place, token in enumerate(several)
         ]
         # Python integers, because NumPy integers cannot be written as settings in JSON.
-        found[name] = tuple(map(int, checked))
-    return found
+        ids_by_name[name] = tuple(map(int, checked))
+    return ids_by_name
 
 
 def _sep(model: Model) -> dict[str, tuple[int, ...]]:

@@ -287,12 +287,12 @@ class _OfLevel(eqx.Module):
         # Sums of whole numbers are exact (below 2^24 in float32), so that a quantile on the edge between two bins is
         # always assigned to the lower one.
         below = lower + jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)])
-        wanted = self.probabilities * total
+        ranks = self.probabilities * total
         # The first bin whose upper edge has the wanted number of pairs below it.
-        k = jnp.minimum(jnp.sum(below[None, 1:] < wanted[:, None], axis=1), bins - 1)
+        k = jnp.minimum(jnp.sum(below[None, 1:] < ranks[:, None], axis=1), bins - 1)
         width = jnp.diff(self.edges)
         # The fraction of bin k, by linear interpolation; in an empty bin the quantile is the lower edge.
-        inside = (wanted - below[k]) / jnp.where(counts[k] > 0, counts[k], jnp.ones_like(counts[k]))
+        inside = (ranks - below[k]) / jnp.where(counts[k] > 0, counts[k], jnp.ones_like(counts[k]))
         return counts / total / width, self.edges[k] + width[k] * jnp.clip(inside, 0, 1)
 
 
@@ -306,8 +306,8 @@ def _check_options(bins: Any, near: Any, quantiles: Any, rank: Any) -> None:
 
 
 def _measure_of(bins: Any, near: Any, quantiles: Sequence[float], rank: bool, dtype: Any) -> _OfLevel:
-    edges, wanted = check_edges(bins, dtype), jnp.asarray(quantiles).astype(dtype)
-    return _OfLevel(edges, jnp.asarray(float(near), dtype), wanted, np.ndim(bins) == 0, bool(rank))
+    edges, probabilities = check_edges(bins, dtype), jnp.asarray(quantiles).astype(dtype)
+    return _OfLevel(edges, jnp.asarray(float(near), dtype), probabilities, np.ndim(bins) == 0, bool(rank))
 
 
 def _similarity(measure: _OfLevel, near: float, averages: dict[str, Average]) -> Similarity:

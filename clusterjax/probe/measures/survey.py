@@ -221,13 +221,13 @@ def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: b
     level = (lambda *_: None) if measure.level is None else partial(call_traced, measure.level, "level", LEVEL)
     layer = (lambda *_: None) if measure.layer is None else partial(call_traced, measure.layer, "layer", LAYER)
     # The allowed pairs are passed only to an `AbstractToldPairs`.
-    told = 4 if isinstance(measure.layer, AbstractToldPairs) else 3
+    arity = 4 if isinstance(measure.layer, AbstractToldPairs) else 3
     # The scan measures the hidden states that enter each layer: levels 0 to L - 1. Level L is the output of the last.
     last, (levels, layers) = run_layers_measured(
         network,
         mask,
         (token_ids, token_types),
-        lambda hidden, weights, allowed: (level(hidden, mask), layer(*(hidden, weights, mask, allowed)[:told])),
+        lambda hidden, weights, allowed: (level(hidden, mask), layer(*(hidden, weights, mask, allowed)[:arity])),
         moved,
     )
     with_last = lambda earlier, last_level: jnp.concatenate([earlier, jnp.asarray(last_level)[None]])
@@ -585,23 +585,23 @@ def survey(
     for argument, names in (("keep", keep), ("resample", resample)):
         unknown = sorted(set(names) - {name.split(".", 1)[1] for name in statistics})
         if unknown:
-            told = f"{unknown[0]!r} is none of {statistics}"
-            raise refusal(argument, "name statistics of the measure", told, "choose of these")
-    asked: dict[str, Any] = {}
+            problem = f"{unknown[0]!r} is none of {statistics}"
+            raise refusal(argument, "name statistics of the measure", problem, "choose of these")
+    run_settings: dict[str, Any] = {}
     if path is not None:  # reading all weights takes longer than running a short text
-        asked = {"model": fingerprint(model, data.mask.shape[1]), "texts": digest(data), "batch_size": size}
-        asked |= settings or {}
-        asked |= {"keep": sorted(keep), "statistics": statistics}
+        run_settings = {"model": fingerprint(model, data.mask.shape[1]), "texts": digest(data), "batch_size": size}
+        run_settings |= settings or {}
+        run_settings |= {"keep": sorted(keep), "statistics": statistics}
         if replicates is not None:
-            asked |= {"resample": sorted(resample), "replicates": digest([replicates])}
+            run_settings |= {"resample": sorted(resample), "replicates": digest([replicates])}
     # `restore` compares the settings entry by entry and names the first difference.
     if path is not None and path.exists():
-        tally.restore(path, asked, asked["statistics"], most=len(data.mask), finite=finite)
+        tally.restore(path, run_settings, run_settings["statistics"], most=len(data.mask), finite=finite)
         say(f"resuming after {tally.texts} of {len(data.mask)} texts")
     for rows, ids, mask in _batches(data, size, tally.texts):
-        made = _made(measure, ids, mask)
+        batch_measure = _made(measure, ids, mask)
         # The finiteness of hidden states is measured together with `level`, in the same pass.
-        streamed = stream(model, ids, mask, Measure(_WithFinite(made.level), made.layer))
+        streamed = stream(model, ids, mask, Measure(_WithFinite(batch_measure.level), batch_measure.layer))
         if finite:
             # Only the rows of this batch's texts: copies fill the last batch.
             _check_finite(model, np.asarray(streamed.levels[_FINITE])[:, : len(rows)], rows)
@@ -617,7 +617,7 @@ def survey(
         # The count rises after all statistics are added, and then the file is written: it never holds half a batch.
         tally.texts += len(rows)
         if path is not None:
-            tally.save(path, asked)
+            tally.save(path, run_settings)
         say(f"{tally.texts} of {len(data.mask)} texts")
     return _survey_of(tally, resample, replicates)
 
@@ -719,8 +719,8 @@ class _WithFinite(eqx.Module):
     level: Callable[..., Any] | None
 
     def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
-        made = {} if self.level is None else call_traced(self.level, "level", LEVEL, hidden, mask)
-        statistics = {} if self.level is None else _check_rows(made, len(mask))
+        result = {} if self.level is None else call_traced(self.level, "level", LEVEL, hidden, mask)
+        statistics = {} if self.level is None else _check_rows(result, len(mask))
         return {**statistics, _FINITE: jnp.all(jnp.isfinite(hidden), axis=(1, 2))}
 
 
@@ -747,21 +747,21 @@ def _check_rows(statistics: Any, texts: int, axis: int = 0) -> dict[str, Any]:
 def _made(measure: Any, ids: np.ndarray, mask: np.ndarray) -> Measure:
     if isinstance(measure, Measure):
         return measure
-    made = measure(ids, mask)
-    return check_instance(made, "measure", Measure, "a Measure, or return one", "return Measure(level=...), say")
+    result = measure(ids, mask)
+    return check_instance(result, "measure", Measure, "a Measure, or return one", "return Measure(level=...), say")
 
 
 def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[str]:
     """The names of all statistics of a measure, without running the network."""
     # `eval_shape` computes shapes alone: no network runs, and nothing is compiled.
-    made, (size, n), dtype = _made(measure, *batch[1:]), batch[1].shape, dtype_of(model)
+    batch_measure, (size, n), dtype = _made(measure, *batch[1:]), batch[1].shape, dtype_of(model)
     hidden = jax.ShapeDtypeStruct((size, n, model.network.sizes.hidden_size), dtype)
     attention = jax.ShapeDtypeStruct((size, model.num_heads, n, n), dtype)
     mask = jax.ShapeDtypeStruct((size, n), bool)
-    level, layer = made.level, made.layer
+    level, layer = batch_measure.level, batch_measure.layer
     levels = {} if level is None else eqx.filter_eval_shape(partial(call_traced, level, "level", LEVEL), hidden, mask)
     given = (hidden, attention, mask)
-    if isinstance(made.layer, AbstractToldPairs):
+    if isinstance(batch_measure.layer, AbstractToldPairs):
         given += (jax.ShapeDtypeStruct((size, n, n), bool),)
     layers = {} if layer is None else eqx.filter_eval_shape(partial(call_traced, layer, "layer", LAYER), *given)
     return sorted([*(f"levels.{name}" for name in levels), *(f"layers.{name}" for name in layers)])

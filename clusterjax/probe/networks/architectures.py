@@ -231,7 +231,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 def architecture_of(sizes: Any) -> Architecture:
     """The architecture to which these sizes belong."""
-    return next(one for one in ARCHITECTURES.values() if one.sizes is type(sizes))
+    return next(architecture for architecture in ARCHITECTURES.values() if architecture.sizes is type(sizes))
 
 
 # The `config.json` of a checkpoint: the configuration of transformers, and the sizes that it defines.

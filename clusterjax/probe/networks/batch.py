@@ -148,15 +148,15 @@ def prompt_ids(model: Model, texts: Sequence[str]) -> list[list[int]]:
     # The text "a" shows where a text begins: a text of special tokens alone may match at several positions.
     texts = ["a", *texts]
     ids_of = functools.partial(tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, texts)
-    found, begin = [], 0
+    prompts, begin = [], 0
     for bare, row in zip(ids_of(add_special_tokens=False, verbose=False), ids_of(verbose=False), strict=True):
         places = [k for k in range(len(row) - len(bare) + 1) if row[k : k + len(bare)] == bare]
         if not places:
             rule, problem = "have a tokenizer that adds tokens at both ends of a text alone", "changes the text between"
             raise refusal("model", rule, f"that of {model.name!r} {problem}", "pass token ids to probe.trace")
         begin = begin if begin in places else places[0]
-        found.append(row[: begin + len(bare)])
-    return found[1:]
+        prompts.append(row[: begin + len(bare)])
+    return prompts[1:]
 
 
 def continuation_ids(model: Model, text: str, more: str) -> list[int]:

@@ -163,9 +163,9 @@ def _attend_rows(
         of_distances = jnp.einsum("bihk,rk->bhir", query, distances.keys, precision=precision)
         rows = jnp.broadcast_to(distances.rows[None, None], scores.shape)
         scores = scores + jnp.take_along_axis(of_distances, rows, axis=3)
-    seen = mask[:, None, None, :] if allowed is None else mask[:, None, None, :] & allowed[None, None]
+    visible = mask[:, None, None, :] if allowed is None else mask[:, None, None, :] & allowed[None, None]
     # A text without words has no maximum in its rows; its weights and their derivatives are zero.
-    scores = jnp.where(seen, scores, -jnp.inf)
+    scores = jnp.where(visible, scores, -jnp.inf)
     top = lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
     # The maximum is subtracted so that no exponential overflows. The weights do not depend on it, so it carries no
     # derivative.
@@ -291,16 +291,16 @@ class RMSNorm(AbstractNorm):
 
 def frequencies(sizes: LlamaSizes) -> np.ndarray:
     """The angle by which each pair of entries rotates from one position to the next, (head_size / 2,)."""
-    found = float(sizes.theta) ** (-np.arange(0, sizes.head_size, 2) / sizes.head_size)
+    angles = float(sizes.theta) ** (-np.arange(0, sizes.head_size, 2) / sizes.head_size)
     if sizes.scaling == "linear":
-        return found / sizes.factor
+        return angles / sizes.factor
     if sizes.scaling == "llama3":
         # The number of turns of each pair over the texts of the first training; the share is linear between the bounds.
-        turns = sizes.original_positions * found / (2 * np.pi)
+        turns = sizes.original_positions * angles / (2 * np.pi)
         share = (turns - sizes.low_frequency) / (sizes.high_frequency - sizes.low_frequency)
         share = np.clip(share, 0.0, 1.0)
-        return (1 - share) * found / sizes.factor + share * found
-    return found
+        return (1 - share) * angles / sizes.factor + share * angles
+    return angles
 
 
 def rotation(n: int, sizes: LlamaSizes, dtype: Any) -> tuple[Float[Array, "n half"], Float[Array, "n half"]]:
@@ -687,7 +687,7 @@ def stack_blocks(blocks: Sequence[AbstractBlock]) -> tuple[Any, Any]:
     """The structure of all blocks, and their weights, stacked along a first axis."""
     # Block 0 of T5 also holds the shared position bias, so the structure is taken from the last block.
     parts = [nnx.split(block, _is_bias, ...) for block in blocks]
-    return parts[-1][0], jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(rest for _, _, rest in parts))
+    return parts[-1][0], jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(arrays for _, _, arrays in parts))
 
 
 def pick_block(form: Any, stacked: Any, index: Any) -> Any:
@@ -954,11 +954,11 @@ def read_on(
 
     The hidden states, before the last norm, and the caches including these tokens.
     """
-    hidden, kept = _embed(*parts.whole, ids, first, count), []
+    hidden, new_caches = _embed(*parts.whole, ids, first, count), []
     for which, gains, cache in zip(parts.order, parts.gains, caches, strict=True):
         hidden, cache = _layer(*parts.blocks[which], hidden, cache, gains, parts.shared, first)
-        kept.append(cache)
-    return hidden, kept
+        new_caches.append(cache)
+    return hidden, new_caches
 
 
 def _flat(module: nnx.Module) -> tuple[Any, tuple[Array, ...]]:
@@ -999,7 +999,7 @@ def _layer(
         gain = jtu.tree_map(lambda gain: rows(gain, gain.ndim - 1), gains)
         hidden = block.enter(hidden[None])
         query, keys, values, distances = block.turned(block.read(0, hidden), context)
-        write = lambda kept, new: lax.dynamic_update_slice_in_dim(kept, new[0].astype(kept.dtype), first, 0)
+        write = lambda cached, new: lax.dynamic_update_slice_in_dim(cached, new[0].astype(cached.dtype), first, 0)
         cache = Cache(write(cache.keys, keys), write(cache.values, values))
         if distances is not None:
             distances = distances._replace(rows=distance_rows(asking, among, distances.keys.shape[0]))

@@ -141,11 +141,11 @@ def read_header(data: bytes | mmap, sizes: dict[int, tuple[str, int, int]]) -> H
         if name in settings:
             raise ValueError(f"{name[:60]!r} is there twice")
         settings[name] = cursor.value(name)
-    found = [(cursor.text(), *cursor.tensor()) for _ in range(num_tensors)]
+    tensors = [(cursor.text(), *cursor.tensor()) for _ in range(num_tensors)]
     alignment = settings.get("general.alignment", ALIGNMENT)
     if type(alignment) is not int or not 0 < alignment <= MOST_ALIGNMENT or alignment & (alignment - 1):
         raise ValueError("its general.alignment is no small power of two")
-    return Header(settings, _places(found, _padded(cursor.place, alignment), alignment, len(data), sizes))
+    return Header(settings, _places(tensors, _padded(cursor.place, alignment), alignment, len(data), sizes))
 
 
 def _places(found: Any, start: int, alignment: int, length: int, sizes: Any) -> dict[str, Place]:
@@ -196,7 +196,7 @@ class _Cursor:
 
     def texts(self, number: int) -> list[str]:
         """The next `number` texts, each preceded by its length; in one loop, since vocabularies are long."""
-        found = []
+        texts = []
         for _ in range(number):
             begin = self.place + 8
             size = int.from_bytes(self.data[self.place : begin], "little")
@@ -204,10 +204,10 @@ class _Cursor:
                 self.take(8 + size)
             self.place = begin + size
             try:
-                found.append(self.data[begin : self.place].decode())
+                texts.append(self.data[begin : self.place].decode())
             except UnicodeDecodeError as error:
                 raise ValueError(f"the text at byte {begin} is not in UTF-8") from error
-        return found
+        return texts
 
     def text(self) -> str:
         return self.texts(1)[0]
@@ -394,9 +394,9 @@ def read_gguf(file: Path) -> GGUF:
             where = "lacks" if name in shapes else "has beside them"
             raise wrong(file, "hold the tensors of its architecture and no others", f"{{}} {where} {name[:60]!r}")
         for name, (_, shape) in shapes.items():
-            found = header.places[name].shape
-            if found != shape:
-                raise wrong(file, "fit its settings", f"in {{}} {name!r} has the shape {found} in place of {shape}")
+            stored = header.places[name].shape
+            if stored != shape:
+                raise wrong(file, "fit its settings", f"in {{}} {name!r} has the shape {stored} in place of {shape}")
         arrays = {theirs: _array(name, header.places[name], data, file) for name, (theirs, _) in shapes.items()}
     if config["model_type"] != "qwen2":
         for name, array in arrays.items():

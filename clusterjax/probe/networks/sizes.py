@@ -522,18 +522,18 @@ def _rope(config: Any, place: str) -> dict[str, Any]:
     if rope.get("partial_rotary_factor") not in (None, 1):
         other.append("partial_rotary_factor")
     if kind not in CHOICES["scaling"] or other:
-        found = f"it has {other[0]}" if other else f"it is {kind!r}"
+        scaling = f"it has {other[0]}" if other else f"it is {kind!r}"
         raise ValueError(
             f"config must have a rope_type among {', '.join(CHOICES['scaling'])} for all layers and whole heads, but "
-            f"in {place} {found}; name another checkpoint."
+            f"in {place} {scaling}; name another checkpoint."
         )
-    found = {"theta": rope.get("rope_theta", 10000.0), "scaling": kind}
+    scaling = {"theta": rope.get("rope_theta", 10000.0), "scaling": kind}
     if kind != "default":
-        found["factor"] = rope.get("factor")
+        scaling["factor"] = rope.get("factor")
     if kind == "llama3":
-        found |= {
+        scaling |= {
             "low_frequency": rope.get("low_freq_factor"),
             "high_frequency": rope.get("high_freq_factor"),
             "original_positions": rope.get("original_max_position_embeddings"),
         }
-    return found
+    return scaling

@@ -38,14 +38,14 @@ def check_ids(value: Any, name: str, size: int | None = None, what: str = "the w
         raise refusal(name, rule, f"its dtype is {ids.dtype}", remedy)
     # Traced ids have no known values. A lookup beyond the table gives NaN, and a negative id looks up another row.
     if size is not None and is_concrete(ids):
-        seen = np.asarray(ids)
-        wrong = (seen < 0) | (seen >= size)
+        values = np.asarray(ids)
+        wrong = (values < 0) | (values >= size)
         if np.any(wrong):
             row, column = np.argwhere(wrong)[0]
             raise refusal(
                 name,
                 f"be from 0 to {size - 1}, {what}",
-                f"that of text {row}, token {column} is {seen[row, column]}",
+                f"that of text {row}, token {column} is {values[row, column]}",
                 "encode the texts with the tokenizer of this model",
             )
     return ids

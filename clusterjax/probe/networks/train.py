@@ -94,8 +94,8 @@ def hide(
     shown = jnp.where(how < 0.8, jnp.asarray(MASK, words.dtype), jnp.where(how < 0.9, other, words))
     # In a row with fewer words than m special tokens are chosen too; they stay as they are and do not count.
     shown = jnp.where(words < len(SPECIAL), words, shown)
-    seen = token_ids.at[jnp.arange(rows)[:, None], places].set(shown)
-    return seen, places, words
+    inputs = token_ids.at[jnp.arange(rows)[:, None], places].set(shown)
+    return inputs, places, words
 
 
 class MaskedLoss(eqx.Module):
@@ -125,14 +125,14 @@ class MaskedLoss(eqx.Module):
         length = n if self.length is None else self.length
         # Positions count along the whole row, so that the whole position embedding is trained despite the pieces.
         positions = jnp.tile(jnp.arange(n).reshape(-1, length), (rows, 1))
-        seen, places, words = hide(token_ids.reshape(-1, length), self.vocab_size, self.share, key)
+        inputs, places, words = hide(token_ids.reshape(-1, length), self.vocab_size, self.share, key)
         network = model.network
         if self.depth is not None:
             # `nnx.merge` has made a new network, so the trained one keeps its depth. All layers are unrolled: this
             # slows compilation but speeds up each of thousands of derivatives.
             network.depth = network.unroll = self.depth
         # Only the hidden positions reach the head, which computes a logit for each word of the vocabulary.
-        hidden = jnp.take_along_axis(network(seen, position_ids=positions), places[:, :, None], axis=1)
+        hidden = jnp.take_along_axis(network(inputs, position_ids=positions), places[:, :, None], axis=1)
         scores = network.logits(hidden)
         counted = (words >= len(SPECIAL)).astype(scores.dtype)
         # The maximum with 1 makes the loss of a batch of special tokens 0 rather than 0 / 0.
@@ -167,8 +167,8 @@ def unigram_loss(train: Int[np.ndarray, "rows n"], held_out: Int[np.ndarray, "*m
     """
     # One is added to each count (Laplace), so that the loss of a word piece missing from training is finite.
     counts = np.bincount(train.ravel(), minlength=vocab_size)[len(SPECIAL) :] + 1.0
-    seen = np.bincount(held_out.ravel(), minlength=vocab_size)[len(SPECIAL) :]
-    return float(-np.sum(seen * np.log(counts / counts.sum())) / seen.sum())
+    held_out_counts = np.bincount(held_out.ravel(), minlength=vocab_size)[len(SPECIAL) :]
+    return float(-np.sum(held_out_counts * np.log(counts / counts.sum())) / held_out_counts.sum())
 
 
 # The folder is one of transformers: `config.json` and the tokenizer are plain files. Their checksums are in the header
@@ -330,9 +330,9 @@ def train_albert(
         Lan et al., *ALBERT: a lite BERT* (1909.11942): the network; Devlin et al., *BERT: pre-training of deep
         bidirectional transformers* (1810.04805), Section 3.1: the task.
     """
-    asked = check_request(out, paths, recipe, AlbertRecipe, seed, snapshots, say)
-    with locked(asked.folder):
-        return _train_in(asked)
+    request = check_request(out, paths, recipe, AlbertRecipe, seed, snapshots, say)
+    with locked(request.folder):
+        return _train_in(request)
 
 
 def _train_in(asked: Request) -> dict[str, Any]:

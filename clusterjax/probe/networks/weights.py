@@ -276,9 +276,9 @@ def fill(tensors: Tensors, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tupl
     parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
     # `eval_shape` avoids drawing random weights that would be replaced at once.
     split = lambda network: nnx.split(network, nnx.Param, ...)
-    form, state, rest = split(nnx.eval_shape(lambda: make(sizes, **parts)))
-    # `rest` has constants of layers, which no file contains. `jit` removes the random weights, which are not used.
-    rest = jax.jit(lambda: split(make(sizes, **parts))[2])() if rest else rest
+    form, state, constants = split(nnx.eval_shape(lambda: make(sizes, **parts)))
+    # `constants` has numbers of layers that no file contains. `jit` removes the random weights, which are not used.
+    constants = jax.jit(lambda: split(make(sizes, **parts))[2])() if constants else constants
     flat = list(nnx.to_flat_state(state))
     names = [_name_in_file(path, tensors.flax) for path, _ in flat]
     _account(names, arrays, tensors)
@@ -286,7 +286,7 @@ def fill(tensors: Tensors, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tupl
         (path, variable.replace(_parameter(name, str(path[-1]), variable.shape, arrays[name], tensors, dtype)))
         for name, (path, variable) in zip(names, flat, strict=True)
     ]
-    return nnx.merge(form, nnx.from_flat_state(filled), rest), tensors.left_out
+    return nnx.merge(form, nnx.from_flat_state(filled), constants), tensors.left_out
 
 
 def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
@@ -348,14 +348,14 @@ def _untied(arrays: dict[str, np.ndarray], sizes: Any, tensors: Tensors) -> tupl
     differ = [tied for tied, name in ties.items() if tied in arrays and not _is_copy(arrays, tied, name)]
     if not differ:
         return arrays, sizes
-    told = f"{differ[0]!r} and {ties[differ[0]]!r}"
+    pair = f"{differ[0]!r} and {ties[differ[0]]!r}"
     if not hasattr(sizes, "tied"):
         raise ValueError(
-            f"weights must be equal where the network has one matrix, but {told} differ in {str(tensors.file)!r}; save "
+            f"weights must be equal where the network has one matrix, but {pair} differ in {str(tensors.file)!r}; save "
             "it anew with one of them."
         )
     warnings.warn(
-        f"{str(tensors.file)!r} holds different numbers for {told}, which its config.json ties: both are read, as "
+        f"{str(tensors.file)!r} holds different numbers for {pair}, which its config.json ties: both are read, as "
         "transformers 5 does; set tie_word_embeddings to false there.",
         stacklevel=2,
     )

@@ -94,8 +94,8 @@ def without(
     gains = Gains() if network.gains is None else network.gains
     network.gains = nnx.data(gains._replace(**{what: _joined(getattr(gains, what), silent, dtype_of(model))}))
     named = {"layer": layer, "head": head, "neuron": neuron, "token": token}
-    told = "".join(f", {name} {_told(value)}" for name, value in named.items() if value is not None)
-    return replace_network(model, network, f"{model.name} without {part.replace('_', '-')}{told}")
+    where = "".join(f", {name} {_told(value)}" for name, value in named.items() if value is not None)
+    return replace_network(model, network, f"{model.name} without {part.replace('_', '-')}{where}")
 
 
 def with_mask(model: Model, mask: AbstractMask) -> Model:
@@ -290,9 +290,9 @@ def check_radius(model: Model, radius: Any) -> np.ndarray:
     if np.any(lengths <= 0):
         raise refusal("radius", "be positive", f"it is {lengths}", remedy)
     # Norms that act on the tokens themselves impose the same norm in all blocks.
-    one = model.network.norm_scales() is None
-    if lengths.shape != () and (one or lengths.shape != (blocks,)):
-        allowed = "a number" if one else f"a number, or one for each of {blocks} blocks"
+    shared_norm = model.network.norm_scales() is None
+    if lengths.shape != () and (shared_norm or lengths.shape != (blocks,)):
+        allowed = "a number" if shared_norm else f"a number, or one for each of {blocks} blocks"
         raise refusal("radius", f"be {allowed}", f"it has shape {lengths.shape}", remedy)
     return np.broadcast_to(lengths, (blocks,))
 

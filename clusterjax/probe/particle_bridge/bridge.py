@@ -449,11 +449,11 @@ def bridge(
     say("networks without parts measured")
     make = lambda texts: Particles.make(model, texts, radius, batch_size, steps_per_layer)
     fitted = make(other)
-    asked: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     # All settings that determine the fit, so that the file of another network, other texts or other steps is refused.
     if store is not None:  # reading all weights takes longer than running a short text
-        asked = {"model": fingerprint(model, other.mask.shape[1]), "texts": digest(other)}
-        asked |= {
+        settings = {"model": fingerprint(model, other.mask.shape[1]), "texts": digest(other)}
+        settings |= {
             "radius": np.asarray(radius).tolist(),
             "batch_size": batch_size,
             "steps_per_layer": steps_per_layer,
@@ -463,7 +463,7 @@ def bridge(
     # With other texts for the fit, the returned curves are predictions for `texts`.
     target = _kept((measured if fit_on is None else curve(model, "network on what is fitted", other))["cosine"])
     run = lambda name, first: fit_scales(
-        fitted, target, fit_steps, first_step, say, file(name), asked | ({"beta": 0} if name != "fit" else {}), first
+        fitted, target, fit_steps, first_step, say, file(name), settings | ({"beta": 0} if name != "fit" else {}), first
     )
     fit = run("fit", AS_IT_COMES)
     without = run("fit uniform", UNIFORM) if uniform else None

@@ -123,10 +123,10 @@ def _missing_devices() -> str | None:
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
-        asked = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
         why = _one_line(error) or "jax cannot start it"
         return (
-            f"JAX_PLATFORMS must name devices that this machine has, but it is {asked!r} ({why}); unset it, or set "
+            f"JAX_PLATFORMS must name devices that this machine has, but it is {platforms!r} ({why}); unset it, or set "
             "JAX_PLATFORMS=cpu."
         )
     return None
@@ -270,8 +270,8 @@ class _Parser(argparse.ArgumentParser):
         if likely := [*begun, *(f"--{word}" for word in alike)]:
             return f"{shown}; did you mean {likely[0]}?"
         if "--set" in known:
-            rest = words[words.index(first) + 1 :]
-            value = value or (rest[0] if rest and not rest[0].startswith("-") else "VALUE")
+            following = words[words.index(first) + 1 :]
+            value = value or (following[0] if following and not following[0].startswith("-") else "VALUE")
             return f"{shown}; a parameter of a figure is set by --set {option[2:] or 'NAME'}={value}"
         return shown
 

@@ -45,8 +45,8 @@ def call_with_rule(
         return jtu.tree_leaves(rule(jtu.tree_unflatten(tree, batched), *jtu.tree_unflatten(tree, leaves)))
 
     of_derivatives = None if differentiated is None else flat(differentiated)
-    found = _call.bind(*leaves, plain=flat(plain), rule=flat_rule, differentiated=of_derivatives)
-    return jtu.tree_unflatten(outputs, found)
+    results = _call.bind(*leaves, plain=flat(plain), rule=flat_rule, differentiated=of_derivatives)
+    return jtu.tree_unflatten(outputs, results)
 
 
 _call = Primitive("call_with_rule")

@@ -155,8 +155,8 @@ def check_unmasked(value: Any, name: str, remedy: str | None = None) -> None:
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         remedy = remedy or f"leave these out, or fill them, such as by {name}.filled(0)"
-        found = f"{np.ma.count_masked(value)} of {value.size} are"
-        raise refusal(name, "hold no entries that are masked", found, remedy)
+        problem = f"{np.ma.count_masked(value)} of {value.size} are"
+        raise refusal(name, "hold no entries that are masked", problem, remedy)
 
 
 _T = TypeVar("_T")
@@ -182,14 +182,14 @@ def named_by(word: str, kind: type | tuple[type, ...]) -> str | None:
 
     The class is the one with the shortest name among the public subclasses of `kind` whose names begin with the word.
     """
-    waiting, found = list(kind if isinstance(kind, tuple) else (kind,)), []
+    waiting, classes = list(kind if isinstance(kind, tuple) else (kind,)), []
     word = "".join(filter(str.isalnum, word)).lower()
     while word and waiting:
         cls = waiting.pop()
         waiting += cls.__subclasses__()
         if cls.__name__.lower().startswith(word) and not inspect.isabstract(cls):
-            found.append(cls)
-    for cls in sorted(found, key=lambda cls: len(cls.__name__)):
+            classes.append(cls)
+    for cls in sorted(classes, key=lambda cls: len(cls.__name__)):
         library, *parts = cls.__module__.split(".")
         # The call uses the public name of the class, in the library or a part of it; private classes have none.
         for place in (library, ".".join((library, *parts[:1]))):
@@ -279,9 +279,9 @@ def call_traced(function: Callable[..., Any], name: str, what: str, /, *args: An
         words = ("converted to Python scalars", "truth value of an array")
         if not isinstance(error, _NUMBERS_ASKED) and not any(word in str(error) for word in words):
             raise
-        asked = f"{shown(function)} needs the value of {what.removeprefix('a function of ')}, as math, numpy and if do"
+        cause = f"{shown(function)} needs the value of {what.removeprefix('a function of ')}, as math, numpy and if do"
         remedy = "use jax.numpy, such as jnp.exp, and jnp.where(condition, a, b) in place of if"
-        raise refusal(name, f"be {what} that jax can trace", asked, remedy) from error
+        raise refusal(name, f"be {what} that jax can trace", cause, remedy) from error
 
 
 def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:
@@ -482,26 +482,26 @@ def check_fits(array: Any, name: str, dtype: Any = None, *, integers: bool = Fal
 
     - `integers`: Whether integers are checked, which remain integers; integers that become floats fit.
     """
-    wanted = jax.dtypes.canonicalize_dtype(array.dtype) if dtype is None else jnp.dtype(dtype)
-    narrower = wanted.itemsize < array.dtype.itemsize
+    target = jax.dtypes.canonicalize_dtype(array.dtype) if dtype is None else jnp.dtype(dtype)
+    narrower = target.itemsize < array.dtype.itemsize
     if not (narrower and jnp.issubdtype(array.dtype, jnp.integer if integers else jnp.floating) and is_concrete(array)):
         return
     held = np.asarray(array)
     with np.errstate(over="ignore"):
-        rounded = held.astype(wanted)
+        rounded = held.astype(target)
     wrong = np.asarray(held != rounded if integers else np.isfinite(held) & ~np.isfinite(rounded))
     if wrong.any():
-        largest = np.iinfo(wanted).max if integers else f"{float(jnp.finfo(wanted).max):.2g}"
+        largest = np.iinfo(target).max if integers else f"{float(jnp.finfo(target).max):.2g}"
         remedy = "pass tokens of float64, or smaller numbers"
         if dtype is None:
             remedy = 'call jax.config.update("jax_enable_x64", True) first, or pass smaller numbers'
-        raise refusal(name, f"fit in {wanted}, which ends at {largest}", _first(held, wrong), remedy)
+        raise refusal(name, f"fit in {target}, which ends at {largest}", _first(held, wrong), remedy)
 
 
 def _fits(axes: tuple[int, ...], shape: Sequence[int | str | None]) -> bool:
     return len(axes) == len(shape) and all(
-        k == wanted if isinstance(wanted, int) else wanted is None or k >= 1
-        for k, wanted in zip(axes, shape, strict=True)
+        k == length if isinstance(length, int) else length is None or k >= 1
+        for k, length in zip(axes, shape, strict=True)
     )
 
 
@@ -566,8 +566,8 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
     if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
         row = int(np.flatnonzero(~np.isfinite(np.asarray(array)).all(axis=1))[0])
         entries = np.asarray(array)[row]
-        kept = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
-        raise ValueError(f"{name} must be finite, but row {row} is {kept}; remove or mend that token.")
+        listed = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
+        raise ValueError(f"{name} must be finite, but row {row} is {listed}; remove or mend that token.")
     warn_of_rounding(x, name)
     return as_float(array)
 
@@ -621,11 +621,11 @@ def check_room(value: int, name: str, num_bytes: int | float, what: str, *, long
     """
     if longest > MOST_ENTRIES:
         entries = f"{longest:.1e}" if longest >= 10**15 else str(longest)
-        found = f"it is {shown(value)}, and one axis has {entries} entries, more than {MOST_ENTRIES}"
-        raise refusal(name, "make no axis longer than int32 can index", found, remedy)
+        problem = f"it is {shown(value)}, and one axis has {entries} entries, more than {MOST_ENTRIES}"
+        raise refusal(name, "make no axis longer than int32 can index", problem, remedy)
     if num_bytes > _LITTLE and num_bytes > (room := memory_room()):
-        found = f"it is {shown(value)}, and {what} take {_gibibytes(num_bytes)}, while {_gibibytes(room)} are free"
-        raise refusal(name, "leave room in memory", found, remedy)
+        problem = f"it is {shown(value)}, and {what} take {_gibibytes(num_bytes)}, while {_gibibytes(room)} are free"
+        raise refusal(name, "leave room in memory", problem, remedy)
 
 
 def memory_room(*, device: bool = True) -> int | float:

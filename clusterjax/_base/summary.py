@@ -50,8 +50,8 @@ def short(self: Any) -> str:
 
 def summary(result: Any, *first: str, leave_out: tuple[str, ...] = ()) -> str:
     """The numbers of a result, one line per field, below the lines `first`."""
-    told = {name: value for name, value in _fields(result).items() if name not in leave_out and value is not None}
-    rows = [row for name, value in told.items() for row in _rows(name, value)]
+    fields = {name: value for name, value in _fields(result).items() if name not in leave_out and value is not None}
+    rows = [row for name, value in fields.items() for row in _rows(name, value)]
     widest = max((len(name) for name, _ in rows), default=0)
     return "\n".join([*first, *(f"{name.ljust(widest)}  {words}" for name, words in rows)])
 
@@ -180,8 +180,8 @@ class Setup(eqx.Module):
         """The description of `parts`, without those that are None, and of the versions of the libraries; it keeps
         arrays of at most `most` numbers."""
         arrays: list[Array] = []
-        told = {name: describe(part, arrays, most) for name, part in parts.items() if part is not None}
-        return cls(tuple(arrays), json.dumps(told | {"versions": versions()}))
+        described = {name: describe(part, arrays, most) for name, part in parts.items() if part is not None}
+        return cls(tuple(arrays), json.dumps(described | {"versions": versions()}))
 
     @classmethod
     def told(cls, settings: dict[str, Any]) -> "Setup":
@@ -248,8 +248,8 @@ def class_name(kind: type) -> str:
 
 @functools.cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    found = {"clusterjax": __version__} | {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return tuple(found.items())
+    installed = {"clusterjax": __version__} | {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return tuple(installed.items())
 
 
 def versions() -> dict[str, str]:

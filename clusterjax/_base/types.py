@@ -62,14 +62,14 @@ def lacking(cls: type) -> str | None:
     methods: list[str] = []
     attributes: list[str] = []
     bases: list[str] = []
-    wanted = set(cls.__abstractmethods__)
+    abstract = set(cls.__abstractmethods__)
     variables = {*getattr(cls, "__abstractvars__", ()), *getattr(cls, "__abstractclassvars__", ())}
     # Names appear in the order of their definitions, those of the highest base class first.
     for base in reversed(cls.__mro__):
         declared = [name for name in {**base.__dict__.get("__annotations__", {}), **base.__dict__} if name in variables]
-        declared += [name for name in base.__dict__ if name in wanted]
+        declared += [name for name in base.__dict__ if name in abstract]
         for name in declared:
-            listed = methods if name in wanted and callable(base.__dict__.get(name)) else attributes
+            listed = methods if name in abstract and callable(base.__dict__.get(name)) else attributes
             if name not in (*methods, *attributes):
                 listed.append(name)
         if declared and base.__name__ not in bases:

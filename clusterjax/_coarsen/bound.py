@@ -66,12 +66,12 @@ def backwards(law: Law, leg: Leg, gradients: np.ndarray, times: np.ndarray, shar
     if pieces <= 1 and share == 1:
         return _exponential(gradients, product, first, leg.y0, units)
     # Speeds may change by orders of magnitude within the leg, which is then split along the interpolant.
-    inside, found = between(law, attended, leg.again(law)), gradients
+    inside, carried = between(law, attended, leg.again(law)), gradients
     for piece in range(pieces, 0, -1):
         middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
-        product, _ = _change(law, middle, attended, leg.length * share / pieces, found)
-        found = _exponential(found, product, slope(law, start, attended, leg.clock), start, units)
-    return found
+        product, _ = _change(law, middle, attended, leg.length * share / pieces, carried)
+        carried = _exponential(carried, product, slope(law, start, attended, leg.clock), start, units)
+    return carried
 
 
 def relative(leg: Leg, times: np.ndarray) -> np.ndarray:
@@ -83,14 +83,14 @@ def _through_stiff(law: Law, leg: Leg, gradients: np.ndarray, units: np.ndarray,
     """`backwards` for an implicit step, by matrix exponentials, since it lasts many of the fastest e-foldings."""
     from scipy.linalg import expm
 
-    attended, inside, found = leg.cloud.attended, between(law, leg.cloud.attended, leg.again(law)), gradients
+    attended, inside, carried = leg.cloud.attended, between(law, leg.cloud.attended, leg.again(law)), gradients
     for piece in range(_STIFF_PIECES, 0, -1):
         middle, start = (inside.clusters(share * (piece - back) / _STIFF_PIECES) for back in (0.5, 1))
         change, _ = jacobian(law, middle, attended)
         whole = expm(change * (leg.span * share / _STIFF_PIECES))
-        found = (found.reshape(len(found), -1) @ whole).reshape(found.shape)
-        found = _tangent(found, slope(law, start, attended, leg.clock), start, units)
-    return found
+        carried = (carried.reshape(len(carried), -1) @ whole).reshape(carried.shape)
+        carried = _tangent(carried, slope(law, start, attended, leg.clock), start, units)
+    return carried
 
 
 _Product = Callable[[np.ndarray], np.ndarray]
@@ -105,14 +105,14 @@ def _change(
         change, velocity = jacobian(law, y, attended)
         largest, factor = _duration(velocity, length)
         change = change / largest * factor
-        product = lambda found: (found.reshape(len(found), -1) @ change).reshape(found.shape)
+        product = lambda vectors: (vectors.reshape(len(vectors), -1) @ change).reshape(vectors.shape)
         return product, _foldings(change)
     velocity, product = transposed(law, y, attended)
     largest, factor = _duration(velocity, length)
-    scaled = lambda found: product(found) / largest * factor
+    scaled = lambda vectors: product(vectors) / largest * factor
     # A lower bound of the norm, by two iterations of the power method from the gradients.
     once = scaled(gradients)
-    sizes = [np.linalg.norm(one, axis=(1, 2)) for one in (gradients, once, scaled(once))]
+    sizes = [np.linalg.norm(iterate, axis=(1, 2)) for iterate in (gradients, once, scaled(once))]
     ratios = [after / np.where(before > 0, before, 1) for before, after in zip(sizes, sizes[1:], strict=False)]
     return scaled, float(max(np.max(ratio) for ratio in ratios))
 
@@ -133,13 +133,13 @@ def _exponential(
     gradients: np.ndarray, product: _Product, first: np.ndarray, start: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
     """Gradients times the exponential of the transposed derivative; `first` is the slope at the new point `start`."""
-    term = found = gradients
+    term = total = gradients
     for order in range(1, 80):
         term = product(term) / order
-        found = found + term
-        if np.max(np.abs(term)) <= 1e-6 * np.max(np.abs(found)):
+        total = total + term
+        if np.max(np.abs(term)) <= 1e-6 * np.max(np.abs(total)):
             break
-    return _tangent(found, first, start, units)
+    return _tangent(total, first, start, units)
 
 
 def _tangent(found: np.ndarray, first: np.ndarray, start: np.ndarray, units: np.ndarray) -> np.ndarray:
@@ -180,24 +180,24 @@ def tiled_errors(
     of_leg: dict[int, list[int]] = {}
     for k, merger in enumerate(mergers):
         of_leg.setdefault(merger.index if merger.time > 0 else -1, []).append(k)
-    found = np.zeros((2, *legs[0].y0.shape))
+    errors = np.zeros((2, *legs[0].y0.shape))
     spread, now = legs[0].cloud.spread, moves(law, legs[0].y0, legs[0].cloud.attended)
     for index, leg in enumerate(legs):
         last = moves(law, leg.y1, leg.cloud.attended)
         rates = np.maximum(_rates(now), _rates(last))
         squares = spread * -np.expm1(2 * rates * leg.span) / (-2 * rates)
-        moved = _forward_carried(law, leg, now, last, found)
+        moved = _forward_carried(law, leg, now, last, errors)
         sizes = _add(law, leg, last, squares, moved, random)
         for k in of_leg.get(index, ()):
-            late[k] = _lateness(leg, mergers[k], now, last, found, moved, sizes)
-        found, spread = moved, spread * np.exp(2 * rates * leg.span)
+            late[k] = _lateness(leg, mergers[k], now, last, errors, moved, sizes)
+        errors, spread = moved, spread * np.exp(2 * rates * leg.span)
         cloud = legs[index + 1].cloud if index + 1 < len(legs) else after
         if cloud.cluster is not leg.cloud.cluster:
-            found, spread = _together(law, leg.cloud, cloud, last, found, spread)
+            errors, spread = _together(law, leg.cloud, cloud, last, errors, spread)
             now = moves(law, cloud.y, cloud.attended)
         else:
             now = last
-    sizes = np.linalg.norm(found, axis=2)
+    sizes = np.linalg.norm(errors, axis=2)
     return late, sizes[0] + _DEVIATIONS * sizes[1]
 
 
@@ -265,7 +265,7 @@ def _together(
     at_once = np.where(crowded, (1 + law.sharpness) * cloud.spread, 0)
     flow = mean(last.velocity)
     speed = np.linalg.norm(flow, axis=1)
-    found = np.stack([mean(one) for one in found])
+    found = np.stack([mean(displacements) for displacements in found])
     found[0] += (at_once / np.where(speed > 0, speed, 1))[:, None] * flow
     first = np.searchsorted(before.first, cloud.first)
     return found, np.where(crowded, cloud.spread, spread[first])
@@ -319,13 +319,13 @@ def _gradient(law: Law, leg: Leg, merger: Merger) -> tuple[np.ndarray, np.ndarra
     done = leg.again(law)
     y = between(law, leg.cloud.attended, done).clusters(merger.share)
     a, b = merger.rows
-    found = np.zeros_like(y)
+    gradient = np.zeros_like(y)
     # The gradient of half of the squared distance, projected onto the tangent space.
-    found[a], found[b] = y[a] - y[b], y[b] - y[a]
-    found -= np.sum(found * y, axis=1, keepdims=True) * y
+    gradient[a], gradient[b] = y[a] - y[b], y[b] - y[a]
+    gradient -= np.sum(gradient * y, axis=1, keepdims=True) * y
     flow, times = slope(law, y, leg.cloud.attended, leg.clock), np.array([merger.time])
-    found *= -flow[-1] * relative(leg, times) / np.sum(found * flow[:-1].reshape(y.shape))
-    return backwards(law, leg, found[None], times, merger.share)[0], np.sqrt(np.sum(np.square(found), axis=1))
+    gradient *= -flow[-1] * relative(leg, times) / np.sum(gradient * flow[:-1].reshape(y.shape))
+    return backwards(law, leg, gradient[None], times, merger.share)[0], np.sqrt(np.sum(np.square(gradient), axis=1))
 
 
 def _before_change(
@@ -347,9 +347,9 @@ def _before_change(
         split = np.bincount(rows, minlength=len(cloud.first)) > 1
         later = after.first != cloud.first[rows]
         total[active] += _product(sizes, np.where(split[rows] & later, radius[rows], 0))
-        found = np.zeros((len(gradients), *cloud.y.shape))
-        np.add.at(np.moveaxis(found, 1, 0), rows, np.moveaxis(gradients, 1, 0))
-        return found
+        earlier = np.zeros((len(gradients), *cloud.y.shape))
+        np.add.at(np.moveaxis(earlier, 1, 0), rows, np.moveaxis(gradients, 1, 0))
+        return earlier
     rows = after.cluster[cloud.first]
     count = np.bincount(rows, minlength=len(after.first))
     total[active] += sizes @ np.where(count > 1, (1 + law.sharpness) * after.spread, 0)
@@ -363,7 +363,7 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
 
     `before` is the cloud at the beginning of the run.
     """
-    found, radii = [], []
+    displacements, radii = [], []
     reach = law.strength * (1 + law.sharpness)
     spread, radius = before.spread, before.radius
     for leg in legs:
@@ -400,8 +400,8 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
             pull = w.sum(axis=1) if law.value is None else whole
             pull = np.where(squares > 0, pull * np.where(pull > 0, squares, 0), 0)
             moved = reach * (1 + law.sharpness) * (_product(w, squares) + pull)
-        found.append(moved + leg.error[:-1] + 4 * _EPS)
-    return found, radii
+        displacements.append(moved + leg.error[:-1] + 4 * _EPS)
+    return displacements, radii
 
 
 def _product(w: np.ndarray, area: np.ndarray) -> np.ndarray:

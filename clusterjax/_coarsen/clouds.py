@@ -97,28 +97,28 @@ def gathered(law: Law, cloud: Cloud, now: Moves, radius: float) -> Cloud:
     m = len(cloud.first)
     lead, meet = np.arange(m), np.flatnonzero(rates < 0)
     lead[meet] = meet[leaders(cloud.y[meet], radius)]
-    kept, place = np.unique(lead, return_inverse=True)
-    if len(kept) == m:
+    leading, place = np.unique(lead, return_inverse=True)
+    if len(leading) == m:
         return cloud
     sums = cloud.sums
     whole = np.bincount(place, sums)
     shares = sums / whole[place]
     # The mean is taken of differences from the leader, so that equal rows give exactly that row.
     moved = [np.bincount(place, shares * column) for column in (cloud.y - cloud.y[lead]).T]
-    points = cloud.y[kept] + np.stack(moved, axis=1)
+    points = cloud.y[leading] + np.stack(moved, axis=1)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     gaps = np.linalg.norm(cloud.y - points[place], axis=1)
-    width = np.zeros(len(kept))
+    width = np.zeros(len(leading))
     np.maximum.at(width, place, cloud.radius + gaps)
-    attended = AttendedMasses.of(law, np.broadcast_to(whole, (len(kept), len(kept))), len(kept) > FEW)
+    attended = AttendedMasses.of(law, np.broadcast_to(whole, (len(leading), len(leading))), len(leading) > FEW)
     spread = np.bincount(place, shares * (cloud.spread + gaps**2))
-    return Cloud(points, attended, cloud.first[kept], place[cloud.cluster], spread, width, cloud.masses)
+    return Cloud(points, attended, cloud.first[leading], place[cloud.cluster], spread, width, cloud.masses)
 
 
 def _components(near: np.ndarray) -> list[np.ndarray]:
     """The connected components with two or more members, as lists of rows."""
     m = len(near)
-    left, found = np.ones(m, bool), []
+    left, components = np.ones(m, bool), []
     np.fill_diagonal(near, False)
     left &= near.any(axis=1)
     while left.any():
@@ -130,8 +130,8 @@ def _components(near: np.ndarray) -> list[np.ndarray]:
                 break
             member = grown
         left &= ~member
-        found.append(np.flatnonzero(member))
-    return found
+        components.append(np.flatnonzero(member))
+    return components
 
 
 def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud | None:
@@ -145,19 +145,19 @@ def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud 
         point = point + shares @ (y - point)
         point = point / np.linalg.norm(point)
     gaps = np.linalg.norm(y - point, axis=1)
-    kept = np.delete(np.arange(len(cloud.first)), members[1:])
+    remaining = np.delete(np.arange(len(cloud.first)), members[1:])
     place = np.zeros(len(cloud.first), int)
-    place[kept] = np.arange(len(kept))
+    place[remaining] = np.arange(len(remaining))
     place[members] = place[members[0]]
     at = int(place[members[0]])
-    points, spread, radius = cloud.y[kept].copy(), cloud.spread[kept].copy(), cloud.radius[kept].copy()
+    points, spread, radius = cloud.y[remaining].copy(), cloud.spread[remaining].copy(), cloud.radius[remaining].copy()
     points[at] = point
     spread[at] = shares @ (cloud.spread[members] + gaps**2)
     radius[at] = np.max(cloud.radius[members] + gaps)
     cluster = place[cloud.cluster]
-    first = cloud.first[kept]
-    seen = _seen(law, cloud.masses, cluster, len(first), first)
-    new = Cloud(points, AttendedMasses.of(law, seen), first, cluster, spread, radius, cloud.masses)
+    first = cloud.first[remaining]
+    masses_seen = _seen(law, cloud.masses, cluster, len(first), first)
+    new = Cloud(points, AttendedMasses.of(law, masses_seen), first, cluster, spread, radius, cloud.masses)
     if law.causal:
         return new if lag(law, new, at) <= _HELD * reach else None
     # Equal tokens that see equal masses move equally for ever, even without contraction.
@@ -176,10 +176,10 @@ def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
     index = np.arange(len(cloud.cluster))
     first, cluster = np.unique(np.where(free, index, cloud.first[cloud.cluster]), return_inverse=True)
     rows = cloud.cluster[first]
-    kept = ~free[first]
-    seen = _seen(law, cloud.masses, cluster, len(first), first)
-    spread, width = np.where(kept, cloud.spread[rows], 0), np.where(kept, cloud.radius[rows], 0)
-    return Cloud(cloud.y[rows], AttendedMasses.of(law, seen), first, cluster, spread, width, cloud.masses)
+    unreleased = ~free[first]
+    masses_seen = _seen(law, cloud.masses, cluster, len(first), first)
+    spread, width = np.where(unreleased, cloud.spread[rows], 0), np.where(unreleased, cloud.radius[rows], 0)
+    return Cloud(cloud.y[rows], AttendedMasses.of(law, masses_seen), first, cluster, spread, width, cloud.masses)
 
 
 def lag(law: Law, cloud: Cloud, at: int) -> float:
@@ -194,10 +194,10 @@ def lag(law: Law, cloud: Cloud, at: int) -> float:
 def drifts(law: Law, cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
     """For each causal cluster, the largest difference of the velocity of a later token from the first token's, (m,),
     and the logarithms of the units of time, (m,)."""
-    found = np.zeros((2, len(cloud.y)))
+    speeds_and_units = np.zeros((2, len(cloud.y)))
     for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
-        found[:, at] = _drift(law, cloud, int(at))
-    return found[0], found[1]
+        speeds_and_units[:, at] = _drift(law, cloud, int(at))
+    return speeds_and_units[0], speeds_and_units[1]
 
 
 def _drift(law: Law, cloud: Cloud, at: int) -> tuple[float, float]:
@@ -228,17 +228,17 @@ def _parting_of(law: Law, cloud: Cloud, tokens: np.ndarray) -> tuple[np.ndarray,
 def partings(law: Law, cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
     """The largest rates at which the tokens of each cluster part, (m,), 0 for single tokens, and the logarithms of
     their units of time, (m,)."""
-    found, units = np.zeros(len(cloud.first)), np.zeros(len(cloud.first))
+    largest, units = np.zeros(len(cloud.first)), np.zeros(len(cloud.first))
     crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
     if not len(crowds):
-        return found, units
+        return largest, units
     if not law.causal:
-        seen = cloud.attended.seen[crowds]
-        found[crowds], units[crowds] = contraction(law, cloud.y, crowds, seen, np.zeros(len(crowds)))
-        return found, units
+        masses_seen = cloud.attended.seen[crowds]
+        largest[crowds], units[crowds] = contraction(law, cloud.y, crowds, masses_seen, np.zeros(len(crowds)))
+        return largest, units
     tokens = np.setdiff1d(np.arange(len(cloud.cluster)), cloud.first)
     of, (rates, each) = cloud.cluster[tokens], _parting_of(law, cloud, tokens)
-    found[crowds], units[crowds] = -np.inf, np.inf
+    largest[crowds], units[crowds] = -np.inf, np.inf
     np.minimum.at(units, of, each)
-    np.maximum.at(found, of, rates * np.exp(units[of] - each))
-    return found, units
+    np.maximum.at(largest, of, rates * np.exp(units[of] - each))
+    return largest, units

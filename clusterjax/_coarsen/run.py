@@ -100,8 +100,8 @@ class Components(NamedTuple):
             return False
         middle = (done.y0 + done.y1) / 2 + done.length / 8 * (done.slopes[0] - done.slopes[12])[:-1].reshape(shape)
         middle /= np.linalg.norm(middle, axis=1, keepdims=True)
-        found = (close_pairs(y, _NEARLY * tolerance, of, 1, partly=True) for y in (done.y1, middle))
-        return any(pairs is not None and len(pairs[0]) > 0 for pairs in found)
+        candidates = (close_pairs(y, _NEARLY * tolerance, of, 1, partly=True) for y in (done.y1, middle))
+        return any(pairs is not None and len(pairs[0]) > 0 for pairs in candidates)
 
     def in_long_step(self, cloud: Cloud, inside: Between, tolerance: float, index: int) -> None:
         """Join the clusters within the tolerance at the end of each quarter of a step of many clusters."""
@@ -136,15 +136,15 @@ class Components(NamedTuple):
         of = self.roots[cloud.first]
         last = high - low < _SHORTEST
         while np.any(of != of[0]):
-            found = close_pairs(*at(high), of, _MOST_PAIRS, partly=last)
-            if found is None:
+            pairs = close_pairs(*at(high), of, _MOST_PAIRS, partly=last)
+            if pairs is None:
                 middle = (low + high) / 2
                 self._by_halves(cloud, at, join, low, middle)
                 self._by_halves(cloud, at, join, middle, high)
-            elif len(found[0]):
-                join(*found, low, high)
+            elif len(pairs[0]):
+                join(*pairs, low, high)
             # Symmetric tokens may give too many pairs at one moment: repeat for the pairs that are left.
-            if found is None or not last or not len(found[0]):
+            if pairs is None or not last or not len(pairs[0]):
                 return
             of = self.roots[cloud.first]
 
@@ -229,11 +229,11 @@ def crossings(
     inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, low: float, high: float | np.ndarray
 ) -> np.ndarray:
     """The shares of the step, from `low` to `high`, at which pairs come to the tolerance, in batches."""
-    found, ends = np.empty(len(rows)), np.broadcast_to(high, len(rows))
+    shares, ends = np.empty(len(rows)), np.broadcast_to(high, len(rows))
     for k in range(0, len(rows), _AT_ONCE):
         part = slice(k, k + _AT_ONCE)
-        found[part] = _crossings(inside, rows[part], columns[part], tolerance, low, ends[part])
-    return found
+        shares[part] = _crossings(inside, rows[part], columns[part], tolerance, low, ends[part])
+    return shares
 
 
 def _crossings(
@@ -246,7 +246,7 @@ def _crossings(
     far, near = excess(low), np.minimum(excess(high), 0)
     # By rounding, a pair may be within the tolerance from the beginning.
     high = np.where(far <= 0, low, high)
-    side, found = np.zeros(len(rows)), np.where(far <= 0, low, np.nan)
+    side, roots = np.zeros(len(rows)), np.where(far <= 0, low, np.nan)
     for turn in range(_MOST_TURNS):
         with np.errstate(divide="ignore", invalid="ignore"):
             cut = high - near * (high - low) / (near - far)
@@ -261,10 +261,10 @@ def _crossings(
         )
         low, high, side = np.where(over, middle, low), np.where(over, high, middle), np.where(over, 1, -1)
         ended = (high - low <= _SHARE) | (np.abs(value) <= 2 * _SHARE * tolerance)
-        found = np.where(ended & np.isnan(found), middle, found)
-        if not np.any(np.isnan(found)):
+        roots = np.where(ended & np.isnan(roots), middle, roots)
+        if not np.any(np.isnan(roots)):
             break
-    return np.where(np.isnan(found), high, found)
+    return np.where(np.isnan(roots), high, roots)
 
 
 # Clusters rest at velocities of at most so many rounding errors; exact pulls cancel to a few rounding errors.
@@ -401,8 +401,8 @@ def run(
                 if moved.attended.tiled:
                     # The step variable changes from time to the length of the path.
                     pace = pace.along_orbit(now)
-    kept = [merger for merger in components.mergers if merger.time <= t_end]
-    return Run(law, legs, kept, cloud, t_end, tolerance, inner, first)
+    mergers = [merger for merger in components.mergers if merger.time <= t_end]
+    return Run(law, legs, mergers, cloud, t_end, tolerance, inner, first)
 
 
 def _leg(cloud: Cloud, done: Step, inside: Between | None = None) -> Leg:

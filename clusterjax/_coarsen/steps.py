@@ -77,10 +77,10 @@ def slope_of(now: Moves, attended: AttendedMasses, clock: float | None = None) -
     if attended.tiled:
         # While many tokens gather, all motion has a time scale of order one.
         return np.append(now.velocity.ravel(), 1.0)
-    found = np.empty(now.velocity.size + 1)
-    found[:-1], slowness = along_orbit(now.velocity, now.unit)
-    found[-1] = 1.0 if clock is None else np.exp(slowness - clock)
-    return found
+    derivative = np.empty(now.velocity.size + 1)
+    derivative[:-1], slowness = along_orbit(now.velocity, now.unit)
+    derivative[-1] = 1.0 if clock is None else np.exp(slowness - clock)
+    return derivative
 
 
 def clock_of(now: Moves, attended: AttendedMasses) -> float:
@@ -199,8 +199,8 @@ def root(function: Any, low: float = 0.0, high: float = 1.0) -> float:
     at_low, at_high = function(low), function(high)
     if at_low == 0 or at_low * at_high > 0:
         return low if abs(at_low) <= abs(at_high) else high
-    found = root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-15, rtol=1e-14, maxiter=200)
-    return float(found.root)
+    solution = root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-15, rtol=1e-14, maxiter=200)
+    return float(solution.root)
 
 
 # Implicit steps in time, where clusters contract onto a curve much faster than they move along it.
@@ -245,7 +245,7 @@ def implicit_step(
     y1 = y0 + change
     y1 = y1 / np.sqrt(np.sum(y1 * y1, axis=1, keepdims=True))
     last = moves(law, y1, attended)
-    slopes = np.stack([np.append(one.velocity.ravel(), 1.0) for one in (now, last)])
+    slopes = np.stack([np.append(end.velocity.ravel(), 1.0) for end in (now, last)])
     a, b, c = np.array(rodas5p._DENSE) @ k
     inner = np.zeros((4, size + 1))
     inner[:3, :-1] = a, b + c, -c

@@ -77,7 +77,7 @@ def close_pairs(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The pairs a < b of different components within the distance; where more than `most` are found, None or, if
     `partly`, the pairs found so far."""
-    found, count = [], 0
+    pairs, count = [], 0
     plain, blocks = y.astype(np.float32), _blocks(len(y))
     least = np.float32(1 - distance**2 / 2 - _SLACK)
     for i, rows in enumerate(blocks):
@@ -88,20 +88,20 @@ def close_pairs(
             near &= component[rows, None] != component[None, columns]
             a, b = np.nonzero(near)
             a, b = a + rows.start, b + columns.start
-            kept = a < b
-            a, b = a[kept], b[kept]
+            valid = a < b
+            a, b = a[valid], b[valid]
             # Differences of the pairs of a tile are taken in pieces, since a dense tile has many pairs.
-            kept = np.concatenate(
+            valid = np.concatenate(
                 [
                     np.sum(np.square(y[a[part]] - y[b[part]]), axis=1) <= distance**2
                     for part in (slice(k, k + _BLOCK * 8) for k in range(0, max(len(a), 1), _BLOCK * 8))
                 ]
             )
-            found.append((a[kept], b[kept]))
-            count += int(kept.sum())
+            pairs.append((a[valid], b[valid]))
+            count += int(valid.sum())
             if count > most:
-                return _both(found) if partly else None
-    return _both(found)
+                return _both(pairs) if partly else None
+    return _both(pairs)
 
 
 def _both(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -113,23 +113,23 @@ def leaders(y: np.ndarray, distance: float) -> np.ndarray:
     """The leader of each row of y: the row itself if no earlier leader is within the distance, otherwise an earlier
     leader within the distance."""
     lead = np.full(len(y), -1)
-    plain, found = y.astype(np.float32), np.zeros(0, int)
+    plain, leading = y.astype(np.float32), np.zeros(0, int)
     for rows in _blocks(len(y)):
         best = np.full(rows.stop - rows.start, -np.inf, np.float32)
         nearest = np.zeros(len(best), int)
-        for part in _blocks(len(found)):
-            cosines = plain[rows] @ plain[found[part]].T
+        for part in _blocks(len(leading)):
+            cosines = plain[rows] @ plain[leading[part]].T
             at = np.argmax(cosines, axis=1)
             value = cosines[np.arange(len(at)), at]
-            nearest, best = np.where(value > best, found[part][at], nearest), np.maximum(value, best)
+            nearest, best = np.where(value > best, leading[part][at], nearest), np.maximum(value, best)
         led = (best > 0) & (np.sum(np.square(y[rows] - y[nearest]), axis=1) <= distance**2)
         lead[rows] = np.where(led, nearest, -1)
         for a in np.flatnonzero(~led) + rows.start:
             if lead[a] >= 0:
                 continue
-            rest = np.flatnonzero(lead[a : rows.stop] < 0) + a
-            lead[rest[np.sum(np.square(y[rest] - y[a]), axis=1) <= distance**2]] = a
-        found = np.append(found, np.flatnonzero(lead[rows] == np.arange(rows.start, rows.stop)) + rows.start)
+            unled = np.flatnonzero(lead[a : rows.stop] < 0) + a
+            lead[unled[np.sum(np.square(y[unled] - y[a]), axis=1) <= distance**2]] = a
+        leading = np.append(leading, np.flatnonzero(lead[rows] == np.arange(rows.start, rows.stop)) + rows.start)
     return lead
 
 
@@ -320,14 +320,14 @@ def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndar
     centred *= w[:, None, :]
     # Displacements along y_b change nothing: queries and V are projected onto the tangent space at y_b.
     scores = law.beta * (queries[:, None, :] - (queries @ y.T)[:, :, None] * y[None])
-    found = (turned.reshape(m * d, d) @ np.swapaxes(tangent, 0, 1).reshape(d, m * d)).reshape(m, d, m, d)
-    found *= others[:, None, :, None]
-    found += centred[..., None] * scores[:, None, :, :]
+    derivative = (turned.reshape(m * d, d) @ np.swapaxes(tangent, 0, 1).reshape(d, m * d)).reshape(m, d, m, d)
+    derivative *= others[:, None, :, None]
+    derivative += centred[..., None] * scores[:, None, :, :]
     here = law.beta * (centred @ keys) - along[:, None, None] * tangent
     # The tangent space turns with its point: this term keeps tangent displacements tangent.
     here -= y[:, :, None] * velocity[:, None, :]
-    found[np.arange(m), :, np.arange(m)] += here @ tangent
-    return found.reshape(m * d, m * d), velocity
+    derivative[np.arange(m), :, np.arange(m)] += here @ tangent
+    return derivative.reshape(m * d, m * d), velocity
 
 
 def contraction(
@@ -374,16 +374,16 @@ def transposed(
     keys = y if law.form is None else y @ law.form.T
 
     def product(gradients: np.ndarray) -> np.ndarray:
-        found = np.empty_like(gradients)
-        for k, one in enumerate(gradients):
-            pulls = one @ images.T
+        products = np.empty_like(gradients)
+        for k, grad in enumerate(gradients):
+            pulls = grad @ images.T
             if law.value is None:
                 np.fill_diagonal(pulls, 0)
             if law.normalised:
-                pulls -= np.sum(one * velocity, axis=1, keepdims=True)
+                pulls -= np.sum(grad * velocity, axis=1, keepdims=True)
             pulls *= w
-            result = law.beta * (pulls.T @ queries + pulls @ keys) + others.T @ (one @ value) - along[:, None] * one
-            found[k] = result - np.sum(result * y, axis=1, keepdims=True) * y
-        return found
+            result = law.beta * (pulls.T @ queries + pulls @ keys) + others.T @ (grad @ value) - along[:, None] * grad
+            products[k] = result - np.sum(result * y, axis=1, keepdims=True) * y
+        return products
 
     return velocity, product

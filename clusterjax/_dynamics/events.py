@@ -158,8 +158,8 @@ class _Speed(eqx.Module):
         velocity = solver.func(terms, t, self.space.retract(y), args)
         # With noise the value is a pair: the drift, and a linear operator for the noise.
         if isinstance(velocity, tuple):
-            found = "it is stationary_event: a path with noise has no speed"
-            raise refusal("event", "be of the tokens themselves with noise", found, "use clustered_event, or none")
+            problem = "it is stationary_event: a path with noise has no speed"
+            raise refusal("event", "be of the tokens themselves with noise", problem, "use clustered_event, or none")
         return _log_ratio(velocity, self.speed)
 
 

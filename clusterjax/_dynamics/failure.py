@@ -78,15 +78,15 @@ def why_stopped(run: Any, law: tuple[AbstractField, Any] | None = None) -> str:
         return f"{where}: {UNRESOLVED}."
     most = int(stats["max_steps"])
     after = f"{where}, after max_steps = {most:,} steps" if full else where
-    found = None
+    cause = None
     if law is not None and np.isfinite(np.asarray(x1)).all():
         row = "degree" if "resolved" in stats else "token"
         try:
-            found = _velocity_told(*law, ts, t1, x1, int(stats["num_accepted_steps"]), row)
+            cause = _velocity_told(*law, ts, t1, x1, int(stats["num_accepted_steps"]), row)
         except jax.errors.UnexpectedTracerError:  # a function of the field uses values that were traced in the run
             law = None
-    if found is not None:
-        return f"{after}: {found}."
+    if cause is not None:
+        return f"{after}: {cause}."
     if not full:
         return f"{where}: {dfx.RESULTS[result]}"
     return f"{after}: {_steps_told(law, settings, ts, t1, x1, most)}."

@@ -44,8 +44,8 @@ def setup_of(
     """The description of a run."""
     names = {"stepsize_controller": "controller"}
     solving = ("solver", "stepsize_controller", "dt0", "adjoint", "max_steps")
-    told = {name: getattr(options, names.get(name, name)) for name in solving}
-    return Setup.of(most, field=field, args=args, **told, **further)
+    settings = {name: getattr(options, names.get(name, name)) for name in solving}
+    return Setup.of(most, field=field, args=args, **settings, **further)
 
 
 @contextmanager
@@ -128,8 +128,8 @@ class Resumed(AbstractInterpolant):
     def make(cls, field, args, options, **further) -> "Resumed":
         # NumPy arrays are stored as arrays too: as static fields they could not be compared, and `jit` would fail.
         is_array = lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
-        arrays, rest = eqx.partition((field, args, options), is_array)
-        return cls(arrays, Setup.of(**further), rest)
+        arrays, static = eqx.partition((field, args, options), is_array)
+        return cls(arrays, Setup.of(**further), static)
 
     def settings(self) -> dict[str, Any]:
         field, args, options = eqx.combine(self.arrays, self.rest)

@@ -265,8 +265,8 @@ def _run(field: AbstractField, x0: Tokens, ts: Array, args: Any, options: Solver
     traj = Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
     if request.throw:
         # `error_if` gathers its operands on one device, and is therefore given only a scalar if the tokens are sharded.
-        told = with_error(traj) if sharding is None else with_error(traj, t1)
-        traj = told if sharding is None else eqx.tree_at(lambda traj: traj.t1, traj, told)
+        checked = with_error(traj) if sharding is None else with_error(traj, t1)
+        traj = checked if sharding is None else eqx.tree_at(lambda traj: traj.t1, traj, checked)
     return traj, okay
 
 
@@ -377,8 +377,8 @@ def check_start(field: AbstractField, x0: Any) -> Tokens:
     x0 = check_tokens(x0, "x0")
     # With 16 bits or fewer the dtype resolves neither the times of steps nor the tolerances of a solver.
     if x0.dtype not in (jnp.float32, jnp.float64):
-        found = f"its dtype is {x0.dtype}, in which a solver cannot tell its steps apart"
-        raise refusal("x0", "be of float32 or float64", found, "pass x0.astype(jax.numpy.float32)")
+        problem = f"its dtype is {x0.dtype}, in which a solver cannot tell its steps apart"
+        raise refusal("x0", "be of float32 or float64", problem, "pass x0.astype(jax.numpy.float32)")
     check_directions(field.space, x0)
     # The method is called on the class: binding it to a module makes a new module, which takes longer than the check.
     type(field).check(field, *x0.shape)

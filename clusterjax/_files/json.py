@@ -52,10 +52,10 @@ def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
         return read_regular(path, most)
     except OSError as error:
         if error.errno == errno.EFBIG:
-            found = f"must have at most {most} bytes, but {str(path)!r} has more"
+            problem = f"must have at most {most} bytes, but {str(path)!r} has more"
         else:
-            found = f"must be a file that can be read, but {str(path)!r} cannot ({error.strerror or error})"
-        raise ValueError(f"{argument} {found}; {remedy}.") from error
+            problem = f"must be a file that can be read, but {str(path)!r} cannot ({error.strerror or error})"
+        raise ValueError(f"{argument} {problem}; {remedy}.") from error
 
 
 def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
@@ -203,7 +203,7 @@ def misfit(value: Any, form: Any, place: str = "") -> str | None:
         # A single form is that of every entry, several forms are those of the entries in order.
         forms = form if len(form) > 1 else form * len(value if wrong is None else ())
         inner = (misfit(entry, forms[k], _at(place, k)) for k, entry in enumerate(value if wrong is None else ()))
-        return wrong or next((found for found in inner if found is not None), None)
+        return wrong or next((flaw for flaw in inner if flaw is not None), None)
     if isinstance(form, tuple):
         return _misfit_of_all(value, form, place)
     if callable(form):
@@ -227,19 +227,19 @@ _TYPES: dict[Any, str] = {
 
 
 def _misfit_of_fields(value: dict[str, Any], form: dict[Any, Any], place: str) -> str | None:
-    others, rest = form.get(str, object), dict(value)
+    others, remaining = form.get(str, object), dict(value)
     for label, inner in form.items():
         # The key `str` stands for all other names; a question mark follows an optional name.
         if label is str:
             continue
         name = label.removesuffix("?")
         if name in value:
-            wrong = _misfit_within(rest.pop(name), inner, place, name)
+            wrong = _misfit_within(remaining.pop(name), inner, place, name)
             if wrong is not None:
                 return wrong
         elif not label.endswith("?"):
             return f"{name!r} is missing{f' at {place}' if place else ''}"
-    for name, entry in rest.items() if others is not object else ():
+    for name, entry in remaining.items() if others is not object else ():
         if others == ():
             return f"{name!r} is not expected{f' at {place}' if place else ''}"
         wrong = _misfit_within(entry, others, place, name)

@@ -33,7 +33,7 @@ def locked(
     path = Path(folder) / name
     shown = Path(folder) if shown is None else shown
     # The folders that are created here, the innermost first.
-    made = [place for place in (path.parent, *path.parent.parents) if not place.exists()]
+    created = [place for place in (path.parent, *path.parent.parents) if not place.exists()]
     try:
         lock = _acquire(path)
     except filelock.Timeout:
@@ -57,7 +57,7 @@ def locked(
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         lock.release()
-        for place in made:  # a refused run leaves no empty folders
+        for place in created:  # a refused run leaves no empty folders
             with contextlib.suppress(OSError):
                 place.rmdir()
 

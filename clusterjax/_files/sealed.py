@@ -121,12 +121,12 @@ class SealedFile(NamedTuple):
         `form` is the form of `further` in the header; see `clusterjax._files.json`. A ValueError says what is wrong.
         """
         header, arrays = self.unpack(path, form)
-        asked, stored = plain(settings) or {}, header["settings"] or {}
-        if differ := differing(asked, stored):
+        given, stored = plain(settings) or {}, header["settings"] or {}
+        if differ := differing(given, stored):
             differ = {name: pair for name, pair in differ.items() if name not in self.follow} or differ
-            wanted, actual = (", ".join(f"{name} = {pair[k]}" for name, pair in differ.items()) for k in (0, 1))
+            needed, actual = (", ".join(f"{name} = {pair[k]}" for name, pair in differ.items()) for k in (0, 1))
             raise ValueError(
-                f"{self.argument} must be of this run with {wanted}, but {path} is of one with {actual}; {self.remedy}."
+                f"{self.argument} must be of this run with {needed}, but {path} is of one with {actual}; {self.remedy}."
             )
         return header, arrays
 
@@ -169,10 +169,10 @@ def check_beside(path: Path, argument: str, remedy: str) -> None:
     try:
         if digest is None or checksum(read_regular(path)) == digest:
             return
-        found = "is damaged or was changed: its checksum is another"
+        problem = "is damaged or was changed: its checksum is another"
     except OSError as error:
-        found = f"cannot be read ({error.strerror or error})"
-    raise ValueError(f"{argument} must be as it was written, but {str(path)!r} {found}; {remedy}.")
+        problem = f"cannot be read ({error.strerror or error})"
+    raise ValueError(f"{argument} must be as it was written, but {str(path)!r} {problem}; {remedy}.")
 
 
 def format_of(path: Path) -> Any:

@@ -47,9 +47,9 @@ def shape_in_space(field: RescaledField, m: Matrices, run: Run, tolerance: float
         far, history, clauses = _boolean(cs[:, :, 0], rate, product, m.present, run, tolerance)
         residuals = far[-1]
     else:
-        found = f"token {worst} is the farthest; rounding is at most {last.rounding[worst]:.0e}"
-        clauses = (_clause(_SAYS[theorem.kind], last.residual[worst], last.rounding[worst], tolerance, found),)
-        history, residuals = np.array([one.residual.max() for one in judged]), last.residual
+        measured = f"token {worst} is the farthest; rounding is at most {last.rounding[worst]:.0e}"
+        clauses = (_clause(_SAYS[theorem.kind], last.residual[worst], last.rounding[worst], tolerance, measured),)
+        history, residuals = np.array([depth.residual.max() for depth in judged]), last.residual
     clauses = (*_nested(cs, tolerance), *clauses, *_rest(parts, cs[-1], run, tolerance))
     name = theorem.name if theorem.applies else ""
     proof = name if all(clause.held for clause in clauses) else ""
@@ -116,10 +116,10 @@ def _rest(parts: Splitting, c: np.ndarray, run: Run, tolerance: float) -> tuple[
         return ()
     speed = np.linalg.norm(run.velocity @ parts.dual.T, axis=1) / (parts.eigenvalue.real or 1.0)
     scale = length_of(c)
-    rest = float(speed.max() / scale) if scale > 0 else 0.0
-    state = "at rest" if rest <= tolerance else "NOT CONVERGED: run for longer"
-    found = f"token {int(speed.argmax())} moves by that in a time of 1 / lambda, {state}"
-    return (_clause("The tokens have come to rest there.", rest, 0.0, tolerance, found),)
+    relative = float(speed.max() / scale) if scale > 0 else 0.0
+    state = "at rest" if relative <= tolerance else "NOT CONVERGED: run for longer"
+    measured = f"token {int(speed.argmax())} moves by that in a time of 1 / lambda, {state}"
+    return (_clause("The tokens have come to rest there.", relative, 0.0, tolerance, measured),)
 
 
 def boolean_distances(
@@ -153,7 +153,7 @@ def _boolean(
     """The distance of each row from Boolean at each time, the largest without the excepted rows, and the clause."""
     times = run.ts if len(run.ts) else np.array([run.t])
     each = [boolean_distances(z, rate, form, present, t) for z, t in zip(zs, times, strict=True)]
-    far, z, weights = np.stack([one[0] for one in each]), zs[-1], each[-1][1]
+    far, z, weights = np.stack([result[0] for result in each]), zs[-1], each[-1][1]
     worst = int(far[-1].argmax())
     # Coinciding tokens have equal rows, which are excepted together.
     excepted = np.abs(z - z[worst]) <= 8 * np.finfo(np.float64).eps * np.abs(z).max()

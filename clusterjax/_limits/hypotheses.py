@@ -240,8 +240,8 @@ def _definite(form: np.ndarray) -> LimitHypothesis:
     least = float(np.linalg.eigvalsh((form + form.T) / 2)[0])
     # Equality holds only to rounding, because Q^T K is often computed as a product.
     held = skew <= EQUAL * rounding and least > APART * rounding
-    found = f"beta Q^T K has the least eigenvalue {least:.3g}" + (f" and is skew by {skew:.1e}" if skew else "")
-    return LimitHypothesis("Q^T K is symmetric positive definite.", held, found)
+    measured = f"beta Q^T K has the least eigenvalue {least:.3g}" + (f" and is skew by {skew:.1e}" if skew else "")
+    return LimitHypothesis("Q^T K is symmetric positive definite.", held, measured)
 
 
 def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Theorem:

@@ -166,8 +166,8 @@ def _rescaled(
     if not np.all(np.isfinite(zs[-1])):
         raise refusal("x", "be tokens that can be rescaled", f"e^(-tV) x is not finite at t = {when:g}",
                       "simulate the RescaledField")  # fmt: skip
-    kept = [z for z in zs if np.all(np.isfinite(z))]
-    return scaled, np.stack(kept) if len(kept) == len(zs) else np.stack(zs)
+    finite = [z for z in zs if np.all(np.isfinite(z))]
+    return scaled, np.stack(finite) if len(finite) == len(zs) else np.stack(zs)
 
 
 @eqx.filter_jit

@@ -54,8 +54,8 @@ def fit(x: Float[np.ndarray, "n d"], tolerance: float, at_rest: bool) -> Fit:
     side = np.where(x @ axes[0] >= 0, 1.0, -1.0)
     pair = np.linalg.norm(x - side[:, None] * axes[0], axis=1)
     if pair.max() <= tolerance:
-        found = f"{int((side > 0).sum())} tokens at one, {int((side < 0).sum())} at the other"
-        return Fit(OPPOSITE, pair, axes[:1].T, "Every token is at one of two opposite points.", found)
+        measured = f"{int((side > 0).sum())} tokens at one, {int((side < 0).sum())} at the other"
+        return Fit(OPPOSITE, pair, axes[:1].T, "Every token is at one of two opposite points.", measured)
     labels = components(x, tolerance)
     count = int(labels.max()) + 1
     centres = np.stack([x[labels == k].mean(axis=0) for k in range(count)])
@@ -144,22 +144,22 @@ def shape_on_sphere(
     x = xs[-1]
     d = x.shape[1]
     speed = np.linalg.norm(velocity, axis=1)
-    rest = float(speed.max())
-    found = fit(x, tolerance, rest <= tolerance)
+    fastest = float(speed.max())
+    shape = fit(x, tolerance, fastest <= tolerance)
     rounding = d * _ROUNDING
-    state = "at rest" if rest <= tolerance else "NOT CONVERGED: run for longer"
-    clauses = [] if found.kind == NONE else [
-        LimitClause(found.says, bool(found.residuals.max() + rounding <= tolerance), float(found.residuals.max()),
-                    found.found)
+    state = "at rest" if fastest <= tolerance else "NOT CONVERGED: run for longer"
+    clauses = [] if shape.kind == NONE else [
+        LimitClause(shape.says, bool(shape.residuals.max() + rounding <= tolerance), float(shape.residuals.max()),
+                    shape.found)
     ]  # fmt: skip
-    if found.kind != NONE:
+    if shape.kind != NONE:
         moves = f"token {int(speed.argmax())} moves by that in a unit of time, {state}"
-        clauses.append(LimitClause("The tokens have come to rest there.", rest <= tolerance, rest, moves))
+        clauses.append(LimitClause("The tokens have come to rest there.", fastest <= tolerance, fastest, moves))
     applies = theorem is not None and theorem.applies
     remark, until = "", np.inf
-    fits = found.kind != NONE and all(clause.held for clause in clauses)
-    proof = _proof(field, theorem, found.kind, t, judged) if fits else ""
-    if applies and found.kind != ONE and not proof:
+    fits = shape.kind != NONE and all(clause.held for clause in clauses)
+    proof = _proof(field, theorem, shape.kind, t, judged) if fits else ""
+    if applies and shape.kind != ONE and not proof:
         # A shape that a theorem excludes is not certified as a limit, however long it lasts.
         off = float(np.linalg.norm(x - x[0], axis=1).max())
         clauses.append(LimitClause("It is the limit of the theorem, one point.", off <= tolerance, off,
@@ -167,16 +167,16 @@ def shape_on_sphere(
         remark = "The theorem says that all tokens come to one point: what is seen is metastable, or not yet there."
     elif theorem is None:
         remark = f"No theorem is known here of the limits of a {type(field).__name__}; what is seen is judged."
-    if found.kind == NONE:
-        remark = f"{remark} The tokens fit no shape: {found.found}.".strip()
-    if fits and not proof and found.kind in (OPPOSITE, SEVERAL) and follow:
+    if shape.kind == NONE:
+        remark = f"{remark} The tokens fit no shape: {shape.found}.".strip()
+    if fits and not proof and shape.kind in (OPPOSITE, SEVERAL) and follow:
         until, how = next_merger(field, judged, t, tolerance)
         remark = f"{remark} {how}".strip()
-    history = np.array([_residual(y, found) for y in xs[: len(ts)]])
+    history = np.array([_residual(y, shape) for y in xs[: len(ts)]])
     return LimitShape(
-        found.kind if np.isinf(until) else METASTABLE, found.kind, tuple(clauses),
+        shape.kind if np.isinf(until) else METASTABLE, shape.kind, tuple(clauses),
         () if theorem is None else theorem.hypotheses, theorem.name if theorem is not None and applies else "", proof,
-        remark, found.residuals, x, np.eye(d) if found.kind in (SEVERAL, NONE) else found.frame, np.zeros((d, 0)),
+        remark, shape.residuals, x, np.eye(d) if shape.kind in (SEVERAL, NONE) else shape.frame, np.zeros((d, 0)),
         present, t, until, tolerance, ts, history,
     )  # fmt: skip
 

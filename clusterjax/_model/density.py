@@ -254,8 +254,8 @@ def _sphere_gradients(degree: int, c: Array) -> Float[Array, "frame M"]:
 def _sphere_against(table: np.ndarray, by_cosine: Array, by_sine: Array) -> Array:
     """The coefficients from integrals over phi times cosines and sines, each (z, m)."""
     parts = jnp.stack([by_cosine, by_sine])
-    found = einsum("czm,zml->lmc", parts, jnp.asarray(table, parts.dtype))
-    return found.reshape(found.shape[0], -1)
+    coefficients = einsum("czm,zml->lmc", parts, jnp.asarray(table, parts.dtype))
+    return coefficients.reshape(coefficients.shape[0], -1)
 
 
 def _over_phi(degree: int, values: Float[Array, " M"]) -> tuple[Array, Array]:
@@ -291,13 +291,13 @@ def _sphere_harmonics(degree: int, x: Tokens) -> Float[Array, "n rows columns"]:
     def step(carry, inputs):
         last, before = carry
         l, a, b = inputs
-        found = a[:, None, None] * x[:, 2][None, None] * last - b[:, None, None] * before
-        found = jnp.where((jnp.arange(count) == l)[:, None, None], sectoral, found)
-        return (found, last), found
+        harmonics = a[:, None, None] * x[:, 2][None, None] * last - b[:, None, None] * before
+        harmonics = jnp.where((jnp.arange(count) == l)[:, None, None], sectoral, harmonics)
+        return (harmonics, last), harmonics
 
     zero = jnp.zeros_like(sectoral)
-    found = lax.scan(step, (zero, zero), (jnp.arange(count), first.T, second.T))[1]
-    return found.transpose(3, 0, 1, 2).reshape(n, count, 2 * count)
+    harmonics = lax.scan(step, (zero, zero), (jnp.arange(count), first.T, second.T))[1]
+    return harmonics.transpose(3, 0, 1, 2).reshape(n, count, 2 * count)
 
 
 SPHERE = Basis(
@@ -400,8 +400,8 @@ _POINTS_AT_ONCE = 2**22
 @eqx.filter_jit
 def values_at(basis: Basis, degree: int, c: Coefficients, points: Tokens) -> Float[Array, " n"]:
     """The density with respect to the uniform measure, at points."""
-    one = lambda point: jnp.sum(basis.harmonics(degree, point[None])[0] * c)
-    return lax.map(one, points, batch_size=max(1, _POINTS_AT_ONCE // c.size))
+    value_at = lambda point: jnp.sum(basis.harmonics(degree, point[None])[0] * c)
+    return lax.map(value_at, points, batch_size=max(1, _POINTS_AT_ONCE // c.size))
 
 
 @eqx.filter_jit
@@ -442,8 +442,8 @@ def draw(basis: Basis, degree: int, c: Array, key: PRNGKeyArray, n: int) -> Toke
     """`n` independent tokens of the density with coefficients `c`."""
     on_circle = basis.columns(degree) == 2
     shares = jr.uniform(key, (n, 1 if on_circle else 2), c.dtype)
-    one = (lambda u: _on_circle(c, u[0])) if on_circle else (lambda u: _on_sphere(basis, degree, c, u))
-    return lax.map(one, shares, batch_size=max(1, _SAMPLES_AT_ONCE // (degree + 1) ** (1 if on_circle else 2)))
+    token_at = (lambda u: _on_circle(c, u[0])) if on_circle else (lambda u: _on_sphere(basis, degree, c, u))
+    return lax.map(token_at, shares, batch_size=max(1, _SAMPLES_AT_ONCE // (degree + 1) ** (1 if on_circle else 2)))
 
 
 def _bisect(function, value: Array, low: Array, high: Array) -> Array:
@@ -480,8 +480,8 @@ def _on_sphere(basis: Basis, degree: int, c: Array, shares: Float[Array, " two"]
 
         def step(carry, l):
             last, before = carry
-            found = ((2 * l + 1) * z * last - l * before) / (l + 1)
-            return (found, last), found
+            current = ((2 * l + 1) * z * last - l * before) / (l + 1)
+            return (current, last), current
 
         degrees = jnp.arange(degree + 1).astype(c.dtype)
         above = lax.scan(step, (jnp.ones_like(z), jnp.zeros_like(z)), degrees)[1]
@@ -489,8 +489,8 @@ def _on_sphere(basis: Basis, degree: int, c: Array, shares: Float[Array, " two"]
         integrals = (all_of[2:] - all_of[:-2]) / (2 * degrees[1:] + 1)
         return (zonal[0] * (z + 1) + jnp.sum(zonal[1:] * integrals)) / 2
 
-    one = jnp.ones_like(shares[0])
-    z = _bisect(below, shares[0] * c[0, 0], -one, one)
+    pole = jnp.ones_like(shares[0])
+    z = _bisect(below, shares[0] * c[0, 0], -pole, pole)
     sine = jnp.sqrt(jnp.maximum(1 - z * z, 0))
     # At azimuth zero all cosines are one, so that the harmonics are the Legendre functions of each order.
     legendre = basis.harmonics(degree, jnp.stack([sine, 0 * z, z])[None])[0].reshape(degree + 1, degree + 1, 2)[..., 0]
@@ -639,7 +639,7 @@ class MeanField(AbstractField):
         check_size(self.d, self.degree)
         self.tolerance = check_number(tolerance, "tolerance", above=0, below=1, remedy="pass a number such as 1e-5")
         # `Dense` replaces `Auto`, whose choice in `simulate` would be made for tokens, and not for coefficients.
-        self.attention = eqx.tree_at(lambda one: one.summation, attention, Dense())
+        self.attention = eqx.tree_at(lambda node: node.summation, attention, Dense())
         self.value = as_parameter(value, "value")
         self.temperature = as_parameter(temperature, "temperature")
         check_square(self.value, "value")
@@ -662,10 +662,10 @@ class MeanField(AbstractField):
         self._check_shape((n, d), "x0")
 
     def _check_shape(self, shape: tuple[int, ...], name: str) -> None:
-        wanted = (self.degree + 1, self.basis.columns(self.degree))
-        if shape != wanted:
+        expected = (self.degree + 1, self.basis.columns(self.degree))
+        if shape != expected:
             raise ValueError(
-                f"{name} must hold the coefficients of a density up to degree {self.degree}, {wanted}, but its "
+                f"{name} must hold the coefficients of a density up to degree {self.degree}, {expected}, but its "
                 f"shape is {shape}; make it of tokens by to_coefficients, or of a density by from_density."
             )
 

@@ -226,8 +226,8 @@ class FunctionSchedule(AbstractSchedule):
         # layer becomes a float.
         value = self._evaluate(as_float(t) if isinstance(t, Array) else jnp.asarray(float(t)))  # pyright: ignore[reportArgumentType]
         if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
-            found = f"at t = {t} " + ("it is " + str(value) if value.ndim == 0 else "some of its entries are not")
-            raise refusal(f"{self.name}(t)", "be finite", found, "return finite numbers at all times of the run")
+            problem = f"at t = {t} " + ("it is " + str(value) if value.ndim == 0 else "some of its entries are not")
+            raise refusal(f"{self.name}(t)", "be finite", problem, "return finite numbers at all times of the run")
         return value
 
     def jumps(self) -> Float[Array, " jumps"] | None:
@@ -280,12 +280,12 @@ def jumps_of(tree: Any, dtype: Any = None) -> Float[Array, " jumps"] | None:
     """The sorted jumps of all schedules in `tree`, in `dtype` or else their widest dtype; None if there are none."""
     is_schedule = lambda node: isinstance(node, AbstractSchedule)
     schedules = filter(is_schedule, jtu.tree_leaves(tree, is_leaf=is_schedule))
-    found = [times for schedule in schedules if (times := schedule.jumps()) is not None and times.size]
-    if not found:
+    jumps = [times for schedule in schedules if (times := schedule.jumps()) is not None and times.size]
+    if not jumps:
         return None
     # Strict promotion does not join dtypes by itself.
-    widest = dtype or max((times.dtype for times in found), key=lambda dtype: dtype.itemsize)
-    return jnp.sort(jnp.concatenate([times.astype(widest) for times in found]))
+    widest = dtype or max((times.dtype for times in jumps), key=lambda dtype: dtype.itemsize)
+    return jnp.sort(jnp.concatenate([times.astype(widest) for times in jumps]))
 
 
 def at_time(parameter: Any, t: RealScalarLike, dtype: Any = None) -> Any:

@@ -348,7 +348,7 @@ def orthogonal_time(
     beta, n, mask, unnormalised = _checked(beta, n, mask, unnormalised)
     pairs = n * (n - 1) // 2
     # The k-th pair reaches the share s if k / pairs >= s.
-    wanted = np.ceil(shares.astype(float) * pairs - 1e-6).astype(int)
+    needed = np.ceil(shares.astype(float) * pairs - 1e-6).astype(int)
     # Times are found in the order of the number of pairs; a larger number is never reached earlier.
     when, reached = np.zeros(pairs + 1), 0
     for solver in _steps(beta, n, mask, unnormalised, np.inf):
@@ -363,8 +363,8 @@ def orthogonal_time(
                     low, high = (low, middle) if enough else (middle, high)
                 when[k] = edge = high
             reached = count
-        if reached >= wanted.max(initial=0):
-            return when[wanted]
+        if reached >= needed.max(initial=0):
+            return when[needed]
     # If no token moves, the solver reaches infinite time in few steps.
     raise RuntimeError(
         f"the cosines of {n} orthogonal tokens stay below {gamma:g} for ever: the mask keeps tokens apart."

@@ -142,9 +142,9 @@ def _check_matrix(matrix: Any, name: str, *, square: bool = False) -> np.ndarray
     if array is None:
         raise ValueError(f"{name} must be a matrix of real numbers, but it is {shown(matrix)}; pass an array.")
     array = np.asarray(array)
-    wanted = "a square matrix" if square else "a matrix"
+    kind = "a square matrix" if square else "a matrix"
     if array.ndim != 2 or array.size == 0 or (square and array.shape[0] != array.shape[1]):
-        raise ValueError(f"{name} must be {wanted}, but its shape is {array.shape}; pass one head at a time.")
+        raise ValueError(f"{name} must be {kind}, but its shape is {array.shape}; pass one head at a time.")
     if np.iscomplexobj(array):
         raise ValueError(f"{name} must be real, but its dtype is {array.dtype}; pass its real part.")
     # LAPACK has no routines for bfloat16 and float16.

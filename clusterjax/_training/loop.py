@@ -195,8 +195,8 @@ def train(
         while progress["epoch"] < epochs and not stopped:
             began = time.perf_counter()
             # The number of steps in this epoch is smaller in the last one if `steps` ends within it.
-            made = progress["epoch"] * batches.steps
-            most = batches.steps if steps is None else min(batches.steps, steps - made)
+            steps_made = progress["epoch"] * batches.steps
+            most = batches.steps if steps is None else min(batches.steps, steps - steps_made)
             state, numbers = _epoch(
                 state, fixed, batches, jr.fold_in(key, progress["epoch"]), jnp.asarray(most), loss=loss,
                 optimiser=optimiser,

@@ -144,9 +144,9 @@ class Reader:
         """An array of 64 bits as 32 bits, for jax without x64; rounded floats set `rounded`, for a warning."""
         narrow = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
         if array.dtype.kind in "iu" and not np.array_equal(narrow, array):
-            found = f"{name} in {str(self.path)!r} holds integers that need 64"
+            problem = f"{name} in {str(self.path)!r} holds integers that need 64"
             raise refusal(
-                "path", "fit the 32 bits of jax", found, 'call jax.config.update("jax_enable_x64", True) first'
+                "path", "fit the 32 bits of jax", problem, 'call jax.config.update("jax_enable_x64", True) first'
             )
         self.rounded |= array.dtype.kind in "fc"
         return narrow
@@ -221,8 +221,8 @@ def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any
         "ts_size": jnp.asarray(dense.ts_size).astype(jnp.int32),
         "direction": jnp.asarray(dense.direction).astype(dense.ts.dtype),
     }  # fmt: skip
-    told = {"kind": "polynomials", "class": of.__name__, "method": method, "space": type(interpolant.space).__name__}
-    return told | {"arrays": writer.node(arrays, "between")}
+    node = {"kind": "polynomials", "class": of.__name__, "method": method, "space": type(interpolant.space).__name__}
+    return node | {"arrays": writer.node(arrays, "between")}
 
 
 def _interpolant(reader: Reader, node: Any, axes: int, setup: Setup) -> AbstractInterpolant:
@@ -242,13 +242,13 @@ def _interpolant(reader: Reader, node: Any, axes: int, setup: Setup) -> Abstract
 
 def _interpolations() -> dict[str, type]:
     """The interpolating polynomials of diffrax by name; a file can refer only to these."""
-    waiting, found = [dfx.AbstractLocalInterpolation], {}
+    waiting, by_name = [dfx.AbstractLocalInterpolation], {}
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
         if kind.__module__.startswith("diffrax."):
-            found[kind.__name__] = kind
-    return found
+            by_name[kind.__name__] = kind
+    return by_name
 
 
 _LOST = (

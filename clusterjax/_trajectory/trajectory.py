@@ -37,11 +37,11 @@ _WIDTH = 110
 
 def brief_run(run: Any) -> str:
     """The repr of a `Trajectory`: shapes, and the result of the run where its value is known."""
-    told = {name: brief(getattr(run, name)) for name in ("ts", "xs", "saved", "t1") if getattr(run, name) is not None}
+    fields = {name: brief(getattr(run, name)) for name in ("ts", "xs", "saved", "t1") if getattr(run, name) is not None}
     if is_concrete(run.result) and run.ts.ndim == 1:
-        told["t1"] = f"{float(run.t1):.6g}"
-        told |= {"result": str(verdicts(run.result)), "event_reached": str(bool(run.event_reached))}
-    return f"Trajectory({', '.join(f'{name}={words}' for name, words in told.items())})"
+        fields["t1"] = f"{float(run.t1):.6g}"
+        fields |= {"result": str(verdicts(run.result)), "event_reached": str(bool(run.event_reached))}
+    return f"Trajectory({', '.join(f'{name}={words}' for name, words in fields.items())})"
 
 
 def account(run: Any) -> str:
@@ -62,9 +62,9 @@ def account(run: Any) -> str:
     if settings.get("event") is not None:
         rows.append(f"event reached in {np.count_nonzero(run.event_reached)} of {np.size(run.event_reached)} runs")
     names, counts = np.unique(verdicts(run.result), return_counts=True)
-    found = ", ".join(f"{name} ({count})" if batch else str(name) for name, count in zip(names, counts, strict=True))
+    outcomes = ", ".join(f"{name} ({count})" if batch else str(name) for name, count in zip(names, counts, strict=True))
     steps = f"{spread(run.stats['num_steps'])} {'layers' if clock == 'layers' else 'steps'}"
-    rows.append(f"{found} after {steps}{_sums(run.stats)}")
+    rows.append(f"{outcomes} after {steps}{_sums(run.stats)}")
     for name in ("field", "layer", "solver", "stepsize_controller", "noise", "event", "save"):
         if settings.get(name) is not None:
             words = textwrap.shorten(f"{name}: {told(settings[name])}", _WIDTH, placeholder=" ...")
@@ -279,13 +279,13 @@ def with_error(traj: Trajectory, value: Any = None) -> Any:
     """`traj`, or the array `value`, computing which under `jit` raises a RuntimeError if the run failed."""
     # The settings, which may be large and of other dtypes, do not pass through the check.
     parts = lambda traj: (traj.ts, traj.xs, traj.t1, traj.x1, traj.saved)
-    arrays, rest = eqx.partition(parts(traj) if value is None else value, eqx.is_array)
+    arrays, static = eqx.partition(parts(traj) if value is None else value, eqx.is_array)
     failed, full = ~dfx.is_okay(traj.result), traj.result == dfx.RESULTS.max_steps_reached
     arrays = eqx.error_if(arrays, failed & full, UNDER_JIT)
     if "resolved" in traj.stats:
         message = f"A run stopped before ts[-1]: {UNRESOLVED}; with throw=False, t1 says how far it came."
         arrays = eqx.error_if(arrays, ~traj.stats["resolved"], message)
-    checked = eqx.combine(traj.result.error_if(arrays, failed & ~full), rest)
+    checked = eqx.combine(traj.result.error_if(arrays, failed & ~full), static)
     return eqx.tree_at(parts, traj, checked, is_leaf=lambda part: part is None) if value is None else checked
 
 

@@ -162,7 +162,7 @@ LONG_TIMES = (
         _ENDS,
     ),
     Mutant(
-        "limits-nobody-is-metastable", _SHAPES, "found.kind if np.isinf(until) else METASTABLE", "found.kind", _ENDS
+        "limits-nobody-is-metastable", _SHAPES, "shape.kind if np.isinf(until) else METASTABLE", "shape.kind", _ENDS
     ),
     Mutant(
         "limits-mergers-at-the-start-count", _SHAPES, "tree.times[tree.times > 0]", "tree.times[tree.times >= 0]", _ENDS

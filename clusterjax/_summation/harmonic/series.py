@@ -448,13 +448,13 @@ def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Eval
 
     def second(degree, queries, coefficients):
         # `one_length_sums` gives the Hessian a derivative in the length of each query.
-        head, rest = one_length_sums(
+        head, tail = one_length_sums(
             lambda moments, length: make(degree, moments, length).second,
             lambda directions, at_length: split(evaluate(degree, directions, at_length)),
             queries,
             coefficients._replace(at_length=coefficients.at_length.second, derivative=coefficients.derivative.second),
         )
-        return jnp.concatenate([head[None], rest.T])
+        return jnp.concatenate([head[None], tail.T])
 
     def moved_coefficients(degree, queries, coefficients, tangent):
         kappa, direction = length_and_direction(queries)

@@ -87,8 +87,8 @@ class _Apart(eqx.Module):
     def slope(self, vector: Array) -> tuple[Float[Array, ""], Float[Array, " p"]]:
         """The value and its gradient."""
         value = lambda vector: (self.value(vector),) * 2
-        slope, found = jax.jacfwd(value, has_aux=True)(vector)
-        return found, slope
+        slope, result = jax.jacfwd(value, has_aux=True)(vector)
+        return result, slope
 
 
 def log_dispersion(x: Tokens) -> Float[Array, ""]:
@@ -166,23 +166,23 @@ def delay(
     tight = jnp.finfo(x0.dtype).bits == 64
     # The derivatives are those of the discretised run, which coarse tolerances would make noisy.
     controller = dfx.PIDController(rtol=1e-7 if tight else 1e-5, atol=1e-9 if tight else 1e-6)
-    made = _Apart(field, parameters, Runs(None, controller, None, max_steps), x0, jnp.asarray([0, until], x0.dtype))
+    apart = _Apart(field, parameters, Runs(None, controller, None, max_steps), x0, jnp.asarray([0, until], x0.dtype))
     base = parameters.vector(parameters.values(field), x0.dtype)
-    without = float(jnp.exp(made.value(base)))
+    without = float(jnp.exp(apart.value(base)))
     if not np.isfinite(without):
         # Repeating the run with `throw=True` raises the reason for its failure.
-        made.runs(field, x0, made.ts, throw=True)
+        apart.runs(field, x0, apart.ts, throw=True)
     directions, dispersions, runs = [], [], 0
     for attempt in range(attempts):
         start = draw_normal(jr.fold_in(check_key(key), attempt), (len(base), 1), x0.dtype)[:, 0]
         if attempt == 0:
-            gradient = made.slope(base)[1]
+            gradient = apart.slope(base)[1]
             runs += 1 + len(base)
             start = jnp.where(jnp.linalg.norm(gradient) > 0, gradient, start)
-        direction, count = _search(made, base, np.asarray(start, float), norm, most)
+        direction, count = _search(apart, base, np.asarray(start, float), norm, most)
         runs += count * (1 + len(base))
         directions.append(direction)
-        dispersions.append(float(jnp.exp(made.value(_changed(base, direction, norm)))))
+        dispersions.append(float(jnp.exp(apart.value(_changed(base, direction, norm)))))
     by_attempt = np.array(dispersions)
     best = int(np.argmax(np.where(np.isfinite(by_attempt), by_attempt, -np.inf)))
     vector = _changed(base, directions[best], norm)
@@ -213,5 +213,5 @@ def _search(made: _Apart, base: Array, start: np.ndarray, norm: float, most: int
         unit = w / length
         return -float(value), -norm * (slope - np.dot(slope, unit) * unit) / length
 
-    found = minimize(fallen, start, jac=True, method="BFGS", options={"maxiter": most, "gtol": 1e-5})
-    return (found.x if np.isfinite(found.fun) and found.fun < 1e10 else start), int(found.nfev)
+    minimum = minimize(fallen, start, jac=True, method="BFGS", options={"maxiter": most, "gtol": 1e-5})
+    return (minimum.x if np.isfinite(minimum.fun) and minimum.fun < 1e10 else start), int(minimum.nfev)

@@ -206,7 +206,7 @@ def hold(
     looks = np.linspace(since, until, LOOKS)
     ts = number(np.append(0.0, looks[looks > 0]))
     runs = Runs(None, dfx.PIDController(rtol=1e-5, atol=1e-7), None, max_steps)
-    made = _Missing(
+    missing = _Missing(
         field, parameters, runs, x0, number(np.linspace(0, until, pieces + 1)), ts, _shares(at_start, x0), radius_
     )
     first = jnp.tile(parameters.vector(parameters.values(field), x0.dtype), pieces)
@@ -215,11 +215,11 @@ def hold(
         draw = draw_normal(jr.fold_in(check_key(key), attempt), (first.size, 1), x0.dtype)[:, 0]
         start = first + (attempt > 1) * spread * draw * _sizes(parameters, field, pieces)
         # The parameters determine which tokens can be kept together.
-        dealt = at_start if attempt % 2 == 0 or labels is not None else _dealt(made, start, ts, clusters, at_start)
-        made = eqx.tree_at(lambda m: m.shares, made, _shares(dealt, x0))
-        found = fit(made, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
-        steps += int(found.steps) + 1
-        judged = _judged(made, found.vector, dealt, clusters, since, until)
+        dealt = at_start if attempt % 2 == 0 or labels is not None else _dealt(missing, start, ts, clusters, at_start)
+        missing = eqx.tree_at(lambda m: m.shares, missing, _shares(dealt, x0))
+        fitted = fit(missing, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
+        steps += int(fitted.steps) + 1
+        judged = _judged(missing, fitted.vector, dealt, clusters, since, until)
         if best is None or judged.until > best.until:
             best = judged
         if best.held:

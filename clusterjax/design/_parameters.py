@@ -123,8 +123,8 @@ def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *,
         if not is_free(index):
             raise ValueError(f"{rule}, but {paths[index]} is {shown(leaves[index])}; pick such as f.value.")
     if not indices or len(set(indices)) < len(indices):
-        found = "it picks none" if not indices else "it picks one twice"
-        raise ValueError(f"{rule}, but {found}; pass such as lambda f: (f.attention.beta, f.value).")
+        problem = "it picks none" if not indices else "it picks one twice"
+        raise ValueError(f"{rule}, but {problem}; pass such as lambda f: (f.attention.beta, f.value).")
     scheduled = [paths[index] for index in indices if _schedule_at(field, paths[index]) is not None]
     if pieces and scheduled:
         raise ValueError(f"{rule}, but {scheduled[0]} is of a schedule; give the field numbers, which become pieces.")
@@ -144,8 +144,8 @@ def check_pieces(field: AbstractField, parameters: Parameters, x0: Array, pieces
     num_bytes, what = 4 * numbers * x0.dtype.itemsize, "the parameters of the pieces and a step of theirs"
     check_room(pieces, "pieces", num_bytes, what, longest=numbers, remedy="pass fewer pieces")
     for index, name, shape in zip(parameters.indices, parameters.names, parameters.shapes, strict=True):
-        one = Parameters((index,), (name,), (shape,))
-        scheduled = one.put(field, (PiecewiseConstant(jnp.zeros(1, x0.dtype), one.values(field)[0][None]),))
+        parameter = Parameters((index,), (name,), (shape,))
+        scheduled = parameter.put(field, (PiecewiseConstant(jnp.zeros(1, x0.dtype), parameter.values(field)[0][None]),))
         try:
             eqx.filter_eval_shape(scheduled, jnp.zeros((), x0.dtype), x0)
         except Exception as error:

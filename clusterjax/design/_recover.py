@@ -74,13 +74,13 @@ def identify(jacobian: np.ndarray, noise: float, parameters: Parameters, leaves:
     _, singular, rows = np.linalg.svd(np.linalg.qr(jacobian * sizes, mode="r"), full_matrices=True)
     singular = np.concatenate([singular, np.zeros(len(rows) - len(singular))])
     epsilon = np.finfo(np.asarray(leaves[0]).dtype).eps
-    seen = singular > ROUNDING * math.sqrt(epsilon) * singular.max(initial=0.0)
+    determined = singular > ROUNDING * math.sqrt(epsilon) * singular.max(initial=0.0)
     # Undoing the scaling of the columns makes the null vectors oblique, so they are orthonormalised.
-    null = np.linalg.qr((rows[~seen] * sizes).T)[0].T if not seen.all() else np.zeros((0, len(point)))
+    null = np.linalg.qr((rows[~determined] * sizes).T)[0].T if not determined.all() else np.zeros((0, len(point)))
     # The projection orthogonal to the null space, along which the observations give no bound.
     keep = np.eye(len(point)) - null.T @ null
     fisher = jacobian.T @ jacobian / noise**2 if noise > 0 else np.full((len(point),) * 2, np.inf)
-    wide = keep @ (rows[seen] * sizes[None, :]).T / np.where(seen, singular, 1)[seen]
+    wide = keep @ (rows[determined] * sizes[None, :]).T / np.where(determined, singular, 1)[determined]
     spread = wide @ wide.T
     values, vectors = np.linalg.eigh(spread)
     last = len(point) - len(null)
@@ -104,22 +104,22 @@ def _size(leaf: np.ndarray) -> float:
 
 def _words(null: np.ndarray, point: np.ndarray, parameters: Parameters, outside: float) -> tuple[str, ...]:
     """The null space in words: the symmetries that it contains, and the leaves that its other directions change."""
-    words, found = [], np.zeros((0, len(point)))
+    words, spanned = [], np.zeros((0, len(point)))
     for says, directions in _symmetries(point, parameters):
         lengths = np.linalg.norm(directions, axis=1, keepdims=True)
         directions = directions[lengths[:, 0] > 0] / lengths[lengths[:, 0] > 0]
         inside = (
             bool(len(directions)) and np.linalg.norm(directions - directions @ null.T @ null, axis=1).max() < outside
         )
-        more = _basis(np.concatenate([found, directions]), outside) if inside else found
-        if len(more) > len(found):
-            words.append(f"{says} ({_dimensions(len(more) - len(found))})")
-            found = more
-    rest = _basis(null - null @ found.T @ found, outside) if len(null) > len(found) else null[:0]
-    if len(rest):
-        shares = [float(np.sum(np.square(part))) / len(rest) for part in parameters.split(rest)]
+        more = _basis(np.concatenate([spanned, directions]), outside) if inside else spanned
+        if len(more) > len(spanned):
+            words.append(f"{says} ({_dimensions(len(more) - len(spanned))})")
+            spanned = more
+    remaining = _basis(null - null @ spanned.T @ spanned, outside) if len(null) > len(spanned) else null[:0]
+    if len(remaining):
+        shares = [float(np.sum(np.square(part))) / len(remaining) for part in parameters.split(remaining)]
         named = ", ".join(n for n, share in zip(parameters.names, shares, strict=True) if share > outside)
-        words.append(f"combinations of {named} that no observed token shows ({_dimensions(len(rest))})")
+        words.append(f"combinations of {named} that no observed token shows ({_dimensions(len(remaining))})")
     return tuple(words)
 
 
@@ -280,15 +280,15 @@ def fit(
         first = state.steps == 0
         ratio = jnp.where(first, 0.5, (state.cost - cost) / jnp.where(state.foreseen > 0, state.foreseen, 1))
         eased = jnp.maximum(state.damping * jnp.clip(1 - (2 * ratio - 1) ** 3, 1 / 3, 2.0), least)
-        vector, kept, jacobian, cost, damping, growth = jax.tree.map(
+        vector, error, jacobian, cost, damping, growth = jax.tree.map(
             lambda new, old: jnp.where(better, new, old),
             (state.trial, trial, jacobian, cost, eased, number(2.0)),
             (state.vector, state.residual, state.jacobian, state.cost, state.damping * state.growth, 2 * state.growth),
         )
-        move, foreseen = _damped(kept, jacobian, damping, share)
+        move, foreseen = _damped(error, jacobian, damping, share)
         small = jnp.max(jnp.abs(move)) <= tolerance * (jnp.max(jnp.abs(vector)) + tolerance)
-        settled = small | (foreseen <= tolerance * cost) | (jnp.max(jnp.abs(kept)) <= enough) | ~jnp.isfinite(cost)
-        return _State(vector, kept, jacobian, cost, vector + move, foreseen, damping, growth, settled, state.steps + 1)
+        settled = small | (foreseen <= tolerance * cost) | (jnp.max(jnp.abs(error)) <= enough) | ~jnp.isfinite(cost)
+        return _State(vector, error, jacobian, cost, vector + move, foreseen, damping, growth, settled, state.steps + 1)
 
     number = lambda value: jnp.asarray(value, start.dtype)
     least = number(jnp.finfo(start.dtype).eps ** 2)
@@ -534,11 +534,11 @@ class _Residual(eqx.Module):
 
     def __call__(self, vector: Array) -> Float[Array, " N"]:
         field, data = self.parameters.with_vector(self.field, vector), self.data
-        one = lambda x0, seen: self.runs(field, x0, data.ts).xs[1:] - seen
+        misfit = lambda x0, observed: self.runs(field, x0, data.ts).xs[1:] - observed
         # A single run stays unbatched, because a batch takes as many steps as its slowest run.
         if data.x0.shape[0] == 1:
-            return jnp.ravel(one(data.x0[0], data.observed[0]))
-        return jnp.ravel(jax.vmap(one)(data.x0, data.observed))
+            return jnp.ravel(misfit(data.x0[0], data.observed[0]))
+        return jnp.ravel(jax.vmap(misfit)(data.x0, data.observed))
 
 
 def _read(field: AbstractField, observed: Any, ts: Any, x0: Any) -> _Data:
@@ -548,8 +548,8 @@ def _read(field: AbstractField, observed: Any, ts: Any, x0: Any) -> _Data:
     if not is_concrete((field, observed, ts, x0)):
         raise refusal("observed", "not be traced", "it is", "call this host function outside of jax.jit")
     if observed.ndim not in (3, 4) or observed.shape[-3] != len(ts) or len(ts) < 2 or 0 in observed.shape:
-        found = f"its shape is {observed.shape} and ts has {len(ts)} times"
-        raise refusal("observed", "be (T, n, d) or (runs, T, n, d), with T the number of ts, two or more", found,
+        problem = f"its shape is {observed.shape} and ts has {len(ts)} times"
+        raise refusal("observed", "be (T, n, d) or (runs, T, n, d), with T the number of ts, two or more", problem,
                       "pass the tokens at each time")  # fmt: skip
     observed = observed if observed.ndim == 4 else observed[None]
     start = observed[:, 0]
@@ -584,12 +584,12 @@ def _result(found: Fit, field, parameters: Parameters, noise, count: int, data: 
     leaves = tuple(np.asarray(part) for part in parameters.split(np.asarray(found.vector)))
     jacobian, misfit = np.asarray(found.jacobian), _misfit(found, field, data)
     finite = bool(np.isfinite(jacobian).all() and np.isfinite(misfit))
-    told = identify(jacobian if finite else np.zeros_like(jacobian), 1.0, parameters, leaves)
+    identified = identify(jacobian if finite else np.zeros_like(jacobian), 1.0, parameters, leaves)
     # Only the identifiable directions reduce the degrees of freedom of the residual.
-    free = max(count - len(told.bounds), 1)
+    free = max(count - len(identified.bounds), 1)
     sigma = misfit / np.sqrt(free) if noise is None else noise
     if finite:
-        told = identify(jacobian, sigma, parameters, leaves)
+        identified = identify(jacobian, sigma, parameters, leaves)
     converged, reason = _verdict(found, finite, noise, misfit, free)
     if not (bool(found.started) and finite):
         last = parameters.with_vector(field, found.vector)
@@ -597,7 +597,7 @@ def _result(found: Fit, field, parameters: Parameters, noise, count: int, data: 
         reason = next((f"{reason.split(';')[0]}: {failure}" for failure in failures if failure), reason)
     residual = float(jnp.sqrt(jnp.mean(jnp.square(found.residual))))
     return Recovery(
-        parameters.with_vector(field, found.vector), parameters.names, leaves, residual, sigma, *told, count,
+        parameters.with_vector(field, found.vector), parameters.names, leaves, residual, sigma, *identified, count,
         parameters.count, converged, reason, int(found.steps), np.array([residual]), parameters,
     )  # fmt: skip
 

@@ -209,9 +209,9 @@ def steer(
     for attempt in range(attempts):
         vector, evaluated = search.attempt(jr.fold_in(check_key(key), attempt))
         count += evaluated
-        found = search.judged(vector, attempt + 1, count)
-        if best is None or found.missed.max() < best.missed.max() or not np.isfinite(best.missed.max()):
-            best = found
+        steering = search.judged(vector, attempt + 1, count)
+        if best is None or steering.missed.max() < best.missed.max() or not np.isfinite(best.missed.max()):
+            best = steering
         if best.reached:
             break
     assert best is not None  # there is at least one attempt
@@ -244,12 +244,12 @@ class _Search(eqx.Module):
             first = base + self.spread * draw
             left = max(pieces - pieces // SPARE - piece, 1)
             aim = along(self.field.space, x, self.goal, 1 / left)
-            made = _Piece(self.field, self.parameters, self.runs, x, self.knots[piece : piece + 2], aim)
-            found = fit(made, first, *(options if left == 1 else few))
-            count += int(found.steps) + 1
-            rows.append(found.vector)
+            residual = _Piece(self.field, self.parameters, self.runs, x, self.knots[piece : piece + 2], aim)
+            fitted = fit(residual, first, *(options if left == 1 else few))
+            count += int(fitted.steps) + 1
+            rows.append(fitted.vector)
             # An accurate run of the piece is used, so that errors of the coarse runs do not accumulate over the pieces.
-            x = _run_of(self.parameters.with_vector(self.field, found.vector), x, self.knots[piece : piece + 2]).xs[-1]
+            x = _run_of(self.parameters.with_vector(self.field, fitted.vector), x, self.knots[piece : piece + 2]).xs[-1]
         vector = jnp.concatenate(rows)
         if _farthest(x, self.goal) > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
             whole = fit(

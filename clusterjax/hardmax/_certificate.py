@@ -261,12 +261,12 @@ def _tokens_clause(end: FixedPoint, limit: LimitSet, faces: list[_Face], scale: 
     targets = [p if i < vertices else faces[i].nearest for i, p in enumerate(limit.points)]
     ends, goes_to = np.asarray(end.x, np.float64), limit.goes_to
     # Padding has no limit, and the index -1.
-    rest = max(float(np.linalg.norm(ends[i] - targets[goes_to[i]])) for i in np.flatnonzero(goes_to >= 0)) / scale
-    held = limit.settled and rest <= zero
+    farthest = max(float(np.linalg.norm(ends[i] - targets[goes_to[i]])) for i in np.flatnonzero(goes_to >= 0)) / scale
+    held = limit.settled and farthest <= zero
     state = "settled" if limit.settled else "not settled"
-    measured = f"the farthest is {rest:.1e} from its point of S after {counted(limit.layers, 'layer')}, {state}"
+    measured = f"the farthest is {farthest:.1e} from its point of S after {counted(limit.layers, 'layer')}, {state}"
     return Clause(
-        "Every token converges to a point of S.", held, zero - rest if held else min(zero - rest, 0.0), measured
+        "Every token converges to a point of S.", held, zero - farthest if held else min(zero - farthest, 0.0), measured
     )
 
 
@@ -418,13 +418,13 @@ def in_cone(target: Exact, generators: Exact) -> bool:
             # The active generators are linearly independent, so that the normal equations have a unique solution.
             active = generators[list(weights)]
             solution = _eliminated(np.column_stack([active @ active.T, active @ target]))[0][:, -1]
-            wanted = dict(zip(weights, solution, strict=True))
-            if min(wanted.values()) > 0:
-                weights = wanted
+            solved = dict(zip(weights, solution, strict=True))
+            if min(solved.values()) > 0:
+                weights = solved
                 break
             # The step ends where the first weight becomes zero; that generator becomes inactive.
-            step = min(weights[i] / (weights[i] - weight) for i, weight in wanted.items() if weight <= 0)
-            moved = {i: weight + step * (wanted[i] - weight) for i, weight in weights.items()}
+            step = min(weights[i] / (weights[i] - weight) for i, weight in solved.items() if weight <= 0)
+            moved = {i: weight + step * (solved[i] - weight) for i, weight in weights.items()}
             weights = {i: weight for i, weight in moved.items() if weight > 0}
 
 
@@ -614,8 +614,8 @@ def _clauses(run: ExactRun, form: Exact) -> tuple[ExaminedClause, ...]:
     if run.limits is None:
         unknown = f"not proved within {counted(run.layers, 'layer')}"
         some: tuple[Verdict, float, str] = ("held", 0.0, counted(led, "leader")) if led else ("open", np.nan, unknown)
-        rest: tuple[Verdict, float, str] = ("open", np.nan, unknown)
-        return tuple(ExaminedClause(words, *(rest if k else some)) for k, words in enumerate(says))
+        unproved: tuple[Verdict, float, str] = ("open", np.nan, unknown)
+        return tuple(ExaminedClause(words, *(unproved if k else some)) for k, words in enumerate(says))
     points, places = set(run.limits), {run.limits[i] for i, k in enumerate(run.first) if k >= 0}
     exact = lambda points: np.array(sorted(points), dtype=object).reshape(len(points), len(form))
     hull, others = exact(points), exact(points - places)

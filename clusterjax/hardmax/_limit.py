@@ -85,7 +85,7 @@ def outside(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
     if len(points) == 1:
         return np.array([np.inf])
     others = [np.delete(points, i, axis=0) - points[i] for i in range(len(points))]
-    return np.array([np.linalg.norm(nearest_in_hull(rest)) for rest in others])
+    return np.array([np.linalg.norm(nearest_in_hull(shifted)) for shifted in others])
 
 
 def affine_coordinates(points: Float[np.ndarray, "m d"], flat: float) -> Float[np.ndarray, "m k"]:
@@ -288,19 +288,19 @@ def _gather(
         gaps = np.linalg.norm(positions[led] - x[i], axis=1)
         if gaps.size and gaps.min() <= radius:
             goes_to[i] = int(gaps.argmin())
-    rest = np.flatnonzero(present & (goes_to < 0))
-    if rest.size:
+    free = np.flatnonzero(present & (goes_to < 0))
+    if free.size:
         from scipy.sparse import coo_array  # imported here, because the import takes as long as a small run
         from scipy.sparse.csgraph import connected_components
         from scipy.spatial import KDTree
 
         # The other tokens form connected components at the radius, and the mean of each is a point of S.
-        pairs = KDTree(x[rest]).query_pairs(radius, output_type="ndarray")
-        graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(rest.size, rest.size))
+        pairs = KDTree(x[free]).query_pairs(radius, output_type="ndarray")
+        graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(free.size, free.size))
         labels = connected_components(graph, directed=False)[1]
         for label in np.unique(labels):
-            goes_to[rest[labels == label]] = len(points)
-            points.append(x[rest[labels == label]].mean(axis=0))
+            goes_to[free[labels == label]] = len(points)
+            points.append(x[free[labels == label]].mean(axis=0))
     limits = np.stack(points)
     distance = np.where(present, np.linalg.norm(x - limits[goes_to], axis=1), 0.0)
     return limits, goes_to, distance

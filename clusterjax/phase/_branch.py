@@ -101,11 +101,11 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
     check_instance(field, "field", MeanField, "a MeanField", "build one")
     guess = check_tokens(guess, "guess")
     shape = (guess.shape[0], guess.shape[1])
-    wanted = (field.degree + 1, field.basis.columns(field.degree))
-    if shape != wanted:
+    expected = (field.degree + 1, field.basis.columns(field.degree))
+    if shape != expected:
         problem = f"its shape is {shape}"
         raise refusal(
-            "guess", f"hold coefficients up to degree {field.degree}, {wanted}", problem, "make it by the field"
+            "guess", f"hold coefficients up to degree {field.degree}, {expected}", problem, "make it by the field"
         )
     if guess.dtype != jnp.float64:
         raise refusal(
@@ -130,11 +130,11 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
         )
     matrix = np.asarray(_jacobian(velocity, c), float)
     turned = _rotations(field, full)[:, free]
-    kept = [g for g in turned if np.linalg.norm(matrix @ g) < _SYMMETRY * max(1e-12, np.linalg.norm(g))]
-    count = int(np.linalg.matrix_rank(np.stack(kept), tol=1e-6)) if kept else 0
+    neutral = [g for g in turned if np.linalg.norm(matrix @ g) < _SYMMETRY * max(1e-12, np.linalg.norm(g))]
+    count = int(np.linalg.matrix_rank(np.stack(neutral), tol=1e-6)) if neutral else 0
     eigenvalues = np.linalg.eigvals(matrix)
-    rest = np.delete(eigenvalues, np.argsort(np.abs(eigenvalues))[:count])
-    return Stationary(full, float(jnp.max(jnp.abs(velocity(c, None)))), float(np.max(rest.real)), count)
+    remaining = np.delete(eigenvalues, np.argsort(np.abs(eigenvalues))[:count])
+    return Stationary(full, float(jnp.max(jnp.abs(velocity(c, None)))), float(np.max(remaining.real)), count)
 
 
 class _Velocity(eqx.Module):
@@ -164,9 +164,9 @@ def _free(field: MeanField, shape: tuple[int, int]) -> np.ndarray:
 def _newton(velocity: _Velocity, start: Float[Array, " free"]) -> tuple[Float[Array, " free"], Array]:
     tolerance = float(jnp.finfo(start.dtype).eps) ** 0.65
     solver = optx.Newton(rtol=tolerance, atol=tolerance, linear_solver=lx.SVD(rcond=_RANK))
-    found = optx.root_find(velocity, solver, start, max_steps=64, throw=False)
-    good = (found.result == optx.RESULTS.successful) & (jnp.max(jnp.abs(velocity(found.value, None))) < tolerance**0.5)
-    return found.value, good
+    root = optx.root_find(velocity, solver, start, max_steps=64, throw=False)
+    good = (root.result == optx.RESULTS.successful) & (jnp.max(jnp.abs(velocity(root.value, None))) < tolerance**0.5)
+    return root.value, good
 
 
 @eqx.filter_jit
@@ -316,8 +316,8 @@ def solve(equations: Equations, r: Scalar, guess: Float[Array, " degrees"]) -> F
     # The tolerance bounds the last step of Newton's method, after which the error is far smaller.
     tolerance = float(jnp.finfo(guess.dtype).eps) ** 0.65
     solver = optx.Newton(rtol=tolerance, atol=tolerance, linear_solver=lx.LU())
-    found = optx.root_find(lambda y, _: equations.residual(y, r), solver, guess, max_steps=64, throw=False)
-    return jnp.where(found.result == optx.RESULTS.successful, found.value, jnp.nan)
+    root = optx.root_find(lambda y, _: equations.residual(y, r), solver, guess, max_steps=64, throw=False)
+    return jnp.where(root.result == optx.RESULTS.successful, root.value, jnp.nan)
 
 
 @eqx.filter_jit
@@ -347,14 +347,14 @@ def follow(equations: Equations, rs: Float[Array, " points"]) -> np.ndarray:
     last[0] = np.log(float(equations.strengths[0]))
     # log T and the moments of degree two start as r^2, so that the first extrapolation is constant.
     before, r_before, r_last = last, -1.0, 0.0
-    found = np.full((len(rs), len(last)), np.nan)
+    unknowns = np.full((len(rs), len(last)), np.nan)
     for k, r in enumerate(np.asarray(rs, float)):
         guess = last + (last - before) * ((r - r_last) / (r_last - r_before))
-        found[k] = solve(equations, rs[k], jnp.asarray(guess, rs.dtype))
-        if not np.all(np.isfinite(found[k])):
-            return np.where(np.arange(len(rs))[:, None] < k, found, np.nan)
-        before, r_before, last, r_last = last, r_last, found[k], r
-    return found
+        unknowns[k] = solve(equations, rs[k], jnp.asarray(guess, rs.dtype))
+        if not np.all(np.isfinite(unknowns[k])):
+            return np.where(np.arange(len(rs))[:, None] < k, unknowns, np.nan)
+        before, r_before, last, r_last = last, r_last, unknowns[k], r
+    return unknowns
 
 
 # The growth rates of small perturbations of a stationary density, by the order of their rotation about its axis.
@@ -400,10 +400,10 @@ def growth(
 
 def leading(matrix: np.ndarray, rotation: bool) -> float:
     """The largest real part of an eigenvalue, without the eigenvalue of the rotation if `rotation`."""
-    found = np.linalg.eigvals(matrix)
+    eigenvalues = np.linalg.eigvals(matrix)
     if rotation:
-        found = np.delete(found, np.argmin(np.abs(found)))
-    return float(np.max(found.real))
+        eigenvalues = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))
+    return float(np.max(eigenvalues.real))
 
 
 # The number of orders of perturbations that are tested: none beyond 2 was found to grow first.
@@ -614,14 +614,14 @@ def _check_attention(attention: Any) -> tuple[float, float]:
             "these."
         )
     numbers = (attention.beta, attention.offset if isinstance(attention, UnnormalisedAttention) else 0.0)
-    if any(isinstance(one, AbstractSchedule) or not is_concrete(one) or np.ndim(one) for one in numbers):
+    if any(isinstance(number, AbstractSchedule) or not is_concrete(number) or np.ndim(number) for number in numbers):
         raise ValueError(f"attention must have a beta that is one number, but it is {shown(attention.beta)}; pass one.")
     if attention.query_key is not None or not isinstance(attention.mask, FullMask):
         raise ValueError(
             "attention must have query_key None and a full mask, for only then densities about an axis stay so, but it "
             f"is {shown(attention)}; leave them out."
         )
-    beta, offset = (float(np.asarray(one)) for one in numbers)
+    beta, offset = (float(np.asarray(number)) for number in numbers)
     if not beta > 0:
         raise ValueError(
             f"attention.beta must be positive, but it is {beta:.3g}: tokens gather at none that is negative; pass a "

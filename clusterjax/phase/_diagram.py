@@ -184,8 +184,8 @@ def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n 
     if wrong.any():
         system, token = (int(place[0]) for place in np.nonzero(wrong))
         entries = x0[system, token]
-        kept = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
-        raise refusal(name, "be finite and not zero", f"token {token} of system {system} is {kept}", "mend it")
+        listed = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
+        raise refusal(name, "be finite and not zero", f"token {token} of system {system} is {listed}", "mend it")
     return x0
 
 
@@ -804,7 +804,7 @@ def phase_diagram(
     attrs |= {"query_key": repr(query_key), "value": repr(value), "integrator": repr(integrator)}
     # A store of other arguments is refused, also where these differ in the numbers of an array.
     numbers = digest(np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(diagram, eqx.is_array_like)))
-    version = ", ".join(f"{name} = {asked}" for name, asked in attrs.items())
+    version = ", ".join(f"{name} = {setting}" for name, setting in attrs.items())
     dataset = run(
         diagram, {"beta": Axis(betas, description="inverse temperature")}, batch_size=batch_size, store=store,
         resume=resume, devices=_each_core() if devices is None else devices, progress=progress, seed=seed,

@@ -169,12 +169,12 @@ def integers(value: Any, name: str) -> np.ndarray:
 
 def film(value: Any, name: str) -> Path:
     """Check for the name of a GIF, or of an MP4 if ffmpeg is installed."""
-    path, found = check_path(value, name), f"it is {shown(value)}"
+    path, problem = check_path(value, name), f"it is {shown(value)}"
     if path.suffix.lower() not in (".gif", ".mp4"):
-        raise refusal(name, "end in .gif or .mp4", found, "choose such a name")
+        raise refusal(name, "end in .gif or .mp4", problem, "choose such a name")
     if path.suffix.lower() == ".mp4" and not FFMpegWriter.isAvailable():
         remedy = "install it (apt install ffmpeg, or conda install ffmpeg), or choose a name that ends in .gif"
-        raise refusal(name, "end in .gif where there is no ffmpeg, which writes .mp4", found, remedy)
+        raise refusal(name, "end in .gif where there is no ffmpeg, which writes .mp4", problem, remedy)
     return path
 
 

@@ -58,10 +58,10 @@ def polytope(
         outline.set_zorder(1)
     faces = token_colours(len(tokens), labels)
     # Leaders are drawn separately, as stars in front of the others.
-    rest = np.setdiff1d(np.arange(len(tokens)), led)
+    others = np.setdiff1d(np.arange(len(tokens)), led)
     _origin(ax)
     ax.scatter(
-        *tokens[rest].T, s=11 * size, c=faces[rest], edgecolors=list(shade(faces[rest])), linewidths=0.4, zorder=3
+        *tokens[others].T, s=11 * size, c=faces[others], edgecolors=list(shade(faces[others])), linewidths=0.4, zorder=3
     )
     ax.scatter(*tokens[led].T, s=62 * size, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4)
     _frame(ax, np.concatenate([tokens, hull]), reach)

@@ -189,17 +189,17 @@ def relative_positions(
 
 def _added(vectors: np.ndarray, queries: Numbers, beta: Numbers) -> np.ndarray:
     """The term that each head adds to the score for each query and distance, (heads, queries, 2 m + 1)."""
-    asked, factor = np.asarray(queries), np.asarray(beta)
-    if asked.shape[2] != vectors.shape[1]:
+    array, factor = np.asarray(queries), np.asarray(beta)
+    if array.shape[2] != vectors.shape[1]:
         raise ValueError(
-            f"queries must be (heads, queries, {vectors.shape[1]}) as vectors are, but their shape is {asked.shape}; "
+            f"queries must be (heads, queries, {vectors.shape[1]}) as vectors are, but their shape is {array.shape}; "
             "pass those of each head."
         )
-    if factor.shape not in ((), asked.shape[:1]):
+    if factor.shape not in ((), array.shape[:1]):
         raise ValueError(
-            f"beta must be () or ({len(asked)},), but its shape is {factor.shape}; pass one for each head."
+            f"beta must be () or ({len(array)},), but its shape is {factor.shape}; pass one for each head."
         )
-    return factor.reshape(-1, 1, 1) * (asked @ vectors.T)
+    return factor.reshape(-1, 1, 1) * (array @ vectors.T)
 
 
 def _clipped(ax: Axes, line: np.ndarray, spread: np.ndarray | None, **style: Any) -> None:

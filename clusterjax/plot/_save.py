@@ -74,21 +74,21 @@ def _figure_of(drawn: Figure | Axes | np.ndarray) -> Figure:
 
 def _targets(path: Path, formats: Sequence[str] | None) -> list[tuple[str, Path]]:
     """Each format with the path of its file."""
-    wanted = None
+    chosen = None
     if formats is not None:
         names = check_sequence(formats, "formats", str, "names")
-        wanted = [check_choice(name, "formats", _UNDATED) for name in names]
+        chosen = [check_choice(name, "formats", _UNDATED) for name in names]
     suffix = path.suffix.lower().removeprefix(".")
     if suffix in _UNDATED:
-        if wanted not in (None, [suffix]):
+        if chosen not in (None, [suffix]):
             rule = f"be None or [{suffix!r}] beside a path that ends in {path.suffix}"
-            raise refusal("formats", rule, f"it is {shown(wanted)}", "leave the suffix or the formats away")
+            raise refusal("formats", rule, f"it is {shown(chosen)}", "leave the suffix or the formats away")
         return [(suffix, path)]
     # Suffixes of other formats are refused; any other suffix, as in "beta0.5", is part of the name.
     if suffix in _FOREIGN:
         rule = "end in .png, .svg, .pdf or in no suffix of a picture"
         raise refusal("path", rule, f"it is {shown(path)}", "choose one of these")
-    return [(name, Path(f"{path}.{name}")) for name in wanted or ("png", "svg")]
+    return [(name, Path(f"{path}.{name}")) for name in chosen or ("png", "svg")]
 
 
 def save(

@@ -334,18 +334,18 @@ def _trail(run: Frames, eye: AbstractView, token: int | None, k: int) -> np.ndar
 def choose_frames(frames: Frames, times: Numbers | None, symbol: str) -> tuple[list[int], list[str]]:
     """The index of the frame nearest to each time, and its title."""
     ts = frames.ts
-    asked = np.linspace(ts[0], ts[-1], min(4, len(ts))) if times is None else np.atleast_1d(several(times, "times"))
-    if len(asked) > MOST_PANELS:
-        raise refusal("times", f"be at most {MOST_PANELS} times", f"there are {len(asked)}", "pass fewer")
+    moments = np.linspace(ts[0], ts[-1], min(4, len(ts))) if times is None else np.atleast_1d(several(times, "times"))
+    if len(moments) > MOST_PANELS:
+        raise refusal("times", f"be at most {MOST_PANELS} times", f"there are {len(moments)}", "pass fewer")
     # Computed times may differ from save times by rounding errors.
     slack = 1e-6 * max(1.0, float(np.abs(ts).max()))
-    late = asked > ts[-1] + slack
+    late = moments > ts[-1] + slack
     # The last frame of a run that an event has stopped stands for all later times.
-    wrong = asked[(asked < ts[0] - slack) | (late & (not frames.stopped))]
+    wrong = moments[(moments < ts[0] - slack) | (late & (not frames.stopped))]
     if wrong.size:
         problem = f"it holds {wrong[0]:g}, and the run goes from {ts[0]:g} to {ts[-1]:g}"
         raise refusal("times", "be of the run", problem, "choose times within, or run for longer")
-    chosen = [int(np.argmin(np.abs(ts - t))) for t in asked]
+    chosen = [int(np.argmin(np.abs(ts - t))) for t in moments]
     titles = time_labels(ts[chosen], symbol)
     return chosen, [title + " (stopped)" * bool(is_late) for title, is_late in zip(titles, late, strict=True)]
 

@@ -107,9 +107,9 @@ def words(
         colours = np.where(heights > 0, BLUE, VERMILION) if colours is None else colours
     # An array of names of colours would be read as numbers of a colour map, hence the list.
     faces = token_colours(len(places), colours=list(colours) if isinstance(colours, np.ndarray) else colours)
-    rest = np.setdiff1d(np.arange(len(places)), led)
-    rims: Any = shade(faces[rest])
-    ax.scatter(*places[rest].T, s=(2 * DOT) ** 2, c=faces[rest], edgecolors=rims, linewidths=0.4, zorder=3)
+    others = np.setdiff1d(np.arange(len(places)), led)
+    rims: Any = shade(faces[others])
+    ax.scatter(*places[others].T, s=(2 * DOT) ** 2, c=faces[others], edgecolors=rims, linewidths=0.4, zorder=3)
     ax.scatter(*places[led].T, s=(2 * STAR) ** 2, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4)
     paper = _Paper(ax, fontsize)
     dots = paper.points(places)
@@ -117,10 +117,10 @@ def words(
     joined = np.full(len(dots), -1)
     if len(led):
         away = np.linalg.norm(dots[:, None] - dots[led], axis=2)
-        joined[rest] = np.where(away.min(axis=1) < NEAR, led[away.argmin(axis=1)], -1)[rest]
+        joined[others] = np.where(away.min(axis=1) < NEAR, led[away.argmin(axis=1)], -1)[others]
     divide = paper.along(divide)
     # Names avoid these points if possible.
-    clear = np.concatenate([divide, dots[rest] if avoid is None else paper.points(np.asarray(avoid))])
+    clear = np.concatenate([divide, dots[others] if avoid is None else paper.points(np.asarray(avoid))])
     paper.occupy(_rectangles(dots[led], STAR))
     # The names of leaders matter most. Only the markers of leaders are occupied here, so that names of leaders may hide
     # markers of other words rather than be omitted.
@@ -128,9 +128,9 @@ def words(
         following = int(np.sum(joined == i))
         name = f"{names[i]} +{following}" if names[i] and following else names[i]
         paper.name(name, dots[i], STAR, clear, weight="bold")
-    paper.occupy(_rectangles(dots[rest], DOT))
+    paper.occupy(_rectangles(dots[others], DOT))
     # Words far from the line are most informative, and the middle is crowded, so names are placed inwards.
-    for i in sorted(rest[joined[rest] < 0].tolist(), key=lambda i: (-abs(heights[i]), i)):
+    for i in sorted(others[joined[others] < 0].tolist(), key=lambda i: (-abs(heights[i]), i)):
         paper.name(names[i], dots[i], DOT, divide)
     return ax
 

@@ -467,8 +467,8 @@ def check_point_room(outputs: list[Output], points: int) -> None:
     sizes = [math.prod(out.shape) * np.dtype(out.dtype).itemsize for out in outputs]
     num_bytes, room = points * sum(sizes), memory_room(device=False)
     if num_bytes > room:
-        rule, told = "return no more than memory holds", f"all points together take {num_bytes / 2**30:.1f} GiB"
-        raise refusal("function", rule, told, "return less, or split the sweep")
+        rule, problem = "return no more than memory holds", f"all points together take {num_bytes / 2**30:.1f} GiB"
+        raise refusal("function", rule, problem, "return less, or split the sweep")
 
 
 def _coord(name: str, dim: str, sizes: dict[str, int], values: Any) -> Coord:

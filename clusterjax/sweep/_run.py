@@ -383,9 +383,9 @@ class Progress:
 
 
 def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
 
 
 def run(
@@ -604,6 +604,6 @@ def _devices(devices: Any) -> list[Any]:
     listed = check_sequence(devices, "devices", jax.Device, "devices of jax")
     # Devices of other processes run their own batches.
     if any(device not in local for device in listed):
-        rule, told = "be some of those of this process", f"they are {listed[:8]}"
-        raise refusal("devices", rule, told, f"choose from {local}")
+        rule, problem = "be some of those of this process", f"they are {listed[:8]}"
+        raise refusal("devices", rule, problem, f"choose from {local}")
     return listed

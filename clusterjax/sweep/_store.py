@@ -154,8 +154,8 @@ class Store:
         stored = self.identity() or identity
         differ = [name for name in identity | stored if identity.get(name) != stored.get(name)]
         if differ:
-            asked, differing = ("; ".join(f"{name} {of.get(name)}" for name in differ) for of in (identity, stored))
-            raise ValueError(f"store must be of this sweep, with {asked}, but {self.path} has {differing}; {_REMEDY}.")
+            given, differing = ("; ".join(f"{name} {of.get(name)}" for name in differ) for of in (identity, stored))
+            raise ValueError(f"store must be of this sweep, with {given}, but {self.path} has {differing}; {_REMEDY}.")
 
     def begin(self, frame: Frame, identity: dict[str, str]) -> None:
         """Make the store of a new sweep in one step, or make all batches of the present one unfinished."""

@@ -162,8 +162,8 @@ PARTS = (
     Mutant(
         "certificate-of-unsettled-tokens",
         "clusterjax/hardmax/_certificate.py",
-        "    held = limit.settled and rest <= zero",
-        "    held = rest <= zero",
+        "    held = limit.settled and farthest <= zero",
+        "    held = farthest <= zero",
         _HARDMAX,
     ),
     Mutant(

@@ -12,9 +12,9 @@ STEERING = (
     Mutant(
         "pieces-begin-where-the-coarse-run-ends",
         _STEER,
-        "            x = _run_of(self.parameters.with_vector(self.field, found.vector), x, "
+        "            x = _run_of(self.parameters.with_vector(self.field, fitted.vector), x, "
         "self.knots[piece : piece + 2]).xs[-1]\n",
-        "            x = self.field.space.retract(aim + found.residual.reshape(x.shape))\n",
+        "            x = self.field.space.retract(aim + fitted.residual.reshape(x.shape))\n",
         (_STEERED + "test_errors_of_coarse_runs_do_not_add_up",),
     ),
     Mutant(

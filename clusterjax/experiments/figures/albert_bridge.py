@@ -144,7 +144,7 @@ def fit(m: Results) -> Found:
 )
 def beyond_controls(m: Results) -> Found:
     beside, shuffled, random = m.beside, m.beside.beyond_shuffled, m.beside.beyond_random.beyond
-    nearer = min((shuffled, random), key=lambda one: float(one.z[0]))
+    nearer = min((shuffled, random), key=lambda difference: float(difference.z[0]))
     names = ("trained network", *NAMES_OF_CONTROLS)
     shares = "; ".join(f"{name} {plus_minus(*run)}" for name, run in zip(names, beside.runs("fitted"), strict=True))
     return Found(

@@ -98,7 +98,7 @@ class Results:
 
     def factors(self, head: int) -> tuple[np.ndarray, ...]:
         """The factors of the query, the key, the value and the output of a head of the layer."""
-        return tuple(one[self.block, head] for one in self.matrices[:4])
+        return tuple(matrix[self.block, head] for matrix in self.matrices[:4])
 
     def form_along(self, head: int) -> float:
         """<Qv, Kv> for the eigenvector v of the leading eigenvalue of a head."""

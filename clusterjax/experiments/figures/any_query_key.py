@@ -119,7 +119,7 @@ def first_rests(m: Results) -> Found:
 )
 def collapse(m: Results) -> Found:
     done = float(np.mean(np.isfinite(m.last)))
-    times = ", ".join(f"1e{one:.1f}" for one in np.percentile(m.log_last, [25, 50, 75, 100]))
+    times = ", ".join(f"1e{quantile:.1f}" for quantile in np.percentile(m.log_last, [25, 50, 75, 100]))
     return Found(
         f"all tokens arrive in {100 * done:.1f} % of the {m.followed.sum()} starts that could be followed, of "
         f"{m.starts}; they end within {m.astray:.1e} of the first; quartiles and maximum of the time: {times}",

@@ -267,10 +267,10 @@ def particle_path(start: np.ndarray, values: np.ndarray, order: list[int], facto
             return scale * (moved - np.sum(moved * y, axis=1, keepdims=True) * y)
 
         for _ in range(SUBSTEPS):
-            one = velocity(x)
-            two = velocity(x + one / 2)
-            three = velocity(x + two / 2)
-            x = x + (one + 2 * two + 2 * three + velocity(x + three)) / 6
+            first_slope = velocity(x)
+            second_slope = velocity(x + first_slope / 2)
+            third_slope = velocity(x + second_slope / 2)
+            x = x + (first_slope + 2 * second_slope + 2 * third_slope + velocity(x + third_slope)) / 6
             x = x / np.linalg.norm(x, axis=1, keepdims=True)
         path.append(x)
     return np.stack(path, axis=1)
@@ -310,7 +310,7 @@ def head_runs(
     spectra = signs.values.reshape(-1, signs.values.shape[-1])
     # A head whose leading eigenvalue is 0 moves nothing.
     sizes = np.where(np.abs(spectra[:, 0]) > 0, np.abs(spectra[:, 0]), 1.0)
-    forms = np.stack([leading_block(one / size, D) for one, size in zip(spectra, sizes, strict=True)])
+    forms = np.stack([leading_block(spectrum / size, D) for spectrum, size in zip(spectra, sizes, strict=True)])
     x0 = np.asarray(draw_starts(seed, starts, n, D))
     head, start = (part.ravel() for part in np.indices((len(forms), starts)))
     counts = np.empty(len(head))
@@ -319,8 +319,8 @@ def head_runs(
         rows = np.arange(first, first + SYSTEMS)
         rows = np.where(rows < len(head), rows, first)
         run = run_ensemble(jnp.asarray(x0[start[rows]]), np.array([0.0, TIME]), beta=beta, value=forms[head[rows]])
-        found = np.asarray(count_clusters(jnp.asarray(run.xs[:, -1:]), jnp.asarray(RADIUS)))[:, 0]
-        counts[first : first + SYSTEMS] = found[: len(head) - first]
+        clusters = np.asarray(count_clusters(jnp.asarray(run.xs[:, -1:]), jnp.asarray(RADIUS)))[:, 0]
+        counts[first : first + SYSTEMS] = clusters[: len(head) - first]
     return HeadRuns(name, signs, counts.reshape(*signs.case.shape, starts).mean(axis=-1), n)
 
 
@@ -394,7 +394,7 @@ def better_than_controls(m: Results) -> Found:
     shuffled, random = beside.beyond_shuffled, beside.beyond_random.beyond
     names = ("trained", NAMES_OF_CONTROLS[0], f"{NAMES_OF_CONTROLS[1]} {m.spread}")
     runs = "; ".join(f"{name} {plus_minus(*run)}" for name, run in zip(names, beside.runs("fitted"), strict=True))
-    nearer = min((shuffled, random), key=lambda one: float(one.z[0]))
+    nearer = min((shuffled, random), key=lambda difference: float(difference.z[0]))
     return Found(
         f"error as a share of that of the best constant: {runs}; on the same texts the error with shuffled tokens is "
         f"larger by {plus_minus(shuffled.difference[0], shuffled.error[0])}, with random weights by "
@@ -498,8 +498,8 @@ def series(m: Results) -> dict:
         if np.isfinite(curve.mean).all() and np.isfinite(curve.error).all():
             values |= {f"cosine {name}": curve.mean, f"error {name}": curve.error}
     for name, cosines in m.path.cosines.items():
-        one = m.mean_of(cosines)
-        values |= {f"first token, {name}_by_level": one.mean, f"first token, {name}, error_by_level": one.error}
+        average = m.mean_of(cosines)
+        values |= {f"first token, {name}_by_level": average.mean, f"first token, {name}, error_by_level": average.error}
     for curve in CURVES:
         values |= {
             f"share_missed_by_text, {curve}": m.beside.trained[curve],
@@ -535,8 +535,8 @@ def _draw_missed(ax: Axes, m: Results) -> None:
         each = m.beside.random[curve].mean(axis=1)
         ax.plot(np.full(len(each), places[2] + shift), each, "x", color="0.1", ms=3.5, mew=0.8)
     # The controls have no curve with beta 0.
-    one, (label, colour, _) = m.mean_of(share_missed(m.bridge, "uniform")), STYLES["uniform"]
-    ax.bar([0.26], [one.mean], yerr=[one.error], color=colour, label=label, **bars)
+    average, (label, colour, _) = m.mean_of(share_missed(m.bridge, "uniform")), STYLES["uniform"]
+    ax.bar([0.26], [average.mean], yerr=[average.error], color=colour, label=label, **bars)
     ax.axhline(1.0, color="0.1", lw=0.8, ls="--")
     ax.set_xticks(places, ["trained", "tokens shuffled", "random weights"])
     ax.set(ylabel="error / that of the\nbest constant", ylim=(0, None))

@@ -133,7 +133,7 @@ class Windows:
 
     def words(self, kept: int) -> str:
         costs = {width: self.cost[width, kept] for width in self.widths}
-        return "; ".join(f"window {width}: {plus_minus(one.mean, one.error)}" for width, one in costs.items())
+        return "; ".join(f"window {width}: {plus_minus(cost.mean, cost.error)}" for width, cost in costs.items())
 
     def given_back(self, width: int, kept: int, than: int = 0, share: float = 0.0) -> Clustered:
         """The decrease of the cost with `kept` tokens in place of `than`, paired by text, less a share of the cost with
@@ -223,10 +223,10 @@ def measure_seen(
         keep=(*probe.FirstToken._fields, "mass"), store=store,
         settings={"measure": "causal network", "separators": {name: list(of) for name, of in separators.items()}},
     )  # fmt: skip
-    over_articles = lambda one: average_of(one.values, articles)
-    first = probe.FirstToken(**{name: over_articles(one) for name, one in surveyed.levels.items()})
+    over_articles = lambda statistic: average_of(statistic.values, articles)
+    first = probe.FirstToken(**{name: over_articles(statistic) for name, statistic in surveyed.levels.items()})
     heads = position_heads_of(_allowed(model, texts.mask.shape[1]), texts, surveyed.layers["mass"], separators)
-    heads = probe.PositionHeads(*({place: over_articles(one) for place, one in of.items()} for of in heads))
+    heads = probe.PositionHeads(*({place: over_articles(statistic) for place, statistic in of.items()} for of in heads))
     # Of n (n - 1) / 2 pairs, n - 1 contain the first token: these pairs weigh 2 / n, and the others (n - 2) / n.
     n = texts.mask.sum(axis=1)[:, None]
     cosine = (2 * _values(first.cosine) + (n - 2) * _values(first.cosine_of_others)) / n
@@ -308,8 +308,8 @@ def mean_cosine(m: Results) -> Found:
 
 def _beside(found: Compared, random: tuple[Seen, ...]) -> Starts:
     """The trained network beside networks of random weights in the mean cosine without the first token."""
-    of = lambda seen: _values(seen.first.cosine_of_others)
-    return starts_of(of(found.trained), [of(seen) for seen in random], found.articles)
+    of = lambda run: _values(run.first.cosine_of_others)
+    return starts_of(of(found.trained), [of(run) for run in random], found.articles)
 
 
 @claim(
@@ -317,27 +317,27 @@ def _beside(found: Compared, random: tuple[Seen, ...]) -> Starts:
     "each difference exceeds two standard errors, or with few articles and networks as many as are as improbable",
 )
 def controls(m: Results) -> Found:
-    found, level = m.network, m.network.late
-    of = lambda seen: _values(seen.first.cosine_of_others)[:, level]
-    shuffled = found.mean_of(of(found.trained) - of(found.shuffled))
-    own = _beside(found, found.random)
-    told = lambda starts: (
+    net, level = m.network, m.network.late
+    of = lambda run: _values(run.first.cosine_of_others)[:, level]
+    shuffled = net.mean_of(of(net.trained) - of(net.shuffled))
+    own = _beside(net, net.random)
+    described = lambda starts: (
         f"{starts.words(level)}, difference "
         f"{plus_minus(starts.beyond.difference[level], starts.beyond.error[level], 3)}"
     )
     measured = (
-        f"mean cosine without the first token after layer {level} {of(found.trained).mean():.3f}; in random order "
-        f"{of(found.shuffled).mean():.3f}, difference {plus_minus(shuffled.mean, shuffled.error, 3)}; random weights "
-        f"{found.spread}: {told(own)}"
+        f"mean cosine without the first token after layer {level} {of(net.trained).mean():.3f}; in random order "
+        f"{of(net.shuffled).mean():.3f}, difference {plus_minus(shuffled.mean, shuffled.error, 3)}; random weights "
+        f"{net.spread}: {described(own)}"
     )
     says, holds = None, shuffled.below() and own.exceeds(level)
-    if found.usual:
-        usual = _beside(found, found.usual)
+    if net.usual:
+        usual = _beside(net, net.usual)
         says = (
-            f"The tokens of {found.name} are less alike than in random order, and more alike than with random weights "
+            f"The tokens of {net.name} are less alike than in random order, and more alike than with random weights "
             f"as they were drawn before training, and yet less alike than with weights of spread {USUAL:g}."
         )
-        measured += f"; of spread {USUAL:g}: {told(usual)}"
+        measured += f"; of spread {USUAL:g}: {described(usual)}"
         # The comparison is one-sided: the other side is that of the negative difference.
         holds = holds and bool(usual.beyond._replace(z=-usual.beyond.z).exceeds()[level])
     return Found(measured, holds, own.beyond.difference[level], own.beyond.error[level], says=says)
@@ -349,11 +349,11 @@ def controls(m: Results) -> Found:
     f"before it is below {SUDDEN:g}, and with random weights there are no such levels",
 )
 def sudden(m: Results) -> Found:
-    found, times, onset = m.network, m.p.times, m.onset
-    first = found.trained.first
+    net, times, onset = m.network, m.p.times, m.onset
+    first = net.trained.first
     highest, large = int(np.argmax(first.ratio.mean)), np.flatnonzero(first.apart(times))
     at = highest if onset is None else onset
-    shuffled, *random = (found.onset(times, seen) for seen in (found.shuffled, *found.random))
+    shuffled, *random = (net.onset(times, run) for run in (net.shuffled, *net.random))
     norms = lambda level: (
         f"{_at(first.length, level, 0)} against {_at(first.length_of_others, level, 0)} after layer {level}"
     )
@@ -374,12 +374,12 @@ def sudden(m: Results) -> Found:
     "less by more than two standard errors",
 )
 def less_alike(m: Results) -> Found:
-    found, first, onset = m.network, m.network.trained.first, m.onset
+    net, first, onset = m.network, m.network.trained.first, m.onset
     says = "After the first layer the first token of {} is less alike to the others than these are to each other."
-    part = slice(onset or 1, found.late + 1)
+    part = slice(onset or 1, net.late + 1)
     over_part = lambda average: _values(average)[:, part].mean(axis=1)
     less, other = (
-        found.mean_of(over_part(of.cosine_of_others) - over_part(of.cosine)) for of in (first, found.shuffled.first)
+        net.mean_of(over_part(of.cosine_of_others) - over_part(of.cosine)) for of in (first, net.shuffled.first)
     )
     return Found(
         f"mean over layers {part.start} to {part.stop - 1} of its cosine to the others "
@@ -387,7 +387,7 @@ def less_alike(m: Results) -> Found:
         f"{first.cosine_of_others.mean[part].mean():.3f}: {plus_minus(less.mean, less.error, 3)} less; in random order "
         f"{plus_minus(other.mean, other.error, 3)} less",
         less.above(), less.mean, less.error,
-        says=says.format(found.name) if onset is None else None,
+        says=says.format(net.name) if onset is None else None,
     )  # fmt: skip
 
 
@@ -403,21 +403,21 @@ def _surely(average: Average, than: float) -> np.ndarray:
     "more than {p.sink:g} beyond uniform causal attention, by two standard errors; no head of random weights is",
 )
 def sinks(m: Results) -> Found:
-    found, heads = m.network, m.network.trained.heads
-    of = lambda seen: _surely(seen.heads.excess["first"], m.p.sink)
-    many, strongest = of(found.trained), heads.strongest("first")
+    net, heads = m.network, m.network.trained.heads
+    of = lambda run: _surely(run.heads.excess["first"], m.p.sink)
+    many, strongest = of(net.trained), heads.strongest("first")
     # Layer k + 1 reads level k: the heads from the onset on see a large first token.
     early, late = np.split(many, [len(many) if m.onset is None else m.onset])
     share = lambda part: f"{int(part.sum())} of {part.size}" if part.size else "none"
-    others = ", ".join(f"{seen.heads.excess['first'].mean.max():.3f}" for seen in found.random)
+    others = ", ".join(f"{run.heads.excess['first'].mean.max():.3f}" for run in net.random)
     holds = late.size > 0 and late.mean() > 0.5 and (not early.size or early.mean() <= 0.25)
     return Found(
         f"sinks beyond {m.p.sink:g}: {share(early)} heads up to layer {len(early)}, {share(late)} in later layers; in "
-        f"random order {int(of(found.shuffled).sum())} of {many.size}; uniform causal attention gives the first token "
+        f"random order {int(of(net.shuffled).sum())} of {many.size}; uniform causal attention gives the first token "
         f"{float(heads.baseline['first'].mean[0, 0]):.3f}; the strongest is head {strongest[1] + 1} of layer "
         f"{strongest[0] + 1}, which gives it {_at(heads.mass['first'], strongest)}; strongest of random weights "
         f"{others} beyond uniform",
-        bool(holds) and not any(of(seen).any() for seen in found.random), late.mean() if late.size else 0.0,
+        bool(holds) and not any(of(run).any() for run in net.random), late.mean() if late.size else 0.0,
     )  # fmt: skip
 
 
@@ -428,18 +428,18 @@ def place_claim(place: str) -> ClaimOf:
         "does",
     )
     def attends(m: Results) -> Found:
-        found, heads, excess = m.network, m.network.trained.heads, m.network.trained.heads.excess[place]
+        net, heads, excess = m.network, m.network.trained.heads, m.network.trained.heads.excess[place]
         at = heads.strongest(place)
-        baseline, shuffled = float(heads.baseline[place].mean[at]), found.shuffled.heads.excess[place]
-        count = lambda seen: int(_surely(seen.heads.excess[place], m.p.sink).sum())
-        random = ", ".join(f"{seen.heads.excess[place].mean.max():.3f}" for seen in found.random)
+        baseline, shuffled = float(heads.baseline[place].mean[at]), net.shuffled.heads.excess[place]
+        count = lambda run: int(_surely(run.heads.excess[place], m.p.sink).sum())
+        random = ", ".join(f"{run.heads.excess[place].mean.max():.3f}" for run in net.random)
         return Found(
-            f"{count(found.trained)} of {excess.mean.size} heads by more than {m.p.sink:g} beyond uniform; the "
+            f"{count(net.trained)} of {excess.mean.size} heads by more than {m.p.sink:g} beyond uniform; the "
             f"strongest, head {at[1] + 1} of layer {at[0] + 1}, gives {_at(heads.mass[place], at)} where uniform "
             f"attention gives {baseline:.3f}, and in random order "
             f"{plus_minus(shuffled.mean[at] + baseline, shuffled.error[at], 3)}; strongest of random weights {random} "
             "beyond uniform",
-            count(found.trained) > 0 and not any(map(count, found.random)), excess.mean[at], excess.error[at],
+            count(net.trained) > 0 and not any(map(count, net.random)), excess.mean[at], excess.error[at],
         )  # fmt: skip
 
     return attends
@@ -491,8 +491,8 @@ def first_kept(m: Results) -> Found | None:
         return None
     back = {w: of.given_back(w, 1) for w in of.widths}
     words = ", ".join(
-        f"{plus_minus(one.mean, one.error)} of it by window {w} ({100 * float(one.mean / of.cost[w, 0].mean):.0f} %)"
-        for w, one in back.items()
+        f"{plus_minus(part.mean, part.error)} of it by window {w} ({100 * float(part.mean / of.cost[w, 0].mean):.0f} %)"
+        for w, part in back.items()
     )
     last = back[of.widths[-1]]
     return Found(
@@ -509,11 +509,11 @@ def four_kept(m: Results) -> Found | None:
     if (of := m.windows) is None:
         return None
     more = {w: of.given_back(w, 4, than=1) for w in of.widths}
-    less = ", ".join(plus_minus(one.mean, one.error, 3) for one in more.values())
+    less = ", ".join(plus_minus(gain.mean, gain.error, 3) for gain in more.values())
     last = more[of.widths[-1]]
     return Found(
         f"cost in nats a token with the first four, {of.words(4)}; less than with one by {less}",
-        all(bool(one.mean < 0.2 * of.given_back(w, 1).mean) for w, one in more.items()), last.mean, last.error,
+        all(bool(gain.mean < 0.2 * of.given_back(w, 1).mean) for w, gain in more.items()), last.mean, last.error,
     )  # fmt: skip
 
 
@@ -525,8 +525,8 @@ def window_of_all(m: Results) -> Found | None:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    found, first, verdict, windows = m.network, m.network.trained.first, "", "(e) No windows. "
-    network = f"{NAME}, which others trained, on {found.data.words}"
+    net, first, verdict, windows = m.network, m.network.trained.first, "", "(e) No windows. "
+    network = f"{NAME}, which others trained, on {net.data.words}"
     if m.reading is None:
         network = f"{OWN_NAME} on passages of Wikipedia"
     if m.windows is not None:
@@ -539,21 +539,21 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
             f"; a window of {width} tokens costs {m.windows.cost[width, 0].mean:.2f} nats a token, of which the first "
             f"token in sight gives back {m.windows.given_back(width, 1).mean:.2f}"
         )
-    large = f"No first token of {found.name} has a norm far larger than that of the others"
+    large = f"No first token of {net.name} has a norm far larger than that of the others"
     if m.onset is not None:
         large = (
-            f"From layer {m.onset} on the first token of {found.name} has up to {first.ratio.mean.max():.0f} times the "
+            f"From layer {m.onset} on the first token of {net.name} has up to {first.ratio.mean.max():.0f} times the "
             "norm of the others"
         )
     return (
-        f"{'' if m.reading else f'{ABSENT} '}A causal network: {network}; texts are cut to {found.tokens} tokens. (a) "
+        f"{'' if m.reading else f'{ABSENT} '}A causal network: {network}; texts are cut to {net.tokens} tokens. (a) "
         "The mean cosine of the tokens at each level, with and without the first token of a text, for the tokens in "
-        f"random order, and for {len(found.random)} networks of random weights {found.spread}"
-        f"{f' and of spread {USUAL:g}' if found.usual else ''}. (b) The mean cosine of the first token to the others. "
+        f"random order, and for {len(net.random)} networks of random weights {net.spread}"
+        f"{f' and of spread {USUAL:g}' if net.usual else ''}. (b) The mean cosine of the first token to the others. "
         "(c) Its norm, and the median norm of the others; vertical line: the level from which the ratio significantly "
         f"exceeds {m.p.times:g}. (d) The weight that each head gives the first token beyond uniform causal attention. "
         f"{windows}(f) The weight beyond uniform attention of the strongest head of each run to four positions. Means "
-        f"over texts with standard errors over {articles_words(found.articles)}; of random weights, over networks. "
+        f"over texts with standard errors over {articles_words(net.articles)}; of random weights, over networks. "
         f"{large}{verdict}."
     )
 
@@ -567,18 +567,18 @@ def series(m: Results) -> dict:
         values["width_by_window"] = np.array(m.windows.widths)
         for kept in KEPT:
             costs = [m.windows.cost[width, kept] for width in m.windows.widths]
-            values[f"cost with {kept} kept_by_window"] = np.array([float(one.mean) for one in costs])
-            values[f"cost with {kept} kept, error_by_window"] = np.array([float(one.error) for one in costs])
+            values[f"cost with {kept} kept_by_window"] = np.array([float(cost.mean) for cost in costs])
+            values[f"cost with {kept} kept, error_by_window"] = np.array([float(cost.error) for cost in costs])
     return values
 
 
 def _series_of(found: Compared, by: str) -> dict:
     values = {f"layer{by}": np.arange(found.trained.levels)}
-    for run, seen in (("trained", found.trained), ("tokens shuffled", found.shuffled)):
-        for name, average in seen.first._asdict().items():
+    for run, measured in (("trained", found.trained), ("tokens shuffled", found.shuffled)):
+        for name, average in measured.first._asdict().items():
             values |= {f"{name} {run}{by}": average.mean, f"{name} {run}, error{by}": average.error}
     for name, drawn in (("random weights", found.random), (f"random weights of spread {USUAL:g}", found.usual)):
-        values |= {f"cosine by {name} {k}{by}": seen.cosine.mean for k, seen in enumerate(drawn)}
+        values |= {f"cosine by {name} {k}{by}": measured.cosine.mean for k, measured in enumerate(drawn)}
     for place, average in found.trained.heads.excess.items():
         values[f"weight on {place} beyond uniform_by_layer_and_head{by}"] = average.mean
     return values
@@ -590,24 +590,24 @@ def draw(m: Results) -> Figure:
 
 
 def _draw_cosines(ax: Axes, m: Results) -> None:
-    found = m.network
-    of_random = lambda drawn: mean_and_error(np.stack([seen.cosine.mean for seen in drawn]))
+    net = m.network
+    of_random = lambda drawn: mean_and_error(np.stack([run.cosine.mean for run in drawn]))
     lines = [
-        ("trained", found.trained.cosine, TRAINED, "-"),
-        ("without its first token", found.trained.first.cosine_of_others, "0.1", ":"),
-        ("tokens shuffled", found.shuffled.cosine, SHUFFLED, "--"),
-        ("random weights, own spread", of_random(found.random), RANDOM, "-."),
+        ("trained", net.trained.cosine, TRAINED, "-"),
+        ("without its first token", net.trained.first.cosine_of_others, "0.1", ":"),
+        ("tokens shuffled", net.shuffled.cosine, SHUFFLED, "--"),
+        ("random weights, own spread", of_random(net.random), RANDOM, "-."),
     ]
-    if found.usual:
-        lines.append((f"random weights, spread {USUAL:g}", of_random(found.usual), USUAL_SHOWN, "-."))
+    if net.usual:
+        lines.append((f"random weights, spread {USUAL:g}", of_random(net.usual), USUAL_SHOWN, "-."))
     layer_lines(ax, "mean cosine", lines)
     ax.set_ylim(0, 1)
 
 
 def _draw_first(ax: Axes, m: Results) -> None:
-    random = mean_and_error(np.stack([seen.first.cosine.mean for seen in m.network.random]))
+    random = mean_and_error(np.stack([run.first.cosine.mean for run in m.network.random]))
     runs = (("trained", m.network.trained, TRAINED, "-"), ("tokens shuffled", m.network.shuffled, SHUFFLED, "--"))
-    lines = [(label, seen.first.cosine, colour, line) for label, seen, colour, line in runs]
+    lines = [(label, run.first.cosine, colour, line) for label, run, colour, line in runs]
     layer_lines(ax, "cosine of the first\ntoken to the others", [*lines, ("random weights", random, RANDOM, "-.")])
     ax.set_ylim(0, 1)
 
@@ -627,7 +627,7 @@ def _draw_sinks(ax: Axes, m: Results) -> None:
     layers = np.arange(1, len(excess) + 1)
     ax.plot(np.repeat(layers, excess.shape[1]), excess.ravel(), ".", color=FIRST, ms=3, label="trained, each head")
     ax.plot(layers, excess.mean(axis=1), color=TRAINED, lw=1.2, label="mean over heads")
-    random = mean_and_error(np.stack([seen.heads.excess["first"].mean.mean(axis=1) for seen in m.network.random]))
+    random = mean_and_error(np.stack([run.heads.excess["first"].mean.mean(axis=1) for run in m.network.random]))
     layer_lines(ax, "weight on the first token\nbeyond uniform", [("random weights", random, RANDOM, "-.")], first=1)
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
 
@@ -641,7 +641,7 @@ def _draw_windows(ax: Axes, m: Results) -> None:
     looks = zip(KEPT, names, (FIRST, TRAINED, SHUFFLED), ("", "//", ".."), strict=True)
     for k, (kept, label, colour, hatch) in enumerate(looks):
         costs = [m.windows.cost[width, kept] for width in m.windows.widths]
-        ax.bar(places + 0.27 * (k - 1), [one.mean for one in costs], 0.25, yerr=[one.error for one in costs],
+        ax.bar(places + 0.27 * (k - 1), [cost.mean for cost in costs], 0.25, yerr=[cost.error for cost in costs],
                color=colour, hatch=hatch, edgecolor="white", lw=0, capsize=2, label=label)  # fmt: skip
     ax.set_xticks(places, labels=[f"{width}" for width in m.windows.widths])
     ax.set(xlabel="window (tokens)", ylabel="cost of the window\n(nats a token)")
@@ -656,7 +656,7 @@ def _draw_places(ax: Axes, m: Results) -> None:
         ((m.network.shuffled,), SHUFFLED, "s", "tokens shuffled"),
         (m.network.random, RANDOM, "x", "random weights"),
     ):
-        strongest = np.array([[seen.heads.excess[name].mean.max() for name in names] for seen in drawn])
+        strongest = np.array([[run.heads.excess[name].mean.max() for name in names] for run in drawn])
         ax.plot(np.tile(places, len(drawn)), strongest.ravel(), marker, color=colour, ms=4, label=label)
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
     ax.set_xticks(places, labels=names, fontsize=6)

@@ -214,10 +214,10 @@ def wide(m: Results) -> Found:
 def three_curves(m: Results) -> Found:
     words, worst = [], 0.0
     for beta in dict.fromkeys((m.p.beta, EXACT[1])):
-        found, exact = passed(m.ts, m.shares["causal", m.last, beta].mean(axis=0)), m.exact["causal", beta]
+        measured, exact = passed(m.ts, m.shares["causal", m.last, beta].mean(axis=0)), m.exact["causal", beta]
         # A share that is not reached counts as an infinite error.
-        worst = max(worst, float(np.max(np.nan_to_num(np.abs(found / exact - 1), nan=np.inf))))
-        pairs = (f"{one:.2f} against {other:.2f}" for one, other in zip(found, exact, strict=True))
+        worst = max(worst, float(np.max(np.nan_to_num(np.abs(measured / exact - 1), nan=np.inf))))
+        pairs = (f"{time:.2f} against {exact_time:.2f}" for time, exact_time in zip(measured, exact, strict=True))
         words.append(f"beta = {beta:g}: {', '.join(pairs)}")
     return Found(f"times in d = {m.last} against the exact times: {'; '.join(words)}", worst <= 0.1, worst)
 
@@ -244,9 +244,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    shares = {f"share, {mask}, d = {d}, beta = {b:g}": one.mean(axis=0) for (mask, d, b), one in m.shares.items()}
+    shares = {f"share, {mask}, d = {d}, beta = {b:g}": share.mean(axis=0) for (mask, d, b), share in m.shares.items()}
     exact = {f"{mask}_by_beta": [m.exact[mask, float(b)] for b in m.betas] for mask in MASKS}
-    maps = {f"share_by_beta_and_time, {title}": one for title, one in m.maps.items()}
+    maps = {f"share_by_beta_and_time, {title}": share for title, share in m.maps.items()}
     return {"t": m.ts, "limit": m.limit} | shares | exact | maps
 
 

@@ -78,13 +78,13 @@ class Results:
     @property
     def log_times(self) -> np.ndarray:
         """log10 of the times at which clusters are counted, from 1 to ten times the last merger of all starts."""
-        last = max(float(np.max(one.times[np.isfinite(one.times)])) for one in self.lives.values())
+        last = max(float(np.max(run.times[np.isfinite(run.times)])) for run in self.lives.values())
         return np.linspace(0.0, max(np.log10(last) + 1, 2.0), self.p.points)
 
     @property
     def alone(self) -> np.ndarray:
         """log10 of the waits that have an integral, and log10 of the integrals, (2, waits)."""
-        return np.array([(one.waited, one.law) for one in self.lives["causal"].alone]).reshape(-1, 2).T
+        return np.array([(wait.waited, wait.law) for wait in self.lives["causal"].alone]).reshape(-1, 2).T
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -127,10 +127,10 @@ def first_rests(m: Results) -> Found:
 
 @claim("All starts come to one cluster in the end.", "all starts")
 def one_cluster(m: Results) -> Found:
-    done = min(float(np.mean(np.isfinite(one.times[:, -1]))) for one in m.lives.values())
+    done = min(float(np.mean(np.isfinite(run.times[:, -1]))) for run in m.lives.values())
     last = ", ".join(
-        f"median 1e{np.median(one.log_last):.1f} and maximum 1e{one.log_last.max():.1f} ({name})"
-        for name, one in m.lives.items()
+        f"median 1e{np.median(run.log_last):.1f} and maximum 1e{run.log_last.max():.1f} ({name})"
+        for name, run in m.lives.items()
     )
     return Found(f"{100 * done:.1f} % of the starts or more; the times of the last merger: {last}", done == 1.0, done)
 
@@ -140,7 +140,7 @@ def one_cluster(m: Results) -> Found:
     "more than half of the starts under either mask",
 )
 def outlive(m: Results) -> Found:
-    shares = {name: mean_and_error(one.times[:, -1] > 10 * FORMED) for name, one in m.lives.items()}
+    shares = {name: mean_and_error(run.times[:, -1] > 10 * FORMED) for name, run in m.lives.items()}
     listed = ", ".join(f"{percent(*share)} ({name})" for name, share in shares.items())
     least, error = min(shares.values(), key=lambda share: float(share[0]))
     return Found(f"starts with several clusters at t = {10 * FORMED:g}: {listed}", least > 0.5, least, error)
@@ -174,7 +174,7 @@ def integral(m: Results) -> Claim:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    full, causal, arc = ("holds" if one.holds else "does not hold" for one in claims[-3:])
+    full, causal, arc = ("holds" if claim.holds else "does not hold" for claim in claims[-3:])
     return (
         f"{m.p.n} uniform tokens in R^{m.p.d} with V = Q = K = I and beta = {m.p.beta:g}, {m.starts} starts, followed "
         f"to their last merger (at a distance of {m.p.radius:g}). (a) The share of the starts that have more than 1, 2 "

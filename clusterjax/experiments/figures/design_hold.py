@@ -106,7 +106,7 @@ class Results:
     def by_case(self, values: np.ndarray) -> np.ndarray:
         """The mean of `values`, (problems,), over the problems of each of `CASES`; NaN for a case without problems."""
         those = [values[(self.cases == case).all(axis=1)] for case in CASES]
-        return np.array([one.mean() if len(one) else np.nan for one in those])
+        return np.array([part.mean() if len(part) else np.nan for part in those])
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -128,18 +128,18 @@ def keep(key: PRNGKeyArray, d: int, k: int) -> Kept:
     of_start, of_hold, of_search = jr.split(key, 3)
     x0 = Sphere().sample(of_start, n=N, d=d)
     field = AttentionField(SoftmaxAttention(jnp.asarray(FIRST, x0.dtype)))
-    found = design.hold(field, x0, clusters=k, until=UNTIL, radius=RADIUS, key=of_hold, pieces=PIECES,
+    result = design.hold(field, x0, clusters=k, until=UNTIL, radius=RADIUS, key=of_hold, pieces=PIECES,
                         which=lambda f: f.attention.beta, attempts=ATTEMPTS)  # fmt: skip
     # A step is a run and a derivative by each piece, and each attempt is judged by one more run.
-    runs = found.steps * (PIECES + 1) + found.attempts
+    runs = result.steps * (PIECES + 1) + result.attempts
     exponents = jr.uniform(of_search, (-(-runs // CHUNK) * CHUNK,), x0.dtype)
     drawn, even = LOW * (HIGH / LOW) ** exponents, jnp.asarray(np.geomspace(LOW, HIGH, GRID), x0.dtype)
     by_search, by_grid = (
         np.concatenate([held(x0, betas[i : i + CHUNK], k) for i in range(0, len(betas), CHUNK)])
         for betas in (drawn, even)
     )
-    whether = (found.held, by_search[:runs].any(), by_grid.any())
-    return Kept(*map(np.asarray, (*whether, runs, found.until, found.values[0])))
+    whether = (result.held, by_search[:runs].any(), by_grid.any())
+    return Kept(*map(np.asarray, (*whether, runs, result.until, result.values[0])))
 
 
 def held(x0: Float[Array, "n d"], betas: Float[Array, " many"], k: int) -> Bool[Array, " many"]:
@@ -165,11 +165,11 @@ def part(key: PRNGKeyArray) -> Apart:
     of_start, of_first, of_random = jr.split(key, 3)
     x0 = Sphere().sample(of_start, n=N, d=D)
     field = AttentionField(SoftmaxAttention(BETA), jnp.eye(D, dtype=x0.dtype))
-    found = design.delay(field, x0, until=AIM, norm=NORM, which=lambda field: field.value, key=of_first,
+    result = design.delay(field, x0, until=AIM, norm=NORM, which=lambda field: field.value, key=of_first,
                          attempts=DELAY_ATTEMPTS)  # fmt: skip
-    by_gradient, by_random = jnp.asarray(found.changes[0], x0.dtype), best_of_random(x0, found.runs, of_random)
+    by_gradient, by_random = jnp.asarray(result.changes[0], x0.dtype), best_of_random(x0, result.runs, of_random)
     changes = jnp.stack([by_gradient, by_random, *by_hand(x0), jnp.zeros((D, D), x0.dtype)])
-    return Apart(*map(np.asarray, (*judged(changes, x0), changes, found.runs)))
+    return Apart(*map(np.asarray, (*judged(changes, x0), changes, result.runs)))
 
 
 def mean_cosine(x: Float[Array, "n d"]) -> Float[Array, ""]:
@@ -240,7 +240,7 @@ def norm(m: Results) -> Found:
 )
 def often(m: Results) -> Found:
     share, shares = m.kept.gradient.mean(), m.by_case(m.kept.gradient)
-    each = ", ".join(f"{100 * one:.0f} (d = {d}, k = {k})" for one, (d, k) in zip(shares, CASES, strict=True))
+    each = ", ".join(f"{100 * fraction:.0f} (d = {d}, k = {k})" for fraction, (d, k) in zip(shares, CASES, strict=True))
     return Found(
         f"from t = {UNTIL / 2:g} to {UNTIL:g} in {100 * share:.0f} % of {m.starts} problems; by case in % {each}",
         share >= MOST, share,
@@ -321,7 +321,7 @@ def gradient_beats_hand(m: Results) -> Found:
 def longer(m: Results) -> Found:
     time = np.median(m.apart.time, axis=0)
     share = (m.apart.time[:, 0] > m.apart.time[:, 1:-1].max(axis=1)).mean()
-    each = ", ".join(f"{name} {one:.1f}" for name, one in zip((*METHODS, "with V = I"), time, strict=True))
+    each = ", ".join(f"{name} {median:.1f}" for name, median in zip((*METHODS, "with V = I"), time, strict=True))
     return Found(
         f"longer than with any other change in {100 * share:.0f} % of the problems; the median time at which the mean "
         f"cosine passes {GATHERED:g}: {each}; runs end at {LAST:g}",
@@ -342,20 +342,20 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 def series(m: Results) -> dict:
     # The numbers are by problem, in the order of the keys: the record shows which problems failed, and by how much.
     kept = {"gradient": m.kept.gradient, "random search": m.kept.search, "grid": m.kept.grid}
-    each = {f"kept by {name}": one.astype(int) for name, one in kept.items()}
+    each = {f"kept by {name}": success.astype(int) for name, success in kept.items()}
     each |= {"kept until": np.minimum(m.kept.until, UNTIL), "runs": m.kept.runs, "runs of delay": m.apart.runs}
     each |= {f"beta of piece {piece + 1}": m.kept.betas[:, piece] for piece in range(PIECES)}
     for k, name in enumerate((*METHODS, "V = I")):
         each |= {f"mean cosine, {name}": m.apart.cosine[:, k], f"time, {name}": m.apart.time[:, k]}
-    by_case = {f"kept by {name}_by_case": m.by_case(one) for name, one in kept.items()}
+    by_case = {f"kept by {name}_by_case": m.by_case(success) for name, success in kept.items()}
     return {"d": m.cases[:, 0], "clusters": m.cases[:, 1]} | each | by_case
 
 
 @style()
 def draw(m: Results) -> Figure:
-    made = mosaic(m, (_shares, _betas, _cosines), "abc", height=2.8, width_ratios=(1.3, 1, 1.2))
-    made.legend(*made.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
-    return made
+    picture = mosaic(m, (_shares, _betas, _cosines), "abc", height=2.8, width_ratios=(1.3, 1, 1.2))
+    picture.legend(*picture.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
+    return picture
 
 
 def _shares(ax: Axes, m: Results) -> None:

@@ -170,35 +170,35 @@ def solve(key: Any, noise: float) -> dict[str, Any]:
     """One problem by each method: the fields of `Results`."""
     of_problem, of_search, of_guesses = jr.split(key, 3)
     problem = draw_problem(of_problem)
-    seen = problem.xs + noise * problem.errors
+    observed = problem.xs + noise * problem.errors
     known = {} if noise == 0 else {"noise": noise}
-    found, runs = from_several(of_guesses, seen, noise, {"x0": problem.x0} | known)
+    fit, runs = from_several(of_guesses, observed, noise, {"x0": problem.x0} | known)
     covariance, truth = bound_at(problem), told(*problem.truth)
-    error = told(*found.estimate) - truth
+    error = told(*fit.estimate) - truth
     precision = np.linalg.inv(covariance) / noise**2 if noise else np.full((TOLD, TOLD), np.nan)
     # beta B comes first in `told`, then V; each error is relative to the norm of its part.
     sizes = [np.linalg.norm(part) for part in np.split(truth, 2)]
     relative = lambda off: [np.linalg.norm(part) / size for part, size in zip(np.split(off, 2), sizes, strict=True)]
     (form, value), (form_search, value_search) = map(
-        relative, (error, told(*random_search(of_search, problem, seen, runs)) - truth)
+        relative, (error, told(*random_search(of_search, problem, observed, runs)) - truth)
     )
     spread = [noise * np.sqrt(part.sum()) for part in np.split(np.diag(covariance), 2)]
-    regressed = regress(np.asarray(seen), TS, truth[: D * D].reshape(D, D)) - np.asarray(problem.truth.value)
-    beta, query_key, _ = found.estimate
+    regressed = regress(np.asarray(observed), TS, truth[: D * D].reshape(D, D)) - np.asarray(problem.truth.value)
+    beta, query_key, _ = fit.estimate
     direction = np.concatenate([[beta], -np.ravel(query_key), np.zeros(D * D)])
     direction /= np.linalg.norm(direction)
     error_seen, likeliest = error, True
     if noise:
-        from_truth = design.recover(field_of(problem.truth), seen, TS, **OPTIONS, noise=noise, x0=problem.x0)
-        likeliest = found.residual <= from_truth.residual * (1 + SAME)
+        from_truth = design.recover(field_of(problem.truth), observed, TS, **OPTIONS, noise=noise, x0=problem.x0)
+        likeliest = fit.residual <= from_truth.residual * (1 + SAME)
         # The noise never explains a fit to an observed start; a fit that begins at the truth shows its bias alone.
-        at_truth = design.recover(field_of(problem.truth), seen, TS, **OPTIONS, noise=noise)
+        at_truth = design.recover(field_of(problem.truth), observed, TS, **OPTIONS, noise=noise)
         error_seen = told(*at_truth.estimate) - truth
     return {
         "value": value, "form": form, "value_bound": spread[1] / sizes[1], "form_bound": spread[0] / sizes[0],
         "squares": error @ precision @ error, "squares_seen": error_seen @ precision @ error_seen,
-        "likeliest": likeliest, "converged": found.converged, "named": found.unidentified == WORDS,
-        "outside": np.linalg.norm(direction - direction @ found.null.T @ found.null), "runs": runs,
+        "likeliest": likeliest, "converged": fit.converged, "named": fit.unidentified == WORDS,
+        "outside": np.linalg.norm(direction - direction @ fit.null.T @ fit.null), "runs": runs,
         "value_search": value_search, "form_search": form_search,
         "value_regression": np.linalg.norm(regressed) / sizes[1],
     }  # fmt: skip
@@ -213,11 +213,11 @@ def from_several(key: Any, seen: Any, noise: float, options: dict[str, Any]) -> 
     best, runs, times = None, 0, 0
     for attempt in range(ATTEMPTS):
         guess = guess_of() if attempt == 0 else field_of(draw_truth(jr.fold_in(key, attempt)))
-        found = design.recover(guess, seen, TS, **OPTIONS, **options)
-        runs += (found.steps + 1) * (found.parameters + 1)
-        if best is None or found.residual < best.residual * (1 - SAME) or not np.isfinite(best.residual):
-            best, times = found, 0
-        times += found.residual <= best.residual * (1 + SAME)
+        fit = design.recover(guess, seen, TS, **OPTIONS, **options)
+        runs += (fit.steps + 1) * (fit.parameters + 1)
+        if best is None or fit.residual < best.residual * (1 - SAME) or not np.isfinite(best.residual):
+            best, times = fit, 0
+        times += fit.residual <= best.residual * (1 + SAME)
         least = ZERO if noise == 0 else EXPLAINED * noise
         if best.converged and best.residual < least and (noise == 0 or times > 1):
             break
@@ -232,22 +232,22 @@ def told(beta: Any, form: Any, value: Any) -> np.ndarray:
 
 def bound_at(problem: Problem) -> np.ndarray:
     """The covariance of the bound of beta B and V at the true parameters, for a noise of 1, (18, 18)."""
-    found = design.recover(field_of(problem.truth), problem.xs, TS, **OPTIONS, x0=problem.x0, noise=1.0)
-    beta, form, _ = found.estimate
+    fit = design.recover(field_of(problem.truth), problem.xs, TS, **OPTIONS, x0=problem.x0, noise=1.0)
+    beta, form, _ = fit.estimate
     slopes = np.zeros((TOLD, TOLD + 1))
     slopes[: D * D, 0], slopes[: D * D, 1 : D * D + 1] = np.ravel(form), beta * np.eye(D * D)
     slopes[D * D :, D * D + 1 :] = np.eye(D * D)
-    return slopes @ found.covariance @ slopes.T
+    return slopes @ fit.covariance @ slopes.T
 
 
 def find_width(key: Any, number: int) -> tuple[int, int]:
     """The width of a window that is found, and the true width; the widths take turns."""
     width = WIDTHS[number % len(WIDTHS)]
     problem = draw_problem(key, WindowMask(width))
-    seen = problem.xs + WINDOW_NOISE * problem.errors
-    fields = [guess_of(WindowMask(one)) for one in WIDTHS]
-    found = design.recover(fields, seen, TS, **OPTIONS, x0=problem.x0, noise=WINDOW_NOISE)
-    return WIDTHS[int(np.argmin(found.candidates))], width
+    observed = problem.xs + WINDOW_NOISE * problem.errors
+    fields = [guess_of(WindowMask(candidate)) for candidate in WIDTHS]
+    fit = design.recover(fields, observed, TS, **OPTIONS, x0=problem.x0, noise=WINDOW_NOISE)
+    return WIDTHS[int(np.argmin(fit.candidates))], width
 
 
 def random_search(key: PRNGKeyArray, problem: Problem, seen: Float[Array, "times n d"], runs: int) -> Truth:
@@ -286,8 +286,8 @@ def regress_on(x: np.ndarray, velocities: np.ndarray, form: np.ndarray) -> np.nd
     tangent = np.eye(d) - y[..., :, None] * y[..., None, :]
     # The velocity of a token is P V m: its component a has the coefficient P_ab m_c of V_bc.
     rows = np.einsum("tiab,tic->tiabc", tangent, means).reshape(-1, d * d)
-    wanted = np.einsum("tiab,tib->tia", tangent, velocities).reshape(-1)
-    return np.linalg.lstsq(rows, wanted, rcond=None)[0].reshape(d, d)
+    targets = np.einsum("tiab,tib->tia", tangent, velocities).reshape(-1)
+    return np.linalg.lstsq(rows, targets, rcond=None)[0].reshape(d, d)
 
 
 def p_value(m: Results, level: int) -> float:
@@ -389,11 +389,11 @@ def likeliest(m: Results) -> Found:
     "more than twice at each noise",
 )
 def start(m: Results) -> Found:
-    seen, known = ([np.median(row[k]) / TOLD for k in SMALL] for row in (m.squares_seen, m.squares))
+    noisy, known = ([np.median(row[k]) / TOLD for k in SMALL] for row in (m.squares_seen, m.squares))
     return Found(
-        f"with noise of {_noises(SMALL)} the median squared error, over the degrees of freedom, is {_each(seen)}, and "
+        f"with noise of {_noises(SMALL)} the median squared error, over the degrees of freedom, is {_each(noisy)}, and "
         f"{_each(known)} if the start is known",
-        all(one > 2 * other for one, other in zip(seen, known, strict=True)), min(seen),
+        all(error > 2 * least for error, least in zip(noisy, known, strict=True)), min(noisy),
     )  # fmt: skip
 
 
@@ -466,8 +466,8 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    made = Figure(figsize=(WIDTH, 3.2), layout="constrained")
-    value, form, law = axes = made.subplots(1, 3)
+    picture = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+    value, form, law = axes = picture.subplots(1, 3)
     form.sharey(value)
     _errors(value, m.value, m.value_bound, m.value_search)
     value.plot(NOISE, np.median(m.value_regression[1:], axis=1), "v-", color=GREEN, label="regression")
@@ -476,10 +476,10 @@ def draw(m: Results) -> Figure:
     form.set(title=r"$\beta B$")
     _law(law, m)
     # The curves fill the panels, so that both legends are below them.
-    made.legend(*value.get_legend_handles_labels(), loc="outside lower left", ncols=2, frameon=False)
-    made.legend(*law.get_legend_handles_labels(), loc="outside lower right", ncols=3, frameon=False)
+    picture.legend(*value.get_legend_handles_labels(), loc="outside lower left", ncols=2, frameon=False)
+    picture.legend(*law.get_legend_handles_labels(), loc="outside lower right", ncols=3, frameon=False)
     letter(axes)
-    return made
+    return picture
 
 
 def _errors(ax: Axes, found: np.ndarray, bound: np.ndarray, searched: np.ndarray) -> None:

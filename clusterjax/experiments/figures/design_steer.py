@@ -187,19 +187,19 @@ def lead(setting: Setting, key: Any, n: int, pieces: int, attempts: int) -> tupl
     """Tokens, targets, and the result of `design.steer`."""
     of_problem, of_steer, _ = jr.split(key, 3)
     x0, targets = setting.draw(of_problem, n)
-    found = design.steer(setting.made(), x0, targets, key=of_steer, pieces=pieces, which=setting.pick,
+    result = design.steer(setting.made(), x0, targets, key=of_steer, pieces=pieces, which=setting.pick,
                          spread=setting.spread, tolerance=TOLERANCE, attempts=attempts, **SCHEME)  # fmt: skip
-    return x0, targets, found
+    return x0, targets, result
 
 
 def solve(setting: Setting, key: Any, p: Parameters) -> dict[str, Any]:
     """One problem by `design.steer`: the fields of `Solved`."""
-    x0, targets, found = lead(setting, key, N, p.pieces, p.attempts)
-    on = setting.made().space.retract(jnp.asarray(found.end))
+    x0, targets, result = lead(setting, key, N, p.pieces, p.attempts)
+    on = setting.made().space.retract(jnp.asarray(result.end))
     return {
-        "missed": found.missed, "start": np.linalg.norm(np.asarray(x0 - targets), axis=1), "reached": found.reached,
-        "attempts": found.attempts, "runs": simulations(found.runs, p.pieces, setting.numbers),
-        "off": np.linalg.norm(np.asarray(on) - found.end, axis=1).max(),
+        "missed": result.missed, "start": np.linalg.norm(np.asarray(x0 - targets), axis=1), "reached": result.reached,
+        "attempts": result.attempts, "runs": simulations(result.runs, p.pieces, setting.numbers),
+        "off": np.linalg.norm(np.asarray(on) - result.end, axis=1).max(),
     }  # fmt: skip
 
 
@@ -356,11 +356,11 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    made = mosaic(m, (_distances, _attempts, _pieces), "abc", height=2.8, width_ratios=(1.9, 1, 1))
+    picture = mosaic(m, (_distances, _attempts, _pieces), "abc", height=2.8, width_ratios=(1.9, 1, 1))
     # The panels have no room beside the points.
-    (points, names), (bars, kinds) = (ax.get_legend_handles_labels() for ax in made.axes[:2])
-    made.legend([*points, *bars], [*names, *kinds], loc="outside lower center", ncols=4, frameon=False)
-    return made
+    (points, names), (bars, kinds) = (ax.get_legend_handles_labels() for ax in picture.axes[:2])
+    picture.legend([*points, *bars], [*names, *kinds], loc="outside lower center", ncols=4, frameon=False)
+    return picture
 
 
 def _distances(ax: Axes, m: Results) -> None:

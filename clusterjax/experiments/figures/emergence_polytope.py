@@ -78,12 +78,12 @@ def nested(m: Results) -> Found:
     source=emergence.theorem("Theorem 3.1"),
 )
 def polytope(m: Results) -> Found:
-    found = {
+    by_dimension = {
         d: f"{run.certified.sum()} of {m.starts} starts certified, the farthest token {run.residuals[:, -1].max():.1e} "
         "away" for d, run in m.runs.items()
     }  # fmt: skip
     least = min(float(run.certified.mean()) for run in m.runs.values())
-    return Found(_each(found), least == 1.0, least)
+    return Found(_each(by_dimension), least == 1.0, least)
 
 
 @claim(

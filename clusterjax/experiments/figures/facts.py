@@ -175,19 +175,19 @@ def facts_of(model: probe.Model, listed: list[tuple[str, str, str, str]]) -> Fac
         continuation_ids(model, template.format(subject), f" {answer}") for _, template, subject, answer in listed
     ]
     is_run = lambda row, some: len(some) < len(row) and row[: len(some)] == some
-    kept = [
+    usable = [
         i for i, row in enumerate(whole)
         if before[i] and len(before[i]) < len(until[i]) and is_run(row, before[i]) and is_run(row, until[i])
     ]  # fmt: skip
-    ids = np.zeros((len(kept), max(len(whole[i]) for i in kept)), np.int32)
-    for row, i in enumerate(kept):
+    ids = np.zeros((len(usable), max(len(whole[i]) for i in usable)), np.int32)
+    for row, i in enumerate(usable):
         ids[row, : len(whole[i])] = whole[i]
-    of_kept = lambda values: np.array([values[i] for i in kept])
-    relations = of_kept([relation for relation, *_ in listed])
+    select = lambda values: np.array([values[i] for i in usable])
+    relations = select([relation for relation, *_ in listed])
     return Facts(
-        relations, ids, of_kept([len(row) for row in whole]),
-        of_kept([len(row) for row in before]), of_kept([len(row) - 1 for row in until]),
-        np.array([(objects[i][0], -1) for i in kept]), of_kept([len(answer) == 1 for answer in objects]), relations,
+        relations, ids, select([len(row) for row in whole]),
+        select([len(row) for row in before]), select([len(row) - 1 for row in until]),
+        np.array([(objects[i][0], -1) for i in usable]), select([len(answer) == 1 for answer in objects]), relations,
     )  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def known_facts(facts: Facts, first_answers: np.ndarray, most: int) -> Facts:
 
 def with_foils(facts: Facts) -> Facts:
     """The facts whose relation has another object, each with the next other object as its foil."""
-    answers, kept = facts.answers.copy(), []
+    answers, with_foil = facts.answers.copy(), []
     for i, relation in enumerate(facts.relations):
         of_relation = np.flatnonzero(facts.relations == relation)
         # The search goes round the relation from the fact on, so that foils are as frequent as objects.
@@ -208,8 +208,8 @@ def with_foils(facts: Facts) -> Facts:
         others = others[others != answers[i, 0]]
         if others.size:
             answers[i, 1] = others[0]
-            kept.append(i)
-    return replace(facts.take(np.array(kept, int)), answers=answers[kept])
+            with_foil.append(i)
+    return replace(facts.take(np.array(with_foil, int)), answers=answers[with_foil])
 
 
 def own_facts() -> Facts:
@@ -227,13 +227,13 @@ def own_facts() -> Facts:
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
     model, own = smollm2_or_own(say)
     listed = [] if own else read_facts()
-    asked = own_facts() if own else facts_of(model, listed)
-    say(f"asking {len(asked)} texts for the facts that the network knows")
-    answered = first_answers(model, asked)
+    candidates = own_facts() if own else facts_of(model, listed)
+    say(f"asking {len(candidates)} texts for the facts that the network knows")
+    answered = first_answers(model, candidates)
     if own:
         # The answer that the model expects takes the place of a true object.
-        asked.answers[:, 0] = answered
-    facts = known_facts(asked, answered, p.facts)
+        candidates.answers[:, 0] = answered
+    facts = known_facts(candidates, answered, p.facts)
     ready = prepare(model, facts.token_ids, facts.lengths)
     log_p = np.take_along_axis(np.asarray(ready.clean.log_p), facts.answers, axis=1)
     num_layers = len(ready.order)
@@ -244,9 +244,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     first = np.full(change.shape[:-1], np.nan)
     for k, layer in enumerate(layers):
         say(f"silencing layer {layer + 1} of {num_layers}, in {len(jobs.text)} ways")
-        found = answers_without(ready, int(layer), jobs, facts.answers, best=True)
-        change[jobs.text, k, jobs.part, cells] = found[:, :2] - log_p[jobs.text]
-        first[jobs.text, k, jobs.part, cells] = found[:, 0] == found[:, 2]
+        silenced = answers_without(ready, int(layer), jobs, facts.answers, best=True)
+        change[jobs.text, k, jobs.part, cells] = silenced[:, :2] - log_p[jobs.text]
+        first[jobs.text, k, jobs.part, cells] = silenced[:, 0] == silenced[:, 2]
     nothing = Jobs(np.arange(len(facts)), facts.begins, facts.begins, np.zeros(len(facts), int))
     off = float(np.abs(answers_without(ready, 0, nothing, facts.answers) - log_p).max())
     say("silencing single neurons")
@@ -362,16 +362,16 @@ def subject(m: Results) -> Found | None:
 def fact(m: Results) -> Found | None:
     if m.own:
         return None
-    found = chosen(m, FEED_FORWARD, SUBJECT)
-    lost, foil = m.mean(found.margin, OTHERS), found.answer - found.margin
+    worst = chosen(m, FEED_FORWARD, SUBJECT)
+    lost, foil = m.mean(worst.margin, OTHERS), worst.answer - worst.margin
     whole = m.log_p[OTHERS, 0] - m.log_p[OTHERS, 1]
     share = lambda values: f"{100 * float(np.nanmean(values)):.0f} %"
     return Found(
-        f"layer {found.layer + 1}: the margin, {whole.mean():.2f} nats, changes by {m.told(found.margin, 2, OTHERS)}: "
-        f"log P of the object by {m.told(found.answer, 2, OTHERS)}, log P of the other object by "
-        f"{m.told(foil, 2, OTHERS)} nats, {100 * foil.mean() / -found.margin.mean():.0f} % of the change; the object "
-        f"stays the first answer in {share(m.first[OTHERS, found.index, FEED_FORWARD, SUBJECT])} of the facts, and "
-        f"above the other object in {share(whole + found.margin > 0)}",
+        f"layer {worst.layer + 1}: the margin, {whole.mean():.2f} nats, changes by {m.told(worst.margin, 2, OTHERS)}: "
+        f"log P of the object by {m.told(worst.answer, 2, OTHERS)}, log P of the other object by "
+        f"{m.told(foil, 2, OTHERS)} nats, {100 * foil.mean() / -worst.margin.mean():.0f} % of the change; the object "
+        f"stays the first answer in {share(m.first[OTHERS, worst.index, FEED_FORWARD, SUBJECT])} of the facts, and "
+        f"above the other object in {share(whole + worst.margin > 0)}",
         lost.below(), lost.mean, lost.error,
     )  # fmt: skip
 
@@ -387,11 +387,11 @@ def depth(m: Results) -> Found | None:
     margin = m.margin[:, :, FEED_FORWARD, SUBJECT]
     thirds = [margin[:, third].mean(axis=1) for third in np.array_split(m.late, 3) if third.size]
     beyond = [m.mean(other - thirds[0]) for other in thirds[1:]]
-    least = min(beyond, key=lambda one: float(one.mean))
+    least = min(beyond, key=lambda average: float(average.mean))
     return Found(
         f"mean change of the margin without one layer, in nats, for each third of the layers after the first {FIRST}: "
         f"{', '.join(m.told(third, 3) for third in thirds)}",
-        all(one.above() for one in beyond), least.mean, least.error,
+        all(average.above() for average in beyond), least.mean, least.error,
     )  # fmt: skip
 
 
@@ -405,13 +405,13 @@ def last(m: Results) -> Found:
     # The comparison is with every feed-forward, and not only with the worst one of the chosen facts.
     beyond = [m.mean(m.margin[OTHERS, layer, FEED_FORWARD, LAST] - attended.margin, OTHERS) for layer in m.late]
     least = min(beyond, key=lambda each: float(each.mean))
-    told = lambda name, of: (
+    words = lambda name, of: (
         f"{name} of layer {of.layer + 1}: margin {m.told(of.margin, 2, OTHERS)}, log P of the object "
         f"{m.told(of.answer, 2, OTHERS)}"
     )
     return Found(
-        f"change in nats without the layer that is missed most: {told('attention', attended)}; "
-        f"{told('feed-forward', fed)}; least difference from any of {len(beyond)} feed-forwards "
+        f"change in nats without the layer that is missed most: {words('attention', attended)}; "
+        f"{words('feed-forward', fed)}; least difference from any of {len(beyond)} feed-forwards "
         f"{plus_minus(least.mean, least.error)}",
         all(each.above() for each in beyond), least.mean, least.error,
     )  # fmt: skip
@@ -426,11 +426,11 @@ def first_layer(m: Results) -> Found:
     answer = m.change[:, :, FEED_FORWARD, :, 0]
     worst = m.layers[np.argmin(np.nanmean(answer, axis=0), axis=0)]
     mean = m.mean(np.nanmean(answer[:, 0], axis=1))
-    told = "; ".join(
+    by_class = "; ".join(
         f"{name}: layer {layer + 1}, {m.told(answer[:, 0, k])} without layer 1"
         for k, (name, layer) in enumerate(zip(CLASSES, worst, strict=True))
     )
-    words = f"layer without which log P of the object falls most, and the change in nats: {told}"
+    words = f"layer without which log P of the object falls most, and the change in nats: {by_class}"
     return Found(words, (worst == 0).all(), mean.mean, mean.error)
 
 
@@ -440,12 +440,12 @@ def first_layer(m: Results) -> Found:
     f"more is lost for each unit by which they promote the object, {SURELY}",
 )
 def neurons(m: Results) -> Found:
-    found = m.neurons
-    both = found.promoting, found.random
+    measured = m.neurons
+    both = measured.promoting, measured.random
     share = lambda change: m.told(100 * (change < -FELT).mean(axis=1), 0)
-    per_unit = [change.sum(axis=1) / found.promotion[..., k].sum(axis=1) for k, change in enumerate(both)]
+    per_unit = [change.sum(axis=1) / measured.promotion[..., k].sum(axis=1) for k, change in enumerate(both)]
     more = m.mean(per_unit[1] - per_unit[0])
-    median = lambda k: f"{np.median(found.alignment[..., k]):.2g}"
+    median = lambda k: f"{np.median(measured.alignment[..., k]):.2g}"
     return Found(
         f"{share(both[0])} % of the {both[0].shape[1]} neurons that promote the object most cost log P of the object "
         f"more than {FELT:g} nats if silenced at the last token, {share(both[1])} % of the others; mean change "
@@ -485,14 +485,14 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    found = {"layer": m.layers + 1, "log P of object and foil_by_fact": m.log_p}
+    table = {"layer": m.layers + 1, "log P of object and foil_by_fact": m.log_p}
     for k, part in enumerate(NAMES):
         for c, place in enumerate(CLASSES):
             for name, values in (("object", m.change[:, :, k, c, 0]), ("margin", m.margin[:, :, k, c])):
                 words, of = f"{name} without {part}, {place}", m.mean(values)
-                found |= {words: of.mean, f"{words}, error": of.error}
-            found[f"object first without {part}, {place}"] = np.nanmean(m.first[:, :, k, c], axis=0)
-    return found | {"without a promoting neuron_by_fact": m.neurons.promoting,
+                table |= {words: of.mean, f"{words}, error": of.error}
+            table[f"object first without {part}, {place}"] = np.nanmean(m.first[:, :, k, c], axis=0)
+    return table | {"without a promoting neuron_by_fact": m.neurons.promoting,
                     "without a random neuron_by_fact": m.neurons.random}  # fmt: skip
 
 

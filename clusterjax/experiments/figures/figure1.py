@@ -81,7 +81,7 @@ def special_ids(network: Network) -> tuple[int, ...]:
         return tuple(sorted(set(network.special.values())))
     names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
     ids = (getattr(network.model.tokenizer, name, None) for name in names)
-    return tuple(sorted({int(one) for one in ids if one is not None}))
+    return tuple(sorted({int(token_id) for token_id in ids if token_id is not None}))
 
 
 # The distance of the cosines from a normal distribution, and a test that resamples articles.
@@ -136,8 +136,8 @@ def normality(texts: Sequence[np.ndarray], rng: np.random.Generator, articles: n
         bootstrap. Resampling of articles in place of numbers: this library.
     """
     # With distribution functions on a fixed grid, (texts, grid), a resample is one product of matrices.
-    below = np.array([np.searchsorted(np.sort(one), GRID, side="right") / len(one) for one in texts])
-    moments = np.array([(one.mean(), np.mean(one**2)) for one in texts])
+    below = np.array([np.searchsorted(np.sort(values), GRID, side="right") / len(values) for values in texts])
+    moments = np.array([(values.mean(), np.mean(values**2)) for values in texts])
     of = units_of(articles, len(texts))
     many = len(np.unique(of))
     # The first row weighs all texts alike and is the sample; the other rows are resamples.
@@ -319,8 +319,8 @@ class Results:
 
     def distances(self, which: str = "every") -> list[Run]:
         """D of the mean histogram at each level, for each run; for random weights the mean over networks."""
-        of = lambda both: distances((one := getattr(both, which)).density.mean, one.edges)
-        random = np.stack([of(one) for one in self.seen.random])
+        of = lambda both: distances((measured := getattr(both, which)).density.mean, measured.edges)
+        random = np.stack([of(measured) for measured in self.seen.random])
         error = random.std(axis=0, ddof=1) / np.sqrt(len(random))
         usual = [] if self.usual is None else [(of(self.usual), None)]
         return [(of(self.seen.trained), None), (of(self.seen.shuffled), None), (random.mean(axis=0), error), *usual]
@@ -347,7 +347,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     special, trained = special_ids(network), network.model.num_layers
     of = partial(measure_alike, special=special, near=p.near)
     key, rng = jr.key(settings.seed), np.random.default_rng(settings.seed)
-    seen = measured(
+    controls = measured(
         of, network, key, model=deep, draws=p.draws, level=trained, statistic="every.cosine", store=settings.store
     )
     # The network of the package began with small weights (`probe.bundled_start`); the usual scale is shown beside it.
@@ -355,7 +355,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     usual = of(probe.randomise(deep, key), network.texts, store=file) if network.bundled else None
     # Both tests draw from one generator, so that their order decides the resamples.
     every, words = (normality_of(deep, network.texts, left_out, rng, network.articles) for left_out in ((), special))
-    return Results(p, network, seen, usual, (every, words), trained, special)
+    return Results(p, network, controls, usual, (every, words), trained, special)
 
 
 def told(average: Average, level: int, digits: int = 3) -> str:
@@ -400,19 +400,19 @@ def more_alike(m: Results) -> Found:
     "random weights",
 )
 def special_apart(m: Results) -> Found | None:
-    seen, level, deepest = m.seen, m.trained, min(4 * m.trained, m.layers)
-    if not m.special or np.isnan(seen.trained.apart.mean).any():
+    controls, level, deepest = m.seen, m.trained, min(4 * m.trained, m.layers)
+    if not m.special or np.isnan(controls.trained.apart.mean).any():
         return None
-    trained, shuffled, *random = (m.below_words(one) for one in (seen.trained, seen.shuffled, *seen.random))
-    runs, words = runs_of(seen, lambda both: both.apart), seen.trained.words.cosine
-    apart = lambda level: f"{told(seen.trained.apart, level, 2)} ({m.beside(runs, level)})"
+    trained, shuffled, *random = (m.below_words(run) for run in (controls.trained, controls.shuffled, *controls.random))
+    runs, words = runs_of(controls, lambda both: both.apart), controls.trained.words.cosine
+    apart = lambda level: f"{told(controls.trained.apart, level, 2)} ({m.beside(runs, level)})"
     return Found(
         f"the mean cosine of a special token to a word is {apart(level)} after layer {level}, and of words among each "
         f"other {told(words, level)}: the difference is {plus_minus(trained.mean, trained.error, 3)}, in shuffled "
         f"texts {plus_minus(shuffled.mean, shuffled.error, 3)}, with random weights "
-        f"{', '.join(f'{one.mean:.3f}' for one in random)}; after layer {deepest} the cosines are {apart(deepest)} and "
+        f"{', '.join(f'{run.mean:.3f}' for run in random)}; after layer {deepest} the cosines are {apart(deepest)} and "
         f"{told(words, deepest)}",
-        all(one.above(0.2) for one in (trained, shuffled)) and not any(one.above(0.2) for one in random),
+        all(run.above(0.2) for run in (trained, shuffled)) and not any(run.above(0.2) for run in random),
         trained.mean, trained.error,
     )  # fmt: skip
 
@@ -475,7 +475,7 @@ def beyond_controls(m: Results) -> Found:
 @claim("Each histogram is of all pairs, and none but these.", "less than 1e-5", kind="identity")
 def all_pairs(m: Results) -> Found:
     alikes = m.seen.trained.every, m.seen.trained.words
-    mass = np.stack([(one.density.mean * np.diff(one.edges)).sum(axis=1) for one in alikes])
+    mass = np.stack([(alike.density.mean * np.diff(alike.edges)).sum(axis=1) for alike in alikes])
     off = np.abs(mass - 1).max()
     return Found(
         f"the mass of a histogram, with and without special tokens, differs from 1 by at most {off:.1e}",

@@ -230,8 +230,8 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     below = lambda name: None if store is None else store / name
     of_sinks = measured(sinks, network, key, draws=p.draws, store=below("sinks"))
     of_heads = measured(alike, network, key, draws=p.draws, store=below("heads"))
-    one = probe.token_activation(model, probe.Encoded(texts.token_ids[:1], texts.mask[:1]))
-    return Results(p, network, one, of_sinks, of_heads)
+    activation = probe.token_activation(model, probe.Encoded(texts.token_ids[:1], texts.mask[:1]))
+    return Results(p, network, activation, of_sinks, of_heads)
 
 
 @claim(
@@ -264,7 +264,7 @@ def two_clusters(m: Results) -> Found:
     return Found(
         f"at layer {len(m.groups)} {listed}; the correlation between the two groups is {last.across:.2f}, the "
         f"stability {last.stability:.2f}. By the same criterion there are two clusters at "
-        f"{sum(one.real for one in m.groups)} of {len(m.groups)} layers",
+        f"{sum(groups.real for groups in m.groups)} of {len(m.groups)} layers",
         last.real, last.stability,
     )  # fmt: skip
 
@@ -410,9 +410,9 @@ def draw(m: Results) -> Figure:
 
 
 def received_panel(ax: Axes, m: Results) -> None:
-    one, names = m.activation, m.network.names or {}
-    received = one.received[m.shown] * len(one.token_ids)
-    tokens = [drawable(word) for word in one.words or [names.get(int(id), str(id)) for id in one.token_ids]]
+    text, names = m.activation, m.network.names or {}
+    received = text.received[m.shown] * len(text.token_ids)
+    tokens = [drawable(word) for word in text.words or [names.get(int(id), str(id)) for id in text.token_ids]]
     if len(tokens) > FIRST + LAST + 1:
         # A grey column stands for the tokens that are omitted.
         gap = np.full((len(received), 1), np.nan)

@@ -106,11 +106,11 @@ def uniform_clusters(n: int, radius: float) -> float:
     source=peat("Figure 5", size={"tokens": 64, "d": 2, "beta": 1, "t": 5}),
 )  # fmt: skip
 def opposite(m: Results) -> Found:
-    seen, early = m.opposition[PLAIN], m.runs[PLAIN].index(EARLY)
+    order, early = m.opposition[PLAIN], m.runs[PLAIN].index(EARLY)
     return Found(
-        f"|mean e^(2i theta)| is {at(seen, early, 3)} at t = 5; it is 1 for two opposite clusters and "
+        f"|mean e^(2i theta)| is {at(order, early, 3)} at t = 5; it is 1 for two opposite clusters and "
         f"{uniform_opposition(m.p.n):.3f} for independent uniform tokens",
-        seen[0][early] > 0.5, seen[0][early], seen[1][early],
+        order[0][early] > 0.5, order[0][early], order[1][early],
     )  # fmt: skip
 
 
@@ -132,9 +132,9 @@ def no_clusters(m: Results) -> Found:
     "above 0.5 at both times",
 )
 def two_groups(m: Results) -> Found:
-    seen, early = m.opposition[GAPPED], m.runs[GAPPED].index(EARLY)
-    measured = f"|mean e^(2i theta)| is {at(seen, early, 3)} at t = 5, {at(seen, -1, 3)} at t = {GAPPED_END:g}"
-    return Found(measured, min(seen[0][early], seen[0][-1]) > 0.5, seen[0][early], seen[1][early])
+    order, early = m.opposition[GAPPED], m.runs[GAPPED].index(EARLY)
+    measured = f"|mean e^(2i theta)| is {at(order, early, 3)} at t = 5, {at(order, -1, 3)} at t = {GAPPED_END:g}"
+    return Found(measured, min(order[0][early], order[0][-1]) > 0.5, order[0][early], order[1][early])
 
 
 @claim(
@@ -176,8 +176,8 @@ def draw(m: Results) -> Figure:
     plain = m.runs[PLAIN]
 
     def opposed(ax: Axes) -> None:
-        for (name, seen), colour in zip(m.opposition.items(), OKABE_ITO, strict=False):
-            time_series(m.runs[name].ts, *seen, ax, label=f"V = {name}", colour=colour)
+        for (name, order), colour in zip(m.opposition.items(), OKABE_ITO, strict=False):
+            time_series(m.runs[name].ts, *order, ax, label=f"V = {name}", colour=colour)
         # The axis is linear to t = 1, so that it shows t = 0.
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set(ylabel=r"opposition $|\langle e^{2i\theta}\rangle|$", ylim=(0.0, 1.0))

@@ -238,9 +238,9 @@ def series(m: Results) -> dict:
            for word, each in zip(("", "_error"), run.count, strict=True)}
         | {f"distance_to_first{which}{word}": each for which, run in runs.items()
            for word, each in zip(("", "_error"), run.distance, strict=True)}
-        | {f"clusters_at_15_by_head{which}": one.at15[0] for which, one in heads.items()}
-        | {f"clusters_at_15_error_by_head{which}": one.at15[1] for which, one in heads.items()}
-        | {f"distance_at_15_by_head{which}": one.distance[0] for which, one in heads.items()}
+        | {f"clusters_at_15_by_head{which}": result.at15[0] for which, result in heads.items()}
+        | {f"clusters_at_15_error_by_head{which}": result.at15[1] for which, result in heads.items()}
+        | {f"distance_at_15_by_head{which}": result.distance[0] for which, result in heads.items()}
     )  # fmt: skip
 
 
@@ -272,9 +272,9 @@ def draw(m: Results) -> Figure:
     def heads(ax: Axes) -> None:
         numbers = np.arange(1, len(source.matrices) + 1)
         colours = [OKABE_ITO[5] if repels else OKABE_ITO[0] for repels in source.repelling]
-        for one, shift, alpha in ((m.heads, -0.2, 1.0), (m.raw_heads, 0.2, 0.45)):
+        for result, shift, alpha in ((m.heads, -0.2, 1.0), (m.raw_heads, 0.2, 0.45)):
             ax.bar(
-                numbers + shift, one.at15[0], 0.4, yerr=one.at15[1], color=colours, lw=0, alpha=alpha,
+                numbers + shift, result.at15[0], 0.4, yerr=result.at15[1], color=colours, lw=0, alpha=alpha,
                 error_kw={"elinewidth": 0.6, "ecolor": "0.2"},
             )  # fmt: skip
         ax.set(xlabel="head", ylabel="clusters at t = 15", xticks=numbers[::2] if len(numbers) > 8 else numbers)

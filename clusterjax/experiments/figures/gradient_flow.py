@@ -148,7 +148,7 @@ def flow_of(name: str, x0: Array, ts: np.ndarray, beta: float) -> Flow:
     moving = np.sqrt(first.speed) > MOVING
     rise = both.energy[:, 1::2] - first.energy
     ratios = np.where(moving, rise * H / np.where(moving, distances, 1) ** 2, np.nan)
-    steps = [wasserstein(one, other) for one, other in zip(xs[0, :-2:2], xs[0, 2::2], strict=True)]
+    steps = [wasserstein(earlier, later) for earlier, later in zip(xs[0, :-2:2], xs[0, 2::2], strict=True)]
     return Flow(ratios, np.concatenate([[0], np.cumsum(steps)]), first)
 
 
@@ -191,8 +191,8 @@ def work(name: str, angles: Array, steps: Array, beta: Scalar, *, weighted: bool
 
 def around(key: tuple[str, bool], angles: np.ndarray, steps: np.ndarray, beta: float) -> np.ndarray:
     name, weighted = key
-    one = lambda path: work(name, path[0], path[1], jnp.asarray(beta), weighted=weighted)
-    total, absolute = eqx.filter_jit(lambda paths: jax.lax.map(one, paths))((jnp.asarray(angles), jnp.asarray(steps)))
+    along = lambda path: work(name, path[0], path[1], jnp.asarray(beta), weighted=weighted)
+    total, absolute = eqx.filter_jit(lambda paths: jax.lax.map(along, paths))((jnp.asarray(angles), jnp.asarray(steps)))
     return np.asarray(total / absolute)
 
 
@@ -343,13 +343,13 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    found: dict = {"t": m.ts, "density_ratio_by_time": m.density}
+    table: dict = {"t": m.ts, "density_ratio_by_time": m.density}
     median = lambda column: float(np.nanmedian(column)) if np.any(np.isfinite(column)) else np.nan
     for name, flow in m.flows.items():
-        found[f"way of the first start, {name}"] = flow.lengths
-        found[f"energy of the first start, {name}"] = flow.rates.energy[0]
-        found[f"median ratio, {name}"] = [median(column) for column in flow.ratios.T]
-    return found | {
+        table[f"way of the first start, {name}"] = flow.lengths
+        table[f"energy of the first start, {name}"] = flow.rates.energy[0]
+        table[f"median ratio, {name}"] = [median(column) for column in flow.ratios.T]
+    return table | {
         f"work_by_closed_path, {name}, {'weighted' if weighted else 'plain'}": work
         for (name, weighted), work in m.works.items()
     }
@@ -388,9 +388,9 @@ def _slopes(ax: Axes, m: Results) -> None:
 def _cosines(ax: Axes, m: Results) -> None:
     edges = np.linspace(-1, 1, 41)
     for name, flow in m.flows.items():
-        found = flow.cosines[np.isfinite(flow.cosines)]
-        share, _ = np.histogram(np.clip(found, -1, 1), edges)
-        ax.stairs(share / max(len(found), 1), edges, color=COLOURS[name], lw=1.3, label=name)
+        cosines = flow.cosines[np.isfinite(flow.cosines)]
+        share, _ = np.histogram(np.clip(cosines, -1, 1), edges)
+        ax.stairs(share / max(len(cosines), 1), edges, color=COLOURS[name], lw=1.3, label=name)
     ax.set(xlabel="cosine of velocity and gradient", ylabel="share", yscale="log")
     ax.legend(loc="upper left")
 
@@ -398,9 +398,9 @@ def _cosines(ax: Axes, m: Results) -> None:
 def _works(ax: Axes, m: Results) -> None:
     rng = np.random.default_rng(0)
     for place, (name, weighted) in enumerate(METRICS):
-        found = np.maximum(np.abs(m.works[name, weighted]), FLOOR)
-        at, colour = place + rng.uniform(-0.2, 0.2, len(found)), COLOURS[name]
-        ax.plot(at, found, MARKERS[name], ls="none", ms=2.5, color=colour, mfc="none" if weighted else colour)
+        works = np.maximum(np.abs(m.works[name, weighted]), FLOOR)
+        at, colour = place + rng.uniform(-0.2, 0.2, len(works)), COLOURS[name]
+        ax.plot(at, works, MARKERS[name], ls="none", ms=2.5, color=colour, mfc="none" if weighted else colour)
     labels = [f"{name}\n{'weighted' if weighted else 'plain'}" for name, weighted in METRICS]
     ax.set(yscale="log", ylabel="work around a closed path", ylim=(FLOOR / 3, 3))
     ax.set_xticks(range(len(METRICS)), labels, fontsize=6)

@@ -202,11 +202,11 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
             # A cloud does not depend on the number of clouds.
             rng = np.random.default_rng([settings.seed, number, k])
             tokens, form = np.round(FINE * rng.normal(size=(p.n, p.d))), draw_form(kind, rng, p.d)
-            found = examined(tokens, form)
-            for c, clause in enumerate(found.clauses):
+            examination = examined(tokens, form)
+            for c, clause in enumerate(examination.clauses):
                 verdicts[number, c, VERDICTS.index(clause.verdict)] += 1
-            leaders[number, k] = int((found.first >= 0).sum())
-            wrong += kind in RANK_ONE and not _as_proved(kind, tokens, form, found.first)
+            leaders[number, k] = int((examination.first >= 0).sum())
+            wrong += kind in RANK_ONE and not _as_proved(kind, tokens, form, examination.first)
     say("rank one, with ties")
     lattice = max(p.clouds // 10, 10)
     wrong += _lattice(settings.seed, lattice)
@@ -289,19 +289,19 @@ def learn(trainings: int, most: int, examined: int, settings: Settings, say: Cal
     source = ReviewSource.of(settings)
     split, recipe = reviews(source).split, recipe_of(source, DIM)
     vocabulary = Vocabulary.build(split.train.texts, TextOptions(), min_count=recipe.min_count)
-    seen, test = (encode_reviews(part, vocabulary, length=recipe.length) for part in (split.train, split.test))
-    seen, some = sample(seen, most), sample(test, TESTED)
+    training, test = (encode_reviews(part, vocabulary, length=recipe.length) for part in (split.train, split.test))
+    training, some = sample(training, most), sample(test, TESTED)
     rows, verdicts = [], np.zeros((len(FORMS), 5, 3), int)
     for number, key in enumerate(keys_of(settings.seed, trainings)):
         first, form, batches = jr.split(key, 3)
-        begun = start(seen, vocabulary.size, recipe, key=first)
+        begun = start(training, vocabulary.size, recipe, key=first)
         drawn = np.asarray(draw_normal(form, (1, DIM, DIM), jnp.float32))
         for kind, before in enumerate((np.eye(DIM)[None], np.eye(DIM)[None], drawn)):
             say(f"training a classifier, {FORMS[kind]}, {number + 1} of {trainings}")
             with_form = eqx.tree_at(
-                lambda one: one.A, begun, jnp.asarray(before, jnp.float32), is_leaf=lambda leaf: leaf is None
+                lambda tree: tree.A, begun, jnp.asarray(before, jnp.float32), is_leaf=lambda leaf: leaf is None
             )
-            model = train(with_form, seen, recipe, batches, learn_form=kind > 0)
+            model = train(with_form, training, recipe, batches, learn_form=kind > 0)
             logits = predict_logits(model, test.ids, test.counts)
             led = leaders_of(model, some)
             assert model.A is not None
@@ -327,7 +327,7 @@ def train(
     )
     optimiser = optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adam(rate, b2=0.99))
     spec = jtu.tree_map(eqx.is_inexact_array, model)
-    spec = eqx.tree_at(lambda one: one.A, spec, learn_form)
+    spec = eqx.tree_at(lambda tree: tree.A, spec, learn_form)
     learnt, fixed = eqx.partition(model, spec)
     state = optimiser.init(learnt)
     arrays = jnp.asarray(seen.ids), jnp.asarray(seen.counts, jnp.float32), jnp.asarray(seen.labels, jnp.float32)
@@ -387,8 +387,8 @@ def examine(model: HardmaxClassifier, some: Encoded, many: int) -> np.ndarray:
     share = Fraction(round(LEARNT_UNIT * alpha / (1 + alpha)), LEARNT_UNIT)
     for row in short[np.linspace(0, len(short) - 1, min(many, len(short))).astype(int)]:
         words = np.asarray(model.embedding, float)[some.ids[row, : some.lengths[row]], 0]
-        found = examine_exactly(rational(np.round(LEARNT_UNIT * words)), rational(form), share, LEARNT_DEPTH)
-        for c, clause in enumerate(found.clauses):
+        examination = examine_exactly(rational(np.round(LEARNT_UNIT * words)), rational(form), share, LEARNT_DEPTH)
+        for c, clause in enumerate(examination.clauses):
             verdicts[c, VERDICTS.index(clause.verdict)] += 1
     return verdicts
 
@@ -407,17 +407,17 @@ def search(seed: int, tries: int, n: int) -> list[Counterexample]:
     for number, kind in enumerate(KINDS):
         rng = np.random.default_rng([seed, number])
         best: dict[int, Counterexample] = {}
-        seen: dict[int, int] = {}
+        failures: dict[int, int] = {}
         for _ in range(tries):
             tokens, form = np.round(COARSE * rng.normal(size=(n, 2))) + 0.0, draw_form(kind, rng, 2, unit=1)
             if not _distinct(tokens):
                 continue
             for clause in _failed(examined(tokens, form)):
-                seen[clause] = seen.get(clause, 0) + 1
+                failures[clause] = failures.get(clause, 0) + 1
                 # Shrinking takes a hundred times as long as a look at a cloud.
-                if seen[clause] <= 4:
+                if failures[clause] <= 4:
                     small = shrink(kind, clause, tokens, form)
-                    best[clause] = min(best.get(clause, small), small, key=lambda one: one.size)
+                    best[clause] = min(best.get(clause, small), small, key=lambda example: example.size)
         out += [best[clause] for clause in sorted(best)]
     return out
 
@@ -544,10 +544,10 @@ def two_leaders(m: Results) -> Found:
     f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more",
 )
 def small_counterexamples(m: Results) -> Found:
-    pairs = {(one.kind, one.clause) for one in m.small}
+    pairs = {(example.kind, example.clause) for example in m.small}
     failing = {(KINDS[k], c) for k, c in zip(*np.nonzero(m.verdicts[:, :, 1]), strict=True)}
-    tokens = max((len(one.tokens) for one in m.small), default=0)
-    reach = max((one.reach for one in m.small), default=0)
+    tokens = max((len(example.tokens) for example in m.small), default=0)
+    reach = max((example.reach for example in m.small), default=0)
     return Found(
         f"{len(m.small)} counterexamples in the plane, of {tokens} tokens and numbers up to {reach} at most; of "
         f"{len(failing)} pairs of a kind of A and a clause that fail on the normal clouds {len(failing & pairs)} have "
@@ -618,12 +618,12 @@ def becomes_definite(m: Results) -> Found:
     f"each clause on {100 * SURVIVES:g} % or more",
 )
 def clauses_survive(m: Results) -> Found:
-    told = "; ".join(
+    by_kind = "; ".join(
         f"{kind}: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(CLAUSES, shares, strict=True))
         for kind, shares in zip(FORMS, m.learnt.shares, strict=True)
     )
     least, many = m.learnt.shares[1].min(), m.learnt.verdicts[1, 0].sum()
-    return Found(f"proved to hold, of {many} reviews of each kind: {told}", least >= SURVIVES, least, on=m.learnt.on)
+    return Found(f"proved to hold, of {many} reviews of each kind: {by_kind}", least >= SURVIVES, least, on=m.learnt.on)
 
 
 @claim(
@@ -682,10 +682,10 @@ def draw(m: Results) -> Figure:
     _table(table, m)
     _counts(counts, m)
     # The counterexamples without a leader first.
-    chosen = sorted(m.small, key=lambda one: (one.clause, KINDS.index(one.kind)))[:5]
+    chosen = sorted(m.small, key=lambda example: (example.clause, KINDS.index(example.kind)))[:5]
     panels = bottom.subplots(1, max(len(chosen), 1), squeeze=False)[0]
-    for ax, one in zip(panels, chosen, strict=False):
-        _counterexample(ax, one)
+    for ax, example in zip(panels, chosen, strict=False):
+        _counterexample(ax, example)
     below = last.subplots(1, 3)
     _learnt(below, m.learnt)
     letter((table, counts, panels[0], *below))
@@ -769,8 +769,8 @@ def _learnt(axes: np.ndarray, m: Learnt) -> None:
 
 def recorded(m: Results) -> dict:
     counterexamples = [
-        {"A is": one.kind, "fails": one.found.clauses[one.clause].says, "A": one.form.astype(int).tolist(),
-         "tokens": one.tokens.astype(int).tolist()} for one in m.small
+        {"A is": case.kind, "fails": case.found.clauses[case.clause].says, "A": case.form.astype(int).tolist(),
+         "tokens": case.tokens.astype(int).tolist()} for case in m.small
     ]  # fmt: skip
     return {"alpha": 1, "A": ", ".join(KINDS), "starts": m.p.clouds, "counterexamples": counterexamples}
 

@@ -134,9 +134,9 @@ def _random_clouds(settings: Settings, n: int) -> list[Certificate]:
 
 @claim("All clauses of the theorem hold on the four clouds.", "5 of 5 on each", kind="identity")
 def four_clouds(m: Results) -> Found:
-    counts = {name: sum(clause.held for clause in one.clauses) for name, one in m.certificates.items()}
+    counts = {name: sum(clause.held for clause in certificate.clauses) for name, certificate in m.certificates.items()}
     measured = "; ".join(f"{name}: {held} of 5" for name, held in counts.items())
-    return Found(measured, all(one.held for one in m.certificates.values()))
+    return Found(measured, all(certificate.held for certificate in m.certificates.values()))
 
 
 @claim(
@@ -184,14 +184,14 @@ def off_the_vertices(m: Results) -> Found:
     kind="identity",
 )
 def random_clouds(m: Results) -> Found:
-    held = sum(one.held for one in m.random)
+    held = sum(cloud.held for cloud in m.random)
     return Found(f"on {held} of {len(m.random)}", held == len(m.random))
 
 
 @claim("On random clouds the leaders are nearly always those of layer 0.", "less than 5 %")
 def late_leaders(m: Results) -> Found:
-    share, error = share_and_error(np.array([int(one.limit.leaders.first.max()) > 0 for one in m.random]))
-    mean = np.mean([len(one.limit.leaders.indices) for one in m.random])
+    share, error = share_and_error(np.array([int(cloud.limit.leaders.first.max()) > 0 for cloud in m.random]))
+    mean = np.mean([len(cloud.limit.leaders.indices) for cloud in m.random])
     return Found(
         f"{percent(share, error)} of {len(m.random)} clouds have a later leader; {mean:.1f} of {m.p.n} tokens lead on "
         "average",

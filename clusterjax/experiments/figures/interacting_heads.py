@@ -108,12 +108,12 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     followed = heads[:, :COMPANY]
     say(f"simulating {COMPANY} heads alone")
     each = [run_heads(p, x0, followed[:, head : head + 1], 1.0) for head in range(COMPANY)]
-    alone, labels = (np.stack([np.asarray(one) for one in part], axis=1) for part in zip(*each, strict=True))
+    alone, labels = (np.stack([np.asarray(run) for run in part], axis=1) for part in zip(*each, strict=True))
     axes = _axis(followed)
     aligned = {1: np.abs(np.einsum("shnd,shd->shn", alone[:, :, -1], axes)).mean(axis=(1, 2))}
     company, clusters = {1: alone[:, 0]}, {1: _count(labels).mean(axis=1)}
     way, ended, moved, off = int(np.argmin(np.abs(TS - ON_THE_WAY))), {}, [], []
-    apart = lambda one, other: np.sqrt(np.mean(np.sum((one - other) ** 2, axis=-1), axis=-1))
+    apart = lambda run, reference: np.sqrt(np.mean(np.sum((run - reference) ** 2, axis=-1), axis=-1))
     for count in counts:
         say(f"simulating {count} heads together")
         # Because V = B, the mean of the matrices is the mean V and the mean B.
@@ -129,12 +129,12 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     energies, rises, speeds = (
         np.asarray(part) for part in _rates(jnp.asarray(company[COMPANY]), followed, jnp.asarray(p.beta))
     )
-    kept = np.array(
-        [[adjusted_rand(one, both) for one in own] for own, both in zip(labels[:, :, -1], ended[COMPANY], strict=True)]
+    rand_indices = np.array(
+        [[adjusted_rand(run, both) for run in own] for own, both in zip(labels[:, :, -1], ended[COMPANY], strict=True)]
     )
     return Results(
         p, counts, axes, company, alone, clusters, aligned, np.stack(moved, axis=1), np.stack(off, axis=1),
-        _agreement(labels[:, :, -1]), _force_cosine(p, company[COMPANY][:, -1], followed), kept, energies,
+        _agreement(labels[:, :, -1]), _force_cosine(p, company[COMPANY][:, -1], followed), rand_indices, energies,
         float(np.abs(rises - speeds).max() / speeds.max()),
     )  # fmt: skip
 
@@ -318,14 +318,14 @@ def agreement(m: Results) -> Found:
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     errors, _ = relative(m)
-    two = "Any number of heads ends in two clusters, as each head alone. " if m.in_two else ""
+    ending = "Any number of heads ends in two clusters, as each head alone. " if m.in_two else ""
     return (
         f"{m.p.n} tokens on the sphere under unnormalised attention at beta = {m.p.beta:g}, by random heads: V = B = "
         "B^T with Gaussian entries, scaled so that the largest modulus of an eigenvalue is 1; the sum of H heads is "
         f"divided by the root of H. (a) One start, and its tokens at t = {TS[-1]:g} under two heads alone and "
         "together; arrows: the axis of each head, the eigenvector of that eigenvalue. (b) Number of clusters (single "
         f"linkage at radius {m.p.radius:g}) over {len(m.off)} starts, each with its own heads; alone: the mean over "
-        f"{COMPANY} heads. {two}(c) Circles: the distance of the tokens at t = {ON_THE_WAY:g} from their position "
+        f"{COMPANY} heads. {ending}(c) Circles: the distance of the tokens at t = {ON_THE_WAY:g} from their position "
         "under the average head (mean V, mean B, the same scale), over the distance that they have moved: "
         f"{errors[0]:.2f} for {m.counts[0]} heads, {errors[-1]:.2f} for {m.most}. Squares: mean of |<x, v>| over the "
         f"tokens at t = {TS[-1]:g}, v the axis of the average head; dotted: a random direction. (d) Each point is a "
@@ -398,12 +398,12 @@ def _draw_average(ax: Axes, m: Results) -> None:
 
 
 def _draw_agreement(ax: Axes, m: Results) -> None:
-    alone, kept = m.shared.ravel(), m.kept.ravel()
+    alone, indices = m.shared.ravel(), m.kept.ravel()
     ax.axhline(0, color="0.8", lw=0.6, zorder=0)
     ax.axvline(0, color="0.8", lw=0.6, zorder=0)
-    ax.plot(alone, kept, ls="", marker="o", ms=3, mfc=BLUE, mec="white", mew=0.3, alpha=0.7)
+    ax.plot(alone, indices, ls="", marker="o", ms=3, mfc=BLUE, mec="white", mew=0.3, alpha=0.7)
     for rows in np.array_split(np.argsort(alone), 4):
-        ax.errorbar(alone[rows].mean(), *mean_and_error(kept[rows]), color=VERMILION, marker="D", ms=4, capsize=2,
+        ax.errorbar(alone[rows].mean(), *mean_and_error(indices[rows]), color=VERMILION, marker="D", ms=4, capsize=2,
                     zorder=4)  # fmt: skip
     ax.set(xlabel="agreement with others, alone", ylabel="agreement with the company")
 

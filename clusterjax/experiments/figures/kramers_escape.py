@@ -114,12 +114,12 @@ class Clouds:
 
     @property
     def counts(self) -> np.ndarray:
-        return np.stack([one.counts for one in self.passages])
+        return np.stack([passages.counts for passages in self.passages])
 
     @property
     def smaller(self) -> np.ndarray:
         """True for the smaller cloud at the beginning of a part, (temperatures, PARTS, 2, systems)."""
-        shares = np.stack([one.shares[:-1] for one in self.passages])
+        shares = np.stack([passages.shares[:-1] for passages in self.passages])
         return np.stack([shares < 0.5, shares > 0.5], axis=2)
 
     @property
@@ -134,7 +134,7 @@ class Clouds:
 
     def equal(self) -> Times:
         """The times between passages while the clouds are still equal."""
-        spent = np.array([self.n * FRESH * one.part * one.counts.shape[2] for one in self.passages])
+        spent = np.array([self.n * FRESH * passages.part * passages.counts.shape[2] for passages in self.passages])
         return self._times(self.counts[:, :FRESH].sum((1, 2, 3)), spent)
 
     def whole(self) -> tuple[Times, np.ndarray]:
@@ -143,7 +143,7 @@ class Clouds:
         `exact` is still that of equal clouds.
         """
         counted, expected = (np.where(self._known, part, 0).sum((1, 2, 3)) for part in (self.counts, self.expected))
-        spent = self.n * np.array([one.part for one in self.passages]) * self._known[:, :, 0].sum((1, 2))
+        spent = self.n * np.array([passages.part for passages in self.passages]) * self._known[:, :, 0].sum((1, 2))
         return self._times(counted, spent), spent / expected
 
     def net(self) -> tuple[int, float, float]:
@@ -187,7 +187,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 def times_of(beta: float, times: list[np.ndarray]) -> Times:
     """Means and errors of the times of independent tokens at each of `RATIOS`."""
     temperatures = barrier(beta) / np.array(RATIOS)
-    means, sizes = np.array([one.mean() for one in times]), np.array([one.std(ddof=1) for one in times])
+    means, sizes = np.array([sample.mean() for sample in times]), np.array([sample.std(ddof=1) for sample in times])
     exact = np.array([passage_time(two_clusters(beta), t) for t in temperatures])
     return Times(temperatures, means, sizes / np.sqrt(len(times[0])), exact, sizes / means)
 
@@ -328,7 +328,7 @@ def exit_times(beta: float, temperature: float, share: float, distance: float) -
     """The mean times of tokens of the first and of the second cloud to the middle of the other cloud, at the angle
     `distance`, between 0 and 2 pi, from the first middle to the second; `share` is the mass of the first cloud."""
     q, strengths = shapes(beta, temperature, share), kernel_modes(beta) / beta
-    own = [partial(_of_harmonics, mass * strengths * one) for mass, one in zip((share, 1 - share), q, strict=True)]
+    own = [partial(_of_harmonics, mass * strengths * shape) for mass, shape in zip((share, 1 - share), q, strict=True)]
     times = []
     # Each cloud is even about its middle, so that the view from the second is a mirror image with the same angle.
     for first, second in ((own[0], own[1]), (own[1], own[0])):
@@ -410,8 +410,8 @@ def _passages(state, beta, modes, temperature, key, windows: int, steps) -> tupl
         return theta + moved, away, second ^ over, counts + left
 
     def seen(state):
-        share, one, two = centres(state[0], state[2])
-        return jnp.stack([share, jnp.mod(two - one, 2 * jnp.pi)])
+        share, first_centre, second_centre = centres(state[0], state[2])
+        return jnp.stack([share, jnp.mod(second_centre - first_centre, 2 * jnp.pi)])
 
     def window(state, place):
         before = seen(state)
@@ -460,8 +460,8 @@ def cloud_passages(
     f"each mean is within {SIGMAS:g} standard errors of the quadrature",
 )
 def first_passage(m: Results) -> Found:
-    off = np.concatenate([np.abs(one.means - one.exact) / one.errors for one in m.held.values()])
-    share = max((one.errors / one.means).max() for one in m.held.values())
+    off = np.concatenate([np.abs(times.means - times.exact) / times.errors for times in m.held.values()])
+    share = max((times.errors / times.means).max() for times in m.held.values())
     return Found(
         f"the mean times of {m.tokens} tokens at each of {len(off)} temperatures differ from the quadrature by at most "
         f"{off.max():.2f} standard errors, which are at most {100 * share:.1f} % of the time",
@@ -474,11 +474,11 @@ def first_passage(m: Results) -> Found:
     "the slope is within 10 % of the barrier for each beta",
 )
 def arrhenius(m: Results) -> Found:
-    slopes = {beta: [part / barrier(beta) for part in one.slope()] for beta, one in m.held.items()}
-    off = max(abs(found - 1) for found, _, _ in slopes.values())
+    slopes = {beta: [part / barrier(beta) for part in times.slope()] for beta, times in m.held.items()}
+    off = max(abs(slope - 1) for slope, _, _ in slopes.values())
     listed = ", ".join(
-        f"{plus_minus(found, error, 3)} at beta = {beta:g} (quadrature: {exact:.3f})"
-        for beta, (found, error, exact) in slopes.items()
+        f"{plus_minus(slope, error, 3)} at beta = {beta:g} (quadrature: {exact:.3f})"
+        for beta, (slope, error, exact) in slopes.items()
     )
     return Found(f"the slope over the barrier is {listed}", off <= 0.1, off)
 
@@ -489,8 +489,8 @@ def arrhenius(m: Results) -> Found:
     kind="identity",
 )
 def limit(m: Results) -> Found:
-    off = max(abs(one - 1) for one in m.limits.values())
-    listed = ", ".join(f"{one:.4f} (beta = {beta:g})" for beta, one in m.limits.items())
+    off = max(abs(ratio - 1) for ratio in m.limits.values())
+    listed = ", ".join(f"{ratio:.4f} (beta = {beta:g})" for beta, ratio in m.limits.items())
     return Found(f"the quadrature over the formula, where the barrier is {COLD:g} T, is {listed}", off <= 0.03, off)
 
 
@@ -500,10 +500,10 @@ def limit(m: Results) -> Found:
 )
 def formula(m: Results) -> Found:
     words, off = [], []
-    for beta, one in m.held.items():
+    for beta, times in m.held.items():
         kramers = kramers_prefactor(beta) * np.exp(RATIOS[-1])
-        ratio, error = one.means[-1] / kramers, one.errors[-1] / kramers
-        width = np.sqrt(one.temperatures[-1] / curvatures(beta)[1])
+        ratio, error = times.means[-1] / kramers, times.errors[-1] / kramers
+        width = np.sqrt(times.temperatures[-1] / curvatures(beta)[1])
         words.append(f"{plus_minus(ratio, error, 3)} at beta = {beta:g} ({width:.2f} radians)")
         off.append(abs(float(ratio) - 1))
     measured = "the time over the formula (and the width of the parabola that stands for the barrier) is "
@@ -515,8 +515,8 @@ def formula(m: Results) -> Found:
     "1 to within three standard errors of exponential times",
 )
 def memory(m: Results) -> Found:
-    off, most = max(abs(float(one.spread[-1]) - 1) for one in m.held.values()), SIGMAS / m.tokens**0.5
-    listed = ", ".join(f"{one.spread[-1]:.3f} (beta = {beta:g})" for beta, one in m.held.items())
+    off, most = max(abs(float(times.spread[-1]) - 1) for times in m.held.values()), SIGMAS / m.tokens**0.5
+    listed = ", ".join(f"{times.spread[-1]:.3f} (beta = {beta:g})" for beta, times in m.held.items())
     return Found(
         f"the standard deviation over the mean, where the barrier is {RATIOS[-1]:g} T, is {listed}; three standard "
         f"errors of {m.tokens} exponential times are {most:.3f}",
@@ -552,11 +552,11 @@ def equal_clouds(m: Results) -> Found:
     f"within {SIGMAS:g} standard errors of the quadrature",
 )
 def slope_of_clouds(m: Results) -> Found:
-    found, error, exact = m.clouds.equal().slope()
+    slope, error, exact = m.clouds.equal().slope()
     return Found(
-        f"the slope of the logarithm of the time is {plus_minus(found, error, 4)}, and {exact:.4f} by quadrature (the "
+        f"the slope of the logarithm of the time is {plus_minus(slope, error, 4)}, and {exact:.4f} by quadrature (the "
         f"barrier between clusters of tokens that coincide is {barrier(CLOUD_BETA):.4f}) {POISSON}",
-        abs(found - exact) <= SIGMAS * error, found, error,
+        abs(slope - exact) <= SIGMAS * error, slope, error,
     )  # fmt: skip
 
 
@@ -581,7 +581,7 @@ def unequal_clouds(m: Results) -> Found:
 )
 def larger_grows(m: Results) -> Found:
     net, error, expected = m.clouds.net()
-    ends = 100 * (0.5 + np.concatenate([np.abs(one.shares[-1] - 0.5) for one in m.clouds.passages]))
+    ends = 100 * (0.5 + np.concatenate([np.abs(passages.shares[-1] - 0.5) for passages in m.clouds.passages]))
     return Found(
         f"{net} ± {error:.0f} more tokens left the smaller cloud than the larger, and {expected:.0f} by quadrature; "
         f"at the end the larger cloud has {ends.mean():.0f} % of the tokens on average, and at most {ends.max():.0f} "
@@ -605,18 +605,18 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    found, (whole, expected) = {}, m.clouds.whole()
-    of_beta = [(f"beta = {beta:g}", one, one.exact) for beta, one in m.held.items()]
+    table, (whole, expected) = {}, m.clouds.whole()
+    of_beta = [(f"beta = {beta:g}", run, run.exact) for beta, run in m.held.items()]
     equal = m.clouds.equal()
-    for name, one, exact in [
+    for name, run, exact in [
         *of_beta, ("equal clouds", equal, equal.exact), ("clouds as one grows", whole, expected)
     ]:  # fmt: skip
-        found |= {f"T, {name}": one.temperatures, f"time, {name}": one.means, f"its error, {name}": one.errors}
-        found[f"quadrature, {name}"] = exact
-    for temperature, one in zip(m.clouds.temperatures, m.clouds.passages, strict=True):
-        found[f"share_by_part of the larger cloud, T = {temperature:g}"] = (0.5 + np.abs(one.shares - 0.5)).mean(1)
-        found[f"distance_by_part off pi, T = {temperature:g}"] = np.abs(one.distances - np.pi).mean(1)
-    return found
+        table |= {f"T, {name}": run.temperatures, f"time, {name}": run.means, f"its error, {name}": run.errors}
+        table[f"quadrature, {name}"] = exact
+    for temperature, run in zip(m.clouds.temperatures, m.clouds.passages, strict=True):
+        table[f"share_by_part of the larger cloud, T = {temperature:g}"] = (0.5 + np.abs(run.shares - 0.5)).mean(1)
+        table[f"distance_by_part off pi, T = {temperature:g}"] = np.abs(run.distances - np.pi).mean(1)
+    return table
 
 
 COLOURS = dict(zip(BETAS, OKABE_ITO[:3], strict=True))
@@ -639,11 +639,11 @@ def _with_errors(ax: Axes, x: np.ndarray, one: Times, marker: str, colour: str, 
 
 def _times(ax: Axes, m: Results) -> None:
     ratios = np.linspace(RATIOS[0] - 0.2, RATIOS[-1] + 0.2, 40)
-    for beta, one in m.held.items():
+    for beta, times in m.held.items():
         colour, height = COLOURS[beta], barrier(beta)
         ax.plot(ratios, [passage_time(two_clusters(beta), height / ratio) for ratio in ratios], color=colour, lw=1.1)
         ax.plot(ratios, kramers_prefactor(beta) * np.exp(ratios), color=colour, lw=0.9, ls="--")
-        _with_errors(ax, height / one.temperatures, one, MARKERS[beta], colour, rf"$\beta$ = {beta:g}")
+        _with_errors(ax, height / times.temperatures, times, MARKERS[beta], colour, rf"$\beta$ = {beta:g}")
     ax.set(yscale="log", xlabel=r"$\Delta U / T$", ylabel="mean escape time")
     ax.legend(loc="upper left")
 

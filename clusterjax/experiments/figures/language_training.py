@@ -124,10 +124,10 @@ def beyond_shuffled(m: Results) -> Found:
     # The report has no values of single texts, which a difference paired by text needs.
     again, other = m.again[:, -1], m.shuffled[:, -1]
     beyond = clustered_error(again - other, m.articles)
-    told = lambda values: plus_minus(*clustered_error(values, m.articles)[:2], 3)
+    words = lambda values: plus_minus(*clustered_error(values, m.articles)[:2], 3)
     return Found(
-        f"mean cosine after the last layer {told(again)}, in random order {told(other)}; difference, paired by text, "
-        f"{told(again - other)} (± over {articles_words(m.articles)})",
+        f"mean cosine after the last layer {words(again)}, in random order {words(other)}; difference, paired by text, "
+        f"{words(again - other)} (± over {articles_words(m.articles)})",
         beyond.above(), beyond.mean, beyond.error,
     )  # fmt: skip
 

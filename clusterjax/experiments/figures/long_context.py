@@ -287,8 +287,8 @@ def _selective(d: int) -> float:
     source=KEYS,
 )
 def nearest_key(m: Results) -> Found:
-    wanted = ", ".join(f"{_selective(d):.3f}" for d in DIMENSIONS)
-    words = f"the mean of the largest weight is one half at beta ~ n^p with p = {{}} against {wanted}"
+    exponents = ", ".join(f"{_selective(d):.3f}" for d in DIMENSIONS)
+    words = f"the mean of the largest weight is one half at beta ~ n^p with p = {{}} against {exponents}"
     return _of_powers(m, "nearest", _selective, words)
 
 
@@ -316,8 +316,11 @@ def one_direction(m: Results) -> Found:
 def fixed_beta(m: Results) -> Found:
     first, last = m.sizes[0], m.sizes[-1]
     pairs = {d: (m.fixed[first, d], m.fixed[last, d]) for d in DIMENSIONS}
-    listed = "; ".join(f"{plus_minus(*one, 3)} and {plus_minus(*two, 3)} (d = {d})" for d, (one, two) in pairs.items())
-    falls = [one[0] - two[0] > 2 * np.hypot(one[1], two[1]) for one, two in pairs.values()]
+    listed = "; ".join(
+        f"{plus_minus(*at_first, 3)} and {plus_minus(*at_last, 3)} (d = {d})"
+        for d, (at_first, at_last) in pairs.items()
+    )
+    falls = [at_first[0] - at_last[0] > 2 * np.hypot(at_first[1], at_last[1]) for at_first, at_last in pairs.values()]
     words = f"the mean cosine at beta = {m.p.beta:g}, for n = {first} and {last}, is {listed}"
     return Found(words, all(falls), *m.fixed[last, SHOWN])
 
@@ -336,14 +339,14 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    found: dict[str, Any] = {"n": np.array(m.sizes), "grid_by_beta": GRID}
+    table: dict[str, Any] = {"n": np.array(m.sizes), "grid_by_beta": GRID}
     for (name, d), logs in m.thresholds.items():
         label = f"log beta at one half, {name}, d = {d}"
-        found[label], found[f"{label}, error"] = np.array(logs).T
+        table[label], table[f"{label}, error"] = np.array(logs).T
     for n, curves in m.curves.items():
         for name, curve in zip(("cosine", "own"), curves, strict=True):
-            found[f"{name}_by_beta, d = {SHOWN}, n = {n}"] = np.array(curve)[:, 0]
-    return found
+            table[f"{name}_by_beta, d = {SHOWN}, n = {n}"] = np.array(curve)[:, 0]
+    return table
 
 
 COLOURS = dict(zip(DIMENSIONS, (OKABE_ITO[k] for k in (0, 5, 2)), strict=True))

@@ -107,11 +107,11 @@ class Network:
 
     def beside_random(self, pick: Callable[[States], np.ndarray]) -> Starts:
         """A statistic of each text, (texts, levels), beside that of random weights."""
-        return starts_of(pick(self.trained), [pick(one) for one in self.random])
+        return starts_of(pick(self.trained), [pick(states) for states in self.random])
 
     def random_words(self, pick: Callable[[States], np.ndarray]) -> str:
         """The mean of a statistic over the networks of random weights, with its error."""
-        return plus_minus(*mean_and_error(np.array([pick(one).mean() for one in self.random])), 3)
+        return plus_minus(*mean_and_error(np.array([pick(states).mean() for states in self.random])), 3)
 
     def random_accuracy(self, kind: str) -> tuple[float, float]:
         """The mean accuracy in per cent of the best units of random weights, and its error over networks."""
@@ -121,7 +121,7 @@ class Network:
     def right_beside_random(self) -> Starts:
         """The texts that the best unit classifies correctly, paired with those of the best units of random weights."""
         kind, unit = self.best
-        right = lambda one: one.right.astype(float)[:, None]
+        right = lambda detector: detector.right.astype(float)[:, None]
         return starts_of(right(unit), [right(units[kind]) for units in self.random_units])
 
     def unit_words(self) -> str:
@@ -149,9 +149,9 @@ def units_for(d: int, layers: int) -> int:
 
     A layer has about 12 d^2 parameters, and positions have more; m cells have 4 m (d + m + 1), and their output m d.
     """
-    wanted = layers * (12 * d * d + 9 * d) + LENGTH * d + 2 * d
+    budget = layers * (12 * d * d + 9 * d) + LENGTH * d + 2 * d
     many = np.arange(1, 8 * d * layers)
-    return int(many[np.argmin(np.abs(4 * many * (d + many + 1) + many * d - wanted))])
+    return int(many[np.argmin(np.abs(4 * many * (d + many + 1) + many * d - budget))])
 
 
 def recipes_of(p: Parameters) -> dict[str, transformer.LanguageRecipe]:
@@ -172,16 +172,16 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     # Only whole rows, so that all positions have as many texts.
     ids = ids[present.all(axis=1)][: p.texts]
     seeds = [seed_of(key) for key in keys_of(settings.seed, p.draws)]
-    found, models = {}, {}
+    networks, models = {}, {}
     for name, recipe in recipes_of(p).items():
         say(f"training the {'LSTM' if name == 'lstm' else name}")
         models[name] = train_small(corpus.seen, recipe, seed=seeds[0])[-1].model
         every = models[name], *(recipe.model(seed) for seed in seeds)
         say(f"reading {len(ids)} texts, and {2 * p.labelled} for sentiment, with it and {p.draws} of random weights")
-        units = [best_units(one, corpus.chosen, corpus.scored, LENGTH) for one in every]
-        trained, *random = (states_of(one, ids) for one in every)
-        found[name] = Network(parameters_of(models[name]), trained, random, units[0], units[1:])
-    return Results(p, corpus, found["lstm"], found["transformer"], recurrence_off(models["lstm"], ids))
+        units = [best_units(model, corpus.chosen, corpus.scored, LENGTH) for model in every]
+        trained, *random = (states_of(model, ids) for model in every)
+        networks[name] = Network(parameters_of(models[name]), trained, random, units[0], units[1:])
+    return Results(p, corpus, networks["lstm"], networks["transformer"], recurrence_off(models["lstm"], ids))
 
 
 def states_of(model: Any, ids: np.ndarray) -> States:
@@ -225,8 +225,8 @@ def recurrence_off(model: transformer.LSTMLanguageModel, ids: np.ndarray) -> flo
     off = 0.0
     for row in ids[:4]:
         s = jtu.tree_map(lambda part: np.asarray(part, np.float64), model.states(jnp.asarray(row)))
-        kept = np.concatenate([np.zeros_like(s.cell[:1]), s.cell[:-1]])
-        cell = s.forget_gate * kept + s.input_gate * s.candidate
+        cell_before = np.concatenate([np.zeros_like(s.cell[:1]), s.cell[:-1]])
+        cell = s.forget_gate * cell_before + s.input_gate * s.candidate
         off = max(off, np.abs(cell - s.cell).max(), np.abs(s.output_gate * np.tanh(s.cell) - s.hidden).max())
     return float(off)
 
@@ -244,7 +244,7 @@ def _words(values: np.ndarray, scale: int = 1, digits: int = 3) -> str:
 def loss(m: Results) -> Found:
     ours, theirs = m.lstm.trained.loss, m.transformer.trained.loss
     less = clustered_error(ours - theirs)
-    random = [np.mean([one.loss.mean() for one in network.random]) for network in (m.lstm, m.transformer)]
+    random = [np.mean([states.loss.mean() for states in network.random]) for network in (m.lstm, m.transformer)]
     return Found(
         f"loss of {len(ours)} texts: LSTM of {m.lstm.parameters:,} parameters {_words(ours)} nats, transformer of "
         f"{m.transformer.parameters:,} {_words(theirs)}; difference, paired by text, {_words(ours - theirs)}; with "
@@ -297,13 +297,13 @@ def along_layers(m: Results) -> Found:
 )
 def gates(m: Results) -> Found:
     starts, trained = m.lstm.beside_random(lambda states: states.mean_gates), m.lstm.trained.mean_gates
-    told = "; ".join(
+    means = "; ".join(
         f"{gate.replace('_', ' ')} {_words(trained[:, k])}, before training "
         f"{plus_minus(starts.mean[k], starts.error[k], 3)}"
         for k, gate in enumerate(GATES)
     )
     lower = starts.beyond._replace(z=-starts.beyond.z).exceeds()[0]
-    return Found(f"{told}; means over units and positions", lower, starts.beyond.difference[0], starts.beyond.error[0])
+    return Found(f"{means}; means over units and positions", lower, starts.beyond.difference[0], starts.beyond.error[0])
 
 
 @claim(
@@ -325,10 +325,10 @@ def better(m: Results) -> Found:
 @claim("The best unit of the LSTM tells sentiment better than that of random weights.", BEYOND)
 def sentiment(m: Results) -> Found:
     gain, other = (network.right_beside_random().beyond for network in (m.lstm, m.transformer))
-    told = lambda one: plus_minus(100 * one.difference[0], 100 * one.error[0], 1)
+    words = lambda gap: plus_minus(100 * gap.difference[0], 100 * gap.error[0], 1)
     return Found(
         f"LSTM: {m.lstm.unit_words()}; transformer: {m.transformer.unit_words()}. The best unit classifies "
-        f"{told(gain)} % more texts correctly than that of random weights in the LSTM, {told(other)} % more in the "
+        f"{words(gain)} % more texts correctly than that of random weights in the LSTM, {words(other)} % more in the "
         "transformer",
         gain.exceeds()[0], gain.difference[0], gain.error[0],
     )  # fmt: skip
@@ -340,11 +340,11 @@ def sentiment(m: Results) -> Found:
 )
 def chance(m: Results) -> Found:
     ours, theirs = (network.best[1].right for network in (m.lstm, m.transformer))
-    found = clustered_error(ours), clustered_error(theirs)
-    nearer = min(found, key=lambda one: float(one.mean))
+    shares = clustered_error(ours), clustered_error(theirs)
+    nearer = min(shares, key=lambda share: float(share.mean))
     return Found(
         f"{_words(ours, 100, 1)} % and {_words(theirs, 100, 1)} % of the texts",
-        all(one.above(0.5) for one in found), nearer.mean, nearer.error,
+        all(share.above(0.5) for share in shares), nearer.mean, nearer.error,
     )  # fmt: skip
 
 
@@ -372,11 +372,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     # Only positions from the second on have earlier positions.
-    found: dict = {"place": np.arange(2, LENGTH + 1)}
+    table: dict = {"place": np.arange(2, LENGTH + 1)}
     for name, network in (("LSTM", m.lstm), ("transformer", m.transformer)):
         trained = network.trained
         text, levels = mean_and_error(trained.along_text), mean_and_error(trained.along_layers)
-        found |= {
+        table |= {
             f"cosine to places before, {name}": text[0], f"cosine to places before, {name}, error": text[1],
             f"cosine to places before, {name}, random weights": _random(network, lambda states: states.along_text)[0],
             f"length of the state, {name}": trained.lengths[:, 1:].mean(axis=0),
@@ -386,11 +386,11 @@ def series(m: Results) -> dict:
         }  # fmt: skip
     assert m.lstm.trained.gates is not None
     of_gates = m.lstm.trained.gates[:, :, 1:].mean(axis=0)
-    return found | {gate.replace("_", " "): values for gate, values in zip(GATES, of_gates, strict=True)}
+    return table | {gate.replace("_", " "): values for gate, values in zip(GATES, of_gates, strict=True)}
 
 
 def _random(network: Network, pick: Callable[[States], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    return mean_and_error(np.array([pick(one).mean(axis=0) for one in network.random]))
+    return mean_and_error(np.array([pick(states).mean(axis=0) for states in network.random]))
 
 
 def draw(m: Results) -> Figure:

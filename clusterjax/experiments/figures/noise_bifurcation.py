@@ -255,14 +255,14 @@ def follow(
     field: AttentionField, xs: Float[Array, "systems n d"], stays: tuple[Stay, ...], key: PRNGKeyArray
 ) -> dict[str, Sample]:
     """Runs one stay after the other: the first half of each to come to rest, the second half in finer steps."""
-    found = {}
+    samples = {}
     for place, stay in enumerate(stays):
         to_rest, at_rest = jr.split(jr.fold_in(key, place))
         xs, _ = run(field, xs, stay.ratio, stay.time / 2, to_rest)
         xs, squares = run(field, xs, stay.ratio, stay.time / 2, at_rest, finer=FINER)
         # In the first quarter the error of the longer steps decays.
-        found[stay.name] = Sample(np.sqrt(np.maximum(squares[:, SAVES // 4 :], 0)).mean(axis=1))
-    return found
+        samples[stay.name] = Sample(np.sqrt(np.maximum(squares[:, SAVES // 4 :], 0)).mean(axis=1))
+    return samples
 
 
 def resisting(beta: float, d: int, n: int, systems: int, key: PRNGKeyArray, ratio: float, time: float) -> Sample:
@@ -365,8 +365,8 @@ def _even(rs: np.ndarray, ratios: np.ndarray) -> np.ndarray:
 
 def curvature(beta: float, d: int) -> float:
     """The derivative of T / T_c by r^2 at r = 0 along the branch; negative where the transition is continuous."""
-    one = branch(UnnormalisedAttention(beta), d, order_parameters=[0.01, 0.02, 0.03])
-    return float(_even(one.order_parameters, one.temperatures / critical_temperature(beta, d))[1])
+    curve = branch(UnnormalisedAttention(beta), d, order_parameters=[0.01, 0.02, 0.03])
+    return float(_even(curve.order_parameters, curve.temperatures / critical_temperature(beta, d))[1])
 
 
 ONSET = Source("2604.16288 and 2606.05140, T_c = a_1(beta) / beta", (PARTICLES, ANY), ANY)
@@ -384,8 +384,8 @@ def _share_held(measured: str, held: list) -> Found:
     kind="identity",
 )
 def onset(m: Results) -> Found:
-    start = lambda one: _even(one.order_parameters[:3], one.temperatures[:3] / one.critical_temperature)[0]
-    off = max(abs(float(start(one)) - 1) for one in m.branches.values())
+    start = lambda curve: _even(curve.order_parameters[:3], curve.temperatures[:3] / curve.critical_temperature)[0]
+    off = max(abs(float(start(curve)) - 1) for curve in m.branches.values())
     where = f"beta = {BETAS[0]:g} to {BETAS[-1]:g} on the circle and on the sphere"
     return Found(f"as r tends to zero T / T_c differs from 1 by at most {off:.1e} for {where}", off < 1e-8, off)
 
@@ -396,7 +396,7 @@ def onset(m: Results) -> Found:
     source=JUMP,
 )
 def jump(m: Results) -> Found:
-    wrong = [key for key, one in m.branches.items() if one.continuous != (key[1] <= tricritical_beta(key[0]))]
+    wrong = [key for key, curve in m.branches.items() if curve.continuous != (key[1] <= tricritical_beta(key[0]))]
     specials, roots = {d: tricritical_beta(d) for d in (2, 3)}, []
     for d, special in specials.items():
         low, high = (curvature(special + shift, d) for shift in (-0.01, 0.01))
@@ -416,11 +416,11 @@ def jump(m: Results) -> Found:
 def mean_field_loop(m: Results) -> Found:
     held, words = [], []
     for d, loop in m.loops.items():
-        one = m.branches[d, LOOP[d]]
-        assert one.fold is not None
-        top, up = one.fold.temperature / one.critical_temperature, loop.rising > 0.1
+        curve = m.branches[d, LOOP[d]]
+        assert curve.fold is not None
+        top, up = curve.fold.temperature / curve.critical_temperature, loop.rising > 0.1
         left, joined = loop.ratios[up].max(), loop.ratios[loop.falling > 0.1].max()
-        above = [at_temperature(one, ratio) for ratio in loop.ratios[up]]
+        above = [at_temperature(curve, ratio) for ratio in loop.ratios[up]]
         held += [abs(left - top) <= 2 * NEAR * top, abs(joined - 1) <= 2 * NEAR]
         held.append(float(np.abs(loop.rising[up] - above).max()) < 1e-3)
         words.append(
@@ -443,10 +443,10 @@ def separatrix(m: Results) -> Found:
 
 def gathered_stays(m: Results) -> Iterator[tuple[int, float, Stay, Sample, float]]:
     """Dimension, beta, stay, average and r of the branch, for each stay at which tokens are gathered."""
-    for (d, beta), found in m.tokens.items():
+    for (d, beta), samples in m.tokens.items():
         for stay in stays_of(d, beta):
             if stay.name not in ("hot", "from above"):
-                yield d, beta, stay, found[stay.name], at_temperature(m.branches[d, beta], stay.ratio)
+                yield d, beta, stay, samples[stay.name], at_temperature(m.branches[d, beta], stay.ratio)
 
 
 @claim(
@@ -454,10 +454,10 @@ def gathered_stays(m: Results) -> Iterator[tuple[int, float, Stay, Sample, float
     f"each is within {SIGMAS:g} standard errors, corrected for the number of systems",
 )
 def tokens_on_branch(m: Results) -> Found:
-    off = max(found.off(wanted) for *_, found, wanted in gathered_stays(m))
+    off = max(order.off(branch) for *_, order, branch in gathered_stays(m))
     listed = ", ".join(
-        f"{plus_minus(found.mean, found.error, 4)} for {wanted:.4f} (d = {d}, beta = {beta:g}, T = {stay.ratio:g} T_c)"
-        for d, beta, stay, found, wanted in gathered_stays(m)
+        f"{plus_minus(order.mean, order.error, 4)} for {branch:.4f} (d = {d}, beta = {beta:g}, T = {stay.ratio:g} T_c)"
+        for d, beta, stay, order, branch in gathered_stays(m)
     )
     return Found(f"{m.starts} systems of {m.p.n} tokens have r = {listed}", off <= SIGMAS, off)
 
@@ -473,7 +473,7 @@ def hysteresis(m: Results) -> Found:
         f"(d = {d}, beta = {LOOP[d]:g})"
         for d, (below, above) in pairs.items()
     )
-    return _share_held(f"r at 1.05 T_c is {listed}", [one.mean > 0.5 and two.mean < 0.2 for one, two in pairs.values()])
+    return _share_held(f"r at 1.05 T_c is {listed}", [up.mean > 0.5 and down.mean < 0.2 for up, down in pairs.values()])
 
 
 @claim(
@@ -482,8 +482,8 @@ def hysteresis(m: Results) -> Found:
     source=ONSET,
 )
 def critical(m: Results) -> Found:
-    off = max(found.off(1.0) for found in m.critical.values())
-    listed = ", ".join(f"{plus_minus(found.mean, found.error, 3)} (d = {d})" for d, found in m.critical.items())
+    off = max(sample.off(1.0) for sample in m.critical.values())
+    listed = ", ".join(f"{plus_minus(sample.mean, sample.error, 3)} (d = {d})" for d, sample in m.critical.items())
     return Found(
         f"T (1 - 1 / (n <r^2>)) at {RATIO:g} T_c, over T_c, of {m.p.small} tokens with beta = {CONTINUOUS:g} is "
         f"{listed} (± over 32 systems at most)",
@@ -498,8 +498,8 @@ def critical(m: Results) -> Found:
     source=JUMP,
 )
 def brackets(m: Results) -> Found:
-    means = {d: [found.mean for found in one.left] for d, one in m.brackets.items()}
-    held = [means[d][0] < one.branch / 2 < means[d][1] for d, one in m.brackets.items()]
+    means = {d: [sample.mean for sample in bracket.left] for d, bracket in m.brackets.items()}
+    held = [means[d][0] < bracket.branch / 2 < means[d][1] for d, bracket in m.brackets.items()]
     listed = ", ".join(f"{below:.2f} and {above:.2f} (d = {d})" for d, (below, above) in means.items())
     return _share_held(f"r of {4 * m.p.small} tokens at the end is {listed}", held)
 
@@ -515,18 +515,18 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    found = {}
-    for (d, beta), one in m.branches.items():
+    table = {}
+    for (d, beta), curve in m.branches.items():
         name = f"d = {d}, beta = {beta:g}"
-        found |= {f"r, {name}": one.order_parameters, f"T, {name}": one.temperatures}
-        found[f"growth rate, {name}"] = one.growth_rates
-        found[f"r and T of the fold and of equal free energies, {name}"] = [
-            number for point in (one.fold, one.coexistence) if point for number in point
+        table |= {f"r, {name}": curve.order_parameters, f"T, {name}": curve.temperatures}
+        table[f"growth rate, {name}"] = curve.growth_rates
+        table[f"r and T of the fold and of equal free energies, {name}"] = [
+            number for point in (curve.fold, curve.coexistence) if point for number in point
         ]
     for d, loop in m.loops.items():
-        found |= {f"T / T_c of the loop, d = {d}": loop.ratios, f"rising, d = {d}": loop.rising}
-        found[f"falling, d = {d}"] = loop.falling
-    return found
+        table |= {f"T / T_c of the loop, d = {d}": loop.ratios, f"rising, d = {d}": loop.rising}
+        table[f"falling, d = {d}"] = loop.falling
+    return table
 
 
 SPACES = {2: "circle", 3: "sphere"}
@@ -550,16 +550,16 @@ def _diagram(ax: Axes, m: Results, d: int) -> None:
     ax.plot([0, 1], [0, 0], color="0.2", lw=0.9, ls="--")
     for beta in BETAS:
         # The colours also differ in brightness.
-        one, colour = m.branches[d, beta], matplotlib.colormaps["viridis"](0.9 * (beta - 1) / (BETAS[-1] - 1))
-        _branch(ax, one, colour, f"{beta:g}")
-        for point, marker, size in ((one.fold, "o", 3), (one.coexistence, "x", 4)):
+        curve, colour = m.branches[d, beta], matplotlib.colormaps["viridis"](0.9 * (beta - 1) / (BETAS[-1] - 1))
+        _branch(ax, curve, colour, f"{beta:g}")
+        for point, marker, size in ((curve.fold, "o", 3), (curve.coexistence, "x", 4)):
             if point is not None:
-                ratio = point.temperature / one.critical_temperature
+                ratio = point.temperature / curve.critical_temperature
                 ax.plot(ratio, point.order_parameter, marker=marker, ms=size, color=colour, ls="none")
     how = {"fmt": "s", "ms": 3.5, "mfc": "none", "color": OKABE_ITO[1], "capsize": 2}
-    for at, _, stay, found, _ in gathered_stays(m):
+    for at, _, stay, sample, _ in gathered_stays(m):
         if at == d:
-            ax.errorbar(stay.ratio, found.mean, 3 * found.error, **how)
+            ax.errorbar(stay.ratio, sample.mean, 3 * sample.error, **how)
     ax.set(xlim=(0.4, 1.42 if d == 2 else 2.3), ylim=(-0.03, 1.03), xlabel="$T / T_c$", ylabel=f"r, {SPACES[d]}")
     if d == 2:
         ax.legend(title=r"$\beta$", ncols=2, loc="lower left", fontsize=7, title_fontsize=8, borderaxespad=1.0)
@@ -573,14 +573,14 @@ def _loops(ax: Axes, m: Results) -> None:
         ax.plot(loop.ratios, loop.rising, marker=">", ms=4, ls="none", mfc="none", color=colour, label=label)
         ax.plot(loop.ratios, loop.falling, marker="<", ms=4, ls="none", color=colour, label="T down")
         for stay in stays_of(d, beta):
-            found = m.tokens[d, beta][stay.name]
-            ax.errorbar(stay.ratio, found.mean, 3 * found.error, fmt="s", ms=5, mfc="none", color=colour, capsize=2)
+            sample = m.tokens[d, beta][stay.name]
+            ax.errorbar(stay.ratio, sample.mean, 3 * sample.error, fmt="s", ms=5, mfc="none", color=colour, capsize=2)
     ax.set(xlim=(0.88, 1.2), ylim=(-0.03, 1.03), xlabel="$T / T_c$", ylabel="r")
     ax.legend(loc="center left", fontsize=7)
 
 
 def _dimensions(ax: Axes, m: Results) -> None:
-    means, errors = np.array([(found.mean, 3 * found.error) for found in m.critical.values()]).T
+    means, errors = np.array([(sample.mean, 3 * sample.error) for sample in m.critical.values()]).T
     label = f"from fluctuations at {RATIO:g} $T_c$"
     ax.axhline(1.0, color="0.6", lw=0.8, ls=":")
     ax.errorbar(list(m.critical), means, errors, fmt="o", ms=4, color=OKABE_ITO[0], capsize=2, label=label)

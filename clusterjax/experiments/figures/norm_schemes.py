@@ -267,7 +267,7 @@ def initial_rates(m: Results) -> Found:
 def exact_tails(m: Results) -> Found:
     rates, constants = {}, {}
     # At these times of 16 tokens at beta = 1 the rates have settled, and 1 - cosine still has digits.
-    for name, scheme, alpha, times, clock, wanted in (
+    for name, scheme, alpha, times, clock, theory in (
         ("Post", POST, 1.0, (8.0, 10.0), np.asarray, 2.0),
         ("nGPT, alpha = 0.5", NGPT, 0.5, (14.0, 18.0), np.asarray, 1.0),
         ("nGPT, alpha = 2", NGPT, 2.0, (4.0, 5.0), np.asarray, 4.0),
@@ -276,14 +276,14 @@ def exact_tails(m: Results) -> Found:
         ("Peri", PERI, 1.0, (1000.0, 2000.0), np.log, 2.0),
     ):
         left, r = reduced(scheme, times, alpha)
-        rates[name] = (float(-np.diff(np.log(left))[0] / np.diff(clock(times))[0]), wanted)
+        rates[name] = (float(-np.diff(np.log(left))[0] / np.diff(clock(times))[0]), theory)
         constants[name] = float(left[-1] * r[-1] ** 2)
     peri, pre = constants["Peri"], constants["Pre"]
     return Found(
         f"the rates are {', '.join(f'{rate:.4f} ({name})' for name, (rate, _) in rates.items())}; (1 - cosine) r^2 at "
         f"t = 2000 is {peri:.5f} under Peri and {pre:.5f} under Pre"
         + "; n = 16 and beta = 1" * (m.p != Parameters()),
-        all(within(rate, wanted, 0.01 * wanted) for rate, wanted in rates.values()) and within(peri / pre, 1.0, 0.01),
+        all(within(rate, theory, 0.01 * theory) for rate, theory in rates.values()) and within(peri / pre, 1.0, 0.01),
         rates["nGPT, alpha = 2"][0],
     )  # fmt: skip
 
@@ -358,14 +358,14 @@ def late(m: Results) -> Found | None:
         scheme: [_median(_slopes(runs.left, scheme, *times, clock)) for runs in m.random.values()]
         for scheme, times, clock, _ in TAILS
     }
-    wanted = {scheme: rate for scheme, *_, rate in TAILS}
+    theory = {scheme: rate for scheme, *_, rate in TAILS}
     listed = "; ".join(
-        f"{' and '.join(plus_minus(*one, 3) for one in found)} under {NAMES[scheme]} ({wanted[scheme]:g} by theory)"
-        for scheme, found in tails.items()
+        f"{' and '.join(plus_minus(*pair, 3) for pair in rates)} under {NAMES[scheme]} ({theory[scheme]:g} by theory)"
+        for scheme, rates in tails.items()
     )
     return Found(
         f"the median rates in d = {' and '.join(map(str, m.random))} are {listed}",
-        all(within(rate, wanted[scheme], 0.15) for scheme, found in tails.items() for rate, _ in found),
+        all(within(rate, theory[scheme], 0.15) for scheme, rates in tails.items() for rate, _ in rates),
         *tails[PRE][list(m.random).index(max(m.random))],
     )
 
@@ -433,7 +433,7 @@ def place(m: Results) -> Found:
     of = lambda d: ", ".join(f"{plus_minus(*pair)} ({name})" for name, pair in zip(others, angles[d], strict=True))
     return Found(
         f"the mean angle to the limit under Post, in degrees, is {'; '.join(f'{of(d)} in d = {d}' for d in angles)}",
-        all(one[:, 0].max() < 10 for one in angles.values()),
+        all(angle[:, 0].max() < 10 for angle in angles.values()),
         *angles[min(m.random)][0],
     )
 
@@ -454,11 +454,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     # Logarithms are stored, because 1 - cosine decreases by many orders of magnitude and ten digits are written.
-    found = {"t": TS} | {f"log10 left, orthogonal, {name}": np.log10(m.alone.left[k]) for k, name in enumerate(NAMES)}
+    table = {"t": TS} | {f"log10 left, orthogonal, {name}": np.log10(m.alone.left[k]) for k, name in enumerate(NAMES)}
     for d, runs in m.random.items():
         for name, mean, error in zip(NAMES, *mean_and_error(np.log10(runs.left)), strict=True):
-            found |= {f"log10 left, d = {d}, {name}": mean, f"log10 left, d = {d}, {name}, error": error}
-    return found
+            table |= {f"log10 left, d = {d}, {name}": mean, f"log10 left, d = {d}, {name}, error": error}
+    return table
 
 
 COLOURS = tuple(OKABE_ITO[k] for k in (0, 1, 2, 3, 5))

@@ -134,7 +134,7 @@ def measure_flows(seed: int, texts: int, tokens: int, draws: int, say: Callable[
     passages = spread(probe.bundled_texts(), texts)
     data = encoded(model, passages, tokens)
     shuffled = probe.shuffle_tokens(data, jr.fold_in(jr.key(seed), 5), _special(model))
-    start, start_shuffled = (jnp.asarray(model.network.embed(jnp.asarray(one.token_ids))) for one in (data, shuffled))
+    start, start_shuffled = (jnp.asarray(model.network.embed(jnp.asarray(text.token_ids))) for text in (data, shuffled))
     radius, fed = _norms(model, start)
     heads = probe.particle_field(model, radius)
     trained = perceptron_of(block, fed)
@@ -413,7 +413,7 @@ def _beyond(one: Clustered, other: Clustered) -> bool:
     """True if one mean is significantly above the mean of other units, with the degrees of freedom of Welch and
     Satterthwaite."""
     error = np.hypot(one.error, other.error)
-    parts = [found.error**4 / (found.units - 1) for found in (one, other)]
+    parts = [average.error**4 / (average.units - 1) for average in (one, other)]
     return bool(one.mean - other.mean > threshold(error**4 / sum(parts) if error else np.inf) * error)
 
 
@@ -478,11 +478,11 @@ def fewer_at_random(m: Results) -> Found:
 def held_apart(m: Results) -> Found:
     learnt, pure = m.learnt, m.learnt.pure
     lower = clustered_error(learnt.purity("trained")[:, -1] - learnt.purity("random")[:, -1])
-    told = {name: _words(one, 3) for name, one in pure.items()}
+    each = {name: _words(purity, 3) for name, purity in pure.items()}
     single, held = learnt.clusters("attention")[:, -1] == 1, learnt.clusters("trained")[:, -1] > 1
     return Found(
-        f"purity at t = {TS_OF_GROUPS[-1]:g}: {told['trained']} trained, {told['attention']} by attention alone, "
-        f"{told['random']} with random features, {told['trained, softmax']} trained under softmax attention; with the "
+        f"purity at t = {TS_OF_GROUPS[-1]:g}: {each['trained']} trained, {each['attention']} by attention alone, "
+        f"{each['random']} with random features, {each['trained, softmax']} trained under softmax attention; with the "
         f"trained perceptron {percent(*clustered_error(held)[:2])} of {len(held)} starts have two clusters or more; by "
         f"attention alone {percent(*clustered_error(single)[:2])} have one",
         pure["trained"].above(APART) and pure["attention"].below(MIXED) and lower.above(), *pure["trained"][:2],

@@ -94,7 +94,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     before = np.array([[_residual_of(x) for x in cloud] for cloud in spreads])
     after = np.stack([_one_layer(p, jnp.asarray(FLAGS), numbers, _for_each(x))[1] for x in spreads])
     after = np.maximum(after, LEAST)
-    powers = dict(zip(PARTS, (_power(before, one) for one in after.transpose(1, 0, 2)), strict=True))
+    powers = dict(zip(PARTS, (_power(before, values) for values in after.transpose(1, 0, 2)), strict=True))
     gone = dict(zip(PARTS, map(layers_until_gone, residual), strict=True))
     exact = np.stack([recursion(FEW, beta, PURE_LAYERS) for beta in BETAS])
     off = _difference_from_blocks(p, seed, x0[0], first)
@@ -161,7 +161,7 @@ def run_depths(
 ) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, "variants n d"]]:
     """The residuals and the effective ranks after each layer, and the first start after the first layer."""
     x = _for_each(x0)
-    residuals = [np.broadcast_to([_residual_of(one) for one in x0], x.shape[:2])]
+    residuals = [np.broadcast_to([_residual_of(start) for start in x0], x.shape[:2])]
     ranks, first = [_ranks(x[:, :RANKED])], np.empty(0)
     for layer in range(p.layers):
         x, residual = _one_layer(p, jnp.asarray(FLAGS), _numbers(p, seed, layer, len(x0)), x)
@@ -234,9 +234,9 @@ TRAINED = Source("2103.03404, Section 4", Subject("bert-albert-xlnet", "pretrain
     kind="identity",
 )
 def exact_recursion(m: Results) -> Found:
-    seen = m.exact > 1e-7
-    off = float(np.abs(m.pure[seen] / m.exact[seen] - 1).max())
-    words = f"the largest relative difference over {int(seen.sum())} distances above 1e-7 is {off:.1e}"
+    large = m.exact > 1e-7
+    off = float(np.abs(m.pure[large] / m.exact[large] - 1).max())
+    words = f"the largest relative difference over {int(large.sum())} distances above 1e-7 is {off:.1e}"
     return Found(words, off < 1e-6, off)
 
 
@@ -359,7 +359,7 @@ def slows_down(m: Results) -> Found:
     "1.00 for attention alone; with PreNorm above 2 by four standard errors",
 )
 def final_rank(m: Results) -> Found:
-    ranks = dict(zip(PARTS, (mean_and_error(one[:, -1]) for one in m.rank), strict=True))
+    ranks = dict(zip(PARTS, (mean_and_error(rank[:, -1]) for rank in m.rank), strict=True))
     listed = "; ".join(f"{plus_minus(*ranks[name])} ({name})" for name in (ALONE, SKIPPED, PLAIN, POST, PRE))
     mean, error = ranks[PRE]
     holds = within(float(ranks[ALONE][0]), 1.0, 0.005) and mean - 4 * error > 2
@@ -391,11 +391,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    found = {"layer": np.arange(m.p.layers + 1)}
+    table = {"layer": np.arange(m.p.layers + 1)}
     for name in PARTS:
         label = f"log10 residual, {name}"
-        found[label], found[f"{label}, error"] = mean_and_error(_logs(m, name))
-    return found | {f"distance_by_layer, orthogonal, beta = {beta:g}": m.pure[k] for k, beta in enumerate(BETAS)}
+        table[label], table[f"{label}, error"] = mean_and_error(_logs(m, name))
+    return table | {f"distance_by_layer, orthogonal, beta = {beta:g}": m.pure[k] for k, beta in enumerate(BETAS)}
 
 
 COLOURS = tuple(OKABE_ITO[k] for k in (7, 5, 3, 4, 0, 1, 2))
@@ -416,8 +416,8 @@ def _distances(ax: Axes, m: Results) -> None:
     layers = np.arange(m.pure.shape[1])
     for pure, exact, beta, colour in zip(m.pure, m.exact, BETAS, (OKABE_ITO[k] for k in (4, 0, 7)), strict=True):
         ax.plot(layers, np.maximum(exact, 1e-90), color=colour, lw=1)
-        seen = pure > FLOOR / 4
-        ax.plot(layers[seen], pure[seen], "o", ms=3, color=colour, label=rf"$\beta$ = {beta:g}")
+        above = pure > FLOOR / 4
+        ax.plot(layers[above], pure[above], "o", ms=3, color=colour, label=rf"$\beta$ = {beta:g}")
     ax.axhspan(1e-24, FLOOR, color="0.88", lw=0, zorder=0)
     ax.set(yscale="log", ylim=(1e-24, 5), xlim=(-0.4, 12.4), xlabel="layer", ylabel="distance of two tokens",
            title="attention alone, orthogonal start")  # fmt: skip

@@ -172,7 +172,7 @@ def centres(x: Array, separation: float, *, strong: bool) -> Bool[np.ndarray, "c
 @eqx.filter_jit
 def _centres(x: Array, separation: Array, strong: bool) -> Array:
     # All pairs of all clouds at once need too much memory.
-    return jax.lax.map(lambda one: renyi_centres(one, separation, strong=strong), x, batch_size=TOGETHER)
+    return jax.lax.map(lambda tokens: renyi_centres(tokens, separation, strong=strong), x, batch_size=TOGETHER)
 
 
 @eqx.filter_jit
@@ -200,7 +200,7 @@ def holding(x: np.ndarray, marks: dict[str, np.ndarray], p: Parameters) -> dict[
     """The share of the clusters of each start (starts, n, d) that hold a centre of each kind, (starts,)."""
     # The radius is half of the distance at which the pull is strongest.
     radius = jnp.asarray(p.beta**-0.5 / 2)
-    labels = np.asarray(jax.lax.map(lambda one: cluster_labels(one, radius), jnp.asarray(x)))
+    labels = np.asarray(jax.lax.map(lambda tokens: cluster_labels(tokens, radius), jnp.asarray(x)))
     share = lambda row, which: len(np.unique(row[which])) / len(np.unique(row))
     return {kind: np.array(list(map(share, labels, which))) for kind, which in marks.items()}
 
@@ -233,13 +233,13 @@ def mean_parked(separation: float, n: int | np.ndarray) -> np.ndarray:
     length = 2 * np.pi / separation
     far = 40.0  # beyond this time the integrand is e^(-2 gamma) / t^2 to the last digit
     slope = lambda t: np.exp(-2 * (exp1(t) + np.log(t) + np.euler_gamma)) if t > 0 else 1.0
-    found = []
+    means = []
     for t in np.atleast_1d(n) / length:
         covered = quad(slope, 0, min(t, far))[0]
         if t > far:
             covered += np.exp(-2 * np.euler_gamma) * (1 / far - 1 / t)
-        found.append(length * covered + (1 - np.exp(-t)) * slope(t))
-    return np.array(found)
+        means.append(length * covered + (1 - np.exp(-t)) * slope(t))
+    return np.array(means)
 
 
 @claim(
@@ -321,7 +321,7 @@ def lemma(m: Results) -> Found:
         np.concatenate(part) for part in ([m.followed[d, "strong"].windows for d in early], [*early.values()])
     )
     span = f"t = {times.min():.2g} to {times.max():.3g}" if len(times) else "no time"
-    listed = ", ".join(f"{one.sum()} of {len(one)} centres have moved by more (d = {d})" for d, one in early.items())
+    listed = ", ".join(f"{left.sum()} of {len(left)} centres have moved by more (d = {d})" for d, left in early.items())
     measured = f"{listed}, for epsilon = {m.p.share:g} and windows of {span}"
     return Found(measured, not every.any(), every.sum() / max(len(every), 1))
 
@@ -353,7 +353,7 @@ def _share(of: Followed, near: np.ndarray, many: int) -> tuple[float, float]:
 def still(m: Results) -> Found:
     at = int(np.flatnonzero(m.p.ts == READ)[0])
     strong = {d: m.followed[d, "strong"] for d in DIMENSIONS}
-    shares = {d: _share(one, one.moved[:, at] < m.least, m.starts) for d, one in strong.items()}
+    shares = {d: _share(centres, centres.moved[:, at] < m.least, m.starts) for d, centres in strong.items()}
     return Found(
         f"by t = {READ:g}, of the strong centres but the first token, "
         + ", ".join(f"{percent(*share)} (d = {d})" for d, share in shares.items())
@@ -380,10 +380,10 @@ def hold(m: Results) -> Found:
     f"the first share is larger by {SIGMAS} standard errors in each dimension",
 )
 def longer(m: Results) -> Found:
-    stay = lambda one: _share(one, one.moved.max(axis=1) < m.least, m.starts)
+    stay = lambda group: _share(group, group.moved.max(axis=1) < m.least, m.starts)
     pairs = {d: (stay(m.followed[d, "strong"]), stay(m.followed[d, "ordinary"])) for d in DIMENSIONS}
-    listed = (f"{plus_minus(*one, 3)} and {plus_minus(*other, 3)} (d = {d})" for d, (one, other) in pairs.items())
-    holds = all(one - other > SIGMAS * np.hypot(a, b) for (one, a), (other, b) in pairs.values())
+    listed = (f"{plus_minus(*group, 3)} and {plus_minus(*others, 3)} (d = {d})" for d, (group, others) in pairs.items())
+    holds = all(group - others > SIGMAS * np.hypot(a, b) for (group, a), (others, b) in pairs.values())
     words = (
         f"the share that has not left by t = {m.p.end:g}, of the strong and of the other centres: {', '.join(listed)}"
     )
@@ -417,8 +417,8 @@ def _paths(ax: Axes, m: Results) -> None:
     # A path that crosses 180 degrees is broken there.
     angles[1:][np.abs(np.diff(angles, axis=0)) > 180] = np.nan
     strong, ordinary = m.marks
-    rest = ("0.75", 0.5, "other tokens")
-    looks = [rest, (COLOURS["ordinary"], 1.2, "other centres"), (COLOURS["strong"], 1.6, "strong centres")]
+    plain = ("0.75", 0.5, "other tokens")
+    looks = [plain, (COLOURS["ordinary"], 1.2, "other centres"), (COLOURS["strong"], 1.6, "strong centres")]
     # Strong centres are also ordinary ones and are drawn last, above all other tokens.
     for token in np.argsort(2 * strong.astype(int) + ordinary):
         colour, wide, _ = looks[2 if strong[token] else int(ordinary[token])]

@@ -106,7 +106,7 @@ class Results:
 
     def of_random(self, kind: str) -> tuple[float, float]:
         """The mean accuracy of the best units of random weights, and its error over networks."""
-        mean, error = mean_and_error(np.array([one.best[kind].accuracy for one in self.random]))
+        mean, error = mean_and_error(np.array([network.best[kind].accuracy for network in self.random]))
         return float(mean), float(error)
 
 
@@ -121,7 +121,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     say("reading the texts with their tokens in random order")
     keys = keys_of(settings.seed, p.draws)
     mixed = [probe.shuffle_tokens(probe.Encoded(*part), jr.fold_in(keys[0], k)) for k, part in enumerate(texts)]
-    shuffled = told_by([unit_means(model, np.asarray(one.token_ids), np.asarray(one.mask)) for one in mixed], labels)
+    shuffled = told_by([unit_means(model, np.asarray(text.token_ids), np.asarray(text.mask)) for text in mixed], labels)
     random = []
     for draw, key in enumerate(keys, 1):
         say(f"reading the texts by random weights, {draw} of {p.draws}")
@@ -155,15 +155,15 @@ def told_by(means: Sequence[UnitMeans], labels: tuple[Bool[np.ndarray, " texts"]
     chosen, scored = means
     flat = lambda values: values.reshape(len(values), -1)
     best_of = lambda pick: best_unit(flat(pick(chosen)), labels[0], flat(pick(scored)), labels[1])
-    best = {"neuron": best_of(lambda one: one.neurons), "coordinate": best_of(lambda one: one.levels)}
+    best = {"neuron": best_of(lambda units: units.neurons), "coordinate": best_of(lambda units: units.levels)}
     half = every_other(labels[0])
     directions = difference_of_means(chosen.levels[half], labels[0][half])
     fitted = discriminants(chosen.levels[half], labels[0][half])
     along = lambda values: np.einsum("tld,ld->tl", values, directions)
     along_fitted = lambda values: flat(np.einsum("tld,lsd->tls", values, fitted))
     for kind, project in (("direction", along), ("discriminant", along_fitted)):
-        rest = project(chosen.levels[~half])
-        best[kind] = best_unit(rest, labels[0][~half], project(scored.levels), labels[1])
+        held_out = project(chosen.levels[~half])
+        best[kind] = best_unit(held_out, labels[0][~half], project(scored.levels), labels[1])
     layers = np.arange(chosen.neurons.shape[1])
     number = [transformer.best_detector(chosen.neurons[:, layer], labels[0]).neuron for layer in layers]
     signs = np.sign(areas(chosen.neurons[:, layers, number], labels[0]) - 0.5)
@@ -192,15 +192,15 @@ def discriminants(
 ) -> Float[np.ndarray, "levels strengths d"]:
     """Fisher's discriminant of the texts that praise and the others, at each level and with each of `STRENGTHS`."""
     levels, apart = levels.astype(float), difference_of_means(levels, labels)
-    found = np.empty((len(apart), len(STRENGTHS), apart.shape[1]))
+    directions = np.empty((len(apart), len(STRENGTHS), apart.shape[1]))
     for level, (x, along) in enumerate(zip(np.moveaxis(levels, 1, 0), apart, strict=True)):
         centred = np.concatenate([x[of] - x[of].mean(axis=0) for of in (labels, ~labels)])
         eigenvalues, axes = np.linalg.eigh(centred.T @ centred / len(x))
         for number, strength in enumerate(STRENGTHS):
             # If all texts are equal, as they may be before the first layer, every direction is as good.
             damped = np.maximum(eigenvalues, 0) + strength * max(eigenvalues.mean(), np.finfo(float).tiny)
-            found[level, number] = axes @ ((axes.T @ along) / damped)
-    return found
+            directions[level, number] = axes @ ((axes.T @ along) / damped)
+    return directions
 
 
 def areas(values: Float[np.ndarray, "texts units"], labels: Bool[np.ndarray, " texts"]) -> Float[np.ndarray, " units"]:
@@ -310,15 +310,15 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    found = {"level": np.arange(len(m.trained.direction_areas))}
-    for run, told in (("in order", [m.trained]), ("in random order", [m.shuffled]), ("random weights", m.random)):
-        found |= {
-            f"area of the direction, {run}": np.mean([one.direction_areas for one in told], axis=0),
-            f"area of the best neuron_by_layer, {run}": np.mean([one.neuron_areas for one in told], axis=0),
+    table = {"level": np.arange(len(m.trained.direction_areas))}
+    for run, networks in (("in order", [m.trained]), ("in random order", [m.shuffled]), ("random weights", m.random)):
+        table |= {
+            f"area of the direction, {run}": np.mean([net.direction_areas for net in networks], axis=0),
+            f"area of the best neuron_by_layer, {run}": np.mean([net.neuron_areas for net in networks], axis=0),
         }
         for kind in KINDS:
-            found[f"{kind} tells right_by_network, {run}"] = np.array([one.best[kind].accuracy for one in told])
-    return found
+            table[f"{kind} tells right_by_network, {run}"] = np.array([net.best[kind].accuracy for net in networks])
+    return table
 
 
 def draw(m: Results) -> Figure:
@@ -329,8 +329,8 @@ def _areas(ax: Axes, m: Results) -> None:
     trained, shuffled = ([m.trained], "-", 1.4, ""), ([m.shuffled], "--", 0.9, ", random order")
     runs = trained, shuffled, (m.random, ":", 1.1, ", random weights")
     for kind, first, mark in (("neuron", 1, "o"), ("direction", 0, "s")):
-        for told, line, width, label in runs:
-            area = np.mean([getattr(one, f"{kind}_areas") for one in told], axis=0)
+        for networks, line, width, label in runs:
+            area = np.mean([getattr(net, f"{kind}_areas") for net in networks], axis=0)
             ax.plot(first + np.arange(len(area)), area, color=COLOURS[kind], ls=line, lw=width, label=f"{kind}{label}",
                     marker=mark if line == "-" else None, ms=2)  # fmt: skip
     ax.axhline(0.5, color="0.6", lw=0.6, zorder=0)
@@ -353,7 +353,7 @@ def _units(ax: Axes, m: Results) -> None:
         labels.append(label)
     ax.axhline(50, color="0.4", lw=0.7, ls=":")
     ax.set_xticks(range(len(labels)), labels=labels, fontsize=6)
-    units = [unit for told in (m.trained, m.shuffled, *m.random) for unit in told.best.values()]
+    units = [unit for network in (m.trained, m.shuffled, *m.random) for unit in network.best.values()]
     lowest = 100 * min(unit.accuracy - unit.error for unit in units)
     ax.set(ylabel="texts classified correctly\nby the best unit (%)", ylim=(min(40, lowest - 2), None),
            xlim=(-0.6, len(labels) - 0.4))  # fmt: skip

@@ -123,14 +123,14 @@ def choose(fit: sentiment.Trained, label: int, p: Parameters, frequent: np.ndarr
     led_by = np.isin(np.take_along_axis(fit.test.ids, farthest[:, None], axis=1)[:, 0], frequent)
     allowed = allowed & led_by if np.any(allowed & led_by) else allowed
     row = int(np.argmax(np.where(allowed, np.abs(fit.logits), -1.0)))
-    n, one, model = int(lengths[row]), fit.test.take(np.array([row])), fit.fitted.model
-    ids, counts = one.ids[0, :n], one.counts[0, :n].astype(np.float32)
+    n, review, model = int(lengths[row]), fit.test.take(np.array([row])), fit.fitted.model
+    ids, counts = review.ids[0, :n], review.counts[0, :n].astype(np.float32)
     path = np.asarray(model.path(jnp.asarray(ids), jnp.asarray(counts)), np.float64)
     w, length = np.asarray(model.w[0], np.float64), float(np.linalg.norm(np.asarray(model.w[0])))
     # The second axis of the picture, the position along the hyperplane, is a quarter turn from its normal.
     across = np.array([-w[1], w[0]]) / length
     xs = np.stack([fit.distances(path), path @ across], axis=-1)
-    first = sentiment.leaders_of(model, one).first[0, :n]
+    first = sentiment.leaders_of(model, review).first[0, :n]
     # The distance from each word to the nearest leader, after the last layer.
     away = np.linalg.norm(path[-1][:, None] - path[-1][None, first >= 0], axis=-1).min(axis=1)
     # A word that occurs twice counts twice, as in the model.
@@ -141,7 +141,7 @@ def choose(fit: sentiment.Trained, label: int, p: Parameters, frequent: np.ndarr
     gathered = float(np.mean(away <= ON_LEADER * np.linalg.norm(path[0], axis=-1).max()))
     return Chosen(
         row, run, fit.ratio[ids], float(fit.logits[row]), abs(float(length * mean) - float(fit.logits[row])),
-        gathered, float(sentiment.further_moves(model, one)[0][0]),
+        gathered, float(sentiment.further_moves(model, review)[0][0]),
     )  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def recorded(m: Results) -> dict:
     fitted = m.fit.fitted
     return {
         "reviews": m.on.data.words, "trained on": m.of[1], "d": 2, "alpha": float(fitted.model.alpha[0]),
-        "layers": list(LAYERS), "rows": [one.row for one in m.pair], "starts": m.starts,
+        "layers": list(LAYERS), "rows": [review.row for review in m.pair], "starts": m.starts,
         "solver": "none: layers in float32", "recipe": fitted.recipe.record(), "seed": m.seed,
     }  # fmt: skip
 

@@ -110,14 +110,14 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
             say(f"training {number} of {p.trainings}, {name} a token that begins each text")
             snapshots = train_small(corpus.seen, recipe_of(p, begin), seed=seed_of(key), snapshots=SNAPSHOTS)
             for read in NAMES:
-                raw[begin, read].append([_read(one, texts[read]) for one in snapshots])
+                raw[begin, read].append([_read(snapshot, texts[read]) for snapshot in snapshots])
             losses[begin].append(_losses(snapshots[-1], texts[begin], begin))
     model = snapshots[-1].model
     heads = probe.position_heads(probe.from_language_model(model), texts[True])
     exact = float((np.sum(1 / np.arange(1, LENGTH + 1)) - 1) / (LENGTH - 1))
-    part = lambda rows, k: np.array([[one[k] for one in of_training] for of_training in rows])
+    part = lambda rows, k: np.array([[snapshot[k] for snapshot in of_training] for of_training in rows])
     return Results(
-        p, corpus, np.array([one.step for one in snapshots]),
+        p, corpus, np.array([snapshot.step for snapshot in snapshots]),
         {kind: Seen(part(rows, 0), part(rows, 1), part(rows, 2)) for kind, rows in raw.items()},
         {begin: np.stack(rows) for begin, rows in losses.items()}, float(heads.baseline["first"].mean[0, 0]), exact,
         parameters_of(model),
@@ -143,10 +143,10 @@ def _read(snapshot: Snapshot, texts: probe.Encoded) -> tuple[np.ndarray, float, 
 
 def _losses(snapshot: Snapshot, texts: probe.Encoded, begin: bool) -> np.ndarray:
     """The mean loss of each text over the words that both kinds predict from earlier words, (texts,)."""
-    found = probe.token_losses(probe.from_language_model(snapshot.model), texts, batch_size=len(texts.mask))
+    losses = probe.token_losses(probe.from_language_model(snapshot.model), texts, batch_size=len(texts.mask))
     # Column i belongs to token i + 1, which is word i with [CLS] first and word i + 1 without it. Both kinds predict
     # words 1 to LENGTH - 2 from all words before.
-    return (found[:, 1:] if begin else found[:, :-1]).mean(axis=1)
+    return (losses[:, 1:] if begin else losses[:, :-1]).mean(axis=1)
 
 
 def strongest(trained: bool, read: bool, says: str, *, sink: bool = True) -> ClaimOf:
@@ -179,7 +179,7 @@ def of_the_token(m: Results) -> Found:
 
 @claim("Random weights have no sink in these models.", "less than a tenth of {p.sink:g}")
 def not_before(m: Results) -> Found:
-    largest = max(float(seen.strongest[:, 0].max()) for seen in m.seen.values())
+    largest = max(float(reading.strongest[:, 0].max()) for reading in m.seen.values())
     return Found(
         f"the strongest head of all {2 * m.p.trainings} models has {largest:.4f} beyond uniform attention, over both "
         "ways to read",
@@ -243,15 +243,15 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    found = {"step": m.steps}
-    for (trained, read), seen in m.seen.items():
+    table = {"step": m.steps}
+    for (trained, read), reading in m.seen.items():
         words = f"trained {NAMES[trained]}, read {NAMES[read]}"
         # The first axis is that of the steps.
-        found |= {
-            f"strongest head, {words}": seen.strongest.T, f"longest first token, {words}": seen.ratio.T,
-            f"heads, {words}": seen.excess.mean(axis=0),
+        table |= {
+            f"strongest head, {words}": reading.strongest.T, f"longest first token, {words}": reading.ratio.T,
+            f"heads, {words}": reading.excess.mean(axis=0),
         }  # fmt: skip
-    return found | {f"loss_by_training, trained {name}": m.loss[kind].mean(axis=1) for kind, name in NAMES.items()}
+    return table | {f"loss_by_training, trained {name}": m.loss[kind].mean(axis=1) for kind, name in NAMES.items()}
 
 
 @style()
@@ -271,9 +271,9 @@ def draw(m: Results) -> Figure:
         return fill
 
     weight = "weight on the\nfirst token beyond uniform"
-    strongest = curves(lambda seen: seen.strongest, f"strongest head: {weight}", m.p.sink)
-    mean = curves(lambda seen: seen.excess.mean(axis=(2, 3)), f"all heads: {weight}", None)
-    ratio = curves(lambda seen: seen.ratio, "norm of the first token over\nthe median of the others", 1.0)
+    strongest = curves(lambda reading: reading.strongest, f"strongest head: {weight}", m.p.sink)
+    mean = curves(lambda reading: reading.excess.mean(axis=(2, 3)), f"all heads: {weight}", None)
+    ratio = curves(lambda reading: reading.ratio, "norm of the first token over\nthe median of the others", 1.0)
     shown = panels(m, (strongest, mean, ratio, _heads), columns=2, height=4.8)
     shown.legend(*shown.get_axes()[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=6,
                  title="the token that begins a text", title_fontsize=6)  # fmt: skip

@@ -123,16 +123,16 @@ def climb(x0: np.ndarray, beta: float, points: int) -> Stairs:
         last = float(np.log10(tree.times[-1]))
         log_times = np.linspace(np.log10(FORMED), max(last + 1, np.log10(FORMED) + 1), points)
         energy = [energy_of(np.asarray(tree.at(10**s)), beta) for s in log_times]
-        rest = [rest_of(np.asarray(tree.clusters(10**s))) for s in log_times]
+        energy_apart = [rest_of(np.asarray(tree.clusters(10**s))) for s in log_times]
         modes, early = len(modes_of(np.arctan2(x[:, 1], x[:, 0]), beta)), len(np.unique(tree.clusters(EARLY)))
-        rows.append((log_times, energy, rest, last, len(tree), modes, early))
+        rows.append((log_times, energy, energy_apart, last, len(tree), modes, early))
         pairs.append(pair_waits(tree, beta, FORMED, whole=True))
         if number < BOUNDED:
             bound = float(np.maximum(bound, tree.bound.max()))
-    log_times, energy, rest, *counts = (np.array(column) for column in zip(*rows, strict=True))
+    log_times, energy, energy_apart, *counts = (np.array(column) for column in zip(*rows, strict=True))
     waits, laws = (np.concatenate(part) for part in zip(*pairs, strict=True))
     of_start = np.repeat(np.arange(len(pairs)), [len(waits) for waits, _ in pairs])
-    return Stairs(log_times, energy, rest, waits, laws, of_start, bound, *counts)
+    return Stairs(log_times, energy, energy_apart, waits, laws, of_start, bound, *counts)
 
 
 def energy_of(x: np.ndarray, beta: float) -> float:
@@ -175,8 +175,8 @@ def _of_group(x: np.ndarray, width: float) -> np.ndarray:
     places = np.arange(x[0] - width, x[-1] + width + width / FINE, width / FINE)
     slopes = np.concatenate([_slopes(part, x, width) for part in np.split(places, range(CHUNK, len(places), CHUNK))])
     # A point where the derivative is zero has no sign and is left out.
-    seen = np.flatnonzero(slopes)
-    places, slopes = places[seen], slopes[seen]
+    signed = np.flatnonzero(slopes)
+    places, slopes = places[signed], slopes[signed]
     turns = np.flatnonzero((slopes[:-1] > 0) & (slopes[1:] < 0))
     share = slopes[turns] / (slopes[turns] - slopes[turns + 1])
     return places[turns] + share * (places[turns + 1] - places[turns])
@@ -241,13 +241,13 @@ def flat(m: Results) -> Found:
 def law(m: Results) -> Found:
     fits = {beta: line_of(stairs.waits, stairs.laws, stairs.of_start) for beta, stairs in m.stairs.items()}
     known = [line for line in fits.values() if np.isfinite(line.slope)]
-    told = lambda line: (
+    words = lambda line: (
         f"slope {plus_minus(line.slope, line.error, 4)}, factor {line.factor:.3f} over "
         if np.isfinite(line.slope)
         else "too few to say, "
     )
     listed = ", ".join(
-        f"{told(line)}{len(m.stairs[beta].waits)} plateaus at beta = {beta:g}" for beta, line in fits.items()
+        f"{words(line)}{len(m.stairs[beta].waits)} plateaus at beta = {beta:g}" for beta, line in fits.items()
     )
     last = fits[max(fits)]
     holds = bool(known) and all(abs(line.slope - 1) < 0.02 and line.factor < 1.5 for line in known)
@@ -281,11 +281,11 @@ def _by_power(found: list[tuple[np.ndarray, np.ndarray]]) -> str:
     source=Source("Geshkovski, Rigollet and Sun, 2412.09080, of normal tokens", ANY, ANY),
 )
 def modes(m: Results) -> Found:
-    found = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[0])]
+    slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[0])]
     return Found(
         "the slope of the logarithm of the number of modes against that of the law, for n from "
-        f"{m.p.sizes[0]} to {m.p.sizes[-1]}, is {_by_power(found)}",
-        all(abs(slope - 1) < 0.15 for slope, _ in found), *found[1],
+        f"{m.p.sizes[0]} to {m.p.sizes[-1]}, is {_by_power(slopes)}",
+        all(abs(slope - 1) < 0.15 for slope, _ in slopes), *slopes[1],
     )  # fmt: skip
 
 
@@ -294,9 +294,9 @@ def modes(m: Results) -> Found:
     "each slope exceeds 1 by more than four standard errors",
 )
 def beyond_the_root(m: Results) -> Found:
-    found = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[1])]
-    measured = f"the slope against the logarithm of sqrt(beta) is {_by_power(found)}"
-    return Found(measured, all(slope - 1 > 4 * error for slope, error in found), *found[1])
+    slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[1])]
+    measured = f"the slope against the logarithm of sqrt(beta) is {_by_power(slopes)}"
+    return Found(measured, all(slope - 1 > 4 * error for slope, error in slopes), *slopes[1])
 
 
 @claim(

@@ -136,9 +136,9 @@ def texts_of(model: probe.Model, senses: dict[str, list[list[str]]]) -> tuple[pr
     """All contexts, each twice in a row, and the position of the second occurrence of the word, (texts,)."""
     pairs = [(word, text) for word, both in senses.items() for of in both for text in of]
     encoded = probe.encode(model, [f"{text}. {text}" for _, text in pairs])
-    found = encoded.token_ids == np.array([_single(model, word) for word, _ in pairs])[:, None]
-    assert (found.sum(axis=1) == 2).all(), "a word comes twice in a text that is read twice"
-    return encoded, found.shape[1] - 1 - np.argmax(found[:, ::-1], axis=1)
+    is_word = encoded.token_ids == np.array([_single(model, word) for word, _ in pairs])[:, None]
+    assert (is_word.sum(axis=1) == 2).all(), "a word comes twice in a text that is read twice"
+    return encoded, is_word.shape[1] - 1 - np.argmax(is_word[:, ::-1], axis=1)
 
 
 def _single(model: probe.Model, word: str) -> int | None:
@@ -208,7 +208,7 @@ def order(m: Results) -> Found | None:
 def training(m: Results) -> Found | None:
     if len(m.words) < LEAST:
         return None
-    starts = starts_of(m.trained.gap[1::2], [one.gap[1::2] for one in m.random])
+    starts = starts_of(m.trained.gap[1::2], [network.gap[1::2] for network in m.random])
     difference, error = starts.beyond.difference[m.level], starts.beyond.error[m.level]
     return Found(
         f"gap of random weights {m.spread}, {starts.words(m.level)}; difference {plus_minus(difference, error, 3)}, "
@@ -224,28 +224,28 @@ def causal(m: Results) -> Found:
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     few = "The vocabulary of this network has too few such words for a claim."
-    found = f"After layer {m.level} the gap is {m.told(m.trained.gap)}, over words on which the layer was not chosen."
+    verdict = f"After layer {m.level} the gap is {m.told(m.trained.gap)}, over words on which the layer was not chosen."
     return (
         f"{ABSENT + ' ' if m.own else ''}The stream of {len(m.words)} words of two senses, from {m.words[0]} to "
         f"{m.words[-1]}, in {m.called}; {m.contexts} contexts of each sense, each read twice, because a causal network "
         "sees only the context before a word. (a) The mean cosine of pairs of contexts of one sense, and of two. (b) "
         "The gap between the two, beside the gap with the other words in random order and the gap of "
         f"{len(m.random)} networks of random weights {m.spread}. Means over words with standard errors; of random "
-        f"weights, over networks. {few if len(m.words) < LEAST else found}"
+        f"weights, over networks. {few if len(m.words) < LEAST else verdict}"
     )
 
 
 def series(m: Results) -> dict:
-    found = {"layer": np.arange(m.trained.gap.shape[1])}
+    table = {"layer": np.arange(m.trained.gap.shape[1])}
     for run, of_run in (("in order", m.trained), ("in random order", m.shuffled)):
         for name in ("same", "different", "gap"):
             mean, error, _ = clustered_error(getattr(of_run, name))
-            found |= {f"{name} {run}": mean, f"{name} {run}, error": error}
-    return found | {"gap by random weights_by_network": _of_random(m)}
+            table |= {f"{name} {run}": mean, f"{name} {run}, error": error}
+    return table | {"gap by random weights_by_network": _of_random(m)}
 
 
 def _of_random(m: Results) -> np.ndarray:
-    return np.stack([one.gap.mean(axis=0) for one in m.random])
+    return np.stack([network.gap.mean(axis=0) for network in m.random])
 
 
 def draw(m: Results) -> Figure:

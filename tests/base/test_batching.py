@@ -157,6 +157,7 @@ def batch(systems, n, d, k, dtype=np.float64):
 SIZES = ((600, 33, 2, 2), (70, 5, 3, 1), (16, 1, 2, 2), (200, 40, 6, 5), (130, 20, 2, 9))
 
 
+@pytest.mark.exhaustive_cases("False-(600, 33, 2, 2)-full")
 @pytest.mark.parametrize("mask", ("full", "causal", "window", "matrix"))
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("heavy", (False, True))
@@ -188,6 +189,7 @@ def test_a_batch_holds_the_scores_of_some_systems_at_a_time(d, scores):
     assert memory is None or memory.temp_size_in_bytes < 2**23
 
 
+@pytest.mark.exhaustive_cases("2")
 @pytest.mark.parametrize("d", (2, 6))
 def test_a_batch_of_masses_or_masks_has_each_its_own(d):
     """In strips and by products of matrices, also where the systems share the rest: the sums of Blocked."""

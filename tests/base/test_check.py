@@ -295,6 +295,7 @@ FORMULAS = {
 }
 
 
+@pytest.mark.exhaustive_cases("field", "observable", "simulate")
 @pytest.mark.parametrize("name", [*FORMULAS, *RUNS])
 def test_every_door_has_one_rule_for_dtypes(name):
     """That of docs/howto/float64.md: integers and booleans become floats, half precision stays, complex is refused."""

@@ -155,7 +155,7 @@ def test_each_door_tells_it(monkeypatch):
                 jax.eval_shape(lambda door=door: door(x))
 
 
-@pytest.mark.exhaustive_cases("ts-<lambda>1")
+@pytest.mark.exhaustive_cases("masses-<lambda>1", "ts-<lambda>1")
 @pytest.mark.parametrize(
     ("name", "door"),
     (

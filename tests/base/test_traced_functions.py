@@ -57,6 +57,7 @@ DOORS = {
 FUNCTIONS = {"math": lambda s: math.exp(s), "if": lambda s: s if s > 0 else -s}
 
 
+@pytest.mark.exhaustive_cases("math-save")
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_a_function_that_jax_cannot_trace(door, kind):
@@ -69,6 +70,7 @@ def test_a_function_that_jax_cannot_trace(door, kind):
     assert "use jax.numpy, such as jnp.exp, and jnp.where(condition, a, b) in place of if." in str(caught.value)
 
 
+@pytest.mark.exhaustive_cases("event", "field", "kernel", "save", "tokens and")
 @pytest.mark.parametrize("door", DOORS)
 def test_the_remedy_is_taken(door):
     with as_a_user():
@@ -81,6 +83,7 @@ def test_numpy_is_met_while_a_run_is_compiled():
         run(cjx.FunctionField(lambda t, x, args: np.tanh(x), SPACE))
 
 
+@pytest.mark.exhaustive
 def test_of_the_parameters_of_a_fit():
     with pytest.raises(ValueError, match="^function must be a function of the parameters that jax can trace"):
         recovered(lambda *parts: math.exp(parts[0]) if np.ndim(parts[0]) == 0 else np.exp(parts[0]))

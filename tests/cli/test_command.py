@@ -75,6 +75,7 @@ BUSY = {"called back": CALLED_BACK, "native": NATIVE}
 SIGNALS = ((signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143))
 
 
+@pytest.mark.exhaustive_cases("native-SIGTERM")
 @pytest.mark.parametrize(("number", "word", "status"), SIGNALS, ids=("SIGINT", "SIGTERM"))
 @pytest.mark.parametrize("main", BUSY.values(), ids=BUSY)
 def test_a_signal_ends_the_command_with_one_line(number, word, status, main):
@@ -85,7 +86,7 @@ def test_a_signal_ends_the_command_with_one_line(number, word, status, main):
     assert ended(process) == (status, "abandoned\n", f"clusterjax train: {word}; what was finished is kept.\n")
 
 
-@pytest.mark.exhaustive_cases("15")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
 def test_a_signal_during_imports_is_quiet(number):
     """At moments spread over the import of what a command needs, which is most of a call that is refused."""
@@ -104,7 +105,9 @@ def test_a_signal_during_imports_is_quiet(number):
     assert stopped > 0
 
 
-@pytest.mark.exhaustive_cases("Late.last = Late()-15")
+@pytest.mark.exhaustive_cases(
+    "Late.last = Late()-15", "Late.last = Late()-2", "import atexit; atexit.register(time.sleep, 5)-2"
+)
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
 @pytest.mark.parametrize("late", ("import atexit; atexit.register(time.sleep, 5)", "Late.last = Late()"))
 def test_a_signal_after_the_end_does_not_change_it(number, late):

@@ -53,6 +53,7 @@ def refused(capsys, *argv):
     return output.err
 
 
+@pytest.mark.exhaustive
 def test_a_run_says_what_it_does_and_writes_it_all(trained):
     folder, _, printed = trained
     assert "180 reviews to train on, 20 to choose the epoch, 200 to test" in printed

@@ -51,6 +51,9 @@ def test_waits_of_a_hundred_orders_of_magnitude(beta):
     np.testing.assert_allclose(tree.times, exact, rtol=1e-7)
 
 
+@pytest.mark.exhaustive_cases(
+    "1.0-SA-full-float32", "30.0-USA-causal-float64", "300.0-offset-full-float32", "400.0-SA-full-float32"
+)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(
@@ -86,6 +89,7 @@ def test_two_tokens_merge_at_any_time_that_float64_holds(beta, normalised, offse
     assert merged > 1
 
 
+@pytest.mark.exhaustive_cases("False-400.0-causal", "False-900.0-full")
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(("normalised", "beta"), [(True, 300.0), (False, 400.0), (False, 900.0)])
 def test_bounds_of_long_waits_are_numbers(normalised, beta, causal):
@@ -152,6 +156,7 @@ CASES = {
 }
 
 
+@pytest.mark.exhaustive_cases("masses", "unnormalised", "unnormalised value")
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_the_uncoarsened_run(case):
     tree = agrees(sphere(4, 3, seed=3), 1.5, 25.0, 0.1, CASES[case])
@@ -214,6 +219,7 @@ def test_many_clouds(name, seed):
 # --- the tree
 
 
+@pytest.mark.exhaustive
 def test_a_tree_of_many_tokens():
     x0 = sphere(24, 3, seed=5)
     tree = coarsen(field(30.0), x0, 1e300, tolerance=0.1)
@@ -238,6 +244,7 @@ def test_a_tree_of_many_tokens():
     assert "23 mergers of 24 tokens" in repr(tree)
 
 
+@pytest.mark.exhaustive_cases("True")
 @pytest.mark.parametrize("causal", [False, True])
 def test_steps_are_what_tokens_are_at_their_times(causal):
     x0 = sphere(7, 3, seed=4)
@@ -289,6 +296,7 @@ def test_earlier_tokens_do_not_know_of_later_ones():
         np.testing.assert_allclose(whole.at(t)[:4], first.at(t), atol=1e-3)
 
 
+@pytest.mark.exhaustive_cases("form")
 @pytest.mark.parametrize("query_key", [None, np.diag([1.0, 0.7, 1.2])], ids=["plain", "form"])
 def test_a_multiple_of_the_identity_is_a_unit_of_time(query_key):
     x0 = sphere(5, 3, seed=1)

@@ -47,6 +47,7 @@ def test_no_other_change_of_v_leaves_tokens_farther_apart():
     assert "in place of" in found.summary() and "the same by 2 of 2 attempts" in found.summary()
 
 
+@pytest.mark.exhaustive
 def test_of_one_parameter_both_signs_are_compared():
     beta = {"which": lambda f: f.attention.beta, "attempts": 3}
     found = design.delay(FIELD, X0, **(OPTIONS | beta))
@@ -89,6 +90,7 @@ def test_single_precision():
     assert found.dispersion == pytest.approx(wanted.dispersion, rel=1e-3) and found.changes[0].dtype == np.float32
 
 
+@pytest.mark.exhaustive_cases("options5-key must be")
 @pytest.mark.parametrize(
     ("options", "message"),
     (

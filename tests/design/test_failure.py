@@ -25,6 +25,7 @@ FAILS = {
 }
 
 
+@pytest.mark.exhaustive_cases("hold", "sensitivity", "steer")
 @pytest.mark.parametrize("name", FAILS)
 def test_a_run_that_stops_is_explained_as_by_simulate(name):
     reason = FAILS[name]().reason

@@ -77,6 +77,7 @@ def test_pieces_of_beta_and_v():
     assert found.held and [v.shape for v in found.values] == [(2,), (2, 3, 3)]
 
 
+@pytest.mark.exhaustive_cases("options6-labels must give each cluster a token, but cluster 1 has none")
 @pytest.mark.parametrize(
     ("options", "message"),
     (

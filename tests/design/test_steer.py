@@ -69,6 +69,7 @@ def test_in_space_with_a_perceptron():
     assert found.reached and found.names == ("value", "w_in", "bias_in", "w_out")
 
 
+@pytest.mark.exhaustive
 def test_errors_of_coarse_runs_do_not_add_up():
     """Two steps of Heun's method a piece: each begins where an accurate run ends, not where the coarse one did."""
     x0, targets, field, pick = in_space(4)

@@ -66,6 +66,7 @@ def _numbers(*arguments):
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
+@pytest.mark.exhaustive
 def test_numbers_beyond_float32_and_in_the_other_order_of_bytes():
     _numbers("16")
 

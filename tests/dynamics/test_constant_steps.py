@@ -54,7 +54,7 @@ def exact():
 
 
 # On the steps of 0.1 and off them, fewer steps than layers, and layers shorter than a step.
-@pytest.mark.exhaustive_cases("0.07", "0.1")
+@pytest.mark.exhaustive_cases("0.07", "0.1", "0.9")
 @pytest.mark.parametrize("dt0", (0.1, 0.07, 0.9, 2.0))
 def test_a_run_is_the_composition_of_the_runs_of_its_layers(dt0):
     found = run(by_layers(), dt0)
@@ -203,6 +203,7 @@ def test_runs_under_vmap_step_by_their_own_layers():
         np.testing.assert_allclose(batch[k], run(by_layers(knots[k], betas[k]), 0.1).x1, rtol=0, atol=1e-13)
 
 
+@pytest.mark.exhaustive_cases("float32-float32")
 @pytest.mark.parametrize("knots", (np.float32, np.float64))
 @pytest.mark.parametrize("tokens", (np.float32, np.float64))
 def test_both_precisions(tokens, knots):

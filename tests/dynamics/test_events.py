@@ -170,6 +170,7 @@ def test_space_decides_where_distances_are_taken():
     assert end(ray[:1, :1], clustered_event(0.5)) == 0  # a lone token
 
 
+@pytest.mark.exhaustive
 def test_a_run_says_whether_its_event_came():
     """Of two runs one starts near its mean and ends by the event, and one ends at the horizon; the file and the table
     say so too."""

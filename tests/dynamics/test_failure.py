@@ -84,6 +84,17 @@ CAUSES = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive_cases(
+    "NaN from a time on",
+    "NaN of a schedule",
+    "a kernel that overflows",
+    "infinity in finite time",
+    "large tokens",
+    "late times",
+    "late times in float64",
+    "tokens that grow",
+    "weights that overflow",
+)
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_run_that_stopped_names_its_cause(name):
     field, x0, ts, words = CAUSES[name]
@@ -93,6 +104,7 @@ def test_a_run_that_stopped_names_its_cause(name):
     assert run.failure == str(caught.value)
 
 
+@pytest.mark.exhaustive
 def test_the_remedies_work():
     assert np.isfinite(cjx.simulate(OFFSET, single(X), single(TS)).x1).all()
     shifted = cjx.AttentionField(cjx.KernelAttention(lambda s: jnp.exp(100 * (s - 1))))
@@ -101,6 +113,7 @@ def test_the_remedies_work():
     np.testing.assert_allclose(cjx.simulate(FLOW, X, late).x1, cjx.simulate(FLOW, X, late - 1e7).x1, rtol=0, atol=1e-6)
 
 
+@pytest.mark.exhaustive_cases("save")
 @pytest.mark.parametrize("options", ({"dense": True}, {"save": lambda t, x, args: x}), ids=("dense", "save"))
 def test_the_cause_of_runs_that_keep_no_field(options):
     """The error names it, at which the field is known; `failure`, where it is not, all causes."""
@@ -112,12 +125,14 @@ def test_the_cause_of_runs_that_keep_no_field(options):
     assert "steps: the velocity may not be finite from there on" in implicit and "or, steps of Rodas5P" in implicit
 
 
+@pytest.mark.exhaustive_cases("Kvaerno5")
 @pytest.mark.parametrize("solver", (cjx.Rodas5P(), dfx.Kvaerno5()), ids=("Rodas5P", "Kvaerno5"))
 def test_of_an_implicit_solver(solver):
     with pytest.raises(RuntimeError, match="the velocity of token 0 is not finite at t = 2; "):
         cjx.simulate(until(2.0), X, TS, max_steps=256, solver=solver)
 
 
+@pytest.mark.exhaustive
 def test_steps_of_constant_length():
     options: dict[str, Any] = {"dt0": 0.001, "max_steps": 50, "stepsize_controller": dfx.ConstantStepSize()}
     words = r"stopped at t = 0\.05, .*: steps of the constant length dt0 reach the end after about 5e\+03 of them; pass"

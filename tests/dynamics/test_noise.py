@@ -97,6 +97,7 @@ def test_zero_temperature_is_the_deterministic_scheme():
     assert np.abs(warm - deterministic).max() > 0.1
 
 
+@pytest.mark.exhaustive
 def test_an_event_ends_a_noisy_run_with_its_step():
     """At a state that the run goes through, the first at which the event holds, and not on a line between two."""
     ts = jnp.asarray(np.arange(65) * STEP)
@@ -163,6 +164,7 @@ def still(space=Sphere()):
     return ResidualLayer(field, 0.1)
 
 
+@pytest.mark.exhaustive_cases("2")
 @pytest.mark.parametrize("d", (2, 3, 16))
 def test_noisy_layers_are_brownian_motion(d):
     """E <x', x> = e^{-(d - 1) T t} and the second harmonic, for steps of which 2 T t is no small number."""
@@ -268,6 +270,7 @@ STILL = FunctionField(lambda t, x, args: jnp.zeros_like(x), Euclidean())
 ADAPTIVE = {"stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3), "solver": dfx.Heun()}
 
 
+@pytest.mark.exhaustive_cases("constant")
 @pytest.mark.parametrize("how", ({}, ADAPTIVE), ids=("constant", "adaptive"))
 def test_free_noise_has_its_variance_at_times_between_steps_and_independent_increments(how):
     """Var x(t) = 2 T t, at times that are no multiples of dt0."""
@@ -280,6 +283,7 @@ def test_free_noise_has_its_variance_at_times_between_steps_and_independent_incr
     assert np.abs(between).max() < 4 / np.sqrt(2 * n)
 
 
+@pytest.mark.exhaustive
 def test_noise_between_save_times_and_jumps_is_resolved():
     """A layer that ends between two save times is shorter than half of dt0."""
     drift = 0.0 * AttentionField(SoftmaxAttention(PiecewiseConstant([0.0, 0.27], [1.0, 2.0])), space=Euclidean())

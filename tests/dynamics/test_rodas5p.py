@@ -22,7 +22,7 @@ def equation_of(field, direction=1):
     return Equation(WrapTerm(dfx.ODETerm(field), direction))
 
 
-@pytest.mark.exhaustive_cases("rescaled-generic")
+@pytest.mark.exhaustive_cases("heads-generic", "rescaled-generic", "rescaled-repeats")
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("name", FIELDS)
 def test_linearised_field_is_that_of_central_differences(name, cloud):

@@ -39,6 +39,7 @@ def solved(solver, velocity, y0, args, controller=TIGHT, dt0=None):
     return dfx.diffeqsolve(term, solver, start, end, dt0, y0, args, stepsize_controller=controller, saveat=saved)
 
 
+@pytest.mark.exhaustive_cases("constant-float64")
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64))
 @pytest.mark.parametrize("constant", (False, True), ids=("adaptive", "constant"))
 def test_steps_and_interpolants_are_those_of_diffrax(constant, dtype):

@@ -96,6 +96,7 @@ def test_numbers_are_those_of_a_loop(run):
         np.testing.assert_allclose(average.error, error, rtol=2e-3, atol=2e-6)
 
 
+@pytest.mark.exhaustive
 def test_controls_are_other_networks_on_other_orders(run):
     _, model, results = run
     found = results.network

@@ -29,6 +29,7 @@ def gallery(tmp_path_factory):
     return write_gallery(folder)
 
 
+@pytest.mark.exhaustive
 def test_pictures_come_as_they_are_scrolled_to_and_nothing_from_elsewhere(browser, gallery):
     browser.open(gallery, width=400, height=600)
     browser.frames()

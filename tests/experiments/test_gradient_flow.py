@@ -46,6 +46,7 @@ def test_the_gradient_is_that_of_differences_in_numpy():
     np.testing.assert_allclose(np.sum(found * x, axis=1), 0, atol=1e-14)
 
 
+@pytest.mark.exhaustive_cases("unnormalised")
 @pytest.mark.parametrize("name", flows.NAMES)
 def test_rates_are_those_of_loops_in_numpy(name):
     speeds, weights = velocity(name, ANGLES)
@@ -56,7 +57,7 @@ def test_rates_are_those_of_loops_in_numpy(name):
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
-@pytest.mark.exhaustive_cases("key0")
+@pytest.mark.exhaustive_cases("key0", "key1")
 @pytest.mark.parametrize("key", METRICS)
 def test_work_around_a_closed_path_is_that_of_a_loop_in_numpy(key):
     name, weighted = key

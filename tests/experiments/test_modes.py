@@ -31,6 +31,7 @@ def test_degenerate_clouds():
     np.testing.assert_allclose(modes_of(far, 1.0), [-1e6, 0.05, 1e6], atol=1e-3)
 
 
+@pytest.mark.exhaustive_cases("200-400.0")
 @pytest.mark.parametrize(("n", "beta"), [(40, 30.0), (200, 400.0), (60, 3000.0)])
 def test_modes_are_the_maxima_on_a_finer_grid(n, beta):
     x = np.random.default_rng(n).normal(size=n)

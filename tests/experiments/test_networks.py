@@ -69,6 +69,7 @@ def test_correlations_of_figure_2_are_those_of_a_loop(outcome, attention):
     assert rise.error == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain)), rel=0.35)  # by resampling
 
 
+@pytest.mark.exhaustive
 def test_sinks_of_figure_2_are_those_of_a_loop(outcome, found, attention):
     assert len(attention) == 16 and not found.texts.mask.all()
     places = {"first token [CLS]": lambda mask: [0], "[SEP]": lambda mask: [int(mask.sum()) - 1]}

@@ -68,6 +68,7 @@ class Still(AbstractLayer):
         pass
 
 
+@pytest.mark.exhaustive_cases("True")
 @pytest.mark.parametrize("gathered_first", (True, False))
 def test_the_mean_is_read_in_the_middle_of_the_noise(gathered_first):
     """Under noise alone r^2 - 1/n decays at twice the rate of a token, and is 0 for independent tokens."""

@@ -26,6 +26,7 @@ def test_each_task_has_a_process_and_its_lines_in_order(tmp_path):
     assert at("c", "begin") >= min(at("a", "end"), at("b", "end")), "three at a time"
 
 
+@pytest.mark.exhaustive
 def test_each_process_has_its_share_of_the_cores(monkeypatch):
     """For BLAS, which is not told otherwise; here nothing is changed, nor for one process at a time."""
     names = ["OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
@@ -41,6 +42,7 @@ def test_each_process_has_its_share_of_the_cores(monkeypatch):
         assert found == [wanted] and names[0] not in os.environ
 
 
+@pytest.mark.exhaustive
 def test_after_a_failure_none_is_begun(tmp_path):
     """Its error is raised here; of ten tasks that waited, those begin at most that were on their way."""
     each = [(tmp_path, "wrong", 0.0), *((tmp_path, f"n{k}", 0.1) for k in range(10))]
@@ -51,6 +53,7 @@ def test_after_a_failure_none_is_begun(tmp_path):
     assert len(list(tmp_path.glob("n*.end"))) == len(list(tmp_path.glob("n*.begin")))
 
 
+@pytest.mark.exhaustive
 def test_a_process_that_is_ended_says_what_to_do(tmp_path):
     with pytest.raises(ValueError, match="jobs must be so few .*; pass fewer, and what is done stays"):
         in_processes(work, [(tmp_path, "killed", 0.0)], 1, lambda line: None, lambda index, result: None)

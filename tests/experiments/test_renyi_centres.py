@@ -81,6 +81,7 @@ def test_counts_are_those_of_the_first_tokens(found):
                 assert counts[cloud, k - 1] == by_loop(x[cloud, :k], 0.8, strong).sum()
 
 
+@pytest.mark.exhaustive
 def test_ordinary_centres_that_are_followed_are_not_strong(found):
     strong, other = found.followed[2, "strong"], found.followed[2, "ordinary"]
     pairs = lambda one: set(zip(one.starts.tolist(), one.tokens.tolist(), strict=True))

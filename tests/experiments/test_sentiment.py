@@ -80,6 +80,7 @@ def test_sample_leaves_out_reviews_without_words():
     assert 3 not in sample(some, 12).rows and len(sample(some, 5)) == 5 and len(sample(some, 99)) == 11
 
 
+@pytest.mark.exhaustive
 def test_most_frequent_leaders_are_counted_by_hand(found):
     times = {}
     for row in np.flatnonzero(found.confident):

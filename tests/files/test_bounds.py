@@ -28,7 +28,7 @@ MANY = {
 }
 
 
-@pytest.mark.exhaustive_cases("a.txt.gz", "c.jsonl.gz")
+@pytest.mark.exhaustive_cases("a.txt.gz", "c.jsonl.gz", "d.csv.gz")
 @pytest.mark.parametrize("name", MANY)
 def test_texts_have_a_ceiling_that_can_be_raised(tmp_path, name):
     path = tmp_path / name
@@ -109,6 +109,7 @@ def test_tags_are_what_they_were():
         assert plain.words(text) == plain.words(re.sub(r"<[^>]+>", "", text))
 
 
+@pytest.mark.exhaustive_cases("int8")
 @pytest.mark.parametrize("kind", ("int8", "int32", "bool", "complex64", "float16"))
 def test_a_language_model_is_of_the_dtype_of_its_arrays(tmp_path, kind):
     transformer.save(model_of(dtype=jnp.float32), tmp_path)
@@ -119,6 +120,7 @@ def test_a_language_model_is_of_the_dtype_of_its_arrays(tmp_path, kind):
         transformer.load(tmp_path)
 
 
+@pytest.mark.exhaustive_cases("nan")
 @pytest.mark.parametrize("value", (np.nan, np.inf))
 def test_weights_of_a_language_model_are_finite(tmp_path, value):
     transformer.save(model_of(), tmp_path)

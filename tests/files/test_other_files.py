@@ -274,6 +274,7 @@ def test_nothing_at_import_starts_a_device():
     assert done.returncode == 0 and done.stdout.split() == ["figure3", "6", "done"], done.stderr[-2000:]
 
 
+@pytest.mark.exhaustive
 def test_a_card_that_is_not_there_is_said_in_one_line(tmp_path):
     call = [sys.executable, "-m", "clusterjax", "predict", "a good film"]
     for name in ("nonsense", "cuda"):

@@ -126,6 +126,7 @@ def test_tokens_are_where_the_answer_says():
     assert_same(found.points[: len(led)], np.asarray(found.leaders.points)[led])
 
 
+@pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_single_precision_settles_too(dtype):
     z0 = normal(4, 50, 2).astype(dtype)

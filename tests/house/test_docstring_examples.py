@@ -82,6 +82,7 @@ def test_each_example_is_in_a_block(name):
     assert words.count(">>> ") == sum(code.count(">>> ") for code in examples(words))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("dear", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_the_examples_print_what_they_say(tmp_path, dear):

@@ -172,7 +172,7 @@ CASES = {
 }
 
 
-@pytest.mark.exhaustive_cases("Kvaerno5", "Rodas5P", "harmonic")
+@pytest.mark.exhaustive_cases("Kvaerno5", "Rodas5P", "Tsit5", "harmonic")
 @pytest.mark.parametrize("name", CASES)
 def test_programs_multiply_in_full_precision(name):
     found = CASES[name]()

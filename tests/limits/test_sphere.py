@@ -124,6 +124,7 @@ def test_the_theorem_on_one_point_is_that_of_the_mask():
         assert not shape.applies and "no theorem applies" in shape.summary()
 
 
+@pytest.mark.exhaustive
 def test_metastable_points_are_not_certified_where_the_theorem_says_one():
     """Three clusters at rest to the tolerance, since beta is large: the theorem says that they merge."""
     x = jnp.asarray(np.repeat(np.eye(3), 3, axis=0))
@@ -155,6 +156,7 @@ def test_what_is_metastable_says_when_its_next_merger_is():
     assert point.certified and point.kind == "one point" and not point.applies and "cap" in point.proof
 
 
+@pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_only_tokens_that_are_opposite_bit_by_bit_are_certified_to_stay(dtype):
     x = jnp.asarray(np.concatenate([np.repeat(sphere_tokens(1, 1, 3), 3, axis=0)]), dtype)
@@ -171,6 +173,7 @@ def test_only_tokens_that_are_opposite_bit_by_bit_are_certified_to_stay(dtype):
     assert not cjx.limit_shape(x, stretched).certified
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seeds", (range(12), pytest.param(range(12, 112), marks=pytest.mark.exhaustive)))
 def test_nothing_is_certified_that_coarsen_sees_merge(seeds):
     """Clouds of repeated tokens with masses, on circle and sphere, full and causal, beta from 1 to 100."""

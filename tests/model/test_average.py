@@ -106,6 +106,7 @@ def test_the_offset_is_a_factor():
         assert_close(two * jnp.exp(2.5), one)
 
 
+@pytest.mark.exhaustive_cases("softmax")
 @kinds
 def test_equal_tokens_are_one_token_with_a_mass(kind):
     """A token of mass 2 acts as two copies of it; zero mass, as if it were not there."""

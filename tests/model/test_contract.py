@@ -9,6 +9,7 @@ from tests.attention_cases import BETA, FORM, KINDS, MASSES, VALUES, D, N, X, ki
 from tests.helpers import CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal, tolerance
 
 
+@pytest.mark.exhaustive_cases("softmax")
 @kinds
 def test_dtype_is_that_of_the_tokens(kind):
     """Whatever the dtype of the parameters, which are float64 here."""

@@ -75,7 +75,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.exhaustive_cases("blocked-window", "dense-causal", "dense-window")
+@pytest.mark.exhaustive_cases("blocked-window", "dense-causal", "dense-full", "dense-window")
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(3, 2)), ids=("dense", "blocked"))
 def test_a_mask_from_a_function_is_the_mask(name, summation):

@@ -16,6 +16,7 @@ from tests.reference import attention as reference
 MASKS = (cjx.FullMask(), cjx.CausalMask(), cjx.MatrixMask(GRAPH), cjx.SinkMask(3, 1))
 
 
+@pytest.mark.exhaustive_cases("ones-SinkMask")
 @pytest.mark.parametrize("mask", MASKS, ids=name_of)
 @pytest.mark.parametrize("masses", (None, MASSES), ids=("ones", "masses"))
 def test_an_exponential_is_softmax_and_unnormalised_attention(mask, masses):
@@ -130,6 +131,7 @@ def test_it_is_an_attention_in_every_field_and_layer():
         cjx.MultiHeadField(1.0, forms, forms, attention=cjx.KernelAttention)
 
 
+@pytest.mark.exhaustive_cases("FullMask-True")
 @pytest.mark.parametrize("normalise", (True, False))
 @pytest.mark.parametrize("mask", MASKS, ids=name_of)
 def test_degenerate_clouds(mask, normalise):

@@ -143,6 +143,7 @@ def test_antipodal_tokens(d):
     assert_same(hardmax().weights(x), np.eye(2))
 
 
+@pytest.mark.exhaustive_cases("FullMask-float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("mask", (cjx.FullMask(), cjx.CausalMask()), ids=name_of)
 def test_nothing_overflows(dtype, mask):

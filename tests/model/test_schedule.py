@@ -198,6 +198,7 @@ def fields_with_a_kink(beta):
 SPHERE = cjx.Sphere()
 
 
+@pytest.mark.exhaustive_cases("arguments", "attention", "combined", "inside a function")
 @pytest.mark.parametrize("way", ("attention", "sum", "inside a function", "combined", "arguments"))
 def test_the_gradient_by_the_time_of_a_kink_is_that_of_the_run(way):
     """At the default tolerances, against central differences of runs with tight ones."""

@@ -50,6 +50,7 @@ def test_power_of_more_tokens_than_a_chunk():
     np.testing.assert_allclose(cjx.angular_power(equator, 4), [1, 0, 1 / 4, 0, 9 / 64], rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_power_of_coinciding_tokens_and_its_derivative(d):
     together = jnp.tile(jnp.asarray(oracles.unit_tokens(3, 1, d)), (6, 1))

@@ -92,6 +92,7 @@ def test_an_offset_changes_nothing(classes, rank, dtype):
         np.testing.assert_allclose(values(found)[:6], wanted[:6], rtol=300 * eps + offset**2 * eps**2, atol=10 * eps)
 
 
+@pytest.mark.exhaustive_cases("0.0")
 @pytest.mark.parametrize("offset", (0.0, 1e3))
 def test_the_derivative_of_variability(offset):
     """Against central differences; also at a simplex, where singular values are equal."""

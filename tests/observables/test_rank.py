@@ -60,6 +60,7 @@ def test_gradient_jit_and_vmap():
     np.testing.assert_array_equal(jax.vmap(rank, in_axes=(0, None))(jnp.stack([x, 0 * x]), 1e-9), [5, 0])
 
 
+@pytest.mark.exhaustive_cases("float16")
 @pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16))
 def test_half_precision(dtype):
     """Singular values are of single precision, rounded in the end."""

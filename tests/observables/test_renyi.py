@@ -71,6 +71,7 @@ def test_expected_number_for_finite_n(n, d, p):
     np.testing.assert_allclose(expected_strong_centres(0.5, n, d), expected, rtol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("2-0.5")
 @pytest.mark.parametrize("d, separation", ((2, 0.5), (3, 2.0)))
 def test_number_of_strong_centres(getkey, d, separation):
     """C10 by Monte Carlo, 4 sigma; the printed d = 3 formula, a third of this, would be many sigma off."""

@@ -64,7 +64,9 @@ def expected(x0, beta, steps, *matrices, unnormalised=False):
     ]
 
 
-@pytest.mark.exhaustive_cases("5-2-False-False", "5-2-False-True", "6-6-False-False", "6-6-False-True")
+@pytest.mark.exhaustive_cases(
+    "5-2-False-False", "5-2-False-True", "5-3-True-False", "6-6-False-False", "6-6-False-True"
+)
 @pytest.mark.parametrize("unnormalised", (False, True))
 @pytest.mark.parametrize(("n", "d", "with_matrices"), ((5, 2, False), (6, 6, False), (5, 3, True)))
 def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):

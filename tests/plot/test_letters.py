@@ -29,7 +29,7 @@ def vocabularies():
     }
 
 
-@pytest.mark.exhaustive_cases("albert")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ("albert", "language model"))
 def test_every_piece_of_the_package_is_drawn(name):
     """Raw, one piece makes matplotlib warn, which is an error here; as labels none does, nor looks as another."""

@@ -155,6 +155,7 @@ def frames_of_gif(path):
         return size, gif.n_frames, durations
 
 
+@pytest.mark.exhaustive_cases("2")
 @pytest.mark.parametrize("d", (2, 3))
 def test_gif_has_every_frame_and_is_small(tmp_path, d):
     traj, seen = run(d, times=6), []

@@ -28,6 +28,7 @@ def overlap(a, b, slack):
     return min(a.x1, b.x1) - max(a.x0, b.x0) > slack and min(a.y1, b.y1) - max(a.y0, b.y0) > slack
 
 
+@pytest.mark.exhaustive_cases("None")
 @pytest.mark.parametrize("layout", (None, "constrained"))
 def test_no_two_names_overlap_and_none_leaves_the_picture(layout):
     figure = Figure(figsize=(3.4, 2.4), layout=layout)

@@ -149,6 +149,9 @@ def llama(tmp_path_factory):
     })  # fmt: skip
 
 
+@pytest.mark.exhaustive_cases(
+    "a blank before each text-a begin", "blanks are letters-an end", "blanks are letters-none"
+)
 @pytest.mark.parametrize("added", ADDED)
 @pytest.mark.parametrize("kind", PIECES)
 def test_no_special_token_stands_at_the_seam(llama, kind, added, capsys):

@@ -253,7 +253,7 @@ WIDE_ALBERT = SHARED | {"embedding_size": 30, "hidden_size": 60, "type_vocab_siz
 WIDE_T5 = T5 | {"d_model": 40, "d_ff": 50, "d_kv": 16, "num_heads": 4, "relative_attention_num_buckets": 32}
 
 
-@pytest.mark.exhaustive_cases("albert", "t5")
+@pytest.mark.exhaustive_cases("albert", "t5", "t5 times 3")
 @pytest.mark.parametrize(
     "config",
     (WIDE_ALBERT, WIDE_ALBERT | {"initializer_range": 0.07}, WIDE_T5, WIDE_T5 | {"initializer_factor": 3.0}),

@@ -107,6 +107,7 @@ def random_heads(spread, allowed, texts=2, heads=3, seed=11):
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
+@pytest.mark.exhaustive_cases("causal-0.01")
 @pytest.mark.parametrize("spread", (0.01, 1.0))
 @pytest.mark.parametrize("name", MASKS)
 def test_correlations_under_a_mask(name, spread):
@@ -242,6 +243,7 @@ def test_special_tokens_of_a_tokenizer(tmp_path):
     assert activation.words == ["[CLS]", "c", "d", "e", "[SEP]"] and activation.received.shape == (4, 3, 5)
 
 
+@pytest.mark.exhaustive_cases("0.1")
 @pytest.mark.parametrize("spread", (0.1, 0.5, 1.0))
 def test_a_mask_correlates_no_heads(spread):
     """Heads of independent scores are uncorrelated under a causal mask, where Pearson's correlation is .5 to .99."""

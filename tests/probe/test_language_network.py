@@ -53,6 +53,7 @@ def pair(request):
     return model, probe.from_language_model(model, name="ours")
 
 
+@pytest.mark.exhaustive
 def test_levels_are_those_of_the_model(pair):
     """Every level and the logits, text by text."""
     model, network = pair

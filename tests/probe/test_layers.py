@@ -69,6 +69,7 @@ def assert_layers(model, layers):
         np.testing.assert_allclose(found.attention[1, layer], weights, rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive_cases("albert")
 @pytest.mark.parametrize("kind", ("albert", "bert", "gpt2", "llama", "t5"))
 def test_layers_are_double_loops(kind):
     """Each layer of a text with padding, from the state before it, and what follows the last one."""

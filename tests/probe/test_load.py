@@ -267,6 +267,7 @@ def test_depths_that_are_none(folders, depth):
             probe.load(folders[name], depth=depth)
 
 
+@pytest.mark.exhaustive_cases("llama")
 @pytest.mark.parametrize(
     ("config", "depth", "order"),
     ((ALBERT, 6, [0, 1, 0, 1, 2, 3, 2, 3, 0, 1, 0, 1]), (ALBERT, 3, [0, 1, 0, 1, 2, 3]), (BERT, 5, [0, 1, 2, 0, 1]),
@@ -305,6 +306,7 @@ def equations(jaxpr):
     return len(jaxpr.eqns) + sum(map(equations, [*inner, *closed]))
 
 
+@pytest.mark.exhaustive_cases("albert", "t5")
 @pytest.mark.filterwarnings("ignore:.* is deepened to")
 @pytest.mark.parametrize("name", ("shared", "albert", "t5"))
 def test_depth_costs_no_compilation(folders, name):

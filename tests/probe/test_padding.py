@@ -91,6 +91,7 @@ def of_words(array, mask, *axes):
     return array
 
 
+@pytest.mark.exhaustive_cases("albert", "bert", "gpt2", "learned", "llama", "t5 in windows")
 @pytest.mark.parametrize(
     "kind", kinds("albert", "bert", "gpt2", "llama", "t5 in windows", "learned", "gpt2 with sinks", every=EVERY)
 )
@@ -193,6 +194,7 @@ def test_the_particle_model_of_a_network():
     assert_same(found[1], found[0])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", kinds("albert", every=EVERY))
 def test_one_text_taken_apart(kind):
     """The residual stream, the logit lens and the neurons of a text, from `present`."""
@@ -221,6 +223,7 @@ AXES = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", kinds("relative", every=OWN))
 def test_modules_of_transformer(kind):
     """A `LanguageModel`, its stack, its blocks and their attention, eagerly and traced."""

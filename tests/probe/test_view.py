@@ -45,6 +45,7 @@ def test_parts_add_up_to_the_stream(model):
     np.testing.assert_allclose(np.asarray(stream.share).sum(axis=-1)[..., mask], heads[..., mask], rtol=0, atol=1e-9)
 
 
+@pytest.mark.exhaustive_cases("albert")
 def test_moved_is_a_double_loop(model):
     """The length of what each head moves from token to token in the first layer, from the maps of the heads."""
     stream, network = _stream(model, 0), model.network
@@ -96,7 +97,7 @@ def _zeroed(model, what, *, layer, index=None):
     return network, block, name, affine
 
 
-@pytest.mark.exhaustive_cases("gpt2-attention-options1", "t5-feed_forward-options3")
+@pytest.mark.exhaustive_cases("gpt2-attention-options1", "t5-feed_forward-options2", "t5-feed_forward-options3")
 @pytest.mark.parametrize(
     ("part", "options"),
     [("attention", {}), ("attention", {"head": 1}), ("feed_forward", {}), ("feed_forward", {"neuron": [3, 5]})],

@@ -186,6 +186,7 @@ def test_an_untied_head_has_a_decoder_of_its_own(tmp_path):
     np.testing.assert_array_equal(model.network.predictions.decoder.kernel[...], np.full((6, 30), 2.0))
 
 
+@pytest.mark.exhaustive_cases("qwen2")
 @pytest.mark.parametrize(
     ("config", "said"),
     ((SHARED, "this network has no masked-LM head"), (LLAMA, "must have a head for logits, but this network has none"),

@@ -79,6 +79,7 @@ def test_many_say_the_same_as_one():
         assert json.loads(json.dumps(alone)) == alone | {"leaders": json.loads(json.dumps(alone["leaders"]))}
 
 
+@pytest.mark.exhaustive_cases("1")
 @pytest.mark.parametrize("ngrams", (1, 2))
 def test_what_was_not_read_is_named(ngrams, monkeypatch):
     """Words that are not known, each once and without n-grams; and how many known ones the length leaves out."""

@@ -46,6 +46,7 @@ def pages_found(shown, folder, query: str) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
+@pytest.mark.exhaustive_cases("GPT-2", "TypeError callable beta", "float64", "kernel", "save", "seed")
 @pytest.mark.parametrize(("query", "wanted"), QUERIES.items(), ids=list(QUERIES))
 def test_a_search_finds_the_page(browser, site, query, wanted):  # noqa: F811
     found = pages_found(browser, site, query)

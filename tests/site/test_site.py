@@ -120,6 +120,7 @@ def astray(pages: dict[str, Page], site: Path) -> list[str]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_the_site_asks_no_other_host(site, pages):
     wanted = {path: addresses for path, page in pages.items() if (addresses := fetched(page))}
     assert not wanted

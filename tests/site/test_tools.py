@@ -128,6 +128,7 @@ def test_first_sentences_are_those_of_the_docstrings():
     )
 
 
+@pytest.mark.exhaustive
 def test_benchmarks_are_pages_with_the_tables_of_their_results():
     pages = {page.uri: page for page in benchmark_pages.pages(ROOT)}
     index = pages.pop("benchmarks/index.md").content
@@ -139,6 +140,7 @@ def test_benchmarks_are_pages_with_the_tables_of_their_results():
     assert pages["benchmarks/velocity.py"].path == str(ROOT / "benchmarks" / "velocity.py")
 
 
+@pytest.mark.exhaustive
 def test_what_is_folded_away_is_markdown_and_badges_stay_on_github():
     made = {page.uri: page for page in made_pages.all_pages(ROOT)}
     assert not any("<details>" in page.content for page in made.values() if isinstance(page.content, str))

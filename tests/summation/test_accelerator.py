@@ -43,6 +43,7 @@ def test_many_dimensions_are_matrix_products():
     assert "dot_general" in str(jax.make_jaxpr(program)(*data_of(N, 12, 5)))
 
 
+@pytest.mark.exhaustive_cases("10000.0")
 @pytest.mark.parametrize("size", (1e4, 1e12), ids=str)
 def test_long_queries_in_single_precision(size):
     """Scores whose rounding is as large as differences that count, or larger: the largest weight does not vanish."""

@@ -355,6 +355,7 @@ def both_ways(fn, masses, along):
     return jax.jvp(fn, (masses,), (along,))[1], jax.jacrev(fn)(masses) @ along
 
 
+@pytest.mark.exhaustive_cases("softmax-mask0-3", "unnormalised-mask1-6")
 @pytest.mark.parametrize("d", (3, 6))
 @pytest.mark.parametrize("mask", (cjx.FullMask(), cjx.CausalMask()))
 @pytest.mark.parametrize("kind", ("softmax", "unnormalised", "kernel"))
@@ -378,6 +379,7 @@ def test_a_mass_of_zero_has_its_one_sided_derivative_in_a_batch_and_as_weights(k
         assert np.abs(only_padding).max() > 0.01
 
 
+@pytest.mark.exhaustive_cases("float32-1e+38-summation2", "float32-30.0-summation0", "float64-1e+200-summation0")
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(3, 3), cjx.Blocked(1, 1)))
 @pytest.mark.parametrize(
     ("dtype", "size"), (("float32", 30.0), ("float32", 1e3), ("float32", 1e38), ("float64", 1e200))
@@ -398,6 +400,7 @@ def test_a_token_without_mass_that_scores_far_above_the_others_changes_no_value(
         np.testing.assert_allclose(by_mass, np.exp(size) * (1 - exact) / partition, rtol=1e-4)
 
 
+@pytest.mark.exhaustive_cases("summation0")
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(4, 3)))
 def test_blocks_of_padding_before_the_first_token_have_derivatives_by_their_masses(summation):
     n = 40

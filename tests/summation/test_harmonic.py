@@ -167,6 +167,7 @@ def raw_series(queries, tokens, values, masses):
     return np.asarray(averages(queries, tokens, masses))
 
 
+@pytest.mark.exhaustive_cases("a token that is not a number", "no unit length")
 @pytest.mark.parametrize("spoil", ("a token that is not a number", "a query that is not a number", "no unit length"))
 def test_what_a_series_cannot_serve_is_not_certified(monkeypatch, spoil):
     # One degree compiles faster than several; the number of tokens is in no other test, which would reuse the program.

@@ -258,6 +258,7 @@ def test_sums_too_small_for_the_dtype_are_not_certified(one_degree):
         assert np.all(np.isfinite(error[:128]) & (error[:128] < 0.1)) == served
 
 
+@pytest.mark.exhaustive_cases("3-float64")
 @pytest.mark.parametrize(("d", "dtype"), ((2, F64), (3, F64)))
 def test_the_degree_leaves_the_tail_that_is_counted(monkeypatch, d, dtype):
     """A token on its query, just within reach: what the series lacks is the tail, of which the bound has all."""
@@ -273,6 +274,7 @@ def test_the_degree_leaves_the_tail_that_is_counted(monkeypatch, d, dtype):
     found.clear_cache()
 
 
+@pytest.mark.exhaustive_cases("CircleSeries-2-True", "ThreeSphereSeries-4-True")
 @pytest.mark.parametrize("one_length", (True, False))
 @pytest.mark.parametrize(("series", "d"), ((CircleSeries, 2), (SphereSeries, 3), (ThreeSphereSeries, 4)))
 def test_what_rounds_after_the_moments_follows_them(series, d, one_length):

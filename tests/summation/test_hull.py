@@ -70,7 +70,14 @@ def results(name, shape, method, tolerance=0.0):
 
 
 @pytest.mark.exhaustive_cases(
-    "heap-causal", "heap-full", "one point-causal", "one point-full", "origin-causal", "origin-full"
+    "across-causal",
+    "heap-causal",
+    "heap-full",
+    "line-full",
+    "one point-causal",
+    "one point-full",
+    "origin-causal",
+    "origin-full",
 )
 @masks
 @pytest.mark.parametrize("shape", CLOUDS)
@@ -151,6 +158,7 @@ def check_degenerate(name, shape, seed, dtype, n=N):
     return int(unsure.sum())
 
 
+@pytest.mark.exhaustive_cases("generic-full", "repeats-causal")
 @masks
 @pytest.mark.parametrize("shape", DEGENERATE)
 def test_degenerate_clouds_are_those_of_the_loop(name, shape):

@@ -62,6 +62,7 @@ def refused(name: str, kind: str, mask: cjx.AbstractMask) -> str | None:
     return None
 
 
+@pytest.mark.exhaustive_cases("Auto-softmax", "Sharded Harmonic-softmax")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SUMMATIONS)
 def test_a_run_says_what_sums_or_refuses_it(called, name, kind):
@@ -109,7 +110,7 @@ def test_tokens_that_are_not_served_are_refused_at_the_door(summation, kind, d, 
             call()
 
 
-@pytest.mark.exhaustive_cases("Harmonic", "Sharded Harmonic")
+@pytest.mark.exhaustive_cases("Harmonic", "Hull", "Sharded Harmonic")
 @pytest.mark.parametrize("name", SUMMATIONS)
 def test_forward_mode_is_as_supports_says(name):
     summation = SUMMATIONS[name]

@@ -36,6 +36,7 @@ def sums(series, queries, tokens, masses):
     return series.evaluate(queries, series.coefficients(series.moments(tokens, masses), length))
 
 
+@pytest.mark.exhaustive_cases("any lengths-4-float32")
 @pytest.mark.parametrize("dtype", (jnp.float64, jnp.float32))
 @pytest.mark.parametrize("d", KINDS)
 @BOTH
@@ -70,6 +71,7 @@ def test_derivatives_are_those_of_a_double_loop(one_length, d):
     np.testing.assert_allclose(gradients[2], expected[2], atol=1e-11, rtol=0)
 
 
+@pytest.mark.exhaustive_cases("4")
 @pytest.mark.parametrize("d", KINDS)
 def test_moments_add(d):
     tokens, masses = cloud(d)
@@ -128,6 +130,7 @@ def test_harmonics_satisfy_the_addition_theorem(d, degree):
     np.testing.assert_allclose(products / number, expected / number, atol=3e-13)
 
 
+@pytest.mark.exhaustive_cases("4")
 @pytest.mark.parametrize("d", KINDS)
 def test_the_moments_of_one_token_are_its_harmonics_and_shifts_multiply_them_by_coordinates(d):
     module, degree, point = (sphere, three_sphere)[d - 3], 5, cloud(d, 2)[0][4:5]

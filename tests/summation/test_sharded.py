@@ -47,6 +47,7 @@ def ordinary():
     return results(start("ordinary", 4))
 
 
+@pytest.mark.exhaustive_cases("ring of 2, full")
 @pytest.mark.parametrize(
     "case",
     (

@@ -107,6 +107,7 @@ def shiftless(found):
 DEAR = pytest.mark.exhaustive
 
 
+@pytest.mark.exhaustive_cases("blocks that divide-33-float64", "blocks that do not-1-float64", "strips-2-float64")
 @pytest.mark.parametrize(
     ("kernel", "n", "dtype"),
     [
@@ -191,6 +192,7 @@ def test_blocks_that_nobody_sees_are_not_looked_at():
 # --- limits
 
 
+@pytest.mark.exhaustive_cases("products", "strips")
 @three_kernels
 def test_large_exponents_stay_finite(kernel):
     """Scores of 1e5 of either sign, in float32: the sums are those of the maximum; of no score at all, the mean."""
@@ -287,6 +289,7 @@ def test_derivatives_are_those_of_finite_differences(kernel):
     assert_derivatives(fn, packed, step=1e-3)
 
 
+@pytest.mark.exhaustive_cases("Blocked(block_rows=7, block_columns=10)")
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(7, 10), cjx.Blocked(33, 33)), ids=repr)
 def test_second_derivatives_are_those_of_differences(summation):
     """Reverse over reverse, through loops and checkpoints, which forget rules for derivatives."""
@@ -319,7 +322,7 @@ def test_hardmax_is_flat_in_the_scores():
 # --- contract
 
 
-@pytest.mark.exhaustive_cases("blocks that do not-grad", "products-<lambda>")
+@pytest.mark.exhaustive_cases("blocks that do not-grad", "products-<lambda>", "strips-<lambda>")
 @pytest.mark.parametrize(
     ("kernel", "wrap"), (*((kernel, lambda loss: loss) for kernel in THREE), ("blocks that do not", jax.grad))
 )
@@ -395,7 +398,7 @@ def test_mapping_blocked_over_a_batch_holds_no_pairs_either():
     assert used < batch * n * n * 8 / 16
 
 
-@pytest.mark.exhaustive_cases("summation0-attention0")
+@pytest.mark.exhaustive_cases("summation0-attention0", "summation0-attention1")
 @pytest.mark.parametrize(
     "attention", [cjx.SoftmaxAttention(3.0), cjx.UnnormalisedAttention(3.0), cjx.HardmaxAttention()]
 )

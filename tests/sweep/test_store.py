@@ -230,6 +230,7 @@ def damage(path, kind, other):
         other.write_bytes(data)
 
 
+@pytest.mark.exhaustive_cases("status/c.{}.0-3-cut", "sweep.checksum/c.{}-3-flipped", "y/c.{}.0.0-5-swapped")
 @pytest.mark.parametrize("kind", ("removed", "cut", "flipped", "swapped"))
 @pytest.mark.parametrize(("name", "other"), (("y/c.{}.0.0", 5), ("status/c.{}.0", 3), ("sweep.checksum/c.{}", 3)))
 def test_a_damaged_batch_is_named_and_run_again(whole, tmp_path, capsys, ran, kind, name, other):

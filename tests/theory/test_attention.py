@@ -48,7 +48,7 @@ def test_rank_collapse_is_cubic():
     assert np.abs(last - last[:1]).max() < 1e-15
 
 
-@pytest.mark.exhaustive_cases("1.0")
+@pytest.mark.exhaustive_cases("1.0", "4.0")
 @pytest.mark.parametrize("beta", (1.0, 4.0, 9.0))
 def test_first_harmonic_grows_at_the_critical_temperature(beta):
     """N1: without noise the first harmonic of 64 uniform tokens of the circle grows at the rate T_c, and noise of the

@@ -187,6 +187,7 @@ def test_full_attention_repels_into_polygon_and_simplex():
         assert np.abs(np.diff(np.append(placed, 360)) - 360 / n).max() > 1
 
 
+@pytest.mark.exhaustive_cases("1.0-0.9045568943")
 @pytest.mark.parametrize(
     "beta, printed", [(1.0, 0.9045568943), (9.0, 0.3301723971), (64.0, 0.1248366701), (81.0, 0.1109964829)]
 )

@@ -44,6 +44,7 @@ def assert_equal(actual, expected, tolerance=1e-12):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.max(np.abs(expected)))
 
 
+@pytest.mark.exhaustive_cases("SA-0.3-5-2", "SA-4.0-12-6")
 @pytest.mark.parametrize("n, d", CLOUDS)
 @pytest.mark.parametrize("beta", BETAS)
 @pytest.mark.parametrize("softmax", (True, False), ids=("SA", "USA"))
@@ -126,7 +127,7 @@ def test_no_torque(beta):
     assert np.abs(torque(x, softmax, ones)).max() > 1e-3 * np.abs(softmax).max()
 
 
-@pytest.mark.exhaustive_cases("1.0-0.6330329389-0.5876005968-1.3591409142")
+@pytest.mark.exhaustive_cases("1.0-0.6330329389-0.5876005968-1.3591409142", "4.0-1.412740244-0.8528099124-6.8247687541")
 @pytest.mark.parametrize(
     "beta, circle, sphere, largest",
     [

@@ -105,6 +105,7 @@ def test_only_what_is_trainable_is_trained():
     assert np.any(np.asarray(done.model.slope)) and done.model.offset == 0 and done.model.scale == 2
 
 
+@pytest.mark.exhaustive_cases("1")
 @pytest.mark.parametrize("after", (1, 2, 3))
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path, after):
     path, options = tmp_path / "deep" / "checkpoint", {"evaluate": slope_error, "monitor": "closeness"}

@@ -48,7 +48,7 @@ def test_block_is_that_of_the_appendix(where, mask, relative, dtype):
     np.testing.assert_allclose(found, expected, atol=(1e-12 if dtype == jnp.float64 else 2e-5) * np.abs(expected).max())
 
 
-@pytest.mark.exhaustive_cases("causal-relative", "full-")
+@pytest.mark.exhaustive_cases("causal-", "causal-relative", "full-", "full-relative")
 @pytest.mark.parametrize("relative", RELATIVE, ids=RELATIVE_NAMES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_heads_and_what_they_pass_on(mask, relative):
@@ -127,6 +127,7 @@ def test_a_stack_is_its_blocks_in_turn(where):
     assert order.tolist() == [0, 1, 2]
 
 
+@pytest.mark.exhaustive_cases("window")
 @pytest.mark.parametrize("mask", [cjx.WindowMask(2, causal=True), cjx.SinkMask(2, 1)], ids=["window", "sink"])
 def test_a_stack_of_windows_is_its_blocks_in_turn(mask):
     """Numbers of a mask, such as its width, are no arrays: a stack has one of each."""

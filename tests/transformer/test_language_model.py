@@ -48,6 +48,7 @@ def test_relative_positions_are_clipped_and_do_not_move_with_the_text():
     assert_close(call(window, long)[4:][2:], call(window, long[4:])[2:], "composed")
 
 
+@pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rotary_positions_turn_each_pair_by_the_angle_of_its_place(dtype):
     """RoFormer, eq. (34), by a loop: a text of one word is not turned, nor is a vector of zeros."""

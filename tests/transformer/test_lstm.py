@@ -30,7 +30,7 @@ def states_by_loops(model, ids, present):
     return reference.lstm(np.asarray(model.embedding, float)[np.asarray(ids)], *weights, bias, np.asarray(present))
 
 
-@pytest.mark.exhaustive_cases("all-bias-float32")
+@pytest.mark.exhaustive_cases("all-bias-float32", "all-bias-float64")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bias", (True, False), ids=("bias", "no bias"))
 @pytest.mark.parametrize("present", (None, GAPS, jnp.zeros(N, bool)), ids=("all", "gaps", "none"))

@@ -39,7 +39,7 @@ MODULES = {
 }  # fmt: skip
 
 
-@pytest.mark.exhaustive_cases("half")
+@pytest.mark.exhaustive_cases("half", "mixed precision")
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_comes_back_bit_for_bit(name, tmp_path):
     module = MODULES[name]()

@@ -19,7 +19,7 @@ def stack_of(where, relative=True):
     return transformer.Transformer.of([block_of(where, "causal", "gelu", relative, seed) for seed in (1, 30)])
 
 
-@pytest.mark.exhaustive_cases("post-float32", "pre-float64")
+@pytest.mark.exhaustive_cases("post-float32", "pre-float32", "pre-float64")
 @pytest.mark.parametrize("dtype", DTYPES)
 @CASES
 def test_the_stream_is_the_sum_of_its_parts(where, dtype):

@@ -181,6 +181,7 @@ def test_another_run_is_refused_and_nothing_is_touched(run, corpus):
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.exhaustive
 def test_a_model_of_another_run_without_its_checkpoint_is_not_overwritten(run, corpus, tmp_path):
     transformer.save(transformer.load(run[0]), tmp_path)
     before = (tmp_path / "model.safetensors").read_bytes()

@@ -7,6 +7,7 @@ which column is bold where it is least, group by group.
 
 import argparse
 import ast
+import functools
 import hashlib
 import json
 import re
@@ -109,7 +110,8 @@ def source(name: str, package: Path = HERE.parent / "clusterjax") -> str:
     return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
 
 
-def definitions(text: str) -> set[str]:
+@functools.cache
+def definitions(text: str) -> frozenset[str]:
     """The statements of a module but for imports and docstrings, as trees in words; locals are numbered."""
     found = set()
     for statement in ast.parse(text).body:
@@ -128,7 +130,7 @@ def definitions(text: str) -> set[str]:
                 if isinstance(node, ast.Name):
                     node.id = numbers.get(node.id, node.id)
         found.add(repr(_plain(statement)))
-    return found
+    return frozenset(found)
 
 
 def _plain(node: Any) -> Any:

@@ -636,7 +636,9 @@ class PhaseDiagram(AbstractPart):
 
     def cost(self, beta: float) -> float:
         """An estimate of the number of evaluations of the field that each system of a row takes."""
-        return self.integrator.steps(check_number(beta, "beta", least=0), float(self.ts[-1]), self.unnormalised)
+        return self.integrator.steps(
+            check_number(beta, "beta", least=0), float(np.asarray(self.ts)[-1]), self.unnormalised
+        )
 
 
 def check_times(ts: Any, name: str) -> Float[Array, " times"]:
@@ -779,10 +781,12 @@ def phase_diagram(
         given = check_starts(starts)
         if len(given) < 2:
             raise ValueError("starts must be of at least 2 systems, for the error, but there is 1; give more.")
-        start = Given(jnp.asarray(given, dtype))
-    diagram = PhaseDiagram(
-        start, jnp.asarray(times, dtype), query_key, value, unnormalised, statistics, integrator, seed, mask=mask
-    )
+        with jax.ensure_compile_time_eval():
+            start = Given(jnp.asarray(given, dtype))
+    # Under a transformation of jax the arrays would be traced, and no digest could be made of them.
+    with jax.ensure_compile_time_eval():
+        moments = jnp.asarray(times, dtype)
+    diagram = PhaseDiagram(start, moments, query_key, value, unnormalised, statistics, integrator, seed, mask=mask)
     # The largest beta takes the most evaluations of the field, for either attention.
     evaluations = diagram.cost(betas.max())
     if not evaluations <= MOST_EVALUATIONS:

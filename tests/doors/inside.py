@@ -42,7 +42,7 @@ STEPS = {
               "drop_head", "fit", "T5Encoder.logits", "summary"),
     "sentiment": ("summary",),
     "design": ("summary",),
-    "phase": ("steps", "Adaptive.run", "NormalisedEuler.run", "draw"),
+    "phase": ("steps", "Adaptive.run", "NormalisedEuler.run", "draw", "sample"),
     "experiments": ("Measured.record", "Source.record"),
 }  # fmt: skip
 

@@ -7,9 +7,10 @@ import pytest
 
 from clusterjax import probe
 from clusterjax.experiments import reproduce
-from clusterjax.experiments.figures.albert_spectra import CLAIMS, Parameters, caption, spectra_of
+from clusterjax.experiments.figures import albert_spectra
+from clusterjax.experiments.figures.albert_spectra import Parameters, caption, spectra_of
 from clusterjax.experiments.figures.figure1 import with_depth
-from clusterjax.experiments.framework.figure import stated
+from clusterjax.experiments.framework.figure import claims_of, stated
 from clusterjax.experiments.shared.networks import further, network_of
 from clusterjax.experiments.shared.trained_values import check_head, leading_block, trained_values
 from tests.helpers import as_a_user
@@ -110,7 +111,7 @@ def test_spectra_of_another_layer(layered):
     assert m.readings, "words along real eigenvalues of that layer"
     for reading in m.readings:
         assert np.isclose(m.value[reading.head], reading.eigenvalue, rtol=1e-6).any()
-    assert all(claim.holds for claim in stated(CLAIMS, m) if claim.kind == "identity")
+    assert all(claim.holds for claim in stated(claims_of(vars(albert_spectra)), m) if claim.kind == "identity")
     assert "those of layer 3, of 3 with weights of their own" in caption(m, ())
 
 

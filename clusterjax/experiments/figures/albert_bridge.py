@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, of_units
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import ClaimOf, Found, claim, figure
+from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.causal import BRIDGE_TEXTS, CURVES, BridgeControls, Effort, controls_of, share_missed
 from ..shared.controls import NAMES_OF_CONTROLS, STARTS, random_words
 from ..shared.layout import panels
@@ -63,7 +62,7 @@ class Results:
         return of_units(self.bridge.difference(curve), self.beside.units)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     network = network_of(settings)
     how = effort(settings.quick, network.model.network.sizes.hidden_size, p.steps_per_layer)
     texts, others = parts_of(network.texts, how)
@@ -106,8 +105,8 @@ def prediction(curve: str, particles: str) -> ClaimOf:
     """The claim that one curve of particles predicts the curve of the network."""
 
     @claim(
-        f"{particles} predict the curve of the network better than a constant.",
         "the remaining share of the error is below 1 by two standard errors",
+        says=f"{particles} predict the curve of the network better than a constant.",
     )
     def predicts(m: Results) -> Found:
         bridge, end = m.bridge, m.difference(curve)
@@ -124,11 +123,9 @@ def prediction(curve: str, particles: str) -> ClaimOf:
     return predicts
 
 
-@claim(
-    "One time and one beta for all layers, fitted to other texts, bring the particles closer to the network.",
-    "the gain exceeds two standard errors",
-)
+@claim("the gain exceeds two standard errors")
 def fit(m: Results) -> Found:
+    """One time and one beta for all layers, fitted to other texts, bring the particles closer to the network."""
     squares = [np.mean(_values(m.bridge.difference(name)) ** 2, axis=1) for name in CURVES]
     gain = clustered_error(squares[0] - squares[1], m.beside.units)
     return Found(
@@ -138,11 +135,9 @@ def fit(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Fitted particles predict the trained network and its texts better than both controls.",
-    "both differences exceed two standard errors, or, with few texts and networks, as many as are as improbable",
-)
+@claim("both differences exceed two standard errors, or, with few texts and networks, as many as are as improbable")
 def beyond_controls(m: Results) -> Found:
+    """Fitted particles predict the trained network and its texts better than both controls."""
     beside, shuffled, random = m.beside, m.beside.beyond_shuffled, m.beside.beyond_random.beyond
     nearer = min((shuffled, random), key=lambda difference: float(difference.z[0]))
     names = ("trained network", *NAMES_OF_CONTROLS)
@@ -155,8 +150,9 @@ def beyond_controls(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Without the feed-forward the tokens end more alike than with it.", "the difference exceeds two standard errors")
+@claim("the difference exceeds two standard errors")
 def feed_forward(m: Results) -> Found:
+    """Without the feed-forward the tokens end more alike than with it."""
     apart = clustered_error(_values(m.bridge.difference("without feed-forward"))[:, -1], m.beside.units)
     return Found(
         f"mean cosine after the last layer {m.bridge.curves['without feed-forward'].mean[-1]:.3f} without the "
@@ -165,8 +161,9 @@ def feed_forward(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("All curves start from the same embedded tokens.", "less than 1e-5", kind="identity")
+@claim("less than 1e-5", kind="identity")
 def same_start(m: Results) -> Found:
+    """All curves start from the same embedded tokens."""
     network = _values(m.bridge.network)[:, 0]
     start = max(float(np.abs(_values(curve)[:, 0] - network).max()) for curve in m.bridge.curves.values())
     return Found(f"largest difference before the first layer, over texts: {start:.1e}", start < 1e-5, start)
@@ -263,19 +260,13 @@ def _controls(ax: Axes, m: Results) -> None:
     ax.set(ylabel="error / error of the best constant", ylim=(0, None))
 
 
-CLAIMS = (
-    prediction("particles", "Particles that are not fitted"),
-    prediction("fitted", "Particles with fitted time and beta"),
-    fit, beyond_controls, feed_forward, same_start,
-)  # fmt: skip
 FIGURE = figure(
-    "albert-bridge",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
+    claims=(
+        prediction("particles", "Particles that are not fitted"),
+        prediction("fitted", "Particles with fitted time and beta"),
+        fit, beyond_controls, feed_forward, same_start,
+    ),
     over=lambda m: f"{articles_words(m.beside.units)}, of random weights over networks",
     on=lambda m: m.network.measured(texts=len(m.texts.mask), tokens=m.texts.mask.shape[1]),
     recorded=lambda m: {

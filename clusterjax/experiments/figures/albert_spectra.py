@@ -7,7 +7,7 @@ outside come from training. The symmetric part of Q^T K has rank 2k at most, and
 negative eigenvalues as positive ones if 2k <= d.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,7 @@ from ... import probe
 from ..._base.checks import check_integer
 from ..._observables import effective_beta
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import MOST_OF_NETWORK, Claim, Settings, parameter
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import ANY, Source
+from ..framework.figure import ANY, MOST_OF_NETWORK, Claim, Found, Say, Settings, Source, claim, figure, parameter
 from ..shared.layout import WIDTH, drawable, letter
 from ..shared.networks import Network, network_of
 from ..shared.sources import ALBERT_XL
@@ -122,7 +120,7 @@ def is_real(eigenvalues: np.ndarray, scale: Any) -> np.ndarray:
     return np.abs(np.imag(eigenvalues)) <= 1e-9 * scale
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     network = network_of(settings)
     say(f"computing the spectra of {network.model.num_heads} heads")
     return spectra_of(network, settings.seed, p)
@@ -191,12 +189,9 @@ def _nearest(network: Network, top: int, vectors: np.ndarray) -> tuple[list[list
     return [[names[int(i)] for i in row] for row in rows], np.where(named, near.cosines, -np.inf).max(axis=1)
 
 
-@claim(
-    "V has a leading eigenvalue that is real, simple and positive, as the theorem on three hyperplanes asks.",
-    "the eigenvalue of largest modulus is so at one head or more",
-    source=PAPER,
-)
+@claim("the eigenvalue of largest modulus is so at one head or more", source=PAPER)
 def leading(m: Results) -> Found:
+    """V has a leading eigenvalue that is real, simple and positive, as the theorem on three hyperplanes asks."""
     agree = np.array([bool(yes) and m.form_along(head) > 0 for head, yes in enumerate(m.dominant)])
     return Found(
         f"the eigenvalue of largest modulus is so at {_listed(m.dominant)} of {len(agree)} heads, and its eigenvector "
@@ -211,8 +206,9 @@ def _listed(which: np.ndarray) -> str:
     return f"{len(heads)} {heads}" if heads else "none"
 
 
-@claim("The symmetric part of Q^T K is positive definite, as the theorem on V = I asks.", "at every head", source=PAPER)
+@claim("at every head", source=PAPER)
 def forms(m: Results) -> Found:
+    """The symmetric part of Q^T K is positive definite, as the theorem on V = I asks."""
     forms, k = m.forms, m.matrices.query.shape[3]
     share = 100 * (np.minimum(forms, 0.0) ** 2).sum(axis=1) / (forms**2).sum(axis=1)
     ratio = -forms[:, -1] / forms[:, 0]
@@ -227,11 +223,9 @@ def forms(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "At half of the heads or more V has an eigenvalue that random matrices of the same norms do not have.",
-    "the largest modulus is above {p.outside:g} times the radius of the disc at half of the heads or more",
-)
+@claim("the largest modulus is above {p.outside:g} times the radius of the disc at half of the heads or more")
 def discs(m: Results) -> Found:
+    """At half of the heads or more V has an eigenvalue that random matrices of the same norms do not have."""
     ratio = np.abs(m.leading) / m.radius
     return Found(
         f"the largest modulus is {ratio.min():.2f} to {ratio.max():.2f} times the radius of the disc of random "
@@ -240,11 +234,9 @@ def discs(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The effective beta of every head is above that of random weights.",
-    "the smallest effective beta is above 1.1 times that of random weights",
-)
+@claim("the smallest effective beta is above 1.1 times that of random weights")
 def betas(m: Results) -> Found:
+    """The effective beta of every head is above that of random weights."""
     low, high = m.beta.min(), m.beta.max()
     return Found(
         f"effective beta {low:.3g} to {high:.3g}; of random weights, drawn as before training, {m.untrained:.3g}",
@@ -252,11 +244,9 @@ def betas(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The top eigenvectors of V lie nearer to single words than other directions that the heads write.",
-    f"the probability is below {CHANCE:g}",
-)
+@claim(f"the probability is below {CHANCE:g}")
 def words(m: Results) -> Found | None:
+    """The top eigenvectors of V lie nearer to single words than other directions that the heads write."""
     if not m.readings:
         return None
     near, drawn, chance = m.word_cosine()
@@ -267,8 +257,9 @@ def words(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim("The small product has the spectrum of the whole operator V, {m.d} x {m.d}.", "less than 1e-6", kind="identity")
+@claim("less than 1e-6", kind="identity")
 def whole_spectrum(m: Results) -> Found:
+    """The small product has the spectrum of the whole operator V, {m.d} x {m.d}."""
     # One head is enough: the spectrum of the whole operator takes d^3 operations.
     head = int(np.abs(m.leading).argmax())
     _, _, value, output = m.factors(head)
@@ -283,8 +274,9 @@ def whole_spectrum(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Effective beta is that of the whole Q^T K.", "less than 1e-9", kind="identity")
+@claim("less than 1e-9", kind="identity")
 def whole_form(m: Results) -> Found:
+    """Effective beta is that of the whole Q^T K."""
     head = int(np.abs(m.leading).argmax())
     query, key, _, _ = m.factors(head)
     expected = effective_beta(m.matrices.scale * query @ key.T)
@@ -292,13 +284,10 @@ def whole_form(m: Results) -> Found:
     return Found(f"head {head + 1}: relative difference {error:.1e}", error < 1e-9, error)
 
 
-@claim(
-    "The symmetric part of Q^T K has as many negative eigenvalues as positive ones, as independent factors have by "
-    "Sylvester's law of inertia.",
-    "half of the eigenvalues are negative at every head",
-    kind="identity",
-)
+@claim("half of the eigenvalues are negative at every head", kind="identity")
 def inertia(m: Results) -> Found | None:
+    """The symmetric part of Q^T K has as many negative eigenvalues as positive ones, as independent factors have by
+    Sylvester's law of inertia."""
     k, moduli = m.matrices.query.shape[3], np.abs(m.forms)
     # An eigenvalue of zero has no sign: tied or pruned heads, which have such eigenvalues, are left out.
     full = (moduli > 1e-9 * moduli.max(axis=1, keepdims=True)).all(axis=1)
@@ -437,17 +426,8 @@ def check(settings: Settings) -> None:
     check_integer(settings.read(Parameters).layer, "layer", least=1, most=layers, remedy="name one of the network")
 
 
-CLAIMS = (leading, forms, discs, betas, words, whole_spectrum, whole_form, inertia)
-
 FIGURE = figure(
-    "albert-spectra",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
-    check=check,
+    __name__,
     on=lambda m: m.network.measured(),
     recorded=lambda m: {
         "network": m.network.words, "heads": len(m.value), "size of a head": m.value.shape[1], "hidden size": m.d,

@@ -6,7 +6,6 @@ tells nothing about another, so that the trained network is compared with severa
 `controls.starts_of`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, encoded
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.controls import STARTS, Starts, keys_of, starts_of
 from ..shared.layout import WIDTH, letter
 from ..shared.networks import articles_of, articles_words, model_of, subject_of
@@ -61,7 +58,7 @@ class Results:
         return [round(share * epochs) * recipe["epoch_steps"] for _, _, share in recipe["stages"]]
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     training, passages = probe.bundled_training(), probe.bundled_texts()
     snapshots, articles = training["snapshots"], articles_of(passages)
     say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
@@ -91,8 +88,9 @@ def cosines(network: probe.Model, texts: probe.Encoded, left_out: tuple[int, ...
     return values
 
 
-@claim("The network has learnt from context.", "lower by more than 0.3 nats")
+@claim("lower by more than 0.3 nats")
 def learnt(m: Results) -> Found:
+    """The network has learnt from context."""
     loss, by_frequency = (m.training["report"][name] for name in ("held-out loss", "unigram loss"))
     measured = f"the held-out loss is {loss:.3f} nats a word piece, and {by_frequency:.3f} for guesses by frequency"
     return Found(measured, by_frequency - loss > 0.3, by_frequency - loss)
@@ -109,8 +107,9 @@ BEYOND = (
 )
 
 
-@claim("Trained, the network gathers its tokens more than as it might have started.", BEYOND)
+@claim(BEYOND)
 def gathers(m: Results) -> Found:
+    """Trained, the network gathers its tokens more than as it might have started."""
     cosine, error, near = m.last["cosine"], m.last["cosine error"], 100 * m.last["near_mass"]
     return beyond_starts(
         f"the mean cosine after the last layer is {plus_minus(cosine[-1], error[-1], 3)} after training, "
@@ -120,8 +119,9 @@ def gathers(m: Results) -> Found:
     )
 
 
-@claim("The words alone, without the special tokens, are gathered more than as they might have started too.", BEYOND)
+@claim(BEYOND)
 def gathers_words(m: Results) -> Found:
+    """The words alone, without the special tokens, are gathered more than as they might have started too."""
     shuffled = plus_minus(*clustered_error(m.shuffled_words[:, -1], m.articles)[:2], 3)
     return beyond_starts(
         f"the mean cosine of the words after the last layer is {m.of_words[-1]:.3f} after training ({shuffled} in "
@@ -130,11 +130,9 @@ def gathers_words(m: Results) -> Found:
     )
 
 
-@claim(
-    "Along training the mean cosine after the last layer falls nowhere.",
-    "no fall below an earlier snapshot exceeds two standard errors",
-)
+@claim("no fall below an earlier snapshot exceeds two standard errors")
 def grows(m: Results) -> Found:
+    """Along training the mean cosine after the last layer falls nowhere."""
     cosine, error = m.last["cosine"], m.last["cosine error"]
     # The deepest fall below any earlier snapshot counts a slow decline as a whole.
     lowest = int((np.maximum.accumulate(cosine) - cosine).argmax())
@@ -147,8 +145,9 @@ def grows(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("The network of the package is the last snapshot.", f"less than {SAME:g}", kind="identity")
+@claim(f"less than {SAME:g}", kind="identity")
 def same(m: Results) -> Found:
+    """The network of the package is the last snapshot."""
     measured = f"the mean cosines of its levels differ from the recorded ones by at most {m.off:.1e}"
     return Found(measured, m.off < SAME, m.off)
 
@@ -259,13 +258,7 @@ def measured_on(m: Results) -> Measured:
 
 
 FIGURE = figure(
-    "albert-training",
-    measure,
-    draw,
-    (learnt, gathers, gathers_words, grows, same),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     over=lambda m: f"{articles_words(m.articles)}, of recorded snapshots over passages, of random starts over networks",
     on=measured_on,
     recorded=lambda m: {"recipe": m.training["report"]["recipe"], "texts": m.training["report"]["texts"],

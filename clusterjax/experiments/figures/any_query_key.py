@@ -16,9 +16,7 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.mask import CausalMask
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import ANY, Source
+from ..framework.figure import ANY, Claim, Found, Say, Settings, Source, claim, figure, parameter, percent, plus_minus
 from ..shared.ensemble import draw_starts, line_of, mean_and_error
 from ..shared.exact import Wait, arrivals_of, integral_claim, waits_of
 from ..shared.layout import panels
@@ -73,7 +71,7 @@ class Results:
         return np.array([[getattr(wait, name) for wait in self.waits] for name in names], float)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say(f"following {settings.starts} starts to one cluster")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     arrivals, waits, of_start, astray, moved = [], [], [], 0.0, 0.0
@@ -107,17 +105,17 @@ def draw_forms(seed: int, starts: int, d: int) -> np.ndarray:
     return np.swapaxes(pairs[:, 0], 1, 2) @ pairs[:, 1]
 
 
-@claim("The first token does not move.", "less than 1e-9", kind="identity")
+@claim("less than 1e-9", kind="identity")
 def first_rests(m: Results) -> Found:
+    """The first token does not move."""
     return Found(f"the largest displacement is {m.moved:.1e}", m.moved < 1e-9, m.moved)
 
 
 @claim(
-    "With V = I all tokens come to the first, whatever Q and K are.",
-    "all starts that could be followed, to a distance below 0.001",
-    source=Source("2411.04990, Theorem 4.1", ANY, ANY),
+    "all starts that could be followed, to a distance below 0.001", source=Source("2411.04990, Theorem 4.1", ANY, ANY)
 )
 def collapse(m: Results) -> Found:
+    """With V = I all tokens come to the first, whatever Q and K are."""
     done = float(np.mean(np.isfinite(m.last)))
     times = ", ".join(f"1e{quantile:.1f}" for quantile in np.percentile(m.log_last, [25, 50, 75, 100]))
     return Found(
@@ -127,20 +125,16 @@ def collapse(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    f"At t = {LATE:,.0f} more than a tenth of the starts have a token away from the first.",
-    "more than a tenth of the starts",
-)
+@claim("more than a tenth of the starts")
 def late(m: Results) -> Found:
+    """At t = {LATE:,.0f} more than a tenth of the starts have a token away from the first."""
     share, error = mean_and_error(m.last > LATE)
     return Found(f"{percent(share, error)} of the starts have a token elsewhere", share > 0.1, share, error)
 
 
-@claim(
-    "The time is exponential in beta times the largest <x, Q^T K(x - a)> on the path, where a is the first token.",
-    "a slope within 0.1 of 1",
-)
+@claim("a slope within 0.1 of 1")
 def barrier(m: Results) -> Found:
+    """The time is exponential in beta times the largest <x, Q^T K(x - a)> on the path, where a is the first token."""
     waited, exponents = m.of_waits("waited", "barrier")
     slope, error, _ = line_of(waited, exponents, m.of_start)
     return Found(
@@ -148,9 +142,6 @@ def barrier(m: Results) -> Found:
         f"{plus_minus(slope, error, 3)}, of {len(m.waits)} waits",
         abs(slope - 1) < 0.1, slope, error,
     )  # fmt: skip
-
-
-CLAIMS = (first_rests, collapse, late, lambda m: integral_claim(m.waits), barrier)
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
@@ -194,8 +185,9 @@ PANELS = (_not_there, _against("law", "log10 of the integral"), _against("barrie
 
 
 FIGURE = figure(
-    "any-query-key", measure, lambda m: panels(m, PANELS, columns=3, height=2.4), CLAIMS,
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    draw=lambda m: panels(m, PANELS, columns=3, height=2.4),
+    claims=(first_rests, collapse, late, lambda m: integral_claim(m.waits), barrier),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "random: entries of Q and K normal", "mask": "causal",

@@ -5,7 +5,6 @@ or to the last unit vector: the smallest and the largest token. For the tokens (
 (1/3, 1/3, 1/3), and u has an equation of its own.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import diffrax as dfx
@@ -20,8 +19,7 @@ from ..._limits.flat import boolean_distances
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import RescaledField
 from ...plot import OKABE_ITO, attention_maps, style
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim
+from ..framework.figure import Claim, Found, Say, Settings, claim, parameter, plus_minus
 from ..shared import emergence
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import WIDTH, letter
@@ -56,7 +54,7 @@ class Results:
     off: float
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say("simulating")
     x0 = np.sort(emergence.draw_box(settings.seed, settings.starts, p.n, 1, HALF), axis=1)
     ones = np.ones((settings.starts, 1, 1))
@@ -101,33 +99,24 @@ def exceptional() -> float:
     return max(float(np.abs(zs - expected).max()), float(np.abs(rows - 1 / 3).max()))
 
 
-@claim(
-    "For the tokens (-u, 0, u) the middle row of attention stays (1/3, 1/3, 1/3), and u has its own equation.",
-    "less than 1e-7",
-    kind="identity",
-)
+@claim("less than 1e-7", kind="identity")
 def excepted_row(m: Results) -> Found:
+    """For the tokens (-u, 0, u) the middle row of attention stays (1/3, 1/3, 1/3), and u has its own equation."""
     return Found(f"the largest difference up to t = {UNTIL:g}: {m.off:.1e}", m.off < 1e-7, m.off)
 
 
-@claim(
-    "Every row of the attention matrix but at most one becomes that of the smallest or the largest token.",
-    f"within {BOOLEAN:g} in all starts at t = {{p.end:g}}, one row of each excepted",
-    source=THEOREM,
-)
+@claim(f"within {BOOLEAN:g} in all starts at t = {{p.end:g}}, one row of each excepted", source=THEOREM)
 def boolean(m: Results) -> Found:
+    """Every row of the attention matrix but at most one becomes that of the smallest or the largest token."""
     last = m.run.residuals[:, -1]
     near = last < BOOLEAN
     measured = f"in {near.sum()} of {m.starts} starts; the farthest row of all is {last.max():.1e} away"
     return Found(measured, near.all(), near.mean())
 
 
-@claim(
-    "The attention matrix comes to have a low rank.",
-    "3 at most at the end: two Boolean rows and the excepted one",
-    source=THEOREM,
-)
+@claim("3 at most at the end: two Boolean rows and the excepted one", source=THEOREM)
 def low_rank(m: Results) -> Found:
+    """The attention matrix comes to have a low rank."""
     first, last = m.ranks[:, 0], m.ranks[:, -1]
     return Found(
         f"the rank of the matrix of {m.p.n} tokens is {first.mean():.2f} at the start, {last.mean():.2f} at the end, "
@@ -136,12 +125,10 @@ def low_rank(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The attention matrix comes to its limit doubly exponentially: the logarithm of the distance grows exponentially "
-    "itself.",
-    "above 0.8; a merely exponential decay would have a rate that tends to zero",
-)
+@claim("above 0.8; a merely exponential decay would have a rate that tends to zero")
 def fast(m: Results) -> Found:
+    """The attention matrix comes to its limit doubly exponentially: the logarithm of the distance grows exponentially
+    itself."""
     known = m.rates[np.isfinite(m.rates)]
     mean, error = mean_and_error(known) if len(known) > 1 else (np.nan, np.nan)
     return Found(
@@ -183,12 +170,7 @@ def _ranks(ax: Axes, m: Results) -> None:
 
 
 FIGURE = emergence.rescaled_figure(
-    "boolean-attention",
-    measure,
-    draw,
-    (excepted_row, boolean, low_rank, fast),
-    parameters=Parameters,
-    caption=caption,
+    __name__,
     series=lambda m: {"t": m.p.ts, "median distance": np.median(m.run.residuals, axis=0),
                       "mean rank": m.ranks.mean(axis=0)},
     d=1,

@@ -23,9 +23,7 @@ from matplotlib.figure import Figure
 from ... import probe
 from ...plot import OKABE_ITO
 from ...probe.measures.survey import Clustered, clustered_error, dtype_of
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.causal import (
     ABSENT,
     CURVES,
@@ -147,7 +145,7 @@ class Results:
         return np.mean(apart**2, axis=1)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
     # The texts that are fitted to come on top of `many`.
     most = max(4, -(-many * EVERY // (EVERY - 1)))
@@ -298,7 +296,7 @@ def _off_linear(model: probe.Model, stream: np.ndarray) -> float:
 
 
 def head_runs(
-    name: str, model: probe.Model, seed: int, n: int, beta: float, say: Callable[[str], None], starts: int = STARTS
+    name: str, model: probe.Model, seed: int, n: int, beta: float, say: Say, starts: int = STARTS
 ) -> HeadRuns:
     """The clusters of particles that one head moves, by causal attention with Q = K = I from the same few starts.
 
@@ -324,40 +322,33 @@ def head_runs(
     return HeadRuns(name, signs, counts.reshape(*signs.case.shape, starts).mean(axis=-1), n)
 
 
-@claim(
-    "The first token moves by itself: the tokens behind it change nothing of its stream.",
-    f"less than {ALONE:g} at every level",
-    kind="identity",
-)
+@claim(f"less than {ALONE:g} at every level", kind="identity")
 def alone(m: Results) -> Found:
+    """The first token moves by itself: the tokens behind it change nothing of its stream."""
     off, texts = m.path.alone, len(m.texts.mask)
     measured = f"the largest difference from its stream without them, relative to its norm, over {texts} texts is "
     return Found(f"{measured}{off:.1e}", off < ALONE, off)
 
 
-@claim(
-    "Without the feed-forward the first token moves by x + A(N(x)), A linear: the discrete form of x' = P(Vx).",
-    f"less than {ALONE:g} at every level",
-    kind="identity",
-)
+@claim(f"less than {ALONE:g} at every level", kind="identity")
 def linear(m: Results) -> Found:
+    """Without the feed-forward the first token moves by x + A(N(x)), A linear: the discrete form of x' = P(Vx)."""
     off = m.path.linear
     return Found(f"the largest difference after a layer, relative to the norm, is {off:.1e}", off < ALONE, off)
 
 
-@claim("All curves start from the same embedded tokens.", "less than 1e-5", kind="identity")
+@claim("less than 1e-5", kind="identity")
 def same_start(m: Results) -> Found:
+    """All curves start from the same embedded tokens."""
     curves, network = m.bridge.curves.values(), m.bridge.network.values
     assert network is not None
     off = max(float(np.abs(curve.values[:, 0] - network[:, 0]).max()) for curve in curves if curve.values is not None)
     return Found(f"the largest difference before the first layer, over texts, is {off:.1e}", off < 1e-5, off)
 
 
-@claim(
-    "Fitted particles predict the similarity of the tokens of {m.name} better than the best constant.",
-    "the share of the fitted ones is below 1 by two standard errors",
-)
+@claim("the share of the fitted ones is below 1 by two standard errors")
 def better_than_constant(m: Results) -> Found:
+    """Fitted particles predict the similarity of the tokens of {m.name} better than the best constant."""
     bridge = m.bridge
     shares = {name: share_missed(bridge, name) for name in ("particles", "fitted", "uniform")}
     fitted = m.mean_of(shares["fitted"])
@@ -371,11 +362,9 @@ def better_than_constant(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "With beta 0 particles predict the similarity of the tokens of {m.name} worse than with a fitted beta.",
-    "the gain exceeds two standard errors",
-)
+@claim("the gain exceeds two standard errors")
 def beta_matters(m: Results) -> Found:
+    """With beta 0 particles predict the similarity of the tokens of {m.name} worse than with a fitted beta."""
     uniform, fitted = m.squares("uniform"), m.squares("fitted")
     gain = m.mean_of(uniform - fitted)
     return Found(
@@ -385,11 +374,9 @@ def beta_matters(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Fitted particles predict {m.name} and its texts better than both controls.",
-    "both differences exceed two standard errors, or with few texts and networks as many as are as improbable",
-)
+@claim("both differences exceed two standard errors, or with few texts and networks as many as are as improbable")
 def better_than_controls(m: Results) -> Found:
+    """Fitted particles predict {m.name} and its texts better than both controls."""
     beside = m.beside
     shuffled, random = beside.beyond_shuffled, beside.beyond_random.beyond
     names = ("trained", NAMES_OF_CONTROLS[0], f"{NAMES_OF_CONTROLS[1]} {m.spread}")
@@ -404,11 +391,9 @@ def better_than_controls(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The fitted particle is nearer to the first token of {m.name} than one that stays where it began.",
-    "the mean cosine is larger by two standard errors",
-)
+@claim("the mean cosine is larger by two standard errors")
 def first_particle(m: Results) -> Found:
+    """The fitted particle is nearer to the first token of {m.name} than one that stays where it began."""
     cosines = {name: m.words(m.path.over_levels(name), 3) for name in m.path.cosines}
     gain = m.mean_of(m.path.over_levels("fitted") - m.path.over_levels("embedding"))
     turned = m.path.turned.mean(axis=0)
@@ -422,11 +407,9 @@ def first_particle(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Without the feed-forward, by x' = P(Vx), the first token of {m.name} goes elsewhere than with it.",
-    f"the mean over layers is below {HALF} by two standard errors",
-)
+@claim(f"the mean over layers is below {HALF} by two standard errors")
 def goes_elsewhere(m: Results) -> Found:
+    """Without the feed-forward, by x' = P(Vx), the first token of {m.name} goes elsewhere than with it."""
     cosine = m.path.cosines["attention alone"]
     mean = m.mean_of(m.path.over_levels("attention alone"))
     return Found(
@@ -438,11 +421,12 @@ def goes_elsewhere(m: Results) -> Found:
 
 
 @claim(
-    "More than half of the heads of the package's ALBERT repel, and less than a tenth of those of each causal network.",
     "by the eigenvalue of largest real part of V: more than half repel in ALBERT, less than a tenth in each causal "
     "network",
 )
 def cases(m: Results) -> Found:
+    """More than half of the heads of the package's ALBERT repel, and less than a tenth of those of each causal
+    network."""
     share = {heads.name: heads.share("repulsive") for heads in m.heads}
     albert = share.pop(ALBERT_NAME)
     counts = "; ".join(
@@ -453,8 +437,9 @@ def cases(m: Results) -> Found:
     return Found(counts, albert > 0.5 and all(value < 0.1 for value in share.values()), albert)
 
 
-@claim("Particles stay apart at just the heads that repel.", "more than half of the particles at just these heads")
+@claim("more than half of the particles at just these heads")
 def stay_apart(m: Results) -> Found:
+    """Particles stay apart at just the heads that repel."""
     words, right = [], []
     for heads in m.heads:
         right.extend(((heads.clusters > heads.n / 2) == (heads.signs.case == "repulsive")).ravel())
@@ -587,10 +572,7 @@ def _draw_cases(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "causal-bridge", measure, draw,
-    (alone, linear, same_start, better_than_constant, beta_matters, better_than_controls, first_particle,
-     goes_elsewhere, cases, stay_apart),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: articles_words(m.articles),
     on=lambda m: Measured(m.network, m.data, {
         "texts": len(m.texts.mask), "tokens": m.texts.mask.shape[1], "layers": m.layers, "seeds": m.p.draws,

@@ -11,7 +11,7 @@ tokens kept also to the first k. Its cost is the mean of the loss less the loss 
 positions from w on, where the window has lost sight of a token. Tokens keep their positions in the text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +27,7 @@ from ...plot import OKABE_ITO
 from ...probe.measures.position_heads import _allowed, of_layer, position_heads_of
 from ...probe.measures.sinks import OF_FIRST
 from ...probe.measures.survey import Average, Clustered, Measure, average_of, clustered_error, survey
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import ClaimOf, Found, claim, figure
+from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..framework.verdict import Measured, Subject
 from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, Reading, reading_of, spread_words, untrained
 from ..shared.controls import Starts, keys_of, starts_of
@@ -158,7 +157,7 @@ class Results:
         return self.network.onset(self.p.times)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     # First, because texts that do not fit are refused here.
     reading = reading_of(settings, LONGEST)
     own_model, own_texts = probe.load("language-model"), probe.Encoded(*passages(OWN_TOKENS))
@@ -189,7 +188,7 @@ def compare(
     articles: np.ndarray,
     order: PRNGKeyArray,
     weights: Sequence[PRNGKeyArray],
-    say: Callable[[str], None],
+    say: Say,
     *,
     usual: bool = False,
     store: Path | None = None,
@@ -242,7 +241,7 @@ def first_alone(model: probe.Model, texts: probe.Encoded) -> float:
 
 
 def windows_of(
-    model: probe.Model, texts: probe.Encoded, articles: np.ndarray, width: int, quick: bool, say: Callable[[str], None]
+    model: probe.Model, texts: probe.Encoded, articles: np.ndarray, width: int, quick: bool, say: Say
 ) -> Windows:
     # A quick run has the widest window alone: each mask is a pass over all texts.
     widths = (width,) if quick else (width // 4, width // 2, width)
@@ -280,21 +279,16 @@ def _layer(level: int | None) -> str:
     return "no layer" if level is None else f"layer {level}"
 
 
-@claim(
-    "The first token moves by itself: the tokens behind it change nothing of its stream.",
-    f"less than {ALONE:g} at every level",
-    kind="identity",
-)
+@claim(f"less than {ALONE:g} at every level", kind="identity")
 def alone(m: Results) -> Found:
+    """The first token moves by itself: the tokens behind it change nothing of its stream."""
     measured = f"the largest difference from its stream without them, relative to its norm, is {m.alone:.1e}"
     return Found(measured, m.alone < ALONE, m.alone)
 
 
-@claim(
-    f"The first token changes the mean cosine of the tokens of {{m.network.name}} by less than {SMALL:g}.",
-    f"by less than {SMALL:g} at every level, in the mean over texts",
-)
+@claim(f"by less than {SMALL:g} at every level, in the mean over texts")
 def mean_cosine(m: Results) -> Found:
+    """The first token changes the mean cosine of the tokens of {m.network.name} by less than {SMALL:g}."""
     whole, others = m.network.trained.cosine, m.network.trained.first.cosine_of_others
     change = _values(others) - _values(whole)
     level = int(np.argmax(np.abs(change.mean(axis=0))))
@@ -312,11 +306,9 @@ def _beside(found: Compared, random: tuple[Seen, ...]) -> Starts:
     return starts_of(of(found.trained), [of(run) for run in random], found.articles)
 
 
-@claim(
-    "The tokens of {m.network.name} are less alike than in random order, and more alike than with random weights.",
-    "each difference exceeds two standard errors, or with few articles and networks as many as are as improbable",
-)
+@claim("each difference exceeds two standard errors, or with few articles and networks as many as are as improbable")
 def controls(m: Results) -> Found:
+    """The tokens of {m.network.name} are less alike than in random order, and more alike than with random weights."""
     net, level = m.network, m.network.late
     of = lambda run: _values(run.first.cosine_of_others)[:, level]
     shuffled = net.mean_of(of(net.trained) - of(net.shuffled))
@@ -344,11 +336,11 @@ def controls(m: Results) -> Found:
 
 
 @claim(
-    "In one layer the first token of {m.network.name} grows to more than {p.times:g} times the norm of the others.",
     "at two levels in a row the mean over texts of the ratio exceeds {p.times:g} by two standard errors, at the level "
     f"before it is below {SUDDEN:g}, and with random weights there are no such levels",
 )
 def sudden(m: Results) -> Found:
+    """In one layer the first token of {m.network.name} grows to more than {p.times:g} times the norm of the others."""
     net, times, onset = m.network, m.p.times, m.onset
     first = net.trained.first
     highest, large = int(np.argmax(first.ratio.mean)), np.flatnonzero(first.apart(times))
@@ -368,12 +360,10 @@ def sudden(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Where its norm is large, the first token of {m.network.name} is less alike to the others than these are to each "
-    "other.",
-    "less by more than two standard errors",
-)
+@claim("less by more than two standard errors")
 def less_alike(m: Results) -> Found:
+    """Where its norm is large, the first token of {m.network.name} is less alike to the others than these are to each
+    other."""
     net, first, onset = m.network, m.network.trained.first, m.onset
     says = "After the first layer the first token of {} is less alike to the others than these are to each other."
     part = slice(onset or 1, net.late + 1)
@@ -397,12 +387,12 @@ def _surely(average: Average, than: float) -> np.ndarray:
 
 
 @claim(
-    "Of the heads of {m.network.name} in the layers that read the large first token most are sinks of it, and few "
-    "heads of the layers before are.",
     "more than half of the heads of the later layers, and no more than a quarter of the heads before, are sinks by "
     "more than {p.sink:g} beyond uniform causal attention, by two standard errors; no head of random weights is",
 )
 def sinks(m: Results) -> Found:
+    """Of the heads of {m.network.name} in the layers that read the large first token most are sinks of it, and few
+    heads of the layers before are."""
     net, heads = m.network, m.network.trained.heads
     of = lambda run: _surely(run.heads.excess["first"], m.p.sink)
     many, strongest = of(net.trained), heads.strongest("first")
@@ -423,9 +413,9 @@ def sinks(m: Results) -> Found:
 
 def place_claim(place: str) -> ClaimOf:
     @claim(
-        f"At least one head of {{m.network.name}} attends to {PLACE_WORDS[place]} more than uniformly.",
         "at least one head exceeds uniform attention by {p.sink:g} and two standard errors, and none of random weights "
         "does",
+        says=f"At least one head of {{m.network.name}} attends to {PLACE_WORDS[place]} more than uniformly.",
     )
     def attends(m: Results) -> Found:
         net, heads, excess = m.network, m.network.trained.heads, m.network.trained.heads.excess[place]
@@ -445,12 +435,10 @@ def place_claim(place: str) -> ClaimOf:
     return attends
 
 
-@claim(
-    "In the language model of the package, whose training texts begin anywhere, no first token has {p.times:g} times "
-    "the norm of the others, and no head gives it {p.sink:g} beyond uniform attention.",
-    "at no level and in no head, in the mean over texts",
-)
+@claim("at no level and in no head, in the mean over texts")
 def own_model(m: Results) -> Found | None:
+    """In the language model of the package, whose training texts begin anywhere, no first token has {p.times:g} times
+    the norm of the others, and no head gives it {p.sink:g} beyond uniform attention."""
     if m.reading is None:
         return None
     ratio, heads = m.own.trained.first.ratio, m.own.trained.heads
@@ -464,12 +452,10 @@ def own_model(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "A sliding window of {m.windows.listed} tokens, which loses sight of the first ones, costs "
-    f"{NAME} more than one nat a token.",
-    "more than 1 by two standard errors, for every window",
-)
+@claim("more than 1 by two standard errors, for every window")
 def window(m: Results) -> Found | None:
+    """A sliding window of {m.windows.listed} tokens, which loses sight of the first ones, costs {NAME} more than one
+    nat a token."""
     if (of := m.windows) is None:
         return None
     loss, last = of.loss, of.cost[of.widths[-1], 0]
@@ -482,11 +468,9 @@ def window(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "Most of this is given back by keeping the first token alone in sight.",
-    "more than half by two standard errors, for every window",
-)
+@claim("more than half by two standard errors, for every window")
 def first_kept(m: Results) -> Found | None:
+    """Most of this is given back by keeping the first token alone in sight."""
     if (of := m.windows) is None:
         return None
     back = {w: of.given_back(w, 1) for w in of.widths}
@@ -501,11 +485,9 @@ def first_kept(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "Three further tokens kept give back less than a fifth of what the first one does.",
-    "in the mean over texts, for every window",
-)
+@claim("in the mean over texts, for every window")
 def four_kept(m: Results) -> Found | None:
+    """Three further tokens kept give back less than a fifth of what the first one does."""
     if (of := m.windows) is None:
         return None
     more = {w: of.given_back(w, 4, than=1) for w in of.widths}
@@ -517,8 +499,9 @@ def four_kept(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim("Where a window leaves nothing out, it costs nothing.", f"less than {SAME:g}", kind="identity")
+@claim(f"less than {SAME:g}", kind="identity")
 def window_of_all(m: Results) -> Found | None:
+    """Where a window leaves nothing out, it costs nothing."""
     if (of := m.windows) is None:
         return None
     return Found(f"the largest difference of a loss there is {of.off:.1e} nats", of.off < SAME, of.off)
@@ -665,10 +648,9 @@ def _draw_places(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "causal-network", measure, draw,
-    (alone, mean_cosine, controls, sudden, less_alike, sinks, *map(place_claim, PLACE_WORDS), own_model, window,
+    __name__,
+    claims=(alone, mean_cosine, controls, sudden, less_alike, sinks, *map(place_claim, PLACE_WORDS), own_model, window,
      first_kept, four_kept, window_of_all),
-    parameters=Parameters, caption=caption, series=series,
     over=lambda m: articles_words(m.network.articles),
     on=lambda m: m.network.on,
     recorded=lambda m: {

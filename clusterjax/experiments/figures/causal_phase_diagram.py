@@ -22,9 +22,7 @@ from ..._model.mask import AbstractMask, CausalMask, FullMask
 from ..._observables import equiangular_time, orthogonal_cosines, orthogonal_time
 from ...phase import Adaptive, Given, NormalisedEuler, PhaseDiagram
 from ...plot import OKABE_ITO, phase_diagram, style
-from ..framework.experiment import Claim, Settings, parameter, plus_minus, within
-from ..framework.figure import Found, claim, figure, unmet
-from ..framework.verdict import Source
+from ..framework.figure import Claim, Found, Say, Settings, Source, claim, figure, parameter, plus_minus, unmet, within
 from ..shared.ensemble import passage
 from ..shared.layout import WIDTH, letter
 from ..shared.sources import PARTICLES, UNIFORM, particles
@@ -84,7 +82,7 @@ class Results:
         return relative_width(self.exact[mask, self.p.beta])
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     dimensions = QUICK if settings.quick else DIMENSIONS
     shares = {}
     for d in dimensions:
@@ -157,22 +155,16 @@ def off_pair(beta: float) -> float:
     return abs(float(orthogonal_time(np.array([1.0]), beta, 2, GAMMA, mask=CausalMask())[0]) / exact - 1)
 
 
-@claim(
-    "The first two tokens of a causal run come together at the time of their integral.",
-    "less than 1e-6",
-    kind="identity",
-)
+@claim("less than 1e-6", kind="identity")
 def first_pair(m: Results) -> Found:
+    """The first two tokens of a causal run come together at the time of their integral."""
     betas = ", ".join(f"{b:g}" for b in EXACT)
     return Found(f"the largest relative difference at beta = {betas} is {m.first:.1e}", m.first < 1e-6, m.first)
 
 
-@claim(
-    "Under a full mask all pairs of orthogonal tokens become close at one time, the time of the equiangular curve.",
-    "less than 1e-6",
-    kind="identity",
-)
+@claim("less than 1e-6", kind="identity")
 def one_time(m: Results) -> Found:
+    """Under a full mask all pairs of orthogonal tokens become close at one time, the time of the equiangular curve."""
     line = lambda beta: float(equiangular_time(GAMMA, beta, m.p.n))
     of_full = {beta: times for (mask, beta), times in m.exact.items() if mask == "full"}
     off = max(float(np.max(np.abs(times / line(beta) - 1))) for beta, times in of_full.items())
@@ -185,33 +177,26 @@ def _widths_words(m: Results, mask: str) -> str:
     return f"(t90 - t10) / t50 at beta = {m.p.beta:g}: {widths}"
 
 
-@claim(
-    "With a full mask the transition becomes sharp as the dimension grows.",
-    "less than 0.05 in d = {m.last}, and less in each dimension than in the one before",
-    source=SECTION,
-)
+@claim("less than 0.05 in d = {m.last}, and less in each dimension than in the one before", source=SECTION)
 def sharp(m: Results) -> Found:
+    """With a full mask the transition becomes sharp as the dimension grows."""
     widths = [m.width("full", d) for d in m.dimensions]
     holds = widths[-1][0] < 0.05 and bool(np.all(np.diff([width for width, _ in widths]) < 0))
     return Found(_widths_words(m, "full"), holds, *widths[-1])
 
 
-@claim(
-    "With a causal mask the transition is sharp in none of the dimensions up to 1024.",
-    "in d = {m.last} within 10 % of the width of orthogonal tokens, and more than one half in every dimension",
-)
+@claim("in d = {m.last} within 10 % of the width of orthogonal tokens, and more than one half in every dimension")
 def wide(m: Results) -> Found:
+    """With a causal mask the transition is sharp in none of the dimensions up to 1024."""
     limit, widths = m.exact_width("causal"), [m.width("causal", d) for d in m.dimensions]
     holds = within(widths[-1][0], limit, 0.1 * limit) and min(width for width, _ in widths) > 0.5
     return Found(f"{_widths_words(m, 'causal')}; of orthogonal tokens {limit:.4f}", holds, *widths[-1])
 
 
-@claim(
-    "In high dimension three exact curves replace the one curve of a full mask: the times at which a tenth, half and "
-    "nine tenths of the pairs of orthogonal tokens are close.",
-    f"each time within 10 % at beta = {{p.beta:g}} and {EXACT[1]:g}",
-)
+@claim(f"each time within 10 % at beta = {{p.beta:g}} and {EXACT[1]:g}")
 def three_curves(m: Results) -> Found:
+    """In high dimension three exact curves replace the one curve of a full mask: the times at which a tenth, half and
+    nine tenths of the pairs of orthogonal tokens are close."""
     words, worst = [], 0.0
     for beta in dict.fromkeys((m.p.beta, EXACT[1])):
         measured, exact = passed(m.ts, m.shares["causal", m.last, beta].mean(axis=0)), m.exact["causal", beta]
@@ -222,10 +207,9 @@ def three_curves(m: Results) -> Found:
     return Found(f"times in d = {m.last} against the exact times: {'; '.join(words)}", worst <= 0.1, worst)
 
 
-@claim(
-    "A causal mask makes half of the pairs wait, and longer the larger beta is.", "more than 1, and growing with beta"
-)
+@claim("more than 1, and growing with beta")
 def later(m: Results) -> Found:
+    """A causal mask makes half of the pairs wait, and longer the larger beta is."""
     ratios = [float(m.exact["causal", b][1] / m.exact["full", b][1]) for b in EXACT]
     words = ", ".join(f"{ratio:.2f} (beta = {b:g})" for ratio, b in zip(ratios, EXACT, strict=True))
     measured = f"the time at which half of the pairs of orthogonal tokens are close, causal over full: {words}"
@@ -306,8 +290,7 @@ def _draw_times(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "causal-phase-diagram", measure, draw, (first_pair, one_time, sharp, wide, three_curves, later),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(
         tokens=m.p.n, d=m.dimensions, beta=(*m.betas[[0, -1]].tolist(), m.p.beta), t=m.ts[-1].item(), starts=m.starts

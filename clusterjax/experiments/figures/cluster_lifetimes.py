@@ -8,7 +8,6 @@ $e^{\beta(1 - c)} / (\beta(1 - c^2) M)$. Once all earlier tokens are at the firs
 integral along the arc, see `shared.exact`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,8 +19,7 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ..._model.mask import CausalMask, FullMask
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
-from ..framework.figure import ClaimOf, Found, claim, figure
+from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, percent, plus_minus
 from ..framework.verdict import ANY, Source
 from ..shared import exact
 from ..shared.ensemble import draw_starts, line_of, mean_and_error
@@ -87,7 +85,7 @@ class Results:
         return np.array([(wait.waited, wait.law) for wait in self.lives["causal"].alone]).reshape(-1, 2).T
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     lives = {}
     for name, mask in MASKS.items():
@@ -114,19 +112,17 @@ def live(trees: list[MergeTree], beta: float, *, causal: bool) -> Lives:
     return Lives(times, waits, laws, moved, astray, of_start, tuple(alone))
 
 
-@claim(
-    "With a causal mask the first token of a start does not move, and all others come to it (2411.04990).",
-    "a displacement below 1e-9, and a distance below 1e-3",
-    kind="identity",
-)
+@claim("a displacement below 1e-9, and a distance below 1e-3", kind="identity")
 def first_rests(m: Results) -> Found:
+    """With a causal mask the first token of a start does not move, and all others come to it (2411.04990)."""
     causal = m.lives["causal"]
     measured = f"the largest displacement is {causal.moved:.1e}, and the others end within {causal.astray:.1e} of it"
     return Found(measured, causal.moved < 1e-9 and causal.astray < 1e-3, causal.moved)
 
 
-@claim("All starts come to one cluster in the end.", "all starts")
+@claim("all starts")
 def one_cluster(m: Results) -> Found:
+    """All starts come to one cluster in the end."""
     done = min(float(np.mean(np.isfinite(run.times[:, -1]))) for run in m.lives.values())
     last = ", ".join(
         f"median 1e{np.median(run.log_last):.1f} and maximum 1e{run.log_last.max():.1f} ({name})"
@@ -135,11 +131,9 @@ def one_cluster(m: Results) -> Found:
     return Found(f"{100 * done:.1f} % of the starts or more; the times of the last merger: {last}", done == 1.0, done)
 
 
-@claim(
-    f"The clusters that figure 4 shows at t = {FORMED:g} outlive it tenfold.",
-    "more than half of the starts under either mask",
-)
+@claim("more than half of the starts under either mask")
 def outlive(m: Results) -> Found:
+    """The clusters that figure 4 shows at t = {FORMED:g} outlive it tenfold."""
     shares = {name: mean_and_error(run.times[:, -1] > 10 * FORMED) for name, run in m.lives.items()}
     listed = ", ".join(f"{percent(*share)} ({name})" for name, share in shares.items())
     least, error = min(shares.values(), key=lambda share: float(share[0]))
@@ -151,10 +145,10 @@ def law(name: str) -> ClaimOf:
     mass = "M), M the mass before it that it sees" if name == "causal" else "(m1/m2 + m2/m1))"
 
     @claim(
-        f"With a {name} mask clusters wait as long as the law of the pair that merges next says, "
-        f"e^(beta (1 - c)) / (beta (1 - c^2) {mass}.",
         "a slope within 0.1 of 1 and a median factor below 2, of laws whose exponent is above "
         f"{exact.LEAST_EXPONENT:g}",
+        says=f"With a {name} mask clusters wait as long as the law of the pair that merges next says, "
+        f"e^(beta (1 - c)) / (beta (1 - c^2) {mass}.",
         source=METASTABILITY if name == "full" else None,
     )
     def made(m: Results) -> Found:
@@ -225,9 +219,9 @@ def _ends(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "cluster-lifetimes", measure, lambda m: mosaic(m, (_survival, _waits, _ends), "aa;bc", height=4.9),
-    (first_rests, one_cluster, outlive, law("full"), law("causal"), integral),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    draw=lambda m: mosaic(m, (_survival, _waits, _ends), "aa;bc", height=4.9),
+    claims=(first_rests, one_cluster, outlive, law("full"), law("causal"), integral),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "identity", "masks": list(m.lives), "starts": m.starts,

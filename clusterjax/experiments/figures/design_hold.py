@@ -14,7 +14,6 @@ and a rotation about the mean token.
 the same norm, and one function, `aim`, both chooses random changes and judges all changes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,8 +35,7 @@ from ..._model.field import AttentionField
 from ..._model.space import Sphere
 from ..._observables import num_clusters
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import Claim, Settings, parameter
-from ..framework.figure import Found, claim, figure, unmet
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, unmet
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import mosaic
 from ..shared.sources import particles
@@ -109,7 +107,7 @@ class Results:
         return np.array([part.mean() if len(part) else np.nan for part in those])
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     count = min(settings.starts, p.problems)
     of_clusters, of_collapse = jr.split(jr.key(settings.seed))
     cases, kept = [CASES[number % len(CASES)] for number in range(count)], []
@@ -228,17 +226,16 @@ def judged(changes: Float[Array, "many d d"], x0: Float[Array, "n d"]) -> tuple[
     return jax.vmap(lambda change: aim(change, x0))(changes), time
 
 
-@claim("All changes of V have the same Frobenius norm.", "a relative difference of at most 1e-5", kind="identity")
+@claim("a relative difference of at most 1e-5", kind="identity")
 def norm(m: Results) -> Found:
+    """All changes of V have the same Frobenius norm."""
     worst = float(np.abs(np.linalg.norm(m.apart.change[:, :-1], axis=(2, 3)) / NORM - 1).max())
     return Found(f"the largest relative difference from {NORM:g} is {worst:.1e}", worst <= 1e-5, worst)
 
 
-@claim(
-    f"A beta in {PIECES} pieces, by gradient, keeps k clusters of {N} uniform tokens.",
-    f"in at least {100 * MOST:.0f} % of the problems",
-)
+@claim(f"in at least {100 * MOST:.0f} % of the problems")
 def often(m: Results) -> Found:
+    """A beta in {PIECES} pieces, by gradient, keeps k clusters of {N} uniform tokens."""
     share, shares = m.kept.gradient.mean(), m.by_case(m.kept.gradient)
     each = ", ".join(f"{100 * fraction:.0f} (d = {d}, k = {k})" for fraction, (d, k) in zip(shares, CASES, strict=True))
     return Found(
@@ -247,22 +244,18 @@ def often(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Where one constant beta keeps the clusters, a beta in pieces does so in at least 90 % of the problems.",
-    f"in at least {100 * MOST:.0f} % of these problems",
-)
+@claim(f"in at least {100 * MOST:.0f} % of these problems")
 def where(m: Results) -> Found:
+    """Where one constant beta keeps the clusters, a beta in pieces does so in at least 90 % of the problems."""
     grid = m.kept.grid
     share = m.kept.gradient[grid].mean() if grid.any() else float("nan")
     of = f"of the {grid.sum()} problems in which one of {GRID} constant betas does"
     return Found(f"in {100 * share:.0f} % {of}", share >= MOST, share)
 
 
-@claim(
-    "A beta that changes in time keeps the clusters more often than the best constant one.",
-    "more often by two standard errors",
-)
+@claim("more often by two standard errors")
 def more_than_constant(m: Results) -> Found:
+    """A beta that changes in time keeps the clusters more often than the best constant one."""
     gradient, grid = m.kept.gradient, m.kept.grid
     more, error = mean_and_error(gradient.astype(float) - grid)
     return Found(
@@ -273,11 +266,9 @@ def more_than_constant(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "A beta that changes in time keeps the clusters more often than random constant betas of as many runs.",
-    "more often by two standard errors",
-)
+@claim("more often by two standard errors")
 def more_than_random(m: Results) -> Found:
+    """A beta that changes in time keeps the clusters more often than random constant betas of as many runs."""
     more, error = mean_and_error(m.kept.gradient.astype(float) - m.kept.search)
     return Found(
         f"random betas do in {100 * m.kept.search.mean():.0f} %: {100 * more:.0f} ± {100 * error:.0f} % more by "
@@ -286,12 +277,10 @@ def more_than_random(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Against collapse the change of V along the gradient leaves tokens farther apart than the best of random changes, "
-    "of as many runs.",
-    f"in at least {100 * MOST:.0f} % of the problems",
-)
+@claim(f"in at least {100 * MOST:.0f} % of the problems")
 def gradient_beats_random(m: Results) -> Found:
+    """Against collapse the change of V along the gradient leaves tokens farther apart than the best of random changes,
+    of as many runs."""
     cosine, share = np.median(m.apart.cosine, axis=0), (m.apart.cosine[:, 0] < m.apart.cosine[:, 1]).mean()
     return Found(
         f"in {100 * share:.0f} % of {m.starts} problems; the median mean cosine at t = {AIM:g} is {cosine[0]:.3f} by "
@@ -301,24 +290,20 @@ def gradient_beats_random(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Against collapse the change of V along the gradient leaves tokens farther apart than changes of the same norm "
-    "that are made by hand.",
-    f"in at least {100 * MOST:.0f} % of the problems",
-)
+@claim(f"in at least {100 * MOST:.0f} % of the problems")
 def gradient_beats_hand(m: Results) -> Found:
+    """Against collapse the change of V along the gradient leaves tokens farther apart than changes of the same norm
+    that are made by hand."""
     share = (m.apart.cosine[:, :1] < m.apart.cosine[:, 2:-1]).all(axis=1).mean()
     each = ", ".join(f"{name} {np.median(m.apart.cosine[:, 2 + k]):.3f}" for k, name in enumerate(BY_HAND))
     measured = f"farther than all three in {100 * share:.0f} % of the problems; the medians of the three: {each}"
     return Found(measured, share >= MOST, share)
 
 
-@claim(
-    "With the change of V along the gradient tokens take longer to collapse than with any other, in more than half of "
-    "the problems.",
-    "in more than 50 % of the problems",
-)
+@claim("in more than 50 % of the problems")
 def longer(m: Results) -> Found:
+    """With the change of V along the gradient tokens take longer to collapse than with any other, in more than half of
+    the problems."""
     time = np.median(m.apart.time, axis=0)
     share = (m.apart.time[:, 0] > m.apart.time[:, 1:-1].max(axis=1)).mean()
     each = ", ".join(f"{name} {median:.1f}" for name, median in zip((*METHODS, "with V = I"), time, strict=True))
@@ -390,9 +375,7 @@ def _cosines(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "design-hold", measure, draw,
-    (norm, often, where, more_than_constant, more_than_random, gradient_beats_random, gradient_beats_hand, longer),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: f"{m.starts} problems",
     on=lambda m: particles(tokens=N, d=(2, 3), starts=m.starts),
     recorded=lambda m: {

@@ -15,7 +15,7 @@ observed tokens. *Regression* is told beta B: central differences of the observe
 which are linear in V; regression on exact velocities is exact.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,8 +38,7 @@ from ..._model.field import AttentionField
 from ..._model.mask import FullMask, WindowMask
 from ..._model.space import Sphere
 from ...plot import OKABE_ITO, style
-from ..framework.experiment import Claim, Settings, parameter
-from ..framework.figure import Found, claim, figure, unmet
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, unmet
 from ..shared.layout import WIDTH, letter
 from ..shared.sources import particles
 
@@ -122,7 +121,7 @@ class Results:
         return self.squares <= INSIDE
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     count, key = min(settings.starts, p.problems), jr.key(settings.seed)
     rows = []
     for level, noise in enumerate(LEVELS):
@@ -306,12 +305,9 @@ def _noises(levels: range) -> str:
 AT_LEAST = f"at least {100 * ENOUGH:.0f} %"
 
 
-@claim(
-    "Along beta up and B down no run changes: the direction is in the null space of the Fisher information.",
-    "at most 1e-5",
-    kind="identity",
-)
+@claim("at most 1e-5", kind="identity")
 def symmetry(m: Results) -> Found:
+    """Along beta up and B down no run changes: the direction is in the null space of the Fisher information."""
     worst = m.outside.max()
     measured = (
         f"the largest part of its unit vector outside of the null space is {worst:.1e}, in {m.outside.size} problems"
@@ -319,18 +315,17 @@ def symmetry(m: Results) -> Found:
     return Found(measured, worst <= 1e-5, worst)
 
 
-@claim(
-    "The search finds and says that tokens do not tell the scale of beta against that of B, and that they tell all "
-    "else.",
-    "in all problems",
-)
+@claim("in all problems")
 def named(m: Results) -> Found:
+    """The search finds and says that tokens do not tell the scale of beta against that of B, and that they tell all
+    else."""
     share = m.named.mean()
     return Found(f"in {100 * share:.0f} % of {m.named.size} problems", m.named.all(), share)
 
 
-@claim("Without noise V and beta B come back.", f"in {AT_LEAST} of the problems")
+@claim(f"in {AT_LEAST} of the problems")
 def exact(m: Results) -> Found:
+    """Without noise V and beta B come back."""
     largest = np.maximum(m.value[0], m.form[0])
     share = (largest <= EXACT).mean()
     return Found(
@@ -340,12 +335,10 @@ def exact(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Up to 3 % noise the errors are those of the Cramer-Rao bound: their squares in its metric are chi-squared with "
-    f"{TOLD} degrees of freedom.",
-    f"{AT_LEAST} at each noise, and p above 0.01",
-)
+@claim(f"{AT_LEAST} at each noise, and p above 0.01")
 def bound(m: Results) -> Found:
+    """Up to 3 % noise the errors are those of the Cramer-Rao bound: their squares in its metric are chi-squared with
+    {TOLD} degrees of freedom."""
     shares, values = [m.inside[k].mean() for k in SMALL], [p_value(m, k) for k in SMALL]
     return Found(
         f"with noise of {_noises(SMALL)} the errors are within three standard deviations in "
@@ -355,11 +348,9 @@ def bound(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "With 10 % noise too the errors are those of the Cramer-Rao bound.",
-    f"{AT_LEAST}, and p above 0.01",
-)
+@claim(f"{AT_LEAST}, and p above 0.01")
 def largest(m: Results) -> Found:
+    """With 10 % noise too the errors are those of the Cramer-Rao bound."""
     share, value = m.inside[-1].mean(), p_value(m, len(LEVELS) - 1)
     return Found(
         f"the errors are within three standard deviations in {100 * share:.0f} % of {m.starts} problems; the median "
@@ -369,12 +360,10 @@ def largest(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "What lies beyond the bound is the likeliest estimate: a fit that begins at the truth ends with no smaller "
-    "residual.",
-    f"{AT_LEAST} of the estimates",
-)
+@claim(f"{AT_LEAST} of the estimates")
 def likeliest(m: Results) -> Found:
+    """What lies beyond the bound is the likeliest estimate: a fit that begins at the truth ends with no smaller
+    residual."""
     noisy, beyond = m.likeliest[1:], ~m.inside[1:]
     share = noisy.mean()
     return Found(
@@ -384,11 +373,9 @@ def likeliest(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Where the first observed tokens are taken for the start, their errors bias the estimate.",
-    "more than twice at each noise",
-)
+@claim("more than twice at each noise")
 def start(m: Results) -> Found:
+    """Where the first observed tokens are taken for the start, their errors bias the estimate."""
     noisy, known = ([np.median(row[k]) / TOLD for k in SMALL] for row in (m.squares_seen, m.squares))
     return Found(
         f"with noise of {_noises(SMALL)} the median squared error, over the degrees of freedom, is {_each(noisy)}, and "
@@ -397,11 +384,9 @@ def start(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Random search with as many runs is farther from both V and beta B.",
-    f"in {AT_LEAST} of the problems at each noise",
-)
+@claim(f"in {AT_LEAST} of the problems at each noise")
 def search(m: Results) -> Found:
+    """Random search with as many runs is farther from both V and beta B."""
     shares = ((m.value < m.value_search) & (m.form < m.form_search)).mean(axis=1)
     return Found(
         f"in {_each(100 * shares, '.0f')} % of {m.starts} problems, with noise of {_noises(range(len(LEVELS)))}; its "
@@ -410,11 +395,9 @@ def search(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Regression on differences of the observed tokens, told beta B, has larger errors of V.",
-    "at least twice the error at each noise",
-)
+@claim("at least twice the error at each noise")
 def regression(m: Results) -> Found:
+    """Regression on differences of the observed tokens, told beta B, has larger errors of V."""
     ratios = [np.median(m.value_regression[k]) / np.median(m.value[k]) for k in NOISY]
     return Found(
         f"its median errors are {_each(ratios)} times those of recover, which is not told beta B, with noise of "
@@ -423,11 +406,9 @@ def regression(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The width of a window is found too, as that of the least residual.",
-    f"in {AT_LEAST} of the problems",
-)
+@claim(f"in {AT_LEAST} of the problems")
 def width(m: Results) -> Found:
+    """The width of a window is found too, as that of the least residual."""
     right = m.widths[0] == m.widths[1]
     measured = f"in {100 * right.mean():.0f} % of {right.size} problems with {100 * WINDOW_NOISE:g} % noise"
     return Found(measured, right.mean() >= ENOUGH, right.mean())
@@ -504,9 +485,7 @@ def _law(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "design-recover", measure, draw,
-    (symmetry, named, exact, bound, largest, likeliest, start, search, regression, width),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     on=lambda m: particles(tokens=N, d=D, starts=m.starts),
     recorded=lambda m: {
         "starts": m.starts, "n": N, "d": D, "end": END, "times": TIMES, "noise": list(LEVELS),

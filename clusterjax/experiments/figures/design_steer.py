@@ -35,9 +35,7 @@ from ..._model.schedule import PiecewiseConstant
 from ..._model.space import AbstractSpace, Euclidean, Sphere
 from ...plot import OKABE_ITO, style
 from ...transformer import Block, as_field
-from ..framework.experiment import Claim, Settings, parameter
-from ..framework.figure import ClaimOf, Found, claim, figure, unmet
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, ClaimOf, Found, Measured, Say, Settings, Subject, claim, figure, parameter, unmet
 from ..shared.layout import mosaic
 
 
@@ -162,7 +160,7 @@ class Results:
     needed: np.ndarray  # infinity if no number of pieces reached all targets, (sizes, problems)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     count, key, of = min(settings.starts, p.problems), jr.key(settings.seed), {}
     for index, setting in enumerate(SETTINGS):
         many, rows = count if setting is SPHERE else min(count, p.others), []
@@ -255,12 +253,9 @@ def drawn_field(setting: Setting, key: PRNGKeyArray, knots: Float[Array, " piece
     return eqx.tree_at(setting.pick, base, tuple(schedules))
 
 
-@claim(
-    "Tokens stay in their space, and what is reported as reached is what no token misses.",
-    "a distance of at most 1e-5 from the space, and no exception",
-    kind="identity",
-)
+@claim("a distance of at most 1e-5 from the space, and no exception", kind="identity")
 def stays(m: Results) -> Found:
+    """Tokens stay in their space, and what is reported as reached is what no token misses."""
     worst = max(float(s.off.max()) for s in m.of.values())
     said = all(bool((s.reached == (s.farthest <= TOLERANCE)).all()) for s in m.of.values())
     return Found(
@@ -272,8 +267,8 @@ def stays(m: Results) -> Found:
 
 def reached(setting: Setting) -> ClaimOf:
     @claim(
-        f"{N} tokens end at given points {setting.where} whose parameters are constant in {{p.pieces}} pieces.",
         f"in at least {100 * ENOUGH:.0f} % of the problems",
+        says=f"{N} tokens end at given points {setting.where} whose parameters are constant in {{p.pieces}} pieces.",
     )
     def made(m: Results) -> Found:
         solved = m.of[setting.name]
@@ -289,8 +284,9 @@ def reached(setting: Setting) -> ClaimOf:
     return made
 
 
-@claim("Random search of as many runs leads all tokens to their targets in none of the problems.", "in no problem")
+@claim("in no problem")
 def search(m: Results) -> Found:
+    """Random search of as many runs leads all tokens to their targets in none of the problems."""
     solved, runs = m.search <= TOLERANCE, m.of[SPHERE.name].runs[: len(m.search)]
     return Found(
         f"in {solved.sum()} of {len(solved)} problems, by as many runs of all pieces as steer simulated, including "
@@ -299,8 +295,9 @@ def search(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Most problems are solved by the first attempt.", "more than half of the problems")
+@claim("more than half of the problems")
 def first_attempt(m: Results) -> Found:
+    """Most problems are solved by the first attempt."""
     solved = m.of[SPHERE.name]
     first = (solved.reached & (solved.attempts == 1)).mean()
     measured = (
@@ -309,11 +306,9 @@ def first_attempt(m: Results) -> Found:
     return Found(measured, first > 0.5, first)
 
 
-@claim(
-    "The number of pieces that are needed grows more slowly than the number of tokens.",
-    "a power below 1, of medians that are all known",
-)
+@claim("a power below 1, of medians that are all known")
 def pieces(m: Results) -> Found:
+    """The number of pieces that are needed grows more slowly than the number of tokens."""
     middle = np.median(m.needed, axis=1)
     known = np.isfinite(middle)
     slope = np.polyfit(np.log(m.sizes[known]), np.log(middle[known]), 1)[0] if known.sum() > 1 else np.nan
@@ -399,8 +394,8 @@ def _pieces(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "design-steer", measure, draw, CLAIMS,
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    claims=CLAIMS,
     on=lambda m: Measured(ATTENTION, TARGETS, {"tokens": N, "d": D, "pieces": m.p.pieces, "starts": m.starts}),
     recorded=lambda m: {
         "starts": m.starts, "n": N, "d": D, "perceptron": UNITS, "tolerance": TOLERANCE, "beta": BETA,

@@ -5,7 +5,6 @@ come to at most three parallel hyperplanes, the levels of $\varphi_1^*$. Each st
 starts with the sign of Q^T K turned show the role of that hypothesis.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +13,7 @@ from matplotlib.figure import Figure
 
 from ..._limits.hypotheses import split
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, percent
-from ..framework.figure import Found, claim
+from ..framework.figure import Claim, Found, Say, Settings, claim, parameter, percent
 from ..shared import emergence
 from ..shared.ensemble import share_and_error
 
@@ -54,7 +52,7 @@ class Results:
         return np.array([bool(np.isin(shape.labels, zero(shape)).any()) for shape in self.run.shapes])
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     x0 = emergence.draw_box(settings.seed, settings.starts, p.n, D, HALF)
     values, forms = emergence.draw_pairs(draw_matrices, settings)
     say("simulating")
@@ -97,21 +95,18 @@ def growth_of(run: emergence.Emergence, values: np.ndarray) -> float:
     return most
 
 
-@claim(
-    "The largest phi_1* of a token never rises and the smallest never falls, whatever Q and K are.",
-    "less than 1e-12",
-    kind="identity",
-)
+@claim("less than 1e-12", kind="identity")
 def nested(m: Results) -> Found:
+    """The largest phi_1* of a token never rises and the smallest never falls, whatever Q and K are."""
     return Found(f"the largest change the other way: {m.growth:.1e} of the longest token", m.growth < 1e-12, m.growth)
 
 
 @claim(
-    "With a simple positive leading eigenvalue of V tokens come to at most three parallel hyperplanes.",
     f"hypotheses in all, and at least 95 % certified at t = {{p.end:g}} within {emergence.TOLERANCE:g}",
     source=emergence.theorem("Theorem 4.2"),
 )
 def hyperplanes(m: Results) -> Found:
+    """With a simple positive leading eigenvalue of V tokens come to at most three parallel hyperplanes."""
     share, error = share_and_error(m.run.certified)
     return Found(
         f"the hypotheses hold in {m.run.applies} of {m.starts} starts; {percent(share, error)} are certified, the "
@@ -120,12 +115,10 @@ def hyperplanes(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Random tokens come to two of the hyperplanes, or to one if they begin on one side; fewer than 2 % of the starts "
-    "have a token at zero.",
-    "tokens at zero in less than 2 % of the starts, and on two hyperplanes in most",
-)
+@claim("tokens at zero in less than 2 % of the starts, and on two hyperplanes in most")
 def two(m: Results) -> Found:
+    """Random tokens come to two of the hyperplanes, or to one if they begin on one side; fewer than 2 % of the starts
+    have a token at zero."""
     certified = m.run.certified
     counts = np.bincount(m.levels[certified], minlength=4)
     measured = (
@@ -140,11 +133,9 @@ def two(m: Results) -> Found:
     return Found(f"{measured}at zero in {percent(share, error)}", holds, share, error)
 
 
-@claim(
-    "With <Q phi_1, K phi_1> < 0 no theorem applies, and most starts gather on a single hyperplane.",
-    "more than half, and the theorem in none",
-)
+@claim("more than half, and the theorem in none")
 def turned(m: Results) -> Found:
+    """With <Q phi_1, K phi_1> < 0 no theorem applies, and most starts gather on a single hyperplane."""
     share, error = share_and_error(m.left < ONE_LEVEL)
     measured = (
         f"{percent(share, error)} keep less than {100 * ONE_LEVEL:g} % of the spread of phi_1*; a theorem applies in "
@@ -188,13 +179,7 @@ def draw(m: Results) -> Figure:
 
 
 FIGURE = emergence.rescaled_figure(
-    "emergence-hyperplanes",
-    measure,
-    draw,
-    (nested, hyperplanes, two, turned),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     film=lambda m: emergence.film_of(m.run),
     d=D,
     recorded={

@@ -5,7 +5,6 @@ positive definite, rescaled tokens come to $(\partial K \cup \{0\}) \times G$ wi
 dimension two, V is drawn in a basis that is not orthonormal, and Q^T K couples F and G.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +14,7 @@ from matplotlib.figure import Figure
 from ..._limits import LimitShape
 from ..._limits.hypotheses import split
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, percent
-from ..framework.figure import Found, claim
+from ..framework.figure import Claim, Found, Say, Settings, claim, percent
 from ..shared import emergence
 from ..shared.ensemble import mean_and_error
 
@@ -38,7 +36,7 @@ class Results:
     across: np.ndarray  # the same distance in the direction of G, (starts,)
 
 
-def measure(p: emergence.RescaledParameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: emergence.RescaledParameters, settings: Settings, say: Say) -> Results:
     x0 = emergence.draw_box(settings.seed, settings.starts, p.n, D, HALF)
     values, forms = emergence.draw_pairs(draw_matrices, settings)
     say("simulating")
@@ -70,19 +68,20 @@ def widths(x: np.ndarray, shape: LimitShape, value: np.ndarray) -> tuple[float, 
     return wide(inside), wide(beside[:, None])
 
 
-@claim("The convex hull of the parts in F never grows.", "less than 1e-12", kind="identity")
+@claim("less than 1e-12", kind="identity")
 def nested(m: Results) -> Found:
+    """The convex hull of the parts in F never grows."""
     growth = m.run.growth
     return Found(f"the largest growth of a hull in any of 256 directions: {growth:.1e} of its size", growth < 1e-12,
                  growth)  # fmt: skip
 
 
 @claim(
-    "With a paranormal V tokens come to the boundary of a polytope of F, or to zero, times G.",
     f"hypotheses in all, and at least 95 % certified at t = {{p.end:g}} within {emergence.TOLERANCE:g}",
     source=emergence.theorem("Section 5"),
 )
 def comes_to_shape(m: Results) -> Found:
+    """With a paranormal V tokens come to the boundary of a polytope of F, or to zero, times G."""
     run, share = m.run, float(m.run.certified.mean())
     return Found(
         f"the hypotheses hold in {run.applies} of {m.starts} starts, {run.certified.sum()} are certified; the farthest "
@@ -91,18 +90,17 @@ def comes_to_shape(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("The parts in F of more than 99 % of random tokens come to corners of that polytope.", "more than 99 %")
+@claim("more than 99 %")
 def at_corners(m: Results) -> Found:
+    """The parts in F of more than 99 % of random tokens come to corners of that polytope."""
     mean, error = mean_and_error(m.run.at_points)
     measured = f"{percent(mean, error, 2)} of the tokens; {m.run.counts.mean():.2f} corners on average"
     return Found(measured, bool(mean > 0.99), mean, error)
 
 
-@claim(
-    "Tokens at one corner of F need not be together in G.",
-    f"less than {2 * emergence.TOLERANCE:g} in F, more than {WIDE:g} along G",
-)
+@claim(f"less than {2 * emergence.TOLERANCE:g} in F, more than {WIDE:g} along G")
 def free(m: Results) -> Found:
+    """Tokens at one corner of F need not be together in G."""
     within, across = float(np.median(m.within)), float(np.median(m.across))
     return Found(
         f"the tokens of one corner have a width of {within:.1e} in F and of {across:.2f} along G, median over the "
@@ -146,12 +144,8 @@ def _beside(direction: np.ndarray) -> tuple[float, float]:
 
 
 FIGURE = emergence.rescaled_figure(
-    "emergence-mixed",
-    measure,
-    draw,
-    (nested, comes_to_shape, at_corners, free),
+    __name__,
     parameters=emergence.RescaledParameters,
-    caption=caption,
     series=lambda m: {"t": m.p.ts, "median residual": np.median(m.run.residuals, axis=0)},
     film=lambda m: emergence.film_of(m.run),
     d=D,

@@ -5,7 +5,6 @@ token that attends to itself by hardmax at the start, <z_i, z_i> = max_j <z_i, z
 stays a corner as long as no other token passes it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +13,7 @@ from matplotlib.figure import Figure
 
 from ..._limits.result import corners
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
-from ..framework.figure import Found, claim
+from ..framework.figure import Claim, Found, Say, Settings, claim, parameter, percent, plus_minus
 from ..shared import emergence
 from ..shared.ensemble import mean_and_error
 
@@ -43,7 +41,7 @@ class Results:
     leaders: dict[int, np.ndarray]  # the number of tokens that attend to themselves at the start, by hardmax, (starts,)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     runs, hulls, leaders = {}, {}, {}
     for d in DIMENSIONS:
         say(f"simulating in R^{d}")
@@ -65,19 +63,20 @@ def _each(words: dict[int, str]) -> str:
     return "; ".join(f"d = {d}: {said}" for d, said in words.items())
 
 
-@claim("The convex hull of the rescaled tokens never grows.", "less than 1e-12", kind="identity")
+@claim("less than 1e-12", kind="identity")
 def nested(m: Results) -> Found:
+    """The convex hull of the rescaled tokens never grows."""
     growth = max(run.growth for run in m.runs.values())
     return Found(f"the largest growth of a hull in any of 256 directions: {growth:.1e} of its size", growth < 1e-12,
                  growth)  # fmt: skip
 
 
 @claim(
-    "With V = I every token comes to the boundary of a polytope, or to zero.",
     f"all starts certified at t = {{p.end:g}} within {emergence.TOLERANCE:g} of the longest token",
     source=emergence.theorem("Theorem 3.1"),
 )
 def polytope(m: Results) -> Found:
+    """With V = I every token comes to the boundary of a polytope, or to zero."""
     by_dimension = {
         d: f"{run.certified.sum()} of {m.starts} starts certified, the farthest token {run.residuals[:, -1].max():.1e} "
         "away" for d, run in m.runs.items()
@@ -86,22 +85,18 @@ def polytope(m: Results) -> Found:
     return Found(_each(by_dimension), least == 1.0, least)
 
 
-@claim(
-    "More than 99 % of random tokens come to corners of the polytope, and not to another point of its boundary.",
-    "more than 99 % in each dimension",
-)
+@claim("more than 99 % in each dimension")
 def at_corners(m: Results) -> Found:
+    """More than 99 % of random tokens come to corners of the polytope, and not to another point of its boundary."""
     means = {d: mean_and_error(run.at_points) for d, run in m.runs.items()}
     measured = _each({d: f"{percent(mean, error, 2)} of the tokens" for d, (mean, error) in means.items()})
     least, error = min(means.values(), key=lambda pair: pair[0])
     return Found(measured, bool(least > 0.99), least, error)
 
 
-@claim(
-    "The polytope has fewer corners than the first hull.",
-    "corners are lost by more than four standard errors in each dimension",
-)
+@claim("corners are lost by more than four standard errors in each dimension")
 def fewer(m: Results) -> Found:
+    """The polytope has fewer corners than the first hull."""
     lost = {d: mean_and_error(m.hulls[d] - m.runs[d].counts) for d in DIMENSIONS}
     words = {
         d: f"{m.runs[d].counts.mean():.2f} corners, of {m.hulls[d].mean():.2f} of the first hull; "
@@ -145,13 +140,7 @@ def draw(m: Results) -> Figure:
 
 
 FIGURE = emergence.rescaled_figure(
-    "emergence-polytope",
-    measure,
-    draw,
-    (nested, polytope, at_corners, fewer),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     film=lambda m: emergence.film_of(m.runs[2]),
     d=DIMENSIONS,
     recorded={"value": "identity", "query_key": "identity", "box": HALF},

@@ -16,7 +16,6 @@ part 2*, slides 16 and 17.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,9 +31,7 @@ from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.knocked_out import PARTS, Jobs, Prepared, answers_without, prepare
 from ...probe.measures.survey import Clustered, clustered_error
 from ...probe.networks.batch import continuation_ids, prompt_ids
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, name_of, smollm2_or_own
 from ..shared.layout import panels
 from ..shared.networks import articles_of, passages
@@ -224,7 +221,7 @@ def own_facts() -> Facts:
     )  # fmt: skip
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     model, own = smollm2_or_own(say)
     listed = [] if own else read_facts()
     candidates = own_facts() if own else facts_of(model, listed)
@@ -336,12 +333,10 @@ def chosen(m: Results, part: int, place: int) -> Chosen:
     return Chosen(int(m.layers[best]), margin[OTHERS, best], m.change[OTHERS, best, part, place, 0], best)
 
 
-@claim(
-    "At the last token of the subject {m.called} loses more margin without the feed-forward of a layer than without "
-    f"its attention, in the mean over the layers without the first {FIRST}.",
-    f"more margin is lost without the feed-forward, {SURELY}",
-)
+@claim(f"more margin is lost without the feed-forward, {SURELY}")
 def subject(m: Results) -> Found | None:
+    """At the last token of the subject {m.called} loses more margin without the feed-forward of a layer than without
+    its attention, in the mean over the layers without the first {FIRST}."""
     # The model of the package knows no facts, and its texts have no subject.
     if m.own:
         return None
@@ -354,12 +349,10 @@ def subject(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "Without the feed-forward of one layer at the last token of the subject {m.called} prefers the object less to that "
-    "of another fact of the same relation.",
-    f"the margin falls, {SURELY}, over facts on which the layer was not chosen",
-)
+@claim(f"the margin falls, {SURELY}, over facts on which the layer was not chosen")
 def fact(m: Results) -> Found | None:
+    """Without the feed-forward of one layer at the last token of the subject {m.called} prefers the object less to that
+    of another fact of the same relation."""
     if m.own:
         return None
     worst = chosen(m, FEED_FORWARD, SUBJECT)
@@ -376,12 +369,10 @@ def fact(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "At the last token of the subject {m.called} loses more margin without a feed-forward of the first third of the "
-    "layers than without one of the other two.",
-    f"the first third costs more than each other third, {SURELY}",
-)
+@claim(f"the first third costs more than each other third, {SURELY}")
 def depth(m: Results) -> Found | None:
+    """At the last token of the subject {m.called} loses more margin without a feed-forward of the first third of the
+    layers than without one of the other two."""
     if m.own:
         return None
     margin = m.margin[:, :, FEED_FORWARD, SUBJECT]
@@ -395,12 +386,10 @@ def depth(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "At the last token {m.called} loses more margin without the attention of one layer than without the feed-forward "
-    f"of any layer after the first {FIRST}.",
-    f"more margin is lost than without each feed-forward, {SURELY}, over facts on which no layer was chosen",
-)
+@claim(f"more margin is lost than without each feed-forward, {SURELY}, over facts on which no layer was chosen")
 def last(m: Results) -> Found:
+    """At the last token {m.called} loses more margin without the attention of one layer than without the feed-forward
+    of any layer after the first {FIRST}."""
     attended, fed = (chosen(m, part, LAST) for part in (ATTENTION, FEED_FORWARD))
     # The comparison is with every feed-forward, and not only with the worst one of the chosen facts.
     beyond = [m.mean(m.margin[OTHERS, layer, FEED_FORWARD, LAST] - attended.margin, OTHERS) for layer in m.late]
@@ -417,12 +406,10 @@ def last(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Of the feed-forward layers of {m.called} the first one costs log P of the object most if it is silenced, in the "
-    "mean over the facts, at each of four classes of tokens.",
-    "the mean over the facts is lowest for the first layer, for every class of tokens",
-)
+@claim("the mean over the facts is lowest for the first layer, for every class of tokens")
 def first_layer(m: Results) -> Found:
+    """Of the feed-forward layers of {m.called} the first one costs log P of the object most if it is silenced, in the
+    mean over the facts, at each of four classes of tokens."""
     answer = m.change[:, :, FEED_FORWARD, :, 0]
     worst = m.layers[np.argmin(np.nanmean(answer, axis=0), axis=0)]
     mean = m.mean(np.nanmean(answer[:, 0], axis=1))
@@ -434,12 +421,10 @@ def first_layer(m: Results) -> Found:
     return Found(words, (worst == 0).all(), mean.mean, mean.error)
 
 
-@claim(
-    "The neurons of {m.called} that promote the object most are missed for more than they promote it by, beside other "
-    "neurons of their layers whose values are as aligned with it.",
-    f"more is lost for each unit by which they promote the object, {SURELY}",
-)
+@claim(f"more is lost for each unit by which they promote the object, {SURELY}")
 def neurons(m: Results) -> Found:
+    """The neurons of {m.called} that promote the object most are missed for more than they promote it by, beside other
+    neurons of their layers whose values are as aligned with it."""
     measured = m.neurons
     both = measured.promoting, measured.random
     share = lambda change: m.told(100 * (change < -FELT).mean(axis=1), 0)
@@ -456,8 +441,9 @@ def neurons(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("If nothing is silenced, nothing changes.", f"less than {SAME:g}", kind="identity")
+@claim(f"less than {SAME:g}", kind="identity")
 def nothing(m: Results) -> Found:
+    """If nothing is silenced, nothing changes."""
     return Found(f"largest change of a log probability {m.off:.1e} nats", m.off < SAME, m.off)
 
 
@@ -560,10 +546,8 @@ def on(m: Results) -> Measured:
 
 
 FIGURE = figure(
-    "facts", measure, draw, (subject, fact, depth, last, first_layer, neurons, nothing),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: m.units,
-    on=on,
     recorded=lambda m: {
         "network": on(m).network.words, "known facts": len(m.facts), "listed": m.listed, "starts": len(m.facts),
         "relations": sorted(map(str, np.unique(m.facts.relations))), "places": list(CLASSES), "parts": list(PARTS),

@@ -6,7 +6,7 @@ would: if two special tokens are apart from 62 words, 93.8 % of the pairs are pa
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from ...probe.measures.survey import (
     units_of,
 )
 from ...probe.particle_bridge.bridge import embedded_directions
-from ..framework.experiment import MOST_OF_NETWORK, Claim, Settings, parameter, percent, plus_minus
+from ..framework.experiment import MOST_OF_NETWORK, Claim, Say, Settings, parameter, percent, plus_minus
 from ..framework.figure import Found, claim, figure
 from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, beyond_both, measured, random_words, runs_of
 from ..shared.layout import WIDTH, letter
@@ -337,7 +337,7 @@ def with_depth(settings: Settings) -> Settings:
     return replace(settings, depth=depth) if depth else settings
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     settings = with_depth(settings)
     network = network_of(settings)
     deep = further(network.model, settings)
@@ -362,12 +362,9 @@ def told(average: Average, level: int, digits: int = 3) -> str:
     return plus_minus(average.mean[level], average.error[level], digits)
 
 
-@claim(
-    "Before the first layer the similarities are normally distributed, nearly.",
-    f"D below {NORMAL:g} with 95 % confidence, with and without special tokens",
-    source=PEAT_FIGURE_1,
-)
+@claim(f"D below {NORMAL:g} with 95 % confidence, with and without special tokens", source=PEAT_FIGURE_1)
 def normal_at_first(m: Results) -> Found:
+    """Before the first layer the similarities are normally distributed, nearly."""
     every, words = m.normal
     runs = m.distances()
     return Found(
@@ -380,8 +377,9 @@ def normal_at_first(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Tokens become more alike with depth.", "the rise exceeds two standard errors", source=PEAT_FIGURE_1)
+@claim("the rise exceeds two standard errors", source=PEAT_FIGURE_1)
 def more_alike(m: Results) -> Found:
+    """Tokens become more alike with depth."""
     trained, every, words = m.trained, m.seen.trained.every.cosine, m.seen.trained.words.cosine
     assert every.values is not None
     rise = clustered_error(every.values[:, trained] - every.values[:, 0], m.network.articles)
@@ -394,12 +392,12 @@ def more_alike(m: Results) -> Found:
 
 
 @claim(
-    "The special tokens at the ends of a text stay apart from its words, which they mix into the mean cosine; those of "
-    "random weights do not, and those of shuffled words do.",
     "less than words among each other by 0.2 and two standard errors, in shuffled words too, and with no network of "
     "random weights",
 )
 def special_apart(m: Results) -> Found | None:
+    """The special tokens at the ends of a text stay apart from its words, which they mix into the mean cosine; those of
+    random weights do not, and those of shuffled words do."""
     controls, level, deepest = m.seen, m.trained, min(4 * m.trained, m.layers)
     if not m.special or np.isnan(controls.trained.apart.mean).any():
         return None
@@ -418,11 +416,11 @@ def special_apart(m: Results) -> Found | None:
 
 
 @claim(
-    "By layer {m.late} there is a spike near 1.",
     "the histogram is highest above {p.near:g}, and there surely higher than anywhere before the first layer",
     source=PEAT_FIGURE_1,
 )
 def spike_by_late(m: Results) -> Found:
+    """By layer {m.late} there is a spike near 1."""
     late, parts = m.late, []
     for which, word in (("every", ""), ("words", "without special tokens ")):
         alike = getattr(m.seen.trained, which)
@@ -450,30 +448,28 @@ def one_cluster(m: Results, which: str) -> Found:
     )  # fmt: skip
 
 
-@claim("As the layers are applied further, all tokens come to one cluster.", ONE_CLUSTER, source=PEAT_FIGURE_1)
+@claim(ONE_CLUSTER, source=PEAT_FIGURE_1)
 def one_cluster_of_all(m: Results) -> Found:
+    """As the layers are applied further, all tokens come to one cluster."""
     return one_cluster(m, "every")
 
 
-@claim(
-    "As the layers are applied further, all but the special tokens come to one cluster.", ONE_CLUSTER,
-    source=PEAT_FIGURE_1,
-)  # fmt: skip
+@claim(ONE_CLUSTER, source=PEAT_FIGURE_1)
 def one_cluster_of_words(m: Results) -> Found:
+    """As the layers are applied further, all but the special tokens come to one cluster."""
     return one_cluster(m, "words")
 
 
-@claim(
-    "The tokens of the trained network are more alike than those of both controls.",
-    "both differences exceed two standard errors, or with few networks as many as are as improbable",
-)
+@claim("both differences exceed two standard errors, or with few networks as many as are as improbable")
 def beyond_controls(m: Results) -> Found:
+    """The tokens of the trained network are more alike than those of both controls."""
     beyond = m.seen.beyond_shuffled, m.seen.beyond_random
     return beyond_both("mean cosine after the last layer of training", beyond, m.trained, m.seen.sigmas)
 
 
-@claim("Each histogram is of all pairs, and none but these.", "less than 1e-5", kind="identity")
+@claim("less than 1e-5", kind="identity")
 def all_pairs(m: Results) -> Found:
+    """Each histogram is of all pairs, and none but these."""
     alikes = m.seen.trained.every, m.seen.trained.words
     mass = np.stack([(alike.density.mean * np.diff(alike.edges)).sum(axis=1) for alike in alikes])
     off = np.abs(mass - 1).max()
@@ -582,17 +578,8 @@ def normal_curve(ax: Axes, density: np.ndarray, edges: np.ndarray) -> None:
 
 
 FIGURE = figure(
-    "figure1",
-    measure,
-    draw,
-    (
-        normal_at_first, more_alike, special_apart, spike_by_late, one_cluster_of_all, one_cluster_of_words,
-        beyond_controls, all_pairs,
-    ),
-    parameters=Parameters,
+    __name__,
     check=lambda settings: network_of(with_depth(settings)),
-    caption=caption,
-    series=series,
     over=lambda m: f"{articles_words(m.network.articles)}, of random weights over networks",
     on=lambda m: m.network.measured(layers=m.layers),
     recorded=lambda m: {"network": m.network.words, "texts": m.network.of_texts, "layers": m.layers,

@@ -25,8 +25,7 @@ from ... import probe
 from ..._base.checks import check_integer, refusal
 from ...plot import style, time_series
 from ...probe.measures.survey import average_of, clustered_error
-from ..framework.experiment import MOST_OF_NETWORK, Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
+from ..framework.figure import MOST_OF_NETWORK, Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.controls import (
     COLOURS,
     DRAWS,
@@ -207,7 +206,7 @@ class Results:
         return beyond.mean > 2 * beyond.error
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     """Measures the heads of the network on its texts; panel (a) shows the first text.
 
     **Raises:**
@@ -234,10 +233,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     return Results(p, network, activation, of_sinks, of_heads)
 
 
-@claim(
-    "The correlations between heads increase with depth.", "the rise exceeds two standard errors", source=PEAT_FIGURE_2
-)
+@claim("the rise exceeds two standard errors", source=PEAT_FIGURE_2)
 def correlations_rise(m: Results) -> Found:
+    """The correlations between heads increase with depth."""
     between, resampled = m.between, m.between_resampled
     spread = resampled.std(axis=0, ddof=1)
     # The error of the rise is its spread over resamples, so that the common part of both layers does not count twice.
@@ -250,12 +248,12 @@ def correlations_rise(m: Results) -> Found:
 
 
 @claim(
-    "The heads form two clusters, each strongly correlated.",
     f"at the last layer: stability at least {STABLE:g}, no head alone, and within each the correlation exceeds that "
     f"between the two by {APART:g} and by two standard errors",
     source=PEAT_FIGURE_2,
 )
 def two_clusters(m: Results) -> Found:
+    """The heads form two clusters, each strongly correlated."""
     last = m.groups[-1]
     listed = "; ".join(
         f"heads {numbers} have a correlation of {within:.2f}" if len(numbers) > 1 else f"head {numbers[0]} is alone"
@@ -269,11 +267,9 @@ def two_clusters(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Several heads give the first token a strong weight, at all layers.", "two heads or more at every layer",
-    source=PEAT_FIGURE_2,
-)  # fmt: skip
+@claim("two heads or more at every layer", source=PEAT_FIGURE_2)
 def first_token_strong(m: Results) -> Found:
+    """Several heads give the first token a strong weight, at all layers."""
     by_layer, total = m.over_twice("first").sum(axis=1), m.alike.correlation.mean.shape[-1]
     return Found(
         f"{by_layer.min()} to {by_layer.max()} of {total} heads at a layer exceed twice the uniform weight by two "
@@ -284,11 +280,11 @@ def first_token_strong(m: Results) -> Found:
 
 
 @claim(
-    "Some head gives the first token or a special token more than uniform attention does.",
     f"the strongest is so far beyond uniform that chance has it in {100 * CHANCE:.1f} % of the cases, over all heads, "
     "layers and targets: {m.least_sink:.2f} standard errors",
 )
 def sink(m: Results) -> Found:
+    """Some head gives the first token or a special token more than uniform attention does."""
     sinks, targets, (name, layer, head) = m.sinks, m.targets, m.strongest
     excess = sinks.excess[name]
     size, error = float(excess.mean[layer, head]), float(excess.error[layer, head])
@@ -309,36 +305,34 @@ def sink(m: Results) -> Found:
 
 
 @claim(
-    "Trained heads are more alike at the last layer than those of the controls.",
-    "both differences exceed {m.of_heads.sigmas:g} standard errors, or with few networks as many as are as improbable",
+    "both differences exceed {m.of_heads.sigmas:g} standard errors, or with few networks as many as are as improbable"
 )
 def heads_beyond_controls(m: Results) -> Found:
+    """Trained heads are more alike at the last layer than those of the controls."""
     beyond = m.of_heads.beyond_shuffled, m.of_heads.beyond_random
     return beyond_both(f"mean correlation at layer {len(m.groups)}", beyond, -1, m.of_heads.sigmas)
 
 
 @claim(
-    "The strongest sink is stronger than the strongest of the same layer in both controls.",
-    "both differences exceed {m.of_sinks.sigmas:g} standard errors, or with few networks as many as are as improbable",
+    "both differences exceed {m.of_sinks.sigmas:g} standard errors, or with few networks as many as are as improbable"
 )
 def sink_beyond_controls(m: Results) -> Found:
+    """The strongest sink is stronger than the strongest of the same layer in both controls."""
     name, layer, _ = m.strongest
     words = f"excess at the head with the largest excess at layer {layer + 1}"
     return beyond_both(words, m.of_sinks.compare(largest_of(name)), layer, m.of_sinks.sigmas)
 
 
-@claim("What the tokens receive adds up to 1.", "less than 1e-5", kind="identity")
+@claim("less than 1e-5", kind="identity")
 def received_adds_up(m: Results) -> Found:
+    """What the tokens receive adds up to 1."""
     off = np.abs(m.activation.received.sum(axis=-1) - 1).max()
     return Found(f"the largest difference over layers and heads is {off:.1e}", off < 1e-5, off)
 
 
-@claim(
-    "The correlations of heads are a correlation matrix at every layer.",
-    "diagonal up to 1e-6, no eigenvalue below -1e-6",
-    kind="identity",
-)
+@claim("diagonal up to 1e-6, no eigenvalue below -1e-6", kind="identity")
 def correlation_matrix(m: Results) -> Found:
+    """The correlations of heads are a correlation matrix at every layer."""
     matrices = m.alike.correlation.mean
     ones = np.abs(np.diagonal(matrices, axis1=1, axis2=2) - 1).max()
     least = np.linalg.eigvalsh(matrices).min()
@@ -346,8 +340,9 @@ def correlation_matrix(m: Results) -> Found:
     return Found(measured, ones < 1e-6 and least > -1e-6, least)
 
 
-@claim("The two baselines of a sink depend on the text alone, not on layer or head.", "less than 1e-6", kind="identity")
+@claim("less than 1e-6", kind="identity")
 def baselines(m: Results) -> Found:
+    """The two baselines of a sink depend on the text alone, not on layer or head."""
     gaps = np.stack([m.sinks.excess[name].mean - m.sinks.causal_excess[name].mean for name in m.targets])
     uneven = np.ptp(gaps, axis=(1, 2)).max()
     return Found(f"the largest spread of their difference over layers and heads is {uneven:.1e}", uneven < 1e-6, uneven)
@@ -508,17 +503,7 @@ def check(settings: Settings) -> None:
 
 
 FIGURE = figure(
-    "figure2",
-    measure,
-    draw,
-    (
-        correlations_rise, two_clusters, first_token_strong, sink, heads_beyond_controls, sink_beyond_controls,
-        received_adds_up, correlation_matrix, baselines,
-    ),
-    parameters=Parameters,
-    check=check,
-    caption=caption,
-    series=series,
+    __name__,
     over=lambda m: f"{articles_words(m.network.articles)}, of random weights over networks",
     on=lambda m: m.network.measured(),
     recorded=lambda m: {"network": m.network.words, "texts": m.network.of_texts, "layers": len(m.groups),

@@ -6,7 +6,7 @@ are 1/2, so that its distance decreases like e^(-t/2). With Q = K = I its angle 
 (`exact.pair_time`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -16,8 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.experiment import Claim, Film, Settings, parameter, percent, plus_minus, within
-from ..framework.figure import Found, claim, figure
+from ..framework.figure import Claim, Film, Found, Say, Settings, claim, figure, parameter, percent, plus_minus, within
 from ..shared.ensemble import (
     MOST_TOKENS,
     Ensemble,
@@ -74,7 +73,7 @@ class Results:
     defect: float  # the largest angle between token 2 and the formula for two tokens, Q = K = I, in radians
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say("simulating random Q and K")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     shape = (2, settings.starts, p.d, p.d)
@@ -112,20 +111,15 @@ def share_single(m: Results, runs: Ensemble) -> Series:
 HALF = "more than half of the starts are a single cluster at t = {p.end:g}"
 
 
-@claim(
-    "With V = I, random Q and K and beta = {p.beta:g} all tokens are in a single cluster by t = {p.end:g}.", HALF,
-    source=peat("Figure 3", size=SIZE),
-)  # fmt: skip
+@claim(HALF, source=peat("Figure 3", size=SIZE))
 def single_with_random(m: Results) -> Found:
+    """With V = I, random Q and K and beta = {p.beta:g} all tokens are in a single cluster by t = {p.end:g}."""
     return single_cluster(m, m.random, f"; clusters: {listed(m, m.random.count, m.p.times)}")
 
 
-@claim(
-    "The cluster forms at the first token, which does not move (2411.04990, Theorem 4.1).",
-    "moved by less than 1e-9, and the mean distance falls",
-    kind="identity",
-)
+@claim("moved by less than 1e-9, and the mean distance falls", kind="identity")
 def first_token_rests(m: Results) -> Found:
+    """The cluster forms at the first token, which does not move (2411.04990, Theorem 4.1)."""
     # With V = I the exact first token does not move.
     moved, distance, (first, _, last) = m.random.off, m.random.distance, m.p.times
     measured = (
@@ -139,23 +133,18 @@ def first_token_rests(m: Results) -> Found:
     return Found(measured, moved < 1e-9, moved, says=says, criterion="moved by less than 1e-9")
 
 
-@claim(
-    "The second token approaches the first at the rate 1/2 exactly, whatever Q, K and beta.",
-    "0.5 to within 0.005",
-    kind="identity",
-)
+@claim("0.5 to within 0.005", kind="identity")
 def rate_of_second(m: Results) -> Found | None:
+    """The second token approaches the first at the rate 1/2 exactly, whatever Q, K and beta."""
     if m.rate is None:
         return None
     measured = f"the median rate over t = {m.p.end:g} to {m.p.ts[-1]:g} is {m.rate:.5f}"
     return Found(measured, within(m.rate, 0.5, 0.005), m.rate)
 
 
-@claim(
-    "With Q = K = I, as the paper's text has it, all tokens are in a single cluster by t = {p.end:g}.", HALF,
-    source=peat("Section 4.2.1", size=SIZE),
-)  # fmt: skip
+@claim(HALF, source=peat("Section 4.2.1", size=SIZE))
 def single_with_identity(m: Results) -> Found:
+    """With Q = K = I, as the paper's text has it, all tokens are in a single cluster by t = {p.end:g}."""
     return single_cluster(m, m.plain)
 
 
@@ -166,10 +155,10 @@ def single_cluster(m: Results, runs: Ensemble, counts: str = "") -> Found:
 
 
 @claim(
-    "With Q = K = I the mean of <x_k, x_1> is what the paper's own scheme gives: "
+    "within four standard errors of the difference",
+    says="With Q = K = I the mean of <x_k, x_1> is what the paper's own scheme gives: "
     + " and ".join(f"{plus_minus(mean, error, 3)} at t = {t:g}" for t, mean, error in OWN_SCHEME)
     + ".",
-    "within four standard errors of the difference",
 )
 def own_scheme(m: Results) -> Found | None:
     p = m.p
@@ -229,16 +218,11 @@ def draw(m: Results) -> Figure:
 
 
 FIGURE = figure(
-    "figure3",
-    measure,
-    draw,
-    (
+    __name__,
+    claims=(
         single_with_random, first_token_rests, rate_of_second, single_with_identity, own_scheme,
         second_token("With Q = K = I"),
     ),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
     film=lambda m: Film(m.p.ts, m.random.xs[0]),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, t=m.p.times, starts=m.starts),

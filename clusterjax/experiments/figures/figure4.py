@@ -1,6 +1,5 @@
 """Figure 4 of Peat: at beta = 9 several clusters last for a while, and the number of clusters grows with beta."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.experiment import Claim, Film, Settings, parameter, percent, plus_minus
-from ..framework.figure import Found, claim, figure
+from ..framework.figure import Claim, Film, Found, Say, Settings, claim, figure, parameter, percent, plus_minus
 from ..shared.ensemble import (
     MOST_TOKENS,
     Ensemble,
@@ -63,7 +61,7 @@ class Results:
         return self.runs.index(EARLY)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say(f"simulating to t = {p.end:g}")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
     runs = run_ensemble(x0, p.ts, beta=p.beta, radius=p.radius)
@@ -76,22 +74,20 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 
 
 @claim(
-    "At beta = {p.beta:g} distinct clusters persist and do not collapse to a single point.",
     "more than 95 % of the starts have several clusters at t = 15",
     source=peat("Figure 4", size=SIZE | {"beta": 9}, least={"t": 15}),
 )
 def several(m: Results) -> Found:
+    """At beta = {p.beta:g} distinct clusters persist and do not collapse to a single point."""
     count, (share, error) = m.runs.count, mean_and_error(m.runs.clusters[:, m.early] > 1)
     counts = ", ".join(f"{at(count, m.runs.index(t))} at t = {t:g}" for t in (*TIMES, m.p.end))
     measured = f"{percent(share, error)} of the starts have several clusters at t = 15; clusters: {counts}"
     return Found(measured, share > 0.95, count[0][m.early], count[1][m.early])
 
 
-@claim(
-    "The state at t = 15 is not final: the mean number of clusters goes on falling.",
-    "the mean count falls after t = 15 by more than four standard errors",
-)
+@claim("the mean count falls after t = 15 by more than four standard errors")
 def metastable(m: Results) -> Found:
+    """The state at t = 15 is not final: the mean number of clusters goes on falling."""
     count, still = m.runs.count, float((m.runs.clusters[:, -1] > 1).mean())
     return Found(
         f"from t = 15 to {m.p.end:g} the count falls from {at(count, m.early)} to {at(count, -1)}; {100 * still:.0f} % "
@@ -100,20 +96,18 @@ def metastable(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "beta controls the granularity: the larger beta, the more clusters at t = 15.",
-    "the mean count increases from each beta to the next",
-    source=peat("Section 4.2.2", size=SIZE),
-)
+@claim("the mean count increases from each beta to the next", source=peat("Section 4.2.2", size=SIZE))
 def granularity(m: Results) -> Found:
+    """beta controls the granularity: the larger beta, the more clusters at t = 15."""
     means, errors = np.array(list(m.by_beta.values())).T
     counts = ", ".join(f"{plus_minus(*pair)} at beta = {beta:g}" for beta, pair in m.by_beta.items())
     on = particles(tokens=m.p.n, d=m.p.d, beta=tuple(m.by_beta), t=EARLY, starts=m.starts)
     return Found(f"clusters at t = 15: {counts}", bool(np.all(np.diff(means) > 0)), means[-1], errors[-1], on)
 
 
-@claim("With V = I the first token does not move (2411.04990).", "less than 1e-9", kind="identity")
+@claim("less than 1e-9", kind="identity")
 def first_token_rests(m: Results) -> Found:
+    """With V = I the first token does not move (2411.04990)."""
     # With V = I the exact first token stays where it started.
     return Found(f"the largest displacement is {m.runs.off:.1e}", m.runs.off < 1e-9, m.runs.off)
 
@@ -166,14 +160,8 @@ def film(m: Results) -> Film:
 
 
 FIGURE = figure(
-    "figure4",
-    measure,
-    draw,
-    (several, metastable, granularity, second_token(), first_token_rests),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
-    film=film,
+    __name__,
+    claims=(several, metastable, granularity, second_token(), first_token_rests),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, t=(EARLY, m.p.end), starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "identity", "mask": "causal", "starts": m.starts,

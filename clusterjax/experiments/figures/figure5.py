@@ -6,7 +6,6 @@ earlier tokens, and the angles of tokens 2 to 8 are dyadic (`exact.dyadic_distan
 comes to the eigenvector of the larger eigenvalue, on either side.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.experiment import Claim, Film, Settings, parameter, percent
-from ..framework.figure import Found, claim, figure
+from ..framework.figure import Claim, Film, Found, Say, Settings, claim, figure, parameter, percent
 from ..shared.ensemble import (
     MOST_TOKENS,
     Ensemble,
@@ -69,7 +67,7 @@ class Results:
         return max(run.off for run in self.runs.values())
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     x0, runs = draw_starts(settings.seed, settings.starts, p.n, 2), {}
     for name, second in SECOND.items():
         say(f"simulating V = {name}")
@@ -101,11 +99,9 @@ def uniform_clusters(n: int, radius: float) -> float:
     return float(n * (1 - arc) ** (n - 1))
 
 
-@claim(
-    "At t = 5 the clusters sit at opposite sides of the circle (V = -I).", "above 0.5",
-    source=peat("Figure 5", size={"tokens": 64, "d": 2, "beta": 1, "t": 5}),
-)  # fmt: skip
+@claim("above 0.5", source=peat("Figure 5", size={"tokens": 64, "d": 2, "beta": 1, "t": 5}))
 def opposite(m: Results) -> Found:
+    """At t = 5 the clusters sit at opposite sides of the circle (V = -I)."""
     order, early = m.opposition[PLAIN], m.runs[PLAIN].index(EARLY)
     return Found(
         f"|mean e^(2i theta)| is {at(order, early, 3)} at t = 5; it is 1 for two opposite clusters and "
@@ -114,11 +110,9 @@ def opposite(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Repulsion by V = -I forms no clusters: their number does not fall from t = 0 to 5.",
-    "not fewer at t = 5 than at t = 0, by four standard errors",
-)
+@claim("not fewer at t = 5 than at t = 0, by four standard errors")
 def no_clusters(m: Results) -> Found:
+    """Repulsion by V = -I forms no clusters: their number does not fall from t = 0 to 5."""
     count, early = m.runs[PLAIN].count, m.runs[PLAIN].index(EARLY)
     return Found(
         f"clusters at radius {m.p.radius:g}: {at(count, 0)} at t = 0, {at(count, early)} at t = 5, {at(count, -1)} at "
@@ -127,22 +121,18 @@ def no_clusters(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "With V = diag(-1, -10), whose second eigenvalue is far below the top one, tokens form two opposite groups.",
-    "above 0.5 at both times",
-)
+@claim("above 0.5 at both times")
 def two_groups(m: Results) -> Found:
+    """With V = diag(-1, -10), whose second eigenvalue is far below the top one, tokens form two opposite groups."""
     order, early = m.opposition[GAPPED], m.runs[GAPPED].index(EARLY)
     measured = f"|mean e^(2i theta)| is {at(order, early, 3)} at t = 5, {at(order, -1, 3)} at t = {GAPPED_END:g}"
     return Found(measured, min(order[0][early], order[0][-1]) > 0.5, order[0][early], order[1][early])
 
 
-@claim(
-    "With V = -I the first tokens halve the circle: token 2 goes opposite to token 1, tokens 3 and 4 to the right "
-    "angles between, tokens 5 to 8 to the odd multiples of 45 degrees.",
-    "in more than 95 % of the starts",
-)
+@claim("in more than 95 % of the starts")
 def halving(m: Results) -> Found:
+    """With V = -I the first tokens halve the circle: token 2 goes opposite to token 1, tokens 3 and 4 to the right
+    angles between, tokens 5 to 8 to the odd multiples of 45 degrees."""
     early, late = m.dyadic[:, m.runs[PLAIN].index(EARLY)], m.dyadic[:, -1]
     arrived, error = mean_and_error(late.max(-1) < 1.0)
     return Found(
@@ -202,14 +192,8 @@ def film(m: Results) -> Film:
 
 
 FIGURE = figure(
-    "figure5",
-    measure,
-    draw,
-    (opposite, no_clusters, two_groups, halving, second_token("With V = -I"), first_token),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
-    film=film,
+    __name__,
+    claims=(opposite, no_clusters, two_groups, halving, second_token("With V = -I"), first_token),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=2, beta=m.p.beta, t=(EARLY, m.p.end), starts=m.starts),
     recorded=lambda m: {"d": 2, "value": "diag(-1, v2), v2 in -1, -4, -10", "query_key": "identity", "mask": "causal",

@@ -6,7 +6,6 @@ separates a swirl from mere motion. The mean distance to the nearest token grows
 they gather.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
-from ..framework.experiment import Claim, Film, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
+from ..framework.figure import Claim, Film, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.ensemble import (
     MOST_TOKENS,
     Ensemble,
@@ -79,7 +77,7 @@ class Results:
         return max(run.off for run in self.runs.values())
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     x0, runs = draw_starts(settings.seed, settings.starts, p.n, D), {}
     for name, value in VALUES.items():
         say(f"simulating {name}")
@@ -114,12 +112,9 @@ def circulation(xs: np.ndarray) -> np.ndarray:
     return np.linalg.norm(moment, axis=-1).sum(1) / np.linalg.norm(step, axis=-1).mean(2).sum(1)
 
 
-@claim(
-    "Under negative eigenvalues multi-cluster arrangements form that grow denser (V = -I).",
-    "fewer clusters at t = {p.end:g} than at t = 0, by more than four standard errors",
-    source=PAPER,
-)
+@claim("fewer clusters at t = {p.end:g} than at t = 0, by more than four standard errors", source=PAPER)
 def denser(m: Results) -> Found:
+    """Under negative eigenvalues multi-cluster arrangements form that grow denser (V = -I)."""
     count, near, end = m.runs[PLAIN].count, m.nearest[PLAIN], f"t = {m.p.end:g}"
     return Found(
         f"there are {at(count, 0)} clusters of {m.p.n} tokens at t = 0, {at(count, -1)} at {end}; the mean distance to "
@@ -128,28 +123,25 @@ def denser(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "With V = -I tokens spread: the distance to the nearest neighbour grows.",
-    "grows by more than four standard errors",
-)
+@claim("grows by more than four standard errors")
 def spreads(m: Results) -> Found:
+    """With V = -I tokens spread: the distance to the nearest neighbour grows."""
     near = mean, error = m.nearest[PLAIN]
     measured = f"{at(near, 0, 3)} at t = 0, {at(near, -1, 3)} at t = {m.p.end:g}"
     return Found(measured, falls((-mean, error)), mean[-1], error[-1])
 
 
-@claim(
-    "Dense groups form with V = diag(-1, -10, -10), which has a gap below its top eigenvalue.",
-    "fewer at t = {p.end:g} than half of those at t = 0",
-)
+@claim("fewer at t = {p.end:g} than half of those at t = 0")
 def dense_groups(m: Results) -> Found:
+    """Dense groups form with V = diag(-1, -10, -10), which has a gap below its top eigenvalue."""
     count = mean, error = m.runs[GAPPED].count
     measured = f"clusters: {at(count, 0)} at t = 0, {at(count, -1)} at t = {m.p.end:g}"
     return Found(measured, mean[-1] < mean[0] / 2, mean[-1], error[-1])
 
 
-@claim("The tokens swirl around a geodesic.", "above 0.5", source=PAPER)
+@claim("above 0.5", source=PAPER)
 def swirls(m: Results) -> Found:
+    """The tokens swirl around a geodesic."""
     swirl, error = m.turning[PLAIN]
     return Found(
         f"the net circulation |mean x cross dx| / mean |dx| from t = {m.p.times[1]:g} to {m.p.end:g} is "
@@ -159,11 +151,9 @@ def swirls(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Tokens swirl around a geodesic where the top eigenvalues of V are the complex pair -1 ± i, above -4.",
-    "circulation above 0.9, and distance below 0.1",
-)
+@claim("circulation above 0.9, and distance below 0.1")
 def turns(m: Results) -> Found:
+    """Tokens swirl around a geodesic where the top eigenvalues of V are the complex pair -1 ± i, above -4."""
     (turning, error), (band, of_band) = m.turning[TURNING], m.band
     return Found(
         f"the net circulation is {plus_minus(turning, error, 3)}; the mean square distance from the plane of the pair "
@@ -210,13 +200,8 @@ def draw(m: Results) -> Figure:
 
 
 FIGURE = figure(
-    "figure6",
-    measure,
-    draw,
-    (denser, spreads, dense_groups, swirls, turns, second_token("With V = -I"), first_token),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
+    claims=(denser, spreads, dense_groups, swirls, turns, second_token("With V = -I"), first_token),
     film=lambda m: Film(m.p.ts, m.runs[PLAIN].xs[0]),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=D, beta=m.p.beta, t=m.p.end, starts=m.starts),

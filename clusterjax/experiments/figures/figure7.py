@@ -7,7 +7,6 @@ under the unscaled V; under the V whose largest real part is scaled to 1 the tim
 not determine a basis; the basis is orthonormal here, and a conjugate pair is a 2 x 2 block.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ...plot import OKABE_ITO, spectrum, time_series
-from ..framework.experiment import MOST_OF_NETWORK, Claim, Film, Settings, parameter, percent, plus_minus
+from ..framework.experiment import MOST_OF_NETWORK, Claim, Film, Say, Settings, parameter, percent, plus_minus
 from ..framework.figure import Found, claim, figure
 from ..shared.ensemble import (
     MOST_TOKENS,
@@ -91,7 +90,7 @@ class Results:
         return max(self.run.off, self.raw.off)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     source = trained_values(settings, p.layer, p.head)
     say(f"simulating head {source.head + 1} of {len(source.matrices)}, with unscaled and with scaled V")
     x0 = draw_starts(settings.seed, settings.starts, p.n, D)
@@ -128,12 +127,12 @@ def range_words(values: np.ndarray, digits: int) -> str:
 
 
 @claim(
-    "The system converges to a metastable state by t = 6 and keeps it through t = 15.",
     "the count changes by less than 0.5 from t = 6 to 15, and is above 1.5 and at most {p.half} at t = 15, with "
     "scaled V",
     source=PEAT_FIGURE_7,
 )
 def metastable(m: Results) -> Found:
+    """The system converges to a metastable state by t = 6 and keeps it through t = 15."""
     count, slow, n = m.run.count, m.raw.count, m.p.n
     change, of_change = mean_and_error(m.run.clusters[:, I6] - m.run.clusters[:, -1])
     return Found(
@@ -145,12 +144,9 @@ def metastable(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The initial token is segregated from the subsequent ones at t = 15.",
-    "the mean distance exceeds 0.5 in more than half of the starts, with scaled V",
-    source=PEAT_FIGURE_7,
-)
+@claim("the mean distance exceeds 0.5 in more than half of the starts, with scaled V", source=PEAT_FIGURE_7)
 def segregated(m: Results) -> Found:
+    """The initial token is segregated from the subsequent ones at t = 15."""
     distance, error = m.run.distance
     share, of_share = mean_and_error(distance_to_first(m.run)[:, -1] > 0.5)
     return Found(
@@ -160,11 +156,9 @@ def segregated(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The run ends at the top eigenvector v, at v or at -v (conjectured in 2411.04990), and is not metastable.",
-    "more than 95 % of the tokens",
-)
+@claim("more than 95 % of the tokens")
 def limits(m: Results) -> Found | None:
+    """The run ends at the top eigenvector v, at v or at -v (conjectured in 2411.04990), and is not metastable."""
     # A conjugate pair has no real eigenvector.
     if m.source.leading != 1:
         return None
@@ -179,11 +173,9 @@ def limits(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "Heads whose V has its top eigenvalue left of zero repel: tokens stay apart at just these.",
-    "more than {p.half} clusters of {p.n} tokens at t = 15 at just these heads, with scaled V",
-)
+@claim("more than {p.half} clusters of {p.n} tokens at t = 15 at just these heads, with scaled V")
 def repelling(m: Results) -> Found:
+    """Heads whose V has its top eigenvalue left of zero repel: tokens stay apart at just these."""
     source, late = m.source, m.heads.at15[0]
     repels = source.repelling
     groups = [
@@ -201,11 +193,9 @@ def repelling(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The mean number of clusters at t = 15 differs by more than one between heads.",
-    "the heads differ by more than one cluster, with scaled V",
-)
+@claim("the heads differ by more than one cluster, with scaled V")
 def heads_differ(m: Results) -> Found:
+    """The mean number of clusters at t = 15 differs by more than one between heads."""
     numbers = lambda heads: f"{range_words(heads.at15[0], 1)} and {range_words(heads.distance[0], 2)}"
     return Found(
         f"over {len(m.source.matrices)} heads ({m.heads.starts} starts each), clusters at t = 15 and the mean distance "
@@ -288,14 +278,9 @@ def draw(m: Results) -> Figure:
 
 
 FIGURE = figure(
-    "figure7",
-    measure,
-    draw,
-    (metastable, segregated, limits, repelling, heads_differ, first_token),
-    parameters=Parameters,
+    __name__,
+    claims=(metastable, segregated, limits, repelling, heads_differ, first_token),
     check=lambda settings: check_head(settings, (p := settings.read(Parameters)).layer, p.head),
-    caption=caption,
-    series=series,
     film=lambda m: Film(TS, m.run.xs[0]),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: m.source.measured(tokens=m.p.n, d=D, beta=m.p.beta, t=TS[-1].item(), starts=m.starts),

@@ -6,7 +6,6 @@ rate of the gap of the real parts. Its influence on the other tokens is measured
 tokens that then end on the other side went there because of the first token.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -21,7 +20,7 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.mask import CausalMask
 from ..._observables import sink_mass, uniform_causal_sink
 from ...plot import OKABE_ITO, time_series
-from ..framework.experiment import MOST_OF_NETWORK, Claim, Film, Settings, parameter, percent, within
+from ..framework.experiment import MOST_OF_NETWORK, Claim, Film, Say, Settings, parameter, percent, within
 from ..framework.figure import Found, claim, figure
 from ..shared.ensemble import (
     MOST_TOKENS,
@@ -90,7 +89,7 @@ class Results:
         return mean_and_error(self.share(self.raw.xs[:, :, 0]))
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     source = trained_values(settings, p.layer, p.head)
     x0 = draw_starts(settings.seed, settings.starts, p.n, D)
     say("simulating scaled V")
@@ -132,19 +131,18 @@ def rate_of(first: np.ndarray, top: int) -> float:
     return float(-np.median(np.polyfit(TS[late], np.log(beside).T, 1)[0]))
 
 
-@claim(
-    "The first token moves on its own: x_1(t) = exp(Vt) x_1(0), normalised (2411.04990).", "less than 1e-6",
-    kind="identity",
-)  # fmt: skip
+@claim("less than 1e-6", kind="identity")
 def alone(m: Results) -> Found:
+    """The first token moves on its own: x_1(t) = exp(Vt) x_1(0), normalised (2411.04990)."""
     off = max(m.run.off, m.raw.off)
     return Found(
         f"the largest difference over {m.starts} starts, with scaled and unscaled V, is {off:.1e}", off < 1e-6, off
     )
 
 
-@claim("The first token aligns with the eigenvectors of V.", "above 0.95 at t = 9, with scaled V", source=PEAT_FIGURE_8)
+@claim("above 0.95 at t = 9, with scaled V", source=PEAT_FIGURE_8)
 def aligns(m: Results) -> Found:
+    """The first token aligns with the eigenvectors of V."""
     mean, error = m.alignment
     return Found(
         f"the mean |<x_1, v_1>| is {at(m.alignment, START, 3)} at t = 0.6 and {at(m.alignment, -1, 3)} at t = 9; by "
@@ -153,12 +151,9 @@ def aligns(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The first token turns at the rate of exp(Vt), which tends to the spectral gap.",
-    "the rate of exp(Vt) to within a thousandth of the gap",
-    kind="identity",
-)
+@claim("the rate of exp(Vt) to within a thousandth of the gap", kind="identity")
 def pace(m: Results) -> Found:
+    """The first token turns at the rate of exp(Vt), which tends to the spectral gap."""
     rate, exact = (rate_of(first, m.top) for first in (m.run.xs[:, :, 0], m.exact))
     gap = float(m.source.value[0, 0] - m.source.value[m.top, m.top])
     return Found(
@@ -168,8 +163,9 @@ def pace(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("The first token attracts the subsequent ones.", "falls below half, with scaled V", source=PEAT_FIGURE_8)
+@claim("falls below half, with scaled V", source=PEAT_FIGURE_8)
 def attracts(m: Results) -> Found:
+    """The first token attracts the subsequent ones."""
     distance, error = m.run.distance
     return Found(
         f"the mean distance to the first token is {at(m.run.distance, START)} at t = 0.6 and {at(m.run.distance, -1)} "
@@ -178,11 +174,9 @@ def attracts(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Turned round at the start, the first token takes more than half of the others to the other side.",
-    "more than half; none if the first token had no influence",
-)
+@claim("more than half; none if the first token had no influence")
 def influence(m: Results) -> Found:
+    """Turned round at the start, the first token takes more than half of the others to the other side."""
     ends, turned = m.run.xs[:, -1, 1:, : m.top], m.turned[:, 1:, : m.top]
     # A token is on the other side if its two ends have a negative inner product within the eigenspace.
     share, error = mean_and_error((np.einsum("snd,snd->sn", ends, turned) < 0).mean(-1))
@@ -191,11 +185,9 @@ def influence(m: Results) -> Found:
     )
 
 
-@claim(
-    "The first token is no attention sink: it never has more weight than the causal mask alone gives it.",
-    "at no time above uniform attention by more than two standard errors",
-)
+@claim("at no time above uniform attention by more than two standard errors")
 def no_sink(m: Results) -> Found:
+    """The first token is no attention sink: it never has more weight than the causal mask alone gives it."""
     weight = mean, error = mean_and_error(m.weight)
     # Uniform causal attention gives the first token the mean weight H_n / n.
     uniform, largest = float(uniform_causal_sink(m.p.n)[0]), int(np.argmax(mean))
@@ -259,14 +251,8 @@ def draw(m: Results) -> Figure:
 
 
 FIGURE = figure(
-    "figure8",
-    measure,
-    draw,
-    (alone, aligns, pace, attracts, influence, no_sink),
-    parameters=Parameters,
+    __name__,
     check=lambda settings: check_head(settings, (p := settings.read(Parameters)).layer, p.head),
-    caption=caption,
-    series=series,
     film=lambda m: Film(TS, shown(m), trail=True),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: m.source.measured(tokens=m.p.n, d=D, beta=m.p.beta, t=TS[-1].item(), starts=m.starts),

@@ -14,7 +14,6 @@ only if $w v$ is a gradient. The paths are trigonometric polynomials of the angl
 converges faster than any power. **Invariant.** g is computed by differentiation of the energy, never from a flow.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,9 +34,7 @@ from ..._model.mask import CausalMask
 from ..._model.space import Sphere
 from ..._observables import interaction_energy, wasserstein
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter
-from ..framework.figure import Found, claim, figure, unmet
-from ..framework.verdict import ANY, Source
+from ..framework.figure import ANY, Claim, Found, Say, Settings, Source, claim, figure, parameter, unmet
 from ..shared.ensemble import draw_starts
 from ..shared.layout import panels
 from ..shared.sources import PARTICLES, particles
@@ -96,7 +93,7 @@ class Results:
     density: np.ndarray  # the ratios of the density, (pairs,)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     starts = min(settings.starts, STARTS)
     x0, ts, flows = draw_starts(settings.seed, starts, p.n, 2), np.linspace(0, p.end, TIMES), {}
     for name in NAMES:
@@ -234,13 +231,10 @@ def quantiles(field: MeanField, c: Array) -> np.ndarray:
 STEEPEST = Source("2312.10794, Sections 3.3 and 3.4", (PARTICLES, ANY), ANY)
 
 
-@claim(
-    "The energy increases at the rate of the squared speed: unnormalised attention in Wasserstein space, softmax "
-    "attention in the weighted metric.",
-    "the relative difference is less than 1e-09",
-    kind="identity",
-)
+@claim("the relative difference is less than 1e-09", kind="identity")
 def balance(m: Results) -> Found:
+    """The energy increases at the rate of the squared speed: unnormalised attention in Wasserstein space, softmax
+    attention in the weighted metric."""
     plain, soft = m.flows["unnormalised"], m.flows["softmax"]
     pairs = ((plain, plain.rates.speed), (soft, soft.rates.weighted))
     off = [float(np.abs(flow.rates.power / speed - 1)[flow.moving].max()) for flow, speed in pairs]
@@ -248,12 +242,9 @@ def balance(m: Results) -> Found:
     return Found(words, max(off) < 1e-9, max(off))
 
 
-@claim(
-    "Unnormalised attention is the gradient flow of its energy in Wasserstein space.",
-    "the ratio differs from 1 by less than 0.001",
-    source=STEEPEST,
-)
+@claim("the ratio differs from 1 by less than 0.001", source=STEEPEST)
 def steepest(m: Results) -> Found:
+    """Unnormalised attention is the gradient flow of its energy in Wasserstein space."""
     ratios = m.flows["unnormalised"].ratios
     off = float(np.nanmax(np.abs(ratios - 1)))
     others = ", ".join(
@@ -267,21 +258,16 @@ def steepest(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Unnormalised attention among infinitely many tokens is this gradient flow too, for a density with one bump.",
-    "the ratio differs from 1 by less than 0.001",
-)
+@claim("the ratio differs from 1 by less than 0.001")
 def of_density(m: Results) -> Found:
+    """Unnormalised attention among infinitely many tokens is this gradient flow too, for a density with one bump."""
     off = float(np.abs(m.density - 1).max())
     return Found(f"the ratio for a density with one bump differs from 1 by at most {off:.1e}", off < 1e-3, off)
 
 
-@claim(
-    "Neither unnormalised attention nor, in the weighted metric, softmax attention does work around a closed path.",
-    "the work is less than 1e-10 of the integral of its absolute value",
-    source=STEEPEST,
-)
+@claim("the work is less than 1e-10 of the integral of its absolute value", source=STEEPEST)
 def conservative(m: Results) -> Found:
+    """Neither unnormalised attention nor, in the weighted metric, softmax attention does work around a closed path."""
     plain, soft = (float(np.abs(m.works[key]).max()) for key in (("unnormalised", False), ("softmax", True)))
     paths = len(m.works["unnormalised", False])
     words = f"{paths} paths: at most {plain:.1e} and {soft:.1e} of the integral of the absolute value"
@@ -296,36 +282,31 @@ def _median_work(m: Results, *kinds: tuple[str, bool]) -> Found:
     return Found(measured, min(medians) > 0.01, min(medians))
 
 
-@claim("In Wasserstein space itself softmax attention is no gradient flow.", "more than 0.01")
+@claim("more than 0.01")
 def plain_softmax(m: Results) -> Found:
+    """In Wasserstein space itself softmax attention is no gradient flow."""
     return _median_work(m, ("softmax", False))
 
 
-@claim(
-    "With a causal mask attention is no gradient flow in Wasserstein space, nor in the metric weighted by its own "
-    "normalisers.",
-    "both numbers exceed 0.01",
-)
+@claim("both numbers exceed 0.01")
 def causal(m: Results) -> Found:
+    """With a causal mask attention is no gradient flow in Wasserstein space, nor in the metric weighted by its own
+    normalisers."""
     return _median_work(m, ("causal", False), ("causal", True))
 
 
-@claim(
-    "With a causal mask the energy decreases at some times; without a mask it never decreases.",
-    "more than 0 with the mask, and 0 without",
-)
+@claim("more than 0 with the mask, and 0 without")
 def falls(m: Results) -> Found:
+    """With a causal mask the energy decreases at some times; without a mask it never decreases."""
     share = {name: float(np.mean((flow.rates.power < -1e-12).any(axis=1))) for name, flow in m.flows.items()}
     listed = ", ".join(f"{value:.2f} for {name} attention" for name, value in share.items())
     holds = share["causal"] > 0 and share["softmax"] == share["unnormalised"] == 0
     return Found(f"the share of starts whose energy decreases at some time is {listed}", holds, share["causal"])
 
 
-@claim(
-    "The velocity of softmax attention is nearly parallel to the gradient in Wasserstein space too.",
-    "the cosine is at least 0.9 at all times of all starts",
-)
+@claim("the cosine is at least 0.9 at all times of all starts")
 def nearly(m: Results) -> Found:
+    """The velocity of softmax attention is nearly parallel to the gradient in Wasserstein space too."""
     cosines = m.flows["softmax"].cosines
     least, middle = float(np.nanmin(cosines)), float(np.nanmedian(cosines))
     return Found(f"the cosine has median {middle:.3f} and minimum {least:.2f}", least >= 0.9, least)
@@ -414,9 +395,8 @@ EXPLORED = (
 
 
 FIGURE = figure(
-    "gradient-flow", measure, lambda m: panels(m, (_energies, _slopes, _cosines, _works), columns=2, height=5.4),
-    (balance, steepest, of_density, conservative, plain_softmax, causal, falls, nearly),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    draw=lambda m: panels(m, (_energies, _slopes, _cosines, _works), columns=2, height=5.4),
     on=lambda m: particles(tokens=m.p.n, d=2, beta=m.p.beta, t=m.p.end, starts=m.starts),
     recorded=lambda m: {
         "d": 2, "value": "identity", "query_key": "identity", "starts": m.starts, "pairs of times": TIMES, "h": H,

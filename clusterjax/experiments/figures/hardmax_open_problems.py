@@ -58,9 +58,7 @@ from ...sentiment import (
     predict_logits,
 )
 from ...sentiment._loss import start, thinned
-from ..framework.experiment import Claim, Settings, parameter, percent
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, percent
 from ..shared.controls import Few, keys_of
 from ..shared.ensemble import share_and_error
 from ..shared.layout import WIDTH, letter
@@ -194,7 +192,7 @@ class Results:
         return int(self.verdicts[KINDS.index(kind), CLAUSES.index(clause), VERDICTS.index(verdict)])
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     verdicts, leaders, wrong = np.zeros((len(KINDS), 5, 3), int), np.zeros((len(KINDS), p.clouds), int), 0
     for number, kind in enumerate(KINDS):
         say(f"A {kind}")
@@ -284,7 +282,7 @@ def belongs(kind: str, form: np.ndarray) -> bool:
     return (positive, negative) == of_kind.get(kind, (d, 0)) and (kind != "identity" or bool(np.all(form == np.eye(d))))
 
 
-def learn(trainings: int, most: int, examined: int, settings: Settings, say: Callable[[str], None]) -> Learnt:
+def learn(trainings: int, most: int, examined: int, settings: Settings, say: Say) -> Learnt:
     """Trains the classifiers on at most `most` reviews, and examines `examined` reviews of each kind."""
     source = ReviewSource.of(settings)
     split, recipe = reviews(source).split, recipe_of(source, DIM)
@@ -483,12 +481,9 @@ def _failed(found: Examination) -> list[int]:
     return [0] if 0 in failed else failed
 
 
-@claim(
-    "For a symmetric positive definite A all five clauses of the theorem hold.",
-    "none fails, and 99 % or more are proved to hold",
-    source=HARDMAX_THEOREM,
-)
+@claim("none fails, and 99 % or more are proved to hold", source=HARDMAX_THEOREM)
 def definite(m: Results) -> Found:
+    """For a symmetric positive definite A all five clauses of the theorem hold."""
     held = min(m.count(kind, clause, "held") for kind in ("identity", "positive definite") for clause in CLAUSES)
     fails = m.verdicts[:2, :, 1].sum()
     return Found(
@@ -497,12 +492,9 @@ def definite(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Whatever A is, limits are stationary: <A s, .> is largest over K at s.",
-    "on none, as is proved",
-    kind="identity",
-)
+@claim("on none, as is proved", kind="identity")
 def any_form(m: Results) -> Found:
+    """Whatever A is, limits are stationary: <A s, .> is largest over K at s."""
     known, fails = m.verdicts[:, 4, :2].sum(axis=0)
     return Found(
         f"on {known} clouds of {len(KINDS)} kinds of A the limits are known, and the clause fails on {fails}",
@@ -510,25 +502,20 @@ def any_form(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "With A = u u^T the token of the largest <u, z> leads if that is above zero and attained once, that of the "
-    "smallest if it is below zero and attained once, and no other ever; with -u u^T one leads at most.",
-    "no exception, as is proved",
-    kind="identity",
-)
+@claim("no exception, as is proved", kind="identity")
 def rank_one(m: Results) -> Found:
+    """With A = u u^T the token of the largest <u, z> leads if that is above zero and attained once, that of the
+    smallest if it is below zero and attained once, and no other ever; with -u u^T one leads at most."""
     return Found(
         f"{m.wrong} exceptions among {2 * m.p.clouds} normal clouds and {m.lattice} coarse clouds full of ties",
         m.wrong == 0, m.wrong,
     )  # fmt: skip
 
 
-@claim(
-    "With A = u u^T there are two leaders if and only if tokens lie on both sides of the origin, ties aside: not "
-    "always.",
-    "within 4 standard errors of it",
-)
+@claim("within 4 standard errors of it")
 def two_leaders(m: Results) -> Found:
+    """With A = u u^T there are two leaders if and only if tokens lie on both sides of the origin, ties aside: not
+    always."""
     counts = m.leaders[KINDS.index("rank one, u u^T")]
     share, expected = float(np.mean(counts == 2)), 1 - 2.0 ** (1 - m.p.n)
     error = float(np.sqrt(expected * (1 - expected) / len(counts)))
@@ -539,11 +526,9 @@ def two_leaders(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "What fails for some A fails for a few tokens with small whole coordinates.",
-    f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more",
-)
+@claim(f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more")
 def small_counterexamples(m: Results) -> Found:
+    """What fails for some A fails for a few tokens with small whole coordinates."""
     pairs = {(example.kind, example.clause) for example in m.small}
     failing = {(KINDS[k], c) for k, c in zip(*np.nonzero(m.verdicts[:, :, 1]), strict=True)}
     tokens = max((len(example.tokens) for example in m.small), default=0)
@@ -556,11 +541,9 @@ def small_counterexamples(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "For an A of normal entries about one cloud in ten has no leader.",
-    f"from {100 * NEAR[0]:g} to {100 * NEAR[1]:g} %",
-)
+@claim(f"from {100 * NEAR[0]:g} to {100 * NEAR[1]:g} %")
 def generic(m: Results) -> Found:
+    """For an A of normal entries about one cloud in ten has no leader."""
     failed = m.count("generic", "leaders", "failed")
     share, error = share_and_error(np.arange(m.p.clouds) < failed)
     by_d = ", ".join(f"{100 * share:.1f} in dimension {d}" for d, (share, _) in zip(DIMENSIONS, m.without, strict=True))
@@ -571,11 +554,9 @@ def generic(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "A sentiment classifier whose A is trained from the identity is as accurate as the one with A = I.",
-    f"a mean difference of less than {SAME:g}",
-)
+@claim(f"a mean difference of less than {SAME:g}")
 def as_accurate(m: Results) -> Found:
+    """A sentiment classifier whose A is trained from the identity is as accurate as the one with A = I."""
     right = m.learnt.accuracy
     fixed, learnt, random = (Few.of(each).words() for each in right)
     more, many = Few.of(right[1] - right[0]), right.shape[1]
@@ -590,11 +571,9 @@ def _each(values: np.ndarray) -> str:
     return ", ".join(f"{value:.3f}" for value in values)
 
 
-@claim(
-    "Trained from the identity, A stays positive definite and nearly symmetric.",
-    f"a skew part of less than {SKEW:g} and a positive least eigenvalue in each training",
-)
+@claim(f"a skew part of less than {SKEW:g} and a positive least eigenvalue in each training")
 def stays_definite(m: Results) -> Found:
+    """Trained from the identity, A stays positive definite and nearly symmetric."""
     skew, least = m.learnt.skewness[1], m.learnt.least[1]
     return Found(
         f"its skew part over the symmetric one: {_each(skew)}; the least eigenvalue of the symmetric part over the "
@@ -603,8 +582,9 @@ def stays_definite(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Trained from a random matrix, A becomes positive definite.", "a positive least eigenvalue after each training")
+@claim("a positive least eigenvalue after each training")
 def becomes_definite(m: Results) -> Found:
+    """Trained from a random matrix, A becomes positive definite."""
     before, after = least_of(m.learnt.before[2]), m.learnt.least[2]
     return Found(
         f"the least eigenvalue of its symmetric part over the largest: {_each(before)} before training, "
@@ -613,11 +593,9 @@ def becomes_definite(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "On its reviews the A that is trained from the identity keeps all clauses of the theorem.",
-    f"each clause on {100 * SURVIVES:g} % or more",
-)
+@claim(f"each clause on {100 * SURVIVES:g} % or more")
 def clauses_survive(m: Results) -> Found:
+    """On its reviews the A that is trained from the identity keeps all clauses of the theorem."""
     by_kind = "; ".join(
         f"{kind}: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(CLAUSES, shares, strict=True))
         for kind, shares in zip(FORMS, m.learnt.shares, strict=True)
@@ -626,11 +604,9 @@ def clauses_survive(m: Results) -> Found:
     return Found(f"proved to hold, of {many} reviews of each kind: {by_kind}", least >= SURVIVES, least, on=m.learnt.on)
 
 
-@claim(
-    "With the A that is trained from the identity as few words lead as with A = I.",
-    f"a mean difference of less than {FEW:g}",
-)
+@claim(f"a mean difference of less than {FEW:g}")
 def as_few_leaders(m: Results) -> Found:
+    """With the A that is trained from the identity as few words lead as with A = I."""
     leaders = m.learnt.leaders
     fixed, learnt, random = (Few.of(each).words(2) for each in leaders)
     more = Few.of(leaders[1] - leaders[0])
@@ -641,8 +617,9 @@ def as_few_leaders(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Whatever A the training finds, limits of its reviews are stationary.", "on none, as is proved", kind="identity")
+@claim("on none, as is proved", kind="identity")
 def stationary(m: Results) -> Found:
+    """Whatever A the training finds, limits of its reviews are stationary."""
     fails, known = m.learnt.verdicts[:, 4, 1].sum(), m.learnt.verdicts[:, 4, :2].sum()
     measured = f"the limits of {known} reviews are known, and the clause fails on {fails}"
     return Found(measured, fails == 0, fails, on=m.learnt.on)
@@ -776,17 +753,7 @@ def recorded(m: Results) -> dict:
 
 
 FIGURE = figure(
-    "hardmax-open-problems",
-    measure,
-    draw,
-    (
-        definite, any_form, rank_one, two_leaders, small_counterexamples, generic, as_accurate, stays_definite,
-        becomes_definite, clauses_survive, as_few_leaders, stationary,
-    ),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     on=lambda m: Measured(HARDMAX_LAYERS, CLOUDS, {"tokens": m.p.n, "d": m.p.d, "starts": m.p.clouds}),
     over=lambda m: f"{m.p.clouds} clouds",
-    recorded=recorded,
 )  # fmt: skip

@@ -6,7 +6,6 @@ clouds and on four chosen clouds, each of which shows a case: leaders alone, a s
 clusters off the vertices, for which tokens must tie between two corners and hence lie on the axes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -21,9 +20,7 @@ from ...hardmax import Certificate, HardmaxLayer, certificate
 from ...hardmax._certificate import make_certificate
 from ...hardmax._limit import run_to_fixed_point, settled_tolerance
 from ...plot import OKABE_ITO, attraction, polytope, style
-from ..framework.experiment import Claim, Settings, parameter, percent
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, percent
 from ..shared.ensemble import share_and_error
 from ..shared.layout import WIDTH, letter
 from ..shared.sources import HARDMAX_LAYERS, HARDMAX_THEOREM
@@ -82,7 +79,7 @@ class Results:
         return int(self.certificates["emerging leader"].limit.leaders.first[LATE])
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say("iterating")
     layer, starts = HardmaxLayer(p.alpha), _starts(settings.seed)
     xs = {name: np.asarray(iterate(layer, jnp.asarray(z0), p.layers).xs) for name, z0 in starts.items()}
@@ -132,44 +129,41 @@ def _random_clouds(settings: Settings, n: int) -> list[Certificate]:
     ]
 
 
-@claim("All clauses of the theorem hold on the four clouds.", "5 of 5 on each", kind="identity")
+@claim("5 of 5 on each", kind="identity")
 def four_clouds(m: Results) -> Found:
+    """All clauses of the theorem hold on the four clouds."""
     counts = {name: sum(clause.held for clause in certificate.clauses) for name, certificate in m.certificates.items()}
     measured = "; ".join(f"{name}: {held} of 5" for name, held in counts.items())
     return Found(measured, all(certificate.held for certificate in m.certificates.values()))
 
 
-@claim(
-    "A token that ties between two corners comes to the middle of the side by 1 / (1 + alpha) a layer.",
-    "less than 1e-12",
-    kind="identity",
-)
+@claim("less than 1e-12", kind="identity")
 def ties(m: Results) -> Found:
+    """A token that ties between two corners comes to the middle of the side by 1 / (1 + alpha) a layer."""
     side = m.xs[ASIDE][:, 4]
     exact = SIDE - (SIDE - ON_AXES[0, 0]) * (1 + m.p.alpha) ** -np.arange(len(side))
     defect = float(np.abs(side - np.stack([exact, np.zeros(len(exact))], axis=1)).max())
     return Found(f"the largest error is {defect:.1e} over {len(side)} layers", defect < 1e-12, defect)
 
 
-@claim("At layer {p.layers} the tokens are clustered.", "less than 1e-3", source=HARDMAX_THEOREM)
+@claim("less than 1e-3", source=HARDMAX_THEOREM)
 def clustered(m: Results) -> Found:
+    """At layer {p.layers} the tokens are clustered."""
     farthest = max(float(values[-1]) for values in m.left.values())
     measured = f"the farthest token of the four clouds is {farthest:.1e} from its limit"
     return Found(measured, farthest < 1e-3, farthest)
 
 
-@claim("A leader may emerge that is no leader at first.", "it leads, but not from layer 0 on", source=HARDMAX_THEOREM)
+@claim("it leads, but not from layer 0 on", source=HARDMAX_THEOREM)
 def emerges(m: Results) -> Found:
+    """A leader may emerge that is no leader at first."""
     leads = f"leads from layer {m.emerged} on" if m.emerged >= 0 else "never leads"
     return Found(f"token {LATE} of the third cloud {leads}", m.emerged > 0, m.emerged)
 
 
-@claim(
-    "There are clusters off the vertices, where the origin projects onto a face.",
-    "some, each less than 1e-9 away",
-    source=HARDMAX_THEOREM,
-)
+@claim("some, each less than 1e-9 away", source=HARDMAX_THEOREM)
 def off_the_vertices(m: Results) -> Found:
+    """There are clusters off the vertices, where the origin projects onto a face."""
     limit = m.certificates[ASIDE].limit
     middles = limit.points[~limit.is_vertex]
     expected = SIDE * np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
@@ -178,18 +172,16 @@ def off_the_vertices(m: Results) -> Found:
     return Found(measured, len(middles) > 0 and off < 1e-9, off)
 
 
-@claim(
-    "The theorem holds on random clouds, for A of condition up to 100 and alpha from 0.2 to 5.",
-    "on all of them",
-    kind="identity",
-)
+@claim("on all of them", kind="identity")
 def random_clouds(m: Results) -> Found:
+    """The theorem holds on random clouds, for A of condition up to 100 and alpha from 0.2 to 5."""
     held = sum(cloud.held for cloud in m.random)
     return Found(f"on {held} of {len(m.random)}", held == len(m.random))
 
 
-@claim("On random clouds the leaders are nearly always those of layer 0.", "less than 5 %")
+@claim("less than 5 %")
 def late_leaders(m: Results) -> Found:
+    """On random clouds the leaders are nearly always those of layer 0."""
     share, error = share_and_error(np.array([int(cloud.limit.leaders.first.max()) > 0 for cloud in m.random]))
     mean = np.mean([len(cloud.limit.leaders.indices) for cloud in m.random])
     return Found(
@@ -264,13 +256,7 @@ def measured_on(m: Results) -> Measured:
 
 
 FIGURE = figure(
-    "hardmax-polytope",
-    measure,
-    draw,
-    (four_clouds, ties, clustered, emerges, off_the_vertices, random_clouds, late_leaders),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     on=measured_on,
     over=lambda m: f"{m.starts} starts",
     recorded=lambda m: {

@@ -27,8 +27,7 @@ from ..._model.heads import MultiHeadField
 from ..._observables import cluster_labels, energy_dissipation, interaction_energy
 from ...plot import OKABE_ITO, sphere, style, time_series
 from ...probe.measures.heads import adjusted_rand
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.ensemble import draw_starts, mean_and_error
 from ..shared.layout import WIDTH
 from ..shared.sources import particles
@@ -101,7 +100,7 @@ class Results:
         return all(abs(clusters[:, -1].mean() - 2) < 0.5 for clusters in self.clusters.values())
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     seed, starts = settings.seed, min(settings.starts, STARTS)
     counts = QUICK_COUNTS if settings.quick else COUNTS
     x0, heads = draw_starts(seed, starts, p.n, D), draw_heads(seed, starts, counts[-1])
@@ -251,12 +250,9 @@ def _by_number(pairs: dict[int, Any]) -> str:
     return ", ".join(f"{count}: {plus_minus(*pair)}" for count, pair in pairs.items())
 
 
-@claim(
-    "Heads with V = B = B^T climb the sum of their energies together, at the mean squared speed of the tokens.",
-    "off by less than 1e-10, and no step below -1e-6",
-    kind="identity",
-)
+@claim("off by less than 1e-10, and no step below -1e-6", kind="identity")
 def climb(m: Results) -> Found:
+    """Heads with V = B = B^T climb the sum of their energies together, at the mean squared speed of the tokens."""
     least = float(np.diff(m.energies, axis=1).min() / np.ptp(m.energies, axis=1).max())
     return Found(
         f"over {m.energies.size} states of {len(m.energies)} runs of {COMPANY} heads the rate is off by at most "
@@ -265,32 +261,26 @@ def climb(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "From 1 to {m.most} heads end in two clusters on average, as each does alone, and not in two for each head.",
-    "for every number of heads between 1.5 and 2.5",
-)
+@claim("for every number of heads between 1.5 and 2.5")
 def two_clusters(m: Results) -> Found:
+    """From 1 to {m.most} heads end in two clusters on average, as each does alone, and not in two for each head."""
     end = {count: mean_and_error(clusters[:, -1]) for count, clusters in m.clusters.items()}
     return Found(f"clusters at t = {TS[-1]:g}, by the number of heads: {_by_number(end)}", m.in_two, *end[m.most])
 
 
-@claim(
-    "A head alone brings the tokens to its own axis; {m.most} heads together bring them less near to the axis of their "
-    "average.",
-    "above 0.8 alone, and lower for {m.most} heads by more than two standard errors",
-)
+@claim("above 0.8 alone, and lower for {m.most} heads by more than two standard errors")
 def axes(m: Results) -> Found:
+    """A head alone brings the tokens to its own axis; {m.most} heads together bring them less near to the axis of their
+    average."""
     on = {count: mean_and_error(aligned) for count, aligned in m.aligned.items()}
     gap, error = mean_and_error(m.aligned[1] - m.aligned[m.most])
     measured = f"mean of |<x, v>|, by the number of heads: {_by_number(on)}; 0.5 for random directions"
     return Found(measured, bool(on[1][0] > 0.8 and gap > 2 * error), gap, error)
 
 
-@claim(
-    "The more heads there are, the better does their average predict them.",
-    "the power is below 0 by more than two standard errors",
-)
+@claim("the power is below 0 by more than two standard errors")
 def average(m: Results) -> Found:
+    """The more heads there are, the better does their average predict them."""
     power, error = exponent(m)
     errors = dict(zip(m.counts, zip(*relative(m), strict=True), strict=True))
     return Found(
@@ -300,12 +290,10 @@ def average(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The more the other heads, when alone, share the clusters of a head, the more of these clusters are those of all "
-    "heads together.",
-    "the correlation exceeds two standard errors",
-)
+@claim("the correlation exceeds two standard errors")
 def agreement(m: Results) -> Found:
+    """The more the other heads, when alone, share the clusters of a head, the more of these clusters are those of all
+    heads together."""
     value, error = correlation(m.shared, m.kept)
     forces = correlation(m.agreement, m.force_cosine)
     return Found(
@@ -409,8 +397,7 @@ def _draw_agreement(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "interacting-heads", measure, draw, (climb, two_clusters, axes, average, agreement),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: f"{len(m.off)} starts",
     on=lambda m: particles(
         tokens=m.p.n, d=D, beta=m.p.beta, heads=m.counts, t=TS[-1].item(), starts=len(m.off)

@@ -42,8 +42,7 @@ from scipy.special import ive
 
 from ..._base.types import Scalar
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure, unmet
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, plus_minus, unmet
 from ..framework.verdict import Measured, Subject
 from ..shared.layout import panels
 from ..shared.sources import PARTICLES
@@ -169,7 +168,7 @@ class Results:
     limits: dict[float, float]  # the quadrature over Kramers' formula at the temperature of `COLD`, by beta
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     tokens, systems = EACH * settings.starts, max(2, min(settings.starts // 8, SYSTEMS))
     held, coldest, key = {}, {}, jr.key(settings.seed)
     for place, beta in enumerate(BETAS):
@@ -455,11 +454,9 @@ def cloud_passages(
     return Passages(np.asarray(counts), np.asarray(clouds[:, 0]), np.asarray(clouds[:, 1]), steps * STEP)
 
 
-@claim(
-    "A token leaves one of two clusters for the other after the mean first passage time.",
-    f"each mean is within {SIGMAS:g} standard errors of the quadrature",
-)
+@claim(f"each mean is within {SIGMAS:g} standard errors of the quadrature")
 def first_passage(m: Results) -> Found:
+    """A token leaves one of two clusters for the other after the mean first passage time."""
     off = np.concatenate([np.abs(times.means - times.exact) / times.errors for times in m.held.values()])
     share = max((times.errors / times.means).max() for times in m.held.values())
     return Found(
@@ -469,11 +466,9 @@ def first_passage(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The logarithm of the time rises with 1 / T by the height of the barrier.",
-    "the slope is within 10 % of the barrier for each beta",
-)
+@claim("the slope is within 10 % of the barrier for each beta")
 def arrhenius(m: Results) -> Found:
+    """The logarithm of the time rises with 1 / T by the height of the barrier."""
     slopes = {beta: [part / barrier(beta) for part in times.slope()] for beta, times in m.held.items()}
     off = max(abs(slope - 1) for slope, _, _ in slopes.values())
     listed = ", ".join(
@@ -483,21 +478,15 @@ def arrhenius(m: Results) -> Found:
     return Found(f"the slope over the barrier is {listed}", off <= 0.1, off)
 
 
-@claim(
-    "Kramers' formula is the limit of the mean first passage time as T tends to zero.",
-    "1 to within 0.03",
-    kind="identity",
-)
+@claim("1 to within 0.03", kind="identity")
 def limit(m: Results) -> Found:
+    """Kramers' formula is the limit of the mean first passage time as T tends to zero."""
     off = max(abs(ratio - 1) for ratio in m.limits.values())
     listed = ", ".join(f"{ratio:.4f} (beta = {beta:g})" for beta, ratio in m.limits.items())
     return Found(f"the quadrature over the formula, where the barrier is {COLD:g} T, is {listed}", off <= 0.03, off)
 
 
-@claim(
-    f"Kramers' formula gives the time where the barrier is {RATIOS[-1]:g} T.",
-    "within 20 % for each beta",
-)
+@claim("within 20 % for each beta", says=f"Kramers' formula gives the time where the barrier is {RATIOS[-1]:g} T.")
 def formula(m: Results) -> Found:
     words, off = [], []
     for beta, times in m.held.items():
@@ -510,11 +499,9 @@ def formula(m: Results) -> Found:
     return Found(measured + "; ".join(words), max(off) <= 0.2, max(off))
 
 
-@claim(
-    "Escapes have no memory: times are exponentially distributed.",
-    "1 to within three standard errors of exponential times",
-)
+@claim("1 to within three standard errors of exponential times")
 def memory(m: Results) -> Found:
+    """Escapes have no memory: times are exponentially distributed."""
     off, most = max(abs(float(times.spread[-1]) - 1) for times in m.held.values()), SIGMAS / m.tokens**0.5
     listed = ", ".join(f"{times.spread[-1]:.3f} (beta = {beta:g})" for beta, times in m.held.items())
     return Found(
@@ -537,21 +524,17 @@ def _over_theory(times: Times, theory: np.ndarray, words: str) -> Found:
     return Found(f"{words.format(listed)} {POISSON}", off <= 0.2, off)
 
 
-@claim(
-    "Tokens pass between two equal clouds after the mean first passage time in the potential of the clouds.",
-    WITHIN,
-)
+@claim(WITHIN)
 def equal_clouds(m: Results) -> Found:
+    """Tokens pass between two equal clouds after the mean first passage time in the potential of the clouds."""
     times = m.clouds.equal()
     words = f"the time over the quadrature in the first {100 * FRESH // PARTS} % of the window is {{}}"
     return _over_theory(times, times.exact, words)
 
 
-@claim(
-    "The time between passages of equal clouds rises with 1 / T as in the potential of the clouds.",
-    f"within {SIGMAS:g} standard errors of the quadrature",
-)
+@claim(f"within {SIGMAS:g} standard errors of the quadrature")
 def slope_of_clouds(m: Results) -> Found:
+    """The time between passages of equal clouds rises with 1 / T as in the potential of the clouds."""
     slope, error, exact = m.clouds.equal().slope()
     return Found(
         f"the slope of the logarithm of the time is {plus_minus(slope, error, 4)}, and {exact:.4f} by quadrature (the "
@@ -560,11 +543,9 @@ def slope_of_clouds(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "As clouds drift and grow unequal, tokens pass as in the potential of the clouds at their masses and distance.",
-    WITHIN,
-)
+@claim(WITHIN)
 def unequal_clouds(m: Results) -> Found:
+    """As clouds drift and grow unequal, tokens pass as in the potential of the clouds at their masses and distance."""
     times, expected = m.clouds.whole()
     known = 100 * (1 - np.isnan(m.clouds.expected).mean())
     equal = ", ".join(f"{ratio:.2f}" for ratio in times.means / times.exact)
@@ -575,11 +556,9 @@ def unequal_clouds(m: Results) -> Found:
     return _over_theory(times, expected, words)
 
 
-@claim(
-    "Two equal clouds are not stable: tokens leave the smaller cloud sooner, and the larger cloud grows.",
-    f"more than {SIGMAS:g} standard errors above zero",
-)
+@claim(f"more than {SIGMAS:g} standard errors above zero")
 def larger_grows(m: Results) -> Found:
+    """Two equal clouds are not stable: tokens leave the smaller cloud sooner, and the larger cloud grows."""
     net, error, expected = m.clouds.net()
     ends = 100 * (0.5 + np.concatenate([np.abs(passages.shares[-1] - 0.5) for passages in m.clouds.passages]))
     return Found(
@@ -684,9 +663,8 @@ EXPLORED = (
 
 
 FIGURE = figure(
-    "kramers-escape", measure, lambda m: panels(m, (_potentials, _times, _shares, _cloud_times), columns=2, height=5.4),
-    (first_passage, arrhenius, limit, formula, memory, equal_clouds, slope_of_clouds, unequal_clouds, larger_grows),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    draw=lambda m: panels(m, (_potentials, _times, _shares, _cloud_times), columns=2, height=5.4),
     over=lambda m: f"{m.tokens} tokens at each temperature",
     on=lambda m: Measured(
         PARTICLES,

@@ -6,7 +6,6 @@ and must agree with the report. The model is compared with several random starts
 much starts differ.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,9 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from ... import probe, transformer
 from ...plot import OKABE_ITO, time_series
 from ...probe.measures.survey import clustered_error
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.controls import STARTS, Starts, keys_of, seed_of, starts_of
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
@@ -68,7 +65,7 @@ class Results:
         return self.training["report"]
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     training = transformer.bundled_training()
     snapshots, recipe = training["snapshots"], transformer.LanguageRecipe(**training["report"]["recipe"])
     say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
@@ -88,11 +85,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     )  # fmt: skip
 
 
-@claim(
-    "The model has learnt more than which word follows which.",
-    "the held-out loss is lower than by the word before by more than 0.3 nats",
-)
+@claim("the held-out loss is lower than by the word before by more than 0.3 nats")
 def learnt(m: Results) -> Found:
+    """The model has learnt more than which word follows which."""
     loss, bigram, unigram = (m.report[f"{name} loss"] for name in ("held-out", "bigram", "unigram"))
     return Found(
         f"held-out loss {loss:.3f} nats per word piece; {bigram:.3f} by the word before, {unigram:.3f} by frequency",
@@ -101,11 +96,11 @@ def learnt(m: Results) -> Found:
 
 
 @claim(
-    "Trained, the model gathers its tokens more than as it might have started.",
     "the difference from {p.draws} random starts exceeds two standard errors, or, with so few starts, as many as are "
     "as improbable",
 )
 def gathers(m: Results) -> Found:
+    """Trained, the model gathers its tokens more than as it might have started."""
     cosine, error = m.last["cosine"], m.last["cosine error"]
     difference, of_difference = m.starts.beyond.difference[-1], m.starts.beyond.error[-1]
     return Found(
@@ -116,11 +111,9 @@ def gathers(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Trained, the model gathers the tokens of a text more than the same words in random order.",
-    "the difference exceeds two standard errors",
-)
+@claim("the difference exceeds two standard errors")
 def beyond_shuffled(m: Results) -> Found:
+    """Trained, the model gathers the tokens of a text more than the same words in random order."""
     # The report has no values of single texts, which a difference paired by text needs.
     again, other = m.again[:, -1], m.shuffled[:, -1]
     beyond = clustered_error(again - other, m.articles)
@@ -132,11 +125,9 @@ def beyond_shuffled(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "In this causal model, whose training texts begin anywhere, a head becomes a sink of the first token.",
-    "more than {p.sink:g} after training, by two standard errors",
-)
+@claim("more than {p.sink:g} after training, by two standard errors")
 def sink(m: Results) -> Found:
+    """In this causal model, whose training texts begin anywhere, a head becomes a sink of the first token."""
     return Found(
         f"weight beyond uniform attention of the strongest head {plus_minus(m.sink[-1], m.of_sink[-1], 3)} after "
         f"training, {plus_minus(*mean_and_error(m.before), 3)} before training over {len(m.before)} random starts. Its "
@@ -145,18 +136,17 @@ def sink(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The loss of the logit lens falls at every level: the answer is formed layer by layer.",
-    "the loss at each level is lower than at the level before",
-)
+@claim("the loss at each level is lower than at the level before")
 def layer_by_layer(m: Results) -> Found:
+    """The loss of the logit lens falls at every level: the answer is formed layer by layer."""
     lens = np.array(m.training["snapshots"][-1]["loss"])
     words = ", ".join(f"{value:.2f}" for value in lens)
     return Found(f"loss at the levels: {words}", np.all(np.diff(lens) < 0), lens[-1])
 
 
-@claim("The model of the package is the last snapshot.", f"less than {SAME:g}", kind="identity")
+@claim(f"less than {SAME:g}", kind="identity")
 def same(m: Results) -> Found:
+    """The model of the package is the last snapshot."""
     off = float(np.max(np.abs(m.again.mean(axis=0) - np.array(m.training["snapshots"][-1]["cosine"]))))
     return Found(f"largest difference of the mean cosines of its levels from the record: {off:.1e}", off < SAME, off)
 
@@ -247,20 +237,11 @@ def on(m: Results) -> Measured:
     return Measured(Subject(NETWORK, f"{words}parameters"), TEXTS, size)
 
 
-CLAIMS = (learnt, gathers, beyond_shuffled, sink, layer_by_layer, same)
-
 FIGURE = figure(
-    "language-training",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     over=lambda m: (
         f"passages, as on record; of the difference from random starts over {articles_words(m.articles)} and networks"
     ),
-    on=on,
     recorded=lambda m: {
         "recipe": m.report["recipe"], "texts": m.report["texts"], "starts": len(m.articles),
         "solver": "none: layers in float32",

@@ -7,7 +7,6 @@ log(n) / (2 lambda). The runs are in single precision, and `Auto` chooses the se
 tokens.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,8 +24,7 @@ from ..._model.field import AttentionField
 from ..._model.space import Sphere
 from ..._observables import angular_power, interaction_energy, num_clusters, uniform_growth_rates
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, plus_minus, within
-from ..framework.figure import ClaimOf, Found, claim, figure
+from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, plus_minus, within
 from ..framework.verdict import Source
 from ..shared.layout import panels
 from ..shared.sources import PARTICLES, UNIFORM, particles
@@ -93,7 +91,7 @@ class Results:
         return self.runs[3][self.largest[3]][0]
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     runs: dict[int, dict[int, list[Run]]] = {}
     for d, sizes in p.sizes(settings.quick).items():
         for n, most in sizes.items():
@@ -165,13 +163,10 @@ def expected_escape(n: float | int, rate: float) -> float:
     return float((np.log(LEVEL * n) + np.euler_gamma) / (2 * rate))
 
 
-@claim(
-    "The interaction energy is the sum over degrees of coefficient of the kernel, number of harmonics and power.",
-    "the relative difference is less than 1e-10",
-    kind="identity",
-)
+@claim("the relative difference is less than 1e-10", kind="identity")
 def energy(m: Results) -> Found:
-    """The identity of Funk and Hecke, for tokens that have gathered."""
+    """The interaction energy is the sum over degrees of coefficient of the kernel, number of harmonics and power."""
+    # The identity of Funk and Hecke, for tokens that have gathered.
     beta, degrees, d, x = m.p.beta, np.arange(60), 3, jnp.asarray(m.shown.sample[-1])
     # The growth rates of unnormalised attention are l (l + d - 2) a_l / beta, with a_l the coefficients of e^(beta t).
     rates = uniform_growth_rates(beta, d, 59, unnormalised=True)[1:]
@@ -186,9 +181,9 @@ def energy(m: Results) -> Found:
 
 def growth(d: int) -> ClaimOf:
     @claim(
-        f"Around uniform tokens the harmonics of degree l grow at the rates l (l + d - 2) a_l / (beta a_0), d = {d} "
-        "(2410.23228).",
         "no rate differs from theory by more than 0.05",
+        says="Around uniform tokens the harmonics of degree l grow at the rates l (l + d - 2) a_l / (beta a_0), "
+        f"d = {d} (2410.23228).",
         source=PAPER,
     )
     def made(m: Results) -> Found:
@@ -204,12 +199,9 @@ def growth(d: int) -> ClaimOf:
     return made
 
 
-@claim(
-    "On the circle the tokens gather in about as many clusters as the degree that grows fastest (2410.23228).",
-    "the mean number of clusters of the most tokens is within 1 of that degree",
-    source=PAPER,
-)
+@claim("the mean number of clusters of the most tokens is within 1 of that degree", source=PAPER)
 def clusters(m: Results) -> Found:
+    """On the circle the tokens gather in about as many clusters as the degree that grows fastest (2410.23228)."""
     counts = {n: [run.clusters for run in runs] for n, runs in m.runs[2].items()}
     means = {n: (np.mean(c), np.std(c, ddof=1) / np.sqrt(len(c))) for n, c in counts.items()}
     # On the circle a harmonic of degree l has l maxima.
@@ -221,11 +213,9 @@ def clusters(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The first phase takes log(n) / (2 lambda): more tokens are more even, and choose later.",
-    "each mean time is within 0.5 of the expected time of independent tokens",
-)
+@claim("each mean time is within 0.5 of the expected time of independent tokens")
 def duration(m: Results) -> Found:
+    """The first phase takes log(n) / (2 lambda): more tokens are more even, and choose later."""
     # The expectation holds on the circle alone: there each degree has only one harmonic and its shift.
     expected = {n: expected_escape(n, m.rates[2].max()) for n in m.escapes[2]}
     off = max(abs(m.escapes[2][n][0] - time) for n, time in expected.items())
@@ -301,9 +291,9 @@ def _escapes(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "linear-phase", measure, lambda m: panels(m, (_growth, _rates, _map, _escapes), columns=2, height=5.2),
-    (energy, growth(2), growth(3), clusters, duration),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    draw=lambda m: panels(m, (_growth, _rates, _map, _escapes), columns=2, height=5.2),
+    claims=(energy, growth(2), growth(3), clusters, duration),
     over=lambda m: "the starts of each number of tokens",
     on=lambda m: particles(
         tokens=tuple(m.largest.values()), d=tuple(m.runs), beta=m.p.beta, t=m.p.end, starts=m.starts

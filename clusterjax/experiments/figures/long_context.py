@@ -24,8 +24,7 @@ from scipy.optimize import brentq
 
 from ..._model.attention import SoftmaxAttention
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, plus_minus, within
-from ..framework.figure import Found, claim, figure, unmet
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, plus_minus, unmet, within
 from ..framework.verdict import Measured, Source, Subject
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
@@ -67,7 +66,7 @@ class Results:
     fixed: dict[tuple[int, int], MeanAndError]  # the cosine at the fixed beta, by size and dimension
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     sizes = tuple(p.n // 4**k for k in range(2 if settings.quick else 3, -1, -1))
     full = FULL[:-1] if settings.quick else FULL
     say("measuring equiangular tokens")
@@ -197,44 +196,32 @@ PHASES = Source("2510.05554 and 2512.01868, of infinitely many tokens", PARTICLE
 KEYS = Source("2605.08505, of infinitely many keys", PARTICLES, UNIFORM)
 
 
-@claim(
-    "One layer maps equiangular tokens to tokens of the cosine of the closed form.",
-    "less than 1e-10",
-    kind="identity",
-)
+@claim("less than 1e-10", kind="identity")
 def closed_form(m: Results) -> Found:
+    """One layer maps equiangular tokens to tokens of the cosine of the closed form."""
     scaled = ", ".join(f"{s:g}" for s in SCALED)
     words = f"the largest difference over n = {', '.join(map(str, m.full))}, rho = {RHOS[0]:g} and {RHOS[1]:g}, and "
     return Found(f"{words}gamma (1 - rho) = {scaled} is {m.off:.1e}", m.off < 1e-10, m.off)
 
 
-@claim(
-    "An equiangular token gives itself one half of its weight at beta = log(n - 1) / (1 - rho).",
-    "less than 1e-9",
-    kind="identity",
-)
+@claim("less than 1e-9", kind="identity")
 def half_weight(m: Results) -> Found:
+    """An equiangular token gives itself one half of its weight at beta = log(n - 1) / (1 - rho)."""
     off = max(abs(float(equiangular(n, rho, np.log(n - 1) / (1 - rho))[1]) - 0.5) for n in LONG for rho in RHOS)
     return Found(f"the largest difference from one half is {off:.1e} for n up to {LONG[-1]:g}", off < 1e-9, off)
 
 
-@claim(
-    "The sums over random clouds agree with `SoftmaxAttention`.",
-    "less than 1e-12",
-    kind="identity",
-)
+@claim("less than 1e-12", kind="identity")
 def sums(m: Results) -> Found:
+    """The sums over random clouds agree with `SoftmaxAttention`."""
     off = m.off_random
     return Found(f"the difference of the mean cosine of outputs at beta = 1 is {off:.1e}", off < 1e-12, off)
 
 
-@claim(
-    "With beta = gamma log n one layer takes all tokens to one if gamma (1 - rho) < 1, to the cosine 4 rho / (1 + 3 "
-    "rho) if it is 1, and leaves rho as it is if it is larger (2510.05554, 2512.01868).",
-    "within 0.001 of the limits",
-    source=PHASES,
-)
+@claim("within 0.001 of the limits", source=PHASES)
 def phases(m: Results) -> Found:
+    """With beta = gamma log n one layer takes all tokens to one if gamma (1 - rho) < 1, to the cosine 4 rho / (1 + 3
+    rho) if it is 1, and leaves rho as it is if it is larger (2510.05554, 2512.01868)."""
     n = LONG[-1]
     cosines = {rho: [float(equiangular(n, rho, s * np.log(n) / (1 - rho))[0]) for s in SCALED] for rho in RHOS}
     limits = {rho: (1.0, 4 * rho / (1 + 3 * rho), rho) for rho in RHOS}
@@ -244,11 +231,9 @@ def phases(m: Results) -> Found:
     return Found(words, off < 1e-3, off, on=Measured(PARTICLES, EQUIANGULAR, {"tokens": n, "layers": 1}))
 
 
-@claim(
-    "The transition is wide at any length in use: in gamma it narrows like 1 / log n.",
-    "the products agree within 5 %, and the width at the largest n exceeds 0.1",
-)
+@claim("the products agree within 5 %, and the width at the largest n exceeds 0.1")
 def wide(m: Results) -> Found:
+    """The transition is wide at any length in use: in gamma it narrows like 1 / log n."""
     widths = [_width(n, RHOS[1]) for n in LONG]
     products = [width * np.log(n) for width, n in zip(widths, LONG, strict=True)]
     listed = ", ".join(f"{width:.3f} (n = {n:g})" for width, n in zip(widths, LONG, strict=True))
@@ -281,39 +266,30 @@ def _selective(d: int) -> float:
     return 2 / (d - 1)
 
 
-@claim(
-    "Attention of a query to n independent uniform keys singles out a key at beta ~ n^(2 / (d - 1)) (2605.08505).",
-    "within four standard errors, or 2 %",
-    source=KEYS,
-)
+@claim("within four standard errors, or 2 %", source=KEYS)
 def nearest_key(m: Results) -> Found:
+    """Attention of a query to n independent uniform keys singles out a key at beta ~ n^(2 / (d - 1)) (2605.08505)."""
     exponents = ", ".join(f"{_selective(d):.3f}" for d in DIMENSIONS)
     words = f"the mean of the largest weight is one half at beta ~ n^p with p = {{}} against {exponents}"
     return _of_powers(m, "nearest", _selective, words)
 
 
-@claim(
-    "A token that is a key itself keeps half of its weight at beta ~ n^(2 / (d - 1)).",
-    "within four standard errors of 2 / (d - 1), or 2 %",
-)
+@claim("within four standard errors of 2 / (d - 1), or 2 %")
 def own_key(m: Results) -> Found:
+    """A token that is a key itself keeps half of its weight at beta ~ n^(2 / (d - 1))."""
     return _of_powers(m, "own", _selective, "the mean of this weight is one half at beta ~ n^p with p = {}")
 
 
-@claim(
-    "Outputs of uniform tokens cease to point in one direction much earlier, at beta ~ n^(-1/2): the mean token has "
-    "norm n^(-1/2), and the layer adds beta / d times the token itself.",
-    "within four standard errors of -1/2, or 2 %",
-)
+@claim("within four standard errors of -1/2, or 2 %")
 def one_direction(m: Results) -> Found:
+    """Outputs of uniform tokens cease to point in one direction much earlier, at beta ~ n^(-1/2): the mean token has
+    norm n^(-1/2), and the layer adds beta / d times the token itself."""
     return _of_powers(m, "cosine", lambda d: -0.5, "the mean cosine is one half at beta ~ n^p with p = {}")
 
 
-@claim(
-    "At a fixed beta the outputs of uniform tokens spread as n grows, without any beta ~ log n.",
-    "the mean cosine decreases by more than two standard errors in each dimension",
-)
+@claim("the mean cosine decreases by more than two standard errors in each dimension")
 def fixed_beta(m: Results) -> Found:
+    """At a fixed beta the outputs of uniform tokens spread as n grows, without any beta ~ log n."""
     first, last = m.sizes[0], m.sizes[-1]
     pairs = {d: (m.fixed[first, d], m.fixed[last, d]) for d in DIMENSIONS}
     listed = "; ".join(
@@ -428,13 +404,7 @@ def _scaling(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "long-context",
-    measure,
-    draw,
-    (closed_form, half_weight, sums, phases, wide, nearest_key, own_key, one_direction, fixed_beta),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.sizes, d=DIMENSIONS, layers=1, starts=m.starts),
     recorded=lambda m: {

@@ -26,9 +26,7 @@ from matplotlib.figure import Figure
 from ... import transformer
 from ...plot import OKABE_ITO, time_series
 from ...probe.measures.survey import clustered_error
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.controls import Starts, keys_of, seed_of, starts_of
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
@@ -166,7 +164,7 @@ def recipes_of(p: Parameters) -> dict[str, transformer.LanguageRecipe]:
     }
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     corpus = corpus_of(settings, min(SEEN, 20 * p.steps), p.labelled)
     ids, present = rows_of(corpus.scored.texts, LENGTH)
     # Only whole rows, so that all positions have as many texts.
@@ -237,11 +235,9 @@ def _words(values: np.ndarray, scale: int = 1, digits: int = 3) -> str:
     return plus_minus(scale * mean, scale * error, digits)
 
 
-@claim(
-    "After as many steps the transformer guesses the next word better than the LSTM of as many parameters.",
-    "the difference is above zero by two standard errors",
-)
+@claim("the difference is above zero by two standard errors")
 def loss(m: Results) -> Found:
+    """After as many steps the transformer guesses the next word better than the LSTM of as many parameters."""
     ours, theirs = m.lstm.trained.loss, m.transformer.trained.loss
     less = clustered_error(ours - theirs)
     random = [np.mean([states.loss.mean() for states in network.random]) for network in (m.lstm, m.transformer)]
@@ -253,8 +249,9 @@ def loss(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("The cell states of the LSTM become more alike along a text.", "above zero by two standard errors")
+@claim("above zero by two standard errors")
 def along_text(m: Results) -> Found:
+    """The cell states of the LSTM become more alike along a text."""
     rises, pick = clustered_error(m.lstm.trained.rise), lambda states: states.rise
     return Found(
         "mean cosine of a cell state to earlier ones, last quarter of the positions minus first quarter: "
@@ -264,8 +261,9 @@ def along_text(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Trained, the LSTM has cell states of a text that are more alike than with random weights.", BEYOND)
+@claim(BEYOND)
 def beside_random(m: Results) -> Found:
+    """Trained, the LSTM has cell states of a text that are more alike than with random weights."""
     cell, last = (lambda states: states.along_layers[:, 1:2]), (lambda states: states.along_layers[:, -1:])
     ours, theirs = m.lstm.beside_random(cell), m.transformer.beside_random(last)
     return Found(
@@ -276,11 +274,9 @@ def beside_random(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The tokens of the transformer become more alike from its first level to its last.",
-    "the growth is above zero by two standard errors",
-)
+@claim("the growth is above zero by two standard errors")
 def along_layers(m: Results) -> Found:
+    """The tokens of the transformer become more alike from its first level to its last."""
     trained = m.transformer.trained
     grown = clustered_error(trained.growth)
     return Found(
@@ -291,11 +287,11 @@ def along_layers(m: Results) -> Found:
 
 
 @claim(
-    "Training lowers the mean of the forget gate: cells keep less of what they held than with random weights.",
     "the forget gate is lower than before training by two standard errors, or, with so few networks, by as many as are "
     "as improbable",
 )
 def gates(m: Results) -> Found:
+    """Training lowers the mean of the forget gate: cells keep less of what they held than with random weights."""
     starts, trained = m.lstm.beside_random(lambda states: states.mean_gates), m.lstm.trained.mean_gates
     means = "; ".join(
         f"{gate.replace('_', ' ')} {_words(trained[:, k])}, before training "
@@ -306,11 +302,9 @@ def gates(m: Results) -> Found:
     return Found(f"{means}; means over units and positions", lower, starts.beyond.difference[0], starts.beyond.error[0])
 
 
-@claim(
-    "The best unit of the LSTM tells sentiment better than the best of the transformer.",
-    "the difference is above zero by two standard errors",
-)
+@claim("the difference is above zero by two standard errors")
 def better(m: Results) -> Found:
+    """The best unit of the LSTM tells sentiment better than the best of the transformer."""
     (kind, ours), (other, theirs) = m.lstm.best, m.transformer.best
     # Both units classify the same texts.
     more = ours.right.astype(float) - theirs.right.astype(float)
@@ -322,8 +316,9 @@ def better(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("The best unit of the LSTM tells sentiment better than that of random weights.", BEYOND)
+@claim(BEYOND)
 def sentiment(m: Results) -> Found:
+    """The best unit of the LSTM tells sentiment better than that of random weights."""
     gain, other = (network.right_beside_random().beyond for network in (m.lstm, m.transformer))
     words = lambda gap: plus_minus(100 * gap.difference[0], 100 * gap.error[0], 1)
     return Found(
@@ -334,11 +329,9 @@ def sentiment(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The best unit of the LSTM and that of the transformer each tell sentiment better than chance.",
-    "both are above one half by two standard errors",
-)
+@claim("both are above one half by two standard errors")
 def chance(m: Results) -> Found:
+    """The best unit of the LSTM and that of the transformer each tell sentiment better than chance."""
     ours, theirs = (network.best[1].right for network in (m.lstm, m.transformer))
     shares = clustered_error(ours), clustered_error(theirs)
     nearer = min(shares, key=lambda share: float(share.mean))
@@ -348,12 +341,9 @@ def chance(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Cell and hidden state follow from the gates: c = f c' + i g, with c' the cell state before, and h = o tanh c.",
-    f"less than {SAME:g}",
-    kind="identity",
-)
+@claim(f"less than {SAME:g}", kind="identity")
 def recurrence(m: Results) -> Found:
+    """Cell and hidden state follow from the gates: c = f c' + i g, with c' the cell state before, and h = o tanh c."""
     return Found(f"largest error {m.off:.1e}", m.off < SAME, m.off)
 
 
@@ -449,16 +439,8 @@ def _units(ax: Axes, m: Results) -> None:
     ax.set(ylabel="texts classified correctly\nby the best unit (%)", ylim=(min(40, 100 * lowest - 3), None))
 
 
-CLAIMS = (loss, along_text, beside_random, along_layers, gates, better, sentiment, chance, recurrence)
-
 FIGURE = figure(
-    "lstm",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     # A single training does not tell how much another seed would differ.
     over=lambda m: "texts, of one training of each; of random weights over networks",
     on=lambda m: Measured(NETWORK, m.corpus.data, {

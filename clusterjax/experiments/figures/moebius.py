@@ -6,7 +6,6 @@ $|x_1x_2||x_3x_4| / (|x_1x_3||x_2x_4|)$ are conserved. On the circle the mean of
 follows the equation of Ott and Antonsen, $r(t) = (1 + (r_0^{-2} - 1) e^{-t})^{-1/2}$.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import diffrax as dfx
@@ -23,9 +22,7 @@ from ..._limits import limit_shape
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Film, Settings, parameter
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import ANY, Source
+from ..framework.figure import ANY, Claim, Film, Found, Say, Settings, Source, claim, figure, parameter
 from ..shared.ensemble import draw_starts
 from ..shared.layout import figure_of_run
 from ..shared.sources import PARTICLES, particles
@@ -59,7 +56,7 @@ class Results:
     later: dict[int, int]  # the number at t = 48
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     drift, gathered, later, shown = {}, {}, {}, None
     for d in DIMENSIONS:
         say(f"simulating with d = {d}")
@@ -110,38 +107,37 @@ def moved_evenly(n: int, r: float) -> np.ndarray:
     return np.stack([w.real, w.imag], axis=1)
 
 
-@claim("At beta = 0 the cross ratios of the tokens are conserved.", "less than 1e-5", kind="identity")
+@claim("less than 1e-5", kind="identity")
 def conserved(m: Results) -> Found:
+    """At beta = 0 the cross ratios of the tokens are conserved."""
     worst = {d: float(drift.max()) for (d, beta), drift in m.drift.items() if beta == 0}
     listed = ", ".join(f"{value:.1e} (d = {d})" for d, value in worst.items())
     measured = f"the largest change of the logarithm of a cross ratio, over all starts and times, is {listed}"
     return Found(measured, max(worst.values()) < 1e-5, max(worst.values()))
 
 
-@claim(
-    "On the circle the mean of evenly spaced tokens that a Moebius map has moved has the length that Ott and Antonsen "
-    "give.",
-    f"less than 1e-3, as {EVEN} tokens are not infinitely many",
-    kind="identity",
-)
+@claim(f"less than 1e-3, as {EVEN} tokens are not infinitely many", kind="identity")
 def mean_is_exact(m: Results) -> Found:
+    """On the circle the mean of evenly spaced tokens that a Moebius map has moved has the length that Ott and Antonsen
+    give."""
     off = float(np.abs(m.mean - m.exact).max())
     return Found(f"the largest difference up to t = {TS[-1]:g} is {off:.1e}", off < 1e-3, off)
 
 
 @claim(
-    "At beta = 0 all tokens come to one point.",
     f"all starts are there at t = {LATE:g}",
     source=Source("2312.10794, Theorem 4.1, of almost every start", PARTICLES, ANY, {"beta": 0}),
 )
 def one_point(m: Results) -> Found:
+    """At beta = 0 all tokens come to one point."""
     share = min(m.gathered.values()) / m.starts
     counts = (f"{k} at t = {LATE:g} and {m.later[d]} at t = {LATER:g} (d = {d})" for d, k in m.gathered.items())
     return Found(f"of {m.starts} starts these are certified to be there: {', '.join(counts)}", share == 1.0, share)
 
 
-@claim("At another beta the cross ratios are not conserved.", "more than 0.01 in each dimension")
+@claim("more than 0.01 in each dimension")
 def broken(m: Results) -> Found:
+    """At another beta the cross ratios are not conserved."""
     median = {d: float(np.median(drift[:, -1])) for (d, beta), drift in m.drift.items() if beta != 0}
     listed = ", ".join(f"{value:.2g} (d = {d})" for d, value in median.items())
     measured = f"at beta = {m.p.beta:g} the median change of the logarithm by t = {TS[-1]:g} is {listed}"
@@ -183,15 +179,8 @@ def draw(m: Results) -> Figure:
     return figure_of_run(TS, {"": m.shown}, TIMES, (drift, mean), highlight=None)
 
 
-CLAIMS = (conserved, mean_is_exact, one_point, broken)
 FIGURE = figure(
-    "moebius",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     film=lambda m: Film(TS, m.shown, highlight=None),
     on=lambda m: particles(tokens=m.p.n, d=DIMENSIONS, beta=(0.0, m.p.beta), t=(LATE, LATER), starts=m.starts),
     recorded=lambda m: {"d": list(DIMENSIONS), "beta": [0.0, m.p.beta], "value": "identity", "query_key": "identity",

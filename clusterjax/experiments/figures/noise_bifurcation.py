@@ -14,7 +14,7 @@ expectation. Tokens come to rest in longer steps than those over which r is aver
 that of the average. **Invariant.** Each number is computed for independent systems, whose spread gives its error.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -45,9 +45,7 @@ from ..._observables import uniform_growth_rates
 from ..._summation import Dense, Harmonic
 from ...phase import Branch, branch
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure, unmet
-from ..framework.verdict import ANY, Source
+from ..framework.figure import ANY, Claim, Found, Say, Settings, Source, claim, figure, parameter, plus_minus, unmet
 from ..shared.layout import panels
 from ..shared.sources import PARTICLES, particles
 
@@ -138,7 +136,7 @@ class Results:
     brackets: dict[int, Bracket]  # by dimension
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     branches, loops, tokens, critical, brackets = {}, {}, {}, {}, {}
     for d in (2, 3):
         say(f"following branches with d = {d}")
@@ -378,24 +376,18 @@ def _share_held(measured: str, held: list) -> Found:
     return Found(measured, all(held), float(np.mean(held)))
 
 
-@claim(
-    "The branch of gathered densities begins at the uniform density where T = T_c = a_1 / beta.",
-    "less than 1e-8",
-    kind="identity",
-)
+@claim("less than 1e-8", kind="identity")
 def onset(m: Results) -> Found:
+    """The branch of gathered densities begins at the uniform density where T = T_c = a_1 / beta."""
     start = lambda curve: _even(curve.order_parameters[:3], curve.temperatures[:3] / curve.critical_temperature)[0]
     off = max(abs(float(start(curve)) - 1) for curve in m.branches.values())
     where = f"beta = {BETAS[0]:g} to {BETAS[-1]:g} on the circle and on the sphere"
     return Found(f"as r tends to zero T / T_c differs from 1 by at most {off:.1e} for {where}", off < 1e-8, off)
 
 
-@claim(
-    "Tokens gather continuously as T falls up to beta_*, and by a jump for larger beta.",
-    "no branch is of the other kind, and the error of beta_* is less than 1e-4",
-    source=JUMP,
-)
+@claim("no branch is of the other kind, and the error of beta_* is less than 1e-4", source=JUMP)
 def jump(m: Results) -> Found:
+    """Tokens gather continuously as T falls up to beta_*, and by a jump for larger beta."""
     wrong = [key for key, curve in m.branches.items() if curve.continuous != (key[1] <= tricritical_beta(key[0]))]
     specials, roots = {d: tricritical_beta(d) for d in (2, 3)}, []
     for d, special in specials.items():
@@ -409,11 +401,9 @@ def jump(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The mean field has a hysteresis loop from T_c to the fold of the branch, and follows the branch.",
-    f"each jump is within {NEAR:g} of T_c or of the fold, and r within 0.001 of the branch",
-)
+@claim(f"each jump is within {NEAR:g} of T_c or of the fold, and r within 0.001 of the branch")
 def mean_field_loop(m: Results) -> Found:
+    """The mean field has a hysteresis loop from T_c to the fold of the branch, and follows the branch."""
     held, words = [], []
     for d, loop in m.loops.items():
         curve = m.branches[d, LOOP[d]]
@@ -430,11 +420,9 @@ def mean_field_loop(m: Results) -> Found:
     return _share_held("; ".join(words), held)
 
 
-@claim(
-    "The unstable density separates densities that spread from densities that gather.",
-    "below 0.01 and above 0.5",
-)
+@claim("below 0.01 and above 0.5")
 def separatrix(m: Results) -> Found:
+    """The unstable density separates densities that spread from densities that gather."""
     ends = {d: loop.beside for d, loop in m.loops.items()}
     listed = "; ".join(f"r = {below:.3f} and {above:.3f} (d = {d})" for d, (below, above) in ends.items())
     held = [below < 0.01 and above > 0.5 for below, above in ends.values()]
@@ -449,11 +437,9 @@ def gathered_stays(m: Results) -> Iterator[tuple[int, float, Stay, Sample, float
                 yield d, beta, stay, samples[stay.name], at_temperature(m.branches[d, beta], stay.ratio)
 
 
-@claim(
-    "Many tokens have the order parameter of the stable part of the branch.",
-    f"each is within {SIGMAS:g} standard errors, corrected for the number of systems",
-)
+@claim(f"each is within {SIGMAS:g} standard errors, corrected for the number of systems")
 def tokens_on_branch(m: Results) -> Found:
+    """Many tokens have the order parameter of the stable part of the branch."""
     off = max(order.off(branch) for *_, order, branch in gathered_stays(m))
     listed = ", ".join(
         f"{plus_minus(order.mean, order.error, 4)} for {branch:.4f} (d = {d}, beta = {beta:g}, T = {stay.ratio:g} T_c)"
@@ -462,11 +448,9 @@ def tokens_on_branch(m: Results) -> Found:
     return Found(f"{m.starts} systems of {m.p.n} tokens have r = {listed}", off <= SIGMAS, off)
 
 
-@claim(
-    "At one temperature between T_c and the fold, gathered tokens stay gathered, and spread tokens stay spread.",
-    "above 0.5 and below 0.2",
-)
+@claim("above 0.5 and below 0.2")
 def hysteresis(m: Results) -> Found:
+    """At one temperature between T_c and the fold, gathered tokens stay gathered, and spread tokens stay spread."""
     pairs = {d: (m.tokens[d, beta]["from below"], m.tokens[d, beta]["from above"]) for d, beta in LOOP.items()}
     listed = "; ".join(
         f"{plus_minus(below.mean, below.error, 3)} from below and {plus_minus(above.mean, above.error, 3)} from above "
@@ -476,12 +460,9 @@ def hysteresis(m: Results) -> Found:
     return _share_held(f"r at 1.05 T_c is {listed}", [up.mean > 0.5 and down.mean < 0.2 for up, down in pairs.values()])
 
 
-@claim(
-    "T_c = a_1 / beta in every dimension.",
-    f"1 within {SIGMAS:g} standard errors for d = {', '.join(map(str, DIMENSIONS))}",
-    source=ONSET,
-)
+@claim(f"1 within {SIGMAS:g} standard errors for d = {', '.join(map(str, DIMENSIONS))}", source=ONSET)
 def critical(m: Results) -> Found:
+    """T_c = a_1 / beta in every dimension."""
     off = max(sample.off(1.0) for sample in m.critical.values())
     listed = ", ".join(f"{plus_minus(sample.mean, sample.error, 3)} (d = {d})" for d, sample in m.critical.items())
     return Found(
@@ -492,12 +473,11 @@ def critical(m: Results) -> Found:
 
 
 @claim(
-    "In every dimension gathered tokens spread just above T_c for beta = 0.7 beta_*, and stay gathered for beta = 1.6 "
-    "beta_*.",
-    "below and above half of r of the branch, in the middle between T_c and the fold of the larger beta",
-    source=JUMP,
+    "below and above half of r of the branch, in the middle between T_c and the fold of the larger beta", source=JUMP
 )
 def brackets(m: Results) -> Found:
+    """In every dimension gathered tokens spread just above T_c for beta = 0.7 beta_*, and stay gathered for beta = 1.6
+    beta_*."""
     means = {d: [sample.mean for sample in bracket.left] for d, bracket in m.brackets.items()}
     held = [means[d][0] < bracket.branch / 2 < means[d][1] for d, bracket in m.brackets.items()]
     listed = ", ".join(f"{below:.2f} and {above:.2f} (d = {d})" for d, (below, above) in means.items())
@@ -606,9 +586,7 @@ EXPLORED = (
 
 
 FIGURE = figure(
-    "noise-bifurcation", measure, draw,
-    (onset, jump, mean_field_loop, separatrix, tokens_on_branch, hysteresis, critical, brackets),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: f"{m.starts} systems",
     on=lambda m: particles(
         tokens=(m.p.n, m.p.small), d=DIMENSIONS, beta=(*BETAS, CONTINUOUS), ratio=RATIO, starts=m.starts

@@ -26,9 +26,7 @@ from ..._dynamics.simulate import simulate
 from ..._model.attention import SoftmaxAttention
 from ...plot import OKABE_ITO, style
 from ...transformer import AbstractNormalisation, NormalisationField, NormalisedGPT, PeriLN, PostLN, PreLN, RootScaled
-from ..framework.experiment import Claim, Settings, parameter, plus_minus, within
-from ..framework.figure import Found, claim, figure, unmet
-from ..framework.verdict import Source
+from ..framework.figure import Claim, Found, Say, Settings, Source, claim, figure, parameter, plus_minus, unmet, within
 from ..shared.ensemble import ATOL, RTOL, mean_and_error
 from ..shared.layout import panels
 from ..shared.sources import PARTICLES, UNIFORM, particles
@@ -96,7 +94,7 @@ class Results:
         return self.everything.of(0)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say("simulating")
     starts = settings.starts
     clouds = [uniform_starts(settings.seed, starts, p.n, d) for d in (p.d, p.n)]
@@ -223,25 +221,20 @@ def at(t: float) -> int:
 PAPER = Source("2510.22026, of any number of tokens", PARTICLES, UNIFORM)
 
 
-@claim(
-    "From orthogonal tokens the full system follows two equations, for one cosine and one norm.",
-    "both differences are less than 1e-6",
-    kind="identity",
-)
+@claim("both differences are less than 1e-6", kind="identity")
 def two_equations(m: Results) -> Found:
+    """From orthogonal tokens the full system follows two equations, for one cosine and one norm."""
     defect = max(float(np.abs(m.alone.left[k] - left).max()) for k, (left, _) in enumerate(m.theory))
     stretch = max(float(np.abs(m.alone.length[k] / r - 1).max()) for k, (_, r) in enumerate(m.theory))
     words = f"the largest difference of the cosine is {defect:.1e}, and the largest relative difference of the norm is "
     return Found(f"{words}{stretch:.1e}, over five schemes and t up to {TS[-1]:g}", max(defect, stretch) < 1e-6, defect)
 
 
-@claim(
-    "The cosine of n = 64 orthogonal tokens of norm r increases initially at the rate 2 / (e^beta + n - 1) under Post "
-    "and root, 1 / r times that under Pre, 2 / sqrt(e^(2 beta) + n - 1) under nGPT, and 1 / r times that under Peri.",
-    "less than 1e-9",
-    kind="identity",
-)
+@claim("less than 1e-9", kind="identity")
 def initial_rates(m: Results) -> Found:
+    """The cosine of n = 64 orthogonal tokens of norm r increases initially at the rate 2 / (e^beta + n - 1) under Post
+    and root, 1 / r times that under Pre, 2 / sqrt(e^(2 beta) + n - 1) under nGPT, and 1 / r times that under Peri."""
+
     def rate_of(beta: Array, r: Array, scheme: Array) -> Array:
         v = NormalisationField(SoftmaxAttention(beta), _Chosen(scheme))(0.0, r * jnp.eye(64))
         return (v[0, 1] + v[1, 0]) / r
@@ -259,12 +252,11 @@ def initial_rates(m: Results) -> Found:
 
 
 @claim(
-    "1 - cosine decays like e^(-2t) under Post, e^(-2 alpha t) under nGPT, e^(-4 sqrt(t + 1)) under root, and like "
-    "t^-2 with a common constant under Pre and Peri.",
-    "the rates are within 1 % of 2, 2 alpha, 4 and 2, and the two constants within 1 % of each other",
-    kind="identity",
+    "the rates are within 1 % of 2, 2 alpha, 4 and 2, and the two constants within 1 % of each other", kind="identity"
 )
 def exact_tails(m: Results) -> Found:
+    """1 - cosine decays like e^(-2t) under Post, e^(-2 alpha t) under nGPT, e^(-4 sqrt(t + 1)) under root, and like
+    t^-2 with a common constant under Pre and Peri."""
     rates, constants = {}, {}
     # At these times of 16 tokens at beta = 1 the rates have settled, and 1 - cosine still has digits.
     for name, scheme, alpha, times, clock, theory in (
@@ -288,12 +280,9 @@ def exact_tails(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "From orthogonal tokens Pre and Peri trace one curve of norm and cosine: Peri is Pre with another clock.",
-    "less than 1e-5",
-    kind="identity",
-)
+@claim("less than 1e-5", kind="identity")
 def one_curve(m: Results) -> Found:
+    """From orthogonal tokens Pre and Peri trace one curve of norm and cosine: Peri is Pre with another clock."""
     # To t = 110 Peri covers all norms of Pre.
     left, r = reduced(PERI, np.linspace(0, 110, 3000), n=m.p.n, beta=m.p.beta)
     curve = CubicSpline(np.log(r), np.log(left))
@@ -301,12 +290,9 @@ def one_curve(m: Results) -> Found:
     return Found(f"the largest relative difference of 1 - cosine at the same norm is {off:.1e}", off < 1e-5, off)
 
 
-@claim(
-    "From any start root is Post with another clock: root at t is where Post is at 2 sqrt(t + 1) - 2.",
-    "the differences are less than 1e-4 and 1e-6",
-    kind="identity",
-)
+@claim("the differences are less than 1e-4 and 1e-6", kind="identity")
 def root_is_post(m: Results) -> Found:
+    """From any start root is Post with another clock: root at t is where Post is at 2 sqrt(t + 1) - 2."""
     runs, pairs = m.everything.of(slice(1, None)), [(at(a), at(b)) for a, b in CLOCKS]
     left = max(float(np.abs(runs.left[:, ROOT, a] / runs.left[:, POST, b] - 1).max()) for a, b in pairs)
     centre = max(float(np.abs(runs.centre[:, ROOT, a] - runs.centre[:, POST, b]).max()) for a, b in pairs)
@@ -317,13 +303,10 @@ def root_is_post(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "From random directions Peri and nGPT start faster than Post, Pre and root, because what attention writes is short "
-    "(2510.22026, Section 4.2).",
-    "each ratio exceeds 1 by four standard errors",
-    source=PAPER,
-)
+@claim("each ratio exceeds 1 by four standard errors", source=PAPER)
 def early(m: Results) -> Found:
+    """From random directions Peri and nGPT start faster than Post, Pre and root, because what attention writes is short
+    (2510.22026, Section 4.2)."""
     # Peri and Post are compared cloud by cloud.
     gains = {where: mean_and_error(speeds[:, 1] / speeds[:, 0]) for where, (speeds, _) in m.first.items()}
     listed = ", ".join(f"{plus_minus(*gains[n, d])} (n = {n}, d = {d})" for n, d in sorted(gains))
@@ -331,13 +314,10 @@ def early(m: Results) -> Found:
     return Found(f"directions turn faster by a factor of {listed}", holds, *gains[SPEEDS[0], SPEEDS[0]])
 
 
-@claim(
-    "What attention writes is at most C (sqrt(log n / n) + log n / d) long, for all tokens at once (2510.22026, "
-    "Section 4.2).",
-    "each ratio is less than 1, and the ratio does not grow with n",
-    source=PAPER,
-)
+@claim("each ratio is less than 1, and the ratio does not grow with n", source=PAPER)
 def bound(m: Results) -> Found:
+    """What attention writes is at most C (sqrt(log n / n) + log n / d) long, for all tokens at once (2510.22026,
+    Section 4.2)."""
     bounds = {n: largest for (n, d), (_, largest) in m.first.items() if d == n}
     last = bounds[max(bounds)]
     listed = ", ".join(f"{largest:.3f} (n = {n})" for n, largest in bounds.items())
@@ -345,13 +325,10 @@ def bound(m: Results) -> Found:
     return Found(f"the largest |A| over that bound without C, for d = n, is {listed}", holds, last)
 
 
-@claim(
-    "From random starts 1 - mean cosine ends like e^(-2t) under Post and nGPT, like e^(-4 sqrt(t + 1)) under root and "
-    "like t^-2 under Pre and Peri (2510.22026, Theorem 4.3).",
-    "each median rate is within 0.15 of the rate of the theorem",
-    source=PAPER,
-)
+@claim("each median rate is within 0.15 of the rate of the theorem", source=PAPER)
 def late(m: Results) -> Found | None:
+    """From random starts 1 - mean cosine ends like e^(-2t) under Post and nGPT, like e^(-4 sqrt(t + 1)) under root and
+    like t^-2 under Pre and Peri (2510.22026, Theorem 4.3)."""
     if m.p != Parameters():
         return None  # the times of TAILS were chosen for the default parameters
     tails = {
@@ -384,12 +361,10 @@ def _median(samples: np.ndarray) -> tuple[float, float]:
     return middle, float(1.858 * np.median(np.abs(samples - middle)) / np.sqrt(len(samples)))
 
 
-@claim(
-    f"The order of 1 - mean cosine is nGPT, Peri, Post, Pre, root at t = {EARLY:g}, and nGPT, Post, root, Peri, Pre at "
-    f"t = {LATE:g}.",
-    "the mean difference of the logarithms of neighbours, start by start, exceeds two standard errors",
-)
+@claim("the mean difference of the logarithms of neighbours, start by start, exceeds two standard errors")
 def order(m: Results) -> Found:
+    """The order of 1 - mean cosine is nGPT, Peri, Post, Pre, root at t = {EARLY:g}, and nGPT, Post, root, Peri, Pre at
+    t = {LATE:g}."""
     measured, holds = [], True
     for d, runs in m.random.items():
         for t, schemes in ((EARLY, (NGPT, PERI, POST, PRE, ROOT)), (LATE, (NGPT, POST, ROOT, PERI, PRE))):
@@ -402,12 +377,11 @@ def order(m: Results) -> Found:
     return Found("; ".join(measured), holds)
 
 
-@claim(
-    "From random starts Pre and Peri nearly trace one curve, but not exactly: at the same mean norm 1 - mean cosine is "
-    "slightly smaller under Peri.",
-    "smaller by more than two standard errors and by less than 15 %, in each dimension",
-)
+@claim("smaller by more than two standard errors and by less than 15 %, in each dimension")
 def nearly_one_curve(m: Results) -> Found:
+    """From random starts Pre and Peri nearly trace one curve, but not exactly: at the same mean norm 1 - mean cosine is
+    slightly smaller under Peri."""
+
     def at_norm(runs: Runs, run: int, scheme: int) -> float:
         return float(CubicSpline(*np.log([runs.length[run, scheme], runs.left[run, scheme]]))(np.log(SAME_LENGTH)))
 
@@ -421,11 +395,9 @@ def nearly_one_curve(m: Results) -> Found:
     )
 
 
-@claim(
-    "The schemes differ in when tokens gather, hardly in where.",
-    "each mean angle is less than 10 degrees; two uniform directions are 90 degrees apart on average",
-)
+@claim("each mean angle is less than 10 degrees; two uniform directions are 90 degrees apart on average")
 def place(m: Results) -> Found:
+    """The schemes differ in when tokens gather, hardly in where."""
     others, angles = {"Pre": PRE, "Peri": PERI, "nGPT": NGPT}, {}
     for d, runs in m.random.items():
         cosine = np.einsum("rd,rsd->rs", runs.centre[:, POST, -1], runs.centre[:, list(others.values()), -1])
@@ -543,14 +515,7 @@ def _speeds(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "norm-schemes",
-    measure,
-    draw,
-    (two_equations, initial_rates, exact_tails, one_curve, root_is_post, early, bound, late, order,
-     nearly_one_curve, place),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     over=lambda m: f"{m.starts} starts, of the initial speeds {m.drawn}",
     on=lambda m: particles(tokens=m.p.n, d=(m.p.d, m.p.n), beta=m.p.beta, t=TS[-1].item(), starts=m.starts),
     recorded=lambda m: {

@@ -4,7 +4,6 @@ Two measurements share nothing but the seed: the flow of ALBERT's tokens with an
 small perceptron that is trained to keep two groups of tokens apart.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,8 +30,7 @@ from ...plot import OKABE_ITO, sphere, style, time_series
 from ...probe.measures.controls import _special
 from ...probe.measures.survey import Clustered, clustered_error, encoded, threshold
 from ...probe.networks.block import Context, activation
-from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
-from ..framework.figure import Found, claim, figure
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, percent, plus_minus
 from ..framework.verdict import Measured, Subject
 from ..shared.ensemble import count_clusters, mean_and_error
 from ..shared.layout import WIDTH
@@ -127,7 +125,7 @@ class Flows:
         return np.where(over.any(axis=1), TS[over.argmax(axis=1)], TS[-1])
 
 
-def measure_flows(seed: int, texts: int, tokens: int, draws: int, say: Callable[[str], None]) -> Flows:
+def measure_flows(seed: int, texts: int, tokens: int, draws: int, say: Say) -> Flows:
     """Runs all flows from the embedded tokens of the package's texts, in float32."""
     model, _ = model_of(Settings())
     block = model.network.blocks()[0]
@@ -293,7 +291,7 @@ class Trained:
         return {name: clustered_error(self.purity(name)[:, -1]) for name in self.labels}
 
 
-def train_and_test(seed: int, starts: int, steps: int, say: Callable[[str], None]) -> Trained:
+def train_and_test(seed: int, starts: int, steps: int, say: Say) -> Trained:
     key = jr.fold_in(jr.key(seed), 2_601)
     # Amplitudes of zero: training starts from attention alone.
     first = Gradient(jr.normal(jr.fold_in(key, 0), (FEATURES, D)), jnp.zeros(FEATURES))
@@ -402,7 +400,7 @@ class Results:
     learnt: Trained  # the perceptron that was trained to hold two groups apart
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     # More starts would take minutes and would not change a verdict.
     starts = min(settings.starts, STARTS)
     flows = measure_flows(settings.seed, min(settings.starts, p.texts), p.tokens, p.draws, say)
@@ -424,12 +422,10 @@ def _words(found: Clustered, digits: int = 2) -> str:
 # The claims on ALBERT's tokens are of the flow and not of the network, whose layers are no small steps of the flow.
 
 
-@claim(
-    "The trained perceptron delays the last of the collapse: where attention alone has come to one cluster, more are "
-    "left with it.",
-    "attention alone ends below 1.5 clusters, and the difference exceeds two standard errors",
-)
+@claim("attention alone ends below 1.5 clusters, and the difference exceeds two standard errors")
 def more_clusters(m: Results) -> Found:
+    """The trained perceptron delays the last of the collapse: where attention alone has come to one cluster, more are
+    left with it."""
     flows, left = m.flows, {name: m.flows.left(name) for name in ("both", "attention", "both, shuffled")}
     more = flows.mean_of("both", flows.clusters["both"][:, -1] - flows.clusters["attention"][:, -1])
     never = int((flows.cosine["both"].max(axis=1) <= GATHERED).sum())
@@ -441,11 +437,9 @@ def more_clusters(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The trained perceptron delays the gathering of tokens from the start.",
-    "with the perceptron the mean cosine is lower, by more than two standard errors",
-)
+@claim("with the perceptron the mean cosine is lower, by more than two standard errors")
 def later(m: Results) -> Found:
+    """The trained perceptron delays the gathering of tokens from the start."""
     flows = m.flows
     sooner = flows.mean_of("both", flows.early("both") - flows.early("attention"))
     cosine = {name: _words(flows.mean_of(name, flows.early(name))) for name in flows.cosine}
@@ -458,11 +452,9 @@ def later(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Random perceptrons of the same singular values leave fewer clusters than the trained one.",
-    "the difference exceeds two standard errors, or with so few units as many as are as improbable",
-)
+@claim("the difference exceeds two standard errors, or with so few units as many as are as improbable")
 def fewer_at_random(m: Results) -> Found:
+    """Random perceptrons of the same singular values leave fewer clusters than the trained one."""
     # Texts on one side and draws on the other are not paired.
     left, random = m.flows.left("both"), m.flows.left("random")
     measured = f"clusters at t = {TS[-1]:g}: trained {_words(left)}, random {_words(random)} (± over {m.flows.units})"
@@ -470,12 +462,12 @@ def fewer_at_random(m: Results) -> Found:
 
 
 @claim(
-    "A perceptron trained for it holds two groups apart, on starts that it was not trained on and four times as long, "
-    "where attention alone mixes them.",
     f"purity above {APART} trained, below {MIXED} by attention alone, and with random features lower than trained, "
     "each by two standard errors",
 )
 def held_apart(m: Results) -> Found:
+    """A perceptron trained for it holds two groups apart, on starts that it was not trained on and four times as long,
+    where attention alone mixes them."""
     learnt, pure = m.learnt, m.learnt.pure
     lower = clustered_error(learnt.purity("trained")[:, -1] - learnt.purity("random")[:, -1])
     each = {name: _words(purity, 3) for name, purity in pure.items()}
@@ -489,19 +481,17 @@ def held_apart(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("It holds groups apart that are turned at random.", f"purity above {APART} by two standard errors")
+@claim(f"purity above {APART} by two standard errors")
 def turned_apart(m: Results) -> Found:
+    """It holds groups apart that are turned at random."""
     pure = m.learnt.pure["trained, turned"]
     return Found(f"purity at t = {TS_OF_GROUPS[-1]:g}: {_words(pure, 3)}", pure.above(APART), *pure[:2])
 
 
-@claim(
-    "Unnormalised attention with the perceptron, a gradient itself, climbs the sum of their energies, at the mean "
-    "squared speed of the tokens (2601.21366, Section 2).",
-    "off by less than 1e-10, and no step below -1e-6",
-    kind="identity",
-)
+@claim("off by less than 1e-10, and no step below -1e-6", kind="identity")
 def climbs(m: Results) -> Found:
+    """Unnormalised attention with the perceptron, a gradient itself, climbs the sum of their energies, at the mean
+    squared speed of the tokens (2601.21366, Section 2)."""
     energies, defect = m.learnt.energies, m.learnt.defect
     least = float(np.diff(energies).min() / np.ptp(energies))
     return Found(
@@ -603,8 +593,7 @@ def measured_on(m: Results) -> Measured:
 
 
 FIGURE = figure(
-    "perceptron-delay", measure, draw, (more_clusters, later, fewer_at_random, held_apart, turned_apart, climbs),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: f"{m.starts} starts",
     on=measured_on,
     recorded=lambda m: {

@@ -5,7 +5,6 @@ orthogonal tokens, the limit of random tokens in high dimension, the time at whi
 (`equiangular_time`); the transition of each diagram is compared with this curve.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,9 +15,7 @@ from matplotlib.figure import Figure
 from ..._observables import equiangular_time
 from ...phase import Adaptive, LikeQueryKey, PerBeta, Product, Square, Wigner, phase_diagram
 from ...plot import clustering_diagram, phase_diagram as draw_phase_diagram, style
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Source
+from ..framework.figure import Claim, Found, Say, Settings, Source, claim, figure, parameter, plus_minus
 from ..shared.ensemble import passage
 from ..shared.layout import WIDTH, letter
 from ..shared.sources import PARTICLES, UNIFORM, particles
@@ -90,7 +87,7 @@ class Results:
         return self.dimensions[-1]
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     quick, seed, starts = settings.quick, settings.seed, settings.starts
     dimensions = (DIMENSIONS[0], DIMENSIONS[-1]) if quick else DIMENSIONS
     betas = np.union1d(np.linspace(0.5, p.beta, 6 if quick else 28), [1.0, 4.0, 9.0])
@@ -157,12 +154,9 @@ def orthogonal_jump(n: int, betas: np.ndarray, unnormalised: bool) -> np.ndarray
     return np.take_along_axis(np.asarray(dataset.close_pairs), np.searchsorted(np.unique(times), times), axis=1)
 
 
-@claim(
-    "Orthonormal tokens have no close pair until the exact time of the curve, and only close ones after it.",
-    "0 and 1",
-    kind="identity",
-)
+@claim("0 and 1", kind="identity")
 def jump(m: Results) -> Found:
+    """Orthonormal tokens have no close pair until the exact time of the curve, and only close ones after it."""
     before, after = m.jumps.T
     kinds = "softmax attention" if m.quick else "both kinds of attention"
     return Found(
@@ -172,24 +166,18 @@ def jump(m: Results) -> Found:
     )
 
 
-@claim(
-    "At time zero the share is that of uniform tokens on the circle, arccos(0.999) / pi.",
-    "within four standard errors",
-    kind="identity",
-)
+@claim("within four standard errors", kind="identity")
 def uniform(m: Results) -> Found:
+    """At time zero the share is that of uniform tokens on the circle, arccos(0.999) / pi."""
     # Two uniform angles differ by less than arccos(0.999) with this probability.
     expected, (share, error) = float(np.arccos(1 - DELTA) / np.pi), m.softmax[2].at(1.0, 0.0)
     measured = f"{plus_minus(share, error, 4)} against {expected:.4f}"
     return Found(measured, abs(share - expected) <= 4 * error, share, error)
 
 
-@claim(
-    "The shares on the circle are those of the published code.",
-    "within four standard errors of the difference",
-    source=CODE,
-)
+@claim("within four standard errors of the difference", source=CODE)
 def published(m: Results) -> Found:
+    """The shares on the circle are those of the published code."""
     # A few starts may all agree and show no spread: the spread of the published runs serves for both errors.
     both, apart, words = np.sqrt(1 + PUBLISHED_STARTS / m.softmax[2].dataset.attrs["samples"]), [], []
     for beta, t, printed, sigma in PUBLISHED:
@@ -207,40 +195,30 @@ def _along_curve(maps: dict[int, Map], unnormalised: bool) -> Found:
     return Found(measured, last <= 0.1, last)
 
 
-@claim(
-    "In high dimension tokens cluster along the curve of orthogonal ones, softmax attention.",
-    "at most 10 % in d = {m.last}",
-    source=HIGH,
-)
+@claim("at most 10 % in d = {m.last}", source=HIGH)
 def softmax_curve(m: Results) -> Found:
+    """In high dimension tokens cluster along the curve of orthogonal ones, softmax attention."""
     return _along_curve(m.softmax, unnormalised=False)
 
 
-@claim(
-    "In high dimension tokens cluster along the curve of orthogonal ones, unnormalised attention.",
-    "at most 10 % in d = {m.last}",
-    source=HIGH,
-)
+@claim("at most 10 % in d = {m.last}", source=HIGH)
 def unnormalised_curve(m: Results) -> Found:
+    """In high dimension tokens cluster along the curve of orthogonal ones, unnormalised attention."""
     return _along_curve(m.gradient, unnormalised=True)
 
 
-@claim(
-    "On the circle the curve is no boundary: at beta = 4 clusters wait for each other far beyond it.",
-    "less than two thirds at both times, by four standard errors",
-)
+@claim("less than two thirds at both times, by four standard errors")
 def circle(m: Results) -> Found:
+    """On the circle the curve is no boundary: at beta = 4 clusters wait for each other far beyond it."""
     t = float(equiangular_time(1 - DELTA, 4.0, m.p.n))
     early, late = m.softmax[2].at(4.0, t), m.softmax[2].at(4.0, 30.0)
     measured = f"share {plus_minus(*early, 3)} at the time of the curve, {t:.2f}, and {plus_minus(*late, 3)} at t = 30"
     return Found(measured, max(share + 4 * error for share, error in (early, late)) < 2 / 3, *late)
 
 
-@claim(
-    "The line e^beta / (2 beta) is a limit that no diagram up to beta = 9 comes to.",
-    "off by more than a third at beta = 9, by less than 10 % at beta = 320",
-)
+@claim("off by more than a third at beta = 9, by less than 10 % at beta = 320")
 def asymptote(m: Results) -> Found:
+    """The line e^beta / (2 beta) is a limit that no diagram up to beta = 9 comes to."""
     # Larger betas than in any diagram show that the line is the limit.
     times = [float(equiangular_time(1 - DELTA, b, m.p.n)) / (np.exp(b) / (2 * b)) for b in (6.0, 9.0, 40.0, 320.0)]
     measured = (
@@ -250,8 +228,9 @@ def asymptote(m: Results) -> Found:
     return Found(measured, abs(times[1] - 1) > 1 / 3 and abs(times[-1] - 1) < 0.1, times[1])
 
 
-@claim("The published step of 0.1 moves the transition.", "more than 0.05 at some point of the diagram")
+@claim("more than 0.05 at some point of the diagram")
 def step(m: Results) -> Found:
+    """The published step of 0.1 moves the transition."""
     worst = float(np.abs(m.off).max())
     return Found(
         f"the shares differ from those of accurate integration from the same starts by up to {worst:.2f} in d = "
@@ -260,12 +239,10 @@ def step(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Random Q, K and a random positive semidefinite V, drawn for each start, gather most tokens at the largest beta "
-    "too.",
-    "more than one half, by two standard errors",
-)
+@claim("more than one half, by two standard errors")
 def random_matrices(m: Results) -> Found | None:
+    """Random Q, K and a random positive semidefinite V, drawn for each start, gather most tokens at the largest beta
+    too."""
     if m.quick:  # a quick run has no random matrices
         return None
     share, error = m.random["random Q, K, V"].at(9.0, 30.0)
@@ -325,9 +302,7 @@ def draw(m: Results) -> Figure:
 
 
 FIGURE = figure(
-    "phase-diagram", measure, draw,
-    (jump, uniform, published, softmax_curve, unnormalised_curve, circle, asymptote, step, random_matrices),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: f"{m.starts} starts on the circle, and fewer in high dimension",
     on=lambda m: particles(
         tokens=m.p.n, d=m.dimensions, beta=tuple(m.betas[[0, -1]].tolist()), t=m.times[-1].item(), starts=m.starts

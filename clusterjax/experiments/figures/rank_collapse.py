@@ -21,8 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from ..._observables import effective_rank
 from ...plot import OKABE_ITO, style
 from ...transformer import Block, FeedForward, LayerNorm, MultiHeadAttention, NoNorm, PostNorm, PreNorm
-from ..framework.experiment import Claim, Settings, parameter, plus_minus, within
-from ..framework.figure import Found, claim, figure, unmet
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, plus_minus, unmet, within
 from ..framework.verdict import ANY, UNSAID, Measured, Source, Subject
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
@@ -81,7 +80,7 @@ class Results:
     off: float  # the relative difference of the layers with skips from blocks of the package
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say("passing tokens through the layers")
     rng, seed = np.random.default_rng(settings.seed), settings.seed
     x0 = _on_sphere(rng.normal(size=(settings.starts, p.n, p.d)))
@@ -227,25 +226,19 @@ THEOREM = Source("2103.03404, Theorem 2.2, of any weights", ANY, ANY)
 TRAINED = Source("2103.03404, Section 4", Subject("bert-albert-xlnet", "pretrained BERT, ALBERT and XLNet"), UNSAID)
 
 
-@claim(
-    "From orthogonal tokens attention alone maps the distance d of two tokens to d (e^(beta d^2 / 2) - 1) / (e^(beta "
-    "d^2 / 2) + n - 1), layer by layer.",
-    "less than 1e-6; smaller distances have too few digits in float64",
-    kind="identity",
-)
+@claim("less than 1e-6; smaller distances have too few digits in float64", kind="identity")
 def exact_recursion(m: Results) -> Found:
+    """From orthogonal tokens attention alone maps the distance d of two tokens to d (e^(beta d^2 / 2) - 1) / (e^(beta
+    d^2 / 2) + n - 1), layer by layer."""
     large = m.exact > 1e-7
     off = float(np.abs(m.pure[large] / m.exact[large] - 1).max())
     words = f"the largest relative difference over {int(large.sum())} distances above 1e-7 is {off:.1e}"
     return Found(words, off < 1e-6, off)
 
 
-@claim(
-    "Small distances are cubed: d becomes (beta / 2n) d^3, so that L layers raise it to the power 3^L.",
-    "the ratio is within 1e-3 of 1",
-    kind="identity",
-)
+@claim("the ratio is within 1e-3 of 1", kind="identity")
 def cubed(m: Results) -> Found:
+    """Small distances are cubed: d becomes (beta / 2n) d^3, so that L layers raise it to the power 3^L."""
     # The cube dominates at these distances, and rounding errors do not.
     small = (m.exact[:, :-1] < 0.03) & (m.exact[:, 1:] > 1e-9)
     cubic = (np.array(BETAS)[:, None] / (2 * FEW) * m.pure[:, :-1] ** 3)[small]
@@ -254,12 +247,9 @@ def cubed(m: Results) -> Found:
     return Found(words, off < 1e-3, off)
 
 
-@claim(
-    "The layers with skips are blocks of `clusterjax.transformer`: NoNorm, PostNorm, PreNorm.",
-    "less than 1e-12",
-    kind="identity",
-)
+@claim("less than 1e-12", kind="identity")
 def blocks(m: Results) -> Found:
+    """The layers with skips are blocks of `clusterjax.transformer`: NoNorm, PostNorm, PreNorm."""
     return Found(f"the largest relative difference is {m.off:.1e}", m.off < 1e-12, m.off)
 
 
@@ -273,44 +263,33 @@ def _said(m: Results, name: str, gone: bool = True) -> str:
     return f"{words}; the residual is below {GONE:g} after {plus_minus(*m.gone[name])} layers" if gone else words
 
 
-@claim(
-    "Without skip connections and feed-forward layers tokens become one doubly exponentially fast (2103.03404), for "
-    "random tokens and weights too.",
-    "p is 3 to within 0.1, and the residuals of all starts are below 1e-12 at the end",
-    source=THEOREM,
-)
+@claim("p is 3 to within 0.1, and the residuals of all starts are below 1e-12 at the end", source=THEOREM)
 def collapse(m: Results) -> Found:
+    """Without skip connections and feed-forward layers tokens become one doubly exponentially fast (2103.03404), for
+    random tokens and weights too."""
     holds = within(m.powers[ALONE][0], 3.0, 0.1) and _last(m, ALONE).max() < GONE
     return Found(_said(m, ALONE), holds, *m.powers[ALONE])
 
 
-@claim(
-    "Skip connections stop this collapse (2103.03404).",
-    "p is 1 to within 0.1, and no residual is below 1e-6 at the end",
-    source=TRAINED,
-)
+@claim("p is 1 to within 0.1, and no residual is below 1e-6 at the end", source=TRAINED)
 def skips(m: Results) -> Found:
+    """Skip connections stop this collapse (2103.03404)."""
     last = _last(m, SKIPPED)
     words = f"the geometric mean of the residual after the last layer is 10^{float(np.log10(last).mean()):.2f}"
     holds = within(m.powers[SKIPPED][0], 1.0, 0.1) and last.min() > 1e-6
     return Found(f"{_said(m, SKIPPED, gone=False)}; {words}", holds, *m.powers[SKIPPED])
 
 
-@claim(
-    "Feed-forward layers stop this collapse (2103.03404), here without skips and with random weights.",
-    "p is below 2, and no residual is below 1e-6 at the end",
-    source=TRAINED,
-)
+@claim("p is below 2, and no residual is below 1e-6 at the end", source=TRAINED)
 def neurons(m: Results) -> Found:
+    """Feed-forward layers stop this collapse (2103.03404), here without skips and with random weights."""
     holds = m.powers[NEURONS][0] < 2 and _last(m, NEURONS).min() > 1e-6
     return Found(_said(m, NEURONS), holds, *m.powers[NEURONS])
 
 
-@claim(
-    "A layer norm without skips does not stop this collapse, and postpones it by a few layers.",
-    "p is 3 to within 0.1, and the delay is more than two standard errors but less than four layers",
-)
+@claim("p is 3 to within 0.1, and the delay is more than two standard errors but less than four layers")
 def layer_norm(m: Results) -> Found:
+    """A layer norm without skips does not stop this collapse, and postpones it by a few layers."""
     (normed, of_normed), (alone, of_alone) = m.gone[NORMED], m.gone[ALONE]
     holds = within(m.powers[NORMED][0], 3.0, 0.1) and 2 * np.hypot(of_normed, of_alone) < normed - alone < 4
     return Found(f"{_said(m, NORMED)}, and after {plus_minus(*m.gone[ALONE])} without it", holds, *m.powers[NORMED])
@@ -320,11 +299,9 @@ def _logs(m: Results, name: str) -> np.ndarray:
     return np.log10(m.residual[list(PARTS).index(name)])
 
 
-@claim(
-    "With skips tokens gather all the same, most slowly with PreNorm.",
-    "the residual with PreNorm is larger than each of the others, start by start, by more than two standard errors",
-)
+@claim("the residual with PreNorm is larger than each of the others, start by start, by more than two standard errors")
 def gather(m: Results) -> Found:
+    """With skips tokens gather all the same, most slowly with PreNorm."""
     ends = {name: _logs(m, name)[:, -1] for name in (SKIPPED, PLAIN, POST, PRE)}
     means = {name: mean_and_error(end) for name, end in ends.items()}
     gaps = [mean_and_error(ends[PRE] - ends[name]) for name in (SKIPPED, PLAIN, POST)]
@@ -334,12 +311,10 @@ def gather(m: Results) -> Found:
     return Found(words, holds, *means[PRE])
 
 
-@claim(
-    "With PreNorm the residual decreases more slowly in the second half of the layers than in the first half, and more "
-    "slowly than with PostNorm.",
-    "PreNorm slows down, and is slower than PostNorm in the second half, each by more than two standard errors",
-)
+@claim("PreNorm slows down, and is slower than PostNorm in the second half, each by more than two standard errors")
 def slows_down(m: Results) -> Found:
+    """With PreNorm the residual decreases more slowly in the second half of the layers than in the first half, and more
+    slowly than with PostNorm."""
     layers, half = m.p.layers, m.p.layers // 2
     per_layer = lambda name, start, end: (_logs(m, name)[:, end] - _logs(m, name)[:, start]) / (end - start)
     first, second = per_layer(PRE, 0, half), per_layer(PRE, half, layers)
@@ -354,11 +329,9 @@ def slows_down(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "In the end the tokens of attention alone have rank one, and those of blocks with PreNorm have not.",
-    "1.00 for attention alone; with PreNorm above 2 by four standard errors",
-)
+@claim("1.00 for attention alone; with PreNorm above 2 by four standard errors")
 def final_rank(m: Results) -> Found:
+    """In the end the tokens of attention alone have rank one, and those of blocks with PreNorm have not."""
     ranks = dict(zip(PARTS, (mean_and_error(rank[:, -1]) for rank in m.rank), strict=True))
     listed = "; ".join(f"{plus_minus(*ranks[name])} ({name})" for name in (ALONE, SKIPPED, PLAIN, POST, PRE))
     mean, error = ranks[PRE]
@@ -367,11 +340,9 @@ def final_rank(m: Results) -> Found:
     return Found(words, holds, mean, error)
 
 
-@claim(
-    "From orthogonal tokens a larger beta postpones the collapse and does not prevent it.",
-    "the number of layers increases with beta, and all are within the depth",
-)
+@claim("the number of layers increases with beta, and all are within the depth")
 def postponed(m: Results) -> Found:
+    """From orthogonal tokens a larger beta postpones the collapse and does not prevent it."""
     layers = [int(np.argmax(row < 1e-3)) for row in m.exact]
     listed = ", ".join(f"{k} layers (beta = {beta:g})" for k, beta in zip(layers, BETAS, strict=True))
     holds = (np.diff(layers) > 0).all() and min(layers) > 0
@@ -464,13 +435,7 @@ def _ranks_panel(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "rank-collapse",
-    measure,
-    draw,
-    (exact_recursion, cubed, blocks, collapse, skips, neurons, layer_norm, gather, slows_down, final_rank, postponed),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     over=lambda m: f"{m.starts} starts",
     on=lambda m: Measured(
         Subject("random-layers", "layers with random weights"),

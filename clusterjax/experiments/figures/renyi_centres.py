@@ -21,7 +21,6 @@ length $2\pi$: cars that arrive at the rate one per unit of length and time cove
 e^{-2\int_0^u (1 - e^{-v})/v\,dv}\,du$ by the time t, which tends to Renyi's constant 0.7476.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,8 +40,7 @@ from ..._model.field import AttentionField
 from ..._model.mask import CausalMask
 from ..._observables import Lifetimes, cluster_labels, expected_strong_centres, lifetimes, renyi_centres
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Film, Settings, parameter, percent, plus_minus
-from ..framework.figure import Found, claim, figure, unmet
+from ..framework.figure import Claim, Film, Found, Say, Settings, claim, figure, parameter, percent, plus_minus, unmet
 from ..framework.verdict import ANY, Source
 from ..shared.ensemble import draw_starts, mean_and_error
 from ..shared.layout import mosaic
@@ -128,7 +126,7 @@ class Results:
         return self.p.share * self.p.separation
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say("counting centres")
     counts = count(p, settings)
     followed, shown, marks, held = {}, None, None, {}
@@ -242,12 +240,9 @@ def mean_parked(separation: float, n: int | np.ndarray) -> np.ndarray:
     return np.array(means)
 
 
-@claim(
-    "On the circle pi / delta tokens are strong centres on average.",
-    f"within {SIGMAS} standard errors of the number for {{p.n}} tokens",
-    source=COUNT,
-)
+@claim(f"within {SIGMAS} standard errors of the number for {{p.n}} tokens", source=COUNT)
 def circle(m: Results) -> Found:
+    """On the circle pi / delta tokens are strong centres on average."""
     mean, error = mean_and_error(m.counts.strong[2][:, -1])
     (expected,) = mean_strong(m.p.separation, m.p.n, 2)
     measured = f"{plus_minus(mean, error)} of {m.p.n} tokens, where theory gives {expected:.2f}, and "
@@ -255,24 +250,19 @@ def circle(m: Results) -> Found:
     return Found(measured, abs(mean - expected) < SIGMAS * error, mean, error)
 
 
-@claim(
-    "On the sphere 1 / (3 sin^2(delta / 2)) tokens are strong centres on average.",
-    f"within {SIGMAS} standard errors",
-    source=COUNT,
-)
+@claim(f"within {SIGMAS} standard errors", source=COUNT)
 def printed(m: Results) -> Found:
+    """On the sphere 1 / (3 sin^2(delta / 2)) tokens are strong centres on average."""
     # Lemma C.1 prints a third of the right number.
     (mean, error), expected = mean_and_error(m.counts.strong[3][:, -1]), 1 / (3 * np.sin(m.p.separation / 2) ** 2)
     measured = f"{plus_minus(mean, error)} of {m.p.n} tokens, where this formula gives {expected:.2f}"
     return Found(measured, abs(mean - expected) < SIGMAS * error, mean, error)
 
 
-@claim(
-    "The number of strong centres is (1 - (1 - p)^n) / p in every dimension, p the share of a cap: for d = 3 and "
-    "ever more tokens 1 / sin^2(delta / 2), three times what is printed.",
-    f"within {SIGMAS} standard errors in each dimension",
-)
+@claim(f"within {SIGMAS} standard errors in each dimension")
 def corrected(m: Results) -> Found:
+    """The number of strong centres is (1 - (1 - p)^n) / p in every dimension, p the share of a cap: for d = 3 and ever
+    more tokens 1 / sin^2(delta / 2), three times what is printed."""
     means = {d: mean_and_error(m.counts.strong[d][:, -1]) for d in COUNTED}
     expected = {d: float(mean_strong(m.p.separation, m.p.n, d)[0]) for d in COUNTED}
     off = max(abs(mean - expected[d]) / error for d, (mean, error) in means.items())
@@ -283,11 +273,11 @@ def corrected(m: Results) -> Found:
 
 
 @claim(
-    "The mean number of ordinary centres on the circle is that of Renyi's parking problem, 0.75 times 2 pi / delta.",
     f"within {SIGMAS} standard errors of the number for {{p.n}} arrivals",
     source=Source(f"{PAPER}, Appendix C.4", ANY, UNIFORM, {"d": 2}),
 )
 def parked(m: Results) -> Found:
+    """The mean number of ordinary centres on the circle is that of Renyi's parking problem, 0.75 times 2 pi / delta."""
     mean, error = mean_and_error(m.counts.ordinary[2][:, -1])
     (expected,) = mean_parked(m.p.separation, m.p.n)
     measured = f"{plus_minus(mean, error, 3)} of {m.p.n} tokens, where parking gives {expected:.3f}, and "
@@ -295,12 +285,9 @@ def parked(m: Results) -> Found:
     return Found(measured, abs(mean - expected) < SIGMAS * error, mean, error)
 
 
-@claim(
-    "With a separation of c beta^(-1/2) the numbers of centres of both kinds grow like beta^((d - 1) / 2).",
-    "each exponent is within 0.1 of (d - 1) / 2",
-    source=Source(f"{PAPER}, Section 5", ANY, UNIFORM),
-)
+@claim("each exponent is within 0.1 of (d - 1) / 2", source=Source(f"{PAPER}, Section 5", ANY, UNIFORM))
 def growth(m: Results) -> Found:
+    """With a separation of c beta^(-1/2) the numbers of centres of both kinds grow like beta^((d - 1) / 2)."""
     logs = np.log(m.counts.betas)
     slopes = {key: float(np.polyfit(logs, np.log(counts), 1)[0]) for key, counts in m.counts.grown.items()}
     off = {(d, kind): abs(slope - (d - 1) / 2) for (d, kind), slope in slopes.items()}
@@ -309,13 +296,10 @@ def growth(m: Results) -> Found:
     return Found(measured, max(off.values()) < 0.1, slopes[max(off, key=lambda key: off[key])])
 
 
-@claim(
-    "A strong centre moves by less than epsilon c beta^(-1/2) while T s h(c beta^(-1/2)) is below that, s its place in "
-    "the sequence and h the pull.",
-    "no centre has moved by more",
-    source=Source(f"{PAPER}, Lemma 5.1", PARTICLES, ANY),
-)
+@claim("no centre has moved by more", source=Source(f"{PAPER}, Lemma 5.1", PARTICLES, ANY))
 def lemma(m: Results) -> Found:
+    """A strong centre moves by less than epsilon c beta^(-1/2) while T s h(c beta^(-1/2)) is below that, s its place in
+    the sequence and h the pull."""
     early = {d: m.followed[d, "strong"].early(m.p.ts, m.least) for d in DIMENSIONS}
     times, every = (
         np.concatenate(part) for part in ([m.followed[d, "strong"].windows for d in early], [*early.values()])
@@ -326,12 +310,9 @@ def lemma(m: Results) -> Found:
     return Found(measured, not every.any(), every.sum() / max(len(every), 1))
 
 
-@claim(
-    "On the circle this holds of strong centres at (1 + 2 epsilon) times that separation.",
-    "no centre has moved by more, as is proved",
-    kind="identity",
-)
+@claim("no centre has moved by more, as is proved", kind="identity")
 def margin(m: Results) -> Found:
+    """On the circle this holds of strong centres at (1 + 2 epsilon) times that separation."""
     early = m.followed[2, "margin"].early(m.p.ts, m.least)
     return Found(f"{early.sum()} of {len(early)} centres have moved by more", not early.any(), early.sum())
 
@@ -345,12 +326,9 @@ def _share(of: Followed, near: np.ndarray, many: int) -> tuple[float, float]:
     return float(share), float(np.std(yes - share * total, ddof=1) * np.sqrt(many) / max(total.sum(), 1))
 
 
-@claim(
-    "Strong centres are visibly at rest: most have hardly moved.",
-    "more than 95 % on the circle",
-    source=FIGURE_2,
-)
+@claim("more than 95 % on the circle", source=FIGURE_2)
 def still(m: Results) -> Found:
+    """Strong centres are visibly at rest: most have hardly moved."""
     at = int(np.flatnonzero(m.p.ts == READ)[0])
     strong = {d: m.followed[d, "strong"] for d in DIMENSIONS}
     shares = {d: _share(centres, centres.moved[:, at] < m.least, m.starts) for d, centres in strong.items()}
@@ -362,12 +340,9 @@ def still(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Strong centres do not account for all clusters, and ordinary ones account for more of them.",
-    f"fewer than all hold a strong one, and more an ordinary one, by {SIGMAS} standard errors",
-    source=FIGURE_2,
-)
+@claim(f"fewer than all hold a strong one, and more an ordinary one, by {SIGMAS} standard errors", source=FIGURE_2)
 def hold(m: Results) -> Found:
+    """Strong centres do not account for all clusters, and ordinary ones account for more of them."""
     means = {kind: mean_and_error(shares) for kind, shares in m.held.items()}
     more, error = mean_and_error(m.held["ordinary"] - m.held["strong"])
     listed = " and ".join(f"{percent(*mean)} hold one of the {kind}" for kind, mean in means.items())
@@ -375,11 +350,9 @@ def hold(m: Results) -> Found:
     return Found(measured, means["strong"][0] < 1 and more > SIGMAS * error, *means["strong"])
 
 
-@claim(
-    "Strong centres stay longer than the other centres.",
-    f"the first share is larger by {SIGMAS} standard errors in each dimension",
-)
+@claim(f"the first share is larger by {SIGMAS} standard errors in each dimension")
 def longer(m: Results) -> Found:
+    """Strong centres stay longer than the other centres."""
     stay = lambda group: _share(group, group.moved.max(axis=1) < m.least, m.starts)
     pairs = {d: (stay(m.followed[d, "strong"]), stay(m.followed[d, "ordinary"])) for d in DIMENSIONS}
     listed = (f"{plus_minus(*group, 3)} and {plus_minus(*others, 3)} (d = {d})" for d, (group, others) in pairs.items())
@@ -479,10 +452,8 @@ def _stay(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "renyi-centres", measure,
-    lambda m: mosaic(m, (_paths, _windows, _counts, _growth, _stay), "aaaabb;ccddee", height=5.2),
-    (circle, printed, corrected, parked, growth, lemma, margin, still, hold, longer),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    draw=lambda m: mosaic(m, (_paths, _windows, _counts, _growth, _stay), "aaaabb;ccddee", height=5.2),
     film=lambda m: Film(m.p.ts, m.shown),
     over=lambda m: f"{m.starts} starts, of counts {CLOUDS * m.starts} clouds",
     on=lambda m: particles(tokens=m.p.n, d=DIMENSIONS, beta=m.p.beta, t=m.p.end, starts=m.starts),

@@ -5,7 +5,6 @@ of the package: reviews are not in the package, and so `benchmarks/sentiment_shi
 the IMDb test part, by `count` of this file.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,9 +18,7 @@ from ...plot import OKABE_ITO, style
 from ...plot._labels import one_line
 from ...sentiment import Fitted, accuracy
 from ...sentiment._released import leaders_record
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured
+from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared import sentiment
 from ..shared.layout import WIDTH, letter
 from ..shared.sentiment import CLEAR, POSTER, shown
@@ -103,7 +100,7 @@ class Results:
     seed: int  # the seed of the training
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     if settings.imdb is None and p.d == 2:
         say("reading what was counted of the classifier of the package")
         record, (fitted, seed) = leaders_record(), sentiment.shipped_model()
@@ -172,18 +169,16 @@ def _moved(fit: sentiment.Trained) -> float:
     return moved
 
 
-@claim("A leader never moves again.", "less than 1e-5", kind="identity")
+@claim("less than 1e-5", kind="identity")
 def still(m: Results) -> Found:
+    """A leader never moves again."""
     moved = m.counted.moved
     return Found(f"the largest move is {moved:.1e} in the first {STILL} test reviews", moved < 1e-5, moved)
 
 
-@claim(
-    "The {p.leaders} most frequent leaders of confident correct reviews are mostly related to sentiment.",
-    "at least {p.least}",
-    source=POSTER,
-)
+@claim("at least {p.least}", source=POSTER)
 def frequent(m: Results) -> Found:
+    """The {p.leaders} most frequent leaders of confident correct reviews are mostly related to sentiment."""
     counted = m.counted
     clear = np.abs(counted.ratio) >= CLEAR
     listed = ", ".join(
@@ -194,8 +189,9 @@ def frequent(m: Results) -> Found:
     return Found(measured, clear.sum() >= m.p.least, clear.sum())
 
 
-@claim("The farthest leader of a confident correct review conveys its sentiment.", "in at least 90 %", source=POSTER)
+@claim("in at least 90 %", source=POSTER)
 def farthest(m: Results) -> Found:
+    """The farthest leader of a confident correct review conveys its sentiment."""
     own = m.counted.own
     return Found(
         f"its log ratio is at least {CLEAR:g} and of the sign of the label in {100 * own:.1f} % of "
@@ -204,8 +200,9 @@ def farthest(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Most leaders lie farther from the hyperplane than other words.", "probability above 0.6")
+@claim("probability above 0.6")
 def far_away(m: Results) -> Found:
+    """Most leaders lie farther from the hyperplane than other words."""
     farther, (leaders, words) = m.counted.farther, m.counted.away
     return Found(
         f"the median distance is {leaders:.2f} for leaders and {words:.2f} for other words; a random leader is farther "
@@ -214,8 +211,9 @@ def far_away(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("A review has few leaders: three at most in the mean.", "at most 3")
+@claim("at most 3")
 def few(m: Results) -> Found:
+    """A review has few leaders: three at most in the mean."""
     reviews = m.counted.reviews_by_leaders
     leaders, many = np.arange(len(reviews)), reviews.sum()
     mean = float(leaders @ reviews / many)
@@ -225,8 +223,9 @@ def few(m: Results) -> Found:
 
 
 # The words and the criterion depend on the reviews, and the function fills them in.
-@claim("", "")
+@claim("")
 def accurate(m: Results) -> Found:
+    """"""
     right, test = m.counted.accuracy, m.counted.test
     # The published accuracy is asked only of a test part as large as that of IMDb.
     least = 0.8 if m.planted or test < 25000 else 0.855
@@ -241,8 +240,9 @@ def accurate(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("The model finds the planted words: nearly every farthest leader is one.", "in at least 95 %")
+@claim("in at least 95 %")
 def planted_words(m: Results) -> Found | None:
+    """The model finds the planted words: nearly every farthest leader is one."""
     if not m.planted:
         return None
     share, named = m.counted.planted, len(m.planted.intersection(m.counted.names))
@@ -319,15 +319,4 @@ def recorded(m: Results) -> dict:
     }  # fmt: skip
 
 
-FIGURE = figure(
-    "sentiment-leaders",
-    measure,
-    draw,
-    (still, frequent, farthest, far_away, few, accurate, planted_words),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
-    on=lambda m: m.on,
-    over=lambda m: f"{m.counted.test:,} test reviews, of one training",
-    recorded=recorded,
-)
+FIGURE = figure(__name__, on=lambda m: m.on, over=lambda m: f"{m.counted.test:,} test reviews, of one training")

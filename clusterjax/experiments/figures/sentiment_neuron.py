@@ -14,7 +14,7 @@ Invariants: all scores are of texts on which no unit, direction, level or thresh
 the same texts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax.random as jr
@@ -28,9 +28,7 @@ from ... import probe, transformer
 from ...plot import OKABE_ITO
 from ...probe.measures.neurons import UnitMeans, unit_means
 from ...probe.measures.survey import clustered_error
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured
+from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.causal import ABSENT, OWN, SMOLLM2, name_of, smollm2_or_own, spread_words, untrained
 from ..shared.controls import keys_of, seed_of
 from ..shared.ensemble import mean_and_error
@@ -110,7 +108,7 @@ class Results:
         return float(mean), float(error)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     corpus = corpus_of(settings, min(SEEN, 20 * p.steps), p.texts)
     parts, labels = (corpus.chosen, corpus.scored), (corpus.chosen.labels, corpus.scored.labels)
     model, own = smollm2_or_own(say)
@@ -224,11 +222,9 @@ def paired(one: Unit, other: Unit) -> tuple[float, float]:
     return float(more.mean), float(more.error)
 
 
-@claim(
-    "The best neuron of {m.called} tells praise from blame better than that of random weights.",
-    "better than that of random weights by two standard errors",
-)
+@claim("better than that of random weights by two standard errors")
 def beyond_random(m: Results) -> Found:
+    """The best neuron of {m.called} tells praise from blame better than that of random weights."""
     unit, (mean, error) = m.trained.best["neuron"], m.of_random("neuron")
     gain, off = unit.accuracy - mean, float(np.hypot(unit.error, error))
     return Found(
@@ -239,11 +235,9 @@ def beyond_random(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The best neuron of {m.called} tells more in texts than in their words in random order.",
-    "more in order by two standard errors",
-)
+@claim("more in order by two standard errors")
 def order(m: Results) -> Found:
+    """The best neuron of {m.called} tells more in texts than in their words in random order."""
     mixed = m.shuffled.best["neuron"]
     more, error = paired(m.trained.best["neuron"], mixed)
     return Found(
@@ -253,11 +247,9 @@ def order(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "A direction of the stream of {m.called} tells praise from blame better than its best neuron.",
-    "the discriminant is better than the neuron by two standard errors",
-)
+@claim("the discriminant is better than the neuron by two standard errors")
 def direction(m: Results) -> Found:
+    """A direction of the stream of {m.called} tells praise from blame better than its best neuron."""
     best = m.trained.best
     more, error = paired(best["discriminant"], best["neuron"])
     means = paired(best["direction"], best["neuron"])
@@ -271,11 +263,9 @@ def direction(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The best neuron of {m.called} tells more than the best cell of an LSTM that was trained here.",
-    "more by two standard errors",
-)
+@claim("more by two standard errors")
 def beyond_lstm(m: Results) -> Found:
+    """The best neuron of {m.called} tells more than the best cell of an LSTM that was trained here."""
     more, error = paired(m.trained.best["neuron"], m.lstm)
     small = "" if m.small is None else (
         f"; the best neuron of the language model of the package {accuracy(m.small.best['neuron'])}"
@@ -286,12 +276,9 @@ def beyond_lstm(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The area under the ROC curve of a neuron depends only on the order of the texts by its value.",
-    f"less than {SAME:g}",
-    kind="identity",
-)
+@claim(f"less than {SAME:g}", kind="identity")
 def ranks(m: Results) -> Found:
+    """The area under the ROC curve of a neuron depends only on the order of the texts by its value."""
     words = f"if every value is doubled and raised by one, the areas of the first layer change by at most {m.off:.1e}"
     return Found(words, m.off < SAME, m.off)
 
@@ -364,20 +351,11 @@ def on(m: Results) -> Measured:
     return Measured(OWN if m.own else SMOLLM2, m.corpus.data, size)
 
 
-CLAIMS = (beyond_random, order, direction, beyond_lstm, ranks)
-
 FIGURE = figure(
-    "sentiment-neuron",
-    measure,
-    draw,
-    CLAIMS,
-    parameters=Parameters,
-    caption=caption,
-    series=series,
+    __name__,
     over=lambda m: (
         f"{len(m.trained.best['neuron'].right)} texts on which nothing was chosen; of random weights over networks"
     ),
-    on=on,
     recorded=lambda m: {
         "network": on(m).network.words, "data": m.corpus.data.words, "starts": m.p.draws, "scored": m.p.texts,
         "random weights": m.spread, "tokens": LENGTH, "solver": "none: layers in float32",

@@ -1,6 +1,5 @@
 """Sentiment: training in 2 to 16 dimensions: accuracy, how settled the words are, and the number of leaders."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ...plot import OKABE_ITO, style
 from ...sentiment import accuracy
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured
+from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.layout import WIDTH, letter
 from ..shared.sentiment import BAG, POSTER, Source, further_moves, leaders_of, measured, sample, trained
 
@@ -72,7 +69,7 @@ class Results:
         return max(self.curves)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     dims = QUICK_DIMS if settings.quick else DIMS
     curves = {dim: _curves(p, settings, dim, say) for dim in dims}
     plain = trained(settings, BAG, say)
@@ -80,7 +77,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     return Results(p, settings.starts, source, curves, bag, measured(settings, dims))
 
 
-def _curves(p: Parameters, settings: Settings, dim: int, say: Callable[[str], None]) -> Curves:
+def _curves(p: Parameters, settings: Settings, dim: int, say: Say) -> Curves:
     fit = trained(settings, dim, say)
     say(f"following words for {dim} dimensions to layer 64")
     some, model = sample(fit.test, p.sampled), fit.fitted.model
@@ -95,18 +92,16 @@ def _curves(p: Parameters, settings: Settings, dim: int, say: Callable[[str], No
     )  # fmt: skip
 
 
-@claim(
-    "No word gets farther out than the longest one was at the start: words move towards other words.",
-    "at most 1 + 1e-5",
-    kind="identity",
-)
+@claim("at most 1 + 1e-5", kind="identity")
 def inward(m: Results) -> Found:
+    """No word gets farther out than the longest one was at the start: words move towards other words."""
     growth = max(model.growth for model in m.curves.values())
     return Found(f"the largest norm at layer 64 over that at layer 0: {growth:.7f}", growth <= 1 + 1e-5, growth)
 
 
-@claim("8 layers are enough to approximate the clustered state (d = {m.low}).", "at least 75 %", source=POSTER)
+@claim("at least 75 %", source=POSTER)
 def settled(m: Results) -> Found:
+    """8 layers are enough to approximate the clustered state (d = {m.low})."""
     model = m.curves[m.low]
     share, many = model.settled, len(model.moves)
     error = float(np.sqrt(share * (1 - share) / many))
@@ -117,17 +112,16 @@ def settled(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Few words lead at d = {m.low}.", "at most 3")
+@claim("at most 3")
 def few_leaders(m: Results) -> Found:
+    """Few words lead at d = {m.low}."""
     leaders = m.curves[m.low].per_review
     return Found(f"{leaders:.2f} leaders per review", leaders <= 3, leaders)
 
 
-@claim(
-    "With more dimensions clustering disappears: at d = {m.high} half of the words are their own leaders.",
-    "leaders per word at most 0.15 for d = {m.low} and at least 0.5 for d = {m.high}",
-)
+@claim("leaders per word at most 0.15 for d = {m.low} and at least 0.5 for d = {m.high}")
 def more_leaders(m: Results) -> Found:
+    """With more dimensions clustering disappears: at d = {m.high} half of the words are their own leaders."""
     listed = "; ".join(
         f"d = {dim}: {plus_minus(model.accuracy, model.error, 4)}, {model.per_word:.3f} leaders per word, "
         f"alpha {model.alpha:.2f}"
@@ -229,15 +223,4 @@ def recorded(m: Results) -> dict:
     }  # fmt: skip
 
 
-FIGURE = figure(
-    "sentiment-training",
-    measure,
-    draw,
-    (inward, settled, few_leaders, more_leaders),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
-    on=lambda m: m.on,
-    over=lambda m: "test reviews, of one training for each d",
-    recorded=recorded,
-)
+FIGURE = figure(__name__, on=lambda m: m.on, over=lambda m: "test reviews, of one training for each d")

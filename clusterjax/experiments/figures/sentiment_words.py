@@ -19,9 +19,7 @@ from matplotlib.figure import Figure
 
 from ..._base.checks import refusal
 from ...plot import WordRun, animate_words, style, words
-from ..framework.experiment import Claim, Settings, parameter
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured
+from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter
 from ..shared import sentiment
 from ..shared.layout import WIDTH
 
@@ -83,7 +81,7 @@ class Results:
     quick: bool
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     if settings.imdb is None:
         say("following the words of two reviews by the classifier of the package")
         fit, (fitted, seed), on = sentiment.trained_shipped(), sentiment.shipped_model(), sentiment.measured_own()
@@ -145,30 +143,27 @@ def choose(fit: sentiment.Trained, label: int, p: Parameters, frequent: np.ndarr
     )  # fmt: skip
 
 
-@claim(
-    "The logit is what the decoder reads from the mean of the words that are drawn.", "less than 1e-4", kind="identity"
-)
+@claim("less than 1e-4", kind="identity")
 def logit_of_the_picture(m: Results) -> Found:
+    """The logit is what the decoder reads from the mean of the words that are drawn."""
     error = max(review.error for review in m.pair)
     return Found(f"the largest difference is {error:.1e}", error < 1e-4, error)
 
 
 @claim(
-    "The leaders furthest away from the decision hyperplane convey sentiment.",
     f"log ratio at least {sentiment.CLEAR:g} in the positive review, at most -{sentiment.CLEAR:g} in the negative one",
     source=sentiment.POSTER,
 )
 def farthest_leaders(m: Results) -> Found:
+    """The leaders furthest away from the decision hyperplane convey sentiment."""
     farthest = [(review.run.names[review.farthest], float(review.ratio[review.farthest])) for review in m.pair]
     measured = "; ".join(f'"{name}", log ratio {ratio:+.2f}' for name, ratio in farthest)
     return Found(measured, farthest[0][1] >= sentiment.CLEAR and farthest[1][1] <= -sentiment.CLEAR)
 
 
-@claim(
-    "After 8 layers the words are gathered at their leaders, three quarters of them in both reviews.",
-    "at least 75 % in both",
-)
+@claim("at least 75 % in both")
 def gathered(m: Results) -> Found:
+    """After 8 layers the words are gathered at their leaders, three quarters of them in both reviews."""
     shares = [review.gathered for review in m.pair]
     measured = (
         f"{100 * shares[0]:.0f} % and {100 * shares[1]:.0f} % of the words are within {100 * ON_LEADER:g} % of the "
@@ -177,8 +172,9 @@ def gathered(m: Results) -> Found:
     return Found(measured, min(shares) >= 0.75, min(shares))
 
 
-@claim("8 layers are enough for the clustered state.", "less than 5 %", source=sentiment.POSTER)
+@claim("less than 5 %", source=sentiment.POSTER)
 def settled(m: Results) -> Found:
+    """8 layers are enough for the clustered state."""
     moves = max(review.moves for review in m.pair)
     measured = f"from layer 8 to 64 no word moves farther than {100 * moves:.2f} % of the norm of the longest word"
     return Found(measured, moves < 0.05, moves)
@@ -256,15 +252,4 @@ def recorded(m: Results) -> dict:
     }  # fmt: skip
 
 
-FIGURE = figure(
-    "sentiment-words",
-    measure,
-    draw,
-    (logit_of_the_picture, farthest_leaders, gathered, settled),
-    parameters=Parameters,
-    caption=caption,
-    series=series,
-    film=film,
-    on=lambda m: m.on,
-    recorded=recorded,
-)
+FIGURE = figure(__name__, on=lambda m: m.on)

@@ -19,9 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ... import probe, transformer
 from ...plot import OKABE_ITO, style, time_series
-from ..framework.experiment import Claim, Settings, parameter
-from ..framework.figure import ClaimOf, Found, claim, figure, unmet
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, ClaimOf, Found, Measured, Say, Settings, Subject, claim, figure, parameter, unmet
 from ..shared.controls import Few, keys_of, seed_of
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
@@ -99,7 +97,7 @@ def recipe_of(p: Parameters, begin: bool) -> transformer.LanguageRecipe:
     )  # fmt: skip
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     corpus = corpus_of(settings, min(SEEN, 20 * p.steps), p.texts)
     texts = {begin: _whole(corpus.scored.texts, begin) for begin in NAMES}
     raw: dict[tuple[bool, bool], list[list[Any]]] = {kind: [] for kind in LOOKS}
@@ -150,7 +148,7 @@ def _losses(snapshot: Snapshot, texts: probe.Encoded, begin: bool) -> np.ndarray
 
 
 def strongest(trained: bool, read: bool, says: str, *, sink: bool = True) -> ClaimOf:
-    @claim(says, f"{'above' if sink else 'below'} {{p.sink:g}} {SURELY}")
+    @claim(f"{'above' if sink else 'below'} {{p.sink:g}} {SURELY}", says=says)
     def of_strongest(m: Results) -> Found:
         last, of_texts = m.strongest(trained, read), m.seen[trained, read].of_texts[:, -1].max()
         return Found(
@@ -163,11 +161,9 @@ def strongest(trained: bool, read: bool, says: str, *, sink: bool = True) -> Cla
     return of_strongest
 
 
-@claim(
-    "Models trained with the token attend to it most: without it the same models give the first word less weight.",
-    f"the difference is above zero {SURELY}",
-)
+@claim(f"the difference is above zero {SURELY}")
 def of_the_token(m: Results) -> Found:
+    """Models trained with the token attend to it most: without it the same models give the first word less weight."""
     difference = Few.of(m.seen[True, True].strongest[:, -1] - m.seen[True, False].strongest[:, -1])
     return Found(
         "weight that the strongest head of models trained with the token gives the first position: "
@@ -177,8 +173,9 @@ def of_the_token(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("Random weights have no sink in these models.", "less than a tenth of {p.sink:g}")
+@claim("less than a tenth of {p.sink:g}")
 def not_before(m: Results) -> Found:
+    """Random weights have no sink in these models."""
     largest = max(float(reading.strongest[:, 0].max()) for reading in m.seen.values())
     return Found(
         f"the strongest head of all {2 * m.p.trainings} models has {largest:.4f} beyond uniform attention, over both "
@@ -187,12 +184,10 @@ def not_before(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The token that begins every text becomes larger than the others: its norm is more than {p.times:g} times their "
-    "median.",
-    f"above {{p.times:g}} {SURELY}",
-)
+@claim(f"above {{p.times:g}} {SURELY}")
 def norm(m: Results) -> Found:
+    """The token that begins every text becomes larger than the others: its norm is more than {p.times:g} times their
+    median."""
     ratio = lambda kind, snapshot: Few.of(m.seen[kind, kind].ratio[:, snapshot])
     begun = ratio(True, -1)
     return Found(
@@ -203,11 +198,10 @@ def norm(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    f"The token hardly changes what the models learn: it changes the loss of other words by less than {CHEAP:g} nats.",
-    f"the difference is above {-CHEAP:g} and below {CHEAP:g} nats, both {SURELY}",
-)
+@claim(f"the difference is above {-CHEAP:g} and below {CHEAP:g} nats, both {SURELY}")
 def loss(m: Results) -> Found:
+    """The token hardly changes what the models learn: it changes the loss of other words by less than {CHEAP:g}
+    nats."""
     with_it, without = m.loss[True].mean(axis=1), m.loss[False].mean(axis=1)
     change = Few.of(with_it - without)
     of_texts = float(mean_and_error((m.loss[True] - m.loss[False]).mean(axis=0))[1])
@@ -218,12 +212,9 @@ def loss(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "Uniform causal attention gives the first token the mean weight (H_n - 1) / (n - 1).",
-    f"the same to {SAME:g}",
-    kind="identity",
-)
+@claim(f"the same to {SAME:g}", kind="identity")
 def baseline(m: Results) -> Found:
+    """Uniform causal attention gives the first token the mean weight (H_n - 1) / (n - 1)."""
     off = abs(m.baseline - m.exact)
     return Found(f"{m.baseline:.6f}, by harmonic numbers {m.exact:.6f}", off < SAME, off)
 
@@ -295,21 +286,20 @@ def _heads(ax: Axes, m: Results) -> None:
     ax.set(xlabel="layer", ylabel="each head after training:\nweight beyond uniform", xlim=(0.5, m.p.layers + 0.5))
 
 
-CLAIMS = (
-    strongest(True, True, "Trained on texts that all begin with one token, a head becomes a sink of that token."),
-    strongest(
-        False, False,
-        "Trained on texts that begin anywhere, the strongest head of these models is no sink of the first token.",
-        sink=False,
-    ),
-    of_the_token,
-    strongest(True, False, "Models trained with the token and read without it have a sink of the first word."),
-    strongest(False, True, "Models that never read the token in training have a sink of it when it begins a text."),
-    not_before, norm, loss, baseline,
-)  # fmt: skip
 FIGURE = figure(
-    "sink-training", measure, draw, CLAIMS,
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    claims=(
+        strongest(True, True, "Trained on texts that all begin with one token, a head becomes a sink of that token."),
+        strongest(
+            False, False,
+            "Trained on texts that begin anywhere, the strongest head of these models is no sink of the first token.",
+            sink=False,
+        ),
+        of_the_token,
+        strongest(True, False, "Models trained with the token and read without it have a sink of the first word."),
+        strongest(False, True, "Models that never read the token in training have a sink of it when it begins a text."),
+        not_before, norm, loss, baseline,
+    ),
     over=lambda m: f"{m.p.trainings} trainings",
     on=lambda m: Measured(NETWORK, m.corpus.data, {
         "texts": m.loss[True].shape[1], "tokens": LENGTH, "layers": m.p.layers, "d": m.p.d, "steps": m.p.steps,

@@ -6,7 +6,6 @@ at beta = 4,000 is at a time that float64 represents. The number of the first cl
 modes of the density of tokens, each spread over a Gaussian of variance 1 / beta.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,8 +19,7 @@ from ..._coarsen import coarsen
 from ..._model.attention import SoftmaxAttention
 from ..._model.field import AttentionField
 from ...plot import OKABE_ITO
-from ..framework.experiment import Claim, Settings, parameter, percent, plus_minus
-from ..framework.figure import Found, claim, figure, unmet
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, percent, plus_minus, unmet
 from ..framework.verdict import ANY, Measured, Source, Subject
 from ..shared.ensemble import LEAST_WAITS, line_of, mean_and_error
 from ..shared.exact import LEAST_EXPONENT, pair_waits
@@ -99,7 +97,7 @@ class Results:
     counts: np.ndarray
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     x0 = draw_arc(settings.seed, settings.starts, p.n, p.arc)
     stairs = {}
     for beta in p.betas:
@@ -210,19 +208,20 @@ def laws_of(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     return np.sqrt(betas * np.log(betas)), np.sqrt(betas)
 
 
-@claim("The energy never falls.", "less than 1e-9", kind="identity")
+@claim("less than 1e-9", kind="identity")
 def rises(m: Results) -> Found:
+    """The energy never falls."""
     falls = max(stairs.falls for stairs in m.stairs.values())
     measured = f"the largest decrease between two times, in units of the largest energy, is {falls:.1e}"
     return Found(measured, falls < 1e-9, falls)
 
 
 @claim(
-    "The energy climbs a staircase: between mergers it rests at the sum of the squares of the masses.",
     "more than 80 % of the logarithm of time at each beta",
     source=Source("2410.06833, the staircase of the energy", ANY, ANY),
 )
 def flat(m: Results) -> Found:
+    """The energy climbs a staircase: between mergers it rests at the sum of the squares of the masses."""
     shares = {beta: mean_and_error(stairs.flat) for beta, stairs in m.stairs.items()}
     listed = ", ".join(f"{percent(*share)} at beta = {beta:g}" for beta, share in shares.items())
     least, error = min(shares.values(), key=lambda share: float(share[0]))
@@ -233,12 +232,12 @@ def flat(m: Results) -> Found:
 
 
 @claim(
-    "A plateau is as long as the law of two clusters says, e^(beta (1 - c)) / (beta (1 - c^2) (m1/m2 + m2/m1)) of the "
-    "pair that merges next, at its cosine when the plateau begins.",
     f"a slope within 0.02 of 1 and a median factor below 1.5 at each beta with {LEAST_WAITS} plateaus or more, and at "
     f"one beta or more, of laws whose exponent is above {LEAST_EXPONENT:g}",
 )
 def law(m: Results) -> Found:
+    """A plateau is as long as the law of two clusters says, e^(beta (1 - c)) / (beta (1 - c^2) (m1/m2 + m2/m1)) of the
+    pair that merges next, at its cosine when the plateau begins."""
     fits = {beta: line_of(stairs.waits, stairs.laws, stairs.of_start) for beta, stairs in m.stairs.items()}
     known = [line for line in fits.values() if np.isfinite(line.slope)]
     words = lambda line: (
@@ -254,11 +253,9 @@ def law(m: Results) -> Found:
     return Found(f"the logarithms of the lengths against those of the law: {listed}", holds, last.slope, last.error)
 
 
-@claim(
-    "All starts come to one cluster in the end, at times that are known.",
-    "all starts, and a bound below 1e-2",
-)
+@claim("all starts, and a bound below 1e-2")
 def one_cluster(m: Results) -> Found:
+    """All starts come to one cluster in the end, at times that are known."""
     done = min(float(np.mean(stairs.mergers == m.p.n - 1)) for stairs in m.stairs.values())
     bound = float(np.max([stairs.bound for stairs in m.stairs.values()]))
     late = max(float(stairs.ends.max()) for stairs in m.stairs.values())
@@ -275,12 +272,12 @@ def _by_power(found: list[tuple[np.ndarray, np.ndarray]]) -> str:
 
 
 @claim(
-    "The density of n normal tokens, each spread over a variance of 1 / beta, has of the order of sqrt(beta log beta) "
-    "modes.",
     "each slope is within 0.15 of 1",
     source=Source("Geshkovski, Rigollet and Sun, 2412.09080, of normal tokens", ANY, ANY),
 )
 def modes(m: Results) -> Found:
+    """The density of n normal tokens, each spread over a variance of 1 / beta, has of the order of sqrt(beta log beta)
+    modes."""
     slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[0])]
     return Found(
         "the slope of the logarithm of the number of modes against that of the law, for n from "
@@ -289,21 +286,17 @@ def modes(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim(
-    "The number of modes grows faster than sqrt(beta), which is how the number of the fastest waves grows.",
-    "each slope exceeds 1 by more than four standard errors",
-)
+@claim("each slope exceeds 1 by more than four standard errors")
 def beyond_the_root(m: Results) -> Found:
+    """The number of modes grows faster than sqrt(beta), which is how the number of the fastest waves grows."""
     slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[1])]
     measured = f"the slope against the logarithm of sqrt(beta) is {_by_power(slopes)}"
     return Found(measured, all(slope - 1 > 4 * error for slope, error in slopes), *slopes[1])
 
 
-@claim(
-    "Tokens come to as many clusters as the density of the first tokens has modes.",
-    "the mean numbers agree within 10 % at each beta",
-)
+@claim("the mean numbers agree within 10 % at each beta")
 def clusters_are_modes(m: Results) -> Found:
+    """Tokens come to as many clusters as the density of the first tokens has modes."""
     ratios = {beta: float(stairs.early.mean() / stairs.modes.mean()) for beta, stairs in m.stairs.items()}
     listed = ", ".join(
         f"{stairs.early.mean():.2f} clusters of {stairs.modes.mean():.2f} modes at beta = {beta:g}"
@@ -376,9 +369,8 @@ def _modes(ax: Axes, m: Results) -> None:
 
 
 FIGURE = figure(
-    "staircase", measure, lambda m: mosaic(m, (_stairs, _law, _ends, _modes), "aaa;bcd", height=4.9),
-    (rises, flat, law, one_cluster, modes, beyond_the_root, clusters_are_modes),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
+    draw=lambda m: mosaic(m, (_stairs, _law, _ends, _modes), "aaa;bcd", height=4.9),
     over=lambda m: f"{m.starts} starts",
     on=lambda m: Measured(PARTICLES, ARC, {"tokens": m.p.n, "d": 2, "beta": m.p.betas, "starts": m.starts}),
     recorded=lambda m: {"d": 2, "betas": list(m.p.betas), "value": "identity", "query_key": "identity",

@@ -24,9 +24,7 @@ from matplotlib.figure import Figure
 from ... import probe
 from ...plot import OKABE_ITO
 from ...probe.measures.survey import Clustered, Measure, clustered_error
-from ..framework.experiment import Claim, Settings, parameter, plus_minus
-from ..framework.figure import Found, claim, figure
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.causal import ABSENT, OWN, SMOLLM2, name_of, smollm2_or_own, spread_words, untrained
 from ..shared.controls import starts_of
 from ..shared.ensemble import mean_and_error
@@ -91,7 +89,7 @@ class Results:
         return plus_minus(*self.scored(values)[:2], 3)
 
 
-def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     return measure_model(p, *smollm2_or_own(say), read_senses(), settings.seed, say)
 
 
@@ -170,11 +168,9 @@ def cosines(model: probe.Model, texts: probe.Encoded, at: np.ndarray, senses: di
     return Cosines(np.stack(same), np.stack(different))
 
 
-@claim(
-    "In {m.called} a word is more alike in two contexts of one sense than in contexts of two.",
-    f"the gap is above zero {SURELY}",
-)
+@claim(f"the gap is above zero {SURELY}")
 def gap(m: Results) -> Found | None:
+    """In {m.called} a word is more alike in two contexts of one sense than in contexts of two."""
     if len(m.words) < LEAST:
         return None
     gap = m.scored(m.trained.gap)
@@ -185,11 +181,9 @@ def gap(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "For {m.called} the words of a context tell the sense in random order too, and less than in order.",
-    f"in random order the gap is above zero, and smaller than in order, both {SURELY}",
-)
+@claim(f"in random order the gap is above zero, and smaller than in order, both {SURELY}")
 def order(m: Results) -> Found | None:
+    """For {m.called} the words of a context tell the sense in random order too, and less than in order."""
     if len(m.words) < LEAST:
         return None
     lost = m.trained.gap - m.shuffled.gap
@@ -201,11 +195,9 @@ def order(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim(
-    "The gap of {m.called} comes with training: it is larger than that of random weights.",
-    "larger by two standard errors, or, with few words and networks, by as many as are as improbable",
-)
+@claim("larger by two standard errors, or, with few words and networks, by as many as are as improbable")
 def training(m: Results) -> Found | None:
+    """The gap of {m.called} comes with training: it is larger than that of random weights."""
     if len(m.words) < LEAST:
         return None
     starts = starts_of(m.trained.gap[1::2], [network.gap[1::2] for network in m.random])
@@ -217,8 +209,9 @@ def training(m: Results) -> Found | None:
     )  # fmt: skip
 
 
-@claim("The text after a word does not change its stream.", f"less than {SAME:g}", kind="identity")
+@claim(f"less than {SAME:g}", kind="identity")
 def causal(m: Results) -> Found:
+    """The text after a word does not change its stream."""
     return Found(f"largest change of a cosine with other tokens after the word {m.off:.1e}", m.off < SAME, m.off)
 
 
@@ -271,10 +264,8 @@ def on(m: Results) -> Measured:
 
 
 FIGURE = figure(
-    "word-senses", measure, draw, (gap, order, training, causal),
-    parameters=Parameters, caption=caption, series=series,
+    __name__,
     over=lambda m: f"{len(m.words[1::2])} words on which the level was not chosen",
-    on=on,
     recorded=lambda m: {
         "network": on(m).network.words, "words read": list(m.words), "contexts": m.contexts, "starts": len(m.words),
         "random weights": m.spread, "solver": "none: layers in float32",

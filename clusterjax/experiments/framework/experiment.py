@@ -45,6 +45,7 @@ from .verdict import DIFFERENT, Kind, Measured, Source, differences, judge
 _KEY = "parameter"  # of the metadata of a field
 _P = TypeVar("_P")
 Value = int | float
+Say = Callable[[str], None]  # reports progress in one line
 
 
 @dataclass(frozen=True)
@@ -517,7 +518,7 @@ class Experiment:
     alias: str
     title: str
     claim: str
-    run: Callable[[Settings, Callable[[str], None]], Outcome] = field(repr=False)
+    run: Callable[[Settings, Say], Outcome] = field(repr=False)
     reads_reviews: bool = False
     reads_network: bool = False
     reads_texts: bool = False

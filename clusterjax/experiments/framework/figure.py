@@ -1,19 +1,42 @@
 """How a file of `experiments/figures` declares its figure: claims by a decorator, all else in one call of `figure`.
 
-A figure is five functions and a dataclass: `Parameters`, `measure(p, settings, say) -> m`, claims of m, `draw(m)`,
-a caption and what was measured. The experiment that `reproduce` runs, its record and its page follow from them here.
+A figure is a dataclass and some functions: `Parameters`, `measure(p, settings, say) -> m`, claims of m, `draw(m)`,
+a caption, series and what was measured. The experiment that `reproduce` runs, its record and its page follow from them
+here. A file of a figure imports from here all that it declares.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import Any, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 from matplotlib.figure import Figure
 
-from .experiment import Claim, Cost, Experiment, Film, NoParameters, Outcome, Settings, over as with_units
+from .experiment import (
+    MOST_OF_NETWORK,
+    Claim,
+    Cost,
+    Experiment,
+    Film,
+    NoParameters,
+    Outcome,
+    Say,
+    Settings,
+    over as with_units,
+    parameter,
+    percent,
+    plus_minus,
+    within,
+)
 from .listing import entries
-from .verdict import Kind, Measured, Source
+from .verdict import ANY, UNSAID, Kind, Measured, Source, Subject
+
+
+__all__ = [
+    "ANY", "MOST_OF_NETWORK", "UNSAID", "Claim", "ClaimOf", "Film", "Found", "Measured", "Say", "Settings", "Source",
+    "Subject", "claim", "claims_of", "figure", "parameter", "percent", "plus_minus", "stated", "unmet", "within",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,54 +62,57 @@ class Found:
     source: Source | None = None
 
 
-ClaimOf = Callable[[Any], Claim | tuple[Claim, ...]]
+class ClaimOf(NamedTuple):
+    """A claim of a file: the function that `claim` decorates, and what the decorator is told of it.
+
+    A call with the measurement m returns the `Claim`, or () where the function returns None because the claim does not
+    apply to m.
+    """
+
+    function: Callable[[Any], Found | None]
+    criterion: str
+    says: str
+    source: Source | None
+    kind: Kind | None
+
+    def __call__(self, m: Any) -> Claim | tuple[Claim, ...]:
+        result = self.function(m)
+        if result is None:
+            return ()
+        values = vars(sys.modules[self.function.__module__]) | {"m": m, "p": getattr(m, "p", None)}
+        cited = result.source or self.source
+        return Claim(
+            says=result.says or self.says.format(**values),
+            measured=result.measured,
+            criterion=result.criterion or self.criterion.format(**values),
+            holds=bool(result.holds),
+            kind=self.kind or ("paper" if cited is not None else "finding"),
+            value=None if result.value is None else float(result.value),
+            error=None if result.error is None else float(result.error),
+            source=cited,
+            on=result.on,
+        )
 
 
 def claim(
-    says: str, criterion: str, *, source: Source | None = None, kind: Kind | None = None
+    criterion: str, *, says: str | None = None, source: Source | None = None, kind: Kind | None = None
 ) -> Callable[[Callable[[Any], Found | None]], ClaimOf]:
     """A decorator that makes a claim of a function from a measurement to what was `Found`.
 
     **Arguments:**
 
-    - `says`, `criterion`: The claim, and when it holds. Both are format strings of the measurement `m` and of its
-        parameters `p`: "At beta = {p.beta:g} several clusters remain.".
+    - `criterion`: When the claim holds.
+    - `says`: The claim; None is the docstring of the function. Both texts are format strings of the measurement `m`,
+        its parameters `p` and the constants of the file: "At beta = {p.beta:g} several clusters remain.".
     - `source`: What the paper made the claim of; makes the claim one of kind "paper".
     - `kind`: "identity" for what is proved, "finding" for what this project adds; None is "paper" with a source, else
         "finding".
-
-    **Returns:**
-
-    A decorator. It returns a function from the measurement to a `Claim`, or to () where the decorated function returns
-    None because the claim does not apply to the measurement.
     """
-
-    def decorate(function: Callable[[Any], Found | None]) -> ClaimOf:
-        def claim_of(m: Any) -> Claim | tuple[Claim, ...]:
-            result = function(m)
-            if result is None:
-                return ()
-            filled = lambda words: words.format(m=m, p=getattr(m, "p", None))
-            cited = result.source or source
-            return Claim(
-                says=result.says or filled(says),
-                measured=result.measured,
-                criterion=result.criterion or filled(criterion),
-                holds=bool(result.holds),
-                kind=kind or ("paper" if cited is not None else "finding"),
-                value=None if result.value is None else float(result.value),
-                error=None if result.error is None else float(result.error),
-                source=cited,
-                on=result.on,
-            )
-
-        claim_of.__name__, claim_of.__doc__ = function.__name__, function.__doc__
-        return claim_of
-
-    return decorate
+    words = lambda function: " ".join(function.__doc__.split()) if says is None else says
+    return lambda function: ClaimOf(function, criterion, words(function), source, kind)
 
 
-def stated(claims: Sequence[ClaimOf], m: Any) -> tuple[Claim, ...]:
+def stated(claims: Sequence[Callable], m: Any) -> tuple[Claim, ...]:
     """The claims on the measurement m, in order."""
     stated = [entry(m) for entry in claims]
     return tuple(each for entry in stated for each in (entry if isinstance(entry, tuple) else (entry,)))
@@ -98,50 +124,59 @@ def unmet(claims: Sequence[Claim]) -> str:
     return f"Claims that do not hold in this run: {' '.join(failed)}" if failed else "All claims hold in this run."
 
 
-def figure(
-    name: str,
-    measure: Callable[[Any, Settings, Callable[[str], None]], Any],
-    draw: Callable[[Any], Figure],
-    claims: Sequence[ClaimOf],
-    *,
-    caption: Callable[[Any, tuple[Claim, ...]], str],
-    on: Callable[[Any], Measured],
-    series: Callable[[Any], dict[str, Any]],
-    parameters: type = NoParameters,
-    recorded: Callable[[Any], Mapping[str, Any]] = lambda m: {},
-    over: Callable[[Any], str] | None = None,
-    film: Callable[[Any], Any] = lambda m: None,
-    check: Callable[[Settings], Any] | None = None,
-) -> Experiment:
-    """The experiment of the figure that `figures.toml` lists under `name`, with the title, question and cost there.
+def claims_of(file: Mapping[str, Any]) -> tuple[ClaimOf, ...]:
+    """The claims that a file defines at its top level, in order; `file` has the names of its module."""
+    claims = [value for value in file.values() if isinstance(value, ClaimOf)]
+    return tuple(each for each in claims if each.function.__module__ == file["__name__"])
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of a figure, which `figure` finds by these names; m is the measurement."""
+
+    measure: Callable[[Any, Settings, Say], Any]  # m, from the parameters, the settings, and a report of progress
+    draw: Callable[[Any], Figure]  # the picture of m
+    caption: Callable[[Any, tuple[Claim, ...]], str]  # the caption, from m and its claims in order
+    on: Callable[[Any], Measured]  # the network, the data and the size of m
+    series: Callable[[Any], dict[str, Any]]  # the numbers for `results.json`
+    claims: Sequence[Callable]  # claims in the order in which they are shown; one may also return several
+    parameters: type  # the class of the parameters, all of which are recorded
+    recorded: Callable[[Any], Mapping[str, Any]] = lambda m: {}  # further numbers for the record, by name
+    over: Callable[[Any], str] | None = None  # the independent units of each standard error, such as "15 articles"
+    film: Callable[[Any], Any] = lambda m: None  # the film of m
+    check: Callable[[Settings], Any] | None = None  # a ValueError, before any computation, if the settings do not fit
+
+
+def figure(module: str, **given: Any) -> Experiment:
+    """The experiment of a file of `experiments/figures`, with the title, question and cost that `figures.toml` lists.
 
     **Arguments:**
 
-    - `measure`: The measurement m, from the parameters, the settings, and a function that reports progress.
-    - `draw`, `caption`, `on`, `series`, `film`: The picture, the caption (also told the claims, in order), what was
-        measured, the numbers for `results.json`, and the film, of m.
-    - `claims`: Functions that `claim` made, in the order in which they are shown. One may also return several claims.
-    - `parameters`: The class of the parameters. All of its fields are recorded.
-    - `recorded`: Further numbers for the record, by name.
-    - `over`: The independent units of each standard error, such as "15 articles"; None leaves the words as they are.
-    - `check`: Raises a ValueError, before anything is computed, if the settings do not fit.
+    - `module`: `__name__` of the file. Its functions `measure`, `draw`, `caption`, `series`, `on`, and if the file has
+        them `over`, `recorded`, `film` and `check`, its class `Parameters` and the claims that it defines are the parts
+        of the figure; see `_Parts`.
+    - `given`: Parts by name, in place of those.
     """
+    file = vars(sys.modules[module])
+    found = {each.name: file[each.name] for each in fields(_Parts) if each.name in file}
+    defined = {"claims": claims_of(file), "parameters": file.get("Parameters", NoParameters)}
+    parts = _Parts(**(found | defined | given))
 
-    def run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-        p = settings.read(parameters)
-        m = measure(p, settings, say)
-        verdicts = stated(claims, m)
-        if over is not None:
-            verdicts = with_units(over(m), verdicts)
-        shown: Film | Callable | None = film(m)
+    def run(settings: Settings, say: Say) -> Outcome:
+        p = settings.read(parts.parameters)
+        m = parts.measure(p, settings, say)
+        verdicts = stated(parts.claims, m)
+        if parts.over is not None:
+            verdicts = with_units(parts.over(m), verdicts)
         return Outcome(
-            caption(m, verdicts), verdicts, asdict(p) | dict(recorded(m)), series(m), partial(draw, m), shown, on=on(m)
-        )
+            parts.caption(m, verdicts), verdicts, asdict(p) | dict(parts.recorded(m)), parts.series(m),
+            partial(parts.draw, m), parts.film(m), on=parts.on(m),
+        )  # fmt: skip
 
-    entry = entries()[name]
+    entry = entries()[module.rpartition(".")[2].replace("_", "-")]
     reads: dict[str, Any] = {f"reads_{what}": True for what in entry.reads}
     return Experiment(
-        name, entry.alias, entry.title, entry.question, run,
-        **reads, least_texts=entry.least_texts, asks=entry.asks, parameters=parameters, check=check,
+        entry.name, entry.alias, entry.title, entry.question, run,
+        **reads, least_texts=entry.least_texts, asks=entry.asks, parameters=parts.parameters, check=parts.check,
         cost=Cost(*entry.seconds) if entry.seconds else None,
     )  # fmt: skip

@@ -21,8 +21,7 @@ from ..._base.checks import check_integer, refusal
 from ...probe.measures.controls import _comparison
 from ...probe.measures.survey import clustered_error
 from ...probe.networks.gguf import find_smollm2
-from ..framework.experiment import Settings
-from ..framework.verdict import Subject
+from ..framework.figure import Say, Settings, Subject
 from .controls import STARTS, Starts, keys_of, seed_of, starts_of
 from .networks import articles_of, package_digest, spread
 from .sources import C4
@@ -120,7 +119,7 @@ def spread_words(model: probe.Model) -> str:
     return "as before its training" if spread is None else f"of spread {spread:.4f}, as before its training"
 
 
-def smollm2_or_own(say: Callable[[str], None]) -> tuple[probe.Model, bool]:
+def smollm2_or_own(say: Say) -> tuple[probe.Model, bool]:
     """SmolLM2, or else the language model of the package; True if it is the model of the package."""
     model = smollm2()
     if model is not None:
@@ -220,7 +219,7 @@ def controls_of(
     how: Effort,
     seed: int,
     store: Path | None,
-    say: Callable[[str], None],
+    say: Say,
     *,
     units: np.ndarray,
     special: Sequence[int] = (),

@@ -14,8 +14,7 @@ from ... import probe
 from ...plot import OKABE_ITO
 from ...probe.measures.controls import _comparison
 from ...probe.measures.survey import clustered_error
-from ..framework.experiment import plus_minus
-from ..framework.figure import Found
+from ..framework.figure import Found, plus_minus
 from .networks import Network, by_articles
 
 

@@ -27,9 +27,8 @@ from ..._model.attention import SoftmaxAttention
 from ..._model.field import RescaledField
 from ..._model.space import Euclidean
 from ...plot import OKABE_ITO, animate
-from ..framework.experiment import Experiment, Settings, parameter
-from ..framework.figure import figure
-from ..framework.verdict import ANY, Measured, Source, Subject
+from ..framework.experiment import Experiment
+from ..framework.figure import ANY, Measured, Settings, Source, Subject, figure, parameter
 from .layout import figure_of_rows
 
 
@@ -134,21 +133,12 @@ def _run_all(x0: Array, ts: Array, values: Array, forms: Array, beta: Array) -> 
     return jax.vmap(run_start)(x0, values, forms)
 
 
-def rescaled_figure(
-    name: str,
-    measure: Callable[[Any, Settings, Callable[[str], None]], Any],
-    draw: Callable[[Any], Figure],
-    claims: Sequence[Callable],
-    *,
-    d: int | tuple[int, ...],
-    recorded: Mapping[str, Any],
-    **more: Any,
-) -> Experiment:
+def rescaled_figure(module: str, *, d: int | tuple[int, ...], recorded: Mapping[str, Any], **more: Any) -> Experiment:
     """The experiment of a figure of rescaled tokens in d dimensions, whose measurement has `p` and `starts`; `recorded`
     are constants for the record, and all else goes to `framework.figure.figure`."""
     constants = {"d": d, "solver": f"Heun, steps of {STEP:g}", "tolerance": TOLERANCE, **recorded}
     return figure(
-        name, measure, draw, claims, over=lambda m: f"{m.starts} starts",
+        module, over=lambda m: f"{m.starts} starts",
         on=lambda m: Measured(
             RESCALED, BOX, {"tokens": m.p.n, "d": d, "beta": m.p.beta, "t": m.p.end, "starts": m.starts}
         ),

@@ -21,8 +21,7 @@ from ..._model.mask import CausalMask
 from ..._model.space import Sphere
 from ..._observables import num_clusters
 from ...probe.measures.survey import clustered_error
-from ..framework.experiment import plus_minus
-from ..framework.figure import ClaimOf, Found, claim
+from ..framework.figure import ClaimOf, Found, claim, plus_minus
 
 
 RTOL, ATOL = 1e-8, 1e-10
@@ -214,7 +213,7 @@ def second_token(condition: str = "") -> ClaimOf:
     """
     statement = "the second token is where the closed formula for two tokens has it."
 
-    @claim(f"{condition} {statement}" if condition else statement.capitalize(), "less than 1e-6", kind="identity")
+    @claim("less than 1e-6", says=f"{condition} {statement}" if condition else statement.capitalize(), kind="identity")
     def follows(m: Any) -> Found:
         measured = f"the largest error of its angle to the first token, over all starts and times, is {m.defect:.1e}"
         return Found(f"{measured} radians", m.defect < 1e-6, m.defect)
@@ -222,7 +221,8 @@ def second_token(condition: str = "") -> ClaimOf:
     return follows
 
 
-@claim("The first token follows exp(Vt) x_1(0), normalised, exactly.", "less than 1e-6", kind="identity")
+# The measurement has the largest error of token 1, which moves independently of the others, as `off`.
+@claim("less than 1e-6", kind="identity")
 def first_token(m: Any) -> Found:
-    """The claim that token 1 moves independently of the others; the measurement has its largest error as `off`."""
+    """The first token follows exp(Vt) x_1(0), normalised, exactly."""
     return Found(f"the largest difference over all runs, starts and times is {m.off:.1e}", m.off < 1e-6, m.off)

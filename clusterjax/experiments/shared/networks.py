@@ -24,8 +24,7 @@ from ...probe.measures.survey import encoded, fingerprint, of_units
 from ...probe.networks.batch import read_ids
 from ...probe.networks.bundled import BUNDLED
 from ...probe.networks.sizes import AlbertSizes
-from ..framework.experiment import MOST_OF_NETWORK, Settings
-from ..framework.verdict import Measured, Subject
+from ..framework.figure import MOST_OF_NETWORK, Measured, Settings, Subject
 from .sources import ALBERT, C4
 
 

@@ -7,7 +7,6 @@ move words towards other words.
 """
 
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -42,8 +41,8 @@ from ...sentiment import (
 )
 from ...sentiment._loss import log_ratio
 from ...sentiment._released import leaders_record, log_ratios
-from ..framework.experiment import Settings
-from ..framework.verdict import Measured, Source as Made, Subject
+from ..framework.figure import Measured, Say, Settings, Subject
+from ..framework.verdict import Source as Made
 from .sources import HARDMAX_CLASSIFIER, IMDB, MADE_UP
 
 
@@ -320,7 +319,7 @@ def recipe(source: Source, dim: int) -> Recipe:
     return Recipe.of_dim(dim, length=LENGTH, **({"epochs": 3} if source.quick else {}))
 
 
-def trained(settings: Settings, dim: int, say: Callable[[str], None]) -> Trained:
+def trained(settings: Settings, dim: int, say: Say) -> Trained:
     """The model of `dim` dimensions, or the bag of words, on these reviews; one training serves all figures of a
     run."""
     say("training a bag of words" if dim == BAG else f"training, d = {dim}")

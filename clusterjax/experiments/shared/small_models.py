@@ -27,8 +27,7 @@ from ..._training.corpus import CLS, tokenise
 from ..._training.loop import Batches, train
 from ...sentiment import Reviews, load_imdb, official_split, random_split
 from ...transformer._train import _optimiser, _trainable, begun_windows, doublings, language_loss, windows
-from ..framework.experiment import Settings
-from ..framework.verdict import Subject
+from ..framework.figure import Settings, Subject
 
 
 MADE_UP_TEXTS = Subject(

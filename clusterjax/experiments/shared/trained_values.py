@@ -7,8 +7,8 @@ import numpy as np
 from ... import probe
 from ..._base.checks import check_integer, refusal
 from ...probe.measures.heads import cases_of
-from ..framework.experiment import Settings
-from ..framework.verdict import Measured, Number, Subject
+from ..framework.figure import Measured, Settings, Subject
+from ..framework.verdict import Number
 from .networks import model_of, subject_of
 from .sources import UNIFORM
 

@@ -422,7 +422,7 @@ def goes_elsewhere(m: Results) -> Found:
 
 @claim(
     "by the eigenvalue of largest real part of V: more than half repel in ALBERT, less than a tenth in each causal "
-    "network",
+    "network"
 )
 def cases(m: Results) -> Found:
     """More than half of the heads of the package's ALBERT repel, and less than a tenth of those of each causal

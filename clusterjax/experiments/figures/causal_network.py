@@ -337,7 +337,7 @@ def controls(m: Results) -> Found:
 
 @claim(
     "at two levels in a row the mean over texts of the ratio exceeds {p.times:g} by two standard errors, at the level "
-    f"before it is below {SUDDEN:g}, and with random weights there are no such levels",
+    f"before it is below {SUDDEN:g}, and with random weights there are no such levels"
 )
 def sudden(m: Results) -> Found:
     """In one layer the first token of {m.network.name} grows to more than {p.times:g} times the norm of the others."""
@@ -388,7 +388,7 @@ def _surely(average: Average, than: float) -> np.ndarray:
 
 @claim(
     "more than half of the heads of the later layers, and no more than a quarter of the heads before, are sinks by "
-    "more than {p.sink:g} beyond uniform causal attention, by two standard errors; no head of random weights is",
+    "more than {p.sink:g} beyond uniform causal attention, by two standard errors; no head of random weights is"
 )
 def sinks(m: Results) -> Found:
     """Of the heads of {m.network.name} in the layers that read the large first token most are sinks of it, and few

@@ -393,7 +393,7 @@ def more_alike(m: Results) -> Found:
 
 @claim(
     "less than words among each other by 0.2 and two standard errors, in shuffled words too, and with no network of "
-    "random weights",
+    "random weights"
 )
 def special_apart(m: Results) -> Found | None:
     """The special tokens at the ends of a text stay apart from its words, which they mix into the mean cosine; those of

@@ -26,18 +26,7 @@ from ..._base.checks import check_integer, refusal
 from ...plot import style, time_series
 from ...probe.measures.survey import average_of, clustered_error
 from ..framework.figure import MOST_OF_NETWORK, Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
-from ..shared.controls import (
-    COLOURS,
-    DRAWS,
-    LINES,
-    NAMES,
-    Run,
-    against,
-    beyond_both,
-    measured,
-    random_words,
-    runs_of,
-)
+from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, against, beyond_both, measured, random_words, runs_of
 from ..shared.layout import WIDTH, drawable
 from ..shared.networks import Network, articles_words, network_of
 from ..shared.sources import PEAT_FIGURE_2
@@ -281,7 +270,7 @@ def first_token_strong(m: Results) -> Found:
 
 @claim(
     f"the strongest is so far beyond uniform that chance has it in {100 * CHANCE:.1f} % of the cases, over all heads, "
-    "layers and targets: {m.least_sink:.2f} standard errors",
+    "layers and targets: {m.least_sink:.2f} standard errors"
 )
 def sink(m: Results) -> Found:
     """Some head gives the first token or a special token more than uniform attention does."""

@@ -17,16 +17,7 @@ from matplotlib.figure import Figure
 
 from ...plot import OKABE_ITO, time_series
 from ..framework.figure import Claim, Film, Found, Say, Settings, claim, figure, parameter, percent, plus_minus, within
-from ..shared.ensemble import (
-    MOST_TOKENS,
-    Ensemble,
-    Series,
-    at,
-    draw_starts,
-    mean_and_error,
-    run_ensemble,
-    second_token,
-)
+from ..shared.ensemble import MOST_TOKENS, Ensemble, Series, at, draw_starts, mean_and_error, run_ensemble, second_token
 from ..shared.exact import pair_error
 from ..shared.layout import figure_of_run
 from ..shared.sources import particles, peat

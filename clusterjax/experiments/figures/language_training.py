@@ -97,7 +97,7 @@ def learnt(m: Results) -> Found:
 
 @claim(
     "the difference from {p.draws} random starts exceeds two standard errors, or, with so few starts, as many as are "
-    "as improbable",
+    "as improbable"
 )
 def gathers(m: Results) -> Found:
     """Trained, the model gathers its tokens more than as it might have started."""

@@ -288,7 +288,7 @@ def along_layers(m: Results) -> Found:
 
 @claim(
     "the forget gate is lower than before training by two standard errors, or, with so few networks, by as many as are "
-    "as improbable",
+    "as improbable"
 )
 def gates(m: Results) -> Found:
     """Training lowers the mean of the forget gate: cells keep less of what they held than with random weights."""

@@ -463,7 +463,7 @@ def fewer_at_random(m: Results) -> Found:
 
 @claim(
     f"purity above {APART} trained, below {MIXED} by attention alone, and with random features lower than trained, "
-    "each by two standard errors",
+    "each by two standard errors"
 )
 def held_apart(m: Results) -> Found:
     """A perceptron trained for it holds two groups apart, on starts that it was not trained on and four times as long,

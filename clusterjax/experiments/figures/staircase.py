@@ -233,7 +233,7 @@ def flat(m: Results) -> Found:
 
 @claim(
     f"a slope within 0.02 of 1 and a median factor below 1.5 at each beta with {LEAST_WAITS} plateaus or more, and at "
-    f"one beta or more, of laws whose exponent is above {LEAST_EXPONENT:g}",
+    f"one beta or more, of laws whose exponent is above {LEAST_EXPONENT:g}"
 )
 def law(m: Results) -> Found:
     """A plateau is as long as the law of two clusters says, e^(beta (1 - c)) / (beta (1 - c^2) (m1/m2 + m2/m1)) of the

@@ -428,6 +428,7 @@ def check(settings: Settings) -> None:
 
 FIGURE = figure(
     __name__,
+    over=None,
     on=lambda m: m.network.measured(),
     recorded=lambda m: {
         "network": m.network.words, "heads": len(m.value), "size of a head": m.value.shape[1], "hidden size": m.d,

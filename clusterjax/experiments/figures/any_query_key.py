@@ -188,7 +188,6 @@ FIGURE = figure(
     __name__,
     draw=lambda m: panels(m, PANELS, columns=3, height=2.4),
     claims=(first_rests, collapse, late, lambda m: integral_claim(m.waits), barrier),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "random: entries of Q and K normal", "mask": "causal",
                         "starts": m.starts, "solver": "coarsen", "explored": EXPLORED},

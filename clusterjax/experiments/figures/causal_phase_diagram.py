@@ -291,7 +291,6 @@ def _draw_times(ax: Axes, m: Results) -> None:
 
 FIGURE = figure(
     __name__,
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(
         tokens=m.p.n, d=m.dimensions, beta=(*m.betas[[0, -1]].tolist(), m.p.beta), t=m.ts[-1].item(), starts=m.starts
     ),

@@ -222,7 +222,6 @@ FIGURE = figure(
     __name__,
     draw=lambda m: mosaic(m, (_survival, _waits, _ends), "aa;bc", height=4.9),
     claims=(first_rests, one_cluster, outlive, law("full"), law("causal"), integral),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "identity", "masks": list(m.lives), "starts": m.starts,
                         "solver": "coarsen", "tolerance": m.p.radius},

@@ -215,7 +215,6 @@ FIGURE = figure(
         second_token("With Q = K = I"),
     ),
     film=lambda m: Film(m.p.ts, m.random.xs[0]),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, t=m.p.times, starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "Gaussian Q and K, variance 1/d", "mask": "causal",
                         "starts": m.starts, "times": list(m.p.times)},

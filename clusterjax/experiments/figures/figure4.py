@@ -162,7 +162,6 @@ def film(m: Results) -> Film:
 FIGURE = figure(
     __name__,
     claims=(several, metastable, granularity, second_token(), first_token_rests),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, t=(EARLY, m.p.end), starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "identity", "mask": "causal", "starts": m.starts,
                         "times": list(TIMES), "other_betas": list(OTHER_BETAS)},

@@ -194,7 +194,6 @@ def film(m: Results) -> Film:
 FIGURE = figure(
     __name__,
     claims=(opposite, no_clusters, two_groups, halving, second_token("With V = -I"), first_token),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=2, beta=m.p.beta, t=(EARLY, m.p.end), starts=m.starts),
     recorded=lambda m: {"d": 2, "value": "diag(-1, v2), v2 in -1, -4, -10", "query_key": "identity", "mask": "causal",
                         "starts": m.starts, "times": list(TIMES)},

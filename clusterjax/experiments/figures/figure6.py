@@ -203,7 +203,6 @@ FIGURE = figure(
     __name__,
     claims=(denser, spreads, dense_groups, swirls, turns, second_token("With V = -I"), first_token),
     film=lambda m: Film(m.p.ts, m.runs[PLAIN].xs[0]),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.p.n, d=D, beta=m.p.beta, t=m.p.end, starts=m.starts),
     recorded=lambda m: {"d": D, "value": {name: value.tolist() for name, value in VALUES.items()},
                         "query_key": "identity", "mask": "causal", "starts": m.starts, "times": list(m.p.times)},

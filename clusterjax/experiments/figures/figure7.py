@@ -282,7 +282,6 @@ FIGURE = figure(
     claims=(metastable, segregated, limits, repelling, heads_differ, first_token),
     check=lambda settings: check_head(settings, (p := settings.read(Parameters)).layer, p.head),
     film=lambda m: Film(TS, m.run.xs[0]),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: m.source.measured(tokens=m.p.n, d=D, beta=m.p.beta, t=TS[-1].item(), starts=m.starts),
     recorded=lambda m: {"d": D, "value": m.source.value.tolist(), "head": m.source.head, "scale": m.source.scale,
                         "unscaled value": m.source.raw[m.source.head].tolist(), "source": m.source.provenance,

@@ -254,7 +254,6 @@ FIGURE = figure(
     __name__,
     check=lambda settings: check_head(settings, (p := settings.read(Parameters)).layer, p.head),
     film=lambda m: Film(TS, shown(m), trail=True),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: m.source.measured(tokens=m.p.n, d=D, beta=m.p.beta, t=TS[-1].item(), starts=m.starts),
     recorded=lambda m: {"d": D, "value": m.source.value.tolist(), "head": m.source.head, "scale": m.source.scale,
                         "source": m.source.provenance, "query_key": "identity", "mask": "causal", "starts": m.starts,

@@ -258,7 +258,6 @@ def measured_on(m: Results) -> Measured:
 FIGURE = figure(
     __name__,
     on=measured_on,
-    over=lambda m: f"{m.starts} starts",
     recorded=lambda m: {
         "n": N, "d": 2, "A": "identity; random for the random clouds", "layers": list(m.p.shown), "starts": m.starts,
     } | ({"n of the random clouds": m.p.n} if m.p.n != N else {}),

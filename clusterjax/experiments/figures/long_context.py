@@ -405,7 +405,6 @@ def _scaling(ax: Axes, m: Results) -> None:
 
 FIGURE = figure(
     __name__,
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: particles(tokens=m.sizes, d=DIMENSIONS, layers=1, starts=m.starts),
     recorded=lambda m: {
         "n": list(m.sizes), "n of the closed form": list(LONG), "n of the full layer": list(m.full),

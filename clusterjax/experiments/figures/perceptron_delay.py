@@ -594,7 +594,6 @@ def measured_on(m: Results) -> Measured:
 
 FIGURE = figure(
     __name__,
-    over=lambda m: f"{m.starts} starts",
     on=measured_on,
     recorded=lambda m: {
         "network": "the ALBERT of this package", "texts": len(m.flows.cosine["both"]),

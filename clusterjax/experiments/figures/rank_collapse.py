@@ -436,7 +436,6 @@ def _ranks_panel(ax: Axes, m: Results) -> None:
 
 FIGURE = figure(
     __name__,
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: Measured(
         Subject("random-layers", "layers with random weights"),
         UNIFORM,

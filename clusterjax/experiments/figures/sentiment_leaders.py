@@ -223,9 +223,8 @@ def few(m: Results) -> Found:
 
 
 # The words and the criterion depend on the reviews, and the function fills them in.
-@claim("")
+@claim("", says="")
 def accurate(m: Results) -> Found:
-    """"""
     right, test = m.counted.accuracy, m.counted.test
     # The published accuracy is asked only of a test part as large as that of IMDb.
     least = 0.8 if m.planted or test < 25000 else 0.855

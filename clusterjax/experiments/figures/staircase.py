@@ -371,7 +371,6 @@ def _modes(ax: Axes, m: Results) -> None:
 FIGURE = figure(
     __name__,
     draw=lambda m: mosaic(m, (_stairs, _law, _ends, _modes), "aaa;bcd", height=4.9),
-    over=lambda m: f"{m.starts} starts",
     on=lambda m: Measured(PARTICLES, ARC, {"tokens": m.p.n, "d": 2, "beta": m.p.betas, "starts": m.starts}),
     recorded=lambda m: {"d": 2, "betas": list(m.p.betas), "value": "identity", "query_key": "identity",
                         "starts": m.starts, "solver": "coarsen", "tolerance": f"{REACH:g} / sqrt(beta)"},

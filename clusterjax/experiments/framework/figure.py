@@ -142,7 +142,8 @@ class _Parts:
     claims: Sequence[Callable]  # claims in the order in which they are shown; one may also return several
     parameters: type  # the class of the parameters, all of which are recorded
     recorded: Callable[[Any], Mapping[str, Any]] = lambda m: {}  # further numbers for the record, by name
-    over: Callable[[Any], str] | None = None  # the independent units of each standard error, such as "15 articles"
+    # The independent units of each standard error, such as "15 articles"; None leaves the words as they are.
+    over: Callable[[Any], str] | None = lambda m: f"{m.starts} starts"
     film: Callable[[Any], Any] = lambda m: None  # the film of m
     check: Callable[[Settings], Any] | None = None  # a ValueError, before any computation, if the settings do not fit
 

@@ -138,7 +138,7 @@ def rescaled_figure(module: str, *, d: int | tuple[int, ...], recorded: Mapping[
     are constants for the record, and all else goes to `framework.figure.figure`."""
     constants = {"d": d, "solver": f"Heun, steps of {STEP:g}", "tolerance": TOLERANCE, **recorded}
     return figure(
-        module, over=lambda m: f"{m.starts} starts",
+        module,
         on=lambda m: Measured(
             RESCALED, BOX, {"tokens": m.p.n, "d": d, "beta": m.p.beta, "t": m.p.end, "starts": m.starts}
         ),

@@ -88,9 +88,10 @@ def special_ids(network: Network) -> tuple[int, ...]:
 #
 # The statistic is D = sup_x |F(x) - Phi((x - m) / s)| of Lilliefors, where m and s are the mean and the standard
 # deviation of the numbers. The tables of Lilliefors assume independent numbers, and pairs of tokens of one text are
-# dependent. The null distribution is therefore the bootstrap distribution over articles (Babu and Rao 2004), each with
-# all its texts, of sup_x |(F* - Phi*) - (F - Phi)|. Each resample fits m and s anew: without new fits D would seem
-# smaller than it is by chance. Each text has the same weight, whatever its number of pairs.
+# dependent. The null distribution is therefore the nonparametric bootstrap distribution (Babu and Rao, *Goodness-of-fit
+# tests when parameters are estimated*, Sankhya 66, 2004) over articles in place of numbers, each with all its texts, of
+# sup_x |(F* - Phi*) - (F - Phi)|. Each resample fits m and s anew: without new fits D would seem smaller than it is by
+# chance. Each text has the same weight, whatever its number of pairs.
 
 
 class Normality(NamedTuple):
@@ -122,19 +123,7 @@ def normality_of(
 
 
 def normality(texts: Sequence[np.ndarray], rng: np.random.Generator, articles: np.ndarray) -> Normality:
-    """A test of normality for numbers that are dependent within an article.
-
-    **Arguments:**
-
-    - `texts`: The numbers of each of two or more texts, from -1 to 1.
-    - `rng`: The generator of the resamples.
-    - `articles`: The article of each text, (texts,).
-
-    ??? cite "Source"
-
-        Babu and Rao, *Goodness-of-fit tests when parameters are estimated* (Sankhya 66, 2004): the nonparametric
-        bootstrap. Resampling of articles in place of numbers: this library.
-    """
+    """The `Normality` of the numbers of two or more texts, from -1 to 1, which are dependent within an article."""
     # With distribution functions on a fixed grid, (texts, grid), a resample is one product of matrices.
     below = np.array([np.searchsorted(np.sort(values), GRID, side="right") / len(values) for values in texts])
     moments = np.array([(values.mean(), np.mean(values**2)) for values in texts])
@@ -156,10 +145,8 @@ def normality(texts: Sequence[np.ndarray], rng: np.random.Generator, articles: n
 
 
 def distances(density: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """D of each of the histograms (levels, bins), at the edges of the bins.
-
-    D is NaN where the standard deviation is less than two bins, which do not determine a distribution.
-    """
+    """D of each of the histograms (levels, bins), at the edges of the bins; NaN where the standard deviation is less
+    than two bins, which do not determine a distribution."""
     widths = np.diff(edges)
     mass = density * widths
     mass = mass / mass.sum(axis=1, keepdims=True)
@@ -211,14 +198,8 @@ def measure_alike(
     near: float = NEAR,
     store: str | os.PathLike[str] | None = None,
 ) -> Both:
-    """The similarity of the tokens of the texts at each level of a network, with and without the ids `special`.
-
-    See `probe.similarity_histograms`.
-
-    **Raises:**
-
-    - `ValueError` if a text has fewer than two words, and as `probe.similarity_histograms`.
-    """
+    """The similarity of the tokens of the texts at each level of a network, with and without the ids `special`, as
+    `probe.similarity_histograms` has it; raises a ValueError if a text has fewer than two words."""
     few = np.flatnonzero(words_of(texts.token_ids, texts.mask, special).sum(axis=1) < 2)
     if few.size:
         problem = f"text {few[0]} has fewer"
@@ -292,13 +273,8 @@ class Results:
         """The layer at which a spike is looked for."""
         return min(self.p.late, self.layers)
 
-    @property
-    def spike(self) -> Clustered:
-        """The excess of the height of the spike over the largest density before the first layer, in the trained
-        network."""
-        return self.rise_of(self.seen.trained.every)
-
     def rise_of(self, alike: Alike) -> Clustered:
+        """The excess of the height of the spike over the largest density before the first layer."""
         assert alike.height.values is not None and alike.top.values is not None
         return clustered_error(alike.height.values[:, self.late] - alike.top.values[:, 0], self.network.articles)
 
@@ -421,7 +397,7 @@ def special_apart(m: Results) -> Found | None:
 )
 def spike_by_late(m: Results) -> Found:
     """By layer {m.late} there is a spike near 1."""
-    late, parts = m.late, []
+    late, parts, spike = m.late, [], m.rise_of(m.seen.trained.every)
     for which, word in (("every", ""), ("words", "without special tokens ")):
         alike = getattr(m.seen.trained, which)
         parts.append(
@@ -430,7 +406,7 @@ def spike_by_late(m: Results) -> Found:
             f"most {alike.top.mean[0]:.1f}; half of the pairs are within {told(alike.width, late)} "
             f"({m.beside(m.runs('width', which), late)})"
         )
-    return Found("; ".join(parts), m.has_spike(m.seen.trained.every), m.spike.mean, m.spike.error)
+    return Found("; ".join(parts), m.has_spike(m.seen.trained.every), spike.mean, spike.error)
 
 
 ONE_CLUSTER = f"in at least {100 * SINGLE:g} % of the texts chains of cosines of {{p.near:g}} or more connect them all"
@@ -473,11 +449,8 @@ def all_pairs(m: Results) -> Found:
     alikes = m.seen.trained.every, m.seen.trained.words
     mass = np.stack([(alike.density.mean * np.diff(alike.edges)).sum(axis=1) for alike in alikes])
     off = np.abs(mass - 1).max()
-    return Found(
-        f"the mass of a histogram, with and without special tokens, differs from 1 by at most {off:.1e}",
-        off < 1e-5,
-        off,
-    )
+    measured = f"the mass of a histogram, with and without special tokens, differs from 1 by at most {off:.1e}"
+    return Found(measured, off < 1e-5, off)
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:

@@ -158,11 +158,6 @@ class Results:
         return self.p.layer - 1 if self.p.layer else self.strongest[1]
 
     @property
-    def between(self) -> np.ndarray:
-        """The mean correlation of two different heads, (layers,)."""
-        return self.alike.between()
-
-    @property
     def between_resampled(self) -> np.ndarray:
         """The mean correlation of two different heads in each resample of the articles, (replicates, layers)."""
         others = ~np.eye(self.alike.correlation.mean.shape[-1], dtype=bool)
@@ -176,7 +171,7 @@ class Results:
     @cached_property
     def groups(self) -> list[Groups]:
         """The groups of heads at each layer."""
-        return [groups_of(self.alike, layer) for layer in range(len(self.between))]
+        return [groups_of(self.alike, layer) for layer in range(len(self.alike.between()))]
 
     @property
     def least_sink(self) -> float:
@@ -196,12 +191,6 @@ class Results:
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
-    """Measures the heads of the network on its texts; panel (a) shows the first text.
-
-    **Raises:**
-
-    - `ValueError` if the network has one head.
-    """
     network = network_of(settings)
     model, texts, store = network.model, network.texts, settings.store
     if model.num_heads < 2:
@@ -225,7 +214,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 @claim("the rise exceeds two standard errors", source=PEAT_FIGURE_2)
 def correlations_rise(m: Results) -> Found:
     """The correlations between heads increase with depth."""
-    between, resampled = m.between, m.between_resampled
+    between, resampled = m.alike.between(), m.between_resampled
     spread = resampled.std(axis=0, ddof=1)
     # The error of the rise is its spread over resamples, so that the common part of both layers does not count twice.
     rise, error = between[-1] - between[0], (resampled[:, -1] - resampled[:, 0]).std(ddof=1)
@@ -361,7 +350,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 def series(m: Results) -> dict:
     excess = {words: m.sinks.excess[target] for target, words in m.targets.items()}
     return (
-        {"layer": np.arange(1, len(m.between) + 1), "correlation": m.between,
+        {"layer": np.arange(1, len(m.groups) + 1), "correlation": m.alike.between(),
          "correlation_error": m.between_resampled.std(axis=0, ddof=1), "stability": m.alike.clusters.stability}
         | {f"correlation, {name}": mean for name, (mean, _) in zip(NAMES[1:], m.lines[1:], strict=False)}
         | {"correlation_by_heads": m.alike.correlation.mean}
@@ -372,7 +361,7 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    high, layers, many = 0.55 + 0.085 * max(m.activation.received.shape[1], 8), len(m.between), len(m.targets)
+    high, layers, many = 0.55 + 0.085 * max(m.activation.received.shape[1], 8), len(m.groups), len(m.targets)
     picture = Figure(figsize=(WIDTH, high + 4.3), layout="constrained")
     top, middle, bottom = picture.subfigures(3, 1, height_ratios=(high + 0.35, 2.0, 1.95))  # pyright: ignore
     first = top.subplots()

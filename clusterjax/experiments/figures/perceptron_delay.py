@@ -250,12 +250,7 @@ def _mean_cosine(xs: Float[np.ndarray, "texts times n d"]) -> Float[np.ndarray, 
 
 
 class Gradient(NamedTuple):
-    r"""The weights of a perceptron that is the gradient of an energy: $\sum_j\omega_j\,\mathrm{relu}(a_j\cdot x)\,a_j$.
-
-    ??? cite "Source"
-
-        2601.21366, Section 2.
-    """
+    r"""The weights of a perceptron, the gradient of an energy: $\sum_j\omega_j\,\mathrm{relu}(a_j\cdot x)\,a_j$."""
 
     features: Float[Array, "m d"]  # $a_j$, (m, d)
     amplitudes: Float[Array, " m"]  # $\omega_j$, (m,)

@@ -99,14 +99,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def choose(fit: sentiment.Trained, label: int, p: Parameters, frequent: np.ndarray) -> Chosen:
-    """The most confident correct review of a label that can be read, and whose farthest leader is a frequent leader.
-
-    The farthest leader is any leader if no review of the label has one of the ids `frequent`.
-
-    **Raises:**
-
-    - `ValueError` if no correctly classified review of the label has a length in the range.
-    """
+    """The most confident correct review of a label that can be read, and whose farthest leader is one of the ids
+    `frequent`, or any leader if no review of the label has one of these."""
     lengths = fit.test.lengths
     allowed = fit.right & (fit.test.labels == label) & (lengths >= p.shortest) & (lengths <= p.longest)
     if not allowed.any():

@@ -55,12 +55,8 @@ class Reading:
 
 
 def reading_of(settings: Settings, longest: int) -> Reading | None:
-    """SmolLM2 and its texts, `whole` of at most `longest` tokens; None without SmolLM2.
-
-    **Raises:**
-
-    - `ValueError` if the texts cannot be read, or fewer than two of them are long enough.
-    """
+    """SmolLM2 and its texts, `whole` of at most `longest` tokens; None without SmolLM2. Raises a ValueError if the
+    texts cannot be read, or fewer than two of them are long enough."""
     model = smollm2()
     if model is None:
         return None
@@ -96,13 +92,10 @@ def smollm2() -> probe.Model | None:
 
 
 def untrained(model: probe.Model, key: PRNGKeyArray, spread: float | None = None) -> probe.Model:
-    """A network with weights as before its training, or of another spread.
-
-    The language model of this package began as its recipe says: the matrices that write to the stream were smaller than
-    `probe.randomise` draws them.
-    """
+    """A network with weights as before its training, or of another spread."""
     if spread is not None or model.network.sizes.spread is not None:
         return probe.randomise(model, key, spread=spread)
+    # The language model of this package began with smaller matrices that write to the stream than `randomise` draws.
     recipe = transformer.LanguageRecipe(**transformer.bundled_training()["report"]["recipe"])
 
     def start(key: PRNGKeyArray) -> Any:
@@ -134,12 +127,7 @@ def name_of(own: bool) -> str:
 
 
 def causal_digest(settings: Settings) -> str:
-    """A digest of the networks and of the texts of a run.
-
-    **Raises:**
-
-    - `ValueError` if the texts cannot be read.
-    """
+    """A digest of the networks and of the texts of a run; raises a ValueError if the texts cannot be read."""
     file, data = find_smollm2(), sha256(package_digest().encode())
     # The name and the size stand for an installed file: reading 92 MB of weights for each figure would take longer.
     data.update(f"{None if file is None else (file.name, file.stat().st_size)}".encode())

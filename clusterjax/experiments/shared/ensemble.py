@@ -83,14 +83,7 @@ def run_ensemble(
 ) -> Ensemble:
     """One run for each start, in one compiled program that all figures of equal shapes share.
 
-    **Arguments:**
-
-    - `x0`: The starts, (starts, n, d).
-    - `ts`: The save times, (times,).
-    - `beta`: The inverse temperature.
-    - `value`: V, (d, d), or (starts, d, d), one for each start; None is the identity.
-    - `query_key`: $Q^\top K$ for each start, (starts, d, d); None is the identity.
-    - `radius`: The radius of the clusters of the `Ensemble`.
+    `value` is V, (d, d) or (starts, d, d), and `query_key` is Q^T K, (starts, d, d); None is the identity.
     """
     starts, _, d = x0.shape
     identity, shape = jnp.eye(d, dtype=x0.dtype), (starts, d, d)

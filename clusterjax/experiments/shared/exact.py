@@ -19,20 +19,9 @@ def pair_time(theta0: np.ndarray | float, theta: np.ndarray | float, beta: float
     + e^{2\beta}\big(E_1(\beta(1+c_0)) - E_1(\beta(1+c))\big)\Big),\qquad c = \cos\theta.$$
 
     Under causal attention tokens 1 and 2 attend to no later token, so that the formula holds for any number of tokens.
-    For $V = -I$ the angle grows, and the formula gives $-t$.
+    For $V = -I$ the angle grows, and the formula gives $-t$. The angles are in (0, pi), of shapes that broadcast.
 
-    **Arguments:**
-
-    - `theta0`, `theta`: Angles in (0, pi), of shapes that broadcast.
-    - `beta`: The inverse temperature, positive.
-
-    **Returns:**
-
-    The time, of the broadcast shape.
-
-    ??? cite "Source"
-
-        The two-token case of Karagodin et al. (2411.04990), eq. (CSA), integrated here.
+    Source: the two-token case of Karagodin et al. (2411.04990), eq. (CSA), integrated here.
     """
     theta0, theta = np.asarray(theta0, float), np.asarray(theta, float)
     # 1 - cos(angle) = 2 sin^2(angle / 2) has no cancellation at small angles.
@@ -43,17 +32,11 @@ def pair_time(theta0: np.ndarray | float, theta: np.ndarray | float, beta: float
 
 
 def pair_error(ts: np.ndarray, xs: np.ndarray, beta: float, sign: float) -> float:
-    """The largest error, in radians, of the angle between tokens 1 and 2 when Q = K = I and V is `sign` times I.
+    """The largest error, in radians, of the angle between tokens 1 and 2 of `xs`, (starts, times, n, d), when Q = K = I
+    and V is `sign` times I, from the start on.
 
     The error of the angle is the error in time times the velocity of the angle. Angles within 1e-4 of 0 and pi are
     omitted, because the time has no correct digit there.
-
-    **Arguments:**
-
-    - `ts`: The save times, the start included, (times,).
-    - `xs`: The tokens, (starts, times, n, d).
-    - `beta`: The inverse temperature, positive.
-    - `sign`: 1 or -1.
     """
     chord = np.linalg.norm(xs[:, :, 1] - xs[:, :, 0], axis=-1)
     # The angle comes from the chords |x_2 - x_1| and |x_2 + x_1|: arccos of a cosine near 1 loses half of the digits.
@@ -68,20 +51,14 @@ def pair_error(ts: np.ndarray, xs: np.ndarray, beta: float, sign: float) -> floa
 
 
 def dyadic_distance(x: np.ndarray) -> np.ndarray:
-    r"""The distance, in degrees, of tokens 2 to 8 on the circle from their limits under $V = -I$, (..., 7).
+    r"""The distance, in degrees, of tokens 2 to 8 of `x`, (..., n, 2), from their limits under $V = -I$, (..., 7).
 
     The angle of token 2 to token 1 tends to 180 degrees, the angles of tokens 3 and 4 to 90 and 270, and the angles of
     tokens 5 to 8 to the odd multiples of 45: each token comes to the middle of a gap. The result is the distance to the
     nearest limit of the generation of the token.
 
-    **Arguments:**
-
-    - `x`: The tokens, at least eight, (..., n, 2).
-
-    ??? cite "Source"
-
-        Follows from Karagodin et al. (2411.04990), eq. (CSA): with $\beta$ = 1 the midpoints of the gaps are the stable
-        equilibria. Derived here.
+    Source: derived here from Karagodin et al. (2411.04990), eq. (CSA): with $\beta$ = 1 the midpoints of the gaps are
+    the stable equilibria.
     """
     theta = np.degrees(np.arctan2(x[..., 1], x[..., 0]))
     # Token 1 does not move under V = -I.

@@ -52,16 +52,11 @@ def figure_of_rows(
     high: float,
     aside: float = -0.02,
 ) -> Figure:
-    """A figure with the tokens of each of `rows` at `times`, one row for each run, and a row of panels below.
+    """A figure with the tokens of each run at `times`, one row for each run, and a row of lettered panels `below`.
 
-    **Arguments:**
-
-    - `ts`: The save times, (T,).
-    - `rows`: The tokens of each run, (T, n, d), with the options of `plot.snapshots`, by the label to the left of the
-        row; the label of a single run may be empty.
-    - `times`: The times of the snapshots.
-    - `below`: Functions that each fill one Axes of the row of panels, which are lettered (a), (b), ...
-    - `high`, `aside`: The height of a row in inches, and the place of its label in widths of an Axes.
+    `rows` has the tokens of each run at the save times `ts`, (T, n, d), and the options of `plot.snapshots`, by the
+    label to the left of the row, which may be empty for a single run. `high` is the height of a row in inches, and
+    `aside` the place of its label in widths of an Axes.
     """
     low = 2.35
     figure = Figure(figsize=(WIDTH, high * len(rows) + low), layout="constrained")
@@ -109,10 +104,8 @@ def mosaic(
 
 
 def layer_lines(ax: Axes, ylabel: str, lines: Iterable[tuple[Any, ...]], *, first: int = 0) -> None:
-    """Lines over the layers from `first` on: the label of each, its values, its colour and its style.
-
-    Values are means and standard errors: a pair, or an object with the attributes `mean` and `error`.
-    """
+    """Lines over the layers from `first` on: the label of each, its mean and standard error (a pair, or an object with
+    these attributes), its colour and its style."""
     for label, values, colour, line in lines:
         mean, error = (values.mean, values.error) if hasattr(values, "error") else values
         time_series(np.arange(first, first + len(mean)), mean, error, ax, colour=colour, linestyle=line, label=label,

@@ -37,7 +37,7 @@ QUICK_LENGTH, LENGTH = 64, 128
 QUICK_FURTHER, FURTHER = 2, 8  # multiples of the depth of training; the first for a quick run of a wide network
 WIDE = 256  # the hidden size above which a network of many layers takes minutes
 _PHONEMES = ("phoneme_vocab.json", "phonemized_samples.jsonl")
-# The published ALBERTs by the key of their subject: hidden_size, num_heads, num_layers, intermediate_size.
+# The published ALBERTs (Lan et al., 1909.11942, Table 1): hidden_size, num_heads, num_layers, intermediate_size.
 _SIZES = ((768, 12, 12, 3072), (1024, 16, 24, 4096), (2048, 16, 24, 8192), (4096, 64, 12, 16384))
 _PUBLISHED = {one.key: sizes for one, sizes in zip(ALBERT, _SIZES, strict=True)}
 _PUBLISHED_WORDS = (30000, 128)  # vocab_size and embedding_size of all of them
@@ -52,10 +52,9 @@ def padded(rows: Sequence[Sequence[int]], length: int) -> tuple[np.ndarray, np.n
 
 
 def passages(length: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first word pieces of each passage of the package, and the mask of those that exist, (passages, length) each.
-
-    There are no special tokens: the training texts of the language model of the package began anywhere.
-    """
+    """The first word pieces of each passage of the package, and the mask of those that exist, (passages, length)
+    each."""
+    # There are no special tokens: the training texts of the language model of the package began anywhere.
     rows = transformer.load_tokenizer().encode_batch(probe.bundled_texts(), add_special_tokens=False)
     return padded([row.ids for row in rows], length)
 
@@ -109,10 +108,7 @@ class Network:
 
 def subject_of(model: probe.Model, words: str) -> Subject:
     """A network as the subject of a verdict. A published ALBERT must have its sizes, its heads, and its name in the
-    name of the folder or in the id.
-
-    Source: the sizes are those of Lan et al., *ALBERT* (1909.11942), Table 1.
-    """
+    name of the folder or in the id."""
     from flax import nnx
 
     sizes, many = model.network.sizes, sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model.network, nnx.Param)))
@@ -129,12 +125,7 @@ def subject_of(model: probe.Model, words: str) -> Subject:
 
 
 def model_of(settings: Settings) -> tuple[probe.Model, str]:
-    """The network of `settings.albert`, or the network of the package, and its description.
-
-    **Raises:**
-
-    - `ValueError` if the network cannot be read.
-    """
+    """The network of `settings.albert`, or the network of the package, and its description."""
     return _model(None if settings.albert is None else str(settings.albert), settings.heads)
 
 
@@ -155,13 +146,8 @@ def _model(path: str | None, heads: int | None) -> tuple[probe.Model, str]:
 
 
 def network_of(settings: Settings) -> Network:
-    """The network of `model_of` with the texts of the settings, or with the texts that belong to it.
-
-    **Raises:**
-
-    - `ValueError` if the network or the texts cannot be read, there are fewer than two texts, or a setting is out of
-        range.
-    """
+    """The network of `model_of` with the texts of the settings, or with the texts that belong to it. Raises a
+    ValueError if these cannot be read, there are fewer than two texts, or a setting is out of range."""
     path = None if settings.albert is None else str(settings.albert)
     many, length = (QUICK_TEXTS, QUICK_LENGTH) if settings.quick else (TEXTS, LENGTH)
     if settings.most_texts is not None:
@@ -188,12 +174,8 @@ def further(model: probe.Model, settings: Settings) -> probe.Model:
 
 
 def passes(model: probe.Model, depth: int) -> int:
-    """The number of passes through the layers of a network that make `depth` layers.
-
-    **Raises:**
-
-    - `ValueError` if `depth` is not above the depth of training, or no multiple of the layers in a pass.
-    """
+    """The number of passes through the layers of a network that make `depth` layers. Raises a ValueError if `depth` is
+    not above the depth of training, or no multiple of the layers in a pass."""
     # A pass has the `inner` layers with weights of their own; it has one layer in an ALBERT.
     trained, inner = model.num_layers, model.num_layers // model.network.depth
     remedy = f"give more than the {trained} layers of training, or leave it out"
@@ -335,12 +317,7 @@ def package_digest() -> str:
 
 
 def network_digest(settings: Settings, *, texts: bool) -> str:
-    """A digest of the network, and with `texts` also of the texts.
-
-    **Raises:**
-
-    - `ValueError` as `network_of`.
-    """
+    """A digest of the network, and with `texts` also of the texts."""
     # The digest is of the weights and not of the name, because a folder may hold another network tomorrow.
     data = sha256(fingerprint(model_of(settings)[0]).encode())
     for array in network_of(settings).texts if texts else ():

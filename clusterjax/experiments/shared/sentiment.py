@@ -136,7 +136,8 @@ def _moves(model: HardmaxClassifier, ids: Array, counts: Array) -> tuple[Array, 
     return jax.lax.map(moves_of_review, (ids, counts), batch_size=BATCH)
 
 
-# The IMDb reviews of Maas et al. are known by their content and not by the name of their file.
+# The IMDb reviews of Maas et al. (*Learning word vectors for sentiment analysis*, ACL 2011) are known by their content
+# and not by the name of their file.
 #
 # Each review is hashed with its label, by letters and digits alone, so that mark-up, quotes and line ends do not count.
 # The 64 smallest hashes of the published 50,000 are kept here: any 64 would serve, and the smallest do not depend on
@@ -156,12 +157,7 @@ def hashes(reviews: Reviews) -> set[str]:
 
 
 def is_imdb(reviews: Reviews) -> bool:
-    """True if these are the 50,000 labelled reviews, in any order and layout.
-
-    ??? cite "Source"
-
-        The reviews: Maas et al., *Learning word vectors for sentiment analysis* (ACL 2011).
-    """
+    """True if these are the 50,000 labelled reviews, in any order and layout."""
     # The size is compared before hashing, because most files have another size.
     if abs(len(reviews) / 50_000 - 1) > _SLACK:
         return False

@@ -68,12 +68,8 @@ class Snapshot(NamedTuple):
 
 
 def corpus_of(settings: Settings, seen: int, labelled: int) -> Corpus:
-    """At most `seen` texts to train on, and `labelled` texts of each of the two other parts.
-
-    **Raises:**
-
-    - `ValueError` if the reviews cannot be read, or are too few.
-    """
+    """At most `seen` texts to train on, and `labelled` texts of each of the two other parts. Raises a ValueError if the
+    reviews cannot be read, or are too few."""
     if settings.imdb is None:
         rng = generator(jr.key(settings.seed))
         parts = [made_up_texts(rng, count) for count in (seen, labelled, labelled)]

@@ -90,13 +90,7 @@ def check_head(settings: Settings, layer: int, head: int) -> None:
 
 def trained_values(settings: Settings, layer: int = 1, head: int = 0) -> TrainedValues:
     """The leading eigenvalues of each head of one layer, from 1, of `settings.albert` or the network of the package.
-
-    The head of the pictures is counted from 1; 0 chooses the head with the largest real part.
-
-    **Raises:**
-
-    - `ValueError` if the checkpoint cannot be read, or has no such layer or head.
-    """
+    The head of the pictures is counted from 1; 0 chooses the head with the largest real part."""
     check_head(settings, layer, head)
     model, words = model_of(settings)
     # An ALBERT has one block for all layers.
@@ -114,15 +108,9 @@ def trained_values(settings: Settings, layer: int = 1, head: int = 0) -> Trained
 
 
 def leading_block(eigenvalues: np.ndarray, size: int = 3) -> np.ndarray:
-    """A real (size, size) matrix with the eigenvalues of largest real part.
-
-    Real eigenvalues stand on the diagonal, and a conjugate pair a ± ib is the block [[a, -b], [b, a]]. If only one row
-    is left, pairs are skipped and the next real eigenvalue is taken.
-
-    **Raises:**
-
-    - `ValueError` if the spectrum has too few eigenvalues.
-    """
+    """A real (size, size) matrix with the eigenvalues of largest real part: real ones on the diagonal, a conjugate pair
+    a ± ib as the block [[a, -b], [b, a]]. If only one row is left, pairs are skipped and the next real eigenvalue is
+    taken."""
     matrix, filled = np.zeros((size, size)), 0
     # The second key keeps the two eigenvalues of a pair together, as their real parts may differ by rounding errors.
     ordered = sorted(eigenvalues, key=lambda e: (-e.real, -abs(e.imag)))

@@ -1,6 +1,5 @@
 """The figure on leading tokens to targets: its problems, the baseline in plain loops, and claims that can fail."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -129,12 +128,12 @@ def test_each_claim_can_fail(results):
     search = results.search.copy()
     search[0] = 0.005
     sphere = results.of["sphere"]
-    late = replace(sphere, attempts=sphere.attempts + (np.arange(40) < 25))
+    late = sphere._replace(attempts=sphere.attempts + (np.arange(40) < 25))
     slow, unknown = results.needed.copy(), results.needed.copy()
     slow[0], slow[3], unknown[3] = 1, 16, np.inf
     wrong = [
-        (0, {"of": results.of | {"block": replace(results.of["block"], off=np.full(10, 1e-3))}}),
-        (0, {"of": results.of | {"sphere": replace(sphere, reached=np.ones(40, bool))}}),
+        (0, {"of": results.of | {"block": results.of["block"]._replace(off=np.full(10, 1e-3))}}),
+        (0, {"of": results.of | {"sphere": sphere._replace(reached=np.ones(40, bool))}}),
         (1, {"of": results.of | {"sphere": solved(40, [1, 2, 3])}}),
         (2, {"of": results.of | {"space": solved(10, [1])}}),
         (3, {"of": results.of | {"block": solved(10, [1])}}),
@@ -144,7 +143,7 @@ def test_each_claim_can_fail(results):
         (6, {"needed": unknown}),
     ]
     for number, change in wrong:
-        claims = stated(CLAIMS, replace(results, **change))
+        claims = stated(CLAIMS, results._replace(**change))
         assert [k for k, claim in enumerate(claims) if not claim.holds] == [number]
 
 

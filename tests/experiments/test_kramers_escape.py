@@ -1,7 +1,5 @@
 """The figure on escapes: potentials, quadrature and runs against NumPy, and claims that can fail."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -271,7 +269,8 @@ def made(**changes):
     t = np.array(CLOUD_TEMPERATURES)
     exact = np.array([escape.passage_time(escape.cloud(CLOUD_BETA, one)[0], one) for one in t])
     clouds = as_expected(t, exact)
-    return replace(Results(Parameters(), 2000, 8, held, coldest, clouds, dict.fromkeys(BETAS, 1.01)), **changes)
+    results = Results(Parameters(), 2000, 8, held, coldest, clouds, dict.fromkeys(BETAS, 1.01))
+    return results._replace(**changes)
 
 
 def test_counts_of_clouds_are_those_of_a_loop():

@@ -7,6 +7,7 @@ other half. A wide network costs more per step, and is measured on fewer texts w
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -41,8 +42,7 @@ class Parameters:
     draws: int = parameter(STARTS, "the number of networks of random weights", least=2, most=32)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     network: Network
     how: Effort  # the number of texts, tokens and steps

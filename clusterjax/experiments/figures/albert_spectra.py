@@ -9,7 +9,7 @@ negative eigenvalues as positive ones if 2k <= d.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -45,8 +45,7 @@ class Parameters:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(NamedTuple):
     """The real eigenvector of the V of a head with the largest real eigenvalue, as words."""
 
     head: int  # the head, from 0
@@ -57,8 +56,7 @@ class Reading:
     drawn: np.ndarray  # the largest cosine for random directions that the head writes, (draws,)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement, from the weights of one layer."""
 
     p: Parameters

@@ -7,7 +7,7 @@ tells nothing about another, so that the trained network is compared with severa
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
@@ -33,8 +33,7 @@ class Parameters:
     draws: int = parameter(STARTS, "the number of random starts to compare with", least=2, most=32)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     training: dict[str, Any]  # the snapshots, the report and the history of the losses, as the training recorded them
     steps: np.ndarray  # the training step of each snapshot, (snapshots,)
     last: dict[str, np.ndarray]  # the statistics of each snapshot at its last level, by name, (snapshots,)

@@ -6,6 +6,7 @@ after all tokens before it, so that its time is the time of the collapse.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,8 +41,7 @@ class Parameters:
     reach: float = parameter(0.01, "the distance at which a token has arrived at the first", least=3e-3, most=0.1)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement; the arrivals of a start that `coarsen` cannot follow are NaN."""
 
     p: Parameters

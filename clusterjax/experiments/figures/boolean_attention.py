@@ -6,6 +6,7 @@ or to the last unit vector: the smallest and the largest token. For the tokens (
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import diffrax as dfx
 import jax.numpy as jnp
@@ -40,8 +41,7 @@ class Parameters(emergence.RescaledParameters):
     end: float = parameter(10.0, "the time at which the matrices are judged", least=6, most=40)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     run: emergence.Emergence  # the starts and their shapes

@@ -13,6 +13,7 @@ behind the first, which is checked for the network, and all paths begin at the e
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -86,8 +87,7 @@ class Parameters:
     beta: float = parameter(1.0, "the inverse temperature of the particles that a head moves", above=0, most=50)
 
 
-@dataclass(frozen=True, eq=False)
-class FirstPath:
+class FirstPath(NamedTuple):
     # The cosine of a path with the network's path, (texts, levels), by name: "particle" (time 1), "fitted" (the time of
     # the bridge), "own length" (time 1, divided by the norm of the token itself in place of the norm of the others),
     # "attention alone" (the network without its feed-forward), "embedding" (no motion)
@@ -101,8 +101,7 @@ class FirstPath:
         return self.cosines[name][:, 1:].mean(axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class HeadRuns:
+class HeadRuns(NamedTuple):
     name: str  # the network
     signs: probe.HeadSigns  # the cases of the heads
     clusters: np.ndarray  # the mean number of clusters at the end over the starts, (blocks, heads)
@@ -112,8 +111,7 @@ class HeadRuns:
         return self.signs.count(case) / self.signs.case.size
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     # `network`, `data`: the network and its texts, for the verdict
     network: Subject

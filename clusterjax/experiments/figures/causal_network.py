@@ -76,8 +76,7 @@ class Seen(NamedTuple):
         return len(self.cosine.mean)
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
+class Compared(NamedTuple):
     name: str  # the network in a sentence
     # `subject`, `data`: the network and its texts, for the verdict
     subject: Subject
@@ -115,8 +114,7 @@ class Compared:
         return int(held[0]) if held.size else None
 
 
-@dataclass(frozen=True, eq=False)
-class Windows:
+class Windows(NamedTuple):
     """The cost of each window, in nats per token."""
 
     widths: tuple[int, ...]  # the windows, in increasing order
@@ -141,8 +139,7 @@ class Windows:
         return clustered_error((1 - share) * less - more, self.articles[width])
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     reading: Reading | None  # SmolLM2 and its texts; None if it is not installed
     network: Compared  # SmolLM2, or else the language model of the package

@@ -11,6 +11,7 @@ products is exactly the same.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -53,8 +54,7 @@ class Parameters:
     most: float = parameter(9.0, "the largest inverse temperature of the diagrams", least=5, most=12)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     dimensions: tuple[int, ...]

@@ -65,8 +65,7 @@ class Lives(NamedTuple):
         return n - np.sum(self.times[:, None, :] <= 10.0 ** log_times[:, None], axis=2)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement: the runs under each mask."""
 
     p: Parameters

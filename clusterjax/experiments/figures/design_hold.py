@@ -91,8 +91,7 @@ class Apart(NamedTuple):
     runs: Int[np.ndarray, "*many"]  # the number of runs that `delay` simulated, and of random changes
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement; `cases` are the dimension and the number of clusters of each problem, (problems, 2)."""
 
     p: Parameters

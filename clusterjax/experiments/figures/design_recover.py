@@ -93,8 +93,7 @@ class Problem(NamedTuple):
     errors: Float[Array, "times n d"]  # standard normal errors, which are multiplied by the noise and added
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement; each array but `widths` is (levels, problems)."""
 
     p: Parameters

@@ -13,7 +13,7 @@ first ones, and keeps the schedule whose farthest token is nearest to its target
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -134,8 +134,7 @@ BLOCK = Setting(
 SETTINGS = (SPHERE, SPACE, BLOCK)
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
+class Solved(NamedTuple):
     missed: np.ndarray  # the distance of each token from its target at the end, (problems, n)
     start: np.ndarray  # the distance at the start, (problems, n)
     reached: np.ndarray  # True if all tokens of a problem end within the tolerance, (problems,)
@@ -148,8 +147,7 @@ class Solved:
         return self.missed.max(axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement; `needed` is the least number of pieces of `LADDER` that reached all targets on the sphere."""
 
     p: Parameters

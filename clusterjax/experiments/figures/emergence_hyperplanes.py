@@ -6,6 +6,7 @@ starts with the sign of Q^T K turned show the role of that hypothesis.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,8 +32,7 @@ class Parameters(emergence.RescaledParameters):
     end: float = parameter(16.0, "the time at which the shapes are judged", least=4, most=40)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     run: emergence.Emergence  # the starts with $\langle Q\varphi_1, K\varphi_1\rangle > 0$

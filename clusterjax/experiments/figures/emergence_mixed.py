@@ -5,7 +5,7 @@ positive definite, rescaled tokens come to $(\partial K \cup \{0\}) \times G$ wi
 dimension two, V is drawn in a basis that is not orthonormal, and Q^T K couples F and G.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,8 +26,7 @@ SMALLER = (-0.1, 0.1)  # the range of the eigenvalue on G: near zero, tokens nei
 WIDE = 0.05
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: emergence.RescaledParameters
     starts: int
     run: emergence.Emergence  # the starts and their shapes

@@ -6,6 +6,7 @@ stays a corner as long as no other token passes it.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,8 +31,7 @@ class Parameters(emergence.RescaledParameters):
     end: float = parameter(12.0, "the time at which the shapes are judged", least=2, most=40)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement, by dimension."""
 
     p: Parameters

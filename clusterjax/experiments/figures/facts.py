@@ -109,8 +109,7 @@ class Chosen(NamedTuple):
     index: int
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     own: bool  # True if the network is that of the package, because SmolLM2 is not installed
     listed: int  # the number of facts that were asked; 0 for the network of the package

@@ -252,8 +252,7 @@ def _mean_cosine(x: Float[Array, "n d"], some: Bool[Array, " n"], others: Bool[A
     return jnp.sum(cosines) / jnp.sum(pairs).astype(x.dtype)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     network: Network
     seen: probe.Controls  # a `Both` for the trained network, for shuffled texts, and for each network of random weights

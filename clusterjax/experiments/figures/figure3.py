@@ -8,6 +8,7 @@ are 1/2, so that its distance decreases like e^(-t/2). With Q = K = I its angle 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -50,8 +51,7 @@ class Parameters:
         return np.linspace(0.0, 1.25 * self.end, 61)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     seed: int
     starts: int

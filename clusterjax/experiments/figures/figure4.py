@@ -1,6 +1,7 @@
 """Figure 4 of Peat: at beta = 9 several clusters last for a while, and the number of clusters grows with beta."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -45,8 +46,7 @@ class Parameters:
         return np.concatenate([np.linspace(0.0, EARLY, 31), np.geomspace(20.0, self.end, 30)])
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     seed: int
     starts: int

@@ -7,6 +7,7 @@ comes to the eigenvector of the larger eigenvalue, on either side.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -49,8 +50,7 @@ class Parameters:
     end: float = parameter(400.0, "the end of the run with V = -I", least=20, most=10_000)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     seed: int
     starts: int

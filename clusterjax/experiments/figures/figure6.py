@@ -7,6 +7,7 @@ they gather.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -60,8 +61,7 @@ class Parameters:
         return np.linspace(0.0, self.end, 61)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     seed: int
     starts: int

@@ -8,6 +8,7 @@ not determine a basis; the basis is orthonormal here, and a conjugate pair is a 
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array
@@ -55,8 +56,7 @@ class Parameters:
         return self.n // 2
 
 
-@dataclass(frozen=True, eq=False)
-class HeadRuns:
+class HeadRuns(NamedTuple):
     """The runs of every head, `starts` of each: clusters at t = 6 and 15, and distance to the first token at t = 15,
     each (heads,) with its standard error."""
 
@@ -71,8 +71,7 @@ class HeadRuns:
         return (np.abs(at6 - at15) < 0.5) & (at15 > 1.5) & (at15 <= n // 2)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     seed: int
     starts: int

@@ -7,6 +7,7 @@ tokens that then end on the other side went there because of the first token.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -53,8 +54,7 @@ class Parameters:
                           most=MOST_OF_NETWORK)  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement. The eigenspace belongs to the eigenvalue of V of largest real part, or to a conjugate pair."""
 
     p: Parameters

@@ -65,8 +65,7 @@ class Rates(NamedTuple):
     slope: Array  # the squared slope of E, the mean of |g_i|^2
 
 
-@dataclass(frozen=True, eq=False)
-class Flow:
+class Flow(NamedTuple):
     ratios: np.ndarray  # the ratio of each pair of times, (starts, pairs); NaN where tokens rest
     lengths: np.ndarray  # the length of the path of the first start in Wasserstein space, (pairs,)
     rates: Rates  # the rates at the first time of each pair, (starts, pairs) each
@@ -82,8 +81,7 @@ class Flow:
         return np.where(self.moving & (norm > 0), self.rates.power / np.where(norm > 0, norm, 1), np.nan)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     ts: np.ndarray  # the first time of each pair, (pairs,)

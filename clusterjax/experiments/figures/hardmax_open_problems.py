@@ -174,8 +174,7 @@ def least_of(forms: np.ndarray) -> np.ndarray:
     return values[..., 0] / np.abs(values).max(axis=-1)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     verdicts: np.ndarray  # the numbers of clouds that hold, fail and leave open each clause, (kinds, clauses, 3)
     leaders: np.ndarray  # the number of leaders, (kinds, clouds)

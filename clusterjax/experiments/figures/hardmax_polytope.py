@@ -7,6 +7,7 @@ clusters off the vertices, for which tokens must tie between two corners and hen
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -64,8 +65,7 @@ class Parameters:
         return *EARLY, self.layers
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     xs: dict[str, np.ndarray]  # the tokens of each of the four clouds by name, (layers + 1, n, 2)

@@ -8,7 +8,7 @@ checks the runs. The sum of H heads is divided by the root of H, the rate at whi
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -53,8 +53,7 @@ class Parameters:
     radius: float = parameter(0.1, "the distance within which tokens are linked to a cluster", above=0, most=2)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement. Each start has its own tokens and heads; dicts have the number of heads as their key."""
 
     p: Parameters

@@ -70,8 +70,7 @@ class Parameters:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Times:
+class Times(NamedTuple):
     """Mean times at several temperatures, and their theory; each attribute is (temperatures,)."""
 
     temperatures: np.ndarray
@@ -99,8 +98,7 @@ class Passages(NamedTuple):
     part: float  # the duration of each part
 
 
-@dataclass(frozen=True, eq=False)
-class Clouds:
+class Clouds(NamedTuple):
     """The passages between two clouds that are equal at first, at each temperature."""
 
     n: int  # the number of tokens of each system
@@ -156,8 +154,7 @@ class Clouds:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     # `tokens`, `systems`: the number of tokens between clusters at rest, and the number of systems of clouds
     tokens: int

@@ -7,7 +7,7 @@ much starts differ.
 """
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax.random as jr
 import numpy as np
@@ -40,8 +40,7 @@ class Parameters:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     training: dict[str, Any]  # the snapshots, the report and the history of the losses, as the training wrote them
     steps: np.ndarray  # the training step of each snapshot, (snapshots,)

@@ -67,8 +67,7 @@ class Run(NamedTuple):
     summation: str  # how the sums were computed
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement, by dimension; `runs` and `escapes` also by the number of tokens.
 
     An escape is the mean time at which the power of the fastest degree exceeds `LEVEL`, and its standard error.

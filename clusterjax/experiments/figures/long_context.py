@@ -47,8 +47,7 @@ class Parameters:
     beta: float = parameter(0.2, "an inverse temperature that does not grow with n", above=0, most=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     # `sizes`, `full`: the numbers of tokens of the random clouds, and of the equiangular tokens

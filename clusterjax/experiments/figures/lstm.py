@@ -12,7 +12,7 @@ Source: Hochreiter, Schmidhuber, *Long short-term memory* (1997); *Transformers,
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -56,8 +56,7 @@ class Parameters:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class States:
+class States(NamedTuple):
     """The states of one model in all texts."""
 
     along_text: np.ndarray  # the similarity of each position from the second on, (texts, n - 1)
@@ -86,8 +85,7 @@ class States:
         return self.gates.mean(axis=2)
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
+class Network(NamedTuple):
     """One architecture, trained and with random weights."""
 
     parameters: int  # the number of parameters
@@ -131,8 +129,7 @@ class Network:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement; `off` is the largest error of $c_t = f_t c_{t-1} + i_t g_t$ and $h_t = o_t \\tanh c_t$."""
 
     p: Parameters

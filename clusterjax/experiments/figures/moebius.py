@@ -7,6 +7,7 @@ follows the equation of Ott and Antonsen, $r(t) = (1 + (r_0^{-2} - 1) e^{-t})^{-
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -42,8 +43,7 @@ class Parameters:
     beta: float = parameter(0.5, "the inverse temperature that is compared with zero", above=0, most=10)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement; `drift` is by dimension and beta, `gathered` and `later` are by dimension."""
 
     p: Parameters

@@ -124,8 +124,7 @@ class Bracket(NamedTuple):
     branch: float  # r of the branch for the larger beta
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     branches: dict[tuple[int, float], Branch]  # by dimension and beta

@@ -77,8 +77,7 @@ class Runs(NamedTuple):
 First = dict[tuple[int, int], tuple[np.ndarray, float]]
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     everything: Runs  # all runs; the first starts from orthogonal tokens

@@ -89,8 +89,7 @@ class Parameters:
 # have the same singular values.
 
 
-@dataclass(frozen=True, eq=False)
-class Flows:
+class Flows(NamedTuple):
     """The mean cosine and the number of clusters of each text along each flow."""
 
     # `cosine`, `clusters`: the values by the name of the flow, (texts, times); for "random" means over texts, (draws,
@@ -387,8 +386,7 @@ def _along(weights: Gradient, xs: Float[Array, "times n d"]) -> tuple[np.ndarray
     return values, float(np.abs(rises - speeds).max() / speeds.max())
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int  # the number of starts of the two groups
     flows: Flows  # ALBERT's tokens under its attention, with and without its perceptron

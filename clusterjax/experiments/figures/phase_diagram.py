@@ -59,8 +59,7 @@ class Map(NamedTuple):
         return float(self.share[row, column]), float(self.error[row, column])
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     quick: bool

@@ -8,6 +8,7 @@ attention alone one distance describes all tokens, and an exact recursion contin
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -63,8 +64,7 @@ class Parameters:
 MeanAndError = tuple[float, float]
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     residual: np.ndarray  # the residual after each layer, (variants, starts, layers + 1)

@@ -109,8 +109,7 @@ class Followed(NamedTuple):
         return np.any((self.moved >= least) & (ts[None] < self.windows[:, None]), axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement; the kinds of `followed` are "strong", "margin", and "ordinary" for the other centres."""
 
     p: Parameters

@@ -6,7 +6,7 @@ the IMDb test part, by `count` of this file.
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -88,8 +88,7 @@ class Counted:
         return cls(**given, planted=float("nan"))
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     fitted: Fitted  # the model of the epoch that was best on the validation part

@@ -16,6 +16,7 @@ the same texts.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.random as jr
 import numpy as np
@@ -58,8 +59,7 @@ class Parameters:
     units: int = parameter(187, "the number of units of the LSTM", least=4, most=4096, quick=24)
 
 
-@dataclass(frozen=True, eq=False)
-class Told:
+class Told(NamedTuple):
     """The sentiment that the units of one network tell."""
 
     # The best unit of each of `KINDS`; the number of a direction is its level, and the number of a discriminant is its
@@ -72,8 +72,7 @@ class Told:
     neurons: int  # the number of neurons of a layer
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     own: bool  # True if the network is the language model of the package, because SmolLM2 is not installed
     corpus: Corpus

@@ -1,6 +1,7 @@
 """Sentiment: training in 2 to 16 dimensions: accuracy, how settled the words are, and the number of leaders."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,8 +29,7 @@ class Parameters:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Curves:
+class Curves(NamedTuple):
     """The measurement of one model."""
 
     history: dict[str, np.ndarray]  # the loss and the accuracies of each epoch, by name
@@ -49,8 +49,7 @@ class Curves:
         return float(np.mean(self.moves < SETTLED))
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     starts: int
     source: str  # the reviews, in words

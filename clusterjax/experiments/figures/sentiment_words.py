@@ -11,7 +11,7 @@ weighted by counts, times |w| is the logit, and a claim checks the picture again
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -42,8 +42,7 @@ class Parameters:
             raise refusal("shortest", rule, is_, "set another of the two")
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
+class Chosen(NamedTuple):
     """One review in the coordinates of the picture: the distance from the hyperplane, and the position along it."""
 
     row: int  # the number of the review in the test part
@@ -68,8 +67,7 @@ class Chosen:
         return np.linalg.norm(self.run.xs[:, :, None] - led, axis=-1).min(axis=2).max(axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     fit: sentiment.Trained  # the model, the reviews that it reads, and their leaders
     pair: tuple[Chosen, Chosen]  # the positive and the negative review

@@ -10,7 +10,7 @@ Source: Gu et al., *When attention sink emerges in language models* (2410.10781)
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -55,8 +55,7 @@ class Parameters:
     times: float = parameter(2.0, "the ratio of norms above which the first token counts as large", above=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
+class Seen(NamedTuple):
     """Models of one kind, read in one way; means over texts for each training and snapshot."""
 
     # The weight beyond uniform attention that each head gives the first token, (trainings, snapshots, layers, heads)
@@ -71,8 +70,7 @@ class Seen:
         return self.excess.max(axis=(2, 3))
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     p: Parameters
     corpus: Corpus
     steps: np.ndarray  # the step of each snapshot, (snapshots,), the first 0

@@ -87,8 +87,7 @@ class Stairs(NamedTuple):
         return float(np.max(np.maximum(-np.diff(self.energy, axis=1), 0)))
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """The measurement: the runs by beta, and the numbers of modes of normal tokens, (powers, draws, sizes)."""
 
     p: Parameters

@@ -56,8 +56,7 @@ class Cosines(NamedTuple):
         return self.same - self.different
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     own: bool  # True if the network is that of the package, because SmolLM2 is not installed
     words: tuple[str, ...]  # the words that are one token
     contexts: int  # the number of contexts of each sense

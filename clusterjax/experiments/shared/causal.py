@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
@@ -43,8 +43,7 @@ QUICK_TEXTS, TEXTS = 8, 48
 LENGTH = 64
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(NamedTuple):
     """SmolLM2 and the texts that it reads."""
 
     model: probe.Model  # the network
@@ -156,8 +155,7 @@ class Effort:
     per_layer: int
 
 
-@dataclass(frozen=True, eq=False)
-class BridgeControls:
+class BridgeControls(NamedTuple):
     """The error of particles against the curve of a text, as a share of the error of the best constant."""
 
     # The share of all texts of the network, (texts,), by curve: "particles" with time 1 and beta 1, and "fitted".

@@ -8,7 +8,7 @@ towards others never passes them, and the convex hulls stay nested.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -58,8 +58,7 @@ class RescaledParameters:
         return np.linspace(0.0, self.end, round(4 * self.end) + 1)
 
 
-@dataclass(frozen=True, eq=False)
-class Emergence:
+class Emergence(NamedTuple):
     """Many starts and their shapes."""
 
     ts: np.ndarray  # the save times, (times,)

@@ -7,11 +7,10 @@ together, because a verdict on a paper depends on it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -79,8 +78,7 @@ def articles_words(articles: np.ndarray) -> str:
     return f"{many} articles" if many < len(articles) else f"{many} texts"
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
+class Network(NamedTuple):
     """A trained network, the texts that it reads, and words for a caption."""
 
     model: probe.Model  # the network

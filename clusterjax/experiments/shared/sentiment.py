@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -50,8 +50,7 @@ BATCH = 64
 FAR = 64  # the layer that layer 8 is compared with: after it little moves
 
 
-@dataclass(frozen=True, eq=False)
-class Led:
+class Led(NamedTuple):
     """The leaders of reviews."""
 
     # The first layer, up to the model's last, at which a word attends to itself alone, (reviews, width); -1 if there is
@@ -249,8 +248,7 @@ class Trained:
         return (np.asarray(points, np.float64) @ w + v) / np.linalg.norm(w)
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
+class Parts(NamedTuple):
     """Reviews in three parts."""
 
     split: Split  # the parts

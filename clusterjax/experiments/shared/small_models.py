@@ -10,7 +10,7 @@ Invariants: the texts of the training, the texts on which units are chosen and t
 the training is that of `clusterjax train language-model`, and one seed always gives one model.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,8 +49,7 @@ class Labelled(NamedTuple):
     labels: Bool[np.ndarray, " texts"]
 
 
-@dataclass(frozen=True, eq=False)
-class Corpus:
+class Corpus(NamedTuple):
     """The texts of small models."""
 
     seen: list[str]  # the texts to train on

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from table import MEASURED, machine, markdown, source
+from table import MEASURED, SHIPPED, machine, markdown, source
 
 import clusterjax as cjx
 from clusterjax._files.sealed import MODEL, SealedFile
@@ -183,16 +183,19 @@ def report(
     """Print the rows as a Markdown table and write them, with machine and versions, to `path`.
 
     `best` names the column whose least value is bold within each `group`; `findings` are the goals and what came out.
-    Where not all rows are measured `anew`, the commit and the code that they are of stay those of the results before.
+    Where not all rows are measured `anew`, machine, commit, date and code stay those of the results before. Results of
+    a training that made a model of the package are of the model as it lies there now.
     """
     of_code = {"source": source(path.stem) if path.stem in MEASURED else None}
+    where = environment() | of_code
     if not anew:
-        before = json.loads(path.read_text())["environment"] if path.exists() else {}
-        of_code = {"commit": before.get("commit", "unknown"), "source": before.get("source")}
+        unknown = {"commit": "unknown", "source": None}
+        where |= json.loads(path.read_text())["environment"] if path.exists() else unknown
+        where |= of_code if path.stem in SHIPPED else {}
     document = {
         "title": title,
         "quick": quick,
-        "environment": environment() | of_code,
+        "environment": where,
         "columns": columns,
         "best": best,
         "group": list(group),

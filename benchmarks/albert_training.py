@@ -135,8 +135,6 @@ def main() -> None:
         shares = ", ".join(f"{share:.1%} {name}" for name, share in anew["share of the word pieces"].items())
         drawn = anew["expected share of the rows drawn"]
         findings += (f"Of the word pieces trained on: {shares}; about {drawn:.0%} of the rows were ever drawn.",)
-    report(rows, chosen.out, title="Clustering along the training of the ALBERT of the package", columns=COLUMNS,
-           findings=findings, anew=chosen.run is not None, quick=chosen.quick)  # fmt: skip
     if chosen.install:
         if chosen.run is not None:
             for name in FILES[1:]:
@@ -144,6 +142,8 @@ def main() -> None:
         files = {name: checksum((BUNDLED / name).read_bytes()) for name in (*FILES[1:], TEXTS)}
         amend(chosen.run or BUNDLED, BUNDLED, training=training, files=files)
         say(f"installed in {BUNDLED}")
+    report(rows, chosen.out, title="Clustering along the training of the ALBERT of the package", columns=COLUMNS,
+           findings=findings, anew=chosen.run is not None, quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How long does it take to follow 10,000 tokens, or 100,000, to their last merger, by `coarsen`, beside `Blocked`?
+"""How long does it take to follow 10,000 tokens to their last merger, by `coarsen`, beside `Blocked`?
 
 Uniform tokens and eight heaps in R^64, uniform ones on the sphere of R^3; beta = 9, V and B the identity, in float64,
 `coarsen` on one thread. Many tokens are followed by tiles until 1,024 clusters are left: the first phase. After it
 `Blocked` would go on with all tokens, in steps of about 2, by stability, of six velocities each; it is not run, its
 time is that of one velocity times their number. Answers first: 4,200 tokens in six heaps of no width against six tokens
-with their masses. More than 20,000 tokens: the heaps alone, with the state told after each step, for an hour and more.
+with their masses.
 """
 
 import os
@@ -29,7 +29,7 @@ import clusterjax as cjx
 COLUMNS = ["tokens", "n", "d", "tolerance", "run s", "cpu s", "first phase to t", "steps", "last merger",
            "median bound", "last bound", "after it s", "Blocked velocity s", "Blocked after it s",
            "times faster"]  # fmt: skip
-BETA, FEW, END, MANY = 9.0, 1024, 1e300, 20_000
+BETA, FEW, END = 9.0, 1024, 1e300
 # Of Tsit5, whose steps stability bounds once clusters have formed.
 STEP, VELOCITIES = 2.0, 6
 
@@ -56,8 +56,6 @@ def row(name, x, tolerance):
     (n, d), phases = x.shape, []
 
     def log(line):
-        if n > MANY:
-            say(line)
         t, clusters = re.match(r"t = (\S+), step \d+: ([\d,]+) clusters", line).groups()
         phases.append((float(t), int(clusters.replace(",", ""))))
 
@@ -66,13 +64,13 @@ def row(name, x, tolerance):
     cpu_s = time.process_time() - cpu
     say(f"{name}, n = {n}: {tree} in {run_s:.3g} s")
     first, clusters = phases[-1]
-    # A little after tiles were left, for the line rounds it. All steps of very many tokens fit no memory.
+    # A little after tiles were left, for the line rounds the time.
     points, counts = np.unique(np.asarray(tree.at(first * (1 + 1e-3))), axis=0, return_counts=True)
     assert len(points) <= clusters <= FEW, (len(points), clusters)
     _, after_s = timed(lambda: followed(points, tolerance, jnp.asarray(counts, float)))
     velocity = cjx.AttentionField(cjx.SoftmaxAttention(BETA, summation=cjx.Blocked()))
     program = compiled("Blocked", lambda x: velocity(0.0, x, None), jnp.asarray(x))
-    one = measure(program, repeats=1 if n > MANY else 3, budget_s=1).median
+    one = measure(program, repeats=3, budget_s=1).median
     wait = float(tree.times[-1]) - first
     blocked = VELOCITIES * one * wait / STEP if wait > STEP else None
     return {
@@ -85,15 +83,11 @@ def row(name, x, tolerance):
 
 
 def main():
-    tokens = "--n", {"type": int, "default": 10_000, "help": "the number of tokens"}
-    chosen = options(__doc__, "coarsening_many.json", tokens)
-    many = not chosen.quick and chosen.n > MANY
-    if many and chosen.out.name == "coarsening_many.json":
-        chosen.out = chosen.out.with_name(f"coarsening_{chosen.n}.json")
+    chosen = options(__doc__, "coarsening_many.json")
     error = masses_are_tokens()
-    n, d = (4200, 4) if chosen.quick else (chosen.n, 64)
+    n, d = (4200, 4) if chosen.quick else (10_000, 64)
     rows = [row("heaps", heaps(n, d), 0.1)]
-    if not chosen.quick and not many:
+    if not chosen.quick:
         rows += [row("uniform", sphere(n, 3), 0.01), row("uniform", sphere(n, d), 0.1)]
     faster = ", ".join(f"{r['tokens']}, d = {r['d']}: {r['times faster']:.2g}" for r in rows if r["times faster"])
     findings = (

@@ -126,11 +126,11 @@ def main() -> None:
             f"apart, by their last {done['recipe']['length']} word pieces, with {last['test accuracy']:.1%}; the best "
             f"before training {first['test accuracy']:.1%}.",
         )
-    report(rows, chosen.out, title="A small language model along its training", columns=COLUMNS, findings=findings,
-           anew=chosen.run is not None, quick=chosen.quick)  # fmt: skip
     if chosen.install:
         amend(chosen.run or BUNDLED, BUNDLED, training=training)
         say(f"installed in {BUNDLED}")
+    report(rows, chosen.out, title="A small language model along its training", columns=COLUMNS, findings=findings,
+           anew=chosen.run is not None, quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

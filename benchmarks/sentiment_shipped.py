@@ -133,10 +133,10 @@ def main() -> None:
         f"{row['arrays MB'] + row['words packed MB']:.2f} MB with its words packed."
         for name in NAMES for row in rows if row["model"] == name and row["storage"] == "float16"
     ]  # fmt: skip
-    report(rows, chosen.out, title="The same classifier in less room, on validation reviews", columns=COLUMNS,
-           group=("model",), findings=tuple(findings), anew=anew, quick=chosen.quick)  # fmt: skip
     if chosen.install:
         install(chosen.name, chosen.run, fitted, parts)
+    report(rows, chosen.out, title="The same classifier in less room, on validation reviews", columns=COLUMNS,
+           group=("model",), findings=tuple(findings), anew=anew, quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

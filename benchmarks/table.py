@@ -1,8 +1,9 @@
 """Do the tables of README.md say what the results say? Writes them anew from results/*.json; `--check` only looks.
 
 `--stale` lists the results that were measured before the code under them changed: those whose `source` is no longer
-the hash of the modules that MEASURED names. No history is needed. A results file holds rows, its columns in order, and
-which column is bold where it is least, group by group.
+the hash of the files that MEASURED names. No history is needed. A result of a training that made a model of the package
+is of that model: its numbers stand for as long as the package ships the file. A results file holds rows, its columns in
+order, and which column is bold where it is least, group by group.
 """
 
 import argparse
@@ -48,12 +49,16 @@ _SENTIMENT = tuple(f"sentiment/_{name}.py" for name in (
 ))
 _CLASSIFIER = (*_SENTIMENT, *_LAYERS, "_training/loop.py")
 _DEVICES = ("_summation/devices.py", "_summation/collectives.py", *_SERIES)
-MEASURED = {
+# What the trainings left that made the models of the package: their numbers are of these files.
+SHIPPED = {
+    "albert_training": ("probe/data/model.safetensors",),
+    "language_training": ("transformer/data/model.safetensors",),
+    "sentiment_shipped": ("sentiment/data/d2/model.safetensors", "sentiment/data/heads/model.safetensors"),
+}
+MEASURED = SHIPPED | {
     "accelerator": (*_SERIES, *_RUNS),
-    "albert_training": (*_SURVEY, *_TRAINING, "probe/networks/train.py"),
     "batched": _PAIRS,
     "coarsening": ("_coarsen", *_STIFF),
-    "coarsening_100000": ("_coarsen",),
     "coarsening_many": ("_coarsen", *_PAIRS),
     "gradient_cost": _RUNS,
     "hardmax_control": _LAYERS,
@@ -61,7 +66,6 @@ MEASURED = {
     "hardmax_hull": _HARDMAX,
     "harmonic": _SERIES,
     "language_forward": (*_BLOCK, "probe/networks/llama.py", "probe/measures/generation.py"),
-    "language_training": (*_LANGUAGE, *_TRAINING, "transformer/_depth_profile.py", "transformer/_memory.py"),
     "language_variants": (*_LANGUAGE, *_TRAINING, "transformer/_lstm.py"),
     "language_variants_sinks": (
         *_LANGUAGE, *_TRAINING, "probe/networks/language_model.py", "probe/measures/position_heads.py",
@@ -79,7 +83,6 @@ MEASURED = {
         "_observables/spectra.py",
     ),
     "sentiment_accuracy": _CLASSIFIER,
-    "sentiment_shipped": (*_CLASSIFIER, "sentiment/_store.py"),
     "sentiment_speed": _CLASSIFIER,
     "sharded_devices4": _DEVICES,
     "sharded_processes2": _DEVICES,
@@ -97,7 +100,7 @@ def source(name: str, package: Path = HERE.parent / "clusterjax") -> str:
 
     Python counts as the set of its definitions without imports, docstrings, comments and layout, whichever file of the
     list holds a definition, and whatever its local variables are called: code that only moved is the code that was
-    measured. Files of other languages count whole.
+    measured. Other files count whole, those of a folder if they are JavaScript.
     """
     found = set()
     for part in MEASURED[name]:
@@ -105,8 +108,8 @@ def source(name: str, package: Path = HERE.parent / "clusterjax") -> str:
         for file in sorted(path.rglob("*.*")) if path.is_dir() else [path]:
             if file.suffix == ".py" and file.is_file():
                 found |= definitions(file.read_text("utf-8"))
-            elif file.suffix == ".js":
-                found.add(file.read_text("utf-8"))
+            elif file.is_file() and (file.suffix == ".js" or file == path):
+                found.add(hashlib.sha256(file.read_bytes()).hexdigest())
     return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
 
 
@@ -192,7 +195,8 @@ def fill(text: str) -> str:
             return f"{match[1]}Not measured yet.\n{match[3]}"
         document = json.loads((HERE / match[2]).read_text())
         before = measured_before(Path(match[2]).stem, document)
-        note = f"*Measured before the code changed, at {before}.*\n\n" if before else ""
+        what = "model of the package" if Path(match[2]).stem in SHIPPED else "code"
+        note = f"*Measured before the {what} changed, at {before}.*\n\n" if before else ""
         goals = "".join(f"- {goal}\n" for goal in document["findings"])
         return f"{match[1]}\n{note}{markdown(document)}\n\n{goals}\n<sub>{machine(document)}</sub>\n\n{match[3]}"
 

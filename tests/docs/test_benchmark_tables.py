@@ -33,10 +33,10 @@ def test_the_code_of_every_result_is_named():
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    monkeypatch.setitem(table.MEASURED, "speed", ("a.py", "folder", "../pages"))
+    monkeypatch.setitem(table.MEASURED, "speed", ("a.py", "folder", "../pages", "model.bin"))
     for folder in ("clusterjax/folder", "pages"):
         (tmp_path / folder).mkdir(parents=True)
-    for file in ("clusterjax/a.py", "clusterjax/b.py", "clusterjax/folder/a.py", "pages/a.js"):
+    for file in ("clusterjax/a.py", "clusterjax/b.py", "clusterjax/folder/a.py", "pages/a.js", "clusterjax/model.bin"):
         (tmp_path / file).write_text(CODE)
     (tmp_path / "clusterjax/folder/a.py").write_text(CODE.replace("A", "C"))
     return tmp_path / "clusterjax"
@@ -48,7 +48,7 @@ def package(tmp_path, monkeypatch):
         ("a.py", SAME, False), ("a.py", CODE.replace("1", "2"), True), ("a.py", CODE.replace("1", "None"), True),
         ("a.py", CODE.replace("1", "''"), True), ("a.py", CODE.replace("1", "[]"), True), ("a.py", None, True),
         ("folder/a.py", CODE.replace("A", "B"), True), ("folder/b.py", CODE, False), ("folder/a.txt", CODE, False),
-        ("../pages/a.js", SAME, True), ("b.py", "", False),
+        ("../pages/a.js", SAME, True), ("b.py", "", False), ("model.bin", SAME, True),
     ],
 )  # fmt: skip
 def test_the_hash_changes_with_the_code_alone(package, file, text, changes):
@@ -73,7 +73,7 @@ def test_a_table_of_other_code_says_so(package, monkeypatch):
         assert told.startswith(f"<!-- table: speed.json -->\n\n{note}") and ("Measured before" in told) == bool(note)
 
 
-def test_rows_that_are_kept_stay_those_of_their_commit(package):
+def test_rows_that_are_kept_stay_those_of_their_commit(package, monkeypatch):
     import _harness
 
     report = lambda **options: _harness.report([], package / "speed.json", title="", columns=[], **options)
@@ -86,3 +86,6 @@ def test_rows_that_are_kept_stay_those_of_their_commit(package):
     (package / "speed.json").write_text(json.dumps({"environment": kept}))
     report(anew=False)
     assert (read()["commit"], read()["source"]) == ("0123", "of other code")
+    monkeypatch.setitem(_harness.SHIPPED, "speed", ())
+    report(anew=False)
+    assert (read()["commit"], read()["source"]) == ("0123", table.source("speed"))

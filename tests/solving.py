@@ -1,6 +1,8 @@
 """Solves that are accurate enough for exact formulas."""
 
 import diffrax as dfx
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,6 +15,23 @@ def solve_tightly(field, x0, ts, **options):
     controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-13, atol=1e-14), step_ts=ts)
     options = {"solver": dfx.Dopri8(), "stepsize_controller": controller, "max_steps": 200_000} | options
     return simulate(field, jnp.asarray(x0), ts, **options)
+
+
+@eqx.filter_jit
+def velocity(field, x):
+    """The velocity of each token at t = 0, by one program for all fields of the same kind and size."""
+    return field(0.0, x)
+
+
+@eqx.filter_jit
+def angular_jacobian(field, theta):
+    """The angular velocity of tokens on the circle, and its Jacobian."""
+
+    def turning(theta):
+        x = jnp.stack([jnp.cos(theta), jnp.sin(theta)], axis=1)
+        return jnp.sum(jnp.stack([-x[:, 1], x[:, 0]], axis=1) * field(0.0, x), axis=1)
+
+    return turning(theta), jax.jacfwd(turning)(theta)
 
 
 def gram(xs):

@@ -1,23 +1,14 @@
 """Derivatives, symmetries and orders: oracle 7, and the sensitivities of oracle 1.2."""
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clusterjax import (
-    AttentionField,
-    CausalMask,
-    Euclidean,
-    Retract,
-    SoftmaxAttention,
-    UnnormalisedAttention,
-    simulate,
-)
+from clusterjax import AttentionField, CausalMask, Euclidean, Retract, SoftmaxAttention, UnnormalisedAttention, simulate
 from tests import oracles
-from tests.solving import solve_tightly
+from tests.solving import angular_jacobian, solve_tightly
 
 
 PRINTED = {(2, 1.0, 1.0): -0.2537765843, (64, 4.0, 6.0): -0.0076223092, (128, 9.0, 15.0): -0.0059506236}
@@ -82,15 +73,6 @@ def test_forward_and_reverse_derivatives_are_adjoint(name):
     reverse = jax.jit(lambda x: jnp.sum(jax.vjp(velocity, x)[1](u)[0] * v))(x)
     assert abs(forward) > 1e-2
     np.testing.assert_allclose(forward, reverse, rtol=1e-12)
-
-
-@eqx.filter_jit
-def angular_jacobian(field, theta):
-    def velocity(theta):
-        x = jnp.stack([jnp.cos(theta), jnp.sin(theta)], axis=1)
-        return jnp.sum(jnp.stack([-x[:, 1], x[:, 0]], axis=1) * field(0.0, x), axis=1)
-
-    return velocity(theta), jax.jacfwd(velocity)(theta)
 
 
 def test_symmetry_of_the_jacobian_on_the_circle():

@@ -1,7 +1,7 @@
 """What the tests share: tolerances, clouds of tokens, derivatives, counters of traces, compiled memory.
 
 Numbers are drawn with NumPy, and what is compared is computed by one compiled function where it can be: compiling is
-what tests spend their time on.
+what tests spend their time on. Where `jnp.asarray` is given no dtype, jax compiles a program for each shape.
 """
 
 import contextlib
@@ -71,18 +71,18 @@ def assert_same(actual: Any, expected: Any) -> None:
 
 def normal(seed: int, *shape: int, dtype: Any = np.float64) -> jax.Array:
     """Standard normal numbers."""
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape).astype(dtype))
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), dtype)
 
 
 def sphere_tokens(seed: int, n: int, d: int, dtype: Any = np.float64) -> jax.Array:
     """`n` unit vectors of dimension `d`, built without the package."""
     x = np.random.default_rng(seed).normal(size=(n, d))
-    return jnp.asarray((x / np.sqrt((x * x).sum(axis=1, keepdims=True))).astype(dtype))
+    return jnp.asarray(x / np.sqrt((x * x).sum(axis=1, keepdims=True)), dtype)
 
 
 def rotation(seed: int, d: int) -> jax.Array:
     """An orthogonal matrix that is no permutation of the axes."""
-    return jnp.asarray(np.linalg.qr(np.random.default_rng(seed).normal(size=(d, d)))[0])
+    return jnp.asarray(np.linalg.qr(np.random.default_rng(seed).normal(size=(d, d)))[0], float)
 
 
 def assert_derivatives(fn: Callable[[jax.Array], jax.Array], x: jax.Array, seed: int = 0, step: float = 1e-4) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import transformer
-from tests.helpers import DTYPES, as_a_user, assert_close, assert_same, normal
+from tests.helpers import as_a_user, assert_close, assert_same, normal
 from tests.reference import transformer as reference
-from tests.transformer_cases import BASE, EPSILON, FARTHEST, K, N, block_of
+from tests.transformer_cases import BASE, FARTHEST, K, N, block_of
 
 
 WORDS, D, LONGEST = 17, 8, 12
@@ -48,34 +48,33 @@ def test_relative_positions_are_clipped_and_do_not_move_with_the_text():
     assert_close(call(window, long)[4:][2:], call(window, long[4:])[2:], "composed")
 
 
-@pytest.mark.exhaustive_cases("float32")
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_rotary_positions_turn_each_pair_by_the_angle_of_its_place(dtype):
-    """RoFormer, eq. (34), by a loop: a text of one word is not turned, nor is a vector of zeros."""
+def test_rotary_positions_turn_each_pair_by_the_angle_of_its_place():
+    """RoFormer, eq. (34), by a loop: the first word is not turned, nor is a vector of zeros."""
     turn = transformer.RotaryPositions(K, BASE)
-    x = normal(4, 2, 7, K).at[1, 3].set(0.0)
-    expected = [[reference.turned(row, place, BASE) for place, row in enumerate(np.asarray(text))] for text in x]
-    found = turn(x.astype(dtype))
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, expected, atol=1e-14 if dtype == jnp.float64 else 1e-6)
-    assert_same(turn(x[:, :1]), x[:, :1])
-    half = turn(x.astype(jnp.bfloat16))
-    assert half.dtype == jnp.bfloat16
-    np.testing.assert_allclose(half.astype(float), expected, atol=0.04)
+    x = np.array(normal(4, 2, 7, K))
+    x[1, 3] = 0
+    expected = [[reference.turned(row, place, BASE) for place, row in enumerate(text)] for text in x]
+    for dtype, allowed in ((jnp.float64, 1e-14), (jnp.float32, 1e-6), (jnp.bfloat16, 0.04)):
+        found = call(turn, jnp.asarray(x, dtype))
+        assert found.dtype == dtype
+        np.testing.assert_allclose(np.asarray(found, float), expected, atol=allowed)
+    assert_same(call(turn, jnp.asarray(x))[:, 0], x[:, 0])
 
 
 def test_rotary_positions_keep_lengths_and_know_distances_alone():
     turn = transformer.RotaryPositions(K, BASE)
-    queries, keys = (turn(jnp.broadcast_to(normal(seed, K), (9, K))) for seed in (5, 6))
-    assert_close(jnp.linalg.norm(queries, axis=1), jnp.full(9, jnp.linalg.norm(normal(5, K))), "composed")
-    scores = np.asarray(queries @ keys.T)
+    same = [np.tile(normal(seed, K), (9, 1)) for seed in (5, 6)]
+    queries, keys = (np.asarray(call(turn, jnp.asarray(rows))) for rows in same)
+    assert_close(np.linalg.norm(queries, axis=1), np.linalg.norm(same[0], axis=1), "composed")
+    scores = queries @ keys.T
     for distance in range(-8, 9):
         np.testing.assert_allclose(np.ptp(np.diagonal(scores, distance)), 0, atol=1e-12)
     # A layer whose window ends three words back does not notice that a text has lost its beginning.
     block, long = block_of("pre", "causal", "gelu", "rotary"), normal(3, 9, D)
     window = eqx.tree_at(lambda b: b.attention.mask, block, cjx.WindowMask(3, causal=True), is_leaf=_is_mask)
     assert_close(call(window, long)[6:], call(window, long[4:])[2:], "composed")
-    assert float(jnp.abs(call(block, long[::-1])[-1] - call(block, long)[-1]).max()) > 1e-3, "but places count"
+    exchanged = call(window, long[np.array([0, 1, 2, 3, 4, 5, 7, 6, 8])])
+    assert np.abs(exchanged[8] - call(window, long)[8]).max() > 1e-3, "but places count"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_logits_are_products_with_the_embedding():
 
 def test_the_distribution_of_the_next_word():
     model = model_of()
-    found = model.next_token(IDS, 0.7)
+    found = eqx.filter_jit(type(model).next_token)(model, IDS, 0.7)
     logits = np.asarray(call(model, IDS)[-1]) / 0.7
     assert_close(found, np.exp(logits) / np.exp(logits).sum(), "composed")
     assert float(found.sum()) == pytest.approx(1)
@@ -131,23 +130,31 @@ def test_the_distribution_of_the_next_word():
 def test_cross_entropy_is_the_mean_surprise():
     logits, targets = normal(0, 4, WORDS), np.array([0, 5, 2, 16])
     each = [-np.log(np.exp(row[t]) / np.exp(row).sum()) for row, t in zip(np.asarray(logits), targets, strict=True)]
-    assert_close(transformer.cross_entropy(logits, jnp.asarray(targets)), np.mean(each), "composed")
-    present = jnp.array([True, False, True, False])
-    kept = transformer.cross_entropy(logits, jnp.asarray(targets), present)
-    assert_close(kept, np.mean([each[0], each[2]]), "composed")
-    assert float(transformer.cross_entropy(logits, jnp.asarray(targets), jnp.zeros(4, bool))) == 0
+    surprise = jax.jit(transformer.cross_entropy)
+    assert_close(surprise(logits, targets), np.mean(each), "composed")
+    present = np.array([True, False, True, False])
+    assert_close(surprise(logits, targets, present), np.mean([each[0], each[2]]), "composed")
+    assert float(surprise(logits, targets, np.zeros(4, bool))) == 0
     with as_a_user(), pytest.raises(ValueError, match=r"the shapes are \(4,\) and \(3, 17\)"):
         transformer.cross_entropy(logits[1:], jnp.asarray(targets))
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("residual", (transformer.PreNorm(), transformer.PostNorm()), ids=("pre", "post"))
-def test_the_likeliest_continuation_is_taken_word_by_word(residual):
-    """Against a loop that runs the whole model on the text so far, of which the positions hold the last twelve."""
-    model = model_of(residual=residual)
+@pytest.mark.parametrize(
+    ("options", "longest"),
+    (
+        ({}, LONGEST),
+        ({"residual": transformer.PostNorm()}, LONGEST),
+        ({"positions": None, "relative": transformer.RotaryPositions(4)}, 100),
+    ),
+    ids=("pre", "post", "rotary"),
+)
+def test_the_likeliest_continuation_is_taken_word_by_word(options, longest):
+    """Against a loop that runs the whole model on what the positions hold of the text so far."""
+    model = model_of(**options)
     text = IDS.tolist()
     for _ in range(10):
-        text.append(int(jnp.argmax(call(model, jnp.asarray(text[-LONGEST:]))[-1])))
+        text.append(int(jnp.argmax(call(model, jnp.asarray(text[-longest:]))[-1])))
     assert model.extend(IDS, 10).tolist() == text
     assert model.extend(IDS, 0).tolist() == IDS.tolist()
 
@@ -156,12 +163,10 @@ def test_drawn_words_follow_the_distribution():
     model = model_of()
     drawn = jax.vmap(lambda key: model.extend(IDS, 1, key=key, temperature=2.0)[-1])(jr.split(jr.key(3), 4000))
     share = np.bincount(np.asarray(drawn), minlength=WORDS) / 4000
-    expected = np.asarray(model.next_token(IDS, 2.0))
+    scores = np.exp(np.asarray(call(model, IDS)[-1]) / 2.0)
+    expected = scores / scores.sum()
     error = np.sqrt(expected * (1 - expected) / 4000)
     assert (np.abs(share - expected) < 4.5 * error + 1e-9).all()
-    once = model.extend(IDS, 8, key=jr.key(1))
-    assert_same(once, model.extend(IDS, 8, key=jr.key(1)))
-    assert once.tolist() != model.extend(IDS, 8, key=jr.key(2)).tolist()
 
 
 @pytest.mark.exhaustive
@@ -211,7 +216,6 @@ def test_mixed_precision_rounds_the_stream_and_not_the_weights():
 def test_bad_input_is_met_at_the_door(make, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         make()
-    assert EPSILON > 0
 
 
 def test_sizes_that_no_memory_holds_are_refused():
@@ -233,12 +237,3 @@ def test_sinusoids_turn_by_the_distance_alone():
     inner = table @ table.T
     for distance in range(5):
         np.testing.assert_allclose(np.ptp(np.diagonal(inner, distance)), 0, atol=1e-12)
-
-
-@pytest.mark.exhaustive
-def test_a_model_with_rotary_positions_goes_on_beyond_any_length():
-    model = model_of(positions=None, relative=transformer.RotaryPositions(4))
-    text = IDS.tolist()
-    for _ in range(10):
-        text.append(int(jnp.argmax(call(model, jnp.asarray(text))[-1])))
-    assert model.extend(IDS, 10).tolist() == text

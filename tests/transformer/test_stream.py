@@ -19,61 +19,73 @@ def stack_of(where, relative=True):
     return transformer.Transformer.of([block_of(where, "causal", "gelu", relative, seed) for seed in (1, 30)])
 
 
-@pytest.mark.exhaustive_cases("post-float32", "pre-float32", "pre-float64")
-@pytest.mark.parametrize("dtype", DTYPES)
-@CASES
-def test_the_stream_is_the_sum_of_its_parts(where, dtype):
-    """Embedding, every head, every feed-forward, and with PostNorm the biases of the norms."""
-    found = transformer.residual_stream(in_dtype(stack_of(where), dtype), X.astype(dtype))
-    last = found.stream[-1]
-    assert found.stream.shape == (5, N, D) and found.heads.shape == (2, 3, N, D) and found.stream.dtype == dtype
-    scale = float(jnp.abs(last).max())
-    assert float(jnp.abs(found.total - last).max()) < (1e-12 if dtype == jnp.float64 else 1e-5) * scale
-    parts = found.embedding + found.heads.sum((0, 1)) + found.feed_forward.sum(0) + found.biases
-    assert_close(found.total, parts, "identity")
-    assert bool(jnp.any(found.biases != 0)) == (where == "post")
-
-
-@pytest.mark.parametrize("relative", (True, "rotary"), ids=("relative", "rotary"))
-@CASES
-def test_the_stream_is_that_of_the_blocks(where, relative):
-    stack, x = stack_of(where, relative), X
-    found = transformer.residual_stream(stack, X)
+@eqx.filter_jit
+def stream_by_blocks(stack, x):
+    levels = [x]
     for layer in range(2):
         block = stack.block(layer)
-        norm, residual = block.norms, block.residual
-        x = residual.write(norm[0], x + block.attention(residual.read(norm[0], x)))
-        assert_close(found.stream[2 * layer + 1], x, "composed")
-        x = residual.write(norm[1], x + block.feed_forward(residual.read(norm[1], x)))
-        assert_close(found.stream[2 * layer + 2], x, "composed")
+        for norm, part in zip(block.norms, (block.attention, block.feed_forward), strict=True):
+            x = block.residual.write(norm, x + part(block.residual.read(norm, x)))
+            levels.append(x)
+    return jnp.stack(levels)
 
 
-@pytest.mark.exhaustive_cases("post", "pre")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("relative", (True, "rotary"), ids=("relative", "rotary"))
+@CASES
+def test_the_stream_is_the_sum_of_its_parts(where, relative, dtype):
+    """It is that of the blocks in turn, and the sum of embedding, heads, feed-forwards and biases of the norms."""
+    stack, x = in_dtype(stack_of(where, relative), dtype), X.astype(dtype)
+    found = transformer.residual_stream(stack, x)
+    assert found.stream.shape == (5, N, D) and found.heads.shape == (2, 3, N, D) and found.stream.dtype == dtype
+    assert_close(found.stream, stream_by_blocks(stack, x), "composed")
+    last, total = np.asarray(found.stream[-1]), np.asarray(found.total)
+    assert np.abs(total - last).max() < (1e-12 if dtype == jnp.float64 else 1e-5) * np.abs(last).max()
+    embedding, heads, forward, biases = (
+        np.asarray(part) for part in (found.embedding, found.heads, found.feed_forward, found.biases)
+    )
+    assert_close(total, embedding + heads.sum((0, 1)) + forward.sum(0) + biases, "identity")
+    assert bool(np.any(biases != 0)) == (where == "post")
+
+
+@eqx.filter_jit
+def inside(block, x):
+    """What the heads read, and the sums to which the two norms are applied."""
+    first, second = block.norms
+    read = block.residual.read(first, x)
+    total = x + block.attention(read)
+    after = block.residual.write(first, total)
+    return read, total, after + block.feed_forward(block.residual.read(second, after))
+
+
+@eqx.filter_jit
+def carried_along(block, total, whole, parts):
+    (first, second), carry = block.norms, block.residual.carry
+    return jax.vmap(lambda part: carry(second, whole, carry(first, total, part)))(parts)
+
+
+@pytest.mark.exhaustive_cases("post", "none")
 @CASES
 def test_shares_add_up_to_one_and_are_those_of_pairs(where):
     """Against a loop over pairs of tokens, in a stack of one layer with relative positions."""
     block = block_of(where, "causal", "gelu", True)
     found = transformer.residual_stream(transformer.Transformer.of([block]), X)
-    shares = found.shares()
+    shares = {name: np.asarray(part) for name, part in found.shares().items()}
     everything = shares["embedding"] + shares["heads"].sum((0, 1)) + shares["feed_forward"].sum(0) + shares["biases"]
     np.testing.assert_allclose(everything, 1, rtol=1e-12)
-    assert_close(found.share.sum(axis=-1), shares["heads"], "composed")
-    (first, second), attention = block.norms, block.attention
-    read = block.residual.read(first, X)
-    total = X + attention(read)
-    after = block.residual.write(first, total)
-    whole = after + block.feed_forward(block.residual.read(second, after))
-    last, rows = found.stream[-1], attention.relative.rows(N)
-    for h in range(3):
-        for i in range(N):
-            for j in range(N):
-                given = (read[j] @ attention.value[h] + attention.relative.values[rows[i, j]]) @ attention.output[h]
-                written = found.weights[0, h, i, j] * given
-                np.testing.assert_allclose(found.moved[0, h, i, j], jnp.linalg.norm(written), rtol=1e-9)
-                left = jnp.zeros_like(X).at[i].set(written)
-                left = block.residual.carry(second, whole, block.residual.carry(first, total, left))[i]
-                share = left @ last[i] / (last[i] @ last[i])
-                np.testing.assert_allclose(found.share[0, h, i, j], share, rtol=1e-8, atol=1e-12)
+    assert_close(np.asarray(found.share).sum(axis=-1), shares["heads"], "composed")
+    read, total, whole = inside(block, X)
+    attention, weights, last = block.attention, np.asarray(found.weights[0]), np.asarray(found.stream[-1])
+    rows, vectors = np.asarray(attention.relative.rows(N)), np.asarray(attention.relative.values)
+    value, output = np.asarray(attention.value), np.asarray(attention.output)
+    left = np.zeros((3, N, N, N, D))  # what each pair of tokens writes, at the token that it is written to
+    for h, i, j in np.ndindex(3, N, N):
+        left[h, i, j, i] = weights[h, i, j] * (np.asarray(read)[j] @ value[h] + vectors[rows[i, j]]) @ output[h]
+    np.testing.assert_allclose(found.moved[0], np.linalg.norm(left, axis=(-2, -1)), rtol=1e-9)
+    carried = np.asarray(carried_along(block, total, whole, left.reshape(-1, N, D))).reshape(left.shape)
+    for h, i, j in np.ndindex(3, N, N):
+        share = carried[h, i, j, i] @ last[i] / (last[i] @ last[i])
+        np.testing.assert_allclose(found.share[0, h, i, j], share, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.exhaustive
@@ -102,18 +114,18 @@ def test_the_eiffel_tower_of_the_slides():
     """Slides 19 to 21. They print four entries of each vector and dots for the rest: the four give 1.03 and 0.35 of
     the 1.2 and 0.4 that the neurons fire with, so that the rest gives 0.17 and 0.05, here in a fifth entry. The third
     is where the slides add the 1.12 of Paris."""
-    stream = jnp.array([0.4, 0.2, 0.2, 0.1]) + jnp.array([0.1, 0.2, 0.0, 0.1]) + jnp.array([0.2, 0.0, 0.3, 0.0])
+    stream = np.array([0.4, 0.2, 0.2, 0.1]) + np.array([0.1, 0.2, 0.0, 0.1]) + np.array([0.2, 0.0, 0.3, 0.0])
     np.testing.assert_allclose(stream, [0.7, 0.4, 0.5, 0.2])
-    keys = jnp.array([[0.8, 0.1, 0.9, -0.1], [0.1, 0.8, -0.2, 0.3]])
+    keys = np.array([[0.8, 0.1, 0.9, -0.1], [0.1, 0.8, -0.2, 0.3]])
     np.testing.assert_allclose(keys @ stream, [1.03, 0.35])
-    rest = jnp.array([[0.17], [0.05]])
+    rest = np.array([[0.17], [0.05]])
     values = jnp.array([[0.9, 0.8, 0.6, 0.0, 0.0], [0.1, 0.7, 0.05, 0.0, 0.0]])
-    forward = transformer.FeedForward(jnp.concatenate([keys, rest], axis=1).T, values)
-    whole = jnp.append(stream, 1.0)[None]
+    forward = transformer.FeedForward(jnp.asarray(np.concatenate([keys, rest], axis=1).T), values)
+    whole = jnp.asarray(np.append(stream, 1.0)[None])
     np.testing.assert_allclose(forward.activations(whole), [[1.2, 0.4]])
     np.testing.assert_allclose(forward(whole)[0, :3], [1.12, 1.24, 0.74])
     writes = jnp.array([[0.0, 0.0, 0.9, 0.0, 0.0], [0.25, 0.125, 0.1, 0.75, 0.0]])  # 0.1, 0.05 and 0.3 are given
-    forward = transformer.FeedForward(jnp.concatenate([keys, rest], axis=1).T, writes)
+    forward = transformer.FeedForward(forward.w_in, writes)
     np.testing.assert_allclose(forward(whole)[0, :4], [0.1, 0.05, 1.12, 0.3])
     np.testing.assert_allclose(stream + forward(whole)[0, :4], [0.8, 0.45, 1.62, 0.5])
 

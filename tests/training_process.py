@@ -1,6 +1,7 @@
 """A tiny training, or two figures: `python -m tests.training_process KIND FOLDER TEXTS` is a process that is killed.
 
-It dies by SIGKILL after the second of three checkpoints, or while the second figure is drawn.
+It dies by SIGKILL after the second of three checkpoints, or while the second figure is drawn. Each kind imports what it
+needs alone, since importing takes most of the time of such a process.
 """
 
 import os
@@ -10,36 +11,47 @@ from pathlib import Path
 
 import numpy as np
 
-from clusterjax.experiments import Files, Settings, reproduce
-from clusterjax.plot._curves import leave_curves
-from clusterjax.probe import AlbertRecipe, train_albert
-from clusterjax.sentiment import Recipe, train_sentiment
-from clusterjax.transformer import LanguageRecipe, train_language_model
-
 
 # Words of the same letters in other orders: as many pairs of letters as may be are equally frequent.
 _RNG = np.random.default_rng(0)
 _WORDS = ["".join(_RNG.permutation(list("abcdefghij"))) for _ in range(12)]
 TEXTS = [" ".join(_RNG.choice(_WORDS, 12)) for _ in range(60)]
 _SIZES = {"length": 12, "batch_size": 8, "steps": 25, "epoch_steps": 10, "warm_up": 2, "held_out": 0.1}
-KINDS = {
-    "language-model": lambda out, texts, say: train_language_model(
-        out, [texts], LanguageRecipe(words=60, d=8, heads=2, hidden=8, layers=1, **_SIZES), snapshots=2, say=say
-    ),
-    "albert": lambda out, texts, say: train_albert(
-        out, [texts],
-        AlbertRecipe(vocab_size=60, embedding_size=4, hidden_size=8, num_heads=2, intermediate_size=8, num_layers=2,
-                     stages=(), **_SIZES),
-        snapshots=2, say=say,
-    ),
-    "sentiment": lambda out, texts, say: train_sentiment(out, recipe=Recipe(depth=2, length=16, epochs=3), say=say),
-    "figures": lambda out, texts, say: reproduce(
-        ["figure8", "hardmax-polytope"], out, Settings(starts=2, quick=True), Files(), say=say
-    ),
-}  # fmt: skip
+
+
+def _language_model(out, texts, say):
+    from clusterjax.transformer import LanguageRecipe, train_language_model
+
+    recipe = LanguageRecipe(words=60, d=8, heads=2, hidden=8, layers=1, **_SIZES)
+    train_language_model(out, [texts], recipe, snapshots=2, say=say)
+
+
+def _albert(out, texts, say):
+    from clusterjax.probe import AlbertRecipe, train_albert
+
+    recipe = AlbertRecipe(vocab_size=60, embedding_size=4, hidden_size=8, num_heads=2, intermediate_size=8,
+                          num_layers=2, stages=(), **_SIZES)  # fmt: skip
+    train_albert(out, [texts], recipe, snapshots=2, say=say)
+
+
+def _sentiment(out, texts, say):
+    from clusterjax.sentiment import Recipe, train_sentiment
+
+    train_sentiment(out, recipe=Recipe(depth=2, length=16, epochs=3), say=say)
+
+
+def _figures(out, texts, say):
+    from clusterjax.experiments import Files, Settings, reproduce
+
+    reproduce(["figure8", "hardmax-polytope"], out, Settings(starts=2, quick=True), Files(), say=say)
+
+
+KINDS = {"language-model": _language_model, "albert": _albert, "sentiment": _sentiment, "figures": _figures}
 
 
 def make(kind, folder, texts, say=lambda line: None):
+    from clusterjax.plot._curves import leave_curves
+
     KINDS[kind](folder, texts, say)
     leave_curves(folder, say)
 
@@ -50,4 +62,4 @@ def dies(line):
 
 
 if __name__ == "__main__":
-    make(sys.argv[1], Path(sys.argv[2]), sys.argv[3], dies)
+    KINDS[sys.argv[1]](Path(sys.argv[2]), sys.argv[3], dies)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import jax
@@ -13,6 +13,7 @@ import pytest
 
 from clusterjax._training.loop import _FILE
 from clusterjax.experiments import Files, Settings, reproduce
+from clusterjax.experiments.framework import record
 from tests.experiments.own import experiment
 from tests.training_process import KINDS, TEXTS, make
 
@@ -63,8 +64,14 @@ def test_what_is_made_twice_is_the_same_but_for_what_the_docs_name(kind, tmp_pat
     assert [name for name in files if files[name] != others[name]] == []
 
 
-def test_a_gallery_made_twice_is_the_same_but_for_what_the_docs_name(tmp_path):
-    """The second is stopped while its second figure is drawn, and goes on later."""
+class _Tomorrow(datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + timedelta(days=1)
+
+
+def test_a_gallery_made_twice_is_the_same_but_for_what_the_docs_name(tmp_path, monkeypatch):
+    """The second is stopped while its second figure is drawn, and goes on on another day."""
 
     def make_gallery(name, say=lambda line: None):
         reproduce([experiment(), experiment("dice")], tmp_path / name, Settings(starts=2), Files(), say=say)
@@ -77,7 +84,7 @@ def test_a_gallery_made_twice_is_the_same_but_for_what_the_docs_name(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         make_gallery("again", stop)
     assert (tmp_path / "again" / "coins").exists() and not (tmp_path / "again" / "dice").exists()
-    # Which is more than the last digit of a date that is written.
-    time.sleep(1.1)
+    monkeypatch.setattr(record, "datetime", _Tomorrow)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")  # the date of whatever matplotlib writes
     make_gallery("again")
     assert files_of(tmp_path / "again") == files_of(tmp_path / "whole")

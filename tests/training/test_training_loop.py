@@ -24,14 +24,14 @@ class Line(eqx.Module):
     scale: jax.Array
 
 
-LINE = Line(jnp.zeros(3), jnp.zeros(()), jnp.asarray(2.0))
+LINE = Line(*(jnp.asarray(value, float) for value in (np.zeros(3), 0.0, 2.0)))
 SLOPE = np.array([1.0, -2.0, 0.5])
 SETTINGS = {"rate": 0.1, "words": 7}
 
 
 def data(rows, seed=0):
     x = np.random.default_rng(seed).normal(size=(rows, 3))
-    return jnp.asarray(x), jnp.asarray(x @ SLOPE + 0.25)
+    return jnp.asarray(x, float), jnp.asarray(x @ SLOPE + 0.25, float)
 
 
 def squares(model, batch, key):
@@ -85,7 +85,7 @@ def test_it_finds_the_line():
 
 def test_each_epoch_sees_every_row_but_those_that_fill_no_batch():
     """The rows are powers of two, so that their sum over an epoch says which were there."""
-    rows = jnp.asarray([2.0**k for k in range(11)])
+    rows = jnp.asarray([2.0**k for k in range(11)], float)
     seen = []
 
     def loss(model, batch, key):

@@ -3,10 +3,11 @@
 import functools
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clusterjax.sentiment import Reviews, load_imdb
+from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, Reviews, Vocabulary, load_imdb
 
 
 IMDB = Path(__file__).resolve().parents[2] / "shared" / "data" / "imdb"
@@ -27,3 +28,15 @@ def part(reviews: Reviews, name: str) -> Reviews:
 def reviews_of(*texts: str) -> Reviews:
     """Reviews with labels that mean nothing."""
     return Reviews(texts, np.arange(len(texts)) % 2)
+
+
+# A model by hand: words that are none of a language, and random numbers.
+WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")
+VOCABULARY = Vocabulary(WORDS, (5,) * len(WORDS))
+
+
+def fitted_by_hand(heads: int = 1, A: np.ndarray | None = None, depth: int = 4) -> Fitted:
+    rng = np.random.default_rng(0)
+    embedding, w = (jnp.asarray(rng.normal(size=shape)) for shape in ((VOCABULARY.size, heads, 2), (heads, 2)))
+    model = HardmaxClassifier(embedding, w, jnp.asarray(0.125), rng.uniform(0.5, 1.5, heads), A, depth=depth)
+    return Fitted(model, VOCABULARY, Recipe(heads=heads, depth=depth), [{"loss": 0.5}], 1)

@@ -1,8 +1,8 @@
 """What `jax.vmap` makes of a function with a rule of its own: the same numbers, and the same derivatives."""
 
+import functools
 import re
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ import clusterjax as cjx
 from clusterjax._base.batching import call_with_rule, cut, join, map_blocks, map_systems_last
 from clusterjax._observables.similarity import close_fraction
 from clusterjax._summation import ratio
-from tests.helpers import assert_close, assert_same, normal
+from tests.helpers import assert_close, assert_same, normal, sphere_tokens
 from tests.reference import attention as reference, phase
 
 
@@ -34,12 +34,11 @@ def called(x, scale=jnp.asarray(2.0)):
 
 
 def test_a_batch_goes_by_the_rule_and_one_call_by_the_function():
-    x = jnp.arange(3.0)
-    assert_same(called(x), 2 * x**2)
+    x = np.arange(3.0)
     assert_same(jax.jit(called)(x), 2 * x**2)
-    assert_same(jax.vmap(called)(x), 2 * x**2 + 1)
     assert_same(jax.jit(jax.vmap(called, in_axes=1, out_axes=1))(x[None]), 2 * x[None] ** 2 + 1)
-    assert_same(jax.vmap(jax.vmap(called))(x[None]), 2 * x[None] ** 2 + 1)
+    assert_same(jax.jit(jax.vmap(jax.vmap(called)))(x[None]), 2 * x[None] ** 2 + 1)
+    assert_same(jax.vmap(called)(jnp.asarray(x)), 2 * x**2 + 1)  # not compiled
 
 
 def counted(batched, x, scale):
@@ -56,47 +55,76 @@ def test_a_batch_of_batches_is_one_batch():
     axes = [(0, None), (None, 0), (0, 0)]
     for outer, inner in [(outer, inner) for outer in axes for inner in axes]:
         shapes = [tuple(k for k, axis in ((2, o), (3, i)) if axis == 0) for o, i in zip(outer, inner, strict=True)]
-        x, scale = (normal(seed, *shape) for seed, shape in enumerate(shapes))
-        found = jax.vmap(jax.vmap(call, inner), outer)(x, scale)
+        x, scale = (np.asarray(normal(seed, *shape)) for seed, shape in enumerate(shapes))
+        found = jax.jit(jax.vmap(jax.vmap(call, inner), outer))(x, scale)
         x, scale = (
             part.reshape(2 if o == 0 else 1, 3 if i == 0 else 1)
             for part, o, i in zip((x, scale), outer, inner, strict=True)
         )
-        assert_close(found["y"], jnp.broadcast_to(scale * x**2, (2, 3)))
-        assert_same(found["count"], jnp.full((2, 3), 6.0))
+        assert_close(found["y"], np.broadcast_to(scale * x**2, (2, 3)))
+        assert_same(found["count"], np.full((2, 3), 6.0))
 
 
 def test_derivatives_are_those_of_the_function():
     """Of every order, and in either order with `vmap`, in a loop and a checkpoint too: the rule has none."""
-    x = jnp.arange(1.0, 4.0)
-    f = lambda x: jnp.sum(called(x))
-    assert_same(jax.grad(f)(x), 4 * x)
-    assert_same(jax.hessian(f)(x), 4 * jnp.eye(3))
-    assert_same(jax.vmap(jax.grad(called))(x), 4 * x)
-    assert_same(jax.vmap(jax.grad(jax.grad(called)))(x), jnp.full(3, 4.0))
-    assert_same(jax.grad(lambda x: jnp.sum(jax.vmap(called)(x)))(x), 4 * x)
-    assert_same(jax.grad(lambda x: jnp.sum(jax.checkpoint(jax.vmap(called))(x)))(x), 4 * x)
+    x = np.arange(1.0, 4.0)
+    total = lambda fn: lambda *args: jnp.sum(fn(*args))
     looped = lambda x: jax.lax.scan(lambda c, _: (jnp.sqrt(called(c)), None), x, length=2)[0]
-    assert_close(jax.hessian(lambda x: jnp.sum(looped(x) ** 2))(x), 8 * jnp.eye(3))
-    assert_same(jax.jvp(called, (x,), (jnp.ones(3),))[1], 4 * x)
-    assert_same(jax.grad(lambda scale: jnp.sum(called(x, scale)))(jnp.asarray(2.0)), jnp.sum(x**2))
+
+    @jax.jit
+    def derivatives(x, scale):
+        return {
+            "gradients": (
+                jax.grad(total(called))(x),
+                jax.vmap(jax.grad(called))(x),
+                jax.grad(total(jax.vmap(called)))(x),
+                jax.grad(total(jax.checkpoint(jax.vmap(called))))(x),
+                jax.jvp(called, (x,), (jnp.ones(3),))[1],
+            ),
+            "second": jax.vmap(jax.grad(jax.grad(called)))(x),
+            "hessian": jax.hessian(total(called))(x),
+            "of a loop": jax.hessian(lambda x: jnp.sum(looped(x) ** 2))(x),
+            "by what is shared": jax.grad(total(called), argnums=1)(x, scale),
+        }
+
+    found = derivatives(x, 2.0)
+    for gradient in found["gradients"]:
+        assert_same(gradient, 4 * x)
+    assert_same(found["second"], np.full(3, 4.0))
+    assert_same(found["hessian"], 4 * np.eye(3))
+    assert_close(found["of a loop"], 8 * np.eye(3))
+    assert_same(found["by what is shared"], np.sum(x**2))
 
 
 def test_another_function_may_be_differentiated():
     """For every kind of derivative, and never where none is taken."""
     cube = lambda x, scale: {"y": scale * x**3}
     f = lambda x: call_with_rule(square, wrong_on_purpose, x, jnp.asarray(2.0), differentiated=cube)["y"]
-    x = jnp.arange(1.0, 4.0)
-    assert_same(f(x), 2 * x**2)
-    assert_same(jax.vmap(f)(x), 2 * x**2 + 1)
-    assert_same(jax.jvp(f, (x,), (jnp.ones(3),))[1], 6 * x**2)
-    assert_same(jax.grad(lambda x: jnp.sum(f(x)))(x), 6 * x**2)
-    assert_same(jax.vmap(jax.grad(f))(x), 6 * x**2)
-    assert_same(jax.vmap(jax.grad(jax.grad(f)))(x), 12 * x)
-    assert_same(jax.vmap(jax.vmap(f))(x[None]), 2 * x[None] ** 2 + 1)
-    assert_same(jax.jit(jax.vmap(f))(x), 2 * x**2 + 1)
-    assert_same(jax.grad(lambda x: jnp.sum(jax.vmap(f)(x)))(x), 6 * x**2)
-    assert_same(jax.hessian(lambda x: jnp.sum(jax.vmap(jax.vmap(f))(x[None])))(x), jnp.diag(12 * x))
+
+    @jax.jit
+    def everything(x):
+        return {
+            "plain": f(x),
+            "batches": (jax.vmap(f)(x), jax.vmap(jax.vmap(f))(x[None])[0]),
+            "gradients": (
+                jax.jvp(f, (x,), (jnp.ones(3),))[1],
+                jax.grad(lambda x: jnp.sum(f(x)))(x),
+                jax.vmap(jax.grad(f))(x),
+                jax.grad(lambda x: jnp.sum(jax.vmap(f)(x)))(x),
+            ),
+            "second": jax.vmap(jax.grad(jax.grad(f)))(x),
+            "hessian": jax.hessian(lambda x: jnp.sum(jax.vmap(jax.vmap(f))(x[None])))(x),
+        }
+
+    x = np.arange(1.0, 4.0)
+    found = everything(x)
+    assert_same(found["plain"], 2 * x**2)
+    for batch_of in found["batches"]:
+        assert_same(batch_of, 2 * x**2 + 1)
+    for gradient in found["gradients"]:
+        assert_same(gradient, 6 * x**2)
+    assert_same(found["second"], 12 * x)
+    assert_same(found["hessian"], np.diag(12 * x))
 
 
 # --- blocks
@@ -104,21 +132,26 @@ def test_another_function_may_be_differentiated():
 
 @pytest.mark.parametrize("n", (1, 5, 6, 7))
 def test_blocks_are_cut_and_joined(n):
-    x = jnp.asarray(normal(0, n, 2))
-    blocks = cut(x, 3)
-    assert blocks.shape == (-(-n // 3), 3, 2)
-    assert_same(join(blocks, n), x)
+    x, count = np.asarray(normal(0, n, 2)), -(-n // 3)
+
+    @jax.jit
+    def everything(x):
+        twice = [map_blocks(lambda a, b: a + b, 3, x, x, recompute=recompute) for recompute in (False, True)]
+        sizes = map_blocks(lambda a: jnp.full(a.shape[0], a.shape[0]), 3, x)
+        return cut(x, 3), join(cut(x, 3), n), join(cut(x, 3, 0.0), 3 * count), twice, sizes
+
+    blocks, joined, filled, twice, sizes = everything(x)
+    assert blocks.shape == (count, 3, 2)
+    assert_same(joined, x)
     assert_same(blocks[-1, -1], x[-1])
-    assert_same(join(cut(x, 3, 0.0), 3 * len(blocks))[n:], jnp.zeros((3 * len(blocks) - n, 2)))
-    for recompute in (False, True):
-        doubled = map_blocks(lambda a, b: {"sum": a + b}, 3, x, x, recompute=recompute)
-        assert_same(doubled["sum"], 2 * x)
-    sizes = map_blocks(lambda a: jnp.full(a.shape[0], a.shape[0]), 3, x)
-    assert (np.asarray(sizes) == min(n, 3)).all()
+    assert_same(filled[n:], np.zeros((3 * count - n, 2)))
+    for doubled in twice:
+        assert_same(doubled, 2 * x)
+    assert_same(sizes, np.full(n, min(n, 3)))
 
 
 def test_systems_are_last_in_a_kernel_and_first_outside():
-    x = jnp.asarray(normal(1, 70, 4, 2))
+    x = normal(1, 70, 4, 2)
 
     def kernel(x):
         assert x.shape[:2] == (4, 2)
@@ -168,13 +201,15 @@ def test_a_batch_is_the_double_loop_of_each(sizes, mask, heavy):
     weights = masses if heavy else None
     one = lambda q, y, v: cjx.Dense().exponential(q, y, v, weights, ours)
     found = jax.jit(jax.vmap(one))(queries, tokens, values)
+    averages = jax.jit(jax.vmap(ratio))(found.total, found.normaliser)
     for s in (0, 1, 2, systems - 1):
         log_sum, mean = reference.exponential_sums(
             *(np.asarray(a[s]) for a in (queries, tokens, values)), np.asarray(masses) if heavy else None, theirs
         )
         empty = np.isinf(log_sum)
-        assert_close((found.shift[s] + jnp.log(found.normaliser[s]))[~empty], log_sum[~empty])
-        assert_close(ratio(found.total[s], found.normaliser[s])[~empty], mean[~empty])
+        shift, normaliser = (np.asarray(part[s])[~empty] for part in (found.shift, found.normaliser))
+        assert_close(shift + np.log(normaliser), log_sum[~empty])
+        assert_close(np.asarray(averages[s])[~empty], mean[~empty])
         assert not np.asarray(found.normaliser[s])[empty].any()
 
 
@@ -194,19 +229,21 @@ def test_a_batch_holds_the_scores_of_some_systems_at_a_time(d, scores):
 def test_a_batch_of_masses_or_masks_has_each_its_own(d):
     """In strips and by products of matrices, also where the systems share the rest: the sums of Blocked."""
     queries, tokens, _, masses = batch(18, 7, d, 2)
-    many = jnp.stack([jnp.roll(masses, s) for s in range(18)])
-    graphs = jnp.asarray(np.random.default_rng(0).random((18, 7, 7)) < 0.5) | jnp.eye(7, dtype=bool)[None]
-    dense, blocked = cjx.Dense(), cjx.Blocked(3, 3)
-    of_mass = jax.vmap(lambda q, y, m: dense.exponential(q, y, None, m, cjx.CausalMask()))(queries, tokens, many)
-    of_mask = eqx.filter_vmap(lambda q, y, g: dense.exponential(q, y, None, None, cjx.MatrixMask(g)))(
-        queries, tokens, graphs
-    )
+    many = np.stack([np.roll(masses, s) for s in range(18)])
+    graphs = (np.random.default_rng(0).random((18, 7, 7)) < 0.5) | np.eye(7, dtype=bool)
+
+    def averages(summation, q, y, mass, graph):
+        sums = (
+            summation.exponential(q, y, None, mass, cjx.CausalMask()),
+            summation.exponential(q, y, None, None, cjx.MatrixMask(graph)),
+        )
+        return [ratio(found.total, found.normaliser) for found in sums]
+
+    together = jax.jit(jax.vmap(functools.partial(averages, cjx.Dense())))(queries, tokens, many, graphs)
+    alone = jax.jit(functools.partial(averages, cjx.Blocked(3, 3)))
     for s in (0, 17):
-        for found, one in (
-            (of_mass, blocked.exponential(queries[s], tokens[s], None, many[s], cjx.CausalMask())),
-            (of_mask, blocked.exponential(queries[s], tokens[s], None, None, cjx.MatrixMask(graphs[s]))),
-        ):
-            assert_close(ratio(found.total[s], found.normaliser[s]), ratio(one.total, one.normaliser))
+        for found, wanted in zip(together, alone(queries[s], tokens[s], many[s], graphs[s]), strict=True):
+            assert_close(found[s], wanted)
 
 
 @pytest.mark.parametrize("dtype", (np.float32, np.float64))
@@ -241,8 +278,8 @@ def test_derivatives_of_a_batch_are_those_of_each():
 
 def test_simulations_of_a_batch_are_those_alone():
     field = cjx.AttentionField(cjx.SoftmaxAttention(4.0))
-    x0 = cjx.Sphere().sample(jax.random.key(0), 16 * 8, 2).reshape(16, 8, 2)
-    run = lambda x: cjx.simulate(field, x, jnp.asarray([0.0, 2.0])).xs[-1]
+    x0 = np.asarray(sphere_tokens(0, 16 * 8, 2)).reshape(16, 8, 2)
+    run = jax.jit(lambda x: cjx.simulate(field, x, jnp.asarray([0.0, 2.0])).xs[-1])
     many = jax.jit(jax.vmap(run))(x0)
     for s in (0, 15):
         np.testing.assert_allclose(many[s], run(x0[s]), atol=1e-12)
@@ -258,9 +295,10 @@ def test_close_pairs_of_a_batch_are_counted(systems, n, d):
     x /= np.linalg.norm(x, axis=2, keepdims=True)
     x[0] = x[0, :1]
     x[1, 0] = np.nan
-    found = jax.jit(jax.vmap(close_fraction, (0, None)))(jnp.asarray(x), jnp.asarray(0.4))
+    found = jax.jit(jax.vmap(close_fraction, (0, None)))(x, 0.4)
     assert np.isnan(found[1]) and found[0] == 1
     for s in (0, 2, systems - 1):
         assert_close(found[s], phase.close_pairs(x[s], 0.4))
-    each = jax.vmap(close_fraction)(jnp.asarray(x), jnp.linspace(-0.9, 0.9, systems))
-    assert_close(each[2], phase.close_pairs(x[2], np.linspace(-0.9, 0.9, systems)[2]))
+    cosines = np.linspace(-0.9, 0.9, systems)
+    each = jax.jit(jax.vmap(close_fraction))(x, cosines)
+    assert_close(each[2], phase.close_pairs(x[2], cosines[2]))

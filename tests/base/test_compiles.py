@@ -168,9 +168,9 @@ def test_each_door_tells_it(monkeypatch):
         ("ts", lambda wide: jax.eval_shape(
             lambda: cjx.simulate(cjx.FunctionField(lambda t, x, args: x), jnp.eye(3), wide(np.arange(2.0))))),
         ("w_in", lambda wide: cjx.PerceptronField(wide(np.eye(3)), jnp.eye(3))),
-        ("x", lambda wide: cjx.interaction_energy(wide(np.eye(3)), 1.0)),
-        ("x", lambda wide: cjx.num_clusters(wide(np.eye(3)), 0.1)),
-        ("x", lambda wide: cjx.SoftmaxAttention(1.0).weights(wide(np.eye(3)))),
+        ("x", lambda wide: jax.eval_shape(lambda: cjx.interaction_energy(wide(np.eye(3)), 1.0))),
+        ("x", lambda wide: jax.eval_shape(lambda: cjx.num_clusters(wide(np.eye(3)), 0.1))),
+        ("x", lambda wide: jax.eval_shape(lambda: cjx.SoftmaxAttention(1.0).weights(wide(np.eye(3))))),
     ),
 )  # fmt: skip
 def test_every_array_of_double_precision_that_is_rounded_is_told_once_with_its_name(monkeypatch, name, door):

@@ -18,11 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.doors import FILES, cases_of
-from tests.doors.inside import is_door
+from tests.doors.good import MODULES
 from tests.doors.rules import ANYTHING, ENDLESS, UNBOUNDED
 from tests.doors.values import Hang, is_numeric
-from tests.doors.walk import alarm, arguments, call, judge, public
+from tests.doors.walk import Door, alarm, doors, judge
 
 
 # What a number beyond float32 is let into, by name and argument, and why it becomes no infinity.
@@ -71,26 +70,26 @@ def is_floating(good: Any) -> bool:
     return np.size(good) > 0 and bool(jnp.issubdtype(dtype, jnp.floating))
 
 
-def faults(name: str, called: Any, case: Any) -> list[str]:
+def faults(door: Door) -> list[str]:
     """What is wrong with each argument of one callable that is a number, or an array of them."""
     kept, found, expected = {where for group in KEPT.values() for where in group}, [], None
-    for argument, good in arguments(called, case).items():
-        where = f"{name}.{argument}"
+    for argument, good in door.arguments.items():
+        where = f"{door.name}.{argument}"
         if argument in ANYTHING or where in (*ENDLESS, *UNBOUNDED):
             continue
         # A number of Python is of float64 too.
         if is_floating(good):
-            outcome = judge(name, called, case, argument, good, beyond)
+            outcome = judge(door, argument, good, beyond)
             if outcome != ("accepted" if where in kept else "refused"):
                 found.append(f"{where}, beyond float32: {outcome}")
         if is_numeric(good) and good.dtype.itemsize > 1 and np.ndim(good) and good.dtype.kind in "iuf":
             try:
-                expected = leaves(call(name, called, case)) if expected is None else expected
+                expected = leaves(door.call()) if expected is None else expected
             except ValueError:  # what wants x64, as `phase.stationary` does
                 continue
             try:
                 with alarm(60):
-                    same = equal(expected, leaves(call(name, called, case, **{argument: swapped(good)})))
+                    same = equal(expected, leaves(door.call(**{argument: swapped(good)})))
             except (Hang, Exception) as error:
                 found.append(f"{where}, in the other order of bytes: {type(error).__name__}: {error}")
             else:
@@ -112,14 +111,9 @@ def equal(ours: list[np.ndarray], others: list[np.ndarray]) -> bool:
 
 def main(every: str = "1", *modules: str) -> None:
     warnings.simplefilter("ignore")
-    doors = [
-        (name, called, cases_of(module)[name])
-        for module in ("" if name == "clusterjax" else name for name in modules or FILES)
-        for name, called in public(module).items()
-        if is_door(name) and name in cases_of(module)
-    ]
-    for name, called, case in doors[:: int(every)]:
-        print("".join(f"{fault}\n" for fault in faults(name, called, case)), end="", flush=True)
+    chosen = ["" if name == "clusterjax" else name for name in modules] or MODULES
+    for door in [door for module in chosen for door in doors(module).values()][:: int(every)]:
+        print("".join(f"{fault}\n" for fault in faults(door)), end="", flush=True)
     print("done")
 
 

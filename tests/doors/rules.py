@@ -29,6 +29,17 @@ ANYTHING = ("args",)
 ENDLESS = ("probe.train_albert.recipe", "experiments.reproduce.names")
 # Numbers of the result that are not finite are no fault: steps that a run did not take, and much noise.
 UNBOUNDED = ("simulate.dense", "simulate.noise")
+# Doors whose results hold infinities or NaN for good values too: a margin, an empty part, a time without an end.
+NOT_FINITE = (
+    "RescaledField.unscale", "interaction_energy", "neural_collapse", "equiangular_beta", "equiangular_time",
+    "lifetimes", "plateaus", "limit_shape", "hardmax.certificate", "hardmax.examine", "design.sensitivity",
+    "phase.ClosePairs.__call__", "phase.GramRank.__call__", "phase.ClusterRank.__call__", "probe.bundled_training",
+    "probe.token_losses", "transformer.bundled_training", "probe.controls",
+)  # fmt: skip
+# Doors, by the beginnings of their names, of which a call may compute for longer than ten seconds.
+SLOW = (
+    "design.", "experiments.reproduce", "probe.bridge", "probe.train_albert", "sentiment.train_sentiment",
+)  # fmt: skip
 
 BY_NAME = {
     **dict.fromkeys(("dtype", "stream_dtype"), labels("class, none")),  # float is a dtype

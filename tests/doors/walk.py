@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import inspect
 import re
@@ -16,59 +17,101 @@ import jax
 import jax.tree_util as jtu
 import numpy as np
 
-from tests.doors.cases import Case
-from tests.doors.rules import ANYTHING, ENDLESS, UNBOUNDED, accepted
+from tests.doors.good import good_values
+from tests.doors.inside import is_door, split
+from tests.doors.rules import ANYTHING, ENDLESS, NOT_FINITE, SLOW, UNBOUNDED, accepted
 from tests.doors.values import TRACED, VALUES, Hang, is_numeric, traced_like
 
 
-def public(module: str) -> dict[str, Callable[..., Any]]:
-    """The public callables of a module of clusterjax by name, with constructors and public methods of its classes."""
-    home = importlib.import_module("clusterjax" + (f".{module}" if module else ""))
-    found = {}
+@dataclasses.dataclass(frozen=True)
+class Door:
+    """A public callable by the module and its name there, and a small valid call of it."""
+
+    name: str
+    called: Callable[..., Any]
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """Those with a name of their own: neither `self`, nor what a star collects."""
+        parameters = inspect.signature(self.called).parameters.items()
+        starred = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        return {name: one for name, one in parameters if name != "self" and one.kind not in starred}
+
+    @functools.cached_property
+    def good(self) -> dict[str, Any]:
+        """The good value of each argument that has one; the others have their defaults."""
+        module, rest = split(self.name)
+        own, shared = good_values(module), good_values("")
+        good = dict(own.get(f"{rest}.*", {}))
+        for name, parameter in self.parameters.items():
+            needed = parameter.default is parameter.empty
+            if name in good:
+                continue
+            if (key := next((key for key in (f"{rest}.{name}", name) if key in own), None)) is not None:
+                good[name] = own[key]
+            elif name in shared and (needed or parameter.default is None):
+                good[name] = shared[name]
+            else:
+                assert not needed, f"{self.name} needs a good value of {name} in tests/doors/good.py"
+        return good
+
+    @functools.cached_property
+    def arguments(self) -> dict[str, Any]:
+        """Each argument with its good value or its default."""
+        defaults = {name: one.default for name, one in self.parameters.items() if one.default is not one.empty}
+        return defaults | self.good
+
+    @functools.cached_property
+    def owner(self) -> Any:
+        """The object whose method is called; None for a function, a class and a method of a class."""
+        module, rest = split(self.name)
+        if "self" not in inspect.signature(self.called).parameters:
+            return None
+        cls = rest.rpartition(".")[0]
+        own = good_values(module)
+        return own[f"{cls}.self"] if f"{cls}.self" in own else Door(*_class(module, cls)).call()
+
+    def call(self, /, **changed: Any) -> Any:
+        """The valid call with some arguments changed, positional where the signature wants it so."""
+        target = self.called if self.owner is None else getattr(self.owner, self.name.rpartition(".")[2])
+        values = self.good | changed
+        first = [name for name, one in self.parameters.items() if one.kind is one.POSITIONAL_ONLY]
+        return target(*(values.pop(name) for name in first), **values)
+
+    @property
+    def seconds(self) -> float:
+        """Of computing; a call that takes longer hangs."""
+        return 100 if self.name.startswith(SLOW) else 10
+
+
+def _class(module: str, name: str) -> tuple[str, Callable[..., Any]]:
+    home = importlib.import_module(f"clusterjax.{module}" if module else "clusterjax")
+    return f"{module}.{name}" if module else name, getattr(home, name)
+
+
+def doors(module: str) -> dict[str, Door]:
+    """The doors of a module of clusterjax by name, with constructors and public methods of its classes."""
+    home = importlib.import_module(f"clusterjax.{module}" if module else "clusterjax")
+    called = {}
     for name in home.__all__:
         value = getattr(home, name)
-        if not callable(value):
-            continue
-        found[name] = value
+        if callable(value):
+            called[name] = value
         if inspect.isclass(value):
-            found |= {f"{name}.{method}": called for method, called in _methods(value)}
-    return {f"{module}.{name}" if module else name: value for name, value in found.items()}
+            called |= {f"{name}.{method}": getattr(value, method) for method in _methods(value)}
+    names = {f"{module}.{name}" if module else name: value for name, value in called.items()}
+    return {name: Door(name, value) for name, value in names.items() if is_door(name)}
 
 
-def _methods(cls: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+def _methods(cls: type) -> Iterator[str]:
     fields = {entry.name for entry in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     for name in dir(cls):
         if name in fields or name.startswith("_") and name != "__call__":
             continue
         owner = next((base for base in cls.__mro__ if name in vars(base)), object)
-        value = inspect.getattr_static(owner, name)
-        if (
-            owner.__module__.startswith("clusterjax")
-            and not isinstance(value, property)
-            and callable(getattr(cls, name))
-        ):
-            yield name, getattr(cls, name)
-
-
-NOT_FINITE = "accepted, with numbers that are not finite"
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What came of one call: "refused", "accepted" or a fault in words."""
-
-    name: str
-    argument: str
-    label: str
-    outcome: str
-
-    @property
-    def where(self) -> str:
-        return f"{self.name}({self.argument} = {self.label})"
-
-    @property
-    def is_fault(self) -> bool:
-        return self.outcome not in ("refused", "accepted")
+        is_property = isinstance(inspect.getattr_static(owner, name), property)
+        if owner.__module__.startswith("clusterjax") and not is_property and callable(getattr(cls, name)):
+            yield name
 
 
 @contextlib.contextmanager
@@ -91,71 +134,40 @@ def alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def arguments(called: Callable[..., Any], case: Case) -> dict[str, Any]:
-    """Each argument of the callable with its good value or its default; not those collected by a star."""
+INFINITE = "accepted, with numbers that are not finite"
+
+
+def faults(door: Door, *, dear: bool) -> dict[str, str]:
+    """What is wrong, for each argument and each bad value; accepted ones, which are computed with, only if `dear`."""
     found = {}
-    good = case.good()
-    for name, parameter in inspect.signature(called).parameters.items():
-        if name == "self" or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            continue
-        default = None if parameter.default is parameter.empty else parameter.default
-        found[name] = good.get(name, default)
-    unknown = set(good) - set(found)
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(called).parameters.values())
-    assert open_ended or not unknown, f"{called} has no arguments {sorted(unknown)}"
-    return found | {name: good[name] for name in sorted(unknown)}
-
-
-def bound(name: str, called: Callable[..., Any], case: Case) -> Callable[..., Any]:
-    """The callable itself, or the method of the object of the case."""
-    return called if case.on is None else getattr(case.on(), name.rpartition(".")[2])
-
-
-def call(name: str, called: Callable[..., Any], case: Case, /, **changed: Any) -> Any:
-    """The valid call with some arguments changed, positional where the signature wants it so."""
-    target = bound(name, called, case)
-    values = {**case.good(), **changed}
-    positional = [
-        parameter.name
-        for parameter in inspect.signature(target).parameters.values()
-        if parameter.kind is parameter.POSITIONAL_ONLY
-    ]
-    return target(*(values.pop(name) for name in positional), **values)
-
-
-def walk(name: str, called: Callable[..., Any], case: Case, *, dear: bool) -> Iterator[Verdict]:
-    """One verdict for each argument and each bad value; of accepted ones, which are computed with, only if `dear`."""
-    parameters = inspect.signature(called).parameters
-    for argument, good in arguments(called, case).items():
-        place = f"{name}.{argument}"
+    for argument, good in door.arguments.items():
+        place = f"{door.name}.{argument}"
         may = accepted(place, argument, good)
-        may |= {"none"} if argument in parameters and parameters[argument].default is None else set()
+        if argument in door.parameters and door.parameters[argument].default is None:
+            may |= {"none"}
         for label in (*VALUES, TRACED):
             handed_on = argument in ANYTHING or place in ENDLESS
             if handed_on and (place in ENDLESS or not dear) or label in may and not dear:
                 continue
-            outcome = judge(name, called, case, argument, good, label)
+            outcome = judge(door, argument, good, label)
             if outcome == "accepted" and label not in may and not handed_on:
                 outcome = "wrongly accepted"
-            elif outcome == NOT_FINITE and (handed_on or place in UNBOUNDED):
+            elif outcome == INFINITE and (handed_on or place in UNBOUNDED):
                 outcome = "accepted"
-            yield Verdict(name, argument, label, outcome)
+            if outcome not in ("refused", "accepted"):
+                found[f"{place} = {label}"] = outcome
+    return found
 
 
-def judge(
-    name: str, called: Callable[..., Any], case: Case, argument: str, good: Any, label: str | Callable[[Any], Any]
-) -> str:
+def judge(door: Door, argument: str, good: Any, label: str | Callable[[Any], Any]) -> str:
     """What comes of the call with this argument replaced, by a value of `VALUES` or of a function, in a folder of its
     own."""
     try:
-        with alarm(case.seconds), tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        with alarm(door.seconds), tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             if label != TRACED:
-                value = (label if callable(label) else VALUES[label])(good)
-                out = call(name, called, case, **{argument: value})
+                out = door.call(**{argument: (label if callable(label) else VALUES[label])(good)})
             else:
-                jax.eval_shape(
-                    lambda traced: (call(name, called, case, **{argument: traced}), None)[1], traced_like(good)
-                )
+                jax.eval_shape(lambda traced: (door.call(**{argument: traced}), None)[1], traced_like(good))
                 return "accepted"
     except Hang as error:
         return str(error)
@@ -163,16 +175,16 @@ def judge(
         if label == "masked" and is_numeric(good) and "masked" not in str(error):
             return f"not refused as masked: {_short(error)}"
         mismatched = label in ("other shape", "more axes", "empty array", "list", "long list", "empty list")
-        others = (*arguments(called, case), *parts_of(case)) if mismatched else ()
+        others = (*door.arguments, *parts_of(door)) if mismatched else ()
         return "refused" if is_clear(error, (argument, *others)) else f"{type(error).__name__}: {_short(error)}"
     except Exception as error:
         return f"{type(error).__name__}: {_short(error)}"
-    return "accepted" if not case.finite or is_finite(out) else NOT_FINITE
+    return "accepted" if door.name in NOT_FINITE or is_finite(out) else INFINITE
 
 
-def parts_of(case: Case) -> set[str]:
-    """What the object of a case and its arguments are made of: what does not fit them may be said of one of these."""
-    leaves = jax.tree_util.tree_flatten_with_path((None if case.on is None else case.on(), case.good()))[0]
+def parts_of(door: Door) -> set[str]:
+    """What the object of a method and its arguments are made of: what does not fit them may be said of one of these."""
+    leaves = jtu.tree_flatten_with_path((door.owner, door.good))[0]
     return {str(getattr(step, "name", "")) for path, _ in leaves for step in path} - {""}
 
 
@@ -192,7 +204,5 @@ def is_clear(error: ValueError, names: tuple[str, ...]) -> bool:
 def is_finite(out: Any) -> bool:
     """Whether every floating number in what was returned is finite."""
     return all(
-        np.all(np.isfinite(np.asarray(leaf)))
-        for leaf in jtu.tree_leaves(out, is_leaf=lambda node: node is None)
-        if eqx.is_inexact_array_like(leaf)
+        np.all(np.isfinite(np.asarray(leaf))) for leaf in jtu.tree_leaves(out) if eqx.is_inexact_array_like(leaf)
     )

@@ -85,11 +85,6 @@ def test_velocity_is_that_of_the_retracted_tokens(case):
     assert_close(velocity(field, OFF), velocity(field, X), "identity")
 
 
-def test_the_value_acts_on_the_averages():
-    plain, turned = (cjx.AttentionField(cjx.SoftmaxAttention(1.0), value, EUCLIDEAN) for value in (None, VALUE))
-    assert_close(velocity(turned, X), velocity(plain, X) @ VALUE.T)
-
-
 # --- invariance
 
 
@@ -123,7 +118,7 @@ def test_velocities_move_with_a_permutation_unless_causal(kind, mask):
 def test_causal_jacobian_is_block_triangular(kind, space, mode):
     """The blocks above the diagonal are zero, exactly; those on and below it are not."""
     field = cjx.AttentionField(KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask()), VALUE, space)
-    jacobian = np.asarray(eqx.filter_jit(mode(lambda x: field(0.0, x)))(X))
+    jacobian = np.asarray(jax.jit(mode(lambda x: field(0.0, x)))(X))
     blocks = np.abs(jacobian).max(axis=(1, 3))
     assert_same(np.triu(blocks, 1), np.zeros((N, N)))
     assert np.all(blocks[np.tril_indices(N)] > 0)
@@ -202,14 +197,14 @@ def test_one_trace_for_any_numbers():
 
 
 def test_mapping_over_tokens_and_parameters_equals_a_loop():
-    xs, betas = jnp.stack([X, X[::-1], 0.5 * X]), jnp.asarray([0.0, 2.0, -9.0])
+    xs, betas = np.stack([X, X[::-1], 0.5 * X]), np.array([0.0, 2.0, -9.0])
 
     def build(beta):
         return cjx.AttentionField(cjx.SoftmaxAttention(beta, query_key=FORM, mask=cjx.CausalMask()), beta * VALUE)
 
     together = eqx.filter_jit(eqx.filter_vmap(lambda beta, x: build(beta)(0.0, x)))(betas, xs)
-    stacked = eqx.filter_vmap(build)(betas)
-    again = eqx.filter_vmap(lambda field, x: field(0.0, x), in_axes=(eqx.if_array(0), 0))(stacked, xs)
+    stacked = eqx.filter_jit(eqx.filter_vmap(build))(betas)
+    again = eqx.filter_jit(eqx.filter_vmap(velocity, in_axes=(eqx.if_array(0), 0)))(stacked, xs)
     for b in range(3):
         alone = velocity(build(betas[b]), xs[b])
         assert_close(together[b], alone)
@@ -219,7 +214,7 @@ def test_mapping_over_tokens_and_parameters_equals_a_loop():
 @pytest.mark.exhaustive_cases("softmax-space0")
 @pytest.mark.parametrize(("kind", "space"), (("softmax", SPHERE), ("unnormalised", EUCLIDEAN)))
 def test_derivatives_in_tokens_and_parameters(kind, space):
-    packed = jnp.concatenate([OFF.ravel(), FORM.ravel(), VALUE.ravel(), MASSES + 1, jnp.asarray([1.7])])
+    packed = jnp.asarray(np.concatenate([OFF.ravel(), FORM.ravel(), VALUE.ravel(), MASSES + 1, [1.7]]))
     edges = np.cumsum([N * D, D * D, D * D, N])
 
     def fn(packed):
@@ -238,12 +233,6 @@ def test_parameters_may_depend_on_time():
     for t, beta_then, value_then in ((0.5, 1.5, values[0]), (1.0, 2.0, values[1]), (8.0, 3.0, values[1])):
         then = cjx.AttentionField(cjx.SoftmaxAttention(beta_then), value_then)
         assert_close(velocity(field, X, jnp.asarray(t)), velocity(then, X))
-
-
-def test_time_may_be_any_number():
-    field = field_of("CSA")
-    for t in (0, 0.0, np.float64(0.0), jnp.asarray(0), jnp.asarray(0.0, jnp.float32)):
-        assert_close(field(t, X), velocity(field, X), "exact")
 
 
 def test_tokens_of_many_dimensions_take_the_other_kernel():

@@ -1,17 +1,16 @@
 """Fields and masks of a user's own, from functions: those of the package, written as functions, are the same."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import clusterjax as cjx
-from tests.helpers import as_a_user, assert_close, assert_same, normal, sphere_tokens
+from tests.attention_cases import FORM, KINDS, MASSES, VALUES, N, X, outcome
+from tests.helpers import as_a_user, assert_close, assert_same, normal
+from tests.reference import attention as reference
 
 
-N, D = 7, 3
-X = sphere_tokens(1, N, D)
 TS = jnp.asarray([0.0, 0.5, 1.0])
 
 
@@ -44,56 +43,34 @@ def test_a_field_from_a_function_is_the_field():
 def test_in_the_plane_a_function_is_not_projected():
     field = cjx.FunctionField(lambda t, x, args: (1 + t) * x, cjx.Euclidean())
     assert_same(field(1.0, 3 * X), 6 * X)
-    grown = cjx.simulate(field, X, jnp.asarray([0.0, 1.0])).xs[-1]
-    np.testing.assert_allclose(grown, np.exp(1.5) * X, rtol=1e-5)
-
-
-@pytest.mark.exhaustive
-def test_a_module_as_function_has_parameters():
-    class Pull(eqx.Module):
-        strength: jax.Array
-
-        def __call__(self, t, x, args):
-            return self.strength * (jnp.mean(x, axis=0, keepdims=True) - x)
-
-    @eqx.filter_jit
-    @eqx.filter_grad
-    def spread(field):
-        return jnp.sum(jnp.var(cjx.simulate(field, X, TS).xs[-1], axis=0))
-
-    gradient = spread(cjx.FunctionField(Pull(jnp.asarray(1.0))))
-    assert float(gradient.fn.strength) < 0
 
 
 # --- masks
 
 
-PAIRS = {
-    "causal": (lambda i, j: j <= i, cjx.CausalMask()),
-    "window": (lambda i, j: jnp.abs(i - j) < 3, cjx.WindowMask(3)),
-    "full": (lambda i, j: jnp.broadcast_to(jnp.asarray(True), jnp.broadcast_shapes(i.shape, j.shape)), cjx.FullMask()),
+RULES = {
+    "causal": (lambda i, j: j <= i, reference.causal),
+    "window": (lambda i, j: jnp.abs(i - j) < 3, reference.window(3)),
+    "full": (lambda i, j: jnp.broadcast_to(jnp.asarray(True), jnp.broadcast_shapes(i.shape, j.shape)), reference.full),
 }
 
 
-@pytest.mark.exhaustive_cases("blocked-window", "dense-causal", "dense-full", "dense-window")
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.exhaustive_cases("blocked-full", "blocked-window", "dense-causal", "dense-full", "dense-window")
+@pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(3, 2)), ids=("dense", "blocked"))
-def test_a_mask_from_a_function_is_the_mask(name, summation):
-    """For every attention, with masses and without; a mass of zero among them."""
-    rule, mask = PAIRS[name]
-    ours = cjx.FunctionMask(rule)
-    assert_same(ours.matrix(N), mask.matrix(N))
-    masses = jnp.asarray([1.0, 0, 2, 3, 1, 0, 2])
-    assert_close(ours.attended_mass(masses), mask.attended_mass(masses))
-    for kind in (
-        lambda mask: cjx.SoftmaxAttention(2.0, mask=mask, summation=summation),
-        lambda mask: cjx.UnnormalisedAttention(2.0, mask=mask, summation=summation),
-        lambda mask: cjx.HardmaxAttention(mask=mask, summation=summation),
-    ):
-        for weights in (None, masses):
-            found, wanted = (kind(m).average(X, None, 0.0, weights) for m in (ours, mask))
-            assert_close(found, wanted)
-        assert_close(kind(ours).weights(X), kind(mask).weights(X))
+def test_a_mask_from_a_function_is_the_double_loop(name, summation):
+    """For every attention, with masses, some of which are zero."""
+    rule, allowed = RULES[name]
+    mask, masses = cjx.FunctionMask(rule), np.asarray(MASSES) + 0.1 * (np.arange(N) == 0)
+    table = np.array([[allowed(i, j) for j in range(N)] for i in range(N)])
+    assert_same(mask.matrix(N), table)
+    assert_close(mask.attended_mass(jnp.asarray(masses)), table @ masses)
+    for kind in ("softmax", "unnormalised", "hardmax"):
+        build, loop = KINDS[kind]
+        weights, average, *_ = outcome(build(query_key=FORM, mask=mask, summation=summation), X, masses=masses)
+        expected = loop(np.asarray(X), np.asarray(FORM), allowed, masses)
+        assert_close(weights, expected)
+        assert_close(average, reference.average(expected, np.asarray(VALUES)))
 
 
 def test_everybody_attends_to_itself():
@@ -111,16 +88,16 @@ def test_many_tokens_have_no_matrix_of_pairs():
     np.testing.assert_allclose(found[599], np.asarray(masses)[1::2].sum())
 
 
-def test_functions_that_are_no_masks_are_refused():
-    for make, words in (
-        (lambda: cjx.FunctionMask(True), "allowed must be a function of i and j, but it is True"),
-        (lambda: cjx.FunctionMask(lambda i: i), "allowed must be a function of i and j, but the function"),
-        (lambda: cjx.FunctionMask(lambda i, j: i - j).matrix(3), r"allowed\(i, j\) must be booleans of the shape"),
-        (lambda: cjx.FunctionMask(lambda i, j: True).matrix(3), r"allowed\(i, j\) must be booleans of the shape"),
-        (
-            lambda: cjx.FunctionMask(lambda i, j: jnp.ones((2, 3, 3), bool)).matrix(3),
-            r"allowed\(i, j\) must be booleans of the shape",
-        ),
-    ):
-        with as_a_user(), pytest.raises(ValueError, match=f"^{words}"):
-            make()
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    (
+        (True, "allowed must be a function of i and j, but it is True"),
+        (lambda i: i, "allowed must be a function of i and j, but the function"),
+        (lambda i, j: i - j, r"allowed\(i, j\) must be booleans of the shape"),
+        (lambda i, j: True, r"allowed\(i, j\) must be booleans of the shape"),
+        (lambda i, j: jnp.ones((2, 3, 3), bool), r"allowed\(i, j\) must be booleans of the shape"),
+    ),
+)
+def test_functions_that_are_no_masks_are_refused(allowed, words):
+    with as_a_user(), pytest.raises(ValueError, match=f"^{words}"):
+        cjx.FunctionMask(allowed).matrix(3)

@@ -21,7 +21,7 @@ from tests.attention_cases import (
     outcome,
     softmax,
 )
-from tests.helpers import DTYPES, assert_close, assert_same, name_of, normal, sphere_tokens
+from tests.helpers import DTYPES, assert_close, assert_same, name_of, sphere_tokens
 
 
 # --- hardmax
@@ -61,13 +61,6 @@ def test_the_tolerance_of_ties_is_the_users():
         assert_close(average[2], np.array(chosen) @ np.asarray(x))
 
 
-def test_hardmax_does_not_see_the_scale_of_the_form():
-    x = jnp.round(4 * normal(8, 12, 2)) / 4
-    first = outcome(cjx.HardmaxAttention(query_key=FORM[:2, :2]), x, x)
-    for factor in (1e-8, 1e8):
-        assert_same(outcome(cjx.HardmaxAttention(query_key=factor * FORM[:2, :2]), x, x)[0], first[0])
-
-
 def test_a_token_that_is_not_attended_to_makes_no_tie():
     """Neither one of mass zero, nor one that comes later, however long it is."""
     x = jnp.asarray([[0.9, 0.1], [1.0, 0.0], [1e14, 0.0]])
@@ -97,7 +90,8 @@ def test_as_beta_grows_softmax_becomes_hardmax():
     gap = scores[:, -1] - scores[:, -2]
     limit, average = outcome(cjx.HardmaxAttention(query_key=FORM))
     betas = jnp.asarray([1.0, 10.0, 100.0, 1000.0, 1e5])
-    weights, averages, _ = eqx.filter_vmap(lambda beta: outcome(cjx.SoftmaxAttention(beta, query_key=FORM)))(betas)
+    many = eqx.filter_jit(eqx.filter_vmap(lambda beta: outcome(cjx.SoftmaxAttention(beta, query_key=FORM))))
+    weights, averages, _ = many(betas)
     for beta, found in zip(np.asarray(betas), np.asarray(weights), strict=True):
         bound = (N - 1) * np.exp(-beta * gap)
         assert np.all(1 - found.max(axis=1) <= bound + 1e-15)
@@ -139,8 +133,8 @@ def test_antipodal_tokens(d):
     point = sphere_tokens(1, 1, d)
     x = jnp.concatenate([point, -point])
     near = 1 / (1 + np.exp(-2 * BETA))
-    assert_close(softmax().weights(x), np.array([[near, 1 - near], [1 - near, near]]))
-    assert_same(hardmax().weights(x), np.eye(2))
+    assert_close(outcome(softmax(), x, x)[0], np.array([[near, 1 - near], [1 - near, near]]))
+    assert_same(outcome(hardmax(), x, x)[0], np.eye(2))
 
 
 @pytest.mark.exhaustive_cases("FullMask-float32")
@@ -149,7 +143,7 @@ def test_antipodal_tokens(d):
 def test_nothing_overflows(dtype, mask):
     """beta = +-1e4 and a form of norm 1e4: weights, averages, partition functions and derivatives are finite."""
     x, masses = X.astype(dtype), MASSES.astype(dtype)
-    indefinite = jnp.diag(jnp.asarray([1e4, -1e4, 3e3], dtype))
+    indefinite = np.diag(np.asarray([1e4, -1e4, 3e3], dtype))
 
     @eqx.filter_jit
     def everything(attention, x):
@@ -158,7 +152,7 @@ def test_nothing_overflows(dtype, mask):
         return plain, heavy, gradient
 
     for beta in (1e4, -1e4, 0.0):
-        for form in (jnp.eye(D, dtype=dtype), indefinite / 1e4, indefinite):
+        for form in (np.eye(D, dtype=dtype), indefinite / 1e4, indefinite):
             for leaf in jax.tree.leaves(everything(cjx.SoftmaxAttention(beta, query_key=form, mask=mask), x)):
                 assert leaf.dtype == dtype
                 assert np.all(np.isfinite(leaf))

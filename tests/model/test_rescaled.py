@@ -11,7 +11,7 @@ import pytest
 import scipy.linalg
 
 import clusterjax as cjx
-from tests.attention_cases import BETA, FORM, KINDS, MASSES, D, N, X, kinds, outcome
+from tests.attention_cases import BETA, FORM, KINDS, MASSES, D, N, kinds, outcome
 from tests.helpers import DTYPES, CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal, rotation
 from tests.reference import attention as attention_reference, fields as reference
 
@@ -157,12 +157,6 @@ def test_a_defective_value_at_large_times():
         assert_close(velocity(field, jnp.asarray(t), Z), expected, "composed")
 
 
-def test_a_decaying_value_ends_in_the_mean():
-    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES["decaying"])
-    expected = (np.asarray(Z).mean(axis=0) - np.asarray(Z)) @ as_matrix("decaying").T
-    assert_close(velocity(field, jnp.asarray(1e4), Z), expected)
-
-
 @pytest.mark.parametrize("d", (1, D))
 def test_one_token_is_at_rest(d):
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), 0.7 * jnp.eye(d))
@@ -182,18 +176,10 @@ def built_inside(value, t, z):
 def test_a_traced_value_is_as_good(matrix):
     """Where the value is not known while compiling: under jit, grad and vmap."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
-    for t in (0.0, 1.5):
+    for t in (0.0, 1.5, *((60.0, 300.0, 1e4) if matrix in ("general", "defective") else ())):
         found = built_inside(MATRICES[matrix], jnp.asarray(t), Z)
         assert_close(found, velocity(field, jnp.asarray(t), Z), "composed")
     assert np.all(np.isfinite(built_inside(MATRICES[matrix], jnp.asarray(1e4), Z)))
-
-
-@pytest.mark.parametrize("matrix", ("general", "defective"))
-def test_a_traced_value_is_as_good_at_large_times(matrix):
-    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
-    for t in (60.0, 300.0, 1e4):
-        found = built_inside(MATRICES[matrix], jnp.asarray(t), Z)
-        assert_close(found, velocity(field, jnp.asarray(t), Z), "composed")
 
 
 @pytest.mark.exhaustive_cases("general", "nilpotent")
@@ -239,12 +225,13 @@ def test_dtype_is_that_of_the_tokens(dtype):
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES["symmetric"], masses=MASSES)
     z = Z.astype(dtype)
     for t in (1.5, 1, jnp.asarray(1.5, jnp.float32), jnp.asarray(1.5)):
-        assert field(t, z).dtype == dtype
-    for array in (field.unscale(1.5, z), field.rescale(1.5, z)):
+        assert jax.eval_shape(field, t, z).dtype == dtype
+    for array in (there(field, 1.5, z), back(field, 1.5, z)):
         assert array.dtype == dtype
     assert_close(velocity(field, jnp.asarray(1.5), z), velocity(field, jnp.asarray(1.5), Z), "composed")
 
 
+@pytest.mark.exhaustive_cases("bfloat16")
 @pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16), ids=name_of)
 def test_half_precision(dtype):
     """The exponential is of single precision, rounded in the end."""
@@ -263,15 +250,9 @@ def test_one_trace_for_any_numbers():
 
 
 def test_mapping_over_values_and_tokens_equals_a_loop():
-    values = jnp.stack([MATRICES["general"], MATRICES["symmetric"], MATRICES["turning"]])
-    zs = jnp.stack([Z, Z[::-1], 0.5 * Z])
+    values = np.stack([MATRICES["general"], MATRICES["symmetric"], MATRICES["turning"]])
+    zs = np.stack([Z, Z[::-1], 0.5 * Z])
     together = jax.jit(jax.vmap(lambda value, z: built_inside(value, jnp.asarray(1.5), z)))(values, zs)
     for b in range(3):
         field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), values[b])
         assert_close(together[b], velocity(field, jnp.asarray(1.5), zs[b]), "composed")
-
-
-def test_it_lives_in_space():
-    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA))
-    assert field.space == cjx.Euclidean()
-    assert not np.allclose(velocity(field, jnp.asarray(0.0), 2 * X), velocity(field, jnp.asarray(0.0), X))

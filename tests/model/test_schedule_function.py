@@ -36,6 +36,7 @@ def _square(t):
     return t * jnp.eye(3, dtype=t.dtype)
 
 
+velocity = eqx.filter_jit(lambda field, t: field(t, X))
 MAKERS = {
     "beta": lambda p: cjx.AttentionField(cjx.SoftmaxAttention(p)),
     "unnormalised": lambda p: cjx.AttentionField(cjx.UnnormalisedAttention(p)),
@@ -45,7 +46,7 @@ MAKERS = {
     "kernel": lambda p: cjx.AttentionField(cjx.KernelAttention(jnp.square, query_key=p)),
     "value": lambda p: cjx.AttentionField(cjx.SoftmaxAttention(1.0), p),
     "factor": lambda p: p * cjx.AttentionField(cjx.SoftmaxAttention(1.0)),
-    "heads": lambda p: cjx.MultiHeadField(p, jnp.stack([B, V]), None),
+    "heads": lambda p: cjx.MultiHeadField(p, np.stack([B, V]), None),
     "w_in": lambda p: cjx.PerceptronField(p, jnp.ones((3, 3))),
     "bias_in": lambda p: cjx.PerceptronField(jnp.eye(3), jnp.ones((3, 3)), bias_in=p),
     "form": lambda p: cjx.AttentionField(cjx.SoftmaxAttention(1.0, query_key=cjx.query_key_form(p, B))),
@@ -60,19 +61,7 @@ def test_a_function_is_at_each_time_the_parameter_that_it_returns(name):
         fn = lambda t: jnp.sin(t) * jnp.ones(3)
     field = MAKERS[name](fn)
     for t in (0.5, 2.0):
-        assert_close(field(t, X), MAKERS[name](fn(jnp.asarray(t)))(t, X))
-
-
-@pytest.mark.exhaustive
-def test_a_run_is_that_of_the_same_schedule():
-    """A straight line as a function, and as `Interpolated`: one run, to the tolerance of the solver."""
-    line = cjx.Interpolated([0.0, 1.0], [1.0, 3.0])
-    runs = [
-        cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(beta), value), X, TS)
-        for beta, value in ((line, V), (lambda t: 1 + 2 * t, lambda t: V))
-    ]
-    assert_close(runs[1].xs, runs[0].xs)
-    assert_close(runs[1].at(0.7), runs[0].at(0.7))
+        assert_close(velocity(field, t), velocity(MAKERS[name](fn(jnp.asarray(t))), t))
 
 
 def test_layers_have_a_step_and_an_alpha_of_their_own():
@@ -141,8 +130,9 @@ def test_derivatives_in_the_arrays_of_a_module_and_in_what_a_lambda_closes_over(
 def test_mapping_over_the_arrays_of_a_module_equals_a_loop():
     rates = jnp.asarray([0.0, 1.0, 2.0])
     velocity = lambda rate: cjx.AttentionField(cjx.SoftmaxAttention(Decay(jnp.asarray(2.0), rate)))(0.5, X)
-    for together, rate in zip(jax.vmap(velocity)(rates), rates, strict=True):
-        assert_close(together, velocity(rate))
+    alone = jax.jit(velocity)
+    for together, rate in zip(jax.jit(jax.vmap(velocity))(rates), rates, strict=True):
+        assert_close(together, alone(rate))
 
 
 # --- errors

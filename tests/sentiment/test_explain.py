@@ -7,34 +7,17 @@ import numpy as np
 import pytest
 
 from clusterjax.hardmax import leaders
-from clusterjax.sentiment import (
-    Fitted,
-    HardmaxClassifier,
-    Recipe,
-    TextOptions,
-    Vocabulary,
-    _explain,
-    explain,
-    predict_many,
-)
+from clusterjax.sentiment import Fitted, Recipe, TextOptions, Vocabulary, _explain, explain, predict_many
+from tests.sentiment_data import VOCABULARY, WORDS, fitted_by_hand
 
 
-WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")
-VOCABULARY = Vocabulary(WORDS, (5,) * len(WORDS))
 TEXT = " ".join(np.random.default_rng(1).choice(WORDS, 18))
-
-
-def fitted_of(heads=1, A=None, depth=4):
-    rng = np.random.default_rng(0)
-    E, w = (jnp.asarray(rng.normal(size=shape)) for shape in ((VOCABULARY.size, heads, 2), (heads, 2)))
-    model = HardmaxClassifier(E, w, jnp.asarray(0.125), jnp.asarray(1.5), A, depth=depth)
-    return Fitted(model, VOCABULARY, Recipe(heads=heads, depth=depth), [], 1)
 
 
 @pytest.mark.exhaustive_cases("1")
 @pytest.mark.parametrize("heads", (1, 2))
 def test_every_word_ends_at_one_leader_and_near_it(heads):
-    fitted = fitted_of(heads, depth=12)
+    fitted = fitted_by_hand(heads, depth=12)
     found = explain(fitted, TEXT)
     ids, counts = [VOCABULARY.ids[word] for word in found.words], np.array(found.counts, float)
     assert found.words == tuple(dict.fromkeys(TEXT.split())) and sum(found.counts) == 18
@@ -62,14 +45,14 @@ def test_every_word_ends_at_one_leader_and_near_it(heads):
 @pytest.mark.exhaustive
 def test_a_form_without_leaders_is_explained_without():
     """With A = -1 a word attends to what is opposite to it: it never leads, and the rest is said all the same."""
-    found = explain(fitted_of(A=-np.eye(2)), TEXT)
+    found = explain(fitted_by_hand(A=-np.eye(2)), TEXT)
     assert found.leaders == () and len(found.words) > 10
     assert found.contributions.sum() + 0.125 == pytest.approx(found.logit)
 
 
 @pytest.mark.exhaustive
 def test_many_say_the_same_as_one():
-    fitted, texts = fitted_of(heads=2), (TEXT, "", "unheard", WORDS[3])
+    fitted, texts = fitted_by_hand(heads=2), (TEXT, "", "unheard", WORDS[3])
     for one, text in zip(predict_many(fitted, texts), texts, strict=True):
         alone = explain(fitted, text).record()
         assert one["logit"] == pytest.approx(alone["logit"], rel=1e-12) and one["sentiment"] == alone["sentiment"]
@@ -84,7 +67,7 @@ def test_many_say_the_same_as_one():
 def test_what_was_not_read_is_named(ngrams, monkeypatch):
     """Words that are not known, each once and without n-grams; and how many known ones the length leaves out."""
     vocabulary = Vocabulary(WORDS, (5,) * len(WORDS), TextOptions(ngrams=ngrams))
-    fitted = fitted_of()
+    fitted = fitted_by_hand()
     fitted = Fitted(fitted.model, vocabulary, Recipe(depth=4, length=6, ngrams=ngrams), [], 1)
     found = explain(fitted, f"Xyzzy plugh {TEXT} not {WORDS[0]} the xyzzy")
     assert found.unknown == ("xyzzy", "plugh", f"not_{WORDS[0]}", "not_xyzzy") and found.cut == 18 - 6

@@ -52,12 +52,17 @@ class Killed(Exception):
     pass
 
 
-def test_killed_run_goes_on_bit_for_bit(tmp_path):
+@pytest.fixture(scope="module")
+def whole():
+    return fit(*FEW, SHORT, key=jr.key(2))
+
+
+def test_killed_run_goes_on_bit_for_bit(tmp_path, whole):
     def killed(line):
         if line.startswith("epoch 1 of"):
             raise Killed
 
-    path, whole = tmp_path / "checkpoint", fit(*FEW, SHORT, key=jr.key(2))
+    path = tmp_path / "checkpoint"
     with pytest.raises(Killed):
         fit(*FEW, SHORT, key=jr.key(2), checkpoint=path, say=killed)
     for data, recipe, seed, words in (
@@ -126,11 +131,10 @@ def test_patience_and_vocabulary_are_passed_on():
     assert done.vocabulary is words and done.best_epoch == 1 and len(done.history) == 3 == len(lines)
 
 
-def test_logits_of_texts():
-    texts = ["wonderful excellent", "", "awful boring waste"]
-    found = fitted().logits(texts)
-    assert found[0] > 0.5 and found[2] < -0.5 and found[1] == fitted().model.v
-    assert fitted().logits([]).shape == (0,)
+def test_logits_of_texts(whole):
+    positive, empty, negative = whole.logits(["wonderful excellent", "", "awful boring waste"])
+    assert positive > 0 > negative and empty == whole.model.v
+    assert whole.logits([]).shape == (0,)
 
 
 def test_reviews_that_cannot_be_trained_on():

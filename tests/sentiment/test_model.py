@@ -1,5 +1,6 @@
 """The classifier: shares, paths, its softmax twin, its logits in batches, and what it refuses."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +30,7 @@ def batch(seed=0):
 
 
 MODEL = classifier()
+logits_of = jax.jit(HardmaxClassifier.logits)
 SKEW = normal(9, HEADS, D, D)
 
 
@@ -60,31 +62,36 @@ def test_path_is_that_of_the_layers(A):
     """With the definition, ties and all, and without repeated words: the words go where `iterate` takes them."""
     model = classifier(A=A)
     ids, counts = batch(2)
+    paths = eqx.filter_jit(model.path)
     for head in range(HEADS):
-        path = model.path(ids[0], counts[0], head)
+        path = paths(ids[0], counts[0], head)
         layer = HardmaxLayer(model.alpha[head], None if A is None else A[head], masses=counts[0])
         np.testing.assert_array_equal(path, iterate(layer, model.embedding[ids[0], head], DEPTH).xs)
         form = None if A is None else np.asarray(A[head])
         start = list(np.asarray(model.embedding)[np.asarray(ids[0]), head])
         assert_close(path, np.array(reference.walk(start, float(model.alpha[head]), form, counts[0] > 0, DEPTH)[0]))
-    mean = sum(
-        jnp.dot(model.w[head], counts[0] @ model.path(ids[0], counts[0], head)[-1]) / counts[0].sum()
-        for head in range(HEADS)
-    )
-    assert_close(mean + model.v, model.logits(ids[:1], counts[:1])[0], "identity")
+    ends = [np.asarray(paths(ids[0], counts[0], head))[-1] for head in range(HEADS)]
+    mean = np.einsum("hd,n,hnd->", model.w, counts[0] / counts[0].sum(), ends)
+    assert_close(mean + model.v, logits_of(model, ids[:1], counts[:1])[0], "identity")
 
 
 def test_no_layers_have_a_path_of_one_place():
     model, (ids, counts) = classifier(depth=0), batch()
-    np.testing.assert_array_equal(model.path(ids[0], counts[0], 1), model.embedding[ids[0], 1][None])
-    soft = model.softmax_logits(ids, counts, 3.0)
-    assert_close(soft, model.logits(ids, counts), "identity")
+    path, soft, hard = jax.jit(
+        lambda: (
+            model.path(ids[0], counts[0], 1),
+            model.softmax_logits(ids, counts, 3.0),
+            model.logits(ids, counts),
+        )
+    )()
+    np.testing.assert_array_equal(path, model.embedding[ids[0], 1][None])
+    assert_close(soft, hard, "identity")
 
 
 def test_softmax_comes_to_the_hardmax_as_beta_grows():
     ids, counts = batch(3)
     softmax = jax.jit(lambda beta: MODEL.softmax_logits(ids, counts, beta))
-    hardmax = np.asarray(MODEL.logits(ids, counts))
+    hardmax = np.asarray(logits_of(MODEL, ids, counts))
     gaps = [np.abs(np.asarray(softmax(jnp.asarray(beta))) - hardmax).max() for beta in (1.0, 100.0, 1e5)]
     assert gaps[0] > 0.01 and gaps[1] < gaps[0] / 2 and gaps[2] < 1e-9
 
@@ -101,28 +108,27 @@ def test_softmax_is_that_of_loops():
                 z = np.asarray(z)
             total[row] += (m @ z / m.sum()) @ np.asarray(MODEL.w[head]) if m.sum() else 0
         total[row] -= 0.5
-    assert_close(MODEL.softmax_logits(ids[:-1], counts[:-1], beta), total[:-1])
+    assert_close(eqx.filter_jit(MODEL.softmax_logits)(ids[:-1], counts[:-1], beta), total[:-1])
 
 
 def test_positive_definite_form_is_absorbed_by_the_embedding():
     """A = L L^T with E and w is the identity with E L and L^-1 w."""
     S = normal(5, HEADS, D, D)
-    A = jnp.einsum("hab,hcb->hac", S, S)
-    root = jnp.linalg.cholesky(A)
-    ids, counts = batch(6)
+    A = np.einsum("hab,hcb->hac", S, S)
+    root = np.linalg.cholesky(A)
     moved = classifier(
-        embedding=jnp.einsum("whd,hde->whe", MODEL.embedding, root),
-        w=jnp.einsum("hde,he->hd", jnp.linalg.inv(root), MODEL.w),
+        embedding=np.einsum("whd,hde->whe", MODEL.embedding, root),
+        w=np.einsum("hde,he->hd", np.linalg.inv(root), MODEL.w),
     )
-    assert_close(moved.logits(ids, counts), classifier(A=A).logits(ids, counts), "composed")
+    assert_close(logits_of(moved, *batch(6)), logits_of(classifier(A=A), *batch(6)), "composed")
 
 
-@pytest.mark.parametrize("size", (1, 2, 5, 1024))
+@pytest.mark.parametrize("size", (2, 1024))
 def test_batches_do_not_matter(size):
     ids, counts = batch()
     found = predict_logits(MODEL, np.asarray(ids), np.asarray(counts, int), batch_size=size)
     assert isinstance(found, np.ndarray)
-    assert_close(found, np.asarray(MODEL.logits(ids, counts)), "identity")
+    assert_close(found, np.asarray(logits_of(MODEL, ids, counts)), "identity")
     assert predict_logits(MODEL, np.asarray(ids)[:0], np.asarray(counts)[:0]).shape == (0,)
 
 
@@ -147,17 +153,12 @@ def test_alpha_comes_back(alpha):
         ({"embedding": np.zeros(4)}, "embedding must be of shape"),
         ({"embedding": np.zeros((0, 1, 2))}, "embedding must be of shape"),
         ({"w": np.zeros((1, D))}, "w must be of shape"),
-        ({"w": np.full((HEADS, D), np.nan)}, "w must be finite"),
         ({"v": np.zeros(2)}, "v must be of shape"),
-        ({"v": np.inf}, "v must be a finite number"),
         ({"alpha": 0.0}, "alpha must be a finite number above 0"),
         ({"alpha": [1.0, -1.0]}, "alpha must be at least 0"),
         ({"alpha": [1.0, 0.0]}, "alpha must be positive"),
-        ({"alpha": [1.0, np.nan]}, "alpha must be finite"),
         ({"A": np.zeros((HEADS, D, 3))}, "A must be of shape"),
         ({"A": np.eye(D)}, "A must be of shape"),
-        ({"depth": -1}, "depth must be an integer"),
-        ({"depth": 2.0}, "depth must be an integer"),
     ),
     ids=str,
 )

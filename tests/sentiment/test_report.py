@@ -12,25 +12,13 @@ from clusterjax.sentiment import (
     HardmaxClassifier,
     Recipe,
     Reviews,
-    Vocabulary,
     encode_reviews,
     evaluate,
     leaders_report,
 )
 from clusterjax.sentiment._leading import lead
 from tests.reference import sentiment as reference
-
-
-WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")
-VOCABULARY = Vocabulary(WORDS, (5,) * len(WORDS))
-
-
-def fitted_of(seed=0, heads=1, d=2, depth=4):
-    rng = np.random.default_rng(seed)
-    embedding = jnp.asarray(rng.normal(size=(VOCABULARY.size, heads, d)))
-    w, alpha = jnp.asarray(rng.normal(size=(heads, d))), jnp.asarray(rng.uniform(0.5, 1.5, heads))
-    model = HardmaxClassifier(embedding, w, jnp.asarray(0.125), alpha, depth=depth)
-    return Fitted(model, VOCABULARY, Recipe(dim=d, heads=heads, depth=depth), [{"loss": 0.5}], 1)
+from tests.sentiment_data import VOCABULARY, WORDS, fitted_by_hand
 
 
 def reviews_of(seed=0, count=12, longest=15):
@@ -40,7 +28,7 @@ def reviews_of(seed=0, count=12, longest=15):
     return Reviews((*texts, "", "unheard"), rng.integers(0, 2, count))
 
 
-FITTED = {heads: fitted_of(heads=heads) for heads in (1, 2)}
+FITTED = {heads: fitted_by_hand(heads) for heads in (1, 2)}
 REVIEWS = reviews_of()
 
 
@@ -168,7 +156,7 @@ def test_late_leaders_are_seen():
 
 def test_distance_is_that_of_the_word():
     """A leader of layer 0 stays, so that its distance is that of its embedding."""
-    fitted = fitted_of(depth=0)
+    fitted = fitted_by_hand(depth=0)
     E, w = np.asarray(fitted.model.embedding)[:, 0], np.asarray(fitted.model.w)[0]
     found = leaders_report(fitted, REVIEWS, confident=0.0)
     assert found.leaders and found.late_leaders == 0

@@ -122,14 +122,10 @@ BAD = (
     (lambda: official_split(ONE_FILM, key=jr.key(0)), "validation", "pass more, or 0"),
     (lambda: official_split(ONE_TEXT, key=jr.key(0), validation=0, drop_repeated=True), "drop_repeated", "pass False"),
     (lambda: official_split(made(), key=jr.key(0), validation=1), "validation", "pass 0.1"),
-    (lambda: official_split(made(), key=jr.key(0), validation=float("nan")), "validation", "pass 0.1"),
-    (lambda: official_split(made(), key=jr.key(0), validation="0.1"), "validation", "pass 0.1"),
-    (lambda: official_split(made(), key=0), "key", "pass jax.random.key"),
     (lambda: random_split(made(), 300, 200, key=jr.key(0)), "train", "pass less of one"),
     (lambda: random_split(made(), 35000, 15000, key=jr.key(0)), "train", "pass 0.5"),
     (lambda: random_split(made(), 0.5, 0.0, key=jr.key(0)), "test", "pass 0.5"),
     (lambda: random_split(made(), 1.5, key=jr.key(0)), "train", "pass 0.5"),
-    (lambda: random_split(made(), True, key=jr.key(0)), "train", "pass 0.5"),
 )
 
 
@@ -150,7 +146,7 @@ def test_the_random_half_is_random():
     """Each review is in the training half with probability one half, over keys."""
     reviews = made(texts=5000)
     times = np.zeros(400)
-    for seed in range(60):
+    for seed in range(30):
         times[rows(random_split(reviews, 0.5, 0.5, key=jr.key(seed), validation=0).train)] += 1
-    error = (times - 30) / np.sqrt(15)
+    error = (times - 15) / np.sqrt(7.5)
     assert np.abs(error).max() < 4.5 and 0.85 < np.sqrt(np.mean(error**2)) < 1.15

@@ -63,15 +63,10 @@ def test_other_words_can_be_planted():
 
 BAD = (
     (dict(count=19), "count", "an integer from 20"),
-    (dict(count=30.0), "count", "an integer from 20"),
-    (dict(num_neutral=0), "num_neutral", " to 171500"),
     (dict(num_neutral=200_000), "num_neutral", " to 171500"),
     (dict(planted=4), "planted", "pass 3"),
-    (dict(planted=0), "planted", "an integer from 1"),
     (dict(planted=21), "planted", " to 20"),
     (dict(longest=10), "longest", "an integer from 20"),
-    (dict(shortest=0), "shortest", "an integer from 1"),
-    (dict(per_film=0), "per_film", "an integer from 1"),
     (dict(positive=()), "positive", "pass more"),
     (dict(positive=("the",)), "positive", "pass others"),
     (dict(negative=("Bad",)), "negative", "pass others"),

@@ -134,6 +134,13 @@ def alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+@contextlib.contextmanager
+def folder_of_its_own() -> Iterator[None]:
+    """What one call writes is not there for the next."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield
+
+
 INFINITE = "accepted, with numbers that are not finite"
 
 
@@ -149,7 +156,8 @@ def faults(door: Door, *, dear: bool) -> dict[str, str]:
             handed_on = argument in ANYTHING or place in ENDLESS
             if handed_on and (place in ENDLESS or not dear) or label in may and not dear:
                 continue
-            outcome = judge(door, argument, good, label)
+            with folder_of_its_own() if dear else contextlib.nullcontext():
+                outcome = judge(door, argument, good, label)
             if outcome == "accepted" and label not in may and not handed_on:
                 outcome = "wrongly accepted"
             elif outcome == INFINITE and (handed_on or place in UNBOUNDED):
@@ -160,10 +168,9 @@ def faults(door: Door, *, dear: bool) -> dict[str, str]:
 
 
 def judge(door: Door, argument: str, good: Any, label: str | Callable[[Any], Any]) -> str:
-    """What comes of the call with this argument replaced, by a value of `VALUES` or of a function, in a folder of its
-    own."""
+    """What comes of the call with this argument replaced, by a value of `VALUES` or of a function."""
     try:
-        with alarm(door.seconds), tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        with alarm(door.seconds):
             if label != TRACED:
                 out = door.call(**{argument: (label if callable(label) else VALUES[label])(good)})
             else:

@@ -33,29 +33,6 @@ def test_integers_enter(value):
     assert type(found) is int and found == int(value)
 
 
-@pytest.mark.parametrize(
-    "value",
-    (
-        0,
-        -1,
-        1.0,
-        1.5,
-        True,
-        np.True_,
-        None,
-        "3",
-        [3],
-        pytest.param(1 << 20_000, id="huge"),
-        jnp.arange(2),
-        float("nan"),
-        1j,
-        object(),
-    ),
-)
-def test_what_is_no_positive_integer_is_refused(value):
-    assert "must be a positive integer, but it is" in refusal(check.check_integer, value, "x")
-
-
 def test_the_range_of_an_integer_has_both_its_ends():
     for value in (0, 5):
         assert check.check_integer(value, "x", least=0, most=5) == value
@@ -112,12 +89,6 @@ def test_numbers_enter(value):
     assert check.check_number(value, "x", above=0, most=1) == float(value)
 
 
-@pytest.mark.parametrize("value", (0, 1.5, float("nan"), float("inf"), "0.5", True, None, 0.5j, [0.5], 10**400, {}))
-def test_what_is_no_number_in_the_range_is_refused(value):
-    message = refusal(check.check_number, value, "x", above=0, most=1)
-    assert "must be a finite number above 0 and at most 1, but it is" in message
-
-
 @pytest.mark.parametrize(("bounds", "inside", "outside"), (({"least": 0}, 0, -1), ({"below": 1}, 0.9, 1)))
 def test_the_ends_of_a_range_of_numbers(bounds, inside, outside):
     assert check.check_number(inside, "x", **bounds) == inside
@@ -129,16 +100,6 @@ def test_arrays_enter_as_floats(value):
     found = check.check_array(value, "x", shape=(2, "d"))
     assert isinstance(found, jax.Array) and jnp.issubdtype(found.dtype, jnp.floating)
     np.testing.assert_array_equal(found, np.asarray([[float(k) for k in row] for row in value]))
-
-
-@pytest.mark.parametrize(
-    "value",
-    ("a", None, {}, object(), [[1], [2, 3]], [["a", "b"]], np.asarray([object()]), [[10**30, 1]], int, lambda: 0, b"1"),
-)
-def test_what_is_no_array_of_numbers_is_refused(value):
-    assert "must be an array of real numbers of shape (2, d), but it is" in refusal(
-        check.check_array, value, "x", shape=(2, "d")
-    )
 
 
 @pytest.mark.parametrize("value", (np.ones(2), np.ones((3, 2)), np.ones((2, 0)), 1.0))
@@ -185,61 +146,19 @@ def test_the_class_in_place_of_an_instance_has_words_of_its_own():
     )
 
 
-@pytest.mark.parametrize("value", (1, 0, None, "yes"))
-def test_a_flag_is_a_boolean(value):
-    refusal(check.check_flag, value, "x")
-    assert check.check_flag(np.True_, "x") is True
-
-
-@pytest.mark.parametrize(
-    ("call", "good", "bad"),
-    (
-        (check.check_text, "a", ("", None, 1, b"a", ["a"])),
-        (lambda v, n: check.check_choice(v, n, ("a", "b")), "a", ("c", None, 1, ["a"])),
-        (check.check_callable, len, (None, 1, "len")),
-        (lambda v, n: check.check_sequence(v, n, str, "strings"), ["a"], ("a", [], [1], None, 3, {"a": 1})),
-        (lambda v, n: check.check_sequence(v, n, int, "integers"), [1], ([True], [1.0])),
-        (check.check_path, "a", ("", None, 1, b"a", "a\0b")),
-        (check.check_key, jax.random.key(0), (None, 0, "0", jnp.ones(2), jax.random.split(jax.random.key(0)))),
-        (check.check_float_dtype, "float32", ("int8", "complex64", "fast", 7, object())),
-    ),
-)
-def test_the_smaller_checks(call, good, bad):
-    call(good, "x")
-    for value in bad:
-        refusal(call, value, "x")
-
-
-def test_older_keys_enter():
+def test_older_keys_enter_and_several_do_not():
     check.check_key(jax.random.PRNGKey(0), "x")
+    refusal(check.check_key, jax.random.split(jax.random.key(0)), "x")
 
 
-@pytest.mark.parametrize(
-    "value", ("a", None, {}, [[1.0], [2.0, 3.0]], object(), 3.0, [1.0, 2.0], np.ones((2, 2), int) * 1j)
-)
-def test_tokens(value):
-    refusal(check.check_tokens, value, "x")
+def test_tokens_of_integers_are_floats():
     assert check.check_tokens([[1, 2], [3, 4]], "x").dtype == jnp.result_type(float)
 
 
 def test_a_value_is_shown_in_a_few_characters():
-    for value in (
-        "a" * 10**5,
-        10**5000,
-        np.zeros(10**5),
-        list(range(10**5)),
-        b"0" * 10**5,
-        1.5,
-        object(),
-        sys.intern,
-        int,
-    ):
+    long = ("a" * 10**5, 10**5000, np.zeros(10**5), list(range(10**5)), b"0" * 10**5)
+    for value in (*long, 1.5, object(), sys.intern, int):
         assert 0 < len(check.shown(value)) < 90
-
-
-@pytest.mark.parametrize("value", (None, "f", 1, float, lambda: None, lambda a, b: None))
-def test_what_does_not_take_a_line_is_refused(value):
-    assert "must be a function of one line of text, but" in refusal(check.check_say, value, "x")
 
 
 @pytest.mark.parametrize("value", (print, [].append, lambda line: None, lambda *lines, **more: None))

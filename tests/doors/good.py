@@ -69,14 +69,10 @@ def _core() -> dict[str, Any]:
         "allowed": lambda i, j: j <= i, "permitted": np.ones((N, N), bool), "kept": 1, "inner": cjx.Dense(),
         "axis": "tokens", "parts": (T, T), "Combined.fn": jnp.add, "FunctionSchedule.fn": jnp.sin,
         "FunctionSchedule.name": "fn", "ResidualLayer.normalise_to": cjx.Sphere(), "solver": dfx.Euler(),
-        "simulate.*": dict(
-            solver=dfx.Heun(),
-            dt0=T,
-            stepsize_controller=dfx.PIDController(rtol=1e-3, atol=1e-3),
-            max_steps=1024,
-            adjoint=dfx.RecursiveCheckpointAdjoint(),
-            throw=False,
-        ),
+        "simulate.*": {
+            "solver": dfx.Heun(), "dt0": T, "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3),
+            "max_steps": 1024, "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False,
+        },
         "t_end": 10.0, "MergeTree.self": cjx.coarsen(field, X, 10.0, tolerance=0.1), "Trajectory.self": run,
         "Trajectory.save.path": "run", "Trajectory.load.path": str(FOLDER / "run"),
         "Harmonic.certified.queries": sphere_tokens(1, N, 2), "tokens": sphere_tokens(2, N, 2),
@@ -290,16 +286,10 @@ def _sentiment() -> dict[str, Any]:
         "Reviews.self": reviews, "Encoded.self": encoded,
         "Split.self": sentiment.random_split(reviews, 0.5, 0.5, key=KEY, validation=0.5), "vocabulary": vocabulary,
         "length": 8,
-        "synthetic_reviews.*": dict(
-            count=20,
-            positive=["good", "fine"],
-            negative=["bad"],
-            num_neutral=20,
-            shortest=6,
-            longest=8,
-            planted=3,
-            per_film=2,
-        ),
+        "synthetic_reviews.*": {
+            "count": 20, "positive": ["good", "fine"], "negative": ["bad"], "num_neutral": 20, "shortest": 6,
+            "longest": 8, "planted": 3, "per_film": 2,
+        },
         "HardmaxClassifier.*": parts | {"A": jnp.eye(2)[None]}, "HardmaxClassifier.self": model,
         "beta": jnp.asarray(1.0), "model": model, "path": str(FOLDER / "released.npz"), "fitted": fitted,
         "save.*": {"folder": "kept", "report": {"accuracy": 1.0}}, "dim": 2, "Recipe.of_dim.*": {"depth": 1},
@@ -366,8 +356,7 @@ def _transformer() -> dict[str, Any]:
         "texts": texts, "rows": jnp.asarray(texts), "words": words, "logit_lens.words": ids, "stack": stack,
         "LanguageModel.positions": table, "positions": 6, "model": model, "LanguageModel.self": model,
         "cell": lstm.cell, "LSTMLanguageModel.output": lstm.output, "LSTMLanguageModel.self": lstm, "forget": T,
-        "LanguageModelHead.self": transformer.LanguageModelHead(), "logits": normal(9, N, words),
-        "targets": ids,
+        "LanguageModelHead.self": transformer.LanguageModelHead(), "logits": normal(9, N, words), "targets": ids,
         "ResidualStream.self": transformer.ResidualStream(
             jnp.ones((3, N, D)), X, X[None, None], X[None], X, squares, squares, squares
         ),
@@ -375,9 +364,11 @@ def _transformer() -> dict[str, Any]:
         "labels": np.asarray([True, False]), "Detector.self": transformer.Detector(np.ones(neurons), 1, 0.5, 1, 1.0),
         "Detector.predict.activations": np.ones((2, neurons)), "save.*": {"folder": "model", "note": {"step": 1}},
         "module": free,
-        "LanguageRecipe.*": shape
-        | dict(words=16, d=D, length=4, steps=2, epoch_steps=1, learning_rate=0.1, embedding_rate=0.1, warm_up=1)
-        | dict(weight_decay=0.1, held_out=0.5, positions="rotary", norm="pre"),
+        "LanguageRecipe.*": shape | {
+            "words": 16, "d": D, "length": 4, "steps": 2, "epoch_steps": 1, "learning_rate": 0.1,
+            "embedding_rate": 0.1, "warm_up": 1, "weight_decay": 0.1, "held_out": 0.5, "positions": "rotary",
+            "norm": "pre",
+        },
         "LanguageRecipe.model.seed": 1, "out": "folder", "paths": [str(FOLDER / "texts.txt")],
         "recipe": transformer.LanguageRecipe(words=16, d=D, **shape),
     }  # fmt: skip

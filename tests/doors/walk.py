@@ -69,7 +69,9 @@ class Door:
             return None
         cls = rest.rpartition(".")[0]
         own = good_values(module)
-        return own[f"{cls}.self"] if f"{cls}.self" in own else Door(*_class(module, cls)).call()
+        if f"{cls}.self" in own:
+            return own[f"{cls}.self"]
+        return Door(self.name.rpartition(".")[0], getattr(_home(module), cls)).call()
 
     def call(self, /, **changed: Any) -> Any:
         """The valid call with some arguments changed, positional where the signature wants it so."""
@@ -84,17 +86,15 @@ class Door:
         return 100 if self.name.startswith(SLOW) else 10
 
 
-def _class(module: str, name: str) -> tuple[str, Callable[..., Any]]:
-    home = importlib.import_module(f"clusterjax.{module}" if module else "clusterjax")
-    return f"{module}.{name}" if module else name, getattr(home, name)
+def _home(module: str) -> Any:
+    return importlib.import_module(f"clusterjax.{module}" if module else "clusterjax")
 
 
 def doors(module: str) -> dict[str, Door]:
     """The doors of a module of clusterjax by name, with constructors and public methods of its classes."""
-    home = importlib.import_module(f"clusterjax.{module}" if module else "clusterjax")
     called = {}
-    for name in home.__all__:
-        value = getattr(home, name)
+    for name in _home(module).__all__:
+        value = getattr(_home(module), name)
         if callable(value):
             called[name] = value
         if inspect.isclass(value):

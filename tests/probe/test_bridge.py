@@ -3,6 +3,7 @@
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -43,6 +44,9 @@ def particles(model):
     return Particles.make(model, TEXTS, 9.0, 2, 2)
 
 
+moved = jax.jit(lambda field, t, x: field(t, x))
+
+
 @pytest.mark.exhaustive_cases("groups")
 @pytest.mark.parametrize("config", (SHARED, ALBERT), ids=("shared", "groups"))
 def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
@@ -56,7 +60,7 @@ def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
     for layer in (1, 2):
         for text in hidden[:2]:
             x = jnp.asarray(text[layer] / 2.5)
-            after = np.asarray(x + flat(layer + 0.5, x, None))
+            after = np.asarray(x) + moved(flat, layer + 0.5, x)
             after = after / np.linalg.norm(after, axis=1, keepdims=True)
             np.testing.assert_allclose(after, text[layer + 1] / 2.5, rtol=0, atol=1e-12)
 
@@ -246,7 +250,7 @@ def test_the_fit_ends_at_the_edge_and_turns_back_from_infinity():
 def test_the_bridge(model):
     """Curves start from one number, have errors over texts, and the fit is no worse than what it started from."""
     said = []
-    found = probe.bridge(model, TEXTS, fit_steps=5, batch_size=2, steps_per_layer=2, say=said.append)
+    found = probe.bridge(model, TEXTS, fit_steps=5, batch_size=3, steps_per_layer=2, say=said.append)
     hidden = np.asarray(probe.trace(model, *TEXTS).hidden)
     each = np.array(
         [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
@@ -286,7 +290,7 @@ def test_bad_arguments(model):
             block.attention.value.kernel[...] = 1e200 * block.attention.value.kernel[...]
             block.attention.dense.kernel[...] = 1e200 * block.attention.dense.kernel[...]
         with pytest.raises(ValueError, match="particles must stay finite, .* larger steps_per_layer than 2, or load"):
-            particles = Particles.make(wild, TEXTS, 9.0, 2, 2)
+            particles = Particles.make(wild, TEXTS, 9.0, 3, 2)
             fit_scales(particles, np.zeros((3, 5)), 1, 0.5, lambda line: None)
         with pytest.raises(ValueError, match="radius must be positive, but it is 0.0"):
             probe.on_sphere(model, 0.0)
@@ -303,39 +307,10 @@ def test_bad_arguments(model):
 
 
 @pytest.mark.exhaustive
-def test_which_scale_is_time_and_which_is_beta(particles, model):
-    """Half the time and twice beta, against a loop: half of the velocity at beta 2, by Runge and Kutta's fourth order,
-    each step brought back to the sphere."""
-    field, rounds = probe.particle_field(model, 9.0), 8
-    matrices = [
-        np.asarray(part) for part in (getattr(field.factors, name) for name in ("query", "key", "value", "output"))
-    ]
-    velocity = lambda x: 0.5 * reference.heads_velocity(x, 2.0, *matrices)
-    for text, (ids, mask) in enumerate(zip(*TEXTS, strict=True)):
-        x = np.asarray(probe.trace(model, ids[None, mask]).hidden[0, 0])
-        x = x / np.linalg.norm(x, axis=1, keepdims=True)
-        expected = [np.mean(reference.cosines(x, [True] * len(x)))]
-        for _ in range(4):
-            for _ in range(rounds):
-                x = reference.runge_kutta(velocity, x, 1 / rounds)
-                x = x / np.linalg.norm(x, axis=1, keepdims=True)
-            expected.append(np.mean(reference.cosines(x, [True] * len(x))))
-        np.testing.assert_allclose(curves(particles, np.log([0.5, 2.0]))[text], expected, rtol=0, atol=1e-3)
-    assert np.abs(curves(particles, np.log([0.5, 2.0])) - curves(particles, np.log([2.0, 0.5]))).max() > 1e-2
-
-
-@pytest.mark.exhaustive
-def test_the_bridge_of_t5(t5):
-    """All curves begin where the network does; the fit is no worse than its start."""
-    found = probe.bridge(t5, TEXTS, fit_steps=8, batch_size=3, steps_per_layer=2)
+def test_a_block_that_is_applied_twice_has_one_radius(t5):
+    """The root mean square, over texts and over the layers of a block, of the median length that enters it."""
+    found = probe.bridge(t5, TEXTS, fit_steps=1, batch_size=3, steps_per_layer=1)
     hidden = np.asarray(probe.trace(t5, *TEXTS).hidden)
-    each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
-    np.testing.assert_allclose(found.network.values, each, rtol=0, atol=1e-12)
     squares = [[np.median((x[m] ** 2).sum(-1)) for x in text[:4]] for text, m in zip(hidden, TEXTS.mask, strict=True)]
-    lengths = np.sqrt(np.mean(squares, axis=0))
-    repeated = np.sqrt((lengths[0] ** 2 + lengths[3] ** 2) / 2)
-    np.testing.assert_allclose(found.radius, [repeated, lengths[1], lengths[2]], rtol=1e-12)
-    for curve in found.curves.values():
-        np.testing.assert_allclose(curve.values[:, 0], np.array(each)[:, 0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.mean((found.curves["fitted"].values - each) ** 2), found.losses.min(), rtol=1e-9)
-    assert found.losses.min() < found.losses[0]
+    first, second, third, again = np.mean(squares, axis=0)
+    np.testing.assert_allclose(found.radius, np.sqrt([(first + again) / 2, second, third]), rtol=1e-12)

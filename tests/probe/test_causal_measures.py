@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-import jax.numpy as jnp
+import equinox as eqx
 import numpy as np
 import pytest
 
@@ -95,8 +95,8 @@ def test_heads_that_are_one_place():
     previous[0, 0] = 1
     uniform = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
     ids, mask = np.arange(n)[None], np.ones((1, n), bool)
-    measured = of_layer(ids, mask, {"third": (2,)})(
-        jnp.ones((1, n, 3)), jnp.asarray([[previous, uniform]]), jnp.asarray(mask)
+    measured = eqx.filter_jit(of_layer(ids, mask, {"third": (2,)}))(
+        np.ones((1, n, 3)), np.array([[previous, uniform]]), mask
     )
     np.testing.assert_allclose(measured["mass"][0, 0], [1, 0, 0, 1 / 5, 1 / 5], rtol=1e-14)
     harmonic = sum(1 / i for i in range(2, n + 1))
@@ -162,7 +162,6 @@ def test_losses_are_those_of_a_loop(causal):
             total = math.fsum(math.exp(score - row.max()) for score in row)
             right = row[TEXTS.token_ids[text, place + 1]]
             assert found[text, place] == pytest.approx(math.log(total) + row.max() - right, rel=1e-12)
-    np.testing.assert_allclose(probe.token_losses(causal, TEXTS, batch_size=7), found, rtol=1e-12)
     np.testing.assert_allclose(probe.token_losses(causal, TEXTS, length=6), found[:, :5], rtol=1e-12)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from clusterjax import CausalMask, FullMask, SinkMask, probe, transformer
+from clusterjax import FullMask, SinkMask, probe, transformer
 from clusterjax.probe.networks.block import _layer
 from tests.causal_cases import WORDS, Letters, causal_model
 from tests.helpers import as_a_user
@@ -62,11 +62,14 @@ CASES = {
 }
 
 
-def log_probs_after(model, ids):
-    """The log probabilities after each place, of one pass over the whole text."""
-    hidden = probe.trace(model, np.array([ids], np.int32)).hidden[:, -1]
-    scores = np.asarray(model.logits(hidden), np.float64)[0]
-    return scores - np.log(np.sum(np.exp(scores), axis=1, keepdims=True))
+def log_probs_after(model, *texts):
+    """The log probabilities after each place, of one pass over the whole texts."""
+    lengths = np.array([len(text) for text in texts])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.zeros(mask.shape, np.int32)
+    ids[mask] = np.concatenate(texts)
+    scores = np.asarray(model.logits(probe.trace(model, ids, mask).hidden[:, -1]), np.float64)
+    return scores - np.log(np.sum(np.exp(scores), axis=-1, keepdims=True))
 
 
 @pytest.mark.exhaustive_cases("llama, windows")
@@ -77,8 +80,11 @@ def test_cached_is_uncached(name):
     model.__dict__["tokenizer"] = Letters()
     found = probe.generate(model, TEXTS, 12)
     assert found.token_ids.shape == found.log_probs.shape == (3, 12) and found.lengths.tolist() == [12, 12, 12]
-    for start, new, log_probs, text in zip(STARTS, found.token_ids, found.log_probs, found.texts, strict=True):
-        expected = log_probs_after(model, [*start, *new])[len(start) - 1 : -1]
+    after = log_probs_after(model, *([*start, *new] for start, new in zip(STARTS, found.token_ids, strict=True)))
+    for start, all_places, new, log_probs, text in zip(
+        STARTS, after, found.token_ids, found.log_probs, found.texts, strict=True
+    ):
+        expected = all_places[len(start) - 1 : len(start) + 11]
         np.testing.assert_array_equal(new, expected.argmax(axis=1))
         np.testing.assert_allclose(log_probs, expected[np.arange(12), new], rtol=0, atol=1e-11)
         assert text == Letters().decode(new.tolist())
@@ -110,7 +116,7 @@ def test_company_changes_nothing():
 def test_frequencies_are_the_probabilities(top_k):
     model, count, temperature = llama(), 3000, 1.7
     found = probe.generate(model, ["cd"] * count, 1, temperature=temperature, top_k=top_k, key=jr.key(0))
-    log_p = log_probs_after(model, [2, 3])[-1]
+    log_p = log_probs_after(model, [2, 3])[0, -1]
     np.testing.assert_allclose(found.log_probs[:, 0], log_p[found.token_ids[:, 0]], rtol=0, atol=1e-11)
     expected = np.exp(log_p / temperature)
     if top_k is not None:
@@ -123,6 +129,7 @@ def test_frequencies_are_the_probabilities(top_k):
     assert some.sum() >= 3 and np.abs(deviations).max() < 4
 
 
+@pytest.mark.exhaustive
 def test_one_temperature_is_nearly_greedy_and_one_word_is():
     model = llama()
     greedy = probe.generate(model, TEXTS, 5)
@@ -155,7 +162,7 @@ def test_positions_are_used_to_the_last():
     model = gpt2()
     found = probe.generate(model, TEXTS, 16)
     new = found.token_ids[1]
-    np.testing.assert_array_equal(new, log_probs_after(model, [*STARTS[1], *new])[7:-1].argmax(axis=1))
+    np.testing.assert_array_equal(new, log_probs_after(model, [*STARTS[1], *new])[0, 7:-1].argmax(axis=1))
     with (
         as_a_user(),
         pytest.raises(ValueError, match="^texts must have at most 24 tokens with the 17 that follow, but"),
@@ -181,7 +188,7 @@ TINY = {
 }  # fmt: skip
 
 
-@pytest.mark.exhaustive_cases("GPT2LMHeadModel", "LlamaForCausalLM")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TINY)
 def test_transformers_continues_so(tmp_path, name):
     """`generate(do_sample=False)` of the same weights, text by text, with an end of texts that one of them meets."""
@@ -233,5 +240,3 @@ def test_refused():
     for call, message in cases:
         with as_a_user(), pytest.raises(ValueError, match=f"^{message}"):
             call()
-    plain, masked = (probe.generate(one, "c", 2) for one in (model, with_mask(CausalMask())))
-    assert plain.texts == masked.texts

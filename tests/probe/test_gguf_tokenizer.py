@@ -212,10 +212,7 @@ def refused(file, words):
         ({"pre": None}, "is None in place of one of"),
         ({"pre": 3}, "pre is 3 in place of a text"),
         ({"merges": None}, "merges is no list of texts"),
-        (
-            {"merges": ["a"]},
-            "a tokenizer that can be built, but that of .* cannot .it merges 'a', which are not",
-        ),
+        ({"merges": ["a"]}, "a tokenizer that can be built, but that of .* cannot .it merges 'a', which are not"),
         ({"merges": ["a €"]}, "it merges 'a €'"),
         ({"merges": ["x y"]}, "it merges 'x y', which are not words, or no word together"),
         ({"token_type": [1, 2]}, "token_type is no list of an integer for each word"),

@@ -77,11 +77,9 @@ def test_layers_are_double_loops(kind):
     assert_layers(tiny(kind), lambda before: layers(tiny_tensors(kind), before))
 
 
-@pytest.mark.parametrize("config", (BY_LAYER, OLD_LLAMA), ids=("scaled by layer", "rope_scaling"))
-def test_layers_of_other_configurations(tmp_path, config):
-    tensors, options = tensors_of(config), {"by_layer": True} if config is BY_LAYER else {}
-    model = probe.load(write(tmp_path, config, tensors), dtype=jnp.float64)
-    assert_layers(model, lambda before: LAYERS[config["model_type"]](tensors, before, **options))
+def test_the_old_field_of_rotary_positions(tmp_path):
+    """`rope_scaling` says the same as the `rope_parameters` of today."""
+    assert probe.load(write(tmp_path, OLD_LLAMA, tensors_of(LLAMA))).network.sizes == tiny("llama").network.sizes
 
 
 def test_embeddings_and_scores():
@@ -119,13 +117,13 @@ def test_no_token_depends_on_later_ones(kind):
         np.testing.assert_array_equal(seen, np.broadcast_to((back >= 0) & (back < width), seen.shape))
 
 
-@pytest.mark.parametrize("config", (GPT2, BY_LAYER), ids=("scaled", "by layer"))
-def test_head_matrices_give_the_attention(tmp_path, config):
-    """softmax of scale Q K^T by the matrices of each head: the number of a block that divides scores is in them."""
-    tensors = tensors_of(config)
+def test_layers_whose_scores_are_divided_by_their_number(tmp_path):
+    """Double loops; softmax of scale Q K^T by the matrices of each head, in which that number is, is the attention."""
+    tensors = tensors_of(BY_LAYER)
     tensors |= {name: 0 * array for name, array in tensors.items() if name.endswith("c_attn.bias")}
-    model = probe.load(write(tmp_path, config, tensors), dtype=jnp.float64)
-    found, matrices = probe.trace(model, IDS[:1]), probe.head_matrices(model)
+    model = probe.load(write(tmp_path, BY_LAYER, tensors), dtype=jnp.float64)
+    assert_layers(model, lambda before: gpt2_layers(tensors, before, by_layer=True))
+    found, matrices = probe.trace(model, IDS, MASK), probe.head_matrices(model)
     for i in range(3):
         scale, shift = tensors[f"h.{i}.ln_1.weight"], tensors[f"h.{i}.ln_1.bias"]
         read = networks.layer_norm(np.asarray(found.hidden[0, i]), scale, shift, 1e-5)
@@ -136,12 +134,12 @@ def test_head_matrices_give_the_attention(tmp_path, config):
             np.testing.assert_allclose(found.attention[0, i, head], weights, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", kinds("llama"))
+@pytest.mark.parametrize("kind", kinds("gpt2"))
 def test_derivatives_reach_every_parameter(kind):
     model = tiny(kind)
     last = lambda network: network(jnp.asarray(IDS), jnp.asarray(MASK))
     scored = lambda network: last(network) if kind == "t5" else network.logits(last(network))
-    gradients = nnx.grad(lambda network: jnp.sum(scored(network)[..., :7] ** 2))(model.network)
+    gradients = nnx.jit(nnx.grad(lambda network: jnp.sum(scored(network)[..., :7] ** 2)))(model.network)
     for path, leaf in nnx.to_flat_state(nnx.state(gradients, nnx.Param)):
         assert np.all(np.isfinite(leaf[...])), path
         # A shift of all keys changes no softmax, but where they are rotated; nothing here is pooled.

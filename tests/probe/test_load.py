@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import huggingface_hub
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 from flax import nnx
@@ -58,8 +57,7 @@ def test_a_changed_network_keeps_the_tokenizer_that_was_read():
     model = probe.load()
     assert "tokenizer" not in vars(probe.without(model, "attention", layer=0))
     tokenizer = model.tokenizer
-    for changed in (probe.without(model, "attention", layer=0), probe.with_mask(model, CausalMask()),
-                    probe.deeper(model, 2), probe.randomise(model, jr.key(0))):  # fmt: skip
+    for changed in (probe.with_mask(model, CausalMask()), probe.deeper(model, 2)):
         assert changed.tokenizer is tokenizer and changed.network is not model.network
 
 

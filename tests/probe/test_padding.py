@@ -19,7 +19,7 @@ from tests.probe_cases import CONFIGS, kinds, tiny
 
 OWN = {
     "learned": {"positions": 16},
-    "sinusoidal": {"positions": transformer.SinusoidalPositions(12, 30.0)},
+    "sinusoidal": {"positions": transformer.SinusoidalPositions(8, 30.0)},
     "rotary": {"positions": None, "relative": transformer.RotaryPositions(4, 30.0)},
     "relative": {
         "positions": None,
@@ -35,21 +35,20 @@ MASKED = {
 EVERY = (*CONFIGS, *OWN, *MASKED)
 
 
-WORDS = [[5, 9, 2, 7, 4, 3], [8, 3, 6, 2], [7, 7, 1, 9, 5]]
+WORDS = [[5, 9, 2, 7, 4], [8, 3, 6], [7, 7, 1, 9, 5]]
 # Rows of a batch of nine columns that hold the words of each text; what else the batch holds is padding.
 PLACES = {
-    "right": [range(6), range(4), range(5)],
-    "left": [range(3, 9), range(5, 9), range(4, 9)],
-    "holes": [[0, 2, 3, 5, 7, 8], [1, 4, 6, 7], [0, 1, 4, 5, 8]],
-    "each another": [range(2, 8), range(4), [0, 3, 4, 6, 8]],
+    "right": [range(5), range(3), range(5)],
+    "left": [range(4, 9), range(6, 9), range(4, 9)],
+    "holes": [[0, 2, 3, 5, 8], [1, 4, 7], [0, 1, 4, 5, 8]],
+    "each another": [range(2, 7), range(3), [0, 3, 4, 6, 8]],
 }
 
 
 def own_model(options):
-    model = transformer.LanguageModel.random(jr.key(0), 30, 12, 3, 12, 3, scale=0.5, dtype=jnp.float64, **options)
-    leaves, form = jtu.tree_flatten(model)
-    drawn = [leaf + 0.3 * jr.normal(jr.fold_in(jr.key(1), k), leaf.shape, leaf.dtype) for k, leaf in enumerate(leaves)]
-    return jtu.tree_unflatten(form, drawn)
+    model = transformer.LanguageModel.random(jr.key(0), 26, 8, 2, 12, 3, scale=0.5, dtype=jnp.float64, **options)
+    rng = np.random.default_rng(1)
+    return jtu.tree_map(lambda leaf: jnp.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), leaf.dtype), model)
 
 
 @functools.cache
@@ -116,41 +115,37 @@ def test_a_network_called_by_itself(kind):
     """The same, with a mask that is traced too; and the pooled word is the first one."""
     network = load(kind).network
     alone = [probe.trace(load(kind), [words]).hidden[:, -1] for words in WORDS]
-    traced = jax.jit(lambda ids, mask: network(ids, mask))
-    for run, places in ((traced, PLACES), (network, ("left",))):
+    known = lambda ids, mask: jax.jit(lambda ids: network(ids, jnp.asarray(mask)))(ids)
+    pool = jax.jit(network.pool) if getattr(network, "pooler", None) is not None else None
+    for run, places in ((jax.jit(lambda ids, mask: network(ids, mask)), PLACES), (known, ("left",))):
         for where in places:
-            ids, mask = (jnp.asarray(part) for part in batch(where))
+            ids, mask = batch(where)
             last = run(ids, mask)
+            pooled = None if pool is None else pool(last, mask)
             for text, expected in enumerate(alone):
-                assert_same(np.asarray(last[text])[np.asarray(mask[text])], expected[0])
-                if getattr(network, "pooler", None) is not None:
-                    assert_same(network.pool(last, mask)[text], network.pool(expected)[0])
+                assert_same(np.asarray(last)[text][mask[text]], expected[0])
+                if pool is not None:
+                    assert_same(pooled[text], pool(expected)[0])
 
 
-def measures(model):
-    """What each public measure of texts finds in an `Encoded`."""
-    n_heads = model.num_heads
-    few = {"bins": 8, "rank": True}
-    of_texts = {
-        "similarity_histograms": lambda data: probe.similarity_histograms(model, data, **few),
-        "without_first": lambda data: probe.similarity_histograms(model, data, without_first=True, **few),
-        "first_token": lambda data: probe.first_token(model, data),
-        "attention_sinks": lambda data: probe.attention_sinks(model, data, special={"three": 7}),
-        "head_correlations": lambda data: probe.head_correlations(model, data, clusters=min(2, n_heads), replicates=3),
-        "position_heads": lambda data: probe.position_heads(model, data, separators={"three": 3}),
-        "survey": lambda data: probe.survey(model, data, MEAN).levels,
-        "without": lambda data: probe.first_token(probe.without(model, "attention", layer=1, head=0, token=1), data),
-        "unit_means": lambda data: unit_means(model, *data),
-        "token_activation": lambda data: [
-            probe.token_activation(model, probe.Encoded(*(part[k : k + 1] for part in data)))[:2] for k in range(3)
-        ],
-        "mean_activations": lambda data: transformer.mean_activations(model, *data, layer=1),
-        "token_losses": lambda data: probe.token_losses(model, data)[:, :5],
-        "cut": lambda data: probe.similarity_histograms(model, data, length=4, **few),
-    }
-    if not model.network.shared_context(9).causal or model.network.mask is not None:
-        del of_texts["token_losses"]
-    return of_texts
+FEW = {"bins": 8, "rank": True}
+# What each public measure of texts finds in an `Encoded`.
+MEASURES = {
+    "attention_sinks": lambda model, data: probe.attention_sinks(model, data, special={"three": 7}),
+    "position_heads": lambda model, data: probe.position_heads(model, data, separators={"three": 3}),
+    "without": lambda model, data: probe.first_token(probe.without(model, "attention", layer=1, head=0, token=1), data),
+    "unit_means": lambda model, data: unit_means(model, *data),
+    "token_losses": lambda model, data: probe.token_losses(model, data)[:, :4],
+    "cut": lambda model, data: probe.similarity_histograms(model, data, length=4, without_first=True, **FEW),
+    "similarity_histograms": lambda model, data: probe.similarity_histograms(model, data, **FEW),
+    "first_token": lambda model, data: probe.first_token(model, data),
+    "head_correlations": lambda model, data: probe.head_correlations(model, data, clusters=2, replicates=3),
+    "survey": lambda model, data: probe.survey(model, data, MEAN).levels,
+    "token_activation": lambda model, data: [
+        probe.token_activation(model, probe.Encoded(*(part[k : k + 1] for part in data)))[:2] for k in range(3)
+    ],
+    "mean_activations": lambda model, data: transformer.mean_activations(model, *data, layer=1),
+}
 
 
 MEAN = probe.Measure(
@@ -159,29 +154,27 @@ MEAN = probe.Measure(
 )
 
 
+@pytest.mark.parametrize("name", kinds(*list(MEASURES)[:6], every=MEASURES))
 @pytest.mark.parametrize("kind", kinds("gpt2", every=EVERY))
-def test_measures_of_texts(kind):
+def test_measures_of_texts(kind, name):
     """Every measure gives the same numbers, however the texts are padded and divided into batches."""
     model = load(kind)
-    for name, measure in measures(model).items():
-        # The second text has no token 7, of which the sinks are measured.
-        step = 2 if name == "attention_sinks" else 1
-        given = lambda where, step=step: probe.Encoded(*(part[::step] for part in batch(where)))
-        expected = measure(given("right"))
-        for where in ("left", "holes", "each another"):
-            try:
-                assert_same(measure(given(where)), expected)
-            except AssertionError as error:
-                raise AssertionError(f"{name}, {where}") from error
+    if name == "token_losses" and (not model.network.shared_context(9).causal or model.network.mask is not None):
+        pytest.skip("the network sees what it has to guess")
+    # The second text has no token 7, of which the sinks are measured.
+    step = 2 if name == "attention_sinks" else 1
+    given = lambda where: probe.Encoded(*(part[::step] for part in batch(where)))
+    expected = MEASURES[name](model, given("left"))
+    for where in ("holes", "each another"):
+        assert_same(MEASURES[name](model, given(where)), expected)
 
 
 def test_batches_of_a_survey():
-    """One text at a time, all at once, or in another order: the same values of each text."""
+    """Two texts at a time, all at once, or in another order: the same values of each text."""
     model = tiny("gpt2")
     data = batch("each another")
     expected = probe.first_token(model, data).ratio.values
-    for size in (1, 2):
-        assert_same(probe.first_token(model, data, batch_size=size).ratio.values, expected)
+    assert_same(probe.first_token(model, data, batch_size=2).ratio.values, expected)
     turned = probe.Encoded(data.token_ids[::-1], data.mask[::-1])
     assert_same(probe.first_token(model, turned).ratio.values[::-1], expected)
 
@@ -249,7 +242,7 @@ def test_modules_of_transformer(kind):
         expected, traced = run(words, x, None), jax.jit(run)
         for where in PLACES:
             ids, mask = (part[0] for part in batch(where))
-            rows = jnp.ones((9, 12)).at[np.flatnonzero(mask)].set(x)
+            rows = jnp.ones((9, 8)).at[np.flatnonzero(mask)].set(x)
             for function in (traced, run) if where == "left" else (traced,):
                 found = np.asarray(function(jnp.asarray(ids), rows, jnp.asarray(mask)))
                 np.testing.assert_allclose(of_words(found, mask, *axes), expected, rtol=0, atol=1e-9, err_msg=name)
@@ -269,11 +262,11 @@ def test_texts_longer_than_the_positions():
     """Only words count: columns of padding before them cut nothing off, and a text of 20 words loses its last four."""
     model, n = tiny("gpt2"), 16
     ids = np.random.default_rng(1).integers(1, 30, (1, 20))
-    mask = np.arange(20)[None] >= 9
+    mask = np.arange(20)[None] >= 4
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = probe.trace(model, ids, mask)
-    assert_same(np.asarray(found.hidden)[:, :, 9:], probe.trace(model, ids[:, 9:]).hidden)
+    assert_same(np.asarray(found.hidden)[:, :, 4:], probe.trace(model, ids[:, 4:]).hidden)
     wide = np.concatenate([[[5]], ids, [[5]]], axis=1)
     there = np.array([[False] + [True] * 20 + [False]])
     with pytest.warns(UserWarning, match="1 of 1 texts are longer than 16 tokens and were cut"):
@@ -290,15 +283,13 @@ def test_what_encode_and_a_tokenizer_return_is_read_in_one_piece():
     encoded = probe.encode(model, texts)
     parts = {"input_ids": encoded.token_ids, "attention_mask": encoded.mask.astype(int)}
     parts["token_type_ids"] = np.zeros_like(encoded.token_ids)
-    left = model.tokenizer(texts, padding=True, padding_side="left")
     expected = probe.trace(model, *encoded)
     with as_a_user():
         for given in (encoded, parts, model.tokenizer(texts, padding=True, return_tensors="np")):
             assert_same(probe.trace(model, given), expected)
-            assert_same(probe.first_token(model, given).ratio.values, probe.first_token(model, encoded).ratio.values)
-        assert_same(np.asarray(probe.trace(model, left).hidden)[0, :, -5:], np.asarray(expected.hidden)[0, :, :5])
-        causal = probe.load("language-model")
-        parts["input_ids"] = encoded.token_ids % 100
+        assert_same(probe.first_token(model, parts).ratio.values, probe.first_token(model, encoded).ratio.values)
+        causal = tiny("gpt2")
+        parts["input_ids"] = encoded.token_ids % 30
         assert_same(probe.trace(causal, parts), probe.trace(causal, parts["input_ids"], encoded.mask))
         with pytest.raises(ValueError, match="^mask must be None where token_ids hold one"):
             probe.trace(model, encoded, encoded.mask)

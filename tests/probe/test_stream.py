@@ -12,10 +12,10 @@ from flax import nnx
 from clusterjax import probe
 from clusterjax.probe.measures.survey import _measure
 from tests.helpers import CountTraces, as_a_user
-from tests.probe_cases import IDS, MASK, SHARED, TYPES, tensors_of, tiny, write
+from tests.probe_cases import IDS, MASK, SHARED, TYPES, kinds, tensors_of, tiny, write
 
 
-@pytest.fixture(scope="module", params=("shared albert", "t5"))
+@pytest.fixture(scope="module", params=kinds("shared albert", every=("shared albert", "t5")))
 def model(request):
     return tiny(request.param)
 
@@ -61,7 +61,6 @@ def test_one_half_of_a_measure_is_enough(model):
     assert nothing.levels is None and nothing.layers is None
 
 
-@pytest.mark.exhaustive_cases("t5")
 def test_nothing_compiles_anew(model):
     """Another batch of the shape, other numbers in the measure, other weights: all one compilation, at any depth."""
     counts = []

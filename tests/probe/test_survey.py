@@ -39,13 +39,13 @@ MEASURE = probe.Measure(level, layer)
 
 
 def test_means_and_errors_over_texts(model):
-    """Those of a loop over texts that are run one by one, without padding."""
+    """Those of a loop over texts."""
     found = probe.survey(model, TEXTS, MEASURE, batch_size=3, keep=("words",))
     each, first = [], []
-    for ids, mask in zip(*TEXTS, strict=True):
-        traced = probe.trace(model, ids[None, mask])
-        each.append(np.asarray(traced.hidden[0]).mean(axis=1))
-        first.append(np.asarray(traced.attention[0, :, :, :, 0]).sum(axis=-1))
+    traced = probe.trace(model, *TEXTS)
+    for hidden, attention, mask in zip(*map(np.asarray, (traced.hidden, traced.attention)), TEXTS.mask, strict=True):
+        each.append(hidden[:, mask].mean(axis=1))
+        first.append(attention[:, :, mask, 0].sum(axis=-1))
     for average, values in ((found.levels["mean"], each), (found.layers["first"], first)):
         mean, spread = reference.average(values)
         np.testing.assert_allclose(average.mean, mean, rtol=0, atol=1e-12)

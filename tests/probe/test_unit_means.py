@@ -34,7 +34,7 @@ def test_means_are_those_of_each_layer_by_itself(kind, monkeypatch):
             continue
         count = mask.sum(axis=1)[:, None]
         every = transformer.mean_activations(model, ids, mask, layer=layer) * count
-        first = transformer.mean_activations(model, ids[:, :1], layer=layer)
+        first = transformer.mean_activations(model, ids, np.arange(7) < np.ones((3, 1)), layer=layer)
         np.testing.assert_allclose(found.neurons[:, layer], (every - first) / (count - 1), atol=2e-5, rtol=1e-4)
 
 

@@ -1,5 +1,6 @@
 """The residual stream, memories, the logit lens, knock-outs and masks, on every kind of loaded network."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def _stream(model, text=1):
 
 def _finished(model, x, mask):
     """The last norm of the network, with zeros at padding, as `trace` has it."""
-    return np.where(mask[:, None], np.asarray(model.network.finish(jnp.asarray(x)[None])[0]), 0)
+    return np.where(mask[:, None], np.asarray(jax.jit(model.network.finish)(np.asarray(x)[None])[0]), 0)
 
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "llama")
@@ -51,16 +52,14 @@ def test_moved_is_a_double_loop(model):
     stream, network = _stream(model, 0), model.network
     block, maps = network.blocks()[network.order()[0]], probe.head_matrices(model)
     x = np.asarray(stream.stream[0])
-    read = np.asarray(block.read(0, jnp.asarray(x)[None])[0])
+    read = np.asarray(jax.jit(lambda x: block.read(0, x))(x[None])[0])
     first = network.order()[0]
-    bias = np.asarray(block.project(jnp.zeros((1, 1, x.shape[1])))[2][0, 0])
+    bias = np.asarray(jax.jit(block.project)(jnp.zeros((1, 1, x.shape[1])))[2][0, 0])
     bias = np.repeat(bias, model.num_heads // bias.shape[0], axis=0)
-    expected = np.zeros((model.num_heads, 8, 8))
-    for h in range(model.num_heads):
-        for i in range(8):
-            for j in range(8):
-                value = read[j] @ maps.value[first, h] + bias[h]
-                expected[h, i, j] = np.linalg.norm(stream.weights[0, h, i, j] * value @ maps.output[first, h])
+    weights, expected = np.asarray(stream.weights[0]), np.zeros((model.num_heads, 8, 8))
+    for h, i, j in np.ndindex(expected.shape):
+        value = read[j] @ maps.value[first, h] + bias[h]
+        expected[h, i, j] = np.linalg.norm(weights[h, i, j] * value @ maps.output[first, h])
     np.testing.assert_allclose(stream.moved[0], expected, rtol=0, atol=1e-12 * max(1, expected.max()))
 
 
@@ -70,9 +69,13 @@ def test_memories_are_those_of_the_layer(model):
     layer, network = 1, model.network
     found = transformer.key_value_memory(model, IDS, MASK, layer=layer, top=3, words=4, batch_size=2)
     block = network.blocks()[network.order()[layer]]
-    hidden = jnp.asarray(probe.trace(model, IDS, MASK).hidden[:, layer])
-    middle = block.after_attention(hidden, jnp.asarray(MASK), network.context(8))[0]
-    fired = np.asarray(block.activations(block.read(1, middle)))
+
+    @jax.jit
+    def activations(hidden):
+        middle = block.after_attention(hidden, jnp.asarray(MASK), network.context(8))[0]
+        return block.activations(block.read(1, middle))
+
+    fired = np.asarray(activations(probe.trace(model, IDS, MASK).hidden[:, layer]))
     values, words = np.asarray(block.neuron_values().kernel), np.asarray(network.unembedding())
     np.testing.assert_allclose(found.mean, fired[MASK].mean(axis=0), rtol=0, atol=1e-11)
     for neuron in range(fired.shape[-1]):
@@ -118,9 +121,8 @@ def test_without_is_a_map_of_zeros(model, part, options, monkeypatch):
     before = jnp.asarray(probe.trace(model, IDS, MASK).hidden[:, layer])
     np.testing.assert_array_equal(found[:, layer], before)
     monkeypatch.setattr(type(block), name, lambda self: affine)
-    after, _ = block(before, jnp.asarray(MASK), network.context(8))
-    if layer == len(order) - 1:
-        after = network.finish(after)
+    finish = network.finish if layer == len(order) - 1 else lambda after: after
+    after = jax.jit(lambda hidden: finish(block(hidden, jnp.asarray(MASK), network.context(8))[0]))(before)
     expected = np.where(MASK[:, :, None], np.asarray(after), 0)
     np.testing.assert_allclose(found[:, layer + 1], expected, rtol=0, atol=1e-11)
 
@@ -150,10 +152,6 @@ def test_knock_outs_add_up(model):
     everywhere = probe.without(probe.without(both, "feed_forward"), "attention", head=0, token=1)
     other = probe.without(probe.without(model, "attention", head=0, token=1), "feed_forward")
     np.testing.assert_array_equal(probe.trace(everywhere, IDS, MASK).hidden, probe.trace(other, IDS, MASK).hidden)
-    np.testing.assert_array_equal(
-        probe.trace(probe.without_feed_forward(model), IDS, MASK).hidden,
-        probe.trace(probe.without(model, "feed_forward"), IDS, MASK).hidden,
-    )
 
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
@@ -165,7 +163,7 @@ def test_parts_of_knocked_out_networks(model):
     np.testing.assert_allclose(stream.total, stream.stream[-1], rtol=0, atol=1e-10 * np.abs(stream.stream).max())
 
 
-@pytest.mark.exhaustive_cases("gpt2")
+@pytest.mark.exhaustive_cases("gpt2", "llama")
 def test_parts_on_the_sphere(model):
     """Norms that only hold a length carry shares as well."""
     stream = _stream(probe.on_sphere(model, 2.0))
@@ -177,7 +175,7 @@ def test_parts_on_the_sphere(model):
 @pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_masks_are_those_of_core_dynamics(model):
     """Weights are zero where the mask forbids, rows sum to 1, and at one place they are the softmax of what is left."""
-    for mask in (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(3), cjx.SinkMask(2, 1)):
+    for mask in (cjx.FullMask(), cjx.SinkMask(2, 1)):
         weights = np.asarray(probe.trace(probe.with_mask(model, mask), IDS, MASK).attention)
         allowed = (
             np.asarray(mask.matrix(8))[None, None, None] & MASK[:, None, None, None, :] & MASK[:, None, None, :, None]
@@ -226,9 +224,9 @@ def test_logit_lens(name):
     stream = transformer.residual_stream(model, jnp.asarray(IDS[0]))
     lens = np.asarray(transformer.logit_lens(model, jnp.asarray(IDS[0])))
     head = np.asarray(model.network.unembedding())
+    finish = jax.jit(model.network.finish)
     for level, x in enumerate(np.asarray(stream.stream)[::2]):
-        finished = np.asarray(model.network.finish(jnp.asarray(x)[None])[0])
-        expected = np.array([[row @ word for word in head] for row in finished])
+        expected = np.array([[row @ word for word in head] for row in np.asarray(finish(x[None])[0])])
         np.testing.assert_allclose(lens[level], expected, rtol=0, atol=1e-10)
     some = transformer.logit_lens(model, jnp.asarray(IDS[0]), words=jnp.array([4, 2]))
     np.testing.assert_array_equal(some, lens[:, :, [4, 2]])

@@ -133,22 +133,3 @@ def rand_index(first, second):
     both = sum(first[i] == first[j] and second[i] == second[j] for i, j in pairs)
     expected = a * b / len(pairs)
     return (both - expected) / ((a + b) / 2 - expected)
-
-
-def heads_velocity(x, beta, query, key, value, output):
-    """What the heads, (h, d, k) and (h, k, d), do to each unit vector, along the sphere."""
-    n, out = len(x), np.zeros(x.shape)
-    for q, k, v, o in zip(query, key, value, output, strict=True):
-        for i in range(n):
-            scores = [beta * float((x[i] @ q) @ (x[j] @ k)) for j in range(n)]
-            powers = [math.exp(score - max(scores)) for score in scores]
-            out[i] += sum(power / sum(powers) * ((x[j] @ v) @ o) for j, power in enumerate(powers))
-    return np.array([out[i] - (x[i] @ out[i]) * x[i] for i in range(n)])
-
-
-def runge_kutta(velocity, x, step):
-    """One step of the classical method of fourth order."""
-    first = velocity(x)
-    second = velocity(x + step / 2 * first)
-    third = velocity(x + step / 2 * second)
-    return x + step / 6 * (first + 2 * second + 2 * third + velocity(x + step * third))

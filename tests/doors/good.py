@@ -102,11 +102,12 @@ def _hardmax() -> dict[str, Any]:
 def _design() -> dict[str, Any]:
     field, start, ts = cjx.AttentionField(cjx.SoftmaxAttention(1.0)), sphere_tokens(0, 3, 2), jnp.asarray([0, 0.5, 1])
     which = lambda field: field.attention.beta
-    observed = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(2.0)), start, ts).xs
+    coarse = {"solver": dfx.Heun(), "dt0": 0.5, "stepsize_controller": dfx.ConstantStepSize()}
+    observed = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(2.0)), start, ts, **coarse).xs
     return {
         **same(start, "x0", "targets"), **same(1, "pieces", "attempts"), **same(2, "most", "clusters"),
         "field": field, "which": which, "observed": observed, "ts": ts, "recover.x0": None,
-        "Recovery.self": design.recover(field, observed, ts, which=which), "function": lambda beta: beta**2,
+        "Recovery.self": design.recover(field, observed, ts, which=which, **coarse), "function": lambda beta: beta**2,
         "until": 1.0, "sensitivity.until": 5.0, "radius": 0.3, "norm": 0.1,
     }  # fmt: skip
 

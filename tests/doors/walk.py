@@ -145,14 +145,19 @@ INFINITE = "accepted, with numbers that are not finite"
 
 
 def faults(door: Door, *, dear: bool) -> dict[str, str]:
-    """What is wrong, for each argument and each bad value; accepted ones, which are computed with, only if `dear`."""
+    """What is wrong, for each argument and each bad value.
+
+    Unless `dear`, every second bad value is tried, one half or the other by the length of the names, and none of those
+    that may be accepted, which are computed with.
+    """
     found = {}
     for argument, good in door.arguments.items():
         place = f"{door.name}.{argument}"
         may = accepted(place, argument, good)
         if argument in door.parameters and door.parameters[argument].default is None:
             may |= {"none"}
-        for label in (*VALUES, TRACED):
+        labels = (*VALUES, TRACED)
+        for label in labels if dear else labels[len(place) % 2 :: 2]:
             handed_on = argument in ANYTHING or place in ENDLESS
             if handed_on and (place in ENDLESS or not dear) or label in may and not dear:
                 continue

@@ -177,7 +177,7 @@ def test_a_token_of_no_mass_moves_none_and_is_moved():
 # --- contract
 
 
-@cases
+@pytest.mark.parametrize("case", ("SA with masses", "causal USA in space", "hardmax"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dtype_is_that_of_the_tokens(case, dtype):
     """Parameters are float64 here; time may be of any kind."""

@@ -13,6 +13,7 @@ from tests.attention_cases import (
     D,
     N,
     X,
+    every_kind,
     kinds,
     outcome,
     softmax,
@@ -24,7 +25,7 @@ from tests.reference import attention as reference
 # --- definition
 
 
-@kinds
+@every_kind
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("masses", (None, MASSES), ids=("no masses", "masses"))
 def test_weights_and_averages_are_the_double_loop(kind, mask, masses):

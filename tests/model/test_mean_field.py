@@ -1,5 +1,6 @@
 """Infinitely many tokens: the equation of the coefficients against double loops, theory, and many tokens."""
 
+import re
 from typing import Any
 
 import diffrax as dfx
@@ -155,10 +156,9 @@ def test_a_density_that_steepens_ends_the_run_with_the_reason():
     field = plain("SA", 2.0, 2, 24)
     c0 = start(field, lopsided)
     ts = jnp.array([0.0, 1.0, 30.0])
-    with pytest.raises(RuntimeError, match="steepened beyond the degree .* raise degree or temperature"):
-        cjx.simulate(field, c0, ts)
     traj = cjx.simulate(field, c0, ts, throw=False)
-    assert not bool(traj.stats["resolved"]) and "steepened" in traj.failure
+    assert not bool(traj.stats["resolved"])
+    assert re.search("steepened beyond the degree .* raise degree or temperature", traj.failure)
     assert traj.summary().startswith("coefficients up to degree 24, float64\n")
     assert 1 < float(traj.t1) < 15 and np.isnan(traj.xs[-1]).all() and np.isfinite(traj.xs[1]).all()
     # The tail has just come to the tolerance.

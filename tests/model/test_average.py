@@ -17,6 +17,7 @@ from tests.attention_cases import (
     kinds,
     outcome,
     softmax,
+    unnormalised,
 )
 from tests.helpers import DTYPES, assert_close, assert_same, name_of, normal, rotation, sphere_tokens, tolerance
 from tests.reference import attention as reference
@@ -81,6 +82,11 @@ def test_softmax_rows_sum_to_one(dtype):
             weights = np.asarray(outcome(cjx.SoftmaxAttention(beta, mask=mask), x, x)[0])
             assert np.max(np.abs(weights.sum(axis=1) - 1)) <= tolerance(dtype, "exact")
             assert np.all(weights >= 0)
+
+
+def test_softmax_is_unnormalised_over_its_row_sums():
+    weights = np.asarray(outcome(unnormalised(query_key=FORM))[0])
+    assert_close(outcome(softmax(query_key=FORM))[0], weights / weights.sum(axis=1, keepdims=True))
 
 
 @pytest.mark.exhaustive_cases("softmax")

@@ -240,6 +240,23 @@ def test_samples_have_the_density(d):
 
 
 @pytest.mark.exhaustive
+def test_more_tokens_come_nearer_as_the_root_of_their_number():
+    field = plain("SA", 2.0, 2, 48)
+    c0 = field.from_density(lopsided)
+    exact = cjx.simulate(field, c0, jnp.array([0.0, 1.0]), **ACCURATE).x1[1:4]
+    tokens = cjx.AttentionField(cjx.SoftmaxAttention(2.0))
+    sizes, errors = (300, 3_000, 30_000), []
+    for n in sizes:
+        found = []
+        for seed in range(16):
+            x = cjx.simulate(tokens, field.sample(c0, jr.key(seed), n), jnp.array([0.0, 1.0])).x1
+            found.append(field.to_coefficients(x)[1:4] - exact)
+        errors.append(np.sqrt(np.mean(np.square(found))))
+    slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.05), (slope, errors)
+
+
+@pytest.mark.exhaustive
 def test_derivatives_batches_and_dtypes():
     c = plain("SA", 1.5, 2, 12).from_density(lopsided)
 

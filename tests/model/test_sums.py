@@ -121,6 +121,11 @@ def test_perceptron_is_relu_by_default():
     assert_close(velocity(cjx.PerceptronField(W_IN, W_OUT), X), expected)
 
 
+def test_perceptron_sees_each_token_alone():
+    field = cjx.PerceptronField(W_IN, W_OUT, jnp.tanh)
+    assert_close(velocity(field, X)[:1], velocity(field, X[:1]), "exact")
+
+
 def test_perceptron_may_depend_on_time():
     weights = np.stack([W_IN, -W_IN])
     field = cjx.PerceptronField(cjx.PiecewiseConstant([0.0, 1.0], weights), W_OUT, bias_in=BIAS_IN)

@@ -876,7 +876,7 @@ def _diagram(arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `phase_diagram`."""
     from . import CausalMask, FullMask, WindowMask, phase
     from ._base.checks import check_integer, check_number
-    from .phase._diagram import read_named
+    from .phase._diagram import read_starts
 
     check_integer(arguments.times, "times", least=2, most=_MOST)
     if arguments.until is not None:
@@ -894,7 +894,7 @@ def _diagram(arguments: argparse.Namespace) -> dict[str, Any]:
     if unknown := [name for name in names if name not in _STATISTICS]:
         raise ValueError(f"statistics must be of {', '.join(_STATISTICS)}, but there is {unknown[0]!r}; mend it.")
     if arguments.starts is not None:
-        given = {"starts": read_named(arguments.starts, "starts")}
+        given = {"starts": read_starts(arguments.starts)}
     dimension = int(given["starts"].shape[2] if "starts" in given else given.get("d", 2))
     drawn = getattr(phase, _DRAWN[arguments.drawn])()
     if arguments.window is not None:

@@ -45,29 +45,16 @@ _SQUARINGS = 30
 
 
 class Splitting(NamedTuple):
-    """The splitting R^d = F + G for a matrix V; F is empty if the leading eigenvalue is not real and positive.
+    """The splitting R^d = F + G for a matrix V; F is empty if the leading eigenvalue is not real and positive."""
 
-    **Attributes:**
-
-    - `eigenvalue`: The eigenvalue of largest real part, which grows fastest in $e^{tV}$.
-    - `frame`: (d, r), an orthonormal basis of F.
-    - `dual`: (r, d), maps a token to the coordinates in `frame` of its part in F, along G: `dual @ frame` is I.
-    - `rest`: (d, d - r), an orthonormal basis of G.
-    - `radius`: An upper bound of the spectral radius of V on G.
-    - `error`: A bound on the change of the eigenvalue by rounding of V; infinite if F and G intersect, or if V is no
-        multiple of the identity on F to rounding.
-    - `off`: The largest |V f - lambda f| over unit vectors f of F.
-    - `apart`: The least singular value of V - lambda I on G, which measures the separation of F from G.
-    """
-
-    eigenvalue: complex
-    frame: Float[np.ndarray, "d r"]
-    dual: Float[np.ndarray, "r d"]
-    rest: Float[np.ndarray, "d g"]
-    radius: float
-    error: float
-    off: float
-    apart: float
+    eigenvalue: complex  # that of largest real part, which grows fastest in e^{tV}
+    frame: Float[np.ndarray, "d r"]  # an orthonormal basis of F
+    dual: Float[np.ndarray, "r d"]  # gives the coordinates in `frame` of the part in F, along G: `dual @ frame` is I
+    rest: Float[np.ndarray, "d g"]  # an orthonormal basis of G
+    radius: float  # an upper bound of the spectral radius of V on G
+    error: float  # a bound on the error of the eigenvalue; infinite if F meets G, or V is no multiple of I on F
+    off: float  # the largest |V f - lambda f| over unit vectors f of F
+    apart: float  # the least singular value of V - lambda I on G, which measures the separation of F from G
 
     @property
     def is_real(self) -> bool:
@@ -273,8 +260,7 @@ def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Th
 
 
 def _multiple(matrix: np.ndarray) -> tuple[float, float, bool]:
-    """The number c for which c I is nearest to a matrix, the largest deviation of an entry, and True if the matrix is a
-    positive multiple of the identity to rounding."""
+    """The c for which c I is nearest, the largest deviation of an entry, and whether it is c > 0 to rounding."""
     number = float(np.trace(matrix)) / len(matrix)
     off = float(np.abs(matrix - number * np.eye(len(matrix))).max())
     return number, off, number > 0 and off <= EQUAL * rounding_of(matrix)

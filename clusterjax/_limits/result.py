@@ -23,16 +23,10 @@ _DIRECTIONS = 256
 
 
 class Depths(NamedTuple):
-    """The distance of tokens from the set S, relative to the largest norm of a token.
+    """The distance of tokens from the set S, relative to the largest norm of a token."""
 
-    **Attributes:**
-
-    - `residual`: (n,), the smaller of the distance from the origin and the depth below the face.
-    - `rounding`: (n,), a bound on the amount by which rounding may have reduced the residual.
-    """
-
-    residual: Float[np.ndarray, " n"]
-    rounding: Float[np.ndarray, " n"]
+    residual: Float[np.ndarray, " n"]  # the smaller of the distance from the origin and the depth below the face
+    rounding: Float[np.ndarray, " n"]  # a bound on the amount by which rounding may have reduced the residual
 
 
 def length_of(c: Float[np.ndarray, "n r"]) -> float:
@@ -100,10 +94,7 @@ def directions(r: int) -> Float[np.ndarray, "m r"]:
 
 
 def growth(cs: Float[np.ndarray, "times n r"]) -> float:
-    """The largest growth of the hull in any direction between two saved times, relative to the largest norm of a token.
-
-    The hull at each time is compared with the smallest extent at all earlier times.
-    """
+    """The largest growth of the hull beyond its least extent before, in any direction, over the largest norm."""
     reach = np.stack([(c @ directions(cs.shape[2]).T).max(axis=0) for c in cs])
     scale = max(length_of(cs.reshape(-1, cs.shape[2])), np.finfo(np.float64).tiny)
     return float((reach - np.minimum.accumulate(reach, axis=0)).max() / scale)

@@ -152,9 +152,7 @@ def _rescaled(
     field: AttentionField, ts: np.ndarray, xs: np.ndarray, when: float | None
 ) -> tuple[AbstractField, np.ndarray]:
     """The rescaled field and tokens for attention in R^d, or the arguments if V or the masses depend on time."""
-    if isinstance(field.value, AbstractSchedule):
-        return field, xs
-    if isinstance(field.masses, AbstractSchedule):
+    if isinstance(field.value, AbstractSchedule) or isinstance(field.masses, AbstractSchedule):
         return field, xs
     if when is None:
         raise refusal(
@@ -162,12 +160,11 @@ def _rescaled(
         )
     scaled = RescaledField(field.attention, field.value, masses=field.masses)
     times = ts if len(ts) else np.array([when])
-    zs = [np.asarray(scaled.rescale(float(t), jnp.asarray(x))) for t, x in zip(times, xs, strict=True)]
+    zs = np.stack([np.asarray(scaled.rescale(float(t), jnp.asarray(x))) for t, x in zip(times, xs, strict=True)])
     if not np.all(np.isfinite(zs[-1])):
         raise refusal("x", "be tokens that can be rescaled", f"e^(-tV) x is not finite at t = {when:g}",
                       "simulate the RescaledField")  # fmt: skip
-    finite = [z for z in zs if np.all(np.isfinite(z))]
-    return scaled, np.stack(finite) if len(finite) == len(zs) else np.stack(zs)
+    return scaled, zs
 
 
 @eqx.filter_jit

@@ -92,18 +92,9 @@ def _flat(x: np.ndarray, axes: np.ndarray, tolerance: float) -> Fit | None:
 
 def components(x: Float[np.ndarray, "n d"], radius: float) -> np.ndarray:
     """The component of each token, (n,), where tokens within `radius` are connected; numbered by first members."""
-    near = np.linalg.norm(x[:, None] - x[None], axis=-1) <= radius
-    labels = np.full(len(x), -1)
-    for i in range(len(x)):
-        if labels[i] >= 0:
-            continue
-        waiting, number = [i], int(labels.max()) + 1
-        labels[i] = number
-        while waiting:
-            fresh = np.flatnonzero(near[waiting.pop()] & (labels < 0))
-            labels[fresh] = number
-            waiting += fresh.tolist()
-    return labels
+    from scipy.sparse.csgraph import connected_components  # imported only when needed
+
+    return connected_components(np.linalg.norm(x[:, None] - x[None], axis=-1) <= radius, directed=False)[1]
 
 
 def next_merger(field: AbstractField, x: np.ndarray, t: float, tolerance: float) -> tuple[float, str]:

@@ -9,7 +9,6 @@ from .centres import (
 from .clusters import (
     Hemisphere as Hemisphere,
     cluster_labels as cluster_labels,
-    cluster_sizes as cluster_sizes,
     hemisphere as hemisphere,
     num_clusters as num_clusters,
 )
@@ -35,11 +34,7 @@ from .lifetimes import (
     plateaus as plateaus,
 )
 from .neural_collapse import NeuralCollapse as NeuralCollapse, neural_collapse as neural_collapse
-from .similarity import (
-    close_pairs_fraction as close_pairs_fraction,
-    cosine_histogram as cosine_histogram,
-    pairwise_cosine as pairwise_cosine,
-)
+from .similarity import cosine_histogram as cosine_histogram, pairwise_cosine as pairwise_cosine
 from .spectra import (
     effective_beta as effective_beta,
     effective_rank as effective_rank,

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._base.checks import check_array, check_scalar, check_tokens
+from .._base.checks import check_scalar, check_tokens
 from .._base.numerics import is_concrete, unless_finite
 from .._base.types import RealScalarLike, Tokens
 from .similarity import check_nonzero_rows, fits_one_block, map_pair_rows, scaled_square_distances
@@ -89,35 +89,6 @@ def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
     x = check_tokens(x)
     labels = cluster_labels(x, radius)
     return unless_finite(x, jnp.sum(labels == jnp.arange(labels.shape[0])))
-
-
-def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
-    """The number of tokens with each label: its size at the first member of a cluster, zero elsewhere.
-
-    The result has one entry for each token, so that its shape does not depend on the data. The entries sum to n, except
-    for tokens in no cluster, whose label is negative.
-
-    **Arguments:**
-
-    - `labels`: The result of `cluster_labels`.
-
-    **Returns:**
-
-    One integer for each token.
-
-    **Raises:**
-
-    - `ValueError` if `labels` is not a vector of integers.
-    """
-    remedy = "pass what cluster_labels returns"
-    labels = check_array(labels, "labels", shape=("n",), integers=True, remedy=remedy)
-    if is_concrete(labels) and np.asarray(labels).max() >= labels.shape[0]:
-        raise ValueError(
-            f"labels must be numbers of tokens, below {labels.shape[0]}, but the largest is "
-            f"{np.asarray(labels).max()}; {remedy}."
-        )
-    # Negative labels, which mark tokens in no cluster, would index from the end.
-    return jnp.zeros_like(labels).at[jnp.where(labels < 0, labels.shape[0], labels)].add(1, mode="drop")
 
 
 @jax.jit

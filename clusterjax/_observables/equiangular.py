@@ -139,8 +139,8 @@ def _beta(t: Float[Array, "..."], delta: Float[Array, ""], n: int, unnormalised:
     # derivative in beta is stopped.
     late, derivative = jax.jvp(gap, (beta,), (ones,))
     beta = beta - late / jax.lax.stop_gradient(derivative)
-    # If the time at beta = 0 is too late already, no beta satisfies the equation.
-    return jnp.where(gap(0 * ones) <= 0, beta, jnp.nan)
+    # If the time at beta = 0 is too late already, by more than rounding, no beta satisfies the equation.
+    return jnp.where(gap(0 * ones) <= 16 * jnp.finfo(t.dtype).eps, beta, jnp.nan)
 
 
 @partial(jax.jit, static_argnames=("n", "unnormalised"))

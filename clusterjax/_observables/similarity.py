@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 from .._base.batching import FEW_DIMENSIONS, PAIRS_AT_ONCE, call_with_rule, map_blocks, map_systems_last
-from .._base.checks import as_numbers, check_array, check_integer, check_room, check_scalar, check_tokens, shown
+from .._base.checks import as_numbers, check_array, check_integer, check_room, check_tokens, shown
 from .._base.numerics import is_concrete, matmul, normalise
-from .._base.types import RealScalarLike, Scalar, Tokens
+from .._base.types import Scalar, Tokens
 
 
 # Maps over pairs of tokens in blocks of rows, and the checks that the pairwise observables share.
@@ -167,37 +167,6 @@ def cosine_histogram(
     return _histogram(normalise(x), check_edges(bins, x.dtype), equal=np.ndim(bins) == 0)
 
 
-def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
-    r"""The fraction of ordered pairs $i \ne j$ with $\langle x_i, x_j\rangle > $ `cosine`, for normalised tokens.
-
-    The fraction is one if all tokens have one direction, and zero if no two are close. The phase diagrams of the papers
-    show this fraction with the threshold 0.999.
-
-    **Arguments:**
-
-    - `x`: At least two tokens, one per row, none of them zero.
-    - `cosine`: The threshold, which defines the fraction and has no default. May be traced.
-
-    **Returns:**
-
-    A scalar of the dtype of `x`.
-
-    **Raises:**
-
-    - `ValueError` if `x` has fewer than two tokens or a zero row, or `cosine` is not in [-1, 1].
-
-    ??? cite "Source"
-
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), the code of its phase
-        diagrams.
-    """
-    x = check_nonzero_rows(check_tokens(x, min_tokens=2))
-    cosine = check_scalar(cosine, "cosine", x.dtype)
-    if is_concrete(cosine) and not -1 <= float(np.asarray(cosine)) <= 1:
-        raise ValueError(f"cosine must lie in [-1, 1], but it is {cosine}; pass the cosine of an angle.")
-    return close_fraction(normalise(x), cosine)
-
-
 def check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
     rule = "must be a positive integer or an array of edges"
     numbers = as_numbers(bins, "bins")
@@ -257,7 +226,7 @@ def among_equal(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) 
 
 @jax.jit
 def close_fraction(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
-    """`close_pairs_fraction` of unit tokens."""
+    """The fraction of ordered pairs i != j of unit tokens with <x_i, x_j> above `cosine`."""
     # The batching rule serves small systems on a CPU: see `map_systems_last`.
     if jax.default_backend() != "cpu" or unit.shape[1] > FEW_DIMENSIONS:
         return _close_fraction_of_one(unit, cosine)

@@ -34,12 +34,11 @@ from .._base.random import draw_normal
 from .._base.summary import short
 from .._base.types import Numbers, Tokens
 from .._dynamics.failure import why_stopped
-from .._dynamics.simulate import simulate
 from .._model.field import AbstractField
 from .._observables import num_clusters
 from .._trajectory.trajectory import Trajectory
 from ._parameters import Parameters, check_pieces, pick_parameters, read_start
-from ._recover import Runs, fit
+from ._recover import Runs, fit, read_runs
 
 
 # The largest distance of a token from the mean of its cluster, and the least distance between two means, in radii.
@@ -256,11 +255,8 @@ def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, sin
 @eqx.filter_jit
 def _counted(field: AbstractField, x0: Array, ts: Array, radius: Array) -> Trajectory:
     """A run that saves the number of clusters at `ts`, with -1 at times after the run stopped."""
-    tight = jnp.finfo(x0.dtype).bits == 64
-    controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-7)
-    save = lambda t, x, args: num_clusters(x, radius)
-    options = {"stepsize_controller": controller, "max_steps": 100_000, "throw": False, "save": save}
-    return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options)
+    runs = read_runs(None, None, None, 100_000, x0.dtype)
+    return runs(field, x0, ts, save=lambda t, x, args: num_clusters(x, radius))
 
 
 def _shares(dealt: np.ndarray, x0: Tokens) -> Float[Array, "k n"]:

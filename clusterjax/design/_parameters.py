@@ -86,12 +86,7 @@ class Parameters(eqx.Module):
 
 
 def read_start(field: AbstractField, x0: Any, *others: Any) -> Tokens:
-    """The tokens at the start, on the space of `field`; all arguments must be concrete, as a design branches on them.
-
-    **Raises:**
-
-    - `ValueError` if an argument is traced, or if field and tokens do not fit together.
-    """
+    """The tokens at the start, on the space of `field`; no argument may be traced, as a design branches on them."""
     x0 = check_tokens(x0, "x0")
     if not is_concrete((check_field(field), x0, others)):
         raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
@@ -101,14 +96,7 @@ def read_start(field: AbstractField, x0: Any, *others: Any) -> Tokens:
 
 
 def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *, pieces: bool = False) -> Parameters:
-    """The leaves of `field` that `which` selects; None selects all floating-point arrays except the times of schedules.
-
-    With `pieces` no leaf may belong to a schedule, because each leaf becomes a schedule.
-
-    **Raises:**
-
-    - `ValueError` naming `which` if it picks nothing, or anything but floating-point arrays of the field.
-    """
+    """The leaves of `field` that `which` selects, or all floats but times of schedules; in `pieces`, of no schedule."""
     leaves, structure = jtu.tree_flatten(field)
     labelled = jtu.tree_unflatten(structure, [_Place(index) for index in range(len(leaves))])
     paths = [jtu.keystr(path) for path, _ in jtu.tree_flatten_with_path(field)[0]]
@@ -132,13 +120,7 @@ def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *,
 
 
 def check_pieces(field: AbstractField, parameters: Parameters, x0: Array, pieces: int) -> None:
-    """Checks that every parameter may be a schedule, by evaluating the field abstractly, without computing.
-
-    **Raises:**
-
-    - `ValueError` naming `which` and a parameter that must not depend on time, such as the gain of a norm, or naming
-        `pieces` if the parameters of the pieces do not fit in memory.
-    """
+    """Check by an abstract evaluation that every parameter may be a schedule of so many pieces."""
     # A fit holds four vectors: the initial guess, the current point, a step and a gradient.
     numbers = pieces * parameters.count
     num_bytes, what = 4 * numbers * x0.dtype.itemsize, "the parameters of the pieces and a step of theirs"

@@ -201,10 +201,7 @@ class Runs(eqx.Module):
 
 
 def read_runs(solver: Any, controller: Any, dt0: Any, max_steps: Any, dtype: Any) -> Runs:
-    """The options of the runs, with the checks that `simulate` does not make.
-
-    The default tolerances are tighter than in `simulate`, because an estimate is only as accurate as its runs.
-    """
+    """The checked options of the runs; an estimate is only as accurate as its runs, hence tighter tolerances."""
     if controller is None:
         tight = jnp.finfo(dtype).bits == 64
         controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-6)
@@ -219,23 +216,14 @@ def read_runs(solver: Any, controller: Any, dt0: Any, max_steps: Any, dtype: Any
 
 
 class Fit(eqx.Module):
-    """The result of the Levenberg-Marquardt method.
+    """The result of the Levenberg-Marquardt method."""
 
-    **Attributes:**
-
-    - `vector`: (p,), the final parameters.
-    - `residual`, `jacobian`: (N,) and (N, p), the residual at `vector` and its derivative.
-    - `settled`: True if the next step would be below the tolerance, or the residual is as small as requested.
-    - `steps`: The number of steps, including rejected steps.
-    - `started`: True if the residual was finite at the start.
-    """
-
-    vector: Float[Array, " p"]
+    vector: Float[Array, " p"]  # the final parameters
     residual: Float[Array, " N"]
     jacobian: Float[Array, "N p"]
-    settled: Array
-    steps: Array
-    started: Array
+    settled: Array  # the next step would be below the tolerance, or the residual is as small as requested
+    steps: Array  # including rejected steps
+    started: Array  # the residual was finite at the start
 
 
 class _State(eqx.Module):

@@ -402,8 +402,7 @@ def rank_of(rows: Exact) -> int:
 
 
 def in_cone(target: Exact, generators: Exact) -> bool:
-    """True if the target is a combination of generators with non-negative weights, by non-negative least squares
-    (Lawson and Hanson, 1974) in fractions, which ends after finitely many steps with a proof."""
+    """True if the target is in the cone, by non-negative least squares (Lawson and Hanson, 1974) in fractions."""
     weights: dict[int, Fraction] = {}
     while True:
         residual = target - sum(weight * generators[i] for i, weight in weights.items())
@@ -435,8 +434,7 @@ def in_hull(point: Exact, corners: Exact) -> bool:
 
 
 def is_interior(point: Exact, corners: Exact) -> bool:
-    """True if a point is in the interior in R^d of the hull: the directions to the corners span R^d with positive
-    weights, which holds if minus their sum is in their cone."""
+    """True if a point is interior to the hull: directions to the corners span R^d with positive weights."""
     directions = corners - point
     return rank_of(directions) == len(point) and in_cone(-directions.sum(axis=0), directions)
 

@@ -32,20 +32,12 @@ from ._leaders import Leaders, advance, check_fit, no_leaders
 
 
 class FixedPoint(eqx.Module):
-    """The tokens after the last layer, and their remaining distance from a fixed point.
-
-    **Attributes:**
-
-    - `x`: (n, d), the last tokens.
-    - `leaders`: The leaders of all layers.
-    - `layers`: The number of layers that were applied.
-    - `left`: The largest distance of a token from the mean of the tokens to which it attends, over the largest norm.
-    """
+    """The tokens after the last layer, and their remaining distance from a fixed point."""
 
     x: Float[Array, "n d"]
-    leaders: Leaders
-    layers: Int[Array, ""]
-    left: Float[Array, ""]
+    leaders: Leaders  # of all layers
+    layers: Int[Array, ""]  # that were applied
+    left: Float[Array, ""]  # the largest distance of a token from the mean to which it moves, over the largest norm
 
 
 @eqx.filter_jit
@@ -97,10 +89,7 @@ def affine_coordinates(points: Float[np.ndarray, "m d"], flat: float) -> Float[n
 
 
 def facets(points: Float[np.ndarray, "m d"], flat: float) -> Int[np.ndarray, "f k"]:
-    """The facets of the hull of vertices `points`, as indices of their corners; triangulated if they are no simplices.
-
-    In the plane the facets are the edges, in order; for a segment its ends; a point has none.
-    """
+    """The facets of the hull of vertices `points`, as indices of corners: simplices, edges in order, or two ends."""
     inside = affine_coordinates(points, flat)
     k = inside.shape[1]
     # Qhull requires at least two dimensions.

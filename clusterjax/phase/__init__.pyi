@@ -12,7 +12,6 @@ from ._diagram import (
     PhaseDiagram as PhaseDiagram,
     Uniform as Uniform,
     phase_diagram as phase_diagram,
-    read_starts as read_starts,
 )
 from ._laws import (
     AbstractLaw as AbstractLaw,

@@ -256,22 +256,13 @@ def table(count: int, degree: int, d: int, order: int) -> Table:
 
 
 class Equations(eqx.Module):
-    """The equations of one attention and one dimension; all are arrays, so that each form of attention compiles once.
+    """The equations of one attention and one dimension, all in arrays, so that each form of attention compiles once."""
 
-    **Arguments:**
-
-    - `strengths`: $a_l/\\beta$ for l = 1, ..., degree, divided by $a_0$ for softmax.
-    - `numbers`: N_l, the number of harmonics of each degree.
-    - `polynomials`: P_l at the nodes.
-    - `weights`: The quadrature weights, with sum one.
-    - `beta`: The beta of softmax; None for unnormalised attention.
-    """
-
-    strengths: Float[Array, " degrees"]
-    numbers: Float[Array, " degrees"]
-    polynomials: Float[Array, "nodes degrees"]
-    weights: Float[Array, " nodes"]
-    beta: Scalar | None
+    strengths: Float[Array, " degrees"]  # a_l / beta for l = 1, ..., degree, divided by a_0 for softmax
+    numbers: Float[Array, " degrees"]  # of harmonics of each degree
+    polynomials: Float[Array, "nodes degrees"]  # P_l at the nodes
+    weights: Float[Array, " nodes"]  # of the quadrature, with sum one
+    beta: Scalar | None  # of softmax; None for unnormalised attention
 
     def potential(self, moments: Float[Array, " degrees"]) -> Float[Array, " nodes"]:
         """Z / beta less its mean for unnormalised attention, or log(Z over its mean) / beta for softmax."""
@@ -371,8 +362,7 @@ def follow(equations: Equations, rs: Float[Array, " points"]) -> np.ndarray:
 def growth(
     equations: Equations, moments: np.ndarray, temperature: float, density: np.ndarray, d: int, order: int
 ) -> Float[np.ndarray, "degrees degrees"]:
-    """The matrix of the perturbations of order `order`, from degree max(order, 1) to the highest, of the stationary
-    state with these moments from degree 1 and this density at the nodes."""
+    """The matrix of the perturbations of one order of a stationary state with these moments and this density."""
     strengths, numbers = np.asarray(equations.strengths, float), np.asarray(equations.numbers, float)
     beta = None if equations.beta is None else float(equations.beta)
     degree, count = len(strengths), len(density)

@@ -10,7 +10,6 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import diffrax as dfx
@@ -125,27 +124,8 @@ class Given(AbstractStarts):
         return x / jnp.sqrt(jnp.sum(x * x, axis=2, keepdims=True))
 
 
-def read_starts(path: str | Path) -> Float[np.ndarray, "samples n d"]:
-    """The initial points of a phase diagram, from a file, without ever opening a pickle.
-
-    **Arguments:**
-
-    - `path`: A `.npy`, or a `.npz` or `.safetensors` that holds a single array, or an array named `x0`, of shape
-        (samples, n, d), or (n, d) for one system.
-
-    **Returns:**
-
-    An array (samples, n, d).
-
-    **Raises:**
-
-    - `ValueError` if there is no such file, if it cannot be read, or if it holds no tokens.
-    """
-    return read_named(path, "path")
-
-
-def read_named(path: Any, name: str) -> Float[np.ndarray, "samples n d"]:
-    """`read_starts`, with `name` as the name of the argument in error messages."""
+def read_starts(path: Any, name: str = "starts") -> Float[np.ndarray, "samples n d"]:
+    """Initial points from a `.npy`, or from a `.npz` or `.safetensors` of one array or of one named x0."""
     path = check_path(path, name)
     readers = {
         ".npy": lambda data: {"x0": read_npy(data)}, ".npz": read_npz,
@@ -650,9 +630,7 @@ def check_times(ts: Any, name: str) -> Float[Array, " times"]:
 
 
 def check_integrator(integrator: Any, dtype: Any) -> None:
-    """Raise a ValueError unless `integrator` is a scheme of the phase diagrams whose step or tolerance `dtype`
-    resolves: rounding would absorb a smaller step, so that tokens would not move.
-    """
+    """Raise a ValueError unless `integrator` is a scheme whose step or tolerance `dtype` resolves."""
     check_instance(integrator, "integrator", AbstractIntegrator, "NormalisedEuler or Adaptive", "pass one of these")
     eps = float(jnp.finfo(dtype).eps)
     # The bound is ten machine epsilons: with a shorter step, x + h u leaves most coordinates unchanged.
@@ -674,10 +652,7 @@ def check_statistics(statistics: Any) -> tuple[AbstractStatistic, ...]:
 
 
 def chunk_size(n: int, d: int, times: int, dtype: Any) -> int:
-    """The number of systems that run together, so that their saved states and stages stay in the cache of a core.
-
-    In few dimensions the number follows the block size of the sums. On another device it is set by memory.
-    """
+    """The number of systems that run together, so that their saved states and stages stay in the cache of a core."""
     # The memory holds the saved states, and about 16 arrays of the size of a state for the stages of the solver.
     bytes_each = n * d * (16 + times) * jnp.dtype(dtype).itemsize
     # An accelerator computes all pairs of a chunk at once, and gets about a gigabyte of scores.
@@ -742,7 +717,7 @@ def phase_diagram(
     - `n`, `d`, `samples`: The number of tokens per system, their dimension, and the number of systems.
     - `unnormalised`: True for unnormalised attention.
     - `query_key`, `value`: The laws of Q^T K and V.
-    - `starts`: Initial points (samples, n, d), which also determine the three sizes; see `read_starts`.
+    - `starts`: Initial points (samples, n, d), or (n, d) for one system, which also determine the three sizes.
     - `statistics`: The statistics that are measured over the systems.
     - `integrator`: The published `NormalisedEuler`, or `Adaptive`.
     - `mask`: The mask; `CausalMask()` gives causal attention.
@@ -840,8 +815,7 @@ def _dtype(dtype: Any) -> Any:
 
 
 def _each_core() -> list[Any]:
-    """The devices of this process; a CPU is listed once per core, because a row of a diagram, a loop of small
-    operations, keeps only one core busy."""
+    """The devices of this process; a CPU is listed once per core, because a row of a diagram keeps one core busy."""
     devices = jax.local_devices()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return devices * (max(1, cores // len(devices)) if devices[0].platform == "cpu" else 1)

@@ -12,17 +12,7 @@ from ._series import training_curves
 
 
 def leave_curves(out: str | Path, say: Callable[[str], Any]) -> None:
-    """Draw the history of the model in a folder beside the model, if there is one.
-
-    **Arguments:**
-
-    - `out`: The folder.
-    - `say`: A function that receives a line with the path of the picture.
-
-    **Raises:**
-
-    - `ValueError` if the folder cannot be read or written, or has a picture of this name of another program.
-    """
+    """Draw the history of the model in the folder `out` beside the model, if there is one, and `say` where."""
     model, picture = Path(out) / MODEL, Path(out) / "curves.png"
     if not model.is_file():
         return

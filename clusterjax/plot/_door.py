@@ -236,22 +236,20 @@ def labels(value: Any, name: str) -> np.ndarray:
 
 CHECKS: dict[str, Check] = {
     "ax": an_axes, "axes": many_axes,
-    "xlabel": text, "ylabel": text, "label": text, "title": text, "symbol": text, "between": text,
+    "xlabel": text, "ylabel": text, "label": text, "title": text, "symbol": text,
     "linestyle": lambda value, name: check_choice(value, name, _LINES),
     "colour": colour, "colours": colours,
     "size": above_zero, "panel": above_zero, "inches": lambda value, name: check_number(value, name, above=0, most=100),
     "fontsize": above_zero, "turn": check_number,
-    "log": check_flag, "log_x": check_flag, "log_y": check_flag, "symmetric": check_flag, "counted": check_flag,
-    "unit_circle": check_flag, "entropy": check_flag, "equal": check_flag, "asymptote": check_flag,
-    "unnormalised": check_flag, "trail": check_flag,
+    "log_x": check_flag, "symmetric": check_flag, "counted": check_flag, "equal": check_flag, "trail": check_flag,
     "counts_from": integer_from(2, 10**9), "highlight": integer_from(0, 10**9), "frames": integer_from(1, 10**5),
     "fps": integer_from(1, 50), "dpi": integer_from(1, 5000), "hold": integer_from(0, 1000),
-    "move": integer_from(0, 1000), "most": integer_from(1, 10**6), "columns": integer_from(1, 1000),
+    "move": integer_from(0, 1000), "most": integer_from(1, 10**6),
     "delta": lambda value, name: check_number(value, name, above=0, below=1),
     "token": integer_from(0, 10**9), "n": integer_from(2, 10**9),
     "labels": labels, "arrows": arrows, "view": real(2), "limits": real(2), "curves": curves, "line": line,
     "space": check_space,
-    "contour": several, "progress": counting, "ts": numbers, "times": several,
+    "progress": counting, "ts": numbers, "times": several,
     "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": check_path,
 }  # fmt: skip
 """What an argument of this name must be, wherever a picture has one."""

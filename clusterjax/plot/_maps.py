@@ -111,13 +111,11 @@ def phase_diagram(
     grid: Numbers,
     ax: Axes | None = None,
     *,
-    contour: Numbers | None = None,
     curves: Mapping[str, tuple[Numbers, Numbers]] | None = None,
     xlabel: str = "x",
     ylabel: str = "y",
     label: str = "",
     log_x: bool = False,
-    symmetric: bool = False,
     limits: Numbers | None = None,
     title: str | None = None,
 ) -> Axes:
@@ -131,11 +129,10 @@ def phase_diagram(
     - `y_values`: The increasing coordinates of the rows (ny,).
     - `grid`: The values (ny, nx); values that are not finite are grey.
     - `ax`: The Axes to draw on; None makes a figure of one column.
-    - `contour`: One or several levels of the grid to draw as lines.
     - `curves`: Curves, such as predictions, by name for the legend, each a pair `(x, y)` of arrays (m,).
     - `xlabel`, `ylabel`, `label`: The labels of the axes and the colour bar.
     - `log_x`: True makes the axis of columns logarithmic.
-    - `symmetric`, `limits`: As for `heatmap`.
+    - `limits`: As for `heatmap`.
     - `title`: The title above the picture and its legend.
 
     **Returns:**
@@ -154,21 +151,12 @@ def phase_diagram(
             f"grid must have the shape ({len(ys)}, {len(xs)}), rows by y_values and columns by x_values, but its shape "
             f"is {values.shape}; transpose it, or pass the values that belong to it."
         )
-    if contour is not None and min(values.shape) < 2:
-        problem = f"the shape of grid is {values.shape}"
-        raise refusal("contour", "be None on less than two rows and columns", problem, "leave it out")
-    low, high = _limits(values, limits, symmetric, "grid")
+    low, high = _limits(values, limits, False, "grid")
     ax = new_axes(COLUMN, 2.6) if ax is None else ax
     mesh = ax.pcolormesh(
-        x_edges, y_edges, np.ma.masked_invalid(values), cmap=_colour_map(symmetric), vmin=low, vmax=high,
+        x_edges, y_edges, np.ma.masked_invalid(values), cmap=_colour_map(False), vmin=low, vmax=high,
         rasterized=True,
     )  # fmt: skip
-    if contour is not None:
-        # matplotlib needs increasing levels.
-        lines = ax.contour(
-            xs, ys, np.ma.masked_invalid(values), levels=np.unique(contour), colors=INK if symmetric else "white"
-        )
-        ax.clabel(lines, fontsize=6, fmt="%.3g")
     _draw_curves(ax, curves or {})
     ax.set(
         xlabel=xlabel, ylabel=ylabel, xlim=(x_edges[0], x_edges[-1]), ylim=(y_edges[0], y_edges[-1]),

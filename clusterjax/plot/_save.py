@@ -38,12 +38,7 @@ _FOREIGN = {"jpg", "jpeg", "webp", "gif", "mp4", "tif", "tiff", "bmp", "eps", "p
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A draft beside `path`, which replaces `path` on success and is removed on failure.
-
-    **Raises:**
-
-    - `ValueError` if the folder cannot be created or written to, or `path` exists and is not a regular file.
-    """
+    """A draft beside `path`, which replaces `path` on success and is removed on failure."""
     try:
         path = target_of(path)
     except OSError as error:

@@ -106,24 +106,7 @@ def training_curves(
     levels: Mapping[str, float] | None = None,
     marks: Mapping[str, Sequence[int | float]] | None = None,
 ) -> Figure:
-    """Draw the losses and accuracies that the history contains.
-
-    **Arguments:**
-
-    - `history`: The numbers of each checkpoint: `loss` and `accuracy`, each also with the prefix `held-out` or
-        `validation`.
-    - `at`: The step of each checkpoint.
-
-    **Other arguments:**
-
-    - `xlabel`: The label of the axis of steps.
-    - `levels`: The losses of simpler models, by name.
-    - `marks`: The steps of events by the name of the event, for at most two events.
-
-    **Returns:**
-
-    The figure.
-    """
+    """Draw the losses and accuracies of a history; `levels` are of simpler models, `marks` the steps of events."""
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
     loss, accuracy = figure.subplots(1, 2)
     _panel(loss, history, at, "loss", xlabel, "loss (nats)")

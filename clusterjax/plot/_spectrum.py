@@ -2,7 +2,6 @@
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from .._base.checks import as_numbers, check_concrete, refusal, shown
@@ -15,13 +14,12 @@ def spectrum(
     eigenvalues: Numbers,
     ax: Axes | None = None,
     *,
-    unit_circle: bool = False,
     label: str | None = None,
     colour: Colour = BLUE,
     size: float | int = 12.0,
     title: str | None = None,
 ) -> Axes:
-    r"""Draw eigenvalues as points of the complex plane, with equal units on both axes and lines through 0.
+    """Draw eigenvalues as points of the complex plane, with equal units on both axes and lines through 0.
 
     Further calls on the returned Axes compare spectra.
 
@@ -29,7 +27,6 @@ def spectrum(
 
     - `eigenvalues`: Real or complex numbers (k,); numbers that are not finite are not drawn.
     - `ax`: The Axes to draw on; None makes a square figure.
-    - `unit_circle`: True draws the circle $|\lambda| = 1$.
     - `label`: The name of the eigenvalues in the legend; None adds no entry.
     - `colour`, `size`: The colour of the markers, and their area in square points.
     - `title`: The title above the picture and its legend.
@@ -68,11 +65,9 @@ def spectrum(
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.yaxis.set_major_locator(MaxNLocator(5))
         ax.set(xlabel="Re λ", ylabel="Im λ", aspect="equal")
-    if unit_circle:
-        ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.7, linestyle="--", zorder=1))
     ax.scatter(values.real, values.imag, s=size, color=colour, alpha=0.75, linewidths=0, label=label, zorder=3)
-    # The last two terms cover a spectrum of zeros and the unit circle.
-    reach = 1.08 * max(float(np.abs(values.real).max()), float(np.abs(values.imag).max()), 1e-12, 1.0 * unit_circle)
+    # The last term covers a spectrum of zeros.
+    reach = 1.08 * max(float(np.abs(values.real).max()), float(np.abs(values.imag).max()), 1e-12)
     if not first:
         reach = max(reach, ax.get_xlim()[1])
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
@@ -199,9 +198,8 @@ def logit_lens(
     ax: Axes | None = None,
     *,
     tokens: Sequence[str] | None = None,
-    entropy: bool = False,
 ) -> Axes:
-    r"""Draw the most likely next word at each level and after each token, with its probability as the colour.
+    """Draw the most likely next word at each level and after each token, with its probability as the colour.
 
     Level 0, the input of the first layer, is at the bottom, and the output of the model is at the top. Words that are
     too long for their cells are shortened for the size of the figure at the time of the call.
@@ -213,8 +211,6 @@ def logit_lens(
     - `ax`: The Axes to draw on; None makes a figure of the width of the text.
     - `tokens`: The names of the n input tokens, written below the columns; the words in a column follow its token. None
         counts the tokens from 1.
-    - `entropy`: True colours cells by the entropy of the distribution, $-\sum_w p_w \log_2 p_w$ in bits, instead of the
-        probability of the word; the darkest colour is the entropy of equally likely words.
 
     **Returns:**
 
@@ -230,34 +226,22 @@ def logit_lens(
     levels, n, count = array.shape
     check_vocabulary(words, count, exactly=True)
     names = check_names([str(k + 1) for k in range(n)] if tokens is None else tokens, n, "tokens")
-    values, highest, label = _values(array, entropy)
+    # The shift avoids overflow: the largest logit becomes 0, so the probability of its word is 1 over the sum.
+    values = 1 / np.exp(array - array.max(axis=2, keepdims=True)).sum(axis=2)
     ax = new_axes(max(COLUMN, 0.52 * n + 0.9), 1.0 + 0.24 * levels) if ax is None else ax
     image = ax.imshow(
-        values, cmap=colormaps["cividis_r" if entropy else "cividis"], vmin=0.0, vmax=highest, aspect="auto",
-        interpolation="nearest", origin="lower",
-    )  # fmt: skip
+        values, cmap="cividis", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest", origin="lower"
+    )
     ax.hlines(np.arange(1, levels) - 0.5, -0.5, n - 0.5, color="white", lw=0.6)
     ax.vlines(np.arange(1, n) - 0.5, -0.5, levels - 0.5, color="white", lw=0.6)
     ax.set(xlabel="token read", ylabel="level", xlim=(-0.5, n - 0.5), ylim=(-0.5, levels - 0.5))
     ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     ax.tick_params(length=0, labelsize=LABEL)
     ax.spines[:].set_visible(False)
-    _colour_bar(ax, image, label)
+    _colour_bar(ax, image, "probability of the word")
     name_columns(ax, names, np.arange(n))
     _write(ax, [words_of(words, row) for row in array.argmax(axis=2)], image.cmap(image.norm(values)))
     return ax
-
-
-def _values(logits: np.ndarray, entropy: bool) -> tuple[np.ndarray, float, str]:
-    """The values of the cells, (levels, n), the largest value of the colour scale, and the label of the scale."""
-    # The shift avoids overflow: the largest logit becomes 0, so the probability of the most likely word is 1 / total.
-    shifted = logits - logits.max(axis=2, keepdims=True)
-    total = np.exp(shifted).sum(axis=2)
-    if not entropy:
-        return 1 / total, 1.0, "probability of the word"
-    # The entropy is log Z - sum p s with p = e^s / Z, in nats; division by log 2 gives bits.
-    bits = (np.log(total) - (np.exp(shifted) * shifted).sum(axis=2) / total) / np.log(2)
-    return bits, max(float(np.log2(logits.shape[2])), 1e-9), "entropy (bits)"
 
 
 def _write(ax: Axes, words: list[list[str]], colours: Any) -> None:

@@ -313,10 +313,7 @@ _BESIDE_RED = tuple(colour for colour in OKABE_ITO if colour not in (VERMILION, 
 
 
 def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) -> np.ndarray:
-    """The colour of each token, (n, 4), from cluster labels (n,), one colour, n colours or n numbers.
-
-    Up to six labels have colours of Okabe and Ito, more labels have colours of viridis, and negative labels are grey.
-    """
+    """The colour of each token, (n, 4), from cluster labels (n,), one colour, n colours or n numbers."""
     if labels is not None and colours is not None:
         raise ValueError("colours must be None where labels are given, but both say how tokens are coloured; pass one.")
     if labels is not None:

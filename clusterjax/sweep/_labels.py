@@ -153,12 +153,7 @@ class Parsed(NamedTuple):
 
 
 def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Parsed]:
-    """The axes as `Parsed`, in their order.
-
-    **Raises:**
-
-    - `ValueError` if there are no axes, if two have the same name, or if one has no points or an invalid name.
-    """
+    """The axes as `Parsed`, in their order."""
     try:
         check_concrete(axes, "axes")
         # An object without a length, such as a generator, may be infinite.
@@ -198,12 +193,7 @@ def _parse(name: str, axis: Any) -> Parsed:
 
 
 def _points(values: Any, name: str, static: bool) -> Any:
-    """The values of an axis as an array, or as a list if the axis is static.
-
-    **Raises:**
-
-    - `ValueError` if there are no values, or a value cannot be a label.
-    """
+    """The values of an axis as an array, or as a list if the axis is static."""
     check_concrete(values, name)
     # Sets have no order, and a string or a mapping is meant as one value.
     ordered = hasattr(values, "__iter__") and hasattr(values, "__len__") or hasattr(values, "__array__")
@@ -283,12 +273,7 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
 
 
 def check_function(function: Any, axes: list[Parsed]) -> bool:
-    """True if `function` takes a `key`.
-
-    **Raises:**
-
-    - `ValueError` if `function` lacks an argument for an axis, or requires an argument that is not an axis.
-    """
+    """True if `function` takes a `key`."""
     check_callable(function, "function", "a function of one point")
     names = [axis.name for axis in axes]
     if lacking := sorted(set(names) - set(names_taken(function, names))):
@@ -366,13 +351,7 @@ def as_outputs(returned: Any) -> OrderedDict[str, Array]:
 
 
 def one_shape(templates: Iterable[tuple[str, Callable[[], dict[str, jax.ShapeDtypeStruct]]]]) -> dict[str, Any]:
-    """The shapes and dtypes of all points, from a function for each choice of the static values; functions that raise
-    an error are skipped.
-
-    **Raises:**
-
-    - `ValueError` if two of them differ. If all of them raise, the first error.
-    """
+    """The shapes and dtypes of all points, from one function for each choice of static values that does not raise."""
     shapes_found, label_found, first_error = None, "", None
     for label, template in templates:
         try:
@@ -398,12 +377,7 @@ def one_shape(templates: Iterable[tuple[str, Callable[[], dict[str, jax.ShapeDty
 def label_outputs(
     shapes: dict[str, Any], axes: list[Parsed], variables: Mapping[str, Variable] | None
 ) -> tuple[list[Output], list[Coord]]:
-    """The outputs with their labels, and the coordinates that belong to them.
-
-    **Raises:**
-
-    - `ValueError` if a name is already used, or a label does not fit.
-    """
+    """The outputs with their labels, and the coordinates that belong to them."""
     variables = {} if variables is None else dict(variables)
     if unknown := sorted(set(variables) - set(shapes)):
         raise ValueError(f"variables must name outputs ({sorted(shapes)}), but there is {unknown}; rename it.")

@@ -70,8 +70,7 @@ _WITHIN = re.compile(r"(?:\w+\.)*_?(\w*(?:Error|Exception)): (.*)")
 
 
 def plan(axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None) -> tuple[np.ndarray, np.ndarray]:
-    """The flat indices of the points of each batch, (batches, width), with -1 at the end of a smaller batch, and the
-    cost of each point, (points,)."""
+    """The flat indices of the points of each batch, (batches, width), padded with -1, and the cost of each point."""
     sizes = [len(axis.values) for axis in axes]
     indices = np.arange(math.prod(sizes))
     static = [k for k, axis in enumerate(axes) if axis.static]
@@ -116,15 +115,7 @@ def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> 
 
 
 class Programs:
-    """The compiled programs of a function of a point, one for each choice of the static values.
-
-    **Arguments:**
-
-    - `function`, `takes_key`: The function of a point, and whether it takes a PRNG key.
-    - `axes`: The axes of the points.
-    - `width`: The number of points to which every batch is padded.
-    - `seed`: The seed of the keys.
-    """
+    """The compiled programs of a function of a point, one for each choice of the static values."""
 
     def __init__(self, function: Callable[..., Any], takes_key: bool, axes: list[Parsed], width: int, seed: int):
         self.function, self.takes_key, self.axes, self.width, self.seed = function, takes_key, axes, width, seed
@@ -136,8 +127,7 @@ class Programs:
         return jax.eval_shape(self._at(point), *self.arguments(np.asarray([point]), self.width))
 
     def next(self, point: int) -> Any:
-        """The program for the static values of `point`. The previous program is released, since batches with the same
-        static values are adjacent."""
+        """The program for the static values of `point`."""
         which = self._which(point)
         # A compiled program occupies memory on the device; no later batch needs the previous program again.
         if which != self._latest:
@@ -179,8 +169,7 @@ class Programs:
 def finished_batches(
     programs: Programs, frame: Frame, numbers: Iterable[int], devices: list[Any], finite: bool
 ) -> Iterator[tuple[int, Rows]]:
-    """The rows of each batch. One batch is in flight for each entry of `devices`; no batch spans two devices, so that
-    its numbers do not depend on the number of devices."""
+    """The rows of each batch; one batch is in flight for each entry of `devices`."""
     in_flight: deque[tuple[int, Any, Any, Any]] = deque()
     # The program of the previous batch, and the devices for which it was compiled.
     latest: Any = None
@@ -312,12 +301,7 @@ _LONGEST = 2_000
 
 @contextlib.contextmanager
 def barrier() -> Iterator[None]:
-    """A context at whose end all processes wait for each other; if one process raises an error, all of them do.
-
-    **Raises:**
-
-    - The error of this process; in processes without an error a `ValueError` with the message of the failed one.
-    """
+    """A context at whose end all processes wait for each other; if one process raises an error, all of them do."""
     error_here = None
     try:
         yield

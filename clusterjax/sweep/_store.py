@@ -54,22 +54,14 @@ Rows = dict[str, np.ndarray]
 
 
 class Frame(NamedTuple):
-    """The result without its numbers.
-
-    **Attributes:**
-
-    - `names`, `sizes`: The names and the sizes of the axes.
-    - `coords`, `outputs`, `attrs`: The coordinates, variables and attributes of the data set; `status` and `reason` are
-        the last two outputs.
-    - `points`: The flat indices of the points of each batch, (batches, width), -1 at the end of a smaller batch.
-    """
+    """The result without its numbers."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     coords: list[Coord]
-    outputs: list[Output]
+    outputs: list[Output]  # the last two are `status` and `reason`
     attrs: dict[str, Any]
-    points: np.ndarray
+    points: np.ndarray  # the flat indices of the points of each batch, (batches, width), padded with -1
 
     @property
     def gathered(self) -> int:
@@ -97,21 +89,13 @@ class Frame(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a store holds.
-
-    **Attributes:**
-
-    - `frame`, `arrays`: The frame, and the rows of all points in the order of the grid.
-    - `marks`: The checksum of each batch, (batches,), -1 if it is to be run.
-    - `damaged`: The numbers of the batches among these that were finished and are damaged.
-    - `seed`: The start of the checksum of each batch, which belongs to this sweep.
-    """
+    """What a store holds."""
 
     frame: Frame
-    arrays: Rows
-    marks: np.ndarray
-    damaged: list[int]
-    seed: int
+    arrays: Rows  # of all points in the order of the grid
+    marks: np.ndarray  # the checksum of each batch, (batches,), -1 if it is to be run
+    damaged: list[int]  # the batches among these that were finished and are damaged
+    seed: int  # the start of the checksum of each batch, which belongs to this sweep
 
     @property
     def left(self) -> np.ndarray:
@@ -140,12 +124,7 @@ class Store:
             yield
 
     def identity(self) -> dict[str, str] | None:
-        """What tells the sweep in this folder from others; None if there is no folder, or an empty one.
-
-        **Raises:**
-
-        - `ValueError` if anything else is there, or the root of the store is damaged.
-        """
+        """What tells the sweep in this folder from others; None if there is no folder, or an empty one."""
         root = self._root()
         return None if root is None else root["attributes"]["sweep"]["identity"]
 
@@ -192,12 +171,7 @@ class Store:
         return self._root() is not None and not np.any(_values_of(self._arrays("r")[CHECKSUM]) == _UNMARKED)
 
     def read(self) -> State:
-        """All batches that are finished and intact.
-
-        **Raises:**
-
-        - `ValueError` if there is no store, or its labels are damaged.
-        """
+        """All batches that are finished and intact."""
         root, path = self._root(), str(self.path)
         if root is None:
             raise ValueError(f"store must be the folder of a sweep, but there is none in {path!r}; run it first.")

@@ -65,7 +65,6 @@ CALLS: dict[str, Callable[[], Any]] = {
     "angular_power on the circle": lambda: cjx.angular_power(tokens(), 3),
     "angular_power on the sphere": lambda: cjx.angular_power(tokens(5, 3), 3, numbers(5)),
     "angular_power by pairs": lambda: cjx.angular_power(tokens(5, 4), 3),
-    "close_pairs_fraction": lambda: cjx.close_pairs_fraction(tokens(), float(numbers()) / 2),
     "cluster_labels": lambda: cjx.cluster_labels(tokens(), float(numbers())),
     "num_clusters": lambda: cjx.num_clusters(tokens(), float(numbers())),
     "cosine_histogram": lambda: cjx.cosine_histogram(tokens(), 4),

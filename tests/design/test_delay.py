@@ -90,23 +90,6 @@ def test_single_precision():
     assert found.dispersion == pytest.approx(wanted.dispersion, rel=1e-3) and found.changes[0].dtype == np.float32
 
 
-@pytest.mark.exhaustive_cases("options5-key must be")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    (
-        ({"until": 0.0}, "until must be a finite number above 0"),
-        ({"norm": -1.0}, "norm must be a finite number above 0"),
-        ({"attempts": 0}, "attempts must be a positive integer"),
-        ({"most": 0}, "most must be a positive integer"),
-        ({"which": lambda f: f.masses}, "one is None"),
-        ({"key": 1}, "key must be"),
-    ),
-)
-def test_bad_input(options, message):
-    with as_a_user(), pytest.raises(ValueError, match=message):
-        design.delay(FIELD, X0, **(OPTIONS | options))
-
-
 def test_tokens_at_one_point_and_runs_that_do_not_end_are_refused():
     same = jnp.tile(jnp.array([[0.6, 0.8]]), (4, 1))
     with as_a_user(), pytest.raises(ValueError, match="x0 must be at several points, but they are at one"):

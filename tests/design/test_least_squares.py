@@ -1,5 +1,6 @@
 """The method of Levenberg and Marquardt: its steps solve the damped equations, and it ends where nothing falls."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def test_a_step_solves_the_damped_equations(residuals, parameters, share):
     damping = 0.3
     lengths = np.array([max(np.linalg.norm(c), share * np.linalg.norm(jacobian, axis=0).max()) for c in jacobian.T])
     expected = np.linalg.solve(jacobian.T @ jacobian + damping * np.diag(lengths**2), -jacobian.T @ residual)
-    move, foreseen = _damped(jnp.asarray(residual), jnp.asarray(jacobian), jnp.asarray(damping), jnp.asarray(share))
+    move, foreseen = jax.jit(_damped)(residual, jacobian, damping, share)
     assert_close(move, expected, "composed")
     fall = residual @ residual - np.sum((residual + jacobian @ expected) ** 2)
     assert_close(foreseen, fall, "composed")

@@ -59,7 +59,6 @@ BY_NAME = {
     ),
     "beta": NUMBERS | ARRAYS,
     "colour": labels("none, other shape"),
-    "contour": ARRAYS,
     "key": NUMBERS | {"traced"},
     "labels": TEXTS,
     "texts": TEXTS | TEXT,

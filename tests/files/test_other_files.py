@@ -17,7 +17,7 @@ from clusterjax import plot, probe
 from clusterjax._files.sealed import MODEL, SealedFile
 from clusterjax._training.corpus import train_tokenizer
 from clusterjax.experiments import Files, Settings, reproduce
-from clusterjax.phase import read_starts
+from clusterjax.phase._diagram import read_starts
 from clusterjax.sentiment import Recipe, load_imdb, load_released, train_sentiment
 from tests.experiments.own import experiment
 from tests.helpers import fresh_environment

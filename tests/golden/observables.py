@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import clusterjax as cjx
+from clusterjax import phase
 
 from .. import clouds
 from ..helpers import normal, sphere_tokens
@@ -25,11 +26,11 @@ def of_clouds(measures):
 def clusters_and_angles():
     return of_clouds({
         "labels": lambda x: cjx.cluster_labels(x, 0.8),
-        "sizes": lambda x: cjx.cluster_sizes(cjx.cluster_labels(x, 0.8)),
+        "sizes": lambda x: np.bincount(cjx.cluster_labels(x, 0.8), minlength=10),
         "number": lambda x: cjx.num_clusters(x, 0.8),
         "cosines": lambda x: cjx.pairwise_cosine(x)[0],
         "histogram": lambda x: cjx.cosine_histogram(x, jnp.asarray([-1.01, -0.5, 0.2, 0.9, 1.01]))[0],
-        "close pairs": lambda x: cjx.close_pairs_fraction(x, 0.7),
+        "close pairs": lambda x: phase.ClosePairs(0.7)(x.T[:, :, None])[0],
         "effective rank": cjx.effective_rank,
         "rank": lambda x: cjx.rank(x, 1e-3),
         "angular power": lambda x: cjx.angular_power(x, 6, MASSES),

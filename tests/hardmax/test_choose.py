@@ -105,8 +105,6 @@ Z = normal(4, 5, 2)
 REFUSED = {
     "stranger": (lambda: choose_leaders(Z, [5]), r"^wanted must name tokens 0 to 4, each once, but it is \[5\]; mend"),
     "twice": (lambda: choose_leaders(Z, [1, 1]), "^wanted must name tokens 0 to 4, each once"),
-    "mask": (lambda: choose_leaders(Z, [0.5]), "^wanted must be a list of token numbers"),
-    "alphas": (lambda: choose_leaders(Z, [0], alphas=(1.0, 0.0)), "^alphas must be a finite number above 0"),
     "lonely": (lambda: choose_leaders(Z[:1], [0]), "^z0 must hold at least 2 tokens"),
 }
 

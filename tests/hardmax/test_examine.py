@@ -78,7 +78,7 @@ def judge(z0, form, alpha, found, further=12):
 
 def check_many(count, seed):
     """Judge `count` clouds of each kind, of any A; the verdicts that came up."""
-    seen = set()
+    verdicts = set()
     for number in range(count):
         for k, kind in enumerate(KINDS):
             rng = np.random.default_rng([seed, number, k])
@@ -90,13 +90,13 @@ def check_many(count, seed):
             allowed = bool(z0.any(axis=1).all()) and len(np.unique(z0, axis=0)) == len(z0)
             assert found.applies == (definite and allowed)
             assert not found.applies or all(clause.verdict != "failed" for clause in found.clauses)
-            seen |= {(c, clause.verdict) for c, clause in enumerate(found.clauses)}
-    return seen
+            verdicts |= {(c, clause.verdict) for c, clause in enumerate(found.clauses)}
+    return verdicts
 
 
 def test_nothing_false_is_certified():
-    seen = check_many(16, 1)
-    assert {(0, "held"), (0, "failed"), (1, "held"), (1, "failed"), (2, "open")} <= seen
+    verdicts = check_many(8, 1)
+    assert {(0, "held"), (0, "failed"), (1, "held"), (1, "failed"), (2, "open")} <= verdicts
 
 
 @pytest.mark.exhaustive

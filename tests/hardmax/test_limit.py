@@ -11,10 +11,11 @@ from clusterjax._observables.clusters import nearest_in_hull
 from clusterjax.hardmax import HardmaxLayer, certificate, limit_set
 from clusterjax.hardmax._certificate import make_certificate
 from clusterjax.hardmax._limit import facets, outside, run_to_fixed_point, settled_tolerance
-from tests.helpers import DTYPES, as_a_user, assert_same, name_of, normal
+from tests.hardmax.cases import N, padded
+from tests.helpers import as_a_user, assert_same, normal
 
 
-LAYER = HardmaxLayer(1)
+LAYER = HardmaxLayer(1.0)
 
 
 # --- hulls
@@ -56,20 +57,20 @@ def test_facets_of_a_cube_a_square_a_segment_and_a_point():
 
 def test_line_has_two_ends():
     """d = 1, and the same cloud laid along a line of space."""
-    z0 = jnp.asarray([[2.0], [-1.0], [0.5], [-0.25], [1.0]])
-    found = limit_set(z0, LAYER)
-    assert found.points.tolist() == [[2.0], [-1.0]] and found.goes_to.tolist() == [0, 1, 0, 1, 0]
-    assert found.dimension == 1 and sorted(found.facets.ravel()) == [0, 1]
-    laid = limit_set(z0 * jnp.asarray([[1.0, -2.0, 0.5]]), LAYER)
-    assert laid.dimension == 1 and laid.goes_to.tolist() == found.goes_to.tolist()
+    z0 = jnp.asarray([[2.0], [-1.0], [0.5], [-0.25], [1.0], [-0.5], [0.25]])
+    limit = limit_set(z0, LAYER)
+    assert limit.points.tolist() == [[2.0], [-1.0]] and limit.goes_to.tolist() == [0, 1, 0, 1, 0, 1, 0]
+    assert limit.dimension == 1 and sorted(limit.facets.ravel()) == [0, 1]
+    laid = limit_set(z0 * jnp.asarray([[1.0, -2.0]]), LAYER)
+    assert laid.dimension == 1 and laid.goes_to.tolist() == limit.goes_to.tolist()
     assert repr(laid) == (
-        f"LimitSet(5 tokens, 2 leaders, polytope of dimension 1 with 2 vertices, 0 other points; settled after "
+        f"LimitSet(7 tokens, 2 leaders, polytope of dimension 1 with 2 vertices, 0 other points; settled after "
         f"{laid.layers} layers)"
     )
 
 
 def test_plane_in_space_is_the_plane():
-    z0, turn = normal(1, 40, 2), np.linalg.qr(normal(2, 5, 5))[0][:2]
+    z0, turn = normal(1, N, 2), np.linalg.qr(normal(2, 5, 5))[0][:2]
     flat, laid = limit_set(z0, LAYER), limit_set(z0 @ turn, LAYER)
     assert laid.dimension == flat.dimension == 2
     assert laid.goes_to.tolist() == flat.goes_to.tolist() and laid.is_vertex.tolist() == flat.is_vertex.tolist()
@@ -79,36 +80,34 @@ def test_plane_in_space_is_the_plane():
 
 def test_half_space_cloud_has_one_point():
     """Tokens on one ray all come to the farthest: K is a point."""
-    found = limit_set(jnp.asarray([[1.0, 1.0], [3.0, 3.0], [2.0, 2.0]]), LAYER)
-    assert found.points.tolist() == [[3.0, 3.0]] and found.dimension == 0 and len(found.facets) == 0
-    assert found.outside.tolist() == [np.inf]
-    assert certificate(jnp.asarray([[1.0, 1.0], [3.0, 3.0], [2.0, 2.0]]), LAYER).held
+    proof = certificate(padded([[1.0, 1.0], [3.0, 3.0], [2.0, 2.0]]), LAYER)
+    limit = proof.limit
+    assert limit.points.tolist() == [[3.0, 3.0]] and limit.dimension == 0 and len(limit.facets) == 0
+    assert proof.held and limit.outside.tolist() == [np.inf]
 
 
 def test_duplicates_make_a_vertex_without_a_leader():
-    z0 = jnp.asarray([[2.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [0.5, 0.0]])
-    found = limit_set(z0, LAYER)
-    assert found.leaders.indices.tolist() == [2] and found.goes_to.tolist() == [1, 1, 0, 1]
-    np.testing.assert_allclose(found.vertices, [[-1.0, 0.0], [2.0, 0.0]], rtol=0, atol=1e-13)
+    limit = limit_set(padded([[2.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [0.5, 0.0]]), LAYER)
+    assert limit.leaders.indices.tolist() == [2] and limit.goes_to.tolist() == [1, 1, 0, 1, 1, 1, 1]
+    np.testing.assert_allclose(limit.vertices, [[-1.0, 0.0], [2.0, 0.0]], rtol=0, atol=1e-13)
 
 
 def test_padding_is_nowhere():
-    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5], [50.0, 50.0], [0.0, 0.0]])
-    layer = HardmaxLayer(1, masses=[1.0, 1.0, 1.0, 0.0, 0.0])
-    found = limit_set(z0, layer)
-    assert found.goes_to.tolist() == [0, 1, 2, -1, -1] and found.distance[3:].tolist() == [0.0, 0.0]
-    assert certificate(z0, layer).held
+    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5], [0.0, 0.25], [0.5, 0.5], [50.0, 50.0], [0.0, 0.0]])
+    proof = certificate(z0, HardmaxLayer(1, masses=[1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0]))
+    assert proof.limit.goes_to.tolist() == [0, 1, 2, 2, 0, -1, -1] and proof.limit.distance[5:].tolist() == [0.0, 0.0]
+    assert proof.held
 
 
 @pytest.mark.parametrize("alpha", (0.5, 20.0))
 def test_tokens_that_merge_with_a_leader_do_not_draw_others_to_it(alpha):
     """Two tokens come to one corner of a side, none to the other; the token between the corners stays between them."""
-    z0 = jnp.asarray([[1.0, 1.0], [1.0, -1.0], [-1.0, 0.5], [0.5, 0.0], [0.5, 0.25], [0.125, 0.5]])
-    found = limit_set(z0, HardmaxLayer(alpha))
-    assert found.goes_to.tolist() == [0, 1, 2, 3, 0, 0]
-    np.testing.assert_allclose(found.points[3], [1.0, 0.0], rtol=0, atol=1e-12)
+    z0 = padded([[1.0, 1.0], [1.0, -1.0], [-1.0, 0.5], [0.5, 0.0], [0.5, 0.25], [0.125, 0.5]])
+    proof = certificate(z0, HardmaxLayer(alpha))
+    assert proof.held and proof.limit.goes_to.tolist() == [0, 1, 2, 3, 0, 0, 0]
+    np.testing.assert_allclose(proof.limit.points[3], [1.0, 0.0], rtol=0, atol=1e-12)
     slow = run_to_fixed_point(z0, HardmaxLayer(alpha), jnp.asarray(1000), jnp.asarray(-1.0))
-    assert int(slow.layers) == 1000 and certificate(z0, HardmaxLayer(alpha)).held
+    assert int(slow.layers) == 1000
     np.testing.assert_allclose(slow.x[3], [1.0, 0.0], rtol=0, atol=1e-12)
     assert_same(slow.x[:3], z0[:3])
     assert_same(cjx.iterate(HardmaxLayer(alpha), z0, 200, save_every=200).x1[:3], z0[:3])
@@ -116,24 +115,21 @@ def test_tokens_that_merge_with_a_leader_do_not_draw_others_to_it(alpha):
 
 def test_tokens_are_where_the_answer_says():
     """Distances are those to the named points, and the run's own end; each leader goes to itself."""
-    z0 = normal(3, 60, 3)
-    found = limit_set(z0, HardmaxLayer(0.4))
-    end = np.asarray(cjx.iterate(HardmaxLayer(0.4), z0, found.layers, save_every=found.layers).x1)
-    np.testing.assert_allclose(np.linalg.norm(end - found.points[found.goes_to], axis=1), found.distance, atol=1e-12)
-    assert found.settled and found.distance.max() < 1e-12
-    led = found.leaders.indices
-    assert found.goes_to[led].tolist() == list(range(len(led)))
-    assert_same(found.points[: len(led)], np.asarray(found.leaders.points)[led])
+    z0, layer = normal(3, 60, 3), HardmaxLayer(0.4)
+    limit = limit_set(z0, layer)
+    end = np.asarray(run_to_fixed_point(z0, layer, jnp.asarray(limit.layers), jnp.asarray(-1.0)).x)
+    np.testing.assert_allclose(np.linalg.norm(end - limit.points[limit.goes_to], axis=1), limit.distance, atol=1e-12)
+    assert limit.settled and limit.distance.max() < 1e-12
+    led = limit.leaders.indices
+    assert limit.goes_to[led].tolist() == list(range(len(led)))
+    assert_same(limit.points[: len(led)], np.asarray(limit.leaders.points)[led])
 
 
-@pytest.mark.exhaustive_cases("float32")
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-def test_single_precision_settles_too(dtype):
-    z0 = normal(4, 50, 2).astype(dtype)
-    found = certificate(z0, HardmaxLayer(1.0))
-    assert found.limit.settled and found.limit.points.dtype == np.float64
-    assert found.limit.goes_to.tolist() == limit_set(z0.astype(float), HardmaxLayer(1.0)).goes_to.tolist()
-    assert found.held
+def test_single_precision_settles_too():
+    z0 = normal(4, N, 2).astype(jnp.float32)
+    proof = certificate(z0, LAYER)
+    assert proof.held and proof.limit.settled and proof.limit.points.dtype == np.float64
+    assert proof.limit.goes_to.tolist() == limit_set(z0.astype(float), LAYER).goes_to.tolist()
 
 
 @pytest.mark.parametrize("name", ("low rank", "indefinite", "asymmetric"))
@@ -141,18 +137,14 @@ def test_any_form_has_an_answer(name):
     """The open questions: no theorem, but tokens that settle, or the word that they do not."""
     form = {"low rank": [[1.0, 2.0], [2.0, 4.0]], "indefinite": [[1.0, 0.0], [0.0, -1.0]],
             "asymmetric": [[1.0, -2.0], [2.0, 1.0]]}[name]  # fmt: skip
-    found = limit_set(normal(5, 20, 2), HardmaxLayer(1.0, form), 500)
-    assert len(found.points) >= 1 and found.goes_to.min() >= 0
-    assert found.settled == (found.layers < 500)
-    if found.settled:
-        assert found.distance.max() < 1e-10
+    limit = limit_set(normal(5, N, 2), HardmaxLayer(1.0, form), 500)
+    assert len(limit.points) >= 1 and limit.goes_to.min() >= 0
+    assert limit.settled == (limit.layers < 500)
+    if limit.settled:
+        assert limit.distance.max() < 1e-10
 
 
 # --- certificates
-
-
-def run_to_its_end(z0, depth=200):
-    return run_to_fixed_point(z0, LAYER, jnp.asarray(depth), settled_tolerance(z0.dtype))
 
 
 def verdicts(end, z0):
@@ -161,33 +153,33 @@ def verdicts(end, z0):
 
 def test_margin_of_the_first_clause_is_that_of_cauchy_and_schwarz():
     """The longest token, (2, 0), against (1.5, 1): <z, z - z'> / |z|^2 = 1/4."""
-    found = certificate(jnp.asarray([[2.0, 0.0], [1.5, 1.0], [-1.0, 0.0]]), LAYER)
-    np.testing.assert_allclose(found.clauses[0].margin, 0.25, rtol=1e-14)
+    proof = certificate(padded([[2.0, 0.0], [1.5, 1.0], [-1.0, 0.0]]), LAYER)
+    np.testing.assert_allclose(proof.clauses[0].margin, 0.25, rtol=1e-14)
 
 
 def test_too_few_layers_are_not_called_convergence():
-    found = certificate(jnp.asarray([[2.0, 0.0], [0.5, 0.0], [-1.0, 0.0]]), LAYER, 4)
-    assert [clause.held for clause in found.clauses] == [True, True, False, False, False] and not found.held
-    assert found.clauses[2].margin <= 0 and "not settled" in found.clauses[2].measured
-    assert "FAILED  Every token converges to a point of S." in repr(found)
+    proof = certificate(padded([[2.0, 0.0], [0.75, 0.0], [-1.0, 0.0]]), LAYER, 4)
+    assert [clause.held for clause in proof.clauses] == [True, True, False, False, False] and not proof.held
+    assert proof.clauses[2].margin <= 0 and "not settled" in proof.clauses[2].measured
+    assert "FAILED  Every token converges to a point of S." in repr(proof)
 
 
 @pytest.mark.parametrize("depth", (26, 40))
 def test_tokens_that_still_move_have_not_arrived_though_they_are_near(depth):
     """The token within halves its distance to a corner in each layer: near enough after 24, at rest after 45."""
-    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [0.5, 0.25]])
-    found = certificate(z0, LAYER, depth)
-    assert [clause.held for clause in found.clauses] == [True, True, False, True, True]
-    assert float(found.limit.distance.max()) < 1e-7 and "not settled" in found.clauses[2].measured
+    z0 = padded([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [0.5, 0.25]])
+    proof = certificate(z0, LAYER, depth)
+    assert [clause.held for clause in proof.clauses] == [True, True, False, True, True]
+    assert float(proof.limit.distance.max()) < 1e-7 and "not settled" in proof.clauses[2].measured
     assert certificate(z0, LAYER).held
 
 
 def test_certificate_sees_what_is_wrong():
     """Runs with one thing wrong each: no leader, a leader that moved, one too many, a token off its point."""
-    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5], [0.5, -2.0]])
-    end = run_to_its_end(z0)
+    z0 = padded([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5], [0.5, -2.0]])
+    end = run_to_fixed_point(z0, LAYER, jnp.asarray(200), settled_tolerance(z0.dtype))
     assert verdicts(end, z0) == [True] * 5
-    nobody = eqx.tree_at(lambda e: e.leaders.first, end, jnp.full(4, -1))
+    nobody = eqx.tree_at(lambda e: e.leaders.first, end, jnp.full(N, -1))
     assert verdicts(nobody, z0)[:2] == [False, False]
     moved = eqx.tree_at(lambda e: e.x, end, end.x.at[0].add(1e-4))
     assert verdicts(moved, z0)[1:3] == [False, False]
@@ -200,11 +192,9 @@ def test_certificate_sees_what_is_wrong():
 
 
 def test_masses_do_not_change_the_theorem():
-    z0 = normal(6, 25, 2)
-    masses = np.random.default_rng(7).uniform(0.1, 3, 25)
-    found = certificate(z0, HardmaxLayer(0.8, masses=masses))
-    assert found.held
-    assert found.limit.goes_to.tolist() == limit_set(z0, HardmaxLayer(0.8)).goes_to.tolist()
+    z0 = normal(6, N, 2)
+    proof = certificate(z0, HardmaxLayer(0.8, masses=np.random.default_rng(7).uniform(0.1, 3, N)))
+    assert proof.held and proof.limit.goes_to.tolist() == limit_set(z0, HardmaxLayer(0.8)).goes_to.tolist()
 
 
 Z = normal(8, 5, 2)

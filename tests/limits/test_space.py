@@ -39,7 +39,7 @@ def test_residuals_are_those_of_the_double_loop(name):
     """And a cloud is certified if and only if the loop finds all of it within the tolerance."""
     for r, value in VALUES.items():
         field = field_of(value, jnp.asarray(FORM))
-        for seed in range(6):
+        for seed in range(2):
             z = clouds.cloud(name, 9, 3, seed=seed)
             shape = cjx.limit_shape(jnp.asarray(z), field, tolerance=TOLERANCE)
             assert shape.kind == KINDS[r] and shape.applies and np.isinf(shape.t)
@@ -49,7 +49,7 @@ def test_residuals_are_those_of_the_double_loop(name):
                 assert shape.certified == (expected.max() <= TOLERANCE)
 
 
-@pytest.mark.parametrize("seeds", (range(60), pytest.param(range(60, 1000), marks=pytest.mark.exhaustive)))
+@pytest.mark.parametrize("seeds", (range(20), pytest.param(range(20, 1000), marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("name", clouds.CLOUDS)
 def test_what_is_not_in_the_set_is_never_certified(name, seeds):
     """In the plane, V = I: thousands of clouds, at tolerances from 1e-8 to a tenth."""
@@ -227,7 +227,7 @@ def test_nearly_equal_is_not_equal_and_certifies_nothing(gap):
     z = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
     eye, skew = np.eye(2), np.array([[0.0, 1.0], [-1.0, 0.0]])
     assert cjx.limit_shape(z, field_of(eye)).certified
-    for seed in range(10):
+    for seed in range(3):
         turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(2, 2)))[0]
         nearly = turn @ np.diag([1.0, 1.0 - gap]) @ turn.T
         shape = cjx.limit_shape(z, field_of(nearly))

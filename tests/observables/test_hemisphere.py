@@ -9,25 +9,25 @@ from tests.reference import observables as reference
 
 @pytest.mark.parametrize("n, d, probability", ((5, 2, 0.3125), (8, 3, 0.2265625)))
 def test_wendel(n, d, probability):
-    """The share of uniform clouds in an open hemisphere, within 4 sigma of 500 draws; each yes has its witness."""
+    """The share of uniform clouds in an open hemisphere, within 4 sigma of 150 draws; each yes has its witness."""
     np.testing.assert_allclose(reference.wendel(n, d), probability, rtol=1e-12)
-    rng, draws, found = np.random.default_rng(n), 500, 0
+    rng, draws, inside = np.random.default_rng(n), 150, 0
     for _ in range(draws):
         x = rng.normal(size=(n, d))
         is_open, w, margin = hemisphere(jnp.asarray(x))
         least = min(row @ w / np.linalg.norm(row) for row in x)
         np.testing.assert_allclose(np.linalg.norm(w), 1, rtol=1e-12)
         assert (least > 0) == is_open == (margin > 0)
-        np.testing.assert_allclose(margin, least, rtol=0, atol=1e-12) if is_open else None
-        found += is_open
-    assert abs(found / draws - probability) < 4 * np.sqrt(probability * (1 - probability) / draws)
+        assert not is_open or abs(margin - least) < 1e-12
+        inside += is_open
+    assert abs(inside / draws - probability) < 4 * np.sqrt(probability * (1 - probability) / draws)
 
 
 @pytest.mark.parametrize("n, d", ((4, 2), (6, 3), (9, 4), (30, 4)))
 def test_against_a_linear_programme(n, d):
     """The same answer, and no w of the linear programme has a larger margin."""
-    rng, found = np.random.default_rng(n), 0
-    for k in range(40):
+    rng, inside = np.random.default_rng(n), 0
+    for k in range(20):
         x = rng.normal(size=(n, d)) + (k % 4) * np.eye(d)[0]
         x = x / np.linalg.norm(x, axis=1, keepdims=True)
         w = scipy.optimize.linprog(
@@ -40,8 +40,8 @@ def test_against_a_linear_programme(n, d):
         margin = (x @ w).min() / np.linalg.norm(w) if np.any(w) else 0.0
         assert answer.is_open_hemisphere == (margin > 1e-7)
         assert answer.margin >= margin - 1e-7 or not answer.is_open_hemisphere
-        found += answer.is_open_hemisphere
-    assert 0 < found < 40
+        inside += answer.is_open_hemisphere
+    assert 0 < inside < 20
 
 
 def test_borders():

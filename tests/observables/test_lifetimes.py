@@ -67,20 +67,6 @@ def test_by_hand():
     assert curve.at(0.5) == 1.0 and curve.at(7) == 0.0
 
 
-def test_exponential_lives_with_censoring():
-    """The median of 4,000 spells of mean 1, cut at times uniform to 2: within four standard errors of log 2."""
-    rng = np.random.default_rng(0)
-    ts = np.linspace(0.0, 2.0, 401)
-    ends, cuts = rng.exponential(size=(2, 4000)) * [[1.0], [0.0]] + [[0.0], [1.0]] * rng.uniform(0, 2, (2, 4000))
-    states = np.where(ts < ends[:, None], 2, 1)
-    states = np.where(ts <= cuts[:, None], states, -1)
-    lives = cjx.lifetimes(ts, states, state=2)
-    assert 0.3 < lives.censored.mean() < 0.6
-    assert abs(lives.median - np.log(2)) < 0.06
-    curve = lives.survival()
-    assert abs(curve.at(1.0) - np.exp(-1)) < 4 * curve.standard_errors[np.searchsorted(curve.times, 1.0)] + 0.005
-
-
 @pytest.mark.exhaustive
 def test_of_a_batch_of_runs():
     """Counts saved by `simulate` under vmap, those of runs that an event stopped too; floats with NaN are the same."""

@@ -16,8 +16,11 @@ NAMES = (
 )  # fmt: skip
 
 
-def values(found):
-    return np.array([float(getattr(found, name)) for name in NAMES])
+SIZES, D = (4, 6, 5), 5  # of the classes, in each test, so that the tests share programs
+
+
+def values(measured):
+    return np.array([float(getattr(measured, name)) for name in NAMES])
 
 
 def drawn(seed, sizes, d):
@@ -28,20 +31,19 @@ def drawn(seed, sizes, d):
     return features, labels, rng.normal(size=(len(sizes), d)), rng.normal(size=len(sizes))
 
 
-@pytest.mark.parametrize(("sizes", "d"), (((5, 5, 5), 4), ((2, 7, 1, 4), 6), ((3, 4), 1), ((3, 2, 4, 3, 5), 2)))
+@pytest.mark.exhaustive_cases("sizes2-1")
+@pytest.mark.parametrize(("sizes", "d"), ((SIZES, D), ((2, 7, 1, 4), 6), ((3, 4), 1), ((3, 2, 4, 3, 5), 2)))
 def test_measures_are_those_of_loops(sizes, d):
     features, labels, weights, bias = drawn(len(sizes), sizes, d)
-    found = cjx.neural_collapse(jnp.asarray(features), labels, weights, bias)
-    np.testing.assert_allclose(
-        values(found), reference.neural_collapse(features, labels, weights, bias), rtol=1e-9, atol=1e-14
-    )
+    measured = cjx.neural_collapse(jnp.asarray(features), labels, weights, bias)
+    expected = reference.neural_collapse(features, labels, weights, bias)
+    np.testing.assert_allclose(values(measured), expected, rtol=1e-9, atol=1e-14)
     without = values(cjx.neural_collapse(jnp.asarray(features), labels, weights))
-    np.testing.assert_allclose(
-        without, reference.neural_collapse(features, labels, weights, 0 * bias), rtol=1e-9, atol=1e-14
-    )
+    expected = reference.neural_collapse(features, labels, weights, 0 * bias)
+    np.testing.assert_allclose(without, expected, rtol=1e-9, atol=1e-14)
 
 
-@pytest.mark.exhaustive_cases("4-7")
+@pytest.mark.exhaustive_cases("2-1", "10-9")
 @pytest.mark.parametrize(("classes", "d"), ((2, 1), (3, 2), (4, 7), (10, 9)))
 def test_all_are_zero_at_a_simplex(classes, d):
     """Features at the corners of a simplex beside the origin, the classifier along them, of any scale."""
@@ -51,17 +53,13 @@ def test_all_are_zero_at_a_simplex(classes, d):
     corners, labels = 3 * corners @ frame.T, np.repeat(np.arange(classes), 4)
     shift = np.full(d, 0.3)
     # b = -<w, shift> puts the classifier where the nearest mean decides.
-    found = cjx.neural_collapse(jnp.asarray(corners[labels] + shift), labels, 7 * corners, -7 * corners @ shift)
-    np.testing.assert_allclose(values(found), 0, atol=1e-12)
-    turned = values(
-        cjx.neural_collapse(jnp.asarray(corners[labels] + shift), labels, -7 * corners, 7 * corners @ shift)
-    )
-    np.testing.assert_allclose(turned[[0, 1, 2, 3, 4, 5]], [0, 0, 0, 0, 0, 4], atol=1e-12)
-    assert turned[6] == 1.0
+    measure = lambda w: values(cjx.neural_collapse(jnp.asarray(corners[labels] + shift), labels, w, -w @ shift))
+    np.testing.assert_allclose(measure(7 * corners), 0, atol=1e-12)
+    np.testing.assert_allclose(measure(-7 * corners), [0, 0, 0, 0, 0, 4, 1], atol=1e-12)
 
 
 def test_rotations_and_scales():
-    features, labels, weights, bias = drawn(1, (4, 6, 5), 5)
+    features, labels, weights, bias = drawn(1, SIZES, D)
     turn = np.linalg.qr(np.random.default_rng(2).normal(size=(5, 5)))[0]
     plain = values(cjx.neural_collapse(jnp.asarray(features), labels, weights, bias))
     turned = values(cjx.neural_collapse(jnp.asarray(features @ turn), labels, weights @ turn, bias))
@@ -71,7 +69,8 @@ def test_rotations_and_scales():
 
 
 @pytest.mark.parametrize("dtype", (np.float64, np.float32))
-@pytest.mark.parametrize(("classes", "rank"), [(4, 3), (5, 1), (2, 1), (6, 4)])
+@pytest.mark.parametrize(("classes", "rank"), [(4, 3), (5, 1), *(pytest.param(*case, marks=pytest.mark.exhaustive)
+                                               for case in ((2, 1), (6, 4)))])  # fmt: skip
 def test_an_offset_changes_nothing(classes, rank, dtype):
     """NC1 to NC3 but for the rounding of the features, also of means that span fewer directions than they could."""
     rng = np.random.default_rng(classes)
@@ -85,45 +84,42 @@ def test_an_offset_changes_nothing(classes, rank, dtype):
         if offset * np.finfo(dtype).eps > 1e-4:
             continue
         moved = jnp.asarray(features + offset, dtype)
-        found = cjx.neural_collapse(moved, labels, jnp.asarray(weights, dtype))
+        measured = cjx.neural_collapse(moved, labels, jnp.asarray(weights, dtype))
         # Of the features as they were rounded: nothing else may be lost.
         wanted = reference.neural_collapse(np.asarray(moved, float) - offset, labels, weights, np.zeros(classes))
         eps = float(np.finfo(dtype).eps)
-        np.testing.assert_allclose(values(found)[:6], wanted[:6], rtol=300 * eps + offset**2 * eps**2, atol=10 * eps)
+        np.testing.assert_allclose(values(measured)[:6], wanted[:6], rtol=300 * eps + offset**2 * eps**2, atol=10 * eps)
 
 
 @pytest.mark.exhaustive_cases("0.0")
 @pytest.mark.parametrize("offset", (0.0, 1e3))
 def test_the_derivative_of_variability(offset):
     """Against central differences; also at a simplex, where singular values are equal."""
-    features, labels, weights, _ = drawn(5, (4, 6, 5), 4)
-    corners = np.eye(3)[np.array([0, 1, 2, 0, 1, 2])]
+    features, labels, weights, _ = drawn(5, SIZES, D)
     along = np.random.default_rng(6).normal(size=features.shape)
-    measure = lambda x: cjx.neural_collapse(x, labels, weights).variability
-    slope = jnp.sum(jax.grad(measure)(jnp.asarray(features + offset)) * along)
-    rise = [measure(jnp.asarray(features + offset + step * along)) for step in (-1e-5, 1e-5)]
-    assert float(slope) == pytest.approx(float(rise[1] - rise[0]) / 2e-5, rel=1e-6)
-    at_simplex = lambda x: cjx.neural_collapse(x, np.array([0, 1, 2, 0, 1, 2]), np.eye(3)).variability
-    np.testing.assert_allclose(jax.grad(at_simplex)(jnp.asarray(corners + offset)), 0, atol=1e-9)
+    measure = lambda x: cjx.neural_collapse(jnp.asarray(x), labels, weights).variability
+    gradient = jax.jit(jax.grad(measure))
+    rise = [float(measure(features + offset + step * along)) for step in (-1e-5, 1e-5)]
+    assert np.sum(gradient(features + offset) * along) == pytest.approx((rise[1] - rise[0]) / 2e-5, rel=1e-6)
+    np.testing.assert_allclose(gradient(np.eye(3, D)[labels] + offset), 0, atol=1e-9)
 
 
 def test_equal_means_have_no_measures():
     """Also where they differ by rounding; those of the classifier alone stay."""
-    _, labels, weights, bias = drawn(3, (4, 3, 5), 4)
-    near = 0.1 * (1 + 4e-16 * labels[:, None]) * np.ones((1, 4))
-    found = values(cjx.neural_collapse(jnp.asarray(near), labels, weights, bias))
-    assert np.isnan(found).tolist() == [True, True, False, True, False, True, True]
-    assert np.isnan(values(cjx.neural_collapse(jnp.zeros((12, 4)), labels, weights, bias))[0])
+    features, labels, weights, bias = drawn(3, SIZES, D)
+    near = 0.1 * (1 + 4e-16 * labels[:, None]) * np.ones((1, D))
+    measured = values(cjx.neural_collapse(jnp.asarray(near), labels, weights, bias))
+    assert np.isnan(measured).tolist() == [True, True, False, True, False, True, True]
+    assert np.isnan(values(cjx.neural_collapse(jnp.asarray(0 * features), labels, weights, bias))[0])
 
 
 def test_traced_and_single():
-    features, labels, weights, bias = drawn(4, (4, 3, 5), 4)
+    features, labels, weights, bias = drawn(4, SIZES, D)
     plain = cjx.neural_collapse(jnp.asarray(features), labels, weights, bias)
-    traced = jax.jit(cjx.neural_collapse)(jnp.asarray(features), jnp.asarray(labels), weights, bias)
-    np.testing.assert_allclose(values(traced), values(plain), rtol=1e-12)
+    traced = jax.jit(cjx.neural_collapse)
+    np.testing.assert_allclose(values(traced(features, labels, weights, bias)), values(plain), rtol=1e-12)
     for bad in (0 * labels, labels + 1):
-        missing = jax.jit(cjx.neural_collapse)(jnp.asarray(features), jnp.asarray(bad), weights, bias)
-        assert np.isnan(values(missing)[[0, 1, 3, 5, 6]]).all()
+        assert np.isnan(values(traced(features, bad, weights, bias))[[0, 1, 3, 5, 6]]).all()
     single = cjx.neural_collapse(jnp.asarray(features, jnp.float32), labels, jnp.asarray(weights, jnp.float32))
     assert all(getattr(single, name).dtype == jnp.float32 for name in NAMES)
     np.testing.assert_allclose(
@@ -153,7 +149,7 @@ def test_bad_input(name):
 
 
 def test_half_precision():
-    features, labels, weights, bias = drawn(3, (9, 8, 7), 5)
+    features, labels, weights, bias = drawn(3, SIZES, D)
     single, half = (cjx.neural_collapse(jnp.asarray(features, f"float{b}"), labels, weights, bias) for b in (32, 16))
     assert half.variability.dtype == jnp.float16
     np.testing.assert_allclose(values(half), values(single), rtol=0.1)

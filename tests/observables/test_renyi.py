@@ -2,50 +2,42 @@ import math
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
-from clusterjax._model.space import Sphere
 from clusterjax._observables import expected_strong_centres, renyi_centres, similarity as _pairs
 from tests.reference import observables as reference
 
 
-def uniform(key, draws, n, d):
-    return jax.vmap(lambda k: Sphere().sample(k, n, d))(jr.split(key, draws))
+@jax.jit
+def centres(x, separation):
+    """The centres, and the strong ones."""
+    return jnp.stack([renyi_centres(x, separation, strong=strong) for strong in (False, True)])
 
 
-def counts(x, separation, strong):
-    centres = jax.vmap(lambda y: renyi_centres(y, separation, strong=strong))(x)
-    return np.sum(np.asarray(centres), axis=1)
-
-
-@pytest.mark.parametrize("strong", (False, True))
 @pytest.mark.parametrize("separation", (0.2, 0.5, 1.5, 3.0))
 @pytest.mark.parametrize("d", (2, 3))
-def test_centres_are_those_of_the_definition(d, separation, strong):
+def test_centres_are_those_of_the_definition(d, separation):
     x = np.random.default_rng(d).normal(size=(50, d))
-    actual = renyi_centres(jnp.asarray(x), separation, strong=strong)
-    np.testing.assert_array_equal(actual, reference.renyi_centres(x, separation, strong))
+    expected = [reference.renyi_centres(x, separation, strong) for strong in (False, True)]
+    np.testing.assert_array_equal(centres(x, separation), expected)
 
 
 def test_order_and_kinds_differ():
     """Tokens 0.4 apart: each second one is a centre at 0.5, but only the first is a strong one."""
     angles = 0.4 * np.arange(6)
     x = jnp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1))
-    np.testing.assert_array_equal(renyi_centres(x, 0.5), [1, 0, 1, 0, 1, 0])
-    np.testing.assert_array_equal(renyi_centres(x, 0.5, strong=True), [1, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(centres(x, 0.5), [[1, 0, 1, 0, 1, 0], [1, 0, 0, 0, 0, 0]])
     np.testing.assert_array_equal(renyi_centres(x, 0.3, strong=True), np.ones(6))
 
 
 def test_special_clouds():
-    pair = jnp.asarray([[2.0, 0], [-3.0, 0], [1.0, 0]])
-    for strong in (False, True):
-        np.testing.assert_array_equal(renyi_centres(pair, 3.1, strong=strong), [1, 1, 0])
-        np.testing.assert_array_equal(renyi_centres(pair, math.pi, strong=strong), [1, 0, 0])
-        np.testing.assert_array_equal(renyi_centres(pair[:, :1], 1.0, strong=strong), [1, 1, 0])
-        np.testing.assert_array_equal(renyi_centres(pair[:1], 1.0, strong=strong), [1])
-        np.testing.assert_array_equal(renyi_centres(pair.astype(jnp.float32), 1e-4, strong=strong), [1, 1, 0])
+    pair = np.array([[2.0, 0], [-3.0, 0], [1.0, 0]])
+    for x, separation, expected in (
+        (pair, 3.1, [1, 1, 0]), (pair, math.pi, [1, 0, 0]), (pair[:, :1], 1.0, [1, 1, 0]), (pair[:1], 1.0, [1]),
+        (pair.astype(np.float32), 1e-4, [1, 1, 0]),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(centres(x, separation), [expected, expected])
 
 
 def test_expected_number_in_closed_form():
@@ -60,7 +52,8 @@ def test_expected_number_in_closed_form():
     np.testing.assert_allclose(expected_strong_centres(1.0, math.inf, 4), 5.7607, rtol=0, atol=5e-5)
     np.testing.assert_allclose(expected_strong_centres(1.0, math.inf, 1), 2, rtol=1e-12)
     np.testing.assert_allclose(expected_strong_centres(math.pi, 9, 1), 1, rtol=1e-12)
-    assert expected_strong_centres(jnp.asarray(0.5, jnp.float32), 200, 3).dtype == jnp.float32
+    single = jax.eval_shape(lambda angle: expected_strong_centres(angle, 200, 3), jnp.float32(0.5))
+    assert single.dtype == jnp.float32
 
 
 @pytest.mark.parametrize(("d", "p"), ((2, 0.5 / math.pi), (3, math.sin(0.25) ** 2)))
@@ -71,22 +64,22 @@ def test_expected_number_for_finite_n(n, d, p):
     np.testing.assert_allclose(expected_strong_centres(0.5, n, d), expected, rtol=1e-12)
 
 
-@pytest.mark.exhaustive_cases("2-0.5")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("d, separation", ((2, 0.5), (3, 2.0)))
-def test_number_of_strong_centres(getkey, d, separation):
+def test_number_of_strong_centres(d, separation):
     """C10 by Monte Carlo, 4 sigma; the printed d = 3 formula, a third of this, would be many sigma off."""
-    drawn = counts(uniform(getkey(), 500, 50, d), separation, True)
-    error = drawn.std() / math.sqrt(500)
-    assert abs(drawn.mean() - float(expected_strong_centres(separation, 50, d))) < 4 * error
+    x = np.random.default_rng(d).normal(size=(500, 50, d))
+    counts = np.sum(jax.jit(jax.vmap(centres, (0, None)))(x, separation)[:, 1], axis=1)
+    error = counts.std() / math.sqrt(500)
+    assert abs(counts.mean() - float(expected_strong_centres(separation, 50, d))) < 4 * error
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
     """No other test here has eleven tokens."""
     monkeypatch.setattr(_pairs, "_BLOCK_ENTRIES", 33)
     x = np.random.default_rng(5).normal(size=(11, 3))
-    for strong in (False, True):
-        actual = renyi_centres(jnp.asarray(x), 0.8, strong=strong)
-        np.testing.assert_array_equal(actual, reference.renyi_centres(x, 0.8, strong))
+    expected = [reference.renyi_centres(x, 0.8, strong) for strong in (False, True)]
+    np.testing.assert_array_equal(centres(x, 0.8), expected)
 
 
 @pytest.mark.parametrize("separation", (0.0, -0.1, 3.2, np.nan))

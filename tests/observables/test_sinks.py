@@ -24,7 +24,7 @@ def test_mass_is_the_mean_of_columns(include_self):
 
 
 @pytest.mark.parametrize("include_self", (False, True))
-@pytest.mark.parametrize("n", (2, 5, 64))
+@pytest.mark.parametrize("n", (2, 7))
 def test_baseline_is_the_mass_of_uniform_causal_attention(n, include_self):
     expected = sink_mass(jnp.asarray(uniform_causal(n)), include_self=include_self)
     np.testing.assert_allclose(uniform_causal_sink(n, include_self=include_self), expected, rtol=1e-12, atol=1e-16)
@@ -51,13 +51,14 @@ def test_lone_token_and_dtype():
 
 
 def test_heads_by_vmap():
-    heads = jnp.asarray(np.stack([attention(3), attention(4)]))
+    heads = np.stack([attention(3), attention(4)])
     np.testing.assert_allclose(jax.jit(jax.vmap(sink_mass))(heads)[1], reference.sink_mass(attention(4)), rtol=1e-12)
 
 
 def test_total_mass():
     """With the token itself the masses are a probability; without, a matrix that only looks at itself has none."""
     np.testing.assert_allclose(jnp.sum(sink_mass(jnp.asarray(attention(1)), include_self=True)), 1, rtol=1e-12)
-    np.testing.assert_array_equal(sink_mass(jnp.eye(5)), np.zeros(5))
-    first = jnp.zeros((5, 5)).at[:, 0].set(1)
-    np.testing.assert_allclose(sink_mass(first), [1, 0, 0, 0, 0], rtol=1e-12)
+    np.testing.assert_array_equal(sink_mass(jnp.asarray(np.eye(7))), np.zeros(7))
+    first = np.zeros((7, 7))
+    first[:, 0] = 1
+    np.testing.assert_allclose(sink_mass(jnp.asarray(first)), [1, 0, 0, 0, 0, 0, 0], rtol=1e-12)

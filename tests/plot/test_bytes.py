@@ -1,10 +1,5 @@
 """The same picture gives the same bytes, whatever order a solver or a set has in one process or another."""
 
-import os
-import subprocess
-import sys
-from hashlib import sha256
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -50,24 +45,3 @@ def test_the_last_bits_of_a_layout_do_not_reach_the_file(tmp_path, kind):
     (one,) = save(picture(), tmp_path / "one", (kind,))
     (other,) = save(picture(Shaken()), tmp_path / "other", (kind,))
     assert one.read_bytes() == other.read_bytes()
-
-
-SCRIPT = """
-import sys
-from tests.plot.test_bytes import picture
-from clusterjax.plot import save
-save(picture(), sys.argv[1], ("svg", "png", "pdf"))
-"""
-
-
-@pytest.mark.exhaustive
-def test_two_processes_write_the_same_bytes(tmp_path):
-    found = []
-    for seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(tmp_path / seed)], env=environment, check=True, timeout=300,
-            capture_output=True,
-        )  # fmt: skip
-        found.append([sha256((tmp_path / f"{seed}.{kind}").read_bytes()).digest() for kind in ("svg", "png", "pdf")])
-    assert found[0] == found[1]

@@ -23,21 +23,16 @@ def test_the_look_is_local():
         pass
 
 
-@pytest.mark.parametrize(
-    ("name", "formats", "files"),
-    (
-        ("x.pdf", None, ["x.pdf"]),
-        ("x.PDF", None, ["x.PDF"]),
-        ("x.svg", ["svg"], ["x.svg"]),
-        ("x", None, ["x.png", "x.svg"]),
+def test_a_suffix_decides_the_format(tmp_path):
+    ax, begins = plot.circle(even_circle(3)), {"pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<?xml"}
+    for name, formats, files in (
+        ("x.PDF", None, ["x.PDF"]), ("x.svg", ["svg"], ["x.svg"]), ("x", None, ["x.png", "x.svg"]),
         ("beta0.5", ["pdf"], ["beta0.5.pdf"]),
-    ),
-)
-def test_a_suffix_decides_the_format(tmp_path, name, formats, files):
-    paths = plot.save(plot.circle(even_circle(3)), tmp_path / name, formats, dpi=50)
-    assert [path.name for path in paths] == sorted(path.name for path in tmp_path.iterdir()) == files
-    begins = {"pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<?xml"}
-    assert all(path.read_bytes().startswith(begins[path.suffix[1:].lower()]) for path in paths)
+    ):  # fmt: skip
+        paths = plot.save(ax, tmp_path / name, formats, dpi=50)
+        assert [path.name for path in paths] == files
+        assert all(path.read_bytes().startswith(begins[path.suffix[1:].lower()]) for path in paths)
+    assert len(list(tmp_path.iterdir())) == 4  # x.svg was written twice
 
 
 def test_save_leaves_nothing_half_written(tmp_path):
@@ -61,55 +56,29 @@ def removed():
 BAD = {
     "circle in three dimensions": (lambda: plot.circle(X3), r"x must have the shape \(n, 2\).*\(4, 3\).*plot.sphere"),
     "not unit": (lambda: plot.circle(2 * X2), r"row 0 has norm 2;.*retract"),
-    "highlight": (lambda: plot.circle(X2, highlight=4), "highlight must be an integer from 0 to 3, but it is 4"),
-    "labels and colours": (
-        lambda: plot.circle(X2, labels=[0] * 4, colours="k"),
-        "colours must be None",
-    ),
+    "labels and colours": (lambda: plot.circle(X2, labels=[0] * 4, colours="k"), "colours must be None"),
     "trail": (lambda: plot.sphere(X3, trail=X2), r"trail must .*\(4, 2\)"),
     "zero arrow": (lambda: plot.circle(X2, arrows={"v": [0.0, 0.0]}), r"arrows\['v'\].*not zero"),
     "three-dimensional Axes": (lambda: plot.sphere(X3, Figure().add_subplot(projection="polar")), "polar.*plain"),
     "a batch of runs": (lambda: plot.snapshots(np.zeros((2, 3, 4, 2))), r"\(times, n, d\).*one run"),
     "times outside": (lambda: plot.snapshots(run(2), times=(0, 9)), "times must be of the run, but it holds 9.*0 to 3"),
-    "too few axes": (
-        lambda: plot.snapshots(run(2), times=(0, 1), axes=Figure().add_subplot()),
-        "axes must be 2 Axes, one for each time, but there are 1",
-    ),
+    "too few axes": (lambda: plot.snapshots(run(2), times=(0, 1), axes=Figure().add_subplot()), "axes must be 2 Axes"),
     "trail of nobody": (lambda: plot.snapshots(run(2), trail=True), "highlight=0"),
     "ts not increasing": (lambda: plot.snapshots(run(2).xs, np.zeros(7)), "ts must increase"),
     "film of another kind": (lambda: plot.animate(run(2), "film.avi"), "path must end in .gif or .mp4, .*'film.avi'"),
-    "formats beside a suffix": (
-        lambda: plot.save(plot.circle(X2), "x.pdf", ("png", "pdf")),
-        r"formats must be None or \['pdf'\] beside a path that ends in .pdf",
-    ),
+    "formats beside a suffix": (lambda: plot.save(plot.circle(X2), "x.pdf", ("png", "pdf")), "formats must be None or"),
     "counts of other bins": (lambda: plot.histograms([[1, 2]], bins=3, counted=True), r"values\[0\].*\(3,\)"),
-    "heatmap names": (
-        lambda: plot.heatmap(np.zeros((2, 2)), xnames=["a"]),
-        "xnames must be 2 names, one for each column, but there are 1",
-    ),
+    "heatmap names": (lambda: plot.heatmap(np.zeros((2, 2)), xnames=["a"]), "xnames must be 2 names, one for each col"),
     "limits": (lambda: plot.heatmap(np.zeros((2, 2)), limits=(1.0, 1.0)), "limits must be two numbers that increase"),
     "grid transposed": (lambda: plot.phase_diagram([1, 2], [1, 2, 3], np.zeros((2, 3))), r"\(3, 2\).*\(2, 3\)"),
     "centres": (lambda: plot.phase_diagram([2, 1], [1], np.zeros((1, 2))), "x_values must increase"),
-    "log of zero": (
-        lambda: plot.phase_diagram([0, 1], [1], np.zeros((1, 2)), log_x=True),
-        "x_values must be positive on a logarithmic axis",
-    ),
+    "log of zero": (lambda: plot.phase_diagram([0, 1], [1], np.zeros((1, 2)), log_x=True), "x_values must be positive"),
     "curve": (lambda: plot.phase_diagram([1], [1], np.zeros((1, 1)), curves={"c": ([1.0], [1.0, 2.0])}), "curves"),
-    "mean": (
-        lambda: plot.time_series([0, 1], [1.0]),
-        r"mean must be \(2,\), one number for each of ts, but its shape is \(1,\)",
-    ),
-    "error": (
-        lambda: plot.time_series([0, 1], [1.0, 2.0], [1.0]),
-        r"error must be \(2,\) or \(2, 2\), as mean is, but its shape is \(1,\)",
-    ),
+    "mean": (lambda: plot.time_series([0, 1], [1.0]), r"mean must be \(2,\), one number for each of ts, .* \(1,\)"),
+    "error": (lambda: plot.time_series([0, 1], [1.0, 2.0], [1.0]), r"error must be \(2,\) or \(2, 2\), .* \(1,\)"),
     "histogram of nothing": (lambda: plot.histograms([[np.nan], []]), "values must hold a number within the bins"),
-    "one Axes twice": (
-        lambda: plot.snapshots(run(2), times=(0, 1), axes=[Figure().add_subplot()] * 2),
-        "axes must be there once each",
-    ),
+    "one Axes twice": (lambda: plot.snapshots(run(2), times=(0, 1), axes=[Figure().add_subplot()] * 2), "axes must be"),
     "band upside down": (lambda: plot.time_series([0], [1.0], [[2.0], [0.0]]), "error must be lower in its first row"),
-    "contour in a row": (lambda: plot.phase_diagram([1], [1, 2], [[1], [2]], contour=1.5), "contour must be None on"),
     "numbers without end": (
         lambda: plot.position_offsets(1e200 * np.eye(3)),
         "table must be numbers of at most 1e.100",

@@ -46,17 +46,10 @@ def test_every_piece_of_the_package_is_drawn(name):
 @pytest.mark.parametrize(
     ("word", "label"),
     [
-        ("a\u30e9", r"a\u30e9"),
-        ("##\u0303o\u0303", "##\\u0303o\u0303"),
-        ("a\u200bb", r"a\u200bb"),
-        ("\x07", r"\x07"),
-        ("\U0001f642", r"\U0001f642"),
-        ("a\tb\n", "a⇥b↵"),
-        ("  ", "␣␣"),
-        ("", ""),
-        ("naïve", "naïve"),
+        ("a\u30e9", r"a\u30e9"), ("##\u0303o\u0303", "##\\u0303o\u0303"), ("a\u200bb", r"a\u200bb"), ("\x07", r"\x07"),
+        ("\U0001f642", r"\U0001f642"), ("a\tb\n", "a⇥b↵"), ("  ", "␣␣"), ("", ""), ("naïve", "naïve"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_drawn_is_escaped(word, label):
     assert one_line(word) == label
 

@@ -190,23 +190,3 @@ def test_progress_says_what_is_left_in_proportion_to_cost(monkeypatch):
     silent = Progress(np.ones(1), np.arange(1), 0, False)
     silent.add(np.arange(1), 0)
     assert shown.getvalue().count("\n") == 3
-
-
-def test_on_a_terminal_one_line_is_written_over(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    meter = Progress(np.ones(2), np.arange(2), 0, True)
-    for point in range(2):
-        clock[0] += 1.0
-        meter.add(np.asarray([point]), 0)
-    assert shown.getvalue().split("\r\x1b[K") == [
-        "sweep: 0 of 2 points are finished\n",
-        "sweep: 1 of 2 points, 0:01 gone, 0:01 left",
-        "sweep: 2 of 2 points, 0:02 gone\n",
-    ]

@@ -62,7 +62,7 @@ def test_the_store_is_plain_zarr_and_nothing_else(whole):
     assert (dataset.status.sel(model="sin") == [[1, 1], [1, 1], [0, 0]]).all()
 
 
-@pytest.mark.parametrize("every", (8, pytest.param(1, marks=pytest.mark.exhaustive)))
+@pytest.mark.parametrize("every", (16, pytest.param(1, marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("chunks", (256, 2))
 def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, monkeypatch, every, chunks):
     """The folder is copied before each change that the run makes to it, which is what a kill would leave there."""
@@ -104,7 +104,7 @@ def test_large_batches_are_divided_and_many_small_ones_share_a_chunk(whole, tmp_
 
 
 def test_an_unfinished_store_of_many_batches_opens_soon(tmp_path):
-    batches = 10_000
+    batches = 3000
     labels, points = [Coord("beta", ("beta",), np.arange(batches) / 2, {})], np.arange(batches)[:, None]
     outputs = [Output("y", (), (), "float64", {}), STATUS, REASON]
     store = Store(tmp_path / "store")
@@ -116,7 +116,7 @@ def test_an_unfinished_store_of_many_batches_opens_soon(tmp_path):
     start = time.perf_counter()
     dataset = sweep.open(store.path)
     assert time.perf_counter() - start < 10  # about 0.5 on two quiet cores
-    assert int((dataset.status == 2).sum()) == 20 and state.frame.gathered * 256 >= batches
+    assert int((dataset.status == 2).sum()) == 6 and state.frame.gathered * 256 >= batches
 
 
 def test_only_what_is_missing_is_computed(whole, tmp_path, ran):

@@ -96,7 +96,7 @@ def read_start(field: AbstractField, x0: Any, *others: Any) -> Tokens:
 
 
 def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *, pieces: bool = False) -> Parameters:
-    """The leaves of `field` that `which` selects, or all floats but times of schedules; in `pieces`, of no schedule."""
+    """The leaves of `field` that `which` selects, by default all floats but times; with `pieces` none of a schedule."""
     leaves, structure = jtu.tree_flatten(field)
     labelled = jtu.tree_unflatten(structure, [_Place(index) for index in range(len(leaves))])
     paths = [jtu.keystr(path) for path, _ in jtu.tree_flatten_with_path(field)[0]]

@@ -201,7 +201,7 @@ class Runs(eqx.Module):
 
 
 def read_runs(solver: Any, controller: Any, dt0: Any, max_steps: Any, dtype: Any) -> Runs:
-    """The checked options of the runs; an estimate is only as accurate as its runs, hence tighter tolerances."""
+    """The checked options of the runs; tolerances are tight, because an estimate is only as accurate as its runs."""
     if controller is None:
         tight = jnp.finfo(dtype).bits == 64
         controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-6)

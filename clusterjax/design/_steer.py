@@ -32,7 +32,7 @@ from .._base.checks import (
 )
 from .._base.random import draw_normal
 from .._base.summary import short
-from .._base.types import Numbers, Tokens
+from .._base.types import Numbers, RealScalarLike, Tokens
 from .._dynamics.failure import why_stopped
 from .._model.field import AbstractField
 from .._model.space import AbstractSpace, Sphere
@@ -288,7 +288,7 @@ def _farthest(x: Array, goal: Array) -> float:
     return float(jnp.max(jnp.linalg.norm(x - goal, axis=1)))
 
 
-def along(space: AbstractSpace, x: Tokens, goal: Tokens, share: float) -> Tokens:
+def along(space: AbstractSpace, x: Tokens, goal: Tokens, share: RealScalarLike) -> Tokens:
     """The points at the fraction `share` of the way from `x` to `goal`: on great circles of the sphere, else on
     straight lines, retracted. Halfway between antipodes the point is undefined, and the token stays."""
     if not isinstance(space, Sphere):

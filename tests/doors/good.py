@@ -84,7 +84,7 @@ def _core() -> dict[str, Any]:
         "MeanField.self": cjx.MeanField(unnormalised, d=2, degree=8, temperature=0.1), "degree": 8,
         "density": lambda x: 2 + x[:, 0],
         # Observables.
-        "bins": 4, "cluster_sizes.labels": jnp.zeros(N, int), "log_partition": jnp.ones(N),
+        "bins": 4, "log_partition": jnp.ones(N),
         "neural_collapse.*": {"labels": np.arange(N) % 2, "weights": np.ones((2, D)), "bias": np.zeros(2)},
         "neural_collapse.features": X,
         "perceptron_energy.*": {"features": jnp.ones((4, D)), "amplitudes": jnp.ones(4), "primitive": jnp.cos},
@@ -139,13 +139,12 @@ def _experiments() -> dict[str, Any]:
 
 def _phase() -> dict[str, Any]:
     points, attention = np.ones((2, 3, 2)), cjx.UnnormalisedAttention(1.0)
-    np.save(FOLDER / "starts.npy", points)
     return {
         **same(2, "d", "samples", "chunk"), **same(0.5, "cosine", "threshold", "dt"), "attention": attention,
         "order_parameters": [0.1, 0.2, 0.3], "degree": 16,
         "Branch.self": phase.branch(attention, 2, order_parameters=[0.1, 0.2, 0.3], degree=16), "index": 0,
         "field": cjx.MeanField(attention, d=2, degree=8, temperature=0.9),
-        "guess": jnp.zeros((9, 2)).at[0, 0].set(1.0), "path": str(FOLDER / "starts.npy"), "betas": np.array([1.0]),
+        "guess": jnp.zeros((9, 2)).at[0, 0].set(1.0), "betas": np.array([1.0]),
         "times": np.array([0.0, 1.0]), "n": 3, "progress": False, "PhaseDiagram.starts": phase.Uniform(2, 3, 2),
         "beta": jnp.asarray(1.0), "PhaseDiagram.cost.beta": 1.0, "x0": points, "seed": 0,
         **same(jnp.float32, "Given.tokens.dtype", "Uniform.tokens.dtype"), "x": np.ones((2, 3, 4)),
@@ -167,7 +166,7 @@ def _plot() -> dict[str, Any]:
         "cloud.limit": [FLAT], "trajectory": np.stack([FLAT, FLAT, FLAT]), "weights": np.full((3, 4, 4), 0.25),
         "times": np.array([0.0, 2.0]), "frames": 2, "corners": FLAT[:3],
         "tree": SimpleNamespace(times=np.array([1.0, 1e9]), pairs=pairs, num_tokens=3, t_end=1e12),
-        "histograms.values": np.array([[0.1, 0.2, 0.3, 0.1], [0.3, 0.4, 0.2, 0.9]]), "bins": 4, "contour": 0.5,
+        "histograms.values": np.array([[0.1, 0.2, 0.3, 0.1], [0.3, 0.4, 0.2, 0.9]]), "bins": 4,
         "dataset": xr.Dataset({"close_pairs": (("beta", "t"), np.full((2, 3), 0.5))}, coords, {"n": 4}), "n": 4,
         "eigenvalues": np.array([1.0, 2.0]), "vectors": np.eye(3), "queries": np.ones((1, 2, 3)), "beta": np.ones(1),
         "line": (np.array([1.0, 0.0]), 0.5),

@@ -29,9 +29,9 @@ def random_form(rng, d, condition):
 
 @pytest.fixture(scope="module")
 def choices():
-    """Pairs of tokens that can lead from the start, in ten clouds of one shape."""
+    """Pairs of tokens that can lead from the start, in six clouds of one shape."""
     found = []
-    for seed in range(10):
+    for seed in range(6):
         z0 = normal(seed, N, D)
         wanted = np.flatnonzero(startable(np.asarray(z0)))[:2].tolist()
         found.append((np.asarray(z0), wanted, choose_leaders(z0, wanted, condition=CONDITION)))
@@ -51,7 +51,7 @@ def test_wanted_tokens_lead_from_the_start(choices):
         assert (choice.margin > 0) == bool(np.all(np.asarray(first)[wanted] == 0))
         assert certificate(jnp.asarray(z0), choice.layer).held
         assert choice.succeeded or choice.bound < 0.01, "no form can do much better, so that it may be impossible"
-    assert sum(choice.succeeded for *_, choice in choices) >= 8
+    assert sum(choice.succeeded for *_, choice in choices) >= 5
 
 
 def test_margin_is_the_least_cosine_and_no_form_beats_the_bound(choices):
@@ -59,7 +59,7 @@ def test_margin_is_the_least_cosine_and_no_form_beats_the_bound(choices):
     for z0, wanted, choice in choices:
         A = np.asarray(choice.layer.A)
         np.testing.assert_allclose(choice.margin, min(least_cosine(z0, A, i) for i in wanted), rtol=0, atol=1e-12)
-        forms = [random_form(rng, D, CONDITION) for _ in range(300)]
+        forms = [random_form(rng, D, CONDITION) for _ in range(150)]
         best = max(min(least_cosine(z0, A / np.linalg.norm(A, 2), i) for i in wanted) for A in forms)
         assert best <= choice.bound + 1e-12
         assert best <= choice.margin + 0.02, "a random form does better than the search"

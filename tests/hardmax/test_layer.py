@@ -205,7 +205,7 @@ def test_one_trace_for_all_numbers():
 
 
 def test_mapping_is_a_loop():
-    clouds = np.stack([dyadic(s, N, 2) for s in range(3)])
+    clouds = jnp.stack([dyadic(s, N, 2) for s in range(3)])
     alphas, masses = np.array([0.5, 1.0, 3.0]), np.array([[1.0] * N, [1.0] * 5 + [0.0] * 2, [2.0] * N])
     run = lambda z, alpha, m: leaders(z, HardmaxLayer(alpha, masses=m), 5)
     together = jax.jit(jax.vmap(run))(clouds, alphas, masses)

@@ -82,7 +82,7 @@ def test_token_of_largest_norm_leads_from_the_start():
         z0, root = np.asarray(normal(seed, N, 2)), np.asarray(normal(100 + seed, 2, 2))
         form = root @ root.T
         longest = int(np.argmax(np.einsum("ia,ab,ib->i", z0, form, z0)))
-        assert int(leaders(z0, HardmaxLayer(1.0, form), DEEP).first[longest]) == 0
+        assert int(leaders(jnp.asarray(z0), HardmaxLayer(1.0, form), DEEP).first[longest]) == 0
         np.testing.assert_allclose(path(z0, form=form)[-1, longest], z0[longest], rtol=0, atol=1e-12)
 
 

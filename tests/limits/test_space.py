@@ -9,6 +9,7 @@ import pytest
 import clusterjax as cjx
 from tests import clouds
 from tests.helpers import normal, rotation
+from tests.limits.cases import run_of
 from tests.reference import fields as fields_reference, limits as reference
 
 
@@ -24,6 +25,7 @@ def field_of(value, form=None, **options):
 
 # V by the number of dimensions of F, in a basis that is not orthonormal; and the coordinates and the form there.
 VALUES = {r: BASIS @ np.diag([1.0] * r + [0.4, -0.7, 0.2][r:]) @ np.linalg.inv(BASIS) for r in (1, 2, 3)}
+SQUARE = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
 KINDS = {1: "hyperplanes", 2: "polytope x subspace", 3: "polytope"}
 
 
@@ -162,21 +164,21 @@ def test_the_exceptional_row_is_excepted_once():
 
 def test_a_run_is_judged_by_its_hulls_too():
     """The saved hulls are nested; a run whose hull grows is not certified, though it ends well."""
-    field, ts = field_of(None), jnp.asarray([0.0, 3.0, 12.0])
-    traj = cjx.simulate(field, normal(1, 7, 2), ts)
-    shape = cjx.limit_shape(traj, field)
+    field, ts, square = field_of(None), jnp.asarray([0.0, 3.0, 12.0]), jnp.asarray(SQUARE)
+    xs = jnp.stack(
+        [jnp.concatenate([square, token]) for token in jnp.asarray([[[0.5, 0.4]], [[0.9, 0.8]], [[1.0, 1.0]]])]
+    )
+    shape = cjx.limit_shape(run_of(ts, xs), field)
     assert shape.certified and shape.t == 12.0 and shape.clauses[0].says.startswith("The hull")
     assert shape.history.shape == (3,) and shape.history[0] > 0.1 > shape.history[-1]
     np.testing.assert_allclose(shape.history[-1], shape.residuals.max())
-    grown = traj.__class__(traj.ts, traj.xs.at[0].multiply(0.5), traj.stats, traj.result, traj.t1, traj.x1,
-                           traj.interpolant)  # fmt: skip
-    again = cjx.limit_shape(grown, field)
+    again = cjx.limit_shape(run_of(ts, xs.at[0].multiply(0.5)), field)
     assert not again.certified and not again.clauses[0].held and all(clause.held for clause in again.clauses[1:])
 
 
 def test_unscaled_tokens_are_judged_by_their_rescaled_ones():
     plain = cjx.AttentionField(cjx.SoftmaxAttention(1.0), 1.5 * jnp.eye(2), space=cjx.Euclidean())
-    z = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
+    z = jnp.asarray(SQUARE)
     shape = cjx.limit_shape(z * jnp.exp(1.5 * 4.0), plain, t=4.0)
     assert shape.certified and shape.kind == "polytope"
     np.testing.assert_allclose(np.abs(shape.points), 1.0)
@@ -224,7 +226,7 @@ def test_without_a_hypothesis_no_theorem_applies_and_that_is_said(field, lacks):
 @pytest.mark.parametrize("gap", [1e-13, 1e-12, 1e-10, 1e-8, 1e-6])
 def test_nearly_equal_is_not_equal_and_certifies_nothing(gap):
     """V beside the identity, Q^T K beside symmetric, and hardly definite ones."""
-    z = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
+    z = jnp.asarray(SQUARE)
     eye, skew = np.eye(2), np.array([[0.0, 1.0], [-1.0, 0.0]])
     assert cjx.limit_shape(z, field_of(eye)).certified
     for seed in range(3):
@@ -241,7 +243,7 @@ def test_nearly_equal_is_not_equal_and_certifies_nothing(gap):
 
 
 def test_without_its_hypotheses_a_shape_that_fits_is_not_certified():
-    z = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
+    z = jnp.asarray(SQUARE)
     for field in (
         field_of(None, mask=cjx.CausalMask()),
         cjx.RescaledField(cjx.SoftmaxAttention(1.0), masses=jnp.arange(1.0, 5)),

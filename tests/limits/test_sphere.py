@@ -13,6 +13,7 @@ from clusterjax._limits.sphere import components, fit
 from tests import clouds
 from tests.coarsen_cases import on_the_circle
 from tests.helpers import as_a_user, normal, sphere_tokens
+from tests.limits.cases import run_of
 from tests.reference import limits as reference
 
 
@@ -28,7 +29,10 @@ CALM = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
 
 @pytest.fixture(scope="module")
 def run():
-    return cjx.simulate(CALM, sphere_tokens(0, 8, 3), TS)
+    """Tokens that come to one point."""
+    x = sphere_tokens(0, 8, 3)
+    xs = jnp.stack([x, cjx.Sphere().retract(x + x[:1]), jnp.tile(x[:1], (8, 1))])
+    return run_of(TS, xs)
 
 
 def unit(x):
@@ -217,9 +221,9 @@ def test_a_matrix_that_is_nearly_a_multiple_of_the_identity_is_none_on_the_spher
 
 
 @pytest.mark.exhaustive
-def test_runs_on_the_sphere(run):
+def test_runs_on_the_sphere():
     """V = I comes to one point; V = -I to a simplex, every token a point of its own; before that they move."""
-    end = cjx.limit_shape(run, CALM)
+    end = cjx.limit_shape(cjx.simulate(CALM, sphere_tokens(0, 8, 3), TS), CALM)
     assert end.certified and end.kind == "one point" and end.t == 200.0
     assert end.history[0] > 0.5 and end.history[-1] < 1e-6
     traj = cjx.simulate(REPELLED, sphere_tokens(0, 4, 3), TS)

@@ -52,12 +52,12 @@ def test_what_it_refuses():
 
 
 def test_causal_diagrams_have_a_curve_for_each_share():
-    ax = plot.clustering_diagram(dataset(n=6, attention="softmax", mask="CausalMask()"))
+    ax = plot.clustering_diagram(dataset(n=4, attention="softmax", mask="CausalMask()"))
     drawn = curves(ax)
     assert [name[:6] for name in drawn] == [r"$10\%$", r"$50\%$", r"$90\%$"]
     times, betas = zip(*(line.T for line in drawn.values()), strict=True)
     for k in (0, 3):
-        exact = cjx.orthogonal_time(np.array([0.1, 0.5, 0.9]), float(betas[0][k]), 6, mask=cjx.CausalMask())
+        exact = cjx.orthogonal_time(np.array([0.1, 0.5, 0.9]), float(betas[0][k]), 4, mask=cjx.CausalMask())
         np.testing.assert_allclose([column[k] for column in times], exact)
     # Beyond the diagram nothing is computed.
     assert (times[0][:-1] <= TIMES[-1]).all() and betas[0][0] == BETAS[0]

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "sweeps.md").read_text("utf-8")
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.exhaustive
 def test_the_snippets_of_the_guide_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     snippets, names = SNIPPET.findall(GUIDE), {"__name__": "guide"}

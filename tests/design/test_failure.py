@@ -7,7 +7,6 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import design
-from tests.design.cases import SCHEME
 from tests.helpers import as_a_user
 
 
@@ -22,7 +21,7 @@ FAILS = {
         FIELD, x, jnp.eye(3)[:2], labels=[0, 0, 1, 1], t_end=1.0, pieces=pieces, **ONCE
     ),
     "sensitivity": lambda x=X0: design.sensitivity(FIELD, x, 0.1, until=1.0, **BETA),
-    "recover": lambda x=X0: design.recover(FIELD, jnp.stack([x, x]), TS, most=1, **BETA, **SCHEME),
+    "recover": lambda x=X0: design.recover(FIELD, jnp.stack([x, x]), TS, most=1, **BETA),
 }
 
 

@@ -276,6 +276,7 @@ def test_derivatives_of_a_batch_are_those_of_each():
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, wanted)
 
 
+@pytest.mark.exhaustive
 def test_simulations_of_a_batch_are_those_alone():
     field = cjx.AttentionField(cjx.SoftmaxAttention(4.0))
     x0 = np.asarray(sphere_tokens(0, 16 * 8, 2)).reshape(16, 8, 2)

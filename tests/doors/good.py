@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 
 import clusterjax as cjx
 from clusterjax import design, experiments, hardmax, phase, plot, probe, sentiment, sweep, transformer
+from clusterjax.design._parameters import pick_parameters
 from clusterjax.experiments.shared import sources
 from clusterjax.probe.measures.survey import average_of
 from clusterjax.probe.networks.bundled import BUNDLED
@@ -101,14 +102,17 @@ def _hardmax() -> dict[str, Any]:
 
 def _design() -> dict[str, Any]:
     field, start, ts = cjx.AttentionField(cjx.SoftmaxAttention(1.0)), sphere_tokens(0, 3, 2), jnp.asarray([0, 0.5, 1])
-    which = lambda field: field.attention.beta
+    which, one = (lambda field: field.attention.beta), np.ones((1, 1))
     coarse = {"solver": dfx.Heun(), "dt0": 0.5, "stepsize_controller": dfx.ConstantStepSize()}
     observed = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(2.0)), start, ts, **coarse).xs
     return {
         **same(start, "x0", "targets"), **same(1, "pieces", "attempts"), **same(2, "most", "clusters"),
         "field": field, "which": which, "observed": observed, "ts": ts, "recover.x0": None,
-        "Recovery.self": design.recover(field, observed, ts, which=which, **coarse), "function": lambda beta: beta**2,
-        "until": 1.0, "sensitivity.until": 5.0, "radius": 0.3, "norm": 0.1,
+        "Recovery.self": design.Recovery(
+            field, ("beta",), (np.ones(()),), 0.0, 1.0, one, one, one, np.ones(1), np.zeros((0, 1)), (), 18, 1, True,
+            "It converged.", 1, np.ones(1), pick_parameters(field, which),
+        ),
+        "function": lambda beta: beta**2, "until": 1.0, "sensitivity.until": 5.0, "radius": 0.3, "norm": 0.1,
     }  # fmt: skip
 
 

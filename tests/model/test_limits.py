@@ -78,7 +78,8 @@ def test_at_beta_zero_attention_is_the_mean():
     for mask, allowed in MASKS.values():
         table = np.array([[float(allowed(i, j)) for j in range(N)] for i in range(N)])
         table /= table.sum(axis=1, keepdims=True)
-        for attention in (cjx.SoftmaxAttention(0.0, mask=mask), cjx.UnnormalisedAttention(0.0, mask=mask)):
+        for kind in (cjx.SoftmaxAttention, cjx.UnnormalisedAttention):
+            attention = kind(0.0, query_key=FORM, mask=mask)
             weights, average, *_ = outcome(attention)
             assert_close(weights, table, "exact")
             assert_close(average, table @ np.asarray(VALUES), "exact")

@@ -1,9 +1,10 @@
 """The benchmarks as pages, one for each question, their tables made of the results as the site is built."""
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from results import table
 
 
 HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -16,7 +17,7 @@ def pages(root: Path) -> Iterator:
     from made_pages import Made
 
     source = "benchmarks/README.md"
-    text = _table(root).fill((root / source).read_text("utf-8"))
+    text = table.fill((root / source).read_text("utf-8"))
     first, *rest = HEADING.split(text)
     sections = dict(zip(rest[::2], rest[1::2], strict=True))
     index = first + "".join(f"## {title}{sections.pop(title)}" for title in INTRODUCTION)
@@ -32,11 +33,3 @@ def pages(root: Path) -> Iterator:
 
 def _raised(body: str) -> str:
     return re.sub(r"^### ", "## ", body, flags=re.MULTILINE)
-
-
-def _table(root: Path):
-    """The module that writes results as tables."""
-    spec = importlib.util.spec_from_file_location("benchmarks_table", root / "benchmarks" / "table.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,6 +1,7 @@
 """The command complete: next words with their probabilities and a continuation, as the functions have them."""
 
 import json
+from types import SimpleNamespace
 
 import jax.random as jr
 import numpy as np
@@ -36,9 +37,12 @@ def test_next_words_and_the_likeliest_continuation(capsys, model):
     assert lines[4] == TEXT + found.texts[0] and lines[4].startswith(f"{TEXT} seen")
 
 
+OPTIONS = ("--temperature", 1.5, "--seed", 5, "--num-tokens", 4, "--top-k", 20)
+
+
+@pytest.mark.exhaustive
 def test_drawn_as_json(capsys, model):
-    options = ("--temperature", 1.5, "--seed", 5, "--num-tokens", 4, "--top-k", 20)
-    (line,) = lines_of(capsys, "language-model", TEXT, "--json", "--num-words", 2, *options)
+    (line,) = lines_of(capsys, "language-model", TEXT, "--json", "--num-words", 2, *OPTIONS)
     record = json.loads(line)
     found = probe.generate(model, TEXT, 4, temperature=1.5, top_k=20, key=jr.key(5))
     assert (record["model"], record["text"], record["tokens"]) == ("language-model", TEXT, 4)
@@ -47,6 +51,31 @@ def test_drawn_as_json(capsys, model):
     words = probe.next_words(model, TEXT, 2)
     assert [pair["word"] for pair in record["next"]] == words.words
     np.testing.assert_allclose([pair["probability"] for pair in record["next"]], words.probabilities, rtol=1e-6)
+
+
+def test_options_are_passed_on(capsys, monkeypatch):
+    """What the functions are asked for, and what the command makes of their answers."""
+    asked = []
+    words = SimpleNamespace(words=["seen", "made"], probabilities=np.array([0.5, 0.25]))
+    generated = SimpleNamespace(texts=[" seen !"], lengths=np.array([2]), log_probs=np.array([-1.0, -0.5]))
+    monkeypatch.setattr("clusterjax.probe.next_words", lambda *given: asked.append(given) or words)
+    monkeypatch.setattr(
+        "clusterjax.probe.generate", lambda *given, **options: asked.append((given, options)) or generated
+    )
+    lines = lines_of(capsys, "language-model", TEXT, *OPTIONS, "--num-words", 2)
+    (model, *beginning), (given, options) = asked
+    assert beginning == [TEXT, 2] and given == (model, TEXT, 4) and model.name == "language-model"
+    np.testing.assert_array_equal(jr.key_data(options.pop("key")), jr.key_data(jr.key(5)))
+    assert options == {"temperature": 1.5, "top_k": 20}
+    how = "drawn at temperature 1.5, 2 tokens, log probability -1.50:"
+    assert lines == ["0.500  'seen'", "0.250  'made'", how, f"{TEXT} seen !"]
+    (line,) = lines_of(capsys, "language-model", TEXT, "--json")
+    pairs = [{"word": "seen", "probability": 0.5}, {"word": "made", "probability": 0.25}]
+    assert json.loads(line) == {
+        "model": "language-model", "text": TEXT, "next": pairs, "continuation": " seen !", "tokens": 2,
+        "log_prob": -1.5,
+    }  # fmt: skip
+    assert asked[3][1] == {"temperature": 0.0, "top_k": None, "key": None}
 
 
 def test_refused(capsys):

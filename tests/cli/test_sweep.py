@@ -48,28 +48,13 @@ def test_options_are_passed_on(monkeypatch, tmp_path):
     monkeypatch.setattr("clusterjax._cli.find_spec", lambda name: None)  # nothing is drawn
     store = ["--store", str(tmp_path / "run.zarr")]
     random = ["--query-key", "wigner", "--value", "descent", "--drawn", "beta", "--d", "3", "--seed", "7"]
-    how = [
-        "--variant",
-        "unnormalised",
-        "--causal",
-        "--adaptive",
-        "--double",
-        "--fresh",
-        "--times",
-        "5",
-        "--betas",
-        "0:2:3",
-    ]
+    how = "--variant unnormalised --causal --adaptive --double --fresh --times 5 --betas 0:2:3".split()
     assert main([*CALL, *store, *random, *how]) == 0
     ((betas, times, options),) = seen
     np.testing.assert_array_equal(betas, [0, 1, 2])
     np.testing.assert_array_equal(times, np.linspace(0, 1, 5))
-    assert (
-        options["mask"] == CausalMask()
-        and options["unnormalised"]
-        and not options["resume"]
-        and options["dtype"] == "float64"
-    )
+    assert (options["mask"], options["dtype"], options["resume"]) == (CausalMask(), "float64", False)
+    assert options["unnormalised"]
     assert (options["d"], options["seed"], options["store"]) == (3, 7, store[1])
     assert options["query_key"] == phase.Wigner(phase.PerBeta()) and options["integrator"] == phase.Adaptive()
     assert float(options["value"].scale) == pytest.approx(-0.5)

@@ -8,7 +8,6 @@ from tests.docs.tools import ROOT, tool
 
 
 results = tool("results")
-PAGES = sorted(path for path in ROOT.glob("docs/**/*.md") if "{{" in path.read_text("utf-8"))
 
 
 @pytest.fixture
@@ -67,6 +66,8 @@ def test_a_page_names_the_quoted_benchmarks_whose_code_has_changed(root, monkeyp
     assert page == "1,234.5 and 0.5\n\nMeasured before the code changed: `speed` at 0123456789ab.\n"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_every_number_of_the_pages_is_in_the_results(page):
-    assert "{{" not in results.fill(page.read_text("utf-8"))
+def test_every_number_of_the_pages_is_in_the_results(monkeypatch):
+    monkeypatch.setattr(results.table, "measured_before", lambda name, record, package: None)
+    pages = {path: path.read_text("utf-8") for path in ROOT.glob("docs/**/*.md")}
+    quoting = [text for text in pages.values() if "{{" in text]
+    assert len(quoting) > 2 and not any("{{" in results.fill(text) for text in quoting)

@@ -4,19 +4,8 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments.figures.albert_bridge import (
-    effort,
-    parts_of,
-)
-from clusterjax.experiments.shared.causal import BridgeControls, controls_of, share_missed
-from clusterjax.experiments.shared.networks import network_of
+from clusterjax.experiments.shared.causal import BridgeControls, share_missed
 from clusterjax.probe.measures.survey import average_of
-from tests.network_cases import checkpoint
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    return network_of(checkpoint(tmp_path_factory.mktemp("network")))
 
 
 def curve(levels, texts=8, noise=0.01):
@@ -24,19 +13,6 @@ def curve(levels, texts=8, noise=0.01):
     return average_of(
         np.asarray(levels, float) + noise * np.linspace(-1, 1, texts)[:, None] * rng.normal(size=len(levels))
     )
-
-
-def bridge_of(network, **curves):
-    names = {
-        "without_feed_forward": "without feed-forward",
-        "without_norms": "without norms",
-        "on_the_sphere": "on the sphere",
-    }
-    every = {name: network for name in (*names, "particles", "fitted")} | curves
-    found = {names.get(name, name): curve(levels) for name, levels in every.items()}
-    base = curve(network)
-    squares = [np.mean((found[name].values - base.values) ** 2) for name in ("particles", "fitted")]
-    return probe.Bridge(base, found, 0.5, 2.0, np.array([squares[0], squares[1]]), 3.0)
 
 
 RISE = [0.1, 0.3, 0.5, 0.7]
@@ -55,9 +31,10 @@ def beside_of(trained=0.5, shuffled=0.5, random=0.5):
 
 def test_what_is_missed_is_a_share_of_the_spread():
     """A curve that is off by 0.1 everywhere, of a network whose curve has a spread of 0.2; text by text."""
-    some = bridge_of(RISE, particles=np.array(RISE) + 0.1)
-    network, moved = some.network.values, some.curves["particles"].values
-    expected = [np.sqrt(np.mean((m - n) ** 2)) / np.std(n) for m, n in zip(moved, network, strict=True)]
+    network, moved = curve(RISE), curve(np.array(RISE) + 0.1)
+    some = probe.Bridge(network, {"particles": moved, "fitted": network}, 0.5, 2.0, np.zeros(2), 3.0)
+    pairs = zip(moved.values, network.values, strict=True)
+    expected = [np.sqrt(np.mean((m - n) ** 2)) / np.std(n) for m, n in pairs]
     np.testing.assert_allclose(share_missed(some, "particles"), expected)
     assert np.mean(expected) == pytest.approx(0.1 / np.std(RISE), rel=0.1) and (share_missed(some, "fitted") == 0).all()
 
@@ -73,33 +50,3 @@ def test_controls_are_paired_by_text_and_by_network():
     assert beyond.difference[0] == pytest.approx(0.1)
     assert beyond.error[0] == pytest.approx((2 * texts).std(ddof=1) / 2)
     assert some.beyond_random.beyond.difference[0] == pytest.approx(0.4)
-
-
-@pytest.mark.exhaustive
-def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
-    """Which networks and which texts are run: its own words in another order, and three starts on the same words."""
-    ran = []
-
-    def bridge(model, texts, *, fit_on, **options):
-        ran.append((model.name, texts, fit_on, options))
-        return bridge_of(RISE)
-
-    monkeypatch.setattr("clusterjax.experiments.shared.causal.probe.bridge", bridge)
-    how = effort(True, 16, 2)
-    texts, others = parts_of(found.texts, how)
-    special = tuple(found.model.tokenizer.all_special_ids)
-    some = controls_of(
-        found.model, bridge_of(RISE), texts, others, how, 0, None, lambda line: None, special=special,
-        units=np.arange(len(texts.mask)),
-    )  # fmt: skip
-    assert [name.endswith("with random weights") for name, *_ in ran] == [False, True, True, True]
-    shuffled, *random = ran
-    for shown, plain in ((shuffled[1], texts), (shuffled[2], others)):
-        np.testing.assert_array_equal(np.sort(shown.token_ids, axis=1), np.sort(plain.token_ids, axis=1))
-        assert (shown.token_ids != plain.token_ids).any()
-        np.testing.assert_array_equal(shown.token_ids[:, 0], plain.token_ids[:, 0])
-    for _, shown, fitted, options in random:
-        np.testing.assert_array_equal(shown.token_ids, texts.token_ids)
-        np.testing.assert_array_equal(fitted.token_ids, others.token_ids)
-        assert options["fit_steps"] == 8 and options["steps_per_layer"] == 2
-    assert some.random["fitted"].shape == (3, 4) and len(some.rows) == len(texts.mask)

@@ -29,7 +29,6 @@ from clusterjax.experiments.shared.sources import particles
 from tests.helpers import as_a_user
 
 
-pytestmark = pytest.mark.optimised
 QUIETLY = {"say": lambda line: None}
 PNG = Files(("png",), film=False)
 
@@ -111,36 +110,6 @@ def test_every_figure_has_a_tiny_size():
     assert {*TINY} == {experiment.name for experiment in EXPERIMENTS}
 
 
-@pytest.fixture
-def figure8(tmp_path):
-    """Figure 8 in a gallery of its own, and its record."""
-    settings = Settings(starts=2, quick=True, parameters=TINY["figure8"])
-    (record,) = reproduce(["figure8"], tmp_path, settings, PNG, **QUIETLY)
-    return settings, record
-
-
-def test_second_run_skips_what_is_done_and_force_does_not(figure8, tmp_path):
-    (settings, record), lines = figure8, []
-    written = lambda: (tmp_path / "figure8" / "results.json").stat().st_mtime_ns
-    before = written()
-    assert reproduce(["figure8"], tmp_path, settings, PNG, say=lines.append) == [record] and "done already" in lines[0]
-    assert written() == before
-    reproduce(["figure8"], tmp_path, settings, PNG, force=True, **QUIETLY)
-    assert written() > before
-
-
-def test_interrupted_figure_leaves_what_was_there(figure8, tmp_path, monkeypatch):
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    settings, record = figure8
-    monkeypatch.setattr("clusterjax.experiments.framework.run.record_of", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        reproduce(["figure8"], tmp_path, settings, PNG, force=True, **QUIETLY)
-    assert read_record(tmp_path / "figure8") == record and (tmp_path / "figure8" / "figure8.png").is_file()
-    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
 @pytest.mark.exhaustive
 def test_film_is_written_where_it_is_asked_for(tmp_path):
     settings = Settings(starts=2, quick=True)
@@ -218,14 +187,11 @@ def test_figure_with_a_violated_identity_is_run_again(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_starts_do_not_depend_on_how_many_there_are():
+def test_measurements_are_those_of_a_loop():
+    """Clusters by hand, distances by hand, the standard error by hand, and the first token by the exponential; starts
+    do not depend on how many there are."""
     np.testing.assert_array_equal(draw_starts(3, 2, 5, 3), draw_starts(3, 4, 5, 3)[:2])
     assert not np.array_equal(draw_starts(3, 2, 5, 3), draw_starts(4, 2, 5, 3))
-
-
-@pytest.mark.exhaustive
-def test_measurements_are_those_of_a_loop():
-    """Clusters by hand, distances by hand, the standard error by hand, and the first token by the exponential."""
     xs = np.array([[[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]], [[[0.0, 1.0], [0.0, -1.0], [0.0, 1.0]]]])
     assert np.asarray(count_clusters(jnp.asarray(xs), jnp.asarray(0.1))).tolist() == [[2], [2]]
     value = np.array([[0.5, -0.3], [0.2, -1.0]])

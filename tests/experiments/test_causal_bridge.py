@@ -6,18 +6,7 @@ import scipy.linalg
 
 import clusterjax as cjx
 from clusterjax import probe
-from clusterjax.experiments.figures.causal_bridge import (
-    ALBERT_NAME,
-    TIME,
-    _off_linear,
-    first_path,
-    head_runs,
-    parts_of,
-    stream_of_first,
-    values_of,
-)
-from clusterjax.experiments.shared.ensemble import draw_starts, run_ensemble
-from clusterjax.experiments.shared.trained_values import leading_block
+from clusterjax.experiments.figures.causal_bridge import _off_linear, first_path, parts_of, stream_of_first, values_of
 from tests.probe_cases import GPT2, LLAMA, many_texts, tensors_of, write
 from tests.reference import fields as reference
 
@@ -35,7 +24,7 @@ def cosine(a, b):
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-@pytest.mark.exhaustive_cases("gpt2", "qwen2")
+@pytest.mark.exhaustive
 def test_the_first_token_follows_matrix_exponentials(model):
     """x e^{tV / r} in each layer, with the time that was fitted and without, and with the token's own length."""
     path = first_path(model, TEXTS, RADII, 0.5)
@@ -70,7 +59,7 @@ def test_the_first_token_follows_matrix_exponentials(model):
     assert np.abs(path.cosines["particle"] - path.cosines["fitted"]).max() > 1e-2
 
 
-@pytest.mark.exhaustive_cases("qwen2")
+@pytest.mark.exhaustive
 def test_what_must_hold_of_the_first_token_can_fail(model):
     """Not so where the feed-forward stays."""
     assert _off_linear(model, stream_of_first(model, TEXTS)[:, :-1]) > 1e-2
@@ -82,18 +71,3 @@ def test_texts_are_measured_or_fitted_to():
         texts, others = parts_of(probe.Encoded(ids[:many].astype(np.int32), np.ones((many, 8), bool)), 6)
         assert others.token_ids[:, 0].tolist() == fitted and texts.token_ids.shape == (many - len(fitted), 6)
         assert not set(texts.token_ids[:, 0]) & set(fitted)
-
-
-@pytest.mark.exhaustive
-def test_heads_as_they_are_run():
-    """Each head of the package's ALBERT in units of its leading eigenvalue; those that repel keep particles apart."""
-    found = head_runs(ALBERT_NAME, probe.load(), 3, 16, 1.0, lambda line: None, starts=2)
-    assert found.clusters.shape == (1, 8)
-    assert ((found.clusters > 8) == (found.signs.case == "repulsive")).all()
-    for head in (0, 1):
-        values = found.signs.values[0, head]
-        form = leading_block(values / np.abs(values[0]))
-        assert np.abs(np.linalg.eigvals(form)).max() >= 1 - 1e-9
-        run = run_ensemble(draw_starts(3, 2, 16, 3), np.array([0.0, TIME]), beta=1.0, value=form)
-        counts = [int(cjx.num_clusters(x, 0.1)) for x in run.xs[:, -1]]
-        assert found.clusters[0, head] == np.mean(counts)

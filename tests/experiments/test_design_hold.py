@@ -8,10 +8,8 @@ import pytest
 from clusterjax import Sphere, num_clusters
 from clusterjax._base.random import draw_normal
 from clusterjax.experiments.figures import design_hold as hold
-from clusterjax.experiments.figures.design_hold import (
-    METHODS,
-    NORM,
-)
+from clusterjax.experiments.figures.design_hold import METHODS, NORM
+from tests.helpers import sphere_tokens
 from tests.reference import design as reference
 
 
@@ -23,8 +21,8 @@ def test_the_mean_cosine_is_that_of_pairs():
 
 
 def test_changes_by_hand_have_the_norm_and_do_as_they_say():
-    x0 = Sphere().sample(jax.random.key(0), n=16, d=3)
-    along, less, turn = np.asarray(hold.by_hand(x0))
+    x0 = sphere_tokens(0, 16, 3)
+    along, less, turn = np.asarray(jax.jit(hold.by_hand)(x0))
     np.testing.assert_allclose([np.linalg.norm(one) for one in (along, less, turn)], NORM, rtol=1e-12)
     mean = np.asarray(x0).mean(axis=0)
     mean /= np.linalg.norm(mean)

@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
-from clusterjax.experiments.figures.facts import (
-    Facts,
-    choose,
-    facts_of,
-    jobs_of,
-    known_facts,
-    read_facts,
-    with_foils,
-)
+from clusterjax.experiments.figures.facts import Facts, choose, facts_of, jobs_of, known_facts, read_facts, with_foils
 from clusterjax.probe.measures.knocked_out import PARTS, Jobs, answers_without, prepare
 from tests.causal_cases import causal_model
 
@@ -118,14 +110,6 @@ def test_networks_that_are_not_causal_or_have_parts_taken_away_are_refused():
         prepare(probe.without(causal_model(), "attention", layer=0), some.token_ids, some.lengths)
     with pytest.raises(ValueError, match="be causal, without windows"):
         prepare(probe.load(), some.token_ids, some.lengths)
-
-
-def lost(layer, part, place, by=3.0, foil=0.0):
-    def change(values):
-        values[:, layer, part, place] -= (by, foil)
-        return values
-
-    return change
 
 
 def test_every_class_of_places_is_silenced_where_there_is_one():

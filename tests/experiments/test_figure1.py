@@ -90,21 +90,6 @@ def test_its_numbers_are_those_of_loops(settings, outcome, which, special):
     assert outcome.parameters["special tokens"] == [2, 3] and isinstance(outcome.draw(), Figure)
 
 
-@pytest.mark.exhaustive
-def test_special_tokens_are_measured_apart(settings, outcome):
-    """Their mean cosine to words, by loops; that of all pairs is the mean of theirs, of words', and of one another."""
-    found = network_of(settings)
-    every, ids = cosines(settings, 8, ()), found.texts.token_ids
-    expected = []
-    for text, row, word in zip(every, ids, found.texts.mask, strict=True):
-        kept = [row[k] for k in range(len(row)) if word[k]]
-        special, words = ([k for k, one in enumerate(kept) if (one in (2, 3)) == of] for of in (True, False))
-        expected.append([np.mean([[level[i, j] for j in words] for i in special]) for level in text])
-    np.testing.assert_allclose(
-        outcome.series["special tokens to words trained"], np.mean(expected, axis=0), rtol=0, atol=1e-5
-    )
-
-
 def hidden_of(n, apart):
     """A text of n tokens at one point, give or take a little, but for the first and the last, which are elsewhere."""
     x = np.tile([1.0, 0.0, 0.0], (n, 1)) + 0.01 * np.random.default_rng(n).normal(size=(n, 3))

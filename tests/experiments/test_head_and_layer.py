@@ -11,8 +11,9 @@ from clusterjax.experiments.figures import albert_spectra
 from clusterjax.experiments.figures.albert_spectra import Parameters, caption, spectra_of
 from clusterjax.experiments.figures.figure1 import with_depth
 from clusterjax.experiments.framework.figure import claims_of, stated
+from clusterjax.experiments.framework.verdict import Subject
 from clusterjax.experiments.shared.networks import further, network_of
-from clusterjax.experiments.shared.trained_values import check_head, leading_block, trained_values
+from clusterjax.experiments.shared.trained_values import TrainedValues, check_head, leading_block, trained_values
 from tests.helpers import as_a_user
 from tests.network_cases import CONFIG, checkpoint
 from tests.probe_cases import T5
@@ -113,6 +114,15 @@ def test_spectra_of_another_layer(layered):
         assert np.isclose(m.value[reading.head], reading.eigenvalue, rtol=1e-6).any()
     assert all(claim.holds for claim in stated(claims_of(vars(albert_spectra)), m) if claim.kind == "identity")
     assert "those of layer 3, of 3 with weights of their own" in caption(m, ())
+
+
+def test_cases_of_heads():
+    """A pair turns unless it repels, in either order of its two eigenvalues."""
+    spectra = [np.array([0.1 - 2j, 0.1 + 2j, 0.05]), np.array([-0.1 + 2j, -0.1 - 2j, -1.0]), np.array([0.2, 0.1, -9.0])]
+    matrices = np.stack([leading_block(one) for one in spectra])
+    some = TrainedValues(matrices, spectra, 0, "a network", 4.0, Subject("it", "a network"))
+    assert some.cases.tolist() == ["rotating", "repulsive", "attractive"]
+    np.testing.assert_array_equal(some.cases == "repulsive", some.repelling)
 
 
 def test_leading_block_has_the_leading_eigenvalues():

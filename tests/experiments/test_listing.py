@@ -72,29 +72,6 @@ def test_the_command_passes_parameters_on(asked, tmp_path):
     assert asked == [(["figure4", "figure7"], Settings(parameters={"beta": 5.5, "n": 12, "x": -100.0}))]
 
 
-@pytest.mark.parametrize("text", ("beta", "beta=", "=5", "beta=five", "beta=nan", "n=" + "9" * 5000))
-def test_what_is_no_name_and_number_is_refused(capsys, tmp_path, text):
-    with pytest.raises(SystemExit) as stop:
-        main(["reproduce", "figure4", "--set", text, "--out", str(tmp_path / "out")])
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and error.count("\n") == 1
-    assert "it must be NAME=VALUE, VALUE a number such as 5" in error
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    (
-        ("figure4 --set beta=5 --set beta=6", "--set must give each parameter once, but beta is there 2 times; choose"),
-        ("figure4 --set betta=5", "'betta' is not by figure4; set what it has, n, d, beta, radius, end, or leave it"),
-    ),
-)
-def test_what_cannot_be_set_is_one_sentence(capsys, tmp_path, call, words):
-    out = tmp_path / "out"
-    assert main(["reproduce", *call.split(), "--out", str(out)]) == 2 and not out.exists()
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
-
-
 CASES = {
     "as it comes": ("figure4", Settings()),
     "a seed": ("figure3", Settings(seed=7)),

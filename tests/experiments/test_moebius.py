@@ -52,14 +52,6 @@ def test_the_mean_follows_the_printed_numbers(found):
     assert 1e-8 < np.abs(found.mean[-1] - printed[-1]) < 0.97151958 ** (EVEN - 1)
 
 
-@pytest.mark.exhaustive
-def test_cross_ratios_are_conserved_at_beta_zero_alone(found):
-    assert set(found.drift) == {(2, 0.0), (2, 0.5)}
-    for (_, beta), drift in found.drift.items():
-        assert drift.shape == (2, len(TS)) and np.all(drift[:, 0] == 0)
-        assert (drift.max() < 1e-8) if beta == 0 else (drift.max(axis=1).min() > 1e-5)
-
-
 def test_a_token_on_its_way_is_not_at_one_point():
     """Two opposite points, which are at rest, are not at one point either."""
     east = np.tile([1.0, 0.0], (4, 1))

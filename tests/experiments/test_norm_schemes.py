@@ -6,11 +6,7 @@ from scipy.integrate import quad
 
 from clusterjax.experiments.figures import long_context
 from clusterjax.experiments.figures.long_context import clouds, equiangular
-from clusterjax.experiments.figures.norm_schemes import (
-    POST,
-    first_speeds,
-    reduced,
-)
+from clusterjax.experiments.figures.norm_schemes import POST, first_speeds, reduced
 from clusterjax.experiments.figures.rank_collapse import layers_until_gone, recursion
 
 

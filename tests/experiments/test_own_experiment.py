@@ -38,6 +38,25 @@ def test_it_is_drawn_recorded_and_in_the_gallery(tmp_path):
     assert page.index("figures of your own</h2>") < page.index('id="coins"') < page.index('id="dice"')
 
 
+def test_a_second_run_skips_what_is_done_and_an_interrupted_one_leaves_it(tmp_path, monkeypatch):
+    lines = []
+    again = lambda **more: reproduce([experiment()], tmp_path, Settings(starts=2), QUICKLY, say=lines.append, **more)
+    written = lambda: (tmp_path / "coins" / "results.json").stat().st_mtime_ns
+    (record,), before = again(), written()
+    assert again() == [record] and "done already" in lines[-1] and written() == before
+    (record,) = again(force=True)
+    assert written() > before
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("clusterjax.experiments.framework.run.record_of", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        again(force=True)
+    assert read_record(tmp_path / "coins") == record and (tmp_path / "coins" / "coins.png").is_file()
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
 def test_they_come_behind_those_of_the_package_in_the_order_given():
     own = [experiment("b"), experiment("a")]
     found = find_experiments([own[0], "first_token", own[1], FIGURE3, "figure3"])

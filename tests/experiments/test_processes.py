@@ -11,19 +11,21 @@ from clusterjax.experiments.framework.run import in_processes
 from tests.experiments.task import environment, work
 
 
-def test_each_task_has_a_process_and_its_lines_in_order(tmp_path):
-    """Three tasks, two at a time, with the precision of this process."""
+@pytest.mark.exhaustive_cases("abc-2")
+@pytest.mark.parametrize(("names", "jobs"), (("ab", 1), ("abc", 2)))
+def test_each_task_has_a_process_and_its_lines_in_order(tmp_path, names, jobs):
+    """With the precision of this process; the last task begins when one of those before it has ended."""
     lines, results = [], {}
-    each = [(tmp_path, name, 0.3) for name in "abc"]
-    in_processes(work, each, 2, lines.append, lambda index, pid: results.__setitem__(index, (pid, len(lines))))
-    assert sorted(results) == [0, 1, 2] and len({os.getpid(), *(pid for pid, _ in results.values())}) == 4
-    for index, name in enumerate("abc"):
+    each = [(tmp_path, name, 0.3) for name in names]
+    in_processes(work, each, jobs, lines.append, lambda index, pid: results.__setitem__(index, (pid, len(lines))))
+    assert len({os.getpid(), *(pid for pid, _ in results.values())}) == len(names) + 1
+    for index, name in enumerate(names):
         own = [line for line in lines if line.startswith(name)]
         assert own == [f"{name} True {k}" for k in range(3)]
         # All that it said was said before its result came.
         assert max(k for k, line in enumerate(lines) if line.startswith(name)) < results[index][1]
     at = lambda name, what: float((tmp_path / f"{name}.{what}").read_text())
-    assert at("c", "begin") >= min(at("a", "end"), at("b", "end")), "three at a time"
+    assert at(names[-1], "begin") >= min(at(name, "end") for name in names[:-1]), "one more at a time than jobs"
 
 
 @pytest.mark.exhaustive

@@ -3,22 +3,13 @@
 import csv
 from dataclasses import replace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Files, Settings
-from clusterjax.experiments.figures import sentiment_words
 from clusterjax.experiments.figures.sentiment_leaders import Counted, count
 from clusterjax.experiments.framework.run import fingerprint
-from clusterjax.experiments.shared.sentiment import (
-    Source,
-    further_moves,
-    leaders_of,
-    reviews,
-    sample,
-    trained,
-)
+from clusterjax.experiments.shared.sentiment import Source, further_moves, leaders_of, reviews, sample, trained
 from clusterjax.sentiment import Encoded, HardmaxClassifier
 from clusterjax.sentiment._reviews import digest
 
@@ -78,18 +69,6 @@ def test_sample_leaves_out_reviews_without_words():
     _, some = small()
     some.lengths[3] = 0
     assert 3 not in sample(some, 12).rows and len(sample(some, 5)) == 5 and len(sample(some, 99)) == 11
-
-
-@pytest.mark.exhaustive
-def test_most_frequent_leaders_are_counted_by_hand(found):
-    times = {}
-    for row in np.flatnonzero(found.confident):
-        for place in np.flatnonzero(found.led.first[row] >= 0):
-            word = int(found.test.ids[row, place])
-            times[word] = times.get(word, 0) + 1
-    ids, most = found.frequent(5)
-    assert most.tolist() == sorted(times.values(), reverse=True)[:5]
-    assert [times[int(i)] for i in ids] == most.tolist()
 
 
 @pytest.mark.exhaustive
@@ -166,13 +145,3 @@ def test_figures_without_reviews_are_made_again_for_another_classifier_of_the_pa
     monkeypatch.setattr("clusterjax.experiments.framework.run.shipped_digest", lambda: "another")
     assert fingerprint(words, SETTINGS, Files()) == before | {"classifier": "another"}
     assert len(before["classifier"]) == 64
-
-
-def test_logit_of_a_picture_is_that_of_the_model(found):
-    one = sentiment_words.choose(found, 1, sentiment_words.Parameters(), found.frequent()[0])
-    n = found.test.lengths[one.row]
-    ids, counts = found.test.ids[one.row, :n], found.test.counts[one.row, :n]
-    path = found.fitted.model.path(jnp.asarray(ids), jnp.asarray(counts, jnp.float32))
-    mean = np.average(np.asarray(path[-1], float), axis=0, weights=counts)
-    w, v = np.asarray(found.fitted.model.w[0], float), float(found.fitted.model.v)
-    assert one.error < 1e-5 and abs(mean @ w + v - one.logit) < 1e-5

@@ -10,7 +10,7 @@ import pytest
 
 from clusterjax import probe, transformer
 from clusterjax._training.corpus import set_aside
-from clusterjax.experiments.figures import lstm, sink_training as sinks
+from clusterjax.experiments.figures import lstm
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.shared import small_models as small, units
 from clusterjax.experiments.shared.controls import Few
@@ -115,37 +115,6 @@ def test_few_trainings_need_more_than_two_errors():
     assert few.above(1 - 4.6 * few.error) and not few.above(1 - 4.4 * few.error)
     assert few.below(1 + 4.6 * few.error) and not few.below(1 + 4.4 * few.error)
     assert Few.of(np.ones(3)).above(0.9) and not Few.of(np.ones(3)).below(0.9) and few.words(2) == "1.00 ± 0.06"
-
-
-@pytest.mark.exhaustive
-def test_a_model_is_read_with_and_without_the_token(corpus, monkeypatch):
-    """Excess, lengths and losses of a random model with strong attention, by loops over its trace and its logits."""
-    monkeypatch.setattr(sinks, "LENGTH", 8)
-    model = recipe().model(0)
-    block = lambda m: m.stack.blocks.attention.query
-    model = eqx.tree_at(block, model, 60 * block(model))
-    for begin in (False, True):
-        texts = sinks._whole(corpus.scored.texts[:4], begin)
-        assert texts.mask.shape == (4, 8) and texts.mask.all() and (texts.token_ids[:, 0] == 2).all() == begin
-        excess, ratio, error = sinks._read(small.Snapshot(0, model), texts)
-        traced = probe.trace(probe.from_language_model(model), *texts)
-        weights, hidden = np.asarray(traced.attention), np.asarray(traced.hidden)
-        uniform = np.mean([1 / (i + 1) for i in range(1, 8)])
-        each = weights[..., 1:, 0].mean(axis=-1) - uniform
-        np.testing.assert_allclose(excess, each.mean(axis=0), atol=2e-6)
-        best = np.unravel_index(np.argmax(each.mean(axis=0)), excess.shape)
-        assert error == pytest.approx(each[(slice(None), *best)].std(ddof=1) / 2, rel=1e-3)
-        lengths = np.linalg.norm(hidden, axis=-1)
-        assert ratio == pytest.approx(
-            np.max(np.mean(lengths[..., 0] / np.median(lengths[..., 1:], -1), 0)[:-1]), rel=1e-4
-        )
-        losses = sinks._losses(small.Snapshot(0, model), texts, begin)
-        for row, ids in zip(losses, texts.token_ids, strict=True):
-            logits = np.asarray(model(jnp.asarray(ids)), float)
-            log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-            # Words 1 to 6, whether the token stands before them or not.
-            of = [log_probs[j - 1, ids[j]] for j in (range(2, 8) if begin else range(1, 7))]
-            assert row == pytest.approx(-np.mean(of), rel=1e-4)
 
 
 @pytest.fixture(scope="module")

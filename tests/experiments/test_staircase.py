@@ -5,13 +5,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.figures.staircase import (
-    climb,
-    draw_arc,
-    energy_of,
-    modes_of,
-    rest_of,
-)
+from clusterjax.experiments.figures.staircase import draw_arc, energy_of, rest_of
 from clusterjax.experiments.shared.ensemble import line_of
 from clusterjax.experiments.shared.exact import pair_waits
 
@@ -33,20 +27,6 @@ def test_waits_are_counted_from_the_merger_before():
     waits, laws = pair_waits(tree, beta, 1e3, whole=True)
     assert len(waits) == 1 and tree.times[1] > 1e3 > tree.times[0]
     assert waits[0] == pytest.approx(np.log10(tree.times[2] - tree.times[1])) and abs(waits[0] - laws[0]) < 0.05
-
-
-@pytest.mark.exhaustive
-def test_a_staircase_is_flat_and_rises():
-    x0 = draw_arc(1, 2, 6, 0.5)
-    np.testing.assert_array_equal(x0[:1], draw_arc(1, 1, 6, 0.5))
-    stairs = climb(x0, 2000.0, 12)
-    assert np.all(stairs.mergers == 5) and stairs.falls == 0 and np.all(stairs.flat > 0.8)
-    assert np.all(stairs.energy[:, -1] == 1) and np.all(stairs.log_times[:, 0] == 3) and 0 < stairs.bound < 1e-4
-    assert list(stairs.modes) == [len(modes_of(np.arctan2(x[:, 1], x[:, 0]), 2000.0)) for x in x0]
-    assert np.all((stairs.early >= 1) & (stairs.early <= stairs.modes))
-    # A staircase that falls, and one that is nowhere flat, are seen.
-    assert stairs._replace(energy=stairs.energy[:, ::-1]).falls > 0.05
-    assert np.all(stairs._replace(rest=stairs.rest + 0.1).flat == 0)
 
 
 def test_the_error_of_a_slope_is_over_starts():

@@ -6,7 +6,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from flax import nnx
 
 from clusterjax import probe
 from clusterjax.experiments.shared.networks import _SIZES, subject_of
@@ -58,12 +57,11 @@ def test_made_up_reviews_are_not_the_real_ones():
 
 
 def model(numbers, *, name="albert-base-v2", words=(30000, 128), heads=None, folder=None):
-    """A small network that says that it has these sizes; of the weights only the number counts, for words."""
-    width, num_heads, layers, middle = numbers
-    network = probe.Albert(AlbertSizes(60, 4, 16, 2, 16, 1), nnx.Rngs(0))
-    network.sizes = AlbertSizes(*words, width, num_heads, middle, layers)
-    network.num_heads = heads or num_heads
-    return dataclasses.replace(probe.load(), network=network, name=name, folder=folder)
+    """The network of the package, which says that it has these sizes; of the weights only the number counts."""
+    (width, num_heads, layers, middle), loaded = numbers, probe.load()
+    loaded.network.sizes = AlbertSizes(*words, width, num_heads, middle, layers)
+    loaded.network.num_heads = heads or num_heads
+    return dataclasses.replace(loaded, name=name, folder=folder)
 
 
 @pytest.mark.exhaustive_cases("albert-base", "albert-xlarge", "albert-xxlarge")

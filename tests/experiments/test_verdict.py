@@ -49,41 +49,28 @@ RUNS = {
 
 
 @pytest.mark.parametrize("case", RUNS)
-def test_what_is_not_the_papers_is_found(case):
-    measured, apart = RUNS[case]
-    assert differences(SOURCE, measured) == apart
-
-
-@pytest.mark.parametrize("case", RUNS)
-@pytest.mark.parametrize("holds", (True, False))
-def test_reproduces_only_where_nothing_differs(case, holds):
+def test_reproduces_only_where_nothing_differs(case):
     """The one who runs it has no say: `holds` decides only where network, data and size are the paper's."""
     measured, apart = RUNS[case]
-    verdict = judge("paper", holds, 0.5, SOURCE, measured)
-    if apart:
-        assert verdict == f"not the paper's {apart[0]}"
-    else:
-        assert verdict == ("reproduces" if holds else "does not reproduce")
-    assert verdict in VERDICTS
+    assert differences(SOURCE, measured) == apart
+    for holds in (True, False):
+        verdict = judge("paper", holds, 0.5, SOURCE, measured)
+        same = "reproduces" if holds else "does not reproduce"
+        assert verdict == (f"not the paper's {apart[0]}" if apart else same) and verdict in VERDICTS
 
 
-def test_other_kinds_of_claims():
-    said = {
-        (kind, holds): judge(kind, holds, 1.0, None, SAME)
-        for kind in ("identity", "finding")
-        for holds in (0 < 1, 0 > 1)
-    }
-    assert said == {
-        ("identity", True): "holds", ("identity", False): "VIOLATED",
-        ("finding", True): "holds", ("finding", False): "does not hold",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ("identity", "paper", "finding"))
-def test_what_is_no_number_was_not_measured(kind):
-    source = SOURCE if kind == "paper" else None
-    assert judge(kind, False, float("nan"), source, SAME) == "not measured"
-    assert judge(kind, False, float("inf"), source, SAME) != "not measured"
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    (
+        ("identity", ("holds", "VIOLATED")),
+        ("finding", ("holds", "does not hold")),
+        ("paper", ("reproduces", "does not reproduce")),
+    ),
+)
+def test_kinds_of_claims_and_what_was_not_measured(kind, words):
+    of = lambda holds, value: judge(kind, holds, value, SOURCE if kind == "paper" else None, SAME)
+    assert (of(True, 1.0), of(False, 1.0), of(False, float("inf"))) == (*words, words[1])
+    assert of(False, float("nan")) == "not measured"
 
 
 @pytest.mark.parametrize("name", ("heads", "layers"))

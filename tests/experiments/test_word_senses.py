@@ -8,13 +8,7 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
-from clusterjax.experiments.figures.word_senses import (
-    Parameters,
-    _single,
-    measure_model,
-    read_senses,
-    shuffled,
-)
+from clusterjax.experiments.figures.word_senses import Parameters, _single, measure_model, read_senses, shuffled
 
 
 SENSES = {

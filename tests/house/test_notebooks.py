@@ -2,6 +2,7 @@
 ends with two exercises, whose answers, folded away in Markdown, are run behind its cells.
 """
 
+import functools
 import re
 import subprocess
 import sys
@@ -19,6 +20,11 @@ NOTEBOOKS = ROOT / "notebooks"
 SCRIPTS = sorted(NOTEBOOKS.glob("*.py"))
 
 
+@functools.cache
+def read(script: Path) -> nbformat.NotebookNode:
+    return jupytext.read(script, fmt="py:percent")
+
+
 def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
     return [(cell.cell_type, cell.source.strip()) for cell in notebook.cells if cell.source.strip()]
 
@@ -31,7 +37,7 @@ def faults(script: Path) -> list[str]:
     notebook = nbformat.read(pair, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     found = []
-    if cells(notebook) != cells(jupytext.read(script, fmt="py:percent")):
+    if cells(notebook) != cells(read(script)):
         found.append(f"{pair.name} does not hold the cells of {script.name}; run make notebooks")
     if any(cell.execution_count is None for cell in code) or not any(cell.outputs for cell in code):
         found.append(f"{pair.name} is not executed; run make notebooks")
@@ -46,13 +52,13 @@ CODE = re.compile(r"^```python$\n(.*?)^```$", re.M | re.S)
 
 def answers(script: Path) -> list[str]:
     """The Markdown of each answer that is folded away."""
-    cells = jupytext.read(script, fmt="py:percent").cells
+    cells = read(script).cells
     return [found for cell in cells if cell.cell_type == "markdown" for found in ANSWER.findall(cell.source)]
 
 
 def faults_of_exercises(script: Path) -> list[str]:
     """What is wrong with the exercises of a notebook: there are two, and each answer says something and asserts it."""
-    text = "\n".join(cell.source for cell in jupytext.read(script, fmt="py:percent").cells)
+    text = "\n".join(cell.source for cell in read(script).cells)
     found = []
     asked = re.findall(r"^\*\*(\d)\. ", text.partition("## Exercises\n")[2], re.M)
     if asked != ["1", "2"]:
@@ -82,14 +88,8 @@ def run(script: Path, folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, str(whole)], capture_output=True, text=True, cwd=script.parent, env=env)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_pair_is_executed_and_in_step(script):
-    assert not faults(script)
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_it_ends_with_two_exercises(script):
-    assert not faults_of_exercises(script)
+def test_pairs_are_executed_and_in_step_and_end_with_two_exercises():
+    assert [fault for script in SCRIPTS for fault in (*faults(script), *faults_of_exercises(script))] == []
 
 
 def test_they_are_numbered_from_the_first_steps():

@@ -18,7 +18,6 @@ README = (ROOT / "README.md").read_text("utf-8")
 PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/sentiment.md", "docs/transformer.md")
 # The examples of each of these build on each other.
 IN_ONE = ("docs/first_steps.md", *(f"docs/howto/{page.name}" for page in sorted((ROOT / "docs/howto").glob("*.md"))))
-FIRST = ("README.md", "docs/first_steps.md")  # what is read first; the others are left to `make exhaustive`
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -106,9 +105,8 @@ def assert_they_print_what_they_say(programs: list[tuple[str, str, list[str]]], 
         assert (printed[:-1] if CUT in told else printed) == expected, page
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=() if page in FIRST else pytest.mark.exhaustive) for page in (*PAGES, *IN_ONE)]
-)
+@pytest.mark.exhaustive_cases(*PAGES[1:], *IN_ONE)  # what is read first is not left to `make exhaustive`
+@pytest.mark.parametrize("page", (*PAGES, *IN_ONE))
 def test_a_page_prints_what_it_says(page, tmp_path):
     """Programs that change settings of jax run alone, compiled as for users: one of them is of rounding."""
     programs = programs_of(page)
@@ -129,11 +127,11 @@ MADE = ("reference/", "changelog.md", "references.md", "notebooks/index.md", "be
 PROSE = ("README.md", *(page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs").rglob("*.md"))))
 
 
-@pytest.mark.parametrize("page", PROSE)
-def test_local_links_lead_somewhere(page):
+def test_local_links_lead_somewhere():
     """Every picture, file and heading that a page names is in the repository."""
-    text, missing = (ROOT / page).read_text("utf-8"), []
-    for target in re.findall(r"\]\((?!https?://)([^)]+)", text) + re.findall(r'<img[^>]+src="(?!http)([^"]+)"', text):
+    missing, link = [], re.compile(r"\]\((?!https?://)([^)]+)|<img[^>]+src=\"(?!http)([^\"]+)\"")
+    targets = [(page, "".join(parts)) for page in PROSE for parts in link.findall((ROOT / page).read_text("utf-8"))]
+    for page, target in targets:
         path, _, heading = target.partition("#")
         file = (ROOT / page).parent / path if path else ROOT / page
         # Pages that are made as the site is built, such as the reference, are looked at there (tests/site); where
@@ -142,8 +140,8 @@ def test_local_links_lead_somewhere(page):
             continue
         headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE) if heading and file.exists() else []
         if not file.exists() or (heading and heading not in map(anchor, headings)):
-            missing.append(target)
-    assert not missing, f"{page} names what does not exist: {missing}"
+            missing.append(f"{page}: {target}")
+    assert targets and not missing, "these are not there"
 
 
 def anchor(heading: str) -> str:

@@ -42,6 +42,7 @@ def test_a_run_in_one_line_and_in_a_few():
     assert lines[3].startswith(
         "layer: ResidualLayer(field=AttentionField(attention=SoftmaxAttention(beta=2, mask=Causal"
     )
+    assert repr(run("batch")) == "Trajectory(ts=f64[3,3], xs=f64[3,3,5,3], t1=f64[3])"
     lines = run("batch").summary().splitlines()
     assert lines[0] == "5 tokens of dimension 3, float64, in 3 runs"
     assert re.match(r"event_occurred \(1\), successful \(2\) after .* steps; summed by Dense", lines[2])
@@ -52,7 +53,6 @@ def test_a_run_that_is_traced_has_shapes():
     seen = []
     jax.eval_shape(lambda traj: seen.append((repr(traj), traj.summary())), run("single"))
     assert seen == [("Trajectory(ts=f32[3], xs=f32[3,5,3], t1=f32[])",) * 2]
-    assert repr(run("batch")) == "Trajectory(ts=f64[3,3], xs=f64[3,3,5,3], t1=f64[3])"
 
 
 def test_plateaus_have_a_line_each():

@@ -108,11 +108,9 @@ def test_the_program_makes_the_same_run(page):
 
     changes = [
         {},
-        dict(attention="unnormalised", causal=False, mass=0.5),
-        dict(attention="hardmax", d=2),
-        dict(temperature=0.1, beta=99),
-        dict(value=[1, -2, 0, 2, 1, 0, 0, 0, -0.5], form=[1, 2, 0, 0, 1, 0, 0, 0, 3]),
-        dict(logarithmic=True, until=1000, seed=5),
+        dict(attention="unnormalised", causal=False, mass=0.5, temperature=0.1, beta=9),
+        dict(attention="hardmax", d=2, logarithmic=True, until=1000, seed=5),
+        dict(value=[1, -2, 0, 2, 1, 0, 0, 0, -0.5], form=[1, 2, 0, 0, 1, 0, 0, 0, 3], beta=99),
     ]
     shown = []
     velocity = """const s = clusterjax.playground.state, x = clusterjax.sample(s.seed, s.n, s.d);

@@ -1,11 +1,14 @@
 """In a browser, the site opened as a file: a search finds the page, and no other host is asked."""
 
 import re
+import shutil
 
 import pytest
+import yaml
 
 from tests.browser import browser  # noqa: F401
-from tests.site.test_site import site  # noqa: F401
+from tests.helpers import ROOT
+from tests.site.test_site import build, site  # noqa: F401
 
 
 # What is typed, and the pages of which one must be among the first three.
@@ -46,14 +49,28 @@ def pages_found(shown, folder, query: str) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-@pytest.mark.exhaustive_cases("GPT-2", "TypeError callable beta", "float64", "kernel", "save", "seed")
+def assert_it_finds(shown, folder, query: str, wanted: tuple[str, ...]) -> None:
+    found = pages_found(shown, folder, query)
+    assert set(wanted) & set(found[:3]), found[:8]
+    assert not [address for address in shown.requests() if not address.startswith(("file:", "data:", "blob:"))]
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("query", "wanted"), QUERIES.items(), ids=list(QUERIES))
 def test_a_search_finds_the_page(browser, site, query, wanted):  # noqa: F811
-    found = pages_found(browser, site, query)
-    assert set(wanted) & set(found[:3]), found[:8]
-    assert not [address for address in browser.requests() if not address.startswith(("file:", "data:", "blob:"))]
+    assert_it_finds(browser, site, query, wanted)
 
 
-def test_a_search_for_nothing_finds_nothing(browser, site):  # noqa: F811
-    """Else the test above could not fail."""
-    assert "howto/kernel.html" not in pages_found(browser, site, "hippopotamus")[:3]
+def test_a_search_of_the_howtos_finds_the_page(browser, tmp_path):  # noqa: F811
+    """A site with the theme and the search of ours, of a few pages; a search for nothing finds nothing."""
+    ours = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    kept = {name: ours[name] for name in ("site_name", "use_directory_urls", "theme", "extra", "extra_css")}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(kept | {"plugins": ours["plugins"][:2]}), "utf-8")
+    for folder in ("howto", "assets"):
+        shutil.copytree(ROOT / "docs" / folder, tmp_path / "docs" / folder)
+    (tmp_path / "docs" / "index.md").write_text("# A site\n", "utf-8")
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 0, done.stderr
+    for query in ("stiff", "TypeError callable beta"):
+        assert_it_finds(browser, tmp_path / "site", query, QUERIES[query])
+    assert "howto/kernel.html" not in pages_found(browser, tmp_path / "site", "hippopotamus")[:3]

@@ -6,6 +6,7 @@ import nbformat
 import pytest
 
 from tests.helpers import ROOT
+from tests.house.test_docs import public_modules
 
 
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install '.[docs]'")
@@ -110,6 +111,12 @@ def test_references_are_read(tmp_path):
 def test_every_reference_is_on_the_page():
     listed = (ROOT / "docs" / "references.bib").read_text("utf-8").count("\n@") + 1
     assert made_pages.references(ROOT).count("\n- <a id=") in (listed, listed - 1)  # a comment may come first
+
+
+def test_the_reference_lists_every_public_name():
+    listed = {f"{name.part}.{name.name}" for name in reference_pages.public_names(ROOT / "clusterjax")}
+    names = {f"{module.__name__}.{name}" for module in public_modules() for name in module.__all__}
+    assert listed == names - {"clusterjax.__version__"}
 
 
 def test_names_lead_to_their_place():

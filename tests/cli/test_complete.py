@@ -78,7 +78,8 @@ def test_options_are_passed_on(capsys, monkeypatch):
     assert asked[3][1] == {"temperature": 0.0, "top_k": None, "key": None}
 
 
-def test_refused(capsys):
+def test_refused(capsys, monkeypatch):
+    monkeypatch.setattr("clusterjax.probe.next_words", lambda *given: None)
     for call, words in {
         ("language-model", "a", "--num-tokens", "0"): "--num-tokens must be a positive integer, but it is 0; ask for",
         ("language-model", "a", "--top-k", "100000", "--temperature", "1"): "--top-k must be an integer from 1",

@@ -82,8 +82,8 @@ TINY = {
     "design-hold": {"problems": 3},
     "design-steer": {"problems": 3, "pieces": 3, "attempts": 1},
 }
-# The figures that take less than about five seconds.
-QUICK = ("figure4", "figure8", "albert-spectra", "hardmax-polytope", "sentiment-leaders", "long-context")
+# A figure of each kind: particles, the heads of a network, hardmax, sentiment.
+QUICK = ("figure4", "albert-spectra", "hardmax-polytope", "sentiment-leaders")
 
 
 @pytest.mark.exhaustive_cases(*(experiment.name for experiment in EXPERIMENTS if experiment.name not in QUICK))

@@ -56,7 +56,7 @@ def test_waits_are_counted_from_the_merger_before_and_not_before_clusters_formed
     np.testing.assert_allclose(waits, np.log10([second / 2, third - second]))
 
 
-@pytest.mark.exhaustive_cases("True")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("causal", [False, True])
 def test_counts_of_clusters_are_those_of_the_trees(causal):
     x0 = np.asarray(cjx.Sphere().sample(jax.random.key(3), n=6, d=3))

@@ -28,7 +28,7 @@ from clusterjax.experiments.figures.design_steer import (
 from clusterjax.experiments.framework.figure import stated
 
 
-@pytest.mark.exhaustive_cases("block", "space")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_problems_and_fields_are_as_they_say(setting):
     x0, targets = setting.draw(jax.random.key(0))

@@ -89,6 +89,7 @@ def test_a_knock_out_of_no_place_changes_nothing():
     np.testing.assert_allclose(np.take_along_axis(np.asarray(ready.clean.log_p), some.answers, 1), whole, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_activations_at_the_last_place_are_those_of_the_trace():
     model = causal_model()
     some = facts(model.network.sizes.vocab_size)

@@ -193,9 +193,9 @@ def test_the_middle_and_the_two_clouds_are_followed():
         assert two[k] == pytest.approx(np.angle(np.exp(1j * theta[k][second[k]]).sum()))
 
 
-def test_the_noise_of_each_part_is_new(monkeypatch):
-    """Counts and distances of a run do not depend on the number of parts; few harmonics compile faster."""
-    monkeypatch.setattr(escape, "MODES", 6)
+@pytest.mark.exhaustive
+def test_the_noise_of_each_part_is_new():
+    """Counts and distances of a run do not depend on the number of parts."""
     run = lambda parts: escape.cloud_passages(
         4.0, 0.05, jr.key(6), systems=2, tokens=64, window=12.0, parts=parts
     )  # fmt: skip

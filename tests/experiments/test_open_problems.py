@@ -31,6 +31,7 @@ def model(form=FORM, depth=3, words=12, alpha=0.9):
     return HardmaxClassifier(embedding, np.float32([0.6, -0.8]), 0.2, alpha, form.astype(np.float32), depth=depth)
 
 
+@pytest.mark.exhaustive
 def test_the_softmax_of_a_batch_is_that_of_the_model_and_comes_to_the_hardmax():
     part, one = some(), model()
     ids, counts = jnp.asarray(part.ids), jnp.asarray(part.counts, jnp.float32)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.special
 
 import clusterjax as cjx
@@ -142,10 +143,9 @@ def _unless_empty(weights, y, beta, form, allowed, masses, offset):
 
 def test_the_numbers_are_those_of_the_package(page):
     for k, name in enumerate(sorted(CLOUDS)):
-        d = 2 + k % 2
-        x = on_the_sphere(cloud(name, 12, d, seed=7 + k))
-        form, mass, beta = (np.eye(d), 1.0, 9.0) if k % 2 else (FORM[:d, :d], 3.0, 2.0)
-        one = system(12, d, beta=beta, form=listed(form), mass=mass)
+        x = on_the_sphere(cloud(name, 12, 3, seed=7 + k))
+        form, mass, beta = (np.eye(3), 1.0, 9.0) if k % 2 else (FORM, 3.0, 2.0)
+        one = system(12, 3, beta=beta, form=listed(form), mass=mass)
         labels, count, energy, counts = page.run(NUMBERS, listed(x), one, 0.3)
         tokens = jnp.asarray(x)
         assert labels == cjx.cluster_labels(tokens, 0.3).tolist() and count == int(cjx.num_clusters(tokens, 0.3))
@@ -216,9 +216,11 @@ def test_the_step_in_hand_is_right_in_its_middle(page):
         }
         return found"""
     found = np.reshape(page.run(script, listed(x0), one), (12, 8, 3))
-    field, controller = cjx.AttentionField(cjx.SoftmaxAttention(4.0)), dfx.PIDController(rtol=1e-10, atol=1e-12)
-    traj = cjx.simulate(field, jnp.asarray(x0), 0.4 * jnp.arange(13.0), stepsize_controller=controller)
-    np.testing.assert_allclose(found, traj.xs[1:], rtol=0, atol=1e-7)
+    weights = lambda x: attention_reference.softmax_weights(x, 4.0, np.eye(3))
+    speed = lambda t, x: fields.velocity(x.reshape(8, 3), weights).ravel()
+    ts = 0.4 * np.arange(1, 13)
+    run = scipy.integrate.solve_ivp(speed, (0, 5), x0.ravel(), "DOP853", ts, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(found, [unit(x.reshape(8, 3)) for x in run.y.T], rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("d", (2, 3))

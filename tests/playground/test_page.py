@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import equinox as eqx
 import numpy as np
 import pytest
 
@@ -127,7 +128,7 @@ def test_the_program_makes_the_same_run(page):
         exec(compile(lines, "snippet", "exec"), names)
         field, x0, ts, options = calls.pop("run")
         np.testing.assert_allclose(x0.ravel(), x, rtol=0, atol=1e-14)
-        np.testing.assert_allclose(np.ravel(field(0.0, x0)), v, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(np.ravel(eqx.filter_jit(field)(0.0, x0)), v, rtol=0, atol=1e-13)
         assert float(ts[0]) == 0 and float(ts[-1]) == pytest.approx(state["until"]) and len(ts) == 151
         assert ("noise" in options) == (state["temperature"] > 0) and shown.pop() == dict(highlight=0, radius=0.1)
         if "noise" in options:

@@ -1,5 +1,6 @@
 """The measurement of the figure on gradient flow against loops in NumPy, and claims that can fail."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_the_gradient_is_that_of_differences_in_numpy():
 def test_rates_are_those_of_loops_in_numpy(name):
     speeds, weights = velocity(name, ANGLES)
     gradient, _ = velocity("unnormalised", ANGLES)
-    found = flows.rates(name, jnp.asarray(circle(ANGLES)), jnp.asarray(BETA))
+    found = jax.jit(flows.rates, static_argnums=0)(name, circle(ANGLES), BETA)
     wanted = (energy(ANGLES), np.mean(gradient * speeds), np.mean(speeds**2), np.mean(weights * speeds**2),
               np.mean(gradient**2))  # fmt: skip
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
@@ -67,7 +68,8 @@ def test_work_around_a_closed_path_is_that_of_a_loop_in_numpy(key):
         speeds, weights = velocity(name, angle)
         part = np.mean((weights if weighted else 1) * speeds * step)
         total, absolute = total + part, absolute + abs(part)
-    found = flows.work(name, jnp.asarray(angles[1]), jnp.asarray(steps[1]), jnp.asarray(BETA), weighted=weighted)
+    work = jax.jit(lambda angles, steps: flows.work(name, angles, steps, jnp.asarray(BETA), weighted=weighted))
+    found = work(angles[1], steps[1])
     np.testing.assert_allclose(found, (total, absolute), rtol=1e-11, atol=1e-14)
     # A path is closed, and its steps are its derivative; a gradient does no work around it.
     np.testing.assert_allclose(steps.sum(axis=1), 0, atol=1e-12)

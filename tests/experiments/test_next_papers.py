@@ -1,5 +1,6 @@
 """What the figures of future work measure: perceptrons as velocities, purity, the average head, who agrees."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def test_perceptron_is_the_feed_forward_of_the_network(block):
         gelu = 0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))
         added = np.asarray(block.ffn_output(jnp.asarray(gelu, jnp.float32))) / length
         expected = added - np.sum(added * x, axis=1, keepdims=True) * x
-        np.testing.assert_allclose(field(0.0, jnp.asarray(x)), expected, atol=2e-5)
+        np.testing.assert_allclose(eqx.filter_jit(field)(0.0, jnp.asarray(x)), expected, atol=2e-5)
 
 
 def test_random_perceptron_has_the_singular_values_of_the_trained_one(block):
@@ -75,7 +76,7 @@ def test_gradient_perceptron_is_the_slope_of_its_energy():
     pull = sum(w * np.maximum(x @ a, 0)[:, None] * a[None] for w, a in zip(amplitudes, features, strict=True))
     expected = pull - np.sum(pull * x, axis=1, keepdims=True) * x
     field = Gradient(jnp.asarray(features), jnp.asarray(amplitudes)).field()
-    np.testing.assert_allclose(field(0.0, jnp.asarray(x)), expected, atol=1e-14)
+    np.testing.assert_allclose(eqx.filter_jit(field)(0.0, jnp.asarray(x)), expected, atol=1e-14)
 
 
 def test_purity_of_groups_that_are_held_mixed_and_split():

@@ -30,9 +30,9 @@ def public(name):
 
 @functools.cache
 def texts_of(file):
-    """The texts in a source; an f-string is in pieces."""
+    """The texts in a source, each in one line; an f-string is in pieces."""
     constants = (node.value for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Constant))
-    return [text for text in constants if isinstance(text, str)]
+    return [" ".join(text.split()) for text in constants if isinstance(text, str)]
 
 
 def test_the_three_documents_come_first_and_are_there_in_full():

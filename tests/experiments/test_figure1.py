@@ -121,7 +121,7 @@ def test_a_text_needs_words_beside_its_special_tokens(settings):
 def test_what_stands_at_the_ends_is_special(settings, tmp_path):
     found = network_of(settings)
     assert special_ids(found) == (2, 3)
-    assert special_ids(dataclasses.replace(found, special={"ends": 0})) == (0,)
+    assert special_ids(found._replace(special={"ends": 0})) == (0,)
     other = network_of(checkpoint(tmp_path, T5 | {"vocab_size": 70}))
     ids, mask = other.texts
     assert {ids[0, 0], ids[0, mask[0].sum() - 1]} == set(special_ids(other))

@@ -4,6 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import clusterjax as cjx
+from clusterjax._coarsen import bound
+from tests.oracles import unit_tokens
 from tests.reference import coarsening as reference
 
 
@@ -22,27 +24,14 @@ def on_the_circle(*angles):
 
 
 def sphere(n, d, seed=0):
-    x = np.random.default_rng(seed).normal(size=(n, d))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    return unit_tokens(seed, n, d)
 
 
-def agrees(x0, beta, t_end, tolerance, options, *, fast=False):
+def agrees(x0, beta, t_end, tolerance, options):
     """Times and pairs are those of the loops, and the difference is within the bound."""
-    tree = coarsen(
-        field(
-            beta,
-            options.get("value"),
-            options.get("masses"),
-            causal=options.get("causal", False),
-            normalised=options.get("normalised", True),
-            **({"query_key": options["form"]} if "form" in options else {}),
-            **({"offset": options["offset"]} if "offset" in options else {}),
-        ),
-        x0,
-        t_end,
-        tolerance=tolerance,
-    )
-    times, pairs, tokens = reference.mergers(x0, beta, t_end, tolerance, fast=fast, **options)
+    given = {"query_key" if name == "form" else name: value for name, value in options.items()}
+    tree = coarsen(field(beta, **given), x0, t_end, tolerance=tolerance)
+    times, pairs, tokens = reference.mergers(x0, beta, t_end, tolerance, **options)
     assert len(tree) == len(times)
     off = np.abs(tree.times - times)
     # The reference is right to some 1e-10 itself.
@@ -53,3 +42,18 @@ def agrees(x0, beta, t_end, tolerance, options, *, fast=False):
         # Tokens of a cluster are at one point, and chains of tokens that are 1e-5 apart are; later causal ones lag.
         np.testing.assert_allclose(tree.at(t), tokens(t), atol=1e-3 if options.get("causal") else 1e-5 * (len(x0) - 1))
     return tree
+
+
+def gradient_of_time(law, followed, merger, first=0):
+    """The derivative of the logarithm of a merger time by the clusters at the start of the leg `first` of a run."""
+    gradients, after = None, followed.last
+    for index in range(len(followed.legs) - 1, first - 1, -1):
+        leg = followed.legs[index]
+        if gradients is not None:
+            nothing = np.zeros(len(leg.cloud.first))
+            gradients = bound._before_change(law, leg.cloud, after, nothing, gradients, [0], np.zeros(1))
+            gradients = bound.backwards(law, leg, gradients, np.array([merger.time]))
+        if index == merger.index:
+            gradients = bound._gradient(law, leg, merger)[0][None]
+        after = leg.cloud
+    return gradients[0]

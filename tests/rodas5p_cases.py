@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import clusterjax as cjx
+from tests.helpers import sphere_tokens
 
 
 PRECISE = dfx.PIDController(rtol=1e-11, atol=1e-13)
@@ -14,8 +15,7 @@ MASSES = np.array([1.0, 2.0, 0.0, 0.5, 1.0, 3.0])
 
 
 def tokens(n=6, d=3, seed=0):
-    x = np.random.default_rng(seed).normal(size=(n, d))
-    return jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+    return sphere_tokens(seed, n, d)
 
 
 def softmax(beta=9.0, causal=False, **options):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._coarsen import bound, clouds, run, run as touches, velocity as laws, velocity as tiles
+from clusterjax._coarsen import bound, clouds, run, steps, velocity as laws
 from tests.coarsen_cases import coarsen, field, sphere
 from tests.helpers import as_a_user
 from tests.reference import coarsening as reference
@@ -45,15 +45,13 @@ def test_a_cloud_that_has_contracted_is_summed_to_its_own_size():
 
 
 def test_rates_by_tiles_are_above_all_within_clusters():
-    from clusterjax._coarsen.velocity import contraction
-
     attracting = 0
     for size, beta in ((2.0, 9.0), (0.3, 9.0), (0.05, 9.0), (0.3, 1.0)):
         x = np.eye(4)[0] + size * np.random.default_rng(3).normal(size=(60, 4))
         x /= np.linalg.norm(x, axis=1, keepdims=True)
         flow, seen = plain(beta, 1.3), np.broadcast_to(np.random.default_rng(1).uniform(0.5, 2, 60), (60, 60))
         rates = laws.moves(flow, x, laws.AttendedMasses.of(flow, seen, True)).rates
-        exact, _ = contraction(flow, x, np.arange(60), seen, np.zeros(60))
+        exact, _ = laws.contraction(flow, x, np.arange(60), seen, np.zeros(60))
         assert np.all(rates >= exact - 1e-5)
         attracting += np.sum(rates < 0)
     assert attracting > 60
@@ -68,17 +66,17 @@ def test_close_pairs_are_those_of_two_loops():
         for b in np.flatnonzero(np.linalg.norm(x[a] - x, axis=1) <= distance)
         if b > a and component[a] != component[b]
     ]
-    found = tiles.close_pairs(x, distance, component, 10_000)
+    found = laws.close_pairs(x, distance, component, 10_000)
     assert sorted(zip(*(part.tolist() for part in found), strict=True)) == sorted(expected) and len(expected) > 300
-    assert tiles.close_pairs(x, distance, component, len(expected) - 1) is None
-    assert [len(part) for part in tiles.close_pairs(x, 1e-6, component, 10)] == [0, 0]
-    some = tiles.close_pairs(x, distance, component, 20, partly=True)
+    assert laws.close_pairs(x, distance, component, len(expected) - 1) is None
+    assert [len(part) for part in laws.close_pairs(x, 1e-6, component, 10)] == [0, 0]
+    some = laws.close_pairs(x, distance, component, 20, partly=True)
     assert 20 < len(some[0]) and set(zip(*(part.tolist() for part in some), strict=True)) <= set(expected)
 
 
 def test_each_token_is_led_by_one_that_is_near_and_before_it():
     x = sphere(1100, 2, seed=4)
-    lead = tiles.leaders(x, 0.003)
+    lead = laws.leaders(x, 0.003)
     assert np.all(lead <= np.arange(1100)) and np.all(lead[lead] == lead)
     assert np.all(np.linalg.norm(x - x[lead], axis=1) <= 0.003)
     leaders = np.unique(lead)
@@ -88,16 +86,14 @@ def test_each_token_is_led_by_one_that_is_near_and_before_it():
 
 
 def test_crossings_are_where_pairs_come_to_the_tolerance():
-    from clusterjax._coarsen.steps import between, slope, step
-
     flow, x = plain(9.0), sphere(40, 3, seed=1)
     cloud = clouds.start(flow, x, np.ones(40))
-    done = step(flow, cloud.attended, x, 0.0, 0.8, slope(flow, x, cloud.attended))
-    inside = between(flow, cloud.attended, done)
+    done = steps.step(flow, cloud.attended, x, 0.0, 0.8, steps.slope(flow, x, cloud.attended))
+    inside = steps.between(flow, cloud.attended, done)
     ends = [clouds.distances(y) for y in (x, done.y1)]
     tolerance = float(np.median(ends[1]))
     rows, columns = np.nonzero((ends[0] > tolerance) & (ends[1] < tolerance))
-    shares = touches.crossings(inside, rows, columns, tolerance, 0.0, 1.0)
+    shares = run.crossings(inside, rows, columns, tolerance, 0.0, 1.0)
     assert len(rows) > 20 and np.all((shares > 0) & (shares < 1))
     for a, b, share in zip(rows, columns, shares, strict=True):
         y = inside._at(share, slice(None, -1)).reshape(40, 3)
@@ -113,8 +109,8 @@ def few_are_many(monkeypatch):
     """Tiles from 101 tokens on, until 60 clusters are left, and pieces of few pairs."""
     monkeypatch.setattr(clouds, "MOST_HELD", 100)
     monkeypatch.setattr(clouds, "FEW", 60)
-    monkeypatch.setattr(touches, "_MOST_PAIRS", 5)
-    monkeypatch.setattr(tiles, "_BLOCK", 64)
+    monkeypatch.setattr(run, "_MOST_PAIRS", 5)
+    monkeypatch.setattr(laws, "_BLOCK", 64)
 
 
 @pytest.mark.exhaustive_cases("150-4-9.0-0.1")
@@ -148,8 +144,6 @@ def test_many_are_followed_as_few_are(few_are_many, monkeypatch, n, d, beta, tol
 
 def test_displacements_are_carried_along_steps(few_are_many):
     """The error of one step through the next, against the step from there; and those of tokens that become one."""
-    from clusterjax._coarsen import bound as forward, steps
-
     flow, x, masses = plain(4.0), sphere(150, 3, seed=1), np.random.default_rng(1).uniform(0.5, 2, 150)
     whole = run.run(flow, x, masses, 2.0, 0.1, 1e-6, 100)
     first, second = whole.legs[:2]
@@ -158,7 +152,7 @@ def test_displacements_are_carried_along_steps(few_are_many):
     pushed -= np.sum(pushed * first.y1, axis=1, keepdims=True) * first.y1
     still = np.zeros_like(first.error)
     legs = [first._replace(defect=pushed, error=still), second._replace(defect=0 * pushed, error=still)]
-    _, sizes = forward.tiled_errors(flow, legs, second.cloud._replace(y=second.y1), [])
+    _, sizes = bound.tiled_errors(flow, legs, second.cloud._replace(y=second.y1), [])
     y = _units(first.y1 + pushed)
     there = steps.step(flow, second.cloud.attended, y, 0.0, second.length, steps.slope(flow, y, second.cloud.attended))
     expected = np.linalg.norm(there.y1 - second.y1, axis=1)
@@ -168,7 +162,7 @@ def test_displacements_are_carried_along_steps(few_are_many):
     leaders = np.concatenate([np.arange(0, 100, 2), np.arange(100, 150)])
     after = second.cloud._replace(y=y[leaders], cluster=place, first=leaders, spread=np.zeros(100))
     now = laws.moves(flow, y, second.cloud.attended)
-    found, _ = forward._together(flow, second.cloud, after, now, np.stack([pushed, 2 * pushed]), np.zeros(150))
+    found, _ = bound._together(flow, second.cloud, after, now, np.stack([pushed, 2 * pushed]), np.zeros(150))
     weighted = (masses[:100, None] * pushed[:100]).reshape(50, 2, 3).sum(axis=1)
     np.testing.assert_allclose(found[0][:50], weighted / masses[:100].reshape(50, 2).sum(axis=1)[:, None], atol=1e-15)
     np.testing.assert_allclose(found[1][50:], 2 * pushed[100:], atol=1e-15)
@@ -202,15 +196,15 @@ def test_a_clump_merges_at_time_zero(few_are_many):
     """More pairs than are held, some within a quarter of the tolerance of each other and some not; and a token afar."""
     x = np.array([0.0, 0.0, 1.0]) + 0.03 * np.random.default_rng(0).uniform(-1, 1, size=(150, 3))
     x[80] = [1.0, 0.0, 0.0]
-    components = touches.Components(np.arange(150), [])
+    components = run.Components(np.arange(150), [])
     cloud = clouds.start(plain(1.0), x, np.ones(150))
     components.at_start(cloud, 0.05, None)
-    alone = touches.Components(np.arange(150), [])
+    alone = run.Components(np.arange(150), [])
     alone.at_start(cloud, 0.05, clouds.distances(cloud.y))
     np.testing.assert_array_equal(components.roots, alone.roots)
     assert len(components.mergers) == 148 and all(one.time == 0 for one in components.mergers)
     # Halves down to the shortest piece, and what is held there once after the other.
-    ring = touches.Components(np.arange(150), [])
+    ring = run.Components(np.arange(150), [])
     angles = np.arange(150) * 2 * np.pi / 150
     even = clouds.start(plain(1.0), np.stack([np.cos(angles), np.sin(angles)], axis=1), np.ones(150))
     ring.at_start(even, float(2 * np.sin(np.pi / 150) + 1e-12), None)

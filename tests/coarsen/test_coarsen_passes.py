@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clusterjax._coarsen import clouds, run as touches, steps
+from clusterjax._coarsen import clouds, run, steps
 from tests.clouds import cloud
 from tests.coarsen_cases import agrees, coarsen, field, sphere
 from tests.reference import coarsening as reference
@@ -44,6 +44,6 @@ def test_pairs_that_may_pass_are_never_too_few():
         done, apart, pairs = passes_on_great_circles(seed)
         for i, j in pairs:
             least, turned = apart[:, i, j].min(), turned + 1
-            assert touches._may_pass(done, apart[-1], least, every)[i, j], "it is missed"
-            kept += touches._may_pass(done, apart[-1], 0.9 * least, every)[i, j]
+            assert run._may_pass(done, apart[-1], least, every)[i, j], "it is missed"
+            kept += run._may_pass(done, apart[-1], 0.9 * least, every)[i, j]
     assert turned > 20 and kept < turned / 2, "hardly any is told apart"

@@ -3,20 +3,19 @@
 import numpy as np
 import pytest
 
-from clusterjax._coarsen import clouds, run, velocity as law
-from clusterjax._coarsen.run import _reach
-from clusterjax._coarsen.steps import along_orbit
+from clusterjax._coarsen import clouds, run, steps, velocity as laws
 from tests.coarsen_cases import coarsen, field, on_the_circle, sphere
 
 
 @pytest.mark.parametrize("size", (1e-300, 1e-200, 1e-126, 1e-124, 1.0, 1e124, 1e126, 1e200, 1e300))
 def test_slopes_do_not_depend_on_the_size_of_velocities(size):
     velocity = np.array([[3.0, 0.0], [0.0, -4.0]])
-    direction, slowness = along_orbit(size * velocity, np.log(2.0))
+    direction, slowness = steps.along_orbit(size * velocity, np.log(2.0))
     np.testing.assert_allclose(direction, [0.6, 0, 0, -0.8], rtol=1e-14)
     assert slowness == pytest.approx(np.log(0.4) - np.log(size), abs=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_a_causal_run_to_the_end_takes_few_steps():
     """Tokens within a component pass each other closely: 4,000 steps did not suffice where that made steps short."""
     tree = coarsen(field(9.0, causal=True), sphere(24, 3, seed=2), 1e300, tolerance=0.1, max_steps=800)
@@ -29,20 +28,20 @@ def test_only_tokens_of_different_components_make_a_step_short():
     y, slopes = on_the_circle(0.0, 0.1, 2.0), np.zeros((3, 2))
     slopes[1] = [np.sin(0.1), -np.cos(0.1)]  # the second goes to the first
     apart = np.linalg.norm(y[:, None] - y[None], axis=2)
-    alone, joined = (_reach(y, slopes, apart, np.array(of)) for of in ([0, 1, 2], [0, 0, 2]))
+    alone, joined = (run._reach(y, slopes, apart, np.array(of)) for of in ([0, 1, 2], [0, 0, 2]))
     assert alone == pytest.approx(0.8 * 0.1, rel=1e-2) and joined == np.inf
 
 
 def test_distances_are_of_the_clusters_when_as_many_are_let_go_as_become_one(monkeypatch):
     """After a step two tokens become one; later these are let go and two others become one: as many as before."""
-    flow, x, masses = law.Law(4.0, None, None, 1.0, True, True, 0.0), sphere(5, 3, seed=1), np.ones(5)
-    steps, reach, seen = [], run._reach, []
+    flow, x, masses = laws.Law(4.0, None, None, 1.0, True, True, 0.0), sphere(5, 3, seed=1), np.ones(5)
+    sizes, reach, seen = [], run._reach, []
 
     def as_many(flow, cloud, radius):
-        steps.append(len(cloud.first))
-        if len(steps) == 2:
+        sizes.append(len(cloud.first))
+        if len(sizes) == 2:
             return clouds._joined(flow, cloud, np.array([0, 1]), np.inf)
-        if len(steps) == 4:
+        if len(sizes) == 4:
             alone = clouds.start(flow, cloud.y[cloud.cluster], masses)
             return clouds._joined(flow, alone, np.array([3, 4]), np.inf)
         return cloud

@@ -5,18 +5,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._coarsen import (
-    bound,
-    bound as adjoint,
-    clouds,
-    run,
-    steps,
-    steps as implicit,
-    steps as pace,
-    velocity as laws,
-)
+from clusterjax._coarsen import bound, clouds, run, steps, velocity as laws
 from clusterjax._coarsen.coarsen import MergeTree
-from tests.coarsen_cases import coarsen, sphere
+from tests.coarsen_cases import coarsen, gradient_of_time, sphere
 
 
 def random_form(seed, *more):
@@ -34,11 +25,11 @@ def stiff_run(seed):
 def test_an_implicit_step_is_of_order_five(causal):
     flow, x = laws.Law(4.0, random_form(1), None, 1.3, True, causal, 0.0), sphere(5, 3, seed=1)
     cloud = clouds.start(flow, x, np.ones(5))
-    now, linear = laws.moves(flow, x, cloud.attended), implicit.Linear.at(flow, x, cloud.attended)
+    now, linear = laws.moves(flow, x, cloud.attended), steps.Linear.at(flow, x, cloud.attended)
     spans, errors, within = np.array([0.08, 0.04, 0.02]), [], []
     for span in spans:
         exact = {share: _exactly(flow, cloud, share * span) for share in (0.5, 1.0)}
-        done = implicit.implicit_step(flow, cloud.attended, x, 2.0, span, now, linear)
+        done = steps.implicit_step(flow, cloud.attended, x, 2.0, span, now, linear)
         inside = steps.between(flow, cloud.attended, done)
         errors.append(np.abs(done.y1 - exact[1.0]).max())
         within.append(np.abs(inside.clusters(0.5) - exact[0.5]).max())
@@ -61,7 +52,7 @@ def _exactly(flow, cloud, span):
 def test_implicit_steps_lead_where_explicit_ones_do(monkeypatch, seed):
     flow, mixed = stiff_run(seed)
     used = [leg for leg in mixed.legs if leg.implicit]
-    monkeypatch.setattr(pace, "_STIFF", 10**9)
+    monkeypatch.setattr(steps, "_STIFF", 10**9)
     _, slow = stiff_run(seed)
     assert len(used) > 15 and len(slow.legs) > len(mixed.legs) + 80 and not any(leg.implicit for leg in slow.legs)
     found, exact = (np.array([merger.time for merger in one.mergers]) for one in (mixed, slow))
@@ -70,7 +61,7 @@ def test_implicit_steps_lead_where_explicit_ones_do(monkeypatch, seed):
     # Within the longest steps too.
     trees = [MergeTree._of(one, np.dtype(float)) for one in (mixed, slow)]
     for leg in sorted(used, key=lambda leg: -leg.span)[:4]:
-        assert leg.span * implicit.Linear.at(flow, leg.y0, leg.cloud.attended).fastest > 10
+        assert leg.span * steps.Linear.at(flow, leg.y0, leg.cloud.attended).fastest > 10
         np.testing.assert_allclose(leg.again(flow).y1, leg.y1, rtol=0, atol=1e-15)
         at = [tree.at(leg.t + 0.4 * leg.span) for tree in trees]
         np.testing.assert_allclose(*at, atol=1e-7)
@@ -82,10 +73,10 @@ def test_after_an_implicit_step_in_vain_none_is_tried_for_some_steps():
     cloud = clouds.start(flow, x, np.ones(5))
     now = laws.moves(flow, x, cloud.attended)
     # A span that explicit steps go through as easily.
-    short = pace.Pace(0.01, span=1e-3)
-    done, after, tries = pace.advance(flow, cloud, 0.0, now, steps.slope_of(now, cloud.attended), np.inf, short, 100)
+    short = steps.Pace(0.01, span=1e-3)
+    done, after, tries = steps.advance(flow, cloud, 0.0, now, steps.slope_of(now, cloud.attended), np.inf, short, 100)
     assert done.inner is None and tries == 2 and after.span == 0
-    assert after.stiff == 1 - pace._STIFF
+    assert after.stiff == 1 - steps._STIFF
 
 
 @pytest.mark.exhaustive
@@ -95,16 +86,7 @@ def test_gradients_go_through_implicit_steps():
     first = next(k for k, leg in enumerate(monitored.legs) if leg.implicit)
     merger = monitored.mergers[-1]
     assert merger.index > first + 15
-    gradients, after = None, monitored.last
-    for index in range(merger.index, first - 1, -1):
-        leg = monitored.legs[index]
-        if gradients is None:
-            gradients = bound._gradient(flow, leg, merger)[0][None]
-        else:
-            nothing = np.zeros(len(leg.cloud.first))
-            gradients = bound._before_change(flow, leg.cloud, after, nothing, gradients, [0], np.zeros(1))
-            gradients = adjoint.backwards(flow, leg, gradients, np.array([merger.time]))
-        after = leg.cloud
+    gradient = gradient_of_time(flow, monitored, merger, first)
     leg = monitored.legs[first]
     assert len(leg.cloud.first) == 4
     for seed in range(3):
@@ -115,7 +97,7 @@ def test_gradients_go_through_implicit_steps():
             one = run.run(flow, x / np.linalg.norm(x, axis=1)[:, None], np.ones(4), 1e300, 0.1, 3e-4, 3000)
             times.append(one.mergers[-1].time)
         expected = times[0] - times[1]
-        np.testing.assert_allclose(2 * merger.time * np.sum(gradients[0] * step), expected, rtol=2e-2)
+        np.testing.assert_allclose(2 * merger.time * np.sum(gradient * step), expected, rtol=2e-2)
 
 
 @pytest.mark.exhaustive

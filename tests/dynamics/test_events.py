@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import exp1, expi
 
 import clusterjax as cjx
 from clusterjax._dynamics.events import clustered_event, stationary_event
 from clusterjax._model.space import Euclidean, Sphere
+from tests.oracles import equiangular_time
 
 
 N = 5
@@ -51,15 +51,6 @@ def scalar(value):
 SAME = jnp.tile(jnp.eye(N)[:1], (N, 1))
 
 
-def exact_time(gamma, beta, start=0.0, n=N):
-    """When the common cosine reaches `gamma`."""
-    a = 1 / (n - 1)
-    logs = np.log(((n - 1) * gamma + 1) * (1 - start) / ((1 - gamma) * ((n - 1) * start + 1)))
-    first = expi(beta * (1 - start)) - expi(beta * (1 - gamma))
-    second = np.exp(beta * (1 + a)) * (exp1(beta * (start + a)) - exp1(beta * (gamma + a)))
-    return ((n - 1) * logs + first + second) / (2 * n)
-
-
 def radius_at(gamma):
     """The distance of n equiangular unit tokens from their mean."""
     return np.sqrt((1 - gamma) * (N - 1) / N)
@@ -78,7 +69,7 @@ def test_time_of_clustering():
         for gamma in (0.3, 0.8, 0.99):
             solution = run(clustered_event(radius_at(gamma)), jnp.eye(N), scalar(beta), scalar(40))
             assert solution.result == dfx.RESULTS.event_occurred and solution.event_mask
-            np.testing.assert_allclose(solution.ts[-1], exact_time(gamma, beta), rtol=0, atol=1e-7)
+            np.testing.assert_allclose(solution.ts[-1], equiangular_time(gamma, N, beta), rtol=0, atol=1e-7)
             cosines = np.asarray(solution.ys[-1] @ solution.ys[-1].T)[np.triu_indices(N, 1)]
             np.testing.assert_allclose(cosines, gamma, rtol=0, atol=1e-7)
     solution = run(clustered_event(0.1), jnp.eye(N), scalar(4.0), scalar(1))
@@ -96,7 +87,7 @@ def test_time_of_coming_to_rest():
         assert threshold < speed_at(0, beta)
         solution = run(stationary_event(threshold), jnp.eye(N), scalar(beta), scalar(40))
         assert solution.result == dfx.RESULTS.event_occurred
-        np.testing.assert_allclose(solution.ts[-1], exact_time(0.999, beta), rtol=0, atol=1e-7)
+        np.testing.assert_allclose(solution.ts[-1], equiangular_time(0.999, N, beta), rtol=0, atol=1e-7)
     solution = run(stationary_event(0.1), SAME, scalar(1.0), scalar(40))
     assert solution.result == dfx.RESULTS.event_occurred and solution.ts[-1] == 0
     # Antipodal tokens are at rest as well.
@@ -114,7 +105,7 @@ def test_single_precision():
             solution = run(clustered_event(radius), x0, beta, t1)
             assert solution.ys.dtype == solution.ts.dtype == jnp.float32
             assert solution.result == dfx.RESULTS.event_occurred
-            expected = exact_time(1 - radius**2 * N / (N - 1), 1.0)
+            expected = equiangular_time(1 - radius**2 * N / (N - 1), N, 1.0)
             np.testing.assert_allclose(solution.ts[-1], expected, rtol=0, atol=tolerance)
 
 
@@ -122,7 +113,7 @@ def test_single_precision():
 def test_without_root_finder_the_step_is_finished():
     solution = run(clustered_event(radius_at(0.5), root_finder=None), jnp.eye(N), scalar(1.0), scalar(40))
     x = np.asarray(solution.ys[-1])
-    assert exact_time(0.5, 1.0) + 1e-6 < solution.ts[-1] < exact_time(0.5, 1.0) + 0.5
+    assert equiangular_time(0.5, N, 1.0) + 1e-6 < solution.ts[-1] < equiangular_time(0.5, N, 1.0) + 0.5
     assert np.all(np.linalg.norm(x - x.mean(axis=0), axis=1) < radius_at(0.5))
 
 
@@ -132,7 +123,7 @@ def test_batch_of_runs_ends_at_its_own_times():
     event = clustered_event(radius_at(0.9))
     betas, starts = jnp.asarray([1.0, 1.0, 2.0, 9.0]), jnp.stack([SAME, jnp.eye(N), jnp.eye(N), jnp.eye(N)])
     solution = jax.vmap(lambda x0, beta: run(event, x0, beta, scalar(6)))(starts, betas)
-    expected = [0, exact_time(0.9, 1.0), exact_time(0.9, 2.0), 6]
+    expected = [0, equiangular_time(0.9, N, 1.0), equiangular_time(0.9, N, 2.0), 6]
     np.testing.assert_allclose(solution.ts[:, -1], expected, rtol=0, atol=1e-7)
     assert solution.ts[3, -1] == 6 and np.all(np.isfinite(solution.ys))
 
@@ -148,9 +139,9 @@ def test_time_is_differentiable():
         return jax.jacfwd(end, argnums=(0, 1))(b, r)
 
     by_beta, by_radius = gradient(jnp.eye(N), scalar(beta), scalar(radius_at(gamma)))
-    difference = (exact_time(gamma, beta + step) - exact_time(gamma, beta - step)) / (2 * step)
+    difference = (equiangular_time(gamma, N, beta + step) - equiangular_time(gamma, N, beta - step)) / (2 * step)
     np.testing.assert_allclose(by_beta, difference, rtol=1e-5)
-    rise = exact_time(gamma + step, beta) - exact_time(gamma - step, beta)
+    rise = equiangular_time(gamma + step, N, beta) - equiangular_time(gamma - step, N, beta)
     np.testing.assert_allclose(by_radius, rise / (radius_at(gamma + step) - radius_at(gamma - step)), rtol=1e-5)
     np.testing.assert_array_equal(gradient(SAME, scalar(beta), scalar(0.1)), [0, 0])
 

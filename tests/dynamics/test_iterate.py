@@ -128,11 +128,6 @@ def test_at_gives_the_last_saved_layer():
         found.at(jnp.zeros((1, 1)))
 
 
-def test_the_start_is_retracted():
-    assert_close(cjx.iterate(LAYER, OFF, 1).xs[0], X, "exact")
-    assert_same(cjx.iterate(cjx.ResidualLayer(field_on(EUCLIDEAN)), OFF, 1).xs[0], OFF)
-
-
 # --- invariance, limits
 
 
@@ -141,13 +136,6 @@ def test_causal_layers_do_not_see_what_comes_later():
     first, other = (cjx.iterate(LAYER, x, DEPTH).xs for x in (X, X.at[5:].set(-X[5:])))
     assert_same(first[:, :5], other[:, :5])
     assert not np.any(np.all(np.asarray(first[:, 5:]) == np.asarray(other[:, 5:]), axis=2))
-
-
-def test_layers_stay_on_the_sphere():
-    xs = np.asarray(cjx.iterate(LAYER, X, 60, save_every=20).xs)
-    assert np.max(np.abs((xs**2).sum(axis=2) - 1)) < 1e-15
-    single = np.asarray(cjx.iterate(LAYER, X.astype(jnp.float32), 60, save_every=20).xs)
-    assert np.max(np.abs((single**2).sum(axis=2) - 1)) < 5e-7
 
 
 def test_one_token_and_one_dimension():
@@ -179,6 +167,7 @@ def test_layers_follow_the_flow_at_first_order(space, normalise_to):
 def test_dtype_is_that_of_the_start(dtype):
     found = cjx.iterate(LAYER, OFF.astype(dtype), DEPTH)
     assert found.ts.dtype == found.xs.dtype == found.t1.dtype == found.x1.dtype == dtype
+    assert np.max(np.abs((np.asarray(found.xs) ** 2).sum(axis=2) - 1)) < tolerance(dtype, "exact")
     assert_close(found.xs, cjx.iterate(LAYER, OFF, DEPTH).xs, "composed")
 
 

@@ -14,12 +14,7 @@ from scipy.integrate import solve_ivp
 from clusterjax import (
     AbstractField,
     AttentionField,
-    Blocked,
-    CausalMask,
-    Dense,
     Interpolated,
-    MultiHeadField,
-    PerceptronField,
     PiecewiseConstant,
     SoftmaxAttention,
     Sphere,
@@ -90,15 +85,15 @@ def test_dtype_follows_the_tokens():
     np.testing.assert_allclose(traj.xs, run(softmax_field(1.0)).xs, rtol=0, atol=1e-5)
 
 
+DOUBLE = r"tensor<\d[\dx]*xf64>"
+
+
 def test_single_precision_has_no_double_arrays():
     """In the compiled float32 run no array of more than one number is float64."""
     solve = lambda x0, beta, ts: simulate(softmax_field(beta), x0, ts).xs
-    given = (jnp.asarray(X0, jnp.float32), jnp.float32(1.0), jnp.asarray(TS, jnp.float32))
-    lowered = jax.jit(solve).lower(*given)
-    assert "xf32" in lowered.as_text()
-    assert not re.findall(r"tensor<\d[\dx]*xf64>", lowered.as_text())
-    doubled = jax.jit(solve).lower(*(a.astype(jnp.float64) for a in given))
-    assert re.findall(r"tensor<\d[\dx]*xf64>", doubled.as_text())
+    lowered = jax.jit(solve).lower(jnp.asarray(X0, jnp.float32), np.float32(1.0), TS.astype(np.float32)).as_text()
+    assert "xf32" in lowered and not re.search(DOUBLE, lowered)
+    assert re.search(DOUBLE, jax.jit(lambda x: 2 * x).lower(X0).as_text())
 
 
 def test_runs_of_a_batch_are_each_their_own():
@@ -119,11 +114,6 @@ def test_runs_of_a_batch_are_each_their_own():
     assert batch.t1[0] == batch.t1[2] == 4.0
     assert 0 < batch.t1[1] < 1.0
     assert np.all(np.isfinite(batch.x1))
-
-
-def test_failed_run_raises():
-    with pytest.raises(RuntimeError, match="stopped at t = .*max_steps = 5 steps.*Rodas5P"):
-        run(softmax_field(-20.0), max_steps=5)
 
 
 def order(t, y, args, **kwargs):
@@ -179,7 +169,7 @@ TIMES = np.array([0.0, 0.4, 1.7, 3.9])
 
 @pytest.fixture(scope="module")
 def exact():
-    return np.asarray(run(softmax_field(2.0), ts=TIMES, **ACCURATE).xs)
+    return integrate_in_numpy(lambda t, x: softmax_average(x, 2.0), TIMES)
 
 
 @pytest.mark.exhaustive_cases("resumed")
@@ -241,21 +231,6 @@ def test_interpolated_parameters():
     np.testing.assert_allclose(traj.xs, integrate_in_numpy(velocity), rtol=0, atol=1e-7)
 
 
-@pytest.mark.exhaustive
-def test_heads_and_perceptron():
-    """Two heads and a perceptron in one field, against SciPy."""
-    rng = np.random.default_rng(2)
-    forms, values, w_in, w_out = (rng.normal(size=shape) for shape in ((2, 3, 3), (2, 3, 3), (5, 3), (3, 5)))
-    heads = MultiHeadField(1.5, jnp.asarray(forms), jnp.asarray(values))
-    traj = run(heads + PerceptronField(jnp.asarray(w_in), jnp.asarray(w_out), jnp.tanh), **ACCURATE)
-
-    def velocity(t, x):
-        attended = sum(softmax_average(x, 1.5, b) @ v.T for b, v in zip(forms, values, strict=True))
-        return attended + np.tanh(x @ w_in.T) @ w_out.T
-
-    np.testing.assert_allclose(traj.xs, integrate_in_numpy(velocity), rtol=0, atol=1e-9)
-
-
 class Counting(AbstractField):
     """Counts how often it is traced."""
 
@@ -306,9 +281,3 @@ def test_backsolve_runs_the_same():
     np.testing.assert_allclose(traj.xs, run(softmax_field(1.0)).xs, rtol=0, atol=1e-12)
     np.testing.assert_allclose(traj.x1, traj.xs[-1], rtol=0, atol=1e-12)
     assert traj.t1 == 4.0
-
-
-@pytest.mark.exhaustive
-def test_blocked_equals_dense():
-    dense, blocked = (run(softmax_field(4.0, mask=CausalMask(), summation=s)) for s in (Dense(), Blocked(4, 4)))
-    np.testing.assert_allclose(blocked.xs, dense.xs, rtol=0, atol=1e-11)

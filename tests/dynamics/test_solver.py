@@ -1,12 +1,11 @@
 import functools
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 from clusterjax import (
     AttentionField,
@@ -20,16 +19,15 @@ from clusterjax import (
     simulate,
 )
 from tests.helpers import as_a_user
-from tests.reference import schemes as reference
+from tests.oracles import unit_tokens
+from tests.reference import attention, coarsening, fields
 
 
 VALUE = np.array([[0.8, -0.3, 0.1], [0.4, 0.5, -0.7], [-0.2, 0.6, -0.4]])
 CONSTANT = dfx.ConstantStepSize()
 
 
-def tokens(seed=0, n=8, d=3):
-    x = np.random.default_rng(seed).normal(size=(n, d))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+X0 = unit_tokens(0, 8, 3)
 
 
 def make_field(beta=4.0, value=VALUE, space=Sphere(), causal=False):
@@ -38,14 +36,16 @@ def make_field(beta=4.0, value=VALUE, space=Sphere(), causal=False):
 
 
 def run(field, ts, solver, **options):
-    return simulate(field, jnp.asarray(tokens()), jnp.asarray(ts), solver=solver, **options)
+    return simulate(field, jnp.asarray(X0), jnp.asarray(ts), solver=solver, **options)
 
 
 @functools.cache
 def exact():
-    """The tokens at t = 1 and t = 3 of the tangent field, to eleven digits."""
-    precise = dfx.PIDController(rtol=1e-11, atol=1e-11)
-    return np.asarray(run(make_field(), [0.0, 1.0, 3.0], dfx.Tsit5(), stepsize_controller=precise).xs)
+    """The tokens at t = 0, 1 and 3 of the tangent field, by SciPy."""
+    unit = lambda y: y.reshape(8, 3) / np.linalg.norm(y.reshape(8, 3), axis=1, keepdims=True)
+    rate = lambda t, y: coarsening.fast_velocity(unit(y), 4.0, value=VALUE).ravel()
+    found = solve_ivp(rate, (0, 3), X0.ravel(), "DOP853", t_eval=(0, 1, 3), rtol=1e-11, atol=1e-12)
+    return found.y.T.reshape(3, 8, 3)
 
 
 def slopes(errors):
@@ -56,36 +56,28 @@ def slopes(errors):
 @pytest.mark.parametrize("causal", (False, True), ids=("full", "causal"))
 @pytest.mark.parametrize("tangent", (False, True), ids=("plain", "tangent"))
 def test_euler_is_the_scheme_of_the_papers(causal, tangent):
-    """150 steps of x <- normalise(x + dt v), with and without tangent projection."""
+    """50 steps of x <- normalise(x + dt v), with and without tangent projection."""
+    mask = attention.causal if causal else attention.full
     for beta in (1.0, 9.0):
         for value in (np.eye(3), VALUE):
             field = make_field(beta, value, Sphere() if tangent else Euclidean(), causal)
-            xs = run(field, np.linspace(0, 15, 151), Retract(dfx.Euler()), stepsize_controller=CONSTANT, dt0=0.1)
-            expected = reference.normalised_euler(
-                tokens(), beta=beta, value=value, causal=causal, step=0.1, steps=150, tangent=tangent
-            )
-            assert int(xs.stats["num_steps"]) == 150
+            xs = run(field, np.linspace(0, 5, 51), Retract(dfx.Euler()), stepsize_controller=CONSTANT, dt0=0.1)
+            weights = lambda x, beta=beta: attention.softmax_weights(x, beta, None, mask)
+            velocity = lambda t, x, value=value, w=weights: fields.velocity(x, w, value, tangent)
+            expected = fields.layers(X0, velocity, 0.1, 50)
+            assert int(xs.stats["num_steps"]) == 50
             np.testing.assert_allclose(xs.xs, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.exhaustive
-def test_constant_steps_end_at_the_last_time():
-    """No splinter of a step is left over when the time is a multiple of the step, in float32 neither."""
-    for dtype in (np.float32, np.float64):
-        x0, ts = jnp.asarray(tokens(), dtype), jnp.asarray([0.0, 15.0])
-        for step in (0.1, 0.3):
-            end = simulate(make_field(), x0, ts, solver=Retract(dfx.Euler()), stepsize_controller=CONSTANT, dt0=step)
-            assert int(end.stats["num_steps"]) == round(15 / step)
-            assert end.xs.dtype == dtype
 
 
 @pytest.mark.exhaustive
 def test_rescaled_field_is_the_scheme_of_its_paper():
     """Constant-step Euler of the rescaled dynamics, whose attention is that of e^{tV} z."""
+    weights = lambda x: attention.softmax_weights(x, 1.0)
     for value in (np.eye(3), VALUE, (VALUE + VALUE.T) / 2):
         field = RescaledField(SoftmaxAttention(1.0), jnp.asarray(value))
         zs = run(field, np.linspace(0, 5, 51), dfx.Euler(), stepsize_controller=CONSTANT, dt0=0.1)
-        expected = reference.rescaled_euler(tokens(), beta=1.0, value=value, step=0.1, steps=50)
+        velocity = lambda t, z, value=value: fields.rescaled(t, z, weights, value)
+        expected = fields.layers(X0, velocity, 0.1, 50, sphere=False)
         np.testing.assert_allclose(zs.xs, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -123,7 +115,7 @@ def test_evaluations_are_not_kept_from_unretracted_tokens():
     """The first stage of each Tsit5 step is evaluated at the end of the last step, on the sphere."""
     field, ts = make_field(space=Euclidean()), [0.0, 0.5, 1.0]
     two = run(field, ts, Retract(dfx.Tsit5()), stepsize_controller=CONSTANT, dt0=0.5).xs
-    x = jnp.asarray(tokens())
+    x = jnp.asarray(X0)
     for k in (1, 2):
         x = simulate(
             field, x, jnp.asarray([0.0, 0.5]), solver=Retract(dfx.Tsit5()), stepsize_controller=CONSTANT, dt0=0.5
@@ -147,7 +139,7 @@ def test_dense_output_is_continuous_and_on_the_sphere(solver):
 def end(beta, adjoint, solver, space):
     field = AttentionField(SoftmaxAttention(beta), jnp.asarray(VALUE), space)
     xs = run(field, [0.0, 2.0], solver, stepsize_controller=CONSTANT, dt0=0.1, adjoint=adjoint).xs
-    return jnp.sum(jnp.asarray(tokens(seed=3)) * xs[-1])
+    return jnp.sum(jnp.asarray(unit_tokens(3, 8, 3)) * xs[-1])
 
 
 @pytest.mark.exhaustive
@@ -188,25 +180,6 @@ def test_backsolve_of_a_tangent_field():
     beta, parts = jnp.asarray(4.0), (Retract(dfx.Tsit5()), Sphere())
     reverse = jax.grad(end)(beta, None, *parts)
     np.testing.assert_allclose(jax.grad(end)(beta, dfx.BacksolveAdjoint(), *parts), reverse, rtol=1e-6)
-
-
-@pytest.mark.exhaustive
-def test_vmap_is_a_loop():
-    betas = jnp.asarray([0.5, 2.0, 9.0])
-    one = lambda beta: run(make_field(beta), [0.0, 1.0, 3.0], Retract(dfx.Tsit5())).xs
-    np.testing.assert_allclose(eqx.filter_vmap(one)(betas), [one(beta) for beta in betas], rtol=0, atol=1e-12)
-
-
-@pytest.mark.exhaustive
-def test_noise_stays_on_the_sphere():
-    """Brownian motion of temperature T: E<x_t, x_0> = exp(-(d - 1) T t), by the Laplacian of the sphere."""
-    temperature, d = 0.5, 3
-    field = 0.0 * AttentionField(SoftmaxAttention(1.0))
-    x0 = jnp.tile(jnp.eye(1, d), (1000, 1))
-    noisy = simulate(field, x0, jnp.asarray([0.0, 0.5, 1.0]), noise=temperature, key=jr.key(1), dt0=0.02)
-    np.testing.assert_allclose(np.linalg.norm(noisy.xs, axis=-1), 1, rtol=0, atol=1e-14)
-    mean = np.mean(noisy.xs[:, :, 0], axis=1)
-    np.testing.assert_allclose(mean, np.exp(-(d - 1) * temperature * np.array([0.0, 0.5, 1.0])), rtol=0, atol=0.05)
 
 
 def test_kind_and_parts_of_the_wrapped_solver_show_through():

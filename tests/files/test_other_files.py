@@ -1,5 +1,6 @@
 """Files of others: what a run did not write stays bit for bit, and what is no regular file is not replaced or read."""
 
+import functools
 import os
 import shutil
 import stat
@@ -39,16 +40,9 @@ def fill(folder: Path) -> dict[str, bytes]:
     """Put files of others into a folder, some of whose names look like drafts; what the folder holds then."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (
-        "thesis.json.draft",
-        "x.safetensors.partial",
-        "page.html.partial",
-        "run.safetensors.partial",
-        ".probe.7",
-        ".writable",
-        ".run.png.999999999.draft",
-        ".run.safetensors.lock",
-        "notes.txt",
-    ):
+        "thesis.json.draft", "x.safetensors.partial", "page.html.partial", "run.safetensors.partial", ".probe.7",
+        ".writable", ".run.png.999999999.draft", ".run.safetensors.lock", "notes.txt",
+    ):  # fmt: skip
         (folder / name).write_text(f"mine: {name}")
     for name in (".photos.2020.draft", ".photos.2019.old", ".unfinished/figure1"):
         (folder / name).mkdir(parents=True)
@@ -61,21 +55,27 @@ def stays(folder: Path, before: dict[str, bytes]) -> bool:
     return {name: after.get(name) for name in before} == before
 
 
+@functools.cache
 def a_run():
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
     return cjx.simulate(field, cjx.Sphere().sample(jr.key(0), 4, 3), jnp.linspace(0.0, 1.0, 3))
 
 
-def test_training_saving_and_reproducing_leave_the_files_of_others(tmp_path):
+@pytest.mark.exhaustive
+def test_training_leaves_the_files_of_others(tmp_path):
     before = fill(tmp_path)
     train_sentiment(tmp_path, None, TINY, **SILENT)
     train_sentiment(tmp_path, None, TINY, resume=False, **SILENT)
+    assert stays(tmp_path, before) and (tmp_path / MODEL).is_file()
+
+
+def test_saving_and_reproducing_leave_the_files_of_others(tmp_path):
+    before = fill(tmp_path)
     a_run().save(tmp_path / "run.safetensors")
     plot.player(a_run(), tmp_path / "page.html")
     plot.save(plot.circle(np.eye(2)), tmp_path / "run.png")
     reproduce([experiment()], tmp_path, Settings(starts=2), QUICKLY, **SILENT)
-    assert stays(tmp_path, before)
-    assert (tmp_path / MODEL).is_file() and (tmp_path / "coins" / "results.json").is_file()
+    assert stays(tmp_path, before) and (tmp_path / "coins" / "results.json").is_file()
 
 
 def test_files_that_training_would_replace_are_refused(tmp_path):
@@ -254,10 +254,10 @@ import jax
 from jax._src import xla_bridge
 
 for module in pkgutil.walk_packages(clusterjax.__path__, "clusterjax."):
-    if not module.name.endswith("__main__"):
+    if not module.name.endswith("__main__") and sys.argv[1] not in module.name:
         importlib.import_module(module.name)
 assert not xla_bridge._backends, xla_bridge._backends
-assert sum(name.startswith("clusterjax") for name in sys.modules) > 250
+assert sum(name.startswith("clusterjax") for name in sys.modules) > 150
 child = os.fork()
 if child == 0:
     print(clusterjax.experiments.find_experiments(["figure3"])[0].name, jax.numpy.arange(4).sum(), flush=True)
@@ -267,9 +267,11 @@ print("done")
 """
 
 
-def test_nothing_at_import_starts_a_device():
+@pytest.mark.exhaustive_cases("__main__")
+@pytest.mark.parametrize("without", (".figures.", "__main__"))
+def test_nothing_at_import_starts_a_device(without):
     """Every module, and a process that is forked afterwards computes: threads of a device would not be in it."""
-    call = [sys.executable, "-c", IMPORTS]
+    call = [sys.executable, "-c", IMPORTS, without]
     done = subprocess.run(call, capture_output=True, text=True, timeout=120, env=fresh_environment())
     assert done.returncode == 0 and done.stdout.split() == ["figure3", "6", "done"], done.stderr[-2000:]
 

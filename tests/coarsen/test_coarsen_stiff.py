@@ -1,13 +1,11 @@
 """Implicit steps of `coarsen`: their order, and runs that explicit steps follow slowly or not at all."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import clusterjax as cjx
 from clusterjax._coarsen import bound, clouds, run, steps, velocity as laws
 from clusterjax._coarsen.coarsen import MergeTree
-from tests.coarsen_cases import coarsen, gradient_of_time, sphere
+from tests.coarsen_cases import gradient_of_time, sphere
 
 
 def random_form(seed, *more):
@@ -98,19 +96,3 @@ def test_gradients_go_through_implicit_steps():
             times.append(one.mergers[-1].time)
         expected = times[0] - times[1]
         np.testing.assert_allclose(2 * merger.time * np.sum(gradient * step), expected, rtol=2e-2)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("start", [5, 10, 11, 22])
-def test_starts_that_explicit_steps_do_not_follow(start):
-    """Of the experiment `any-query-key`, to one cluster; the last wait is that of the integral along the arc."""
-    from clusterjax.experiments.figures.any_query_key import arrivals_of, draw_forms, waits_of
-    from clusterjax.experiments.shared.ensemble import draw_starts
-
-    form, x = draw_forms(0, 256, 3)[start], np.asarray(draw_starts(0, 256, 16, 3)[start], float)
-    attention = cjx.SoftmaxAttention(9.0, query_key=jnp.asarray(form), mask=cjx.CausalMask())
-    tree = coarsen(cjx.AttentionField(attention), x, 1e300, tolerance=0.1, max_steps=3000)
-    assert len(tree) == 15
-    np.testing.assert_allclose(tree.at(1e300), np.tile(x[0], (16, 1)), atol=1e-3)
-    waits = waits_of(tree, arrivals_of(tree, 0.01), 9.0 * form, 0.01)
-    assert len(waits) and all(abs(one.waited - one.law) < 1e-2 for one in waits)

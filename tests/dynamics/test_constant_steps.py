@@ -210,28 +210,6 @@ def test_both_precisions(tokens, knots):
     np.testing.assert_allclose(found.x1, wanted, rtol=0, atol=2e-6 if tokens is np.float32 else 1e-12)
 
 
-@pytest.mark.exhaustive
-def test_noise_is_drawn_on_both_sides_of_a_jump():
-    """Without interaction: the spread of Brownian motion of the plane does not depend on where steps are cut."""
-    field = cjx.FunctionField(lambda t, x, args: jnp.zeros_like(x), cjx.Euclidean())
-    pushed = field + cjx.FunctionField(Push(cjx.PiecewiseConstant([0.0, 0.31, 0.5], [0.0, 1.0, 0.0])), cjx.Euclidean())
-    x0 = jnp.zeros((4000, 2))
-    ends = [cjx.simulate(one, x0, jnp.asarray([0.0, 1.0]), noise=0.5, key=jax.random.key(0), dt0=0.1).x1
-            for one in (field, pushed)]  # fmt: skip
-    for end, mean in zip(ends, (0.0, 0.19), strict=True):
-        np.testing.assert_allclose(np.mean(end), mean, atol=4 / 8000**0.5)
-        np.testing.assert_allclose(np.var(end), 1.0, atol=4 * (2 / 8000) ** 0.5)
-
-
-class Push(eqx.Module):
-    """A velocity that is the same for all tokens."""
-
-    speed: cjx.PiecewiseConstant
-
-    def __call__(self, t, x, args):
-        return jnp.full_like(x, self.speed(t))
-
-
 def test_the_neighbours_of_a_number():
     for t in (1.0, -2.5, 0.1, 1e-300):
         assert float(neighbour(jnp.asarray(t), 1)) == np.nextafter(t, 9) and float(neighbour(jnp.asarray(t), -1)) == (

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import clusterjax as cjx
 from clusterjax._dynamics.events import clustered_event, stationary_event
 from clusterjax._model.space import Euclidean, Sphere
 from tests.oracles import equiangular_time
@@ -159,17 +158,3 @@ def test_space_decides_where_distances_are_taken():
     assert end(ray, clustered_event(0.5, space=Euclidean())) == 1
     assert end(ray, clustered_event(1.0, space=Euclidean())) == 0
     assert end(ray[:1, :1], clustered_event(0.5)) == 0  # a lone token
-
-
-@pytest.mark.exhaustive
-def test_a_run_says_whether_its_event_came():
-    """Of two runs one starts near its mean and ends by the event, and one ends at the horizon; the file and the table
-    say so too."""
-    near, far = jnp.asarray([[1.0, 0.0], [1.0, 0.1]]), jnp.asarray([[1.0, 0.0], [-1.0, 0.0]])
-    field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
-    run = lambda x: cjx.simulate(field, x, jnp.array([0.0, 20.0]), event=cjx.clustered_event(0.01))
-    both = jax.vmap(run)(jnp.stack([near, far]))
-    assert both.event_reached.tolist() == [True, False] and float(both.t1[1]) == 20.0
-    assert "event reached in 1 of 2 runs" in both.summary() and "event_reached=True" in repr(run(near))
-    assert both.to_xarray()["event_reached"].values.tolist() == [True, False]
-    assert not cjx.simulate(field, near, jnp.array([0.0, 1.0])).event_reached

@@ -19,7 +19,6 @@ from clusterjax import (
     Retract,
     SoftmaxAttention,
     Sphere,
-    UnnormalisedAttention,
     clustered_event,
     iterate,
     simulate,
@@ -213,24 +212,6 @@ def test_each_layer_has_its_own_noise_whatever_the_depth():
     late = iterate(late, x0, 3)
     np.testing.assert_allclose(late.xs[2], traj.xs[0], atol=1e-15)
     assert np.abs(np.asarray(late.xs[3] - late.xs[2])).max() > 0.01
-
-
-@pytest.mark.exhaustive
-def test_short_noisy_layers_follow_the_equation_with_noise():
-    """The mean square of the mean of tokens that attract each other above their critical temperature (N1): of many
-    layers as of theory, T / (n (T - T_c)) with T_c = I_1(1)."""
-    n, critical = 64, 0.565159103992
-    field = AttentionField(UnnormalisedAttention(1.0))
-    layer = NoisyLayer(ResidualLayer(field, 0.05), 2 * critical, time=0.05, key=jr.key(2))
-    x0 = jnp.asarray(oracles.unit_tokens(3, n * 64, 2)).reshape(64, n, 2)
-
-    def lengths(x, number):
-        one = eqx.tree_at(lambda layer: layer.key, layer, jr.fold_in(jr.key(2), number))
-        return jnp.mean(jnp.sum(iterate(one, x, 400, save_every=4).xs.mean(axis=1)[25:] ** 2, axis=1))
-
-    squares = np.asarray(jax.vmap(lengths)(x0, jnp.arange(64))) * n
-    assert abs(squares.mean() - 2.0) < 4 * squares.std() / 8 + 2 * 0.05
-    assert squares.std() / 8 < 0.15
 
 
 @pytest.mark.exhaustive

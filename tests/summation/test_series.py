@@ -36,7 +36,6 @@ def sums(series, queries, tokens, masses):
     return series.evaluate(queries, series.coefficients(series.moments(tokens, masses), length))
 
 
-@pytest.mark.exhaustive_cases("any lengths-4-float32")
 @pytest.mark.parametrize("dtype", (jnp.float64, jnp.float32))
 @pytest.mark.parametrize("d", KINDS)
 @BOTH

@@ -105,34 +105,6 @@ def test_tokens_and_more_beside_them():
 
 
 @pytest.mark.exhaustive
-def test_tokens_and_more_under_vmap_with_an_event():
-    """Each run is marked where it did not come to; and the derivative goes through both."""
-    clustered = jnp.asarray([[1.0, 0.0], [0.96, 0.28], [0.6, 0.8], [0.8, 0.6]])
-    starts = jnp.stack([jnp.ones((4, 2)), clustered])
-
-    def run_both(x0):
-        field, event = cjx.AttentionField(cjx.SoftmaxAttention(1.0)), cjx.clustered_event(RADIUS)
-        keep = cjx.TokensAnd(lambda t, x, args: (cjx.num_clusters(x, RADIUS), x[:, 0]))
-        return cjx.simulate(field, x0, TS, save=keep, event=event)
-
-    traj = eqx.filter_jit(eqx.filter_vmap(run_both))(starts)
-    reached = np.asarray(TS)[None, :] <= np.asarray(traj.t1)[:, None]
-    count, first = traj.saved
-    assert [row.sum() for row in reached] == [1, 3]
-    assert (count[~reached] == -1).all() and (count[reached] >= 1).all()
-    assert np.isnan(first[~reached]).all() and np.isnan(traj.xs[~reached]).all()
-    np.testing.assert_allclose(first[reached], traj.xs[reached][:, :, 0], rtol=0, atol=1e-15)
-
-    def sums(x0):
-        traj = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(1.0)), x0, TS[:2], save=cjx.TokensAnd(save))
-        return jnp.sum(traj.xs[1, :, 0]), jnp.sum(traj.saved["x"][1, :, 0])
-
-    gradients = [jax.grad(lambda x0, k=k: sums(x0)[k])(sphere_tokens(3, 4, 2)) for k in (0, 1)]
-    np.testing.assert_allclose(gradients[0], gradients[1], rtol=0, atol=1e-14)
-    assert np.abs(gradients[0]).max() > 0.1
-
-
-@pytest.mark.exhaustive
 def test_what_cannot_be_saved_beside_the_tokens_is_refused():
     with pytest.raises(ValueError, match="fn must be a function of t, x and args"):
         cjx.TokensAnd(lambda x: x)

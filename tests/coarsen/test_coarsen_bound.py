@@ -43,12 +43,12 @@ def test_the_bound_covers_tokens_that_become_one_far_too_early(beta, early, star
     ids=["circle", "sphere", "three"],
 )
 def test_the_gradient_of_a_merger_time(x0, masses):
-    """Of each merger, against differences of whole runs in one direction."""
+    """Of each merger, against differences of whole runs in three directions."""
     law, masses = laws.Law(6.0, None, None, 1.0, True, False, 0.0), np.array(masses, float)
     follow = lambda x: run.run(law, x / np.linalg.norm(x, axis=1)[:, None], masses, 1e12, 0.1, 1e-7, 10_000)
     monitored = follow(x0)
     assert len(monitored.mergers) == len(x0) - 1
-    steps = np.random.default_rng(0).normal(scale=1e-5, size=(1, *x0.shape))
+    steps = np.random.default_rng(0).normal(scale=1e-5, size=(3, *x0.shape))
     times = [[[one.time for one in follow(x0 + sign * step).mergers] for sign in (1, -1)] for step in steps]
     change = np.array(times)[:, 0] - np.array(times)[:, 1]
     for number, merger in enumerate(monitored.mergers):

@@ -73,9 +73,12 @@ def test_the_order_is_that_of_the_solver_through_jumps_on_and_off_the_grid(solve
     assert slopes[-1] > order - 0.45 and errors[-1] < {1: 0.1, 5: 1e-7}[order]
 
 
-@pytest.mark.parametrize(("end", "options"), [
-    (1.0, {"dt0": 0.05}), pytest.param(2.3, {"dt0": None, "stepsize_controller": None}, marks=pytest.mark.exhaustive),
-], ids=("constant", "adaptive"))  # fmt: skip
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("end", "options"),
+    ((1.0, {"dt0": 0.05}), (2.3, {"dt0": None, "stepsize_controller": None})),
+    ids=("constant", "adaptive"),
+)
 def test_a_run_that_ends_at_a_jump_sees_nothing_of_the_next_layer(end, options):
     """To the last bit: whatever begins there."""
     ends = [run(by_layers(betas=[0.5, 4.0, last, last] if end == 2.3 else [0.5, last, last, last]), end=end, **options)

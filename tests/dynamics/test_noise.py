@@ -54,8 +54,8 @@ def assert_mean(samples, expected):
 @pytest.mark.parametrize("d", (2, 3))
 def test_brownian_motion_on_the_sphere(d):
     """E <x_t, x_0> = e^{-(d - 1) T t}, and the second harmonic decays like e^{-2 d T t}; unit norms throughout."""
-    xs = np.asarray(brownian_motion(d, Sphere()).xs)
-    x0 = oracles.unit_tokens(1, 4000, d)
+    xs = np.asarray(brownian_motion(d, Sphere(), n=1500).xs)
+    x0 = oracles.unit_tokens(1, 1500, d)
     np.testing.assert_allclose(np.linalg.norm(xs, axis=-1), 1.0, rtol=0, atol=1e-15)
     for k, t in enumerate(TS[1:], start=1):
         cosine = np.sum(x0 * xs[k], axis=1)
@@ -117,13 +117,13 @@ def test_a_noisy_run_has_no_speed():
 def test_key_determines_the_run():
     """The same key gives the same bits, another key another run; a batch of keys is a loop over them."""
     keys = jr.split(jr.key(5), 2)
-    end = lambda key: brownian_motion(3, Sphere(), key, TS[[0, -1]]).x1
+    end = lambda key: brownian_motion(3, Sphere(), key, TS[[0, -1]], n=5).x1
     first, other = end(keys[0]), end(keys[1])
     np.testing.assert_array_equal(first, end(keys[0]))
     assert np.abs(first - other).mean() > 0.1
     np.testing.assert_allclose(eqx.filter_vmap(end)(keys), [first, other], rtol=0, atol=1e-12)
     # The noise of a key is the same whether few or many ends of steps are saved.
-    more = brownian_motion(3, Sphere(), keys[0])
+    more = brownian_motion(3, Sphere(), keys[0], n=5)
     np.testing.assert_allclose(more.x1, first, rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="^at needs .* between them a run with noise is not interpolated.* into ts.$"):
         more.at(0.1)

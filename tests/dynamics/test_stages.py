@@ -57,7 +57,7 @@ def test_steps_and_interpolants_are_those_of_diffrax(constant, dtype):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-13 if dtype == jnp.float64 else 2e-6)
 
 
-@pytest.mark.exhaustive_cases("smooth")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("beta", (4.0, JUMPING), ids=("smooth", "jumps"))
 def test_gradients_are_those_of_diffrax(beta):
     """In beta, V and tokens, also after jumps, where the last evaluation is of another layer."""

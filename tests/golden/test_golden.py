@@ -14,12 +14,7 @@ REMEDY = "find the change that caused this; run `python -m tests.golden.make NAM
 
 
 # Some runs are compared by `make test`; `make exhaustive` compares the others.
-OFTEN = {
-    "mergers of unnormalised attention with masses and repeats",
-    "run by steps of euler on the sphere",
-    "sweep of a grid",
-    "trace of llama",
-}
+OFTEN = {"mergers of unnormalised attention with masses and repeats", "trace of llama"}
 
 
 def chosen(name):

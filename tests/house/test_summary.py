@@ -35,7 +35,7 @@ def test_spreads():
 @pytest.mark.exhaustive
 def test_a_run_in_one_line_and_in_a_few():
     traj = run("layers")
-    assert repr(traj) == "Trajectory(ts=f64[3], xs=f64[3,5,3], t1=4, result=successful)"
+    assert repr(traj) == "Trajectory(ts=f64[3], xs=f64[3,5,3], t1=4, result=successful, event_reached=False)"
     lines = traj.summary().splitlines()
     assert lines[:3] == ["5 tokens of dimension 3, float64", "layers 0 to 4, 3 saved; reached 4",
                          "successful after 4 layers"]  # fmt: skip

@@ -270,7 +270,7 @@ def test_what_a_file_cannot_hold(tmp_path):
 
 
 def test_a_module_comes_back_as_a_dictionary(tmp_path):
-    pairs = Pair(jnp.arange(3.0), jnp.ones(2))
+    pairs = Pair(jnp.arange(3.0), jnp.ones((3, 2)))
     again = kept(eqx.tree_at(lambda run: run.saved, run("layers"), pairs, is_leaf=lambda leaf: leaf is None), tmp_path)
     assert set(again.saved) == {"first", "second"}
     assert_same(again.saved["first"], pairs.first)

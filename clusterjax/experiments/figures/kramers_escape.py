@@ -649,16 +649,6 @@ def _cloud_times(ax: Axes, m: Results) -> None:
     ax.legend(loc="upper left")
 
 
-EXPLORED = (
-    "Before any run the quadrature had shown that Kramers' formula is off by a third at beta = 6 and by three quarters "
-    "at beta = 9, and that 2,000 T is not cold enough for its limit. In a first full run the times between clouds over "
-    "the whole window were .5, .56, .77 and .98 of the quadrature for equal clouds, because clouds drift and one of "
-    "them grows; clouds then began at rest, the time of equal clouds became that of the first fifth of the window, and "
-    "the last two claims were written. In a full run of 8 systems of 512 tokens the three claims on clouds failed at T "
-    "= .018 alone; now there are 4 systems of 2,048 tokens, with the same criteria."
-)
-
-
 FIGURE = figure(
     __name__,
     draw=lambda m: panels(m, (_potentials, _times, _shares, _cloud_times), columns=2, height=5.4),
@@ -672,6 +662,5 @@ FIGURE = figure(
         "d": 2, "beta": list(BETAS), "value": "identity", "query_key": "identity", "mask": "full", "starts": m.tokens,
         "barrier over temperature": list(RATIOS), "coldest": COLD, "step": STEP, "beta of clouds": CLOUD_BETA,
         "temperatures of clouds": list(CLOUD_TEMPERATURES), "systems": m.systems, "harmonics": MODES, "grid": GRID,
-        "explored": EXPLORED,
     },
 )  # fmt: skip

@@ -573,17 +573,6 @@ def _dimensions(ax: Axes, m: Results) -> None:
     ax.legend(loc="upper right")
 
 
-EXPLORED = (
-    "No criterion was changed after any trial. First trials had Heun steps whose noise was a tenth too weak, longer "
-    "steps of the present scheme, a loop that stayed 4,000 at each temperature, too short below T_c on the circle, "
-    "and tokens at T = 0.8 T_c. In a first full run T_c of tokens was 1.03 to 1.06 of theory: noise had been taken as "
-    "independent of the token, and T_c had been averaged over systems after its formula. Tokens at 0.6 T_c stayed in "
-    "two clusters in some systems; these stays are longer now, and at 0.8 T_c. In a second full run tokens were up to "
-    "0.0028 below the branch, in a third, with steps of half the length for the average, at most 3.14 standard errors "
-    "off; these steps are a quarter of the others now."
-)
-
-
 FIGURE = figure(
     __name__,
     over=lambda m: f"{m.starts} systems",
@@ -594,6 +583,5 @@ FIGURE = figure(
         "d": list(DIMENSIONS), "beta": list(BETAS), "value": "identity", "query_key": "identity", "mask": "full",
         "starts": m.starts, "tokens in other dimensions": m.p.small, "loops": list(LOOP.values()), "degree": DEGREE,
         "rest": REST, "step": STEP, "step over the fastest rate": STEEP, "steps over those of the average": FINER,
-        "explored": EXPLORED,
     },
 )  # fmt: skip

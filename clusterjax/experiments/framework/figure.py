@@ -163,6 +163,9 @@ def figure(module: str, **given: Any) -> Experiment:
     defined = {"claims": claims_of(file), "parameters": file.get("Parameters", NoParameters)}
     parts = _Parts(**(found | defined | given))
 
+    entry = entries()[module.rpartition(".")[2].replace("_", "-")]
+    explored = {"explored": entry.explored} if entry.explored else {}
+
     def run(settings: Settings, say: Say) -> Outcome:
         p = settings.read(parts.parameters)
         m = parts.measure(p, settings, say)
@@ -170,11 +173,10 @@ def figure(module: str, **given: Any) -> Experiment:
         if parts.over is not None:
             verdicts = with_units(parts.over(m), verdicts)
         return Outcome(
-            parts.caption(m, verdicts), verdicts, asdict(p) | dict(parts.recorded(m)), parts.series(m),
+            parts.caption(m, verdicts), verdicts, asdict(p) | dict(parts.recorded(m)) | explored, parts.series(m),
             partial(parts.draw, m), parts.film(m), on=parts.on(m),
         )  # fmt: skip
 
-    entry = entries()[module.rpartition(".")[2].replace("_", "-")]
     reads: dict[str, Any] = {f"reads_{what}": True for what in entry.reads}
     return Experiment(
         entry.name, entry.alias, entry.title, entry.question, run,

@@ -41,6 +41,7 @@ class Entry(NamedTuple):
     asks: bool = False
     least_texts: int = 2
     documents: bool = False
+    explored: str = ""
 
     @property
     def lacks(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figu
 from ..shared.causal import BRIDGE_TEXTS, CURVES, BridgeControls, Effort, controls_of, share_missed
 from ..shared.controls import NAMES_OF_CONTROLS, STARTS, random_words
 from ..shared.layout import panels
-from ..shared.networks import WIDE, Network, articles_words, by_articles, network_of
+from ..shared.networks import WIDE, Network, articles_words, by_articles, each_text, network_of
 
 
 UNIFORM = 0.01  # the beta, relative to the beta of the network, below which attention is almost uniform
@@ -126,7 +126,7 @@ def prediction(curve: str, particles: str) -> ClaimOf:
 @claim("the gain exceeds two standard errors")
 def fit(m: Results) -> Found:
     """One time and one beta for all layers, fitted to other texts, bring the particles closer to the network."""
-    squares = [np.mean(_values(m.bridge.difference(name)) ** 2, axis=1) for name in CURVES]
+    squares = [np.mean(each_text(m.bridge.difference(name)) ** 2, axis=1) for name in CURVES]
     gain = clustered_error(squares[0] - squares[1], m.beside.units)
     return Found(
         f"mean squared difference {squares[0].mean():.2e} before the fit, {squares[1].mean():.2e} after the fit; the "
@@ -153,7 +153,7 @@ def beyond_controls(m: Results) -> Found:
 @claim("the difference exceeds two standard errors")
 def feed_forward(m: Results) -> Found:
     """Without the feed-forward the tokens end more alike than with it."""
-    apart = clustered_error(_values(m.bridge.difference("without feed-forward"))[:, -1], m.beside.units)
+    apart = clustered_error(each_text(m.bridge.difference("without feed-forward"))[:, -1], m.beside.units)
     return Found(
         f"mean cosine after the last layer {m.bridge.curves['without feed-forward'].mean[-1]:.3f} without the "
         f"feed-forward, {m.bridge.network.mean[-1]:.3f} with it; difference {plus_minus(apart.mean, apart.error, 3)}",
@@ -164,14 +164,9 @@ def feed_forward(m: Results) -> Found:
 @claim("less than 1e-5", kind="identity")
 def same_start(m: Results) -> Found:
     """All curves start from the same embedded tokens."""
-    network = _values(m.bridge.network)[:, 0]
-    start = max(float(np.abs(_values(curve)[:, 0] - network).max()) for curve in m.bridge.curves.values())
+    network = each_text(m.bridge.network)[:, 0]
+    start = max(float(np.abs(each_text(curve)[:, 0] - network).max()) for curve in m.bridge.curves.values())
     return Found(f"largest difference before the first layer, over texts: {start:.1e}", start < 1e-5, start)
-
-
-def _values(average: probe.Average) -> np.ndarray:
-    assert average.values is not None
-    return average.values
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:

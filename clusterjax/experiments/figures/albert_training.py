@@ -22,7 +22,7 @@ from ...probe.measures.survey import clustered_error, encoded
 from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.controls import STARTS, Starts, keys_of, starts_of
 from ..shared.layout import WIDTH, letter
-from ..shared.networks import articles_of, articles_words, model_of, subject_of
+from ..shared.networks import articles_of, articles_words, each_text, model_of, subject_of
 
 
 SAME = 1e-4  # of a mean cosine: float32 may differ that much between machines
@@ -82,9 +82,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 def cosines(network: probe.Model, texts: probe.Encoded, left_out: tuple[int, ...]) -> np.ndarray:
     """The mean cosine of the tokens of each text, without the ids `left_out`, (texts, levels)."""
-    values = probe.similarity_histograms(network, texts, rank=False, leave_out=left_out).cosine.values
-    assert values is not None
-    return values
+    return each_text(probe.similarity_histograms(network, texts, rank=False, leave_out=left_out).cosine)
 
 
 @claim("lower by more than 0.3 nats")

@@ -45,7 +45,7 @@ from ..shared.causal import (
 from ..shared.controls import NAMES_OF_CONTROLS
 from ..shared.ensemble import MOST_TOKENS, count_clusters, draw_starts, run_ensemble
 from ..shared.layout import layer_lines, panels
-from ..shared.networks import articles_of, articles_words, by_articles, passages, spread
+from ..shared.networks import articles_of, articles_words, by_articles, each_text, passages, spread
 from ..shared.trained_values import leading_block
 
 
@@ -138,9 +138,7 @@ class Results(NamedTuple):
 
     def squares(self, name: str) -> np.ndarray:
         """The mean squared difference of a curve over the levels, (texts,)."""
-        apart = self.bridge.difference(name).values
-        assert apart is not None
-        return np.mean(apart**2, axis=1)
+        return np.mean(each_text(self.bridge.difference(name)) ** 2, axis=1)
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
@@ -338,9 +336,8 @@ def linear(m: Results) -> Found:
 @claim("less than 1e-5", kind="identity")
 def same_start(m: Results) -> Found:
     """All curves start from the same embedded tokens."""
-    curves, network = m.bridge.curves.values(), m.bridge.network.values
-    assert network is not None
-    off = max(float(np.abs(curve.values[:, 0] - network[:, 0]).max()) for curve in curves if curve.values is not None)
+    network = each_text(m.bridge.network)[:, 0]
+    off = max(float(np.abs(each_text(curve)[:, 0] - network).max()) for curve in m.bridge.curves.values())
     return Found(f"the largest difference before the first layer, over texts, is {off:.1e}", off < 1e-5, off)
 
 

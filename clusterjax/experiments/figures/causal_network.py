@@ -33,7 +33,7 @@ from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, Reading, readi
 from ..shared.controls import Starts, keys_of, starts_of
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import layer_lines, panels
-from ..shared.networks import articles_of, articles_words, passages
+from ..shared.networks import articles_of, articles_words, each_text, passages
 
 
 DRAWS = 3
@@ -135,7 +135,7 @@ class Windows(NamedTuple):
     def given_back(self, width: int, kept: int, than: int = 0, share: float = 0.0) -> Clustered:
         """The decrease of the cost with `kept` tokens in place of `than`, paired by text, less a share of the cost with
         `than`."""
-        less, more = _values(self.cost[width, than]), _values(self.cost[width, kept])
+        less, more = each_text(self.cost[width, than]), each_text(self.cost[width, kept])
         return clustered_error((1 - share) * less - more, self.articles[width])
 
 
@@ -225,7 +225,7 @@ def measure_seen(
     heads = probe.PositionHeads(*({place: over_articles(statistic) for place, statistic in of.items()} for of in heads))
     # Of n (n - 1) / 2 pairs, n - 1 contain the first token: these pairs weigh 2 / n, and the others (n - 2) / n.
     n = texts.mask.sum(axis=1)[:, None]
-    cosine = (2 * _values(first.cosine) + (n - 2) * _values(first.cosine_of_others)) / n
+    cosine = (2 * each_text(first.cosine) + (n - 2) * each_text(first.cosine_of_others)) / n
     return Seen(first, average_of(cosine, articles), heads)
 
 
@@ -262,11 +262,6 @@ def windows_of(
     return Windows(tuple(articles_by_width), loss, cost, articles_by_width, off)
 
 
-def _values(average: Average) -> np.ndarray:
-    assert average.values is not None
-    return average.values
-
-
 def _at(average: Average, at: Any, digits: int = 3) -> str:
     """The mean and its error at a level, or at a layer and head, in words."""
     return plus_minus(average.mean[at], average.error[at], digits)
@@ -287,7 +282,7 @@ def alone(m: Results) -> Found:
 def mean_cosine(m: Results) -> Found:
     """The first token changes the mean cosine of the tokens of {m.network.name} by less than {SMALL:g}."""
     whole, others = m.network.trained.cosine, m.network.trained.first.cosine_of_others
-    change = _values(others) - _values(whole)
+    change = each_text(others) - each_text(whole)
     level = int(np.argmax(np.abs(change.mean(axis=0))))
     mean, error, _ = m.network.mean_of(change[:, level])
     return Found(
@@ -299,7 +294,7 @@ def mean_cosine(m: Results) -> Found:
 
 def _beside(found: Compared, random: tuple[Seen, ...]) -> Starts:
     """The trained network beside networks of random weights in the mean cosine without the first token."""
-    of = lambda run: _values(run.first.cosine_of_others)
+    of = lambda run: each_text(run.first.cosine_of_others)
     return starts_of(of(found.trained), [of(run) for run in random], found.articles)
 
 
@@ -307,7 +302,7 @@ def _beside(found: Compared, random: tuple[Seen, ...]) -> Starts:
 def controls(m: Results) -> Found:
     """The tokens of {m.network.name} are less alike than in random order, and more alike than with random weights."""
     net, level = m.network, m.network.late
-    of = lambda run: _values(run.first.cosine_of_others)[:, level]
+    of = lambda run: each_text(run.first.cosine_of_others)[:, level]
     shuffled = net.mean_of(of(net.trained) - of(net.shuffled))
     own = _beside(net, net.random)
     described = lambda starts: (
@@ -364,7 +359,7 @@ def less_alike(m: Results) -> Found:
     net, first, onset = m.network, m.network.trained.first, m.onset
     says = "After the first layer the first token of {} is less alike to the others than these are to each other."
     part = slice(onset or 1, net.late + 1)
-    over_part = lambda average: _values(average)[:, part].mean(axis=1)
+    over_part = lambda average: each_text(average)[:, part].mean(axis=1)
     less, other = (
         net.mean_of(over_part(of.cosine_of_others) - over_part(of.cosine)) for of in (first, net.shuffled.first)
     )
@@ -460,7 +455,7 @@ def window(m: Results) -> Found | None:
     return Found(
         f"cost in nats a token, {of.words(0)}; loss of the full mask {plus_minus(loss.mean, loss.error)} nats a token; "
         f"over the positions that the window cuts short, in {texts} texts",
-        all(clustered_error(_values(of.cost[w, 0]), of.articles[w]).above(1.0) for w in of.widths),
+        all(clustered_error(each_text(of.cost[w, 0]), of.articles[w]).above(1.0) for w in of.widths),
         last.mean, last.error,
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ from ..framework.experiment import MOST_OF_NETWORK, Claim, Say, Settings, parame
 from ..framework.figure import Found, claim, figure
 from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, beyond_both, measured, random_words, runs_of
 from ..shared.layout import WIDTH, letter
-from ..shared.networks import Network, articles_words, further, network_of
+from ..shared.networks import Network, articles_words, each_text, further, network_of
 from ..shared.sources import PEAT_FIGURE_1
 
 
@@ -219,9 +219,7 @@ def measure_alike(
 
 def _alike(averages: dict[str, Average], which: str, edges: np.ndarray) -> Alike:
     of = {name: averages[f"{which} {name}"] for name in ("density", *KEPT)}
-    clusters = of["num_clusters"].values
-    assert clusters is not None
-    return Alike(**of, single=average_of((clusters == 1).astype(float)), edges=edges)
+    return Alike(**of, single=average_of((each_text(of["num_clusters"]) == 1).astype(float)), edges=edges)
 
 
 class _OfBoth(eqx.Module):
@@ -274,8 +272,8 @@ class Results(NamedTuple):
 
     def rise_of(self, alike: Alike) -> Clustered:
         """The excess of the height of the spike over the largest density before the first layer."""
-        assert alike.height.values is not None and alike.top.values is not None
-        return clustered_error(alike.height.values[:, self.late] - alike.top.values[:, 0], self.network.articles)
+        rise = each_text(alike.height)[:, self.late] - each_text(alike.top)[:, 0]
+        return clustered_error(rise, self.network.articles)
 
     def has_spike(self, alike: Alike) -> bool:
         """True if the mean histogram is highest near 1, and there significantly higher than before the first layer."""
@@ -283,9 +281,8 @@ class Results(NamedTuple):
 
     def below_words(self, both: Both) -> Clustered:
         """The mean cosine of words minus the mean cosine between special tokens and words, after training."""
-        assert both.words.cosine.values is not None and both.apart.values is not None
-        difference = both.words.cosine.values[:, self.trained] - both.apart.values[:, self.trained]
-        return clustered_error(difference, self.network.articles)
+        difference = each_text(both.words.cosine) - each_text(both.apart)
+        return clustered_error(difference[:, self.trained], self.network.articles)
 
     def runs(self, name: str, which: str = "every") -> list[Run]:
         """The mean and the error of a statistic for each run; a single network has no error."""
@@ -356,8 +353,7 @@ def normal_at_first(m: Results) -> Found:
 def more_alike(m: Results) -> Found:
     """Tokens become more alike with depth."""
     trained, every, words = m.trained, m.seen.trained.every.cosine, m.seen.trained.words.cosine
-    assert every.values is not None
-    rise = clustered_error(every.values[:, trained] - every.values[:, 0], m.network.articles)
+    rise = clustered_error(each_text(every)[:, trained] - each_text(every)[:, 0], m.network.articles)
     return Found(
         f"the mean cosine is {told(every, 0)} before the first layer and {told(every, trained)} after layer {trained} "
         f"({m.beside(m.runs('cosine'), trained)}); without special tokens {told(words, 0)} and {told(words, trained)} "

@@ -28,7 +28,7 @@ from ...probe.measures.survey import average_of, clustered_error
 from ..framework.figure import MOST_OF_NETWORK, Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, against, beyond_both, measured, random_words, runs_of
 from ..shared.layout import WIDTH, drawable
-from ..shared.networks import Network, articles_words, network_of
+from ..shared.networks import Network, articles_words, each_text, network_of
 from ..shared.sources import PEAT_FIGURE_2
 
 
@@ -104,10 +104,9 @@ def largest_of(name: str) -> Callable[[probe.AttentionSinks], probe.Average]:
 
     def pick(sinks: probe.AttentionSinks) -> probe.Average:
         excess = sinks.excess[name]
-        assert excess.values is not None
         # The head is chosen by the mean over texts, because the largest head of each text always exceeds zero.
         heads = excess.mean.argmax(axis=1)
-        return average_of(excess.values[:, np.arange(len(heads)), heads])
+        return average_of(each_text(excess)[:, np.arange(len(heads)), heads])
 
     return pick
 
@@ -183,8 +182,7 @@ class Results:
     def over_twice(self, name: str) -> np.ndarray:
         """True where the attention to a target exceeds twice the uniform one by two standard errors, (layers,
         heads)."""
-        mass, excess = self.sinks.mass[name].values, self.sinks.excess[name].values
-        assert mass is not None and excess is not None
+        mass, excess = each_text(self.sinks.mass[name]), each_text(self.sinks.excess[name])
         # Uniform attention is mass - excess, so that 2 excess - mass is mass - 2 uniform.
         beyond = clustered_error(2 * excess - mass, self.network.articles)
         return beyond.mean > 2 * beyond.error

@@ -135,9 +135,8 @@ def rate_of(first: np.ndarray, top: int) -> float:
 def alone(m: Results) -> Found:
     """The first token moves on its own: x_1(t) = exp(Vt) x_1(0), normalised (2411.04990)."""
     off = max(m.run.off, m.raw.off)
-    return Found(
-        f"the largest difference over {m.starts} starts, with scaled and unscaled V, is {off:.1e}", off < 1e-6, off
-    )
+    measured = f"the largest difference over {m.starts} starts, with scaled and unscaled V, is {off:.1e}"
+    return Found(measured, off < 1e-6, off)
 
 
 @claim("above 0.95 at t = 9, with scaled V", source=PEAT_FIGURE_8)
@@ -180,9 +179,8 @@ def influence(m: Results) -> Found:
     ends, turned = m.run.xs[:, -1, 1:, : m.top], m.turned[:, 1:, : m.top]
     # A token is on the other side if its two ends have a negative inner product within the eigenspace.
     share, error = mean_and_error((np.einsum("snd,snd->sn", ends, turned) < 0).mean(-1))
-    return Found(
-        f"{percent(share, error)} of the other tokens are on the other side at t = 9", share > 0.5, share, error
-    )
+    measured = f"{percent(share, error)} of the other tokens are on the other side at t = 9"
+    return Found(measured, share > 0.5, share, error)
 
 
 @claim("at no time above uniform attention by more than two standard errors")

@@ -200,8 +200,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
             rng = np.random.default_rng([settings.seed, number, k])
             tokens, form = np.round(FINE * rng.normal(size=(p.n, p.d))), draw_form(kind, rng, p.d)
             examination = examined(tokens, form)
-            for c, clause in enumerate(examination.clauses):
-                verdicts[number, c, VERDICTS.index(clause.verdict)] += 1
+            verdicts[number] += tally(examination)
             leaders[number, k] = int((examination.first >= 0).sum())
             wrong += kind in RANK_ONE and not _as_proved(kind, tokens, form, examination.first)
     say("rank one, with ties")
@@ -385,9 +384,13 @@ def examine(model: HardmaxClassifier, some: Encoded, many: int) -> np.ndarray:
     for row in short[np.linspace(0, len(short) - 1, min(many, len(short))).astype(int)]:
         words = np.asarray(model.embedding, float)[some.ids[row, : some.lengths[row]], 0]
         examination = examine_exactly(rational(np.round(LEARNT_UNIT * words)), rational(form), share, LEARNT_DEPTH)
-        for c, clause in enumerate(examination.clauses):
-            verdicts[c, VERDICTS.index(clause.verdict)] += 1
+        verdicts += tally(examination)
     return verdicts
+
+
+def tally(examination: Examination) -> np.ndarray:
+    """1 for the verdict on each clause, (clauses, 3)."""
+    return np.array([[clause.verdict == verdict for verdict in VERDICTS] for clause in examination.clauses], int)
 
 
 def examined(tokens: np.ndarray, form: np.ndarray, depth: int = DEPTH) -> Examination:
@@ -692,14 +695,8 @@ def _counts(ax: Axes, m: Results) -> None:
     left = np.zeros(len(KINDS))
     for number in range(most + 1):
         width = np.mean(m.leaders == number, axis=1)
-        ax.barh(
-            range(len(KINDS)),
-            width,
-            left=left,
-            color=OKABE_ITO[number % len(OKABE_ITO)],
-            label=str(number),
-            height=0.75,
-        )
+        colour = OKABE_ITO[number % len(OKABE_ITO)]
+        ax.barh(range(len(KINDS)), width, left=left, color=colour, label=str(number), height=0.75)
         left += width
     ax.set(xlim=(0, 1), ylim=(len(KINDS) - 0.5, -0.5), xlabel="share of clouds")
     ax.set_yticks([])

@@ -22,6 +22,7 @@ from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, fig
 from ..shared import sentiment
 from ..shared.layout import WIDTH, letter
 from ..shared.sentiment import CLEAR, POSTER, shown
+from ..shared.sources import IMDB
 
 
 STILL = 16  # the number of test reviews whose leaders are followed
@@ -104,7 +105,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         say("reading what was counted of the classifier of the package")
         record, (fitted, seed) = leaders_record(), sentiment.shipped_model()
         counted = Counted.of_record(record["counted"]).first(p.leaders)
-        on = sentiment.measured_shipped()
+        on = sentiment.measured_shipped(IMDB, record["reviews"])
         return Results(p, settings.starts, fitted, counted, frozenset(), sentiment.BY_US, on, seed)
     source = sentiment.Source.of(settings)
     fit, planted = sentiment.trained(settings, p.d, say), sentiment.reviews(source).planted

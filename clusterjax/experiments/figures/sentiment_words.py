@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from ..._base.checks import refusal
 from ...plot import WordRun, animate_words, style, words
+from ...sentiment._released import leaders_record
 from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter
 from ..shared import sentiment
 from ..shared.layout import WIDTH
@@ -82,8 +83,10 @@ class Results(NamedTuple):
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     if settings.imdb is None:
         say("following the words of two reviews by the classifier of the package")
-        fit, (fitted, seed), on = sentiment.trained_shipped(), sentiment.shipped_model(), sentiment.measured_own()
-        frequent = sentiment.frequent_leaders(fitted)
+        fit, (fitted, seed) = sentiment.trained_shipped(), sentiment.shipped_model()
+        on = sentiment.measured_shipped(sentiment.OWN, len(sentiment.OWN_REVIEWS))
+        # The most frequent leaders of the classifier, as they were counted.
+        frequent = np.array([fitted.vocabulary.ids[name] for name in leaders_record()["counted"]["names"][:15]])
         of = (
             f"one of the {len(sentiment.OWN_REVIEWS)} reviews that were written for this figure",
             "the IMDb reviews of Maas et al. (the classifier of the package)",

@@ -23,7 +23,7 @@ from ...probe.measures.survey import clustered_error
 from ...probe.networks.gguf import find_smollm2
 from ..framework.figure import Say, Settings, Subject
 from .controls import STARTS, Starts, keys_of, seed_of, starts_of
-from .networks import articles_of, package_digest, spread
+from .networks import articles_of, each_text, package_digest, spread
 from .sources import C4
 
 
@@ -192,9 +192,7 @@ class BridgeControls(NamedTuple):
 def share_missed(bridge: probe.Bridge, curve: str) -> np.ndarray:
     """The error of a curve as a share of the error of the best constant, (texts,): the root mean square difference over
     levels, divided by the standard deviation of the text's own curve."""
-    apart, own = bridge.difference(curve).values, bridge.network.values
-    assert apart is not None and own is not None
-    return np.sqrt(np.mean(apart**2, axis=1)) / own.std(axis=1)
+    return np.sqrt(np.mean(each_text(bridge.difference(curve)) ** 2, axis=1)) / each_text(bridge.network).std(axis=1)
 
 
 def controls_of(

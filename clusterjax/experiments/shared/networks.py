@@ -72,6 +72,12 @@ def by_articles(found: T, articles: np.ndarray) -> T:
     return jax.tree.map(lambda part: of_units(part, articles) if is_average(part) else part, found, is_leaf=is_average)
 
 
+def each_text(average: probe.Average) -> np.ndarray:
+    """The values of single texts, of an average that keeps them."""
+    assert average.values is not None
+    return average.values
+
+
 def articles_words(articles: np.ndarray) -> str:
     """The independent units of some texts, in words."""
     many = len(np.unique(articles))

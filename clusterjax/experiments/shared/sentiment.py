@@ -40,7 +40,7 @@ from ...sentiment import (
     synthetic_reviews,
 )
 from ...sentiment._loss import log_ratio
-from ...sentiment._released import leaders_record, log_ratios
+from ...sentiment._released import log_ratios
 from ..framework.figure import Measured, Say, Settings, Subject
 from ..framework.verdict import Source as Made
 from .sources import HARDMAX_CLASSIFIER, IMDB, MADE_UP
@@ -377,17 +377,8 @@ def shipped_model() -> tuple[Fitted, int]:
     return load(), int(report["settings"]["seed"])
 
 
-def measured_shipped() -> Measured:
-    """The network, the data and their sizes, of the figure of the leaders of this classifier."""
-    return _measured_shipped(IMDB, leaders_record()["reviews"])
-
-
-def measured_own() -> Measured:
-    """The network, the data and their sizes, of the figure of the paths of words through this classifier."""
-    return _measured_shipped(OWN, len(OWN_REVIEWS))
-
-
-def _measured_shipped(data: Subject, many: int) -> Measured:
+def measured_shipped(data: Subject, many: int) -> Measured:
+    """This classifier, the data and their sizes, of `many` reviews."""
     recipe = shipped_model()[0].recipe
     size = {"d": recipe.dim, "layers": recipe.depth, "words": LENGTH, "reviews": many, "seeds": 1}
     return Measured(HARDMAX_CLASSIFIER, data, size)
@@ -401,8 +392,3 @@ def trained_shipped(reviews: Reviews | None = None) -> Trained:
         reviews = Reviews(texts, np.array(labels, np.int8))
     test = encode_reviews(reviews, fitted.vocabulary, length=LENGTH)
     return Trained(fitted, test, predict_logits(fitted.model, test.ids, test.counts), _names(fitted), log_ratios())
-
-
-def frequent_leaders(fitted: Fitted, many: int = 15) -> np.ndarray:
-    """The ids of the most frequent leaders of the classifier, as they were counted."""
-    return np.array([fitted.vocabulary.ids[name] for name in leaders_record()["counted"]["names"][:many]])

@@ -83,7 +83,6 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def effort(quick: bool, width: int, per_layer: int) -> Effort:
-    """The effort for a network of this hidden size."""
     sizes = (((16, 64, 30), (6, 48, 16)), ((6, 32, 12), (2, 24, 4)))
     return Effort(*sizes[quick][width > WIDE], per_layer)
 
@@ -102,8 +101,6 @@ def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.En
 
 
 def prediction(curve: str, particles: str) -> ClaimOf:
-    """The claim that one curve of particles predicts the curve of the network."""
-
     @claim(
         "the remaining share of the error is below 1 by two standard errors",
         says=f"{particles} predict the curve of the network better than a constant.",

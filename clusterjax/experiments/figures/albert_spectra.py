@@ -57,8 +57,6 @@ class Reading(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The measurement, from the weights of one layer."""
-
     p: Parameters
     network: Network
     value: np.ndarray  # the eigenvalues of V, (heads, k), the largest real part first

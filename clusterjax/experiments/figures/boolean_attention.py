@@ -35,8 +35,6 @@ THEOREM = emergence.theorem("Theorem 2.1")
 
 @dataclass(frozen=True)
 class Parameters(emergence.RescaledParameters):
-    """The parameters of this figure."""
-
     n: int = parameter(40, "the number of tokens", least=3, most=200)
     end: float = parameter(10.0, "the time at which the matrices are judged", least=6, most=40)
 

@@ -66,8 +66,6 @@ class Lives(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The measurement: the runs under each mask."""
-
     p: Parameters
     starts: int
     lives: dict[str, Lives]

@@ -232,7 +232,6 @@ def _tried(setting: Setting, keys: Key[Array, " many"], x0: Array, targets: Arra
 
 
 def drawn_field(setting: Setting, key: PRNGKeyArray, knots: Float[Array, " pieces"]) -> SumField:
-    """The field with parameters drawn for each piece."""
     base, pieces = setting.made(), knots.shape[0]
 
     def schedule(leaf: Array, spread: float, key: PRNGKeyArray) -> PiecewiseConstant:

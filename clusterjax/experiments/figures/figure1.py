@@ -262,7 +262,6 @@ class Results(NamedTuple):
 
     @property
     def layers(self) -> int:
-        """The number of layers that were applied."""
         return len(self.seen.trained.every.cosine.mean) - 1
 
     @property
@@ -304,7 +303,6 @@ class Results(NamedTuple):
 
 
 def with_depth(settings: Settings) -> Settings:
-    """The settings with the parameter `depth`, if it is set."""
     depth = settings.read(Parameters).depth
     return replace(settings, depth=depth) if depth else settings
 

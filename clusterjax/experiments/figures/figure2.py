@@ -50,8 +50,6 @@ class Parameters:
 
 
 class Groups(NamedTuple):
-    """The two groups of heads at one layer."""
-
     heads: list[list[int]]  # the heads of each group, from 0, the largest group first
     within: list[float]  # the mean correlation of two heads of each group; NaN for a head alone
     across: float  # the mean correlation of two heads of different groups
@@ -66,7 +64,6 @@ class Groups(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The kind of the groups, in a word."""
         if self.real:
             return "clusters"
         return "outlier" if self.stability >= STABLE and min(map(len, self.heads)) == 1 else "unsure"
@@ -121,8 +118,6 @@ def targets_of(sinks: probe.AttentionSinks) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The measurement of the heads of a network, over texts."""
-
     p: Parameters
     network: Network
     activation: probe.Activation  # the attention that each token of one text receives
@@ -131,12 +126,10 @@ class Results:
 
     @property
     def sinks(self) -> probe.AttentionSinks:
-        """The sinks of the trained network."""
         return self.of_sinks.trained
 
     @property
     def alike(self) -> probe.HeadCorrelations:
-        """The correlations of heads of the trained network."""
         return self.of_heads.trained
 
     @cached_property
@@ -169,7 +162,6 @@ class Results:
 
     @cached_property
     def groups(self) -> list[Groups]:
-        """The groups of heads at each layer."""
         return [groups_of(self.alike, layer) for layer in range(len(self.alike.between()))]
 
     @property
@@ -441,7 +433,6 @@ def correlation_panels(axes: Any, m: Results, shown: list[int]) -> None:
 
 
 def lines_panel(ax: Axes, runs: list[Run], label: str) -> None:
-    """Lines of the trained network and of the controls against the layer."""
     layers = np.arange(1, len(runs[0][0]) + 1)
     for (mean, error), name, colour, line in zip(runs, NAMES, COLOURS, LINES, strict=False):
         error = error if error is not None and np.isfinite(error).all() else None

@@ -42,7 +42,6 @@ class Parameters:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """The times of the snapshots."""
         return self.end / 4, self.end / 2, self.end
 
     @property

@@ -85,7 +85,6 @@ class Results(NamedTuple):
 
     @property
     def off(self) -> float:
-        """The largest error of the first token."""
         return max(self.run.off, self.raw.off)
 
 

@@ -138,8 +138,6 @@ class Counterexample(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """The classifiers of each kind of `FORMS`."""
-
     # `accuracy`, `leaders`: the accuracy on the test part with the hardmax, and leaders per review, (kinds, trainings)
     accuracy: np.ndarray
     leaders: np.ndarray

@@ -60,7 +60,6 @@ class Results(NamedTuple):
 
     @property
     def report(self) -> dict[str, Any]:
-        """The report of the training."""
         return self.training["report"]
 
 

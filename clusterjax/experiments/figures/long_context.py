@@ -128,8 +128,6 @@ def _off(n: int, rho: float) -> float:
 
 
 class Clouds(NamedTuple):
-    """Uniform clouds of tokens."""
-
     x: np.ndarray  # the tokens, (starts, n, d)
     gaps: np.ndarray  # $1 - \langle x_i, x_j\rangle$ of the first tokens i and all tokens j, (starts, queries, n)
 

@@ -57,8 +57,6 @@ class Parameters:
 
 
 class States(NamedTuple):
-    """The states of one model in all texts."""
-
     along_text: np.ndarray  # the similarity of each position from the second on, (texts, n - 1)
     # The similarity of each level, (texts, levels); the levels of an LSTM are words, cell state and hidden state.
     along_layers: np.ndarray
@@ -121,7 +119,6 @@ class Network(NamedTuple):
         return starts_of(right(unit), [right(units[kind]) for units in self.random_units])
 
     def unit_words(self) -> str:
-        """The accuracy of the best unit of each kind, in words."""
         return ", ".join(
             f"{WORDS[kind]} {unit.unit} of {unit.many} {plus_minus(100 * unit.accuracy, 100 * unit.error, 1)} % "
             f"(random weights {plus_minus(*self.random_accuracy(kind), 1)} %)"
@@ -150,7 +147,6 @@ def units_for(d: int, layers: int) -> int:
 
 
 def recipes_of(p: Parameters) -> dict[str, transformer.LanguageRecipe]:
-    """The training of each architecture."""
     same: dict[str, Any] = {
         "d": p.d, "heads": 4, "length": LENGTH, "steps": p.steps, "epoch_steps": max(1, p.steps // 16),
         "warm_up": p.steps // 10,
@@ -180,7 +176,6 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def states_of(model: Any, ids: np.ndarray) -> States:
-    """The states of a model in whole rows of texts."""
     along_text, along_layers, norms, gates, loss = _states(model, jnp.asarray(ids))
     array = lambda part: np.asarray(part, float)
     gates = None if gates is None else array(gates)

@@ -197,7 +197,6 @@ def gathered(key: PRNGKeyArray, systems: int, n: int, d: int) -> Float[Array, "s
 
 
 def spread(key: PRNGKeyArray, systems: int, n: int, d: int) -> Float[Array, "systems n d"]:
-    """Systems of uniform tokens."""
     return Sphere().retract(jr.normal(key, (systems, n, d), jnp.float32))
 
 

@@ -64,8 +64,6 @@ class Parameters:
 
 
 class Runs(NamedTuple):
-    """Runs under the five schemes."""
-
     left: np.ndarray  # 1 - the mean cosine of two tokens, (runs, schemes, times)
     length: np.ndarray  # the mean norm, (runs, schemes, times)
     centre: np.ndarray  # the direction of the mean direction, (runs, schemes, times, d)
@@ -146,7 +144,6 @@ def _statistics(t: Array, x: Array, args: Any) -> tuple[Array, Array, Array]:
 
 
 def run_all(x0: Float[np.ndarray, "runs n d"], beta: float) -> Runs:
-    """Runs each start under each scheme, saved at `TS`."""
     schemes, shape = len(NAMES), (len(x0), len(NAMES))
     # Run k is start k // 5 under scheme k % 5.
     which = jnp.asarray(np.tile(np.arange(schemes), len(x0)))

@@ -90,8 +90,6 @@ class Parameters:
 
 
 class Flows(NamedTuple):
-    """The mean cosine and the number of clusters of each text along each flow."""
-
     # `cosine`, `clusters`: the values by the name of the flow, (texts, times); for "random" means over texts, (draws,
     # times)
     cosine: dict[str, np.ndarray]

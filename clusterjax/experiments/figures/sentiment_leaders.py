@@ -82,7 +82,6 @@ class Counted:
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> "Counted":
-        """The counts whose `record` this is."""
         arrays = {"times", "ratio", "edges", "leaders", "words", "reviews_by_leaders"}
         values = {name: np.asarray(value) if name in arrays else value for name, value in record.items()}
         given: dict[str, Any] = values | {"names": tuple(record["names"]), "away": tuple(record["away"])}

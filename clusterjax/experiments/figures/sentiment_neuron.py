@@ -60,8 +60,6 @@ class Parameters:
 
 
 class Told(NamedTuple):
-    """The sentiment that the units of one network tell."""
-
     # The best unit of each of `KINDS`; the number of a direction is its level, and the number of a discriminant is its
     # level times the number of `STRENGTHS` plus the index of its strength.
     best: dict[str, Unit]
@@ -87,7 +85,6 @@ class Results(NamedTuple):
 
     @property
     def called(self) -> str:
-        """The name of the network in a sentence."""
         return name_of(self.own)
 
     def where(self, kind: str) -> str:
@@ -211,7 +208,6 @@ def percent(value: float, error: float) -> str:
 
 
 def accuracy(unit: Unit) -> str:
-    """The accuracy of a unit in per cent."""
     return percent(unit.accuracy, unit.error)
 
 

@@ -30,8 +30,6 @@ class Parameters:
 
 
 class Curves(NamedTuple):
-    """The measurement of one model."""
-
     history: dict[str, np.ndarray]  # the loss and the accuracies of each epoch, by name
     best: int  # the epoch that was kept
     # `accuracy`, `error`: the accuracy on the test part, and its standard error
@@ -45,7 +43,6 @@ class Curves(NamedTuple):
 
     @property
     def settled(self) -> float:
-        """The share of settled reviews."""
         return float(np.mean(self.moves < SETTLED))
 
 

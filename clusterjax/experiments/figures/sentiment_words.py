@@ -222,7 +222,6 @@ def draw(m: Results) -> Figure:
 
 
 def film(m: Results) -> Callable[[Path], Any]:
-    """A function that writes the moving picture as a GIF."""
     hold, move = (2, 2) if m.quick else (8, 6)
     runs = [review.run for review in m.pair]
     return lambda path: animate_words(runs, path, line=LINE, limits=limits_of(m.pair), hold=hold, move=move)

@@ -86,7 +86,6 @@ def reading_of(settings: Settings, longest: int) -> Reading | None:
 
 @lru_cache(maxsize=1)
 def smollm2() -> probe.Model | None:
-    """SmolLM2; None if it is not installed."""
     return None if find_smollm2() is None else probe.load("smollm2")
 
 
@@ -106,7 +105,6 @@ def untrained(model: probe.Model, key: PRNGKeyArray, spread: float | None = None
 
 
 def spread_words(model: probe.Model) -> str:
-    """How `untrained` draws the weights, in words."""
     spread = model.network.sizes.spread
     return "as before its training" if spread is None else f"of spread {spread:.4f}, as before its training"
 
@@ -121,7 +119,6 @@ def smollm2_or_own(say: Say) -> tuple[probe.Model, bool]:
 
 
 def name_of(own: bool) -> str:
-    """The name of the network in a sentence."""
     return "the language model of the package" if own else NAME
 
 

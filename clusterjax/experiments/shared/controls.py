@@ -82,7 +82,6 @@ def beyond_both(what: str, beyond: tuple[probe.Comparison, probe.Comparison], le
 
 
 def random_words(network: Network, draws: int = DRAWS) -> str:
-    """The random weights, in the words of a caption."""
     how = "its own were before training" if network.bundled else "transformers draws them"
     return f"{draws} networks of random weights, drawn as {how}"
 

@@ -59,8 +59,6 @@ class RescaledParameters:
 
 
 class Emergence(NamedTuple):
-    """Many starts and their shapes."""
-
     ts: np.ndarray  # the save times, (times,)
     xs: np.ndarray  # the rescaled tokens, (starts, times, n, d)
     shapes: list[LimitShape]  # the shape that each start comes to

@@ -79,7 +79,6 @@ def each_text(average: probe.Average) -> np.ndarray:
 
 
 def articles_words(articles: np.ndarray) -> str:
-    """The independent units of some texts, in words."""
     many = len(np.unique(articles))
     return f"{many} articles" if many < len(articles) else f"{many} texts"
 
@@ -278,7 +277,6 @@ def _of_phonemes(model: probe.Model, words: str, folder: Path, texts: str | None
 
 
 def _symbols(file: Path) -> dict[str, int]:
-    """The id of each phoneme."""
     try:
         symbols = decode(read_bounded(file, MOST_BYTES, "path", "fetch it again"))
     except ValueError as error:
@@ -316,7 +314,6 @@ def spread(rows: list[T], most: int) -> list[T]:
 
 
 def package_digest() -> str:
-    """A digest of the network of the package and of its training."""
     return sha256((BUNDLED / "model.safetensors").read_bytes()).hexdigest()
 
 

@@ -51,8 +51,6 @@ FAR = 64  # the layer that layer 8 is compared with: after it little moves
 
 
 class Led(NamedTuple):
-    """The leaders of reviews."""
-
     # The first layer, up to the model's last, at which a word attends to itself alone, (reviews, width); -1 if there is
     # none, as for padding.
     first: np.ndarray
@@ -65,7 +63,6 @@ class Led(NamedTuple):
 
     @property
     def counts(self) -> np.ndarray:
-        """The number of leaders of each review."""
         return self.mask.sum(axis=1)
 
     @property
@@ -75,7 +72,6 @@ class Led(NamedTuple):
 
 
 def leaders_of(model: HardmaxClassifier, reviews: Encoded) -> Led:
-    """The leaders of each review."""
     first = np.full(reviews.ids.shape, -1)
     for rows, part in _buckets(reviews):
         first[rows, : part.width] = np.where(part.counts > 0, np.asarray(_first(model, *_arrays(part))), -1)
@@ -185,15 +181,12 @@ CLEAR = 0.5  # the log ratio of a word that carries sentiment: the word is e^0.5
 
 @dataclass(frozen=True)
 class Source:
-    """The source of the reviews."""
-
     imdb: str | None  # the path that `load_imdb` reads; None is made-up reviews
     seed: int  # the seed of the split, of the made-up reviews and of the training
     quick: bool  # true for fewer reviews and epochs
 
     @classmethod
     def of(cls, settings: Settings) -> "Source":
-        """The source that these settings ask for."""
         return cls(None if settings.imdb is None else str(settings.imdb), settings.seed, settings.quick)
 
     @property
@@ -205,8 +198,6 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model with its test part."""
-
     fitted: Fitted  # the model of the best epoch on the validation part
     test: Encoded  # the test part as arrays
     logits: np.ndarray  # the logits of the test part
@@ -229,7 +220,6 @@ class Trained:
 
     @cached_property
     def led(self) -> Led:
-        """The leaders of all test reviews."""
         return leaders_of(self.fitted.model, self.test)
 
     def frequent(self, most: int = 15) -> tuple[np.ndarray, np.ndarray]:
@@ -249,8 +239,6 @@ class Trained:
 
 
 class Parts(NamedTuple):
-    """Reviews in three parts."""
-
     split: Split  # the parts
     planted: frozenset[str]  # the words that were planted; empty for reviews that are not made up
     data: Subject  # the name of the reviews, by their content
@@ -264,7 +252,6 @@ class Parts(NamedTuple):
 
 @lru_cache(maxsize=2)
 def reviews(source: Source) -> Parts:
-    """The three parts of the reviews."""
     key = jr.key(source.seed)
     if source.imdb is None:
         number = QUICK_SYNTHETIC if source.quick else SYNTHETIC

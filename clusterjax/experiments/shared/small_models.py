@@ -50,8 +50,6 @@ class Labelled(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """The texts of small models."""
-
     seen: list[str]  # the texts to train on
     # `chosen`, `scored`: other texts, on which a unit is chosen, and further texts, on which it is scored
     chosen: Labelled
@@ -60,8 +58,6 @@ class Corpus(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A model after a step of its training."""
-
     step: int
     model: Any
 
@@ -147,7 +143,6 @@ def train_small(
 
 
 def parameters_of(model: Any) -> int:
-    """The number of parameters of a model."""
     return int(sum(np.size(leaf) for leaf in jtu.tree_leaves(eqx.filter(model, eqx.is_inexact_array))))
 
 

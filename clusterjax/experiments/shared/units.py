@@ -24,8 +24,6 @@ BATCH = 64
 
 
 class Unit(NamedTuple):
-    """The best unit of one kind."""
-
     unit: int  # its number, counted through all layers for neurons and coordinates
     many: int  # the number of units
     chosen: float  # the accuracy on the texts on which the unit was chosen
@@ -43,7 +41,6 @@ class Unit(NamedTuple):
 
 
 def best_units(model: Any, chosen: Labelled, scored: Labelled, length: int) -> dict[str, Unit]:
-    """The best unit of each kind that a model has."""
     of_chosen, of_scored = (values_of(model, *rows_of(part.texts, length, end=True)) for part in (chosen, scored))
     return {kind: best_unit(of_chosen[kind], chosen.labels, of_scored[kind], scored.labels) for kind in of_chosen}
 

@@ -33,6 +33,8 @@ Series = tuple[np.ndarray, np.ndarray]  # the mean over the starts and its stand
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
+    """The runs of many starts under causal softmax attention on the sphere."""
+
     ts: np.ndarray  # the save times, (times,)
     xs: np.ndarray  # the tokens, (starts, times, n, d)
     value: np.ndarray  # V, (starts, d, d)

@@ -50,17 +50,7 @@ Say = Callable[[str], None]  # reports progress in one line
 
 @dataclass(frozen=True)
 class Parameter:
-    """One number of an experiment that a user may set.
-
-    **Attributes:**
-
-    - `name`: Such as "beta".
-    - `says`: What it is, in one line.
-    - `default`: Its value if nobody sets it; an integer takes integers alone.
-    - `quick`: The same for a quick run.
-    - `least`, `most`: The range that it may lie in, both ends included; None is open.
-    - `above`: What it must exceed; None is nothing.
-    """
+    """One number of an experiment that a user may set; the fields are arguments of `parameter`."""
 
     name: str
     says: str
@@ -141,12 +131,8 @@ class NoParameters:
 
 
 def parameters_of(kind: Any, name: str = "parameters") -> tuple[Parameter, ...]:
-    """What a class of parameters declares, in order; `name` is that of the argument, for messages.
-
-    **Raises:**
-
-    - `ValueError` if it is no dataclass, or has a field that is not made by `parameter`.
-    """
+    """The parameters that a class declares, in order; `name` is that of the argument, for messages. Raises a ValueError
+    if the class is no frozen dataclass, or has a field that is not made by `parameter`."""
     rule, remedy = "be a frozen dataclass whose fields are made by parameter(...)", "write it so"
     # Frozen, as instances are static arguments of compiled functions and must have a hash.
     if not (isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen):  # pyright: ignore
@@ -160,23 +146,9 @@ def parameters_of(kind: Any, name: str = "parameters") -> tuple[Parameter, ...]:
 
 
 def read_parameters(kind: type[_P], given: Mapping[str, Any], *, quick: bool = False, of: str = "it") -> _P:
-    """An instance of a class of parameters: what is given, and the defaults of the rest.
-
-    **Arguments:**
-
-    - `kind`: The class.
-    - `given`: Values by name.
-    - `quick`: Whether the rest are those of a quick run.
-    - `of`: Whose parameters they are, for messages.
-
-    **Returns:**
-
-    The instance.
-
-    **Raises:**
-
-    - `ValueError` for a name that is not declared, or a value that is not allowed.
-    """
+    """An instance of a class of parameters: the values that are `given` by name, and the defaults of the rest, with
+    `quick` those of a quick run; `of` says whose parameters these are, for messages. Raises a ValueError for a name
+    that is not declared, or a value that is not allowed."""
     declared = {entry.name: entry for entry in parameters_of(kind)}
     if unknown := [name for name in given if name not in declared]:
         raise undeclared(unknown, {of: tuple(declared.values())})

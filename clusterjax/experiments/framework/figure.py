@@ -41,22 +41,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Found:
-    """What the function of a claim returns.
+    """What the function of a claim returns."""
 
-    **Attributes:**
-
-    - `measured`: What was measured, in words and numbers.
-    - `holds`: True if the criterion holds.
-    - `value`, `error`: The number that decides, and its standard error; None if there is none.
-    - `on`: What the claim was measured on, if not on what the rest of the figure was.
-    - `says`, `criterion`, `source`: Values in place of those of the decorator, where they depend on the measurement.
-    """
-
-    measured: str
+    measured: str  # what was measured, in words and numbers
     holds: Any  # a truth value; comparisons of arrays return no bool
+    # `value`, `error`: the number that decides, and its standard error; None if there is none
     value: SupportsFloat | None = None
     error: SupportsFloat | None = None
-    on: Measured | None = None
+    on: Measured | None = None  # what the claim was measured on, if not on what the rest of the figure was
+    # Values in place of those of the decorator, where they depend on the measurement.
     says: str | None = None
     criterion: str | None = None
     source: Source | None = None

@@ -131,12 +131,8 @@ def _summary(outcome: Outcome, claims: list[dict[str, Any]]) -> str:
 
 
 def read_record(place: Path) -> dict[str, Any]:
-    """The `results.json` of a figure's folder, if it is one of this version, whole, and of that figure.
-
-    **Raises:**
-
-    - `ValueError` if it is not: one sentence that says why.
-    """
+    """The `results.json` of a figure's folder, if it is one of this version, whole, and of that figure; else a
+    ValueError says why in one sentence."""
     path, remedy = place / RESULTS, "run the figure again"
     # A link would make a record of another folder look as if it were of this one.
     if path.is_symlink() or not path.is_file():

@@ -43,6 +43,7 @@ from .experiment import (
     Experiment,
     Film,
     Outcome,
+    Say,
     Settings,
     changed_parameters,
     changed_words,
@@ -76,7 +77,7 @@ def in_processes(
     task: Callable[..., Any],
     each: Sequence[tuple[Any, ...]],
     jobs: int,
-    say: Callable[[str], None],
+    say: Say,
     ended: Callable[[int, Any], None],
 ) -> None:
     """Call `task(*arguments, say)` for each tuple of arguments, `jobs` at a time, and `ended(index, result)` for each.
@@ -127,7 +128,7 @@ def _cores_shared(jobs: int) -> Iterator[None]:
             del os.environ[name]
 
 
-def _tell(lines: Any, say: Callable[[str], None]) -> None:
+def _tell(lines: Any, say: Say) -> None:
     while not lines.empty():
         say(lines.get())
 
@@ -178,7 +179,7 @@ def reproduce(
     *,
     force: bool = False,
     jobs: int = 1,
-    say: Callable[[str], None] = print_line,
+    say: Say = print_line,
 ) -> list[dict[str, Any]]:
     """Run these experiments (none: all of the package) and write pictures, films, numbers and a gallery into `out`.
 
@@ -245,7 +246,7 @@ def _reproduce_in(
     files: Files,
     force: bool,
     jobs: int,
-    say: Callable[[str], None],
+    say: Say,
 ) -> list[dict[str, Any]]:
     """`reproduce` in a folder that no other run writes to."""
     results: list[Any] = [None] * len(experiments)
@@ -374,7 +375,7 @@ def _run_one(
     files: Files,
     wanted: dict[str, Any],
     head: str,
-    say: Callable[[str], None],
+    say: Say,
 ) -> dict[str, Any]:
     began = time.perf_counter()
     # Before the run: it may not change what counts as changed.
@@ -415,13 +416,13 @@ def _run_one(
     return record
 
 
-def _report(record: dict[str, Any], head: str, say: Callable[[str], None]) -> None:
+def _report(record: dict[str, Any], head: str, say: Say) -> None:
     say(f"{head}: {record['seconds']['total']:.1f} s")
     for line in lines_of(record):
         say(line)
 
 
-def _finished(place: Path, wanted: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any] | None:
+def _finished(place: Path, wanted: dict[str, Any], say: Say) -> dict[str, Any] | None:
     """What is recorded in `place`, if it is the wanted figure, all its files are there, and no identity failed."""
     if not place.is_dir():
         return None

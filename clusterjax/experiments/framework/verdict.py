@@ -142,15 +142,12 @@ class Measured:
 
 
 def differences(source: Source, measured: Measured) -> tuple[str, ...]:
-    """Which of "network", "data" and "size" are not those of the source.
+    """Which of "network", "data" and "size" are not those of the source. Raises a ValueError if the source names a
+    number that the experiment does not state: without it nothing can be said.
 
     Where a parameter of the experiment was set by hand the size is not that of the source, though all numbers that it
     names may agree: the criterion was chosen for the parameters as they are declared, and a verdict on a paper from
     another run would be none.
-
-    **Raises:**
-
-    - `ValueError` if the source names a number that the experiment does not state: without it nothing can be said.
     """
     # A source that names a number and a run that does not state it cannot be compared; that is a mistake of the
     # experiment and not a difference.

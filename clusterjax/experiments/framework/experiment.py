@@ -490,7 +490,7 @@ class Experiment:
     alias: str
     title: str
     claim: str
-    run: Callable[[Settings, Say], Outcome] = field(repr=False)
+    run: Callable[[Settings, Callable[[str], None]], Outcome] = field(repr=False)
     reads_reviews: bool = False
     reads_network: bool = False
     reads_texts: bool = False

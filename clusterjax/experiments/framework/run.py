@@ -179,7 +179,7 @@ def reproduce(
     *,
     force: bool = False,
     jobs: int = 1,
-    say: Say = print_line,
+    say: Callable[[str], None] = print_line,
 ) -> list[dict[str, Any]]:
     """Run these experiments (none: all of the package) and write pictures, films, numbers and a gallery into `out`.
 

@@ -26,6 +26,7 @@ from ..._observables import angular_power, interaction_energy, num_clusters, uni
 from ...plot import OKABE_ITO
 from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, plus_minus, within
 from ..framework.verdict import Source
+from ..shared.ensemble import passage
 from ..shared.layout import panels
 from ..shared.sources import PARTICLES, UNIFORM, particles
 
@@ -137,20 +138,12 @@ def _simulate(x0: Any, ts: Any, beta: Any) -> Any:
 
 def _escape(powers: list[np.ndarray], ts: np.ndarray) -> tuple[float, float]:
     """The mean time at which the power exceeds `LEVEL`, over the runs in which it does, and its standard error."""
-    times = np.array([_first_above(power, ts) for power in powers])
+    # The power grows exponentially between save times.
+    times = np.array([passage(ts, np.log(power), np.log(LEVEL)) for power in powers])
     times = times[np.isfinite(times)]
     if not len(times):
         return float("nan"), 0.0
     return float(times.mean()), float(times.std(ddof=1) / np.sqrt(len(times))) if len(times) > 1 else 0.0
-
-
-def _first_above(power: np.ndarray, ts: np.ndarray) -> float:
-    at = int(np.argmax(power > LEVEL))
-    if at == 0:
-        return float(ts[0]) if power[0] > LEVEL else float("nan")
-    # The power grows exponentially between save times.
-    low, high = np.log(power[at - 1 : at + 1])
-    return float(ts[at - 1] + (np.log(LEVEL) - low) / (high - low) * (ts[at] - ts[at - 1]))
 
 
 def expected_escape(n: float | int, rate: float) -> float:

@@ -48,7 +48,7 @@ def limit_and_curvature(found):
     return limit, curvature
 
 
-@pytest.mark.exhaustive_cases("2-1.0-0.565159103992")
+@pytest.mark.exhaustive_cases("2-1.0-0.565159103992", "2-9.0-114.5460802797")
 @pytest.mark.parametrize(("d", "beta", "critical"), [
     (2, 1.0, 0.565159103992), (2, 4.0, 2.439866288426), (2, 9.0, 114.5460802797), (3, 1.0, 0.367879441171),
     (3, 4.0, 1.280359596046),
@@ -86,7 +86,9 @@ def test_order_parameters_below_the_critical_temperature():
     assert found.free_energies is not None and (np.diff(found.free_energies) < 0).all() and found.free_energies[0] < 0
 
 
-@pytest.mark.exhaustive_cases("3.0-1.0088521-1.011439-0.4815", "5.0-1.09301266-1.114774-0.748")
+@pytest.mark.exhaustive_cases(
+    "3.0-1.0088521-1.011439-0.4815", "5.0-1.09301266-1.114774-0.748", "9.0-1.2693004-1.325768-0.8588"
+)
 @pytest.mark.parametrize(("beta", "equal", "fold", "r"), FIRST_ORDER)
 def test_folds_and_equal_free_energies(beta, equal, fold, r):
     """N3: the fold of the oracle is the largest of a table, and so a little below."""

@@ -63,7 +63,7 @@ def test_the_store_is_plain_zarr_and_nothing_else(whole):
 
 
 @pytest.mark.parametrize("every", (16, pytest.param(1, marks=pytest.mark.exhaustive)))
-@pytest.mark.parametrize("chunks", (256, 2))
+@pytest.mark.parametrize("chunks", (2, pytest.param(256, marks=pytest.mark.exhaustive)))
 def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, monkeypatch, every, chunks):
     """The folder is copied before each change that the run makes to it, which is what a kill would leave there."""
     monkeypatch.setattr(_store, "_MOST_CHUNKS", chunks)

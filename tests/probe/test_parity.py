@@ -199,7 +199,7 @@ def test_a_decoder_of_its_own_in_a_file_of_flax(tmp_path):
     config = SHARED | {"tie_word_embeddings": False}
     tensors, draw = tensors_of(SHARED, head=True), np.random.default_rng(5).normal
     decoder = {"kernel": draw(size=(6, 30)).astype("f4"), "bias": draw(size=30).astype("f4")}
-    tree = albert_head_tree(SHARED, tensors)
+    tree = albert_head_tree(tensors)
     del tree["predictions"]["bias"]
     tree["predictions"]["decoder"] = decoder
     del tensors["predictions.bias"]

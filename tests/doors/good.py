@@ -69,7 +69,7 @@ def _core() -> dict[str, Any]:
         "bias_out": jnp.ones(D), "mask": cjx.FullMask(), "function": lambda s: 1 + s * s,
         "allowed": lambda i, j: j <= i, "permitted": np.ones((N, N), bool), "kept": 1, "inner": cjx.Dense(),
         "axis": "tokens", "parts": (T, T), "Combined.fn": jnp.add, "FunctionSchedule.fn": jnp.sin,
-        "FunctionSchedule.name": "fn", "ResidualLayer.normalise_to": cjx.Sphere(), "solver": dfx.Euler(),
+        "FunctionSchedule.name": "fn", "ResidualLayer.normalise_to": cjx.Sphere(), "Retract.solver": dfx.Euler(),
         "simulate.*": {
             "solver": dfx.Heun(), "dt0": T, "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3),
             "max_steps": 1024, "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False,

@@ -36,6 +36,7 @@ KEPT = {
         transformer.SinusoidalPositions.base transformer.sinusoidal_positions.base probe.Comparison.exceeds.sigmas
         probe.controls.sigmas probe.FirstToken.apart.times probe.FirstToken.apart.sigmas
     """,
+    "an earlier number serves, and it is not read": "hardmax.choose_leaders.alphas",
     "a number is compared with it, which is smaller": "Rodas5P.max_growth phase.GramRank.threshold",
     "what is divided by its root is zero to rounding": """
         transformer.Block.random.epsilon transformer.LayerNorm.epsilon transformer.LayerNorm.identity.epsilon

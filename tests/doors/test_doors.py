@@ -4,7 +4,6 @@ import gc
 import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -19,18 +18,19 @@ from tests.helpers import as_a_user
 
 
 DOORS = {name: door for module in MODULES for name, door in doors(module).items()}
+# Warnings of libraries: of diffrax, which a field may want in its args; of a film that is neither shown nor written;
+# and of Equinox, which looks through all arguments.
+WORDS = ("Complex dtype support", "Animation was deleted", "Python iterable type")
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{words}") for words in WORDS]
 every_door = pytest.mark.parametrize("name", sorted(DOORS))
 
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path, monkeypatch):
-    """A folder in which a door may write a file "x"; texts that a training of a language model lets in are only read;
-    and warnings of libraries about bad values, which are no fault of clusterjax."""
+    """A folder in which a door may write a file "x"; and texts that a training would learn are only read."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_train, "_train_in", lambda asked: {"texts": len(read_texts(asked.paths))})
-    with as_a_user(), warnings.catch_warnings():
-        for words in ("Complex dtype support", "Animation was deleted", "Python iterable type"):
-            warnings.filterwarnings("ignore", words)
+    with as_a_user():
         yield
 
 

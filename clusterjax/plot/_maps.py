@@ -116,6 +116,7 @@ def phase_diagram(
     ylabel: str = "y",
     label: str = "",
     log_x: bool = False,
+    symmetric: bool = False,
     limits: Numbers | None = None,
     title: str | None = None,
 ) -> Axes:
@@ -132,7 +133,7 @@ def phase_diagram(
     - `curves`: Curves, such as predictions, by name for the legend, each a pair `(x, y)` of arrays (m,).
     - `xlabel`, `ylabel`, `label`: The labels of the axes and the colour bar.
     - `log_x`: True makes the axis of columns logarithmic.
-    - `limits`: As for `heatmap`.
+    - `symmetric`, `limits`: As for `heatmap`.
     - `title`: The title above the picture and its legend.
 
     **Returns:**
@@ -151,10 +152,10 @@ def phase_diagram(
             f"grid must have the shape ({len(ys)}, {len(xs)}), rows by y_values and columns by x_values, but its shape "
             f"is {values.shape}; transpose it, or pass the values that belong to it."
         )
-    low, high = _limits(values, limits, False, "grid")
+    low, high = _limits(values, limits, symmetric, "grid")
     ax = new_axes(COLUMN, 2.6) if ax is None else ax
     mesh = ax.pcolormesh(
-        x_edges, y_edges, np.ma.masked_invalid(values), cmap=_colour_map(False), vmin=low, vmax=high,
+        x_edges, y_edges, np.ma.masked_invalid(values), cmap=_colour_map(symmetric), vmin=low, vmax=high,
         rasterized=True,
     )  # fmt: skip
     _draw_curves(ax, curves or {})

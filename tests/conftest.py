@@ -15,7 +15,8 @@ from pathlib import Path
 # exhaustive` does.
 QUICK = not os.environ.get("OPTIMISED")
 if QUICK and version("jaxlib").startswith("0.10."):  # a flag that XLA does not know ends the process
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
+    flags = ("use_fusion_emitters=false", "parallel_codegen_split_count=1", "prefer_vector_width=128")
+    os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_cpu_{flag}" for flag in flags))
 
 import jax
 import jax.random as jr
@@ -25,6 +26,7 @@ import pytest
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", QUICK)
 jax.config.update("jax_traceback_filtering", "off")  # pytest cuts them itself; jax looks at the path of each frame
+jax.config.update("jax_traceback_in_locations_limit", 0)  # no operation of a program bears the lines that made it
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
@@ -42,6 +44,7 @@ def keep_compiled(folder):
     if folder.exists() and sum(entry.stat().st_size for entry in folder.iterdir()) > 400e6:
         shutil.rmtree(folder, ignore_errors=True)
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    # Small programs too: what one process of the tests compiled, the other reads.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 

@@ -257,6 +257,7 @@ def test_tokens_in_between_are_those_of_simulate():
                 assert len(np.unique(tree.clusters(t))) == len(np.unique(labels))
 
 
+@pytest.mark.exhaustive
 def test_it_does_not_depend_on_rotations_nor_on_the_order():
     x0, rng = sphere(5, 3, seed=8), np.random.default_rng(0)
     turn, order = np.linalg.qr(rng.normal(size=(3, 3)))[0], rng.permutation(5)

@@ -25,7 +25,7 @@ FAILS = {
 }
 
 
-@pytest.mark.exhaustive_cases("hold", "sensitivity", "steer")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FAILS)
 def test_a_run_that_stops_is_explained_as_by_simulate(name):
     reason = FAILS[name]().reason

@@ -53,6 +53,7 @@ def exact():
     return composed(None, **ACCURATE)[0]
 
 
+@pytest.mark.exhaustive
 # On the steps of 0.1 and off them, fewer steps than layers, and layers shorter than a step.
 @pytest.mark.exhaustive_cases("0.07", "0.1", "0.9")
 @pytest.mark.parametrize("dt0", (0.1, 0.07, 0.9, 2.0))
@@ -131,6 +132,7 @@ def test_steps_that_are_listed_stay_as_they_are():
     assert run(by_layers(), None, stepsize_controller=steps).stats["num_steps"] == 3
 
 
+@pytest.mark.exhaustive
 def test_jumps_that_are_equal_or_next_to_each_other_or_outside_the_run():
     knots = jnp.asarray([-1.0, 0.0, 1.0, float(np.nextafter(2.3, 9)), 7.0])
     value = cjx.PiecewiseConstant(knots, jnp.tile(jnp.eye(3)[None], (5, 1, 1)))
@@ -200,7 +202,7 @@ def test_runs_under_vmap_step_by_their_own_layers():
         np.testing.assert_allclose(batch[k], run(by_layers(knots[k], betas[k]), 0.1).x1, rtol=0, atol=1e-13)
 
 
-@pytest.mark.exhaustive_cases("float32-float32", "float64-float32")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("knots", (np.float32, np.float64))
 @pytest.mark.parametrize("tokens", (np.float32, np.float64))
 def test_both_precisions(tokens, knots):

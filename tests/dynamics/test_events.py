@@ -79,6 +79,7 @@ def test_time_of_clustering():
     assert len(TRACES) == before + 1
 
 
+@pytest.mark.exhaustive
 def test_time_of_coming_to_rest():
     """The slowest speed that the tokens have from gamma = 0.999 on; they are faster at the start."""
     for beta in (1.0, 2.0):

@@ -109,7 +109,7 @@ def test_the_remedies_work():
     np.testing.assert_allclose(cjx.simulate(FLOW, X, late).x1, cjx.simulate(FLOW, X, late - 1e7).x1, rtol=0, atol=1e-6)
 
 
-@pytest.mark.exhaustive_cases("dense")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", ({"dense": True}, {"save": lambda t, x, args: x}), ids=("dense", "save"))
 def test_the_cause_of_runs_that_keep_no_field(options):
     """The error names it, at which the field is known; `failure`, where it is not, all causes."""
@@ -122,7 +122,7 @@ def test_the_cause_of_runs_that_keep_no_field(options):
     assert words.partition(",")[0] in implicit.failure and "or, steps of Rodas5P" in implicit.failure
 
 
-@pytest.mark.exhaustive_cases("Kvaerno5")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("solver", (cjx.Rodas5P(), dfx.Kvaerno5()), ids=("Rodas5P", "Kvaerno5"))
 def test_of_an_implicit_solver(solver):
     with pytest.raises(RuntimeError, match="the velocity of token 0 is not finite at t = 2; "):
@@ -140,6 +140,7 @@ def test_steps_of_constant_length():
     assert cjx.simulate(FLOW, X, TS, **dict(options, max_steps=5100)).failure == ""
 
 
+@pytest.mark.exhaustive
 def test_of_a_batch_the_run_that_stopped_first():
     """By its number, and the token, of that run; of a function that has numbers from without, all causes."""
     field = until(None, row=4)

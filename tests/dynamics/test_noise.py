@@ -114,6 +114,7 @@ def test_a_noisy_run_has_no_speed():
         noisy(0.3, jr.key(0), event=stationary_event(0.1))
 
 
+@pytest.mark.exhaustive
 def test_key_determines_the_run():
     """The same key gives the same bits, another key another run; a batch of keys is a loop over them."""
     keys = jr.split(jr.key(5), 2)

@@ -120,6 +120,7 @@ def test_one_step_is_that_of_the_book(name, direction):
     np.testing.assert_allclose(increment, run.evaluate(start + 0.8 * h) - run.evaluate(start + 0.3 * h), atol=1e-14)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
     ["time", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("causal", "euclidean", "perceptron"))],
@@ -152,6 +153,7 @@ def test_order_five_and_interpolant_of_order_four(name):
     assert np.all(slopes > 4.0), (between, slopes)
 
 
+@pytest.mark.exhaustive
 def test_a_batch_is_each_run_alone_in_both_forms(monkeypatch):
     """One after the other, as on a CPU, and by batches of decompositions, as elsewhere; one run is at its end."""
     solver, field = cjx.Rodas5P(), flow(4.0)

@@ -81,7 +81,7 @@ def test_rescaled_field_is_the_scheme_of_its_paper():
         np.testing.assert_allclose(zs.xs, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.exhaustive_cases("Euler-Euclidean-int", "Euler-Sphere-int", "Heun-Euclidean-int")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("solver", "space", "order"),
     (

@@ -96,6 +96,7 @@ def test_gradients_of_a_batch_are_each_their_own():
     np.testing.assert_allclose(ours[1], alone, rtol=0, atol=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_six_evaluations_a_step_and_one_more_at_the_start_and_after_jumps():
     counted = []
 

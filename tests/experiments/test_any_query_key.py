@@ -67,6 +67,7 @@ def test_a_barrier_beyond_the_floats_is_counted_in_logarithms():
     assert barrier > 400 and -4 < law - barrier < 2
 
 
+@pytest.mark.exhaustive
 def test_long_waits_are_found_and_short_ones_left_out():
     """Three tokens: the second waits long, the third is there before it."""
     form = np.eye(3) * 9.0

@@ -77,6 +77,7 @@ def test_a_neuron_is_silenced_alone(make):
         np.testing.assert_allclose(found[i], log_p(without, some, i), atol=2e-5)
 
 
+@pytest.mark.exhaustive
 def test_a_knock_out_of_no_place_changes_nothing():
     model = causal_model()
     some = facts(model.network.sizes.vocab_size)

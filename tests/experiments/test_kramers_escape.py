@@ -172,6 +172,7 @@ def test_the_force_of_many_tokens_is_the_double_loop():
         np.testing.assert_allclose(one, wanted, atol=1e-7)
 
 
+@pytest.mark.exhaustive
 def test_runs_escape_after_the_passage_time():
     """The mean time at a high temperature is within five standard errors of the quadrature."""
     temperature = escape.barrier(4.0) / 0.5

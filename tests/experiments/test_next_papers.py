@@ -89,6 +89,7 @@ def test_purity_of_groups_that_are_held_mixed_and_split():
     np.testing.assert_allclose(purity[0], [1, 0.5, 1, (17 * 16 / 17 + 15) / 32])
 
 
+@pytest.mark.exhaustive
 def test_heads_have_a_largest_eigenvalue_of_one_and_fewer_are_the_first_of_many():
     heads = draw_heads(3, 2, 4)
     values = np.linalg.eigvalsh(np.asarray(heads))

@@ -31,6 +31,7 @@ def test_theory_is_that_of_the_oracles():
     assert critical_temperature(1.0, 3) == pytest.approx(np.exp(-1), rel=1e-11)
 
 
+@pytest.mark.exhaustive
 def test_the_midpoint_rule_is_of_order_two():
     field = field_of(2.0, 3, 20)
     x = spread(jr.key(0), 1, 20, 3)[0].astype(jnp.float64)
@@ -53,7 +54,7 @@ class Still(AbstractLayer):
         pass
 
 
-@pytest.mark.exhaustive_cases("True")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("gathered_first", (True, False))
 def test_the_mean_is_read_in_the_middle_of_the_noise(gathered_first):
     """Under noise alone r^2 - 1/n decays at twice the rate of a token, and is 0 for independent tokens."""
@@ -120,6 +121,7 @@ def branches():
     }
 
 
+@pytest.mark.exhaustive
 def test_the_branch_is_read_at_a_temperature(branches):
     one = branches[noise.LOOP[2]]
     for stable, part in ((True, 80), (False, 20)):

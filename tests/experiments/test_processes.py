@@ -11,7 +11,7 @@ from clusterjax.experiments.framework.run import in_processes
 from tests.experiments.task import environment, work
 
 
-@pytest.mark.exhaustive_cases("abc-2")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("names", "jobs"), (("a", 1), ("abc", 2)))
 def test_each_task_has_a_process_and_its_lines_in_order(tmp_path, names, jobs):
     """With the precision of this process; a third task begins when one of the two before it has ended."""

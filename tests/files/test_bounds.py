@@ -41,6 +41,7 @@ def test_texts_have_a_ceiling_that_can_be_raised(tmp_path, name):
     assert read_texts([path], most_bytes=10**8)
 
 
+@pytest.mark.exhaustive
 def test_reviews_have_a_ceiling(tmp_path):
     (tmp_path / "rows.csv.gz").write_bytes(MANY["d.csv.gz"])
     with pytest.raises(ValueError, match="most_bytes"):

@@ -250,6 +250,7 @@ def test_fields_without_a_theorem_are_answered():
     assert cjx.limit_shape(x, later, t=1.0).kind == "none"
 
 
+@pytest.mark.exhaustive
 def test_bad_input_is_refused_in_one_sentence(run):
     x = sphere_tokens(0, 5, 3)
     # As simulate(..., save=...) and jax.vmap leave them.

@@ -152,6 +152,7 @@ def test_the_critical_temperature(d, beta, critical):
         assert np.sign(velocity(field, uniform)[1, 0]) == sign
 
 
+@pytest.mark.exhaustive
 def test_a_density_that_steepens_ends_the_run_with_the_reason():
     field = plain("SA", 2.0, 2, 24)
     c0 = start(field, lopsided)

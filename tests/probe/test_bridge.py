@@ -47,7 +47,7 @@ def particles(model):
 moved = jax.jit(lambda field, t, x: field(t, x))
 
 
-@pytest.mark.exhaustive_cases("groups")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("config", (SHARED, ALBERT), ids=("shared", "groups"))
 def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
     """Without biases, feed-forward and norms a layer is x + v(x), brought back to the sphere, v the field's."""

@@ -252,6 +252,7 @@ def test_the_hash_of_a_network_is_that_of_another_process(rotated):
     assert _sizes_said(rotated[0].network.sizes) is rotated[0].network.sizes
 
 
+@pytest.mark.exhaustive
 def test_networks_that_differ_in_masks_and_parts_have_files_of_their_own(rotated, tmp_path):
     """What is no weight is in the hash of a network too: who attends to whom, and which part is knocked out."""
     model = rotated[0]

@@ -111,6 +111,7 @@ def test_places_under_another_mask(causal):
     np.testing.assert_allclose(found.mass["previous"].values + found.mass["self"].values, 1, rtol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_losses_under_another_mask(causal):
     """A window of all tokens changes nothing, a short one changes what it cuts off; one that looks ahead is refused."""
     plain = probe.token_losses(causal, TEXTS)

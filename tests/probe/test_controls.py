@@ -56,6 +56,7 @@ def test_the_three_runs_and_their_differences(model):
     assert not found._replace(sigmas=sigmas + 1e-6).clusters_beyond_controls
 
 
+@pytest.mark.exhaustive
 def test_errors_are_over_the_units_of_texts(model):
     """Of six texts of three articles: the error is the clustered one, in all comparisons, and the freedom two."""
     articles = np.array([5, 5, 3, 3, 8, 8])

@@ -111,7 +111,7 @@ def test_company_changes_nothing():
     np.testing.assert_allclose(many.log_probs[:3], together.log_probs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.exhaustive_cases("None")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("top_k", (None, 3))
 def test_frequencies_are_the_probabilities(top_k):
     model, count, temperature = llama(), 3000, 1.7

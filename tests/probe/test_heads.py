@@ -226,6 +226,7 @@ def test_activation_of_one_text(model, traced):
         probe.token_activation(model, TEXTS)
 
 
+@pytest.mark.exhaustive
 def test_special_tokens_of_a_tokenizer(tmp_path):
     """Those that a tokenizer has are targets beside the first token; the words are those of the tokenizer."""
     model = probe.load(add_tokenizer(write(tmp_path, SHARED, tensors_of(SHARED))))

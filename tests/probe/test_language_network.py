@@ -109,6 +109,7 @@ def test_fields_agree(pair):
         np.testing.assert_allclose(ours(0.0, x), theirs(0.0, x), rtol=0, atol=1e-11)
 
 
+@pytest.mark.exhaustive
 def test_folder(tmp_path):
     """`load` reads what `save` wrote, with its depth."""
     model = _model()

@@ -110,6 +110,7 @@ def test_hidden_states_and_attention_are_those_of_the_text_alone(kind):
             np.testing.assert_array_equal(found.mask, mask)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", kinds("bert", every=EVERY))
 def test_a_network_called_by_itself(kind):
     """The same, with a mask that is traced too; and the pooled word is the first one."""
@@ -248,6 +249,7 @@ def test_modules_of_transformer(kind):
                 np.testing.assert_allclose(of_words(found, mask, *axes), expected, rtol=0, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.exhaustive
 def test_a_profile_of_a_language_model():
     """Texts padded on the left and with holes are profiled as those padded on the right."""
     model = own_model(OWN["learned"])
@@ -258,6 +260,7 @@ def test_a_profile_of_a_language_model():
         transformer.depth_profile(model, [[1, 2, 3]] * 2, [[1, 0, 1], [0, 0, 1]])
 
 
+@pytest.mark.exhaustive
 def test_texts_longer_than_the_positions():
     """Only words count: columns of padding before them cut nothing off, and a text of 20 words loses its last four."""
     model, n = tiny("gpt2"), 16
@@ -276,6 +279,7 @@ def test_texts_longer_than_the_positions():
     assert not np.asarray(found.hidden)[:, :, n + 1 :].any()
 
 
+@pytest.mark.exhaustive
 def test_what_encode_and_a_tokenizer_return_is_read_in_one_piece():
     """With its mask, which a second one may not contradict; token types of networks that have none are left out."""
     model = probe.load()

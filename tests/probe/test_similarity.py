@@ -42,6 +42,7 @@ def test_every_statistic_is_that_of_a_loop(model, found):
     np.testing.assert_allclose((found.density.mean * np.diff(found.edges)).sum(axis=1), 1, rtol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_hidden_states_by_hand_and_padding(model, found):
     """`trace` gives the same; and padding the batch further, with anything in place of padding, changes nothing."""
     traced = probe.trace(model, *TEXTS)

@@ -61,6 +61,7 @@ def test_one_half_of_a_measure_is_enough(model):
     assert nothing.levels is None and nothing.layers is None
 
 
+@pytest.mark.exhaustive
 def test_nothing_compiles_anew(model):
     """Another batch of the shape, other numbers in the measure, other weights: all one compilation, at any depth."""
     counts = []

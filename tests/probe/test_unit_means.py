@@ -12,7 +12,7 @@ from tests.causal_cases import causal_model
 MODELS = {"llama": causal_model, "language model": lambda: probe.load("language-model"), "ALBERT": probe.load}
 
 
-@pytest.mark.exhaustive_cases("ALBERT", "language model")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", MODELS)
 def test_means_are_those_of_each_layer_by_itself(kind, monkeypatch):
     """Neurons by `transformer.mean_activations` of the words alone, levels by `probe.trace`."""

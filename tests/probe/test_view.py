@@ -163,7 +163,7 @@ def test_parts_of_knocked_out_networks(model):
     np.testing.assert_allclose(stream.total, stream.stream[-1], rtol=0, atol=1e-10 * np.abs(stream.stream).max())
 
 
-@pytest.mark.exhaustive_cases("gpt2", "llama")
+@pytest.mark.exhaustive
 def test_parts_on_the_sphere(model):
     """Norms that only hold a length carry shares as well."""
     stream = _stream(probe.on_sphere(model, 2.0))

@@ -14,7 +14,7 @@ from tests.sentiment_data import VOCABULARY, WORDS, fitted_by_hand
 TEXT = " ".join(np.random.default_rng(1).choice(WORDS, 18))
 
 
-@pytest.mark.exhaustive_cases("1")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("heads", (1, 2))
 def test_every_word_ends_at_one_leader_and_near_it(heads):
     fitted = fitted_by_hand(heads, depth=12)

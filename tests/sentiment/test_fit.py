@@ -57,6 +57,7 @@ def whole():
     return fit(*FEW, SHORT, key=jr.key(2))
 
 
+@pytest.mark.exhaustive
 def test_killed_run_goes_on_bit_for_bit(tmp_path, whole):
     def killed(line):
         if line.startswith("epoch 1 of"):

@@ -141,6 +141,7 @@ def test_nothing_to_report_on():
         leaders_report(FITTED[1], Reviews(("unheard", ""), np.array([0, 1])))
 
 
+@pytest.mark.exhaustive
 def test_late_leaders_are_seen():
     """A cloud of ten words in which one comes to lead after the first layer."""
     z = np.random.default_rng(63).normal(size=(10, 2))

@@ -173,6 +173,7 @@ class Silent(cjx.AbstractField):
         pass
 
 
+@pytest.mark.exhaustive
 def test_sums_of_fields_name_each_summation_and_unused_ones_are_not_named():
     """Blocked would sum 2,000 tokens, and Dense sums the thousand of them that are used."""
     soft = lambda summation: cjx.AttentionField(cjx.SoftmaxAttention(1.0, summation=summation))

@@ -147,7 +147,7 @@ def test_some_rows_of_the_data_have_nothing_and_some_have_ties():
 # --- invariance
 
 
-@pytest.mark.exhaustive_cases("blocks that do not", "strips")
+@pytest.mark.exhaustive
 @three_kernels
 def test_sums_move_with_a_permutation_of_the_tokens(kernel):
     """With the full mask; with the causal one they must not."""
@@ -372,6 +372,7 @@ def test_the_measure_sees_every_pair():
     assert temporary_bytes(gradient(cjx.Dense(), cjx.FullMask()), shapes(n, jnp.float64)) > n * n * 8
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(jax.default_backend() == "gpu", reason=WORKSPACE)
 def test_mapping_blocked_over_a_batch_holds_no_pairs_either():
     n, batch = 2048, 4

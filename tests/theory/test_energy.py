@@ -67,6 +67,7 @@ def rate_and_dissipation(form, value, beta=1.5):
     return float(rate), float(energy_dissipation(x, velocity, log_partition=attention.log_partition(x)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", ("V is B", "V is -B", "B is not symmetric", "V is not B", "V is the identity"))
 def test_value_plus_or_minus_the_symmetric_form(case):
     """E3: with B symmetric and V = +-B the energy of B moves at +- the dissipation; for other B and V it does not."""

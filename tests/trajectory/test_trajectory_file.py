@@ -102,6 +102,7 @@ def test_everything_comes_back(name, tmp_path):
         assert (tmp_path / "again").read_bytes() == (tmp_path / "run").read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_the_sample_has_what_a_run_can_be():
     """Events, times that were not reached, and several verdicts are among what comes back."""
     saved, batch = run("saved"), run("batch")

@@ -113,7 +113,7 @@ def test_feed_forward_adds_the_values_of_the_keys_that_fire():
     assert_close(np.vectorize(reference.gelu)(scores), fired, "identity")
 
 
-@pytest.mark.exhaustive_cases("post", "pre")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("where", RESIDUALS)
 def test_a_stack_is_its_blocks_in_turn(where):
     blocks = [block_of(where, "causal", "relu", True, seed) for seed in (1, 20, 40)]

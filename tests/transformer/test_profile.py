@@ -47,6 +47,7 @@ def test_profile_is_that_of_loops(causal):
             x = block(x, there)
 
 
+@pytest.mark.exhaustive
 def test_summary_is_mean_and_standard_error():
     found = transformer.depth_profile(model_of(), IDS, PRESENT, batch_size=1)
     mean, error = found.statistics()["loss"]

@@ -64,7 +64,7 @@ def carried_along(block, total, whole, parts):
     return jax.vmap(lambda part: carry(second, whole, carry(first, total, part)))(parts)
 
 
-@pytest.mark.exhaustive_cases("post", "none")
+@pytest.mark.exhaustive
 @CASES
 def test_shares_add_up_to_one_and_are_those_of_pairs(where):
     """Against a loop over pairs of tokens, in a stack of one layer with relative positions."""

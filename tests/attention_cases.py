@@ -70,3 +70,17 @@ def outcome(attention, x=X, values=VALUES, masses=None, t=0.0):
     if isinstance(attention, cjx.SoftmaxAttention):
         return *out, attention.log_partition(x, t, masses)
     return out
+
+
+def masks_of(n):
+    """Masks for n tokens by name, each with the reference of its double loop."""
+    graph = np.random.default_rng(5).random((n, n)) < 0.3
+    np.fill_diagonal(graph, True)
+    return {
+        "full": (cjx.FullMask(), reference.full),
+        "causal": (cjx.CausalMask(), reference.causal),
+        "window": (cjx.WindowMask(5), reference.window(5)),
+        "causal window": (cjx.WindowMask(5, causal=True), reference.causal_window(5)),
+        "sink": (cjx.SinkMask(5, kept=2), reference.sink(5, 2)),
+        "matrix": (cjx.MatrixMask(graph), reference.permitted(graph)),
+    }

@@ -12,6 +12,7 @@ import clusterjax as cjx
 from clusterjax._base.batching import call_with_rule, cut, join, map_blocks, map_systems_last
 from clusterjax._observables.similarity import close_fraction
 from clusterjax._summation import ratio
+from tests.attention_cases import masks_of
 from tests.helpers import assert_close, assert_same, normal, sphere_tokens
 from tests.reference import attention as reference, phase
 
@@ -161,17 +162,6 @@ def test_systems_are_last_in_a_kernel_and_first_outside():
 
 
 # --- the sums of many systems
-
-
-def masks_of(n):
-    graph = np.random.default_rng(5).random((n, n)) < 0.3
-    np.fill_diagonal(graph, True)
-    return {
-        "full": (cjx.FullMask(), reference.full),
-        "causal": (cjx.CausalMask(), reference.causal),
-        "window": (cjx.WindowMask(5), reference.window(5)),
-        "matrix": (cjx.MatrixMask(graph), reference.permitted(graph)),
-    }
 
 
 def batch(systems, n, d, k, dtype=np.float64):

@@ -7,21 +7,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._summation import ratio
+from tests.attention_cases import masks_of
 from tests.helpers import assert_close, assert_derivatives, assert_same, normal, sphere_tokens, temporary_bytes
 from tests.reference import attention as reference
-
-
-def masks_of(n):
-    graph = np.random.default_rng(5).random((n, n)) < 0.3
-    np.fill_diagonal(graph, True)
-    return {
-        "full": (cjx.FullMask(), reference.full),
-        "causal": (cjx.CausalMask(), reference.causal),
-        "window": (cjx.WindowMask(5), reference.window(5)),
-        "causal window": (cjx.WindowMask(5, causal=True), reference.causal_window(5)),
-        "sink": (cjx.SinkMask(5, kept=2), reference.sink(5, 2)),
-        "matrix": (cjx.MatrixMask(graph), reference.permitted(graph)),
-    }
 
 
 # Dense has two kernels: strips where token and value together have at most 16 numbers, matrix products above.

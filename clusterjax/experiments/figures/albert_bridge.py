@@ -1,7 +1,7 @@
 """A trained network beside particles on the sphere that move by its heads (2312.10794, Section 2), and two controls.
 
-The time per layer and beta of the particles are fitted on one half of the texts, and all curves are measured on the
-other half. A wide network costs more per step, and is measured on fewer texts with fewer steps.
+One half of the texts serves to fit the time per layer and beta of the particles; all curves are measured on the other
+half. A wide network costs more per step, and is therefore measured on fewer texts with fewer steps.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ LOOKS = {
 @dataclass(frozen=True)
 class Parameters:
     steps_per_layer: int = parameter(4, "the number of steps of the solver in a layer", quick=2, least=1, most=64)
-    controls: int = parameter(BRIDGE_TEXTS, "the number of texts of each control, at most", least=2, most=64)
+    controls: int = parameter(BRIDGE_TEXTS, "the largest number of texts of each control", least=2, most=64)
     draws: int = parameter(STARTS, "the number of networks of random weights", least=2, most=32)
 
 
@@ -88,7 +88,7 @@ def effort(quick: bool, width: int, per_layer: int) -> Effort:
 
 
 def rows_of(texts: probe.Encoded, how: Effort) -> np.ndarray:
-    """The rows of the texts of both halves in turn, evenly spread over all texts, an even number of rows."""
+    """The rows of the texts of both halves in turn, evenly spread over all texts; their number is even."""
     many = len(texts.mask)
     return np.linspace(0, many - 1, min(2 * how.texts, many - many % 2)).astype(int)
 
@@ -103,7 +103,7 @@ def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.En
 def prediction(curve: str, particles: str) -> ClaimOf:
     @claim(
         "the remaining share of the error is below 1 by two standard errors",
-        says=f"{particles} predict the curve of the network better than a constant.",
+        says=f"{particles} predict the mean cosine of the network over the layers better than a constant.",
     )
     def predicts(m: Results) -> Found:
         bridge, end = m.bridge, m.difference(curve)
@@ -122,7 +122,7 @@ def prediction(curve: str, particles: str) -> ClaimOf:
 
 @claim("the gain exceeds two standard errors")
 def fit(m: Results) -> Found:
-    """One time and one beta for all layers, fitted to other texts, bring the particles closer to the network."""
+    """One time per layer and one beta, fitted to other texts, bring the particles closer to the network."""
     squares = [np.mean(each_text(m.bridge.difference(name)) ** 2, axis=1) for name in CURVES]
     gain = clustered_error(squares[0] - squares[1], m.beside.units)
     return Found(
@@ -134,7 +134,8 @@ def fit(m: Results) -> Found:
 
 @claim("both differences exceed two standard errors, or, with few texts and networks, as many as are as improbable")
 def beyond_controls(m: Results) -> Found:
-    """Fitted particles predict the trained network and its texts better than both controls."""
+    """Fitted particles predict the trained network better than a network of random weights, and better than the trained
+    network on shuffled tokens."""
     beside, shuffled, random = m.beside, m.beside.beyond_shuffled, m.beside.beyond_random.beyond
     nearer = min((shuffled, random), key=lambda difference: float(difference.z[0]))
     names = ("trained network", *NAMES_OF_CONTROLS)
@@ -149,7 +150,7 @@ def beyond_controls(m: Results) -> Found:
 
 @claim("the difference exceeds two standard errors")
 def feed_forward(m: Results) -> Found:
-    """Without the feed-forward the tokens end more alike than with it."""
+    """Without the feed-forward layers the tokens are more alike after the last layer than with them."""
     apart = clustered_error(each_text(m.bridge.difference("without feed-forward"))[:, -1], m.beside.units)
     return Found(
         f"mean cosine after the last layer {m.bridge.curves['without feed-forward'].mean[-1]:.3f} without the "
@@ -171,7 +172,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     # A network without its norms may overflow in float32.
     lost = ", ".join(LOOKS[name][0] for name in PARTS if not np.isfinite(bridge.curves[name].mean).all())
     overflow = f" ({lost}: overflows, and is not drawn from there on)" if lost else ""
-    uniform = ", so that attention is almost uniform: where a token attends does not help to predict the curve"
+    uniform = ", so that attention is almost uniform, and the targets of attention do not help to predict the curve"
     return (
         f"Mean cosine of the tokens in {m.network.words}, and in models made of its heads: {len(m.texts.mask)} texts, "
         f"cut to {m.texts.mask.shape[1]} tokens; means over texts with standard errors over "

@@ -41,7 +41,7 @@ class Parameters:
     layer: int = parameter(1, "the layer whose heads are shown", least=1, most=MOST_OF_NETWORK)
     top: int = parameter(5, "the number of words at each end of a direction", least=1, most=20)
     outside: float = parameter(
-        1.25, "an eigenvalue counts as outside the disc from this many times the radius", least=1, most=100
+        1.25, "the modulus, in radii of the disc, above which an eigenvalue counts as outside", least=1, most=100
     )
 
 
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
 
     head: int  # the head, from 0
     eigenvalue: float  # the real eigenvalue
-    beaten: bool  # True if a pair of complex eigenvalues has a larger real part
+    overtaken: bool  # True if a pair of complex eigenvalues has a larger real part
     ends: tuple[list[str], list[str]]  # the words nearest to the eigenvector, and to its opposite
     cosine: float  # the largest cosine with a word, at either end
     drawn: np.ndarray  # the largest cosine for random directions that the head writes, (draws,)
@@ -103,8 +103,8 @@ class Results(NamedTuple):
         return float((v @ query) @ (v @ key))
 
     def word_cosine(self) -> tuple[float, np.ndarray, float]:
-        """The largest cosine of an eigenvector with a word, the mean over heads; the same for random directions,
-        (draws,); and the probability that a random direction has at least this mean."""
+        """The largest cosine of an eigenvector with a word, averaged over heads; the average for random directions,
+        (draws,); and the probability that random directions have an average at least as large."""
         near = float(np.mean([reading.cosine for reading in self.readings]))
         drawn = np.mean([reading.drawn for reading in self.readings], axis=0)
         # The measured value counts as one of the draws, so that the probability is never 0.
@@ -167,9 +167,9 @@ def _read(
     ends, cosines = _nearest(network, p.top, np.stack([vector, -vector]))
     # Random combinations of the rows of `output` are directions that the head can write.
     drawn = rng.normal(size=(p.draws, len(output))) @ output
-    of_drawn = _nearest(network, p.top, np.concatenate([drawn, -drawn]))[1].reshape(2, p.draws).max(axis=0)
+    drawn_cosines = _nearest(network, p.top, np.concatenate([drawn, -drawn]))[1].reshape(2, p.draws).max(axis=0)
     eigenvalue = float(np.real(directions.eigenvalues[real[0]]))
-    return Reading(head, eigenvalue, bool(real[0] > 0), (ends[0], ends[1]), float(cosines.max()), of_drawn)
+    return Reading(head, eigenvalue, bool(real[0] > 0), (ends[0], ends[1]), float(cosines.max()), drawn_cosines)
 
 
 def _nearest(network: Network, top: int, vectors: np.ndarray) -> tuple[list[list[str]], np.ndarray]:
@@ -187,7 +187,8 @@ def _nearest(network: Network, top: int, vectors: np.ndarray) -> tuple[list[list
 
 @claim("the eigenvalue of largest modulus is so at one head or more", source=PAPER)
 def leading(m: Results) -> Found:
-    """V has a leading eigenvalue that is real, simple and positive, as the theorem on three hyperplanes asks."""
+    """At one head or more V has a leading eigenvalue that is real, simple and positive, as the theorem on three
+    hyperplanes requires."""
     agree = np.array([bool(yes) and m.form_along(head) > 0 for head, yes in enumerate(m.dominant)])
     return Found(
         f"the eigenvalue of largest modulus is so at {_listed(m.dominant)} of {len(agree)} heads, and its eigenvector "
@@ -204,7 +205,7 @@ def _listed(which: np.ndarray) -> str:
 
 @claim("at every head", source=PAPER)
 def forms(m: Results) -> Found:
-    """The symmetric part of Q^T K is positive definite, as the theorem on V = I asks."""
+    """At every head the symmetric part of Q^T K is positive definite, as the theorem on V = I requires."""
     forms, k = m.forms, m.matrices.query.shape[3]
     share = 100 * (np.minimum(forms, 0.0) ** 2).sum(axis=1) / (forms**2).sum(axis=1)
     ratio = -forms[:, -1] / forms[:, 0]
@@ -221,7 +222,8 @@ def forms(m: Results) -> Found:
 
 @claim("the largest modulus is above {p.outside:g} times the radius of the disc at half of the heads or more")
 def discs(m: Results) -> Found:
-    """At half of the heads or more V has an eigenvalue that random matrices of the same norms do not have."""
+    """At half of the heads or more V has an eigenvalue far outside the disc of the eigenvalues of random matrices whose
+    factors have the same norms."""
     ratio = np.abs(m.leading) / m.radius
     return Found(
         f"the largest modulus is {ratio.min():.2f} to {ratio.max():.2f} times the radius of the disc of random "
@@ -242,7 +244,7 @@ def betas(m: Results) -> Found:
 
 @claim(f"the probability is below {CHANCE:g}")
 def words(m: Results) -> Found | None:
-    """The top eigenvectors of V lie nearer to single words than other directions that the heads write."""
+    """The top real eigenvectors of V lie nearer to single words than random directions that the heads can write."""
     if not m.readings:
         return None
     near, drawn, chance = m.word_cosine()
@@ -255,7 +257,7 @@ def words(m: Results) -> Found | None:
 
 @claim("less than 1e-6", kind="identity")
 def whole_spectrum(m: Results) -> Found:
-    """The small product has the spectrum of the whole operator V, {m.d} x {m.d}."""
+    """The small product of the factors of V has the non-zero eigenvalues of the whole matrix V, {m.d} x {m.d}."""
     # One head is enough: the spectrum of the whole operator takes d^3 operations.
     head = int(np.abs(m.leading).argmax())
     _, _, value, output = m.factors(head)
@@ -272,7 +274,7 @@ def whole_spectrum(m: Results) -> Found:
 
 @claim("less than 1e-9", kind="identity")
 def whole_form(m: Results) -> Found:
-    """Effective beta is that of the whole Q^T K."""
+    """The effective beta from the factors equals the effective beta of the whole matrix Q^T K."""
     head = int(np.abs(m.leading).argmax())
     query, key, _, _ = m.factors(head)
     expected = effective_beta(m.matrices.scale * query @ key.T)
@@ -282,8 +284,7 @@ def whole_form(m: Results) -> Found:
 
 @claim("half of the eigenvalues are negative at every head", kind="identity")
 def inertia(m: Results) -> Found | None:
-    """The symmetric part of Q^T K has as many negative eigenvalues as positive ones, as independent factors have by
-    Sylvester's law of inertia."""
+    """The symmetric part of Q^T K has as many negative as positive eigenvalues, by Sylvester's law of inertia."""
     k, moduli = m.matrices.query.shape[3], np.abs(m.forms)
     # An eigenvalue of zero has no sign: tied or pruned heads, which have such eigenvalues, are left out.
     full = (moduli > 1e-9 * moduli.max(axis=1, keepdims=True)).all(axis=1)
@@ -309,8 +310,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     )
     if not m.readings:
         return text
-    beaten = [reading.head + 1 for reading in m.readings if reading.beaten]
-    star = f"; * at heads {beaten} a pair of complex eigenvalues has a larger real part" if beaten else ""
+    overtaken = [reading.head + 1 for reading in m.readings if reading.overtaken]
+    star = f"; * at heads {overtaken} a pair of complex eigenvalues has a larger real part" if overtaken else ""
     return text + (
         f" (d) The {m.p.top} symbols of the vocabulary nearest to the eigenvector of V with the largest real "
         f"eigenvalue, and to its opposite, which is an eigenvector too, as many as there is room for{star}."
@@ -403,7 +404,7 @@ def _table(ax: Axes, readings: Sequence[Reading]) -> None:
         ax.text(x, -0.5, name, va="center", weight="bold", fontsize=6.5)
     ax.axhline(0.0, color="0.3", lw=0.5)
     for row, reading in enumerate(readings):
-        number = _number(reading.eigenvalue, ".2f") + ("*" if reading.beaten else "")
+        number = _number(reading.eigenvalue, ".2f") + ("*" if reading.overtaken else "")
         cells = (str(reading.head + 1), number, *(listed(end) for end in reading.ends))
         for (x, _), cell in zip(columns, cells, strict=True):
             ax.text(x, row + 0.5, cell, va="center", fontsize=6.5)

@@ -1,9 +1,8 @@
 """Clustering along the training of an ALBERT, which Peat leaves open: do tokens gather as the network is trained?
 
 The training of the network of the package recorded the mean cosine of every snapshot, so that nothing is trained here.
-The last snapshot is the network of the package: it is measured again and must agree with the record. One random start
-tells nothing about another, so that the trained network is compared with several random starts, paired by text (see
-`controls.starts_of`).
+The last snapshot is the network of the package: it is measured again and must agree with the record. Random starts
+differ, so that the trained network is compared with several random starts, paired by text (see `controls.starts_of`).
 """
 
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from ..shared.layout import WIDTH, letter
 from ..shared.networks import articles_of, articles_words, each_text, model_of, subject_of
 
 
-SAME = 1e-4  # of a mean cosine: float32 may differ that much between machines
+SAME = 1e-4  # the difference of a mean cosine in float32 between machines
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Results(NamedTuple):
     last: dict[str, np.ndarray]  # the statistics of each snapshot at its last level, by name, (snapshots,)
     off: float  # the largest difference between the recorded mean cosines and those of the network of the package
     starts: Starts  # the random starts, and the trained network against them
-    words: Starts  # the same for words alone, without the special tokens at both ends of a text
+    words: Starts  # `starts` for words alone, without the special tokens at both ends of a text
     shuffled_words: np.ndarray  # the mean cosine of words in random order, trained network, (texts, levels)
     articles: np.ndarray  # the article of each text, the independent unit of errors, (texts,)
 
@@ -70,13 +69,13 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     # The snapshots were measured with the full length of the network.
     texts, special = encoded(model, passages, model.max_positions), probe.special_ids(model)
     others = [probe.randomise(model, key, initial=probe.bundled_start) for key in keys_of(settings.seed, p.draws)]
-    every, *of_others = (cosines(network, texts, ()) for network in (model, *others))
-    words, *of_other_words = (cosines(network, texts, special) for network in (model, *others))
+    every, *other_cosines = (cosines(network, texts, ()) for network in (model, *others))
+    words, *other_words = (cosines(network, texts, special) for network in (model, *others))
     shuffled = cosines(model, probe.shuffle_tokens(texts, jr.key(settings.seed), special), special)
     return Results(
         training, np.array([snapshot["step"] for snapshot in snapshots]), last,
         float(np.max(np.abs(every.mean(axis=0) - np.array(snapshots[-1]["cosine"])))),
-        starts_of(every, of_others, articles), starts_of(words, of_other_words, articles), shuffled, articles,
+        starts_of(every, other_cosines, articles), starts_of(words, other_words, articles), shuffled, articles,
     )  # fmt: skip
 
 
@@ -87,7 +86,7 @@ def cosines(network: probe.Model, texts: probe.Encoded, left_out: tuple[int, ...
 
 @claim("lower by more than 0.3 nats")
 def learnt(m: Results) -> Found:
-    """The network has learnt from context."""
+    """The network has learnt to use context: its held-out loss is below the loss of guesses by frequency."""
     loss, by_frequency = (m.training["report"][name] for name in ("held-out loss", "unigram loss"))
     measured = f"the held-out loss is {loss:.3f} nats a word piece, and {by_frequency:.3f} for guesses by frequency"
     return Found(measured, by_frequency - loss > 0.3, by_frequency - loss)
@@ -106,7 +105,7 @@ BEYOND = (
 
 @claim(BEYOND)
 def gathers(m: Results) -> Found:
-    """Trained, the network gathers its tokens more than as it might have started."""
+    """After training the tokens are more alike than in networks with random initial weights."""
     cosine, error, near = m.last["cosine"], m.last["cosine error"], 100 * m.last["near_mass"]
     return beyond_starts(
         f"the mean cosine after the last layer is {plus_minus(cosine[-1], error[-1], 3)} after training, "
@@ -118,7 +117,8 @@ def gathers(m: Results) -> Found:
 
 @claim(BEYOND)
 def gathers_words(m: Results) -> Found:
-    """The words alone, without the special tokens, are gathered more than as they might have started too."""
+    """After training the words alone, without special tokens, are more alike than in networks with random initial
+    weights."""
     shuffled = plus_minus(*clustered_error(m.shuffled_words[:, -1], m.articles)[:2], 3)
     return beyond_starts(
         f"the mean cosine of the words after the last layer is {m.of_words[-1]:.3f} after training ({shuffled} in "
@@ -129,22 +129,22 @@ def gathers_words(m: Results) -> Found:
 
 @claim("no fall below an earlier snapshot exceeds two standard errors")
 def grows(m: Results) -> Found:
-    """Along training the mean cosine after the last layer falls nowhere."""
+    """During training the mean cosine after the last layer never falls below an earlier snapshot."""
     cosine, error = m.last["cosine"], m.last["cosine error"]
     # The deepest fall below any earlier snapshot counts a slow decline as a whole.
     lowest = int((np.maximum.accumulate(cosine) - cosine).argmax())
     before = int(cosine[: lowest + 1].argmax())
-    fall, of_fall = cosine[before] - cosine[lowest], np.hypot(error[before], error[lowest])
+    fall, fall_error = cosine[before] - cosine[lowest], np.hypot(error[before], error[lowest])
     return Found(
         f"the mean cosine after the last layer is {way(m.steps, cosine)}; the deepest fall below an earlier snapshot "
-        f"is {plus_minus(fall, of_fall, 3)}",
-        fall <= 2 * of_fall, fall, of_fall,
+        f"is {plus_minus(fall, fall_error, 3)}",
+        fall <= 2 * fall_error, fall, fall_error,
     )  # fmt: skip
 
 
 @claim(f"less than {SAME:g}", kind="identity")
 def same(m: Results) -> Found:
-    """The network of the package is the last snapshot."""
+    """The network of the package has the mean cosines that were recorded of the last snapshot."""
     measured = f"the mean cosines of its levels differ from the recorded ones by at most {m.off:.1e}"
     return Found(measured, m.off < SAME, m.off)
 
@@ -164,16 +164,16 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     before = " and ".join(f"{few} layers on {tokens} tokens" for few, tokens, _ in early)
     stages = f" The dotted vertical lines end the stages with {before}." if early else ""
     return (
-        "The ALBERT of this package along its training: masked language modelling of film reviews, "
-        f"with a little of Wikipedia and the web, in {report['steps']} steps of {recipe['batch_size']} x "
-        f"{recipe['length']} word pieces, with {report['parameters'] / 1e6:.2f} million parameters. (a) The loss on "
-        "held-out texts, with the layers and the length that were trained at each step; the dashed line is the loss of "
-        "guesses by frequency. (b) The mean cosine of the tokens at each level, with one line for each snapshot, over "
+        "The ALBERT of this package along its training: masked language modelling of film reviews, with a little of "
+        f"Wikipedia and the web, in {report['steps']} steps of {recipe['batch_size']} x {recipe['length']} word "
+        f"pieces, with {report['parameters'] / 1e6:.2f} million parameters. (a) The loss on held-out texts, with the "
+        "layers and the length that were trained at each step; the dashed line is the loss of guesses by frequency. "
+        "(b) The mean cosine of the tokens at each level, with one line for each snapshot, over "
         f"{len(probe.bundled_texts())} passages that the network has not seen; the dotted line shows the words alone, "
-        f"the dashed line the mean of {len(m.starts.each)} networks as the network might have started, with the "
-        f"standard error over networks. (c) The mean cosine after layer {layers} against the step, also with the "
-        "tokens in random order; the crosses are those networks. Other standard errors are over passages, as "
-        f"recorded.{stages} All tokens are counted, also [CLS] and [SEP] at both ends of a text."
+        f"the dashed line the mean of {len(m.starts.each)} networks with random initial weights, with the standard "
+        f"error over networks. (c) The mean cosine after layer {layers} against the step, also with the tokens in "
+        "random order; the crosses are the networks with random initial weights. Other standard errors are over "
+        f"passages, as recorded.{stages} All tokens are counted, also [CLS] and [SEP] at both ends of a text."
     )
 
 

@@ -1,8 +1,9 @@
 """Figure 1 of Peat: the similarity of tokens in a trained network, layer by layer, with and without special tokens.
 
 Pairs of tokens of one text are not independent, and passages of one article resemble each other, so that all errors and
-tests are over articles. The criterion of one cluster does not depend on the length of a text, as a share of pairs
-would: if two special tokens are apart from 62 words, 93.8 % of the pairs are pairs of words; with 126 words 96.9 % are.
+tests are over articles. One cluster is judged by the number of clusters, because a share of pairs would depend on the
+length of a text: if two special tokens are apart from 62 words, 93.8 % of the pairs are pairs of words, and 96.9 % if
+there are 126 words.
 """
 
 import os
@@ -55,7 +56,7 @@ GRID = np.linspace(-1.0, 1.0, 801)
 RESAMPLES = 999
 BATCH = 8
 WHICH = {"every": "", "words": ", without special tokens"}
-KEPT = ("cosine", "near_mass", "num_clusters", "height", "top", "width")
+STATISTICS = ("cosine", "near_mass", "num_clusters", "height", "top", "width")
 CONTROLS = ("shuffled", "random weights")
 SPECIAL, WORDS = "trained, special tokens included", "trained, words alone"
 
@@ -63,7 +64,7 @@ SPECIAL, WORDS = "trained, special tokens included", "trained, words alone"
 @dataclass(frozen=True)
 class Parameters:
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32)
-    late: int = parameter(90, "the layer at which a spike is looked for, or the last layer", least=1, most=10_000)
+    late: int = parameter(90, "the layer at which a spike is expected, at most the last layer", least=1, most=10_000)
     depth: int = parameter(0, "the number of layers that are applied; 0 is eight times the depth of training", least=0,
                            most=MOST_OF_NETWORK)  # fmt: skip
     near: float = parameter(NEAR, "the cosine from which two tokens are near each other", least=0, most=0.99)
@@ -87,7 +88,7 @@ def special_ids(network: Network) -> tuple[int, ...]:
 # The distance of the cosines from a normal distribution, and a test that resamples articles.
 #
 # The statistic is D = sup_x |F(x) - Phi((x - m) / s)| of Lilliefors, where m and s are the mean and the standard
-# deviation of the numbers. The tables of Lilliefors assume independent numbers, and pairs of tokens of one text are
+# deviation of the numbers. The tables of Lilliefors assume independent numbers, but pairs of tokens of one text are
 # dependent. The null distribution is therefore the nonparametric bootstrap distribution (Babu and Rao, *Goodness-of-fit
 # tests when parameters are estimated*, Sankhya 66, 2004) over articles in place of numbers, each with all its texts, of
 # sup_x |(F* - Phi*) - (F - Phi)|. Each resample fits m and s anew: without new fits D would seem smaller than it is by
@@ -124,7 +125,7 @@ def normality_of(
 
 def normality(texts: Sequence[np.ndarray], rng: np.random.Generator, articles: np.ndarray) -> Normality:
     """The `Normality` of the numbers of two or more texts, from -1 to 1, which are dependent within an article."""
-    # With distribution functions on a fixed grid, (texts, grid), a resample is one product of matrices.
+    # Distribution functions on a fixed grid, (texts, grid), make a resample one product of matrices.
     below = np.array([np.searchsorted(np.sort(values), GRID, side="right") / len(values) for values in texts])
     moments = np.array([(values.mean(), np.mean(values**2)) for values in texts])
     of = units_of(articles, len(texts))
@@ -146,7 +147,7 @@ def normality(texts: Sequence[np.ndarray], rng: np.random.Generator, articles: n
 
 def distances(density: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """D of each of the histograms (levels, bins), at the edges of the bins; NaN where the standard deviation is less
-    than two bins, which do not determine a distribution."""
+    than two bins, because so few bins determine no distribution."""
     widths = np.diff(edges)
     mass = density * widths
     mass = mass / mass.sum(axis=1, keepdims=True)
@@ -198,8 +199,9 @@ def measure_alike(
     near: float = NEAR,
     store: str | os.PathLike[str] | None = None,
 ) -> Both:
-    """The similarity of the tokens of the texts at each level of a network, with and without the ids `special`, as
-    `probe.similarity_histograms` has it; raises a ValueError if a text has fewer than two words."""
+    """The similarity of the tokens of the texts at each level of a network, measured as by
+    `probe.similarity_histograms`, with and without the ids `special`. Raises a ValueError if a text has fewer than two
+    words."""
     few = np.flatnonzero(words_of(texts.token_ids, texts.mask, special).sum(axis=1) < 2)
     if few.size:
         problem = f"text {few[0]} has fewer"
@@ -209,7 +211,7 @@ def measure_alike(
     of_level = _measure_of(BINS, near, MIDDLE, False, dtype_of(model))
     averages = survey(
         model, texts, lambda ids, mask: Measure(_OfBoth(of_level, near, jnp.asarray(words_of(ids, mask, special)))),
-        keep=[f"{which} {name}" for which in WHICH for name in KEPT] + ["apart"], store=store,
+        keep=[f"{which} {name}" for which in WHICH for name in STATISTICS] + ["apart"], store=store,
         settings={"measure": "figure 1", "bins": BINS, "near": near, "special": sorted(map(int, special))},
     ).levels  # fmt: skip
     # Densities are summed on the host, in double precision.
@@ -218,7 +220,7 @@ def measure_alike(
 
 
 def _alike(averages: dict[str, Average], which: str, edges: np.ndarray) -> Alike:
-    of = {name: averages[f"{which} {name}"] for name in ("density", *KEPT)}
+    of = {name: averages[f"{which} {name}"] for name in ("density", *STATISTICS)}
     return Alike(**of, single=average_of((each_text(of["num_clusters"]) == 1).astype(float)), edges=edges)
 
 
@@ -238,7 +240,7 @@ class _OfBoth(eqx.Module):
             numbers["height"] = jnp.max(numbers["density"] * spike[None], axis=1)
             numbers["top"] = jnp.max(numbers["density"], axis=1)
             numbers["width"] = numbers["quantiles"][:, 1] - numbers["quantiles"][:, 0]
-            statistics |= {f"{which} {name}": numbers[name] for name in ("density", *KEPT)}
+            statistics |= {f"{which} {name}": numbers[name] for name in ("density", *STATISTICS)}
         return statistics | {"apart": jax.vmap(_mean_cosine)(hidden, mask & ~self.words, self.words)}
 
 
@@ -253,7 +255,7 @@ def _mean_cosine(x: Float[Array, "n d"], some: Bool[Array, " n"], others: Bool[A
 class Results(NamedTuple):
     p: Parameters
     network: Network
-    seen: probe.Controls  # a `Both` for the trained network, for shuffled texts, and for each network of random weights
+    controls: probe.Controls  # a `Both` for the trained network, shuffled texts, and each network of random weights
     usual: Both | None  # a `Both` for random weights of the usual scale; None if they were not drawn
     # The `Normality` before the first layer, with all tokens and without the special tokens.
     normal: tuple[Normality, Normality]
@@ -262,11 +264,11 @@ class Results(NamedTuple):
 
     @property
     def layers(self) -> int:
-        return len(self.seen.trained.every.cosine.mean) - 1
+        return len(self.controls.trained.every.cosine.mean) - 1
 
     @property
     def late(self) -> int:
-        """The layer at which a spike is looked for."""
+        """The layer at which a spike is expected."""
         return min(self.p.late, self.layers)
 
     def rise_of(self, alike: Alike) -> Clustered:
@@ -286,15 +288,16 @@ class Results(NamedTuple):
     def runs(self, name: str, which: str = "every") -> list[Run]:
         """The mean and the error of a statistic for each run; a single network has no error."""
         pick = lambda both: getattr(getattr(both, which), name)
-        return [*runs_of(self.seen, pick), *([] if self.usual is None else [(pick(self.usual).mean, None)])]
+        return [*runs_of(self.controls, pick), *([] if self.usual is None else [(pick(self.usual).mean, None)])]
 
     def distances(self, which: str = "every") -> list[Run]:
         """D of the mean histogram at each level, for each run; for random weights the mean over networks."""
         of = lambda both: distances((measured := getattr(both, which)).density.mean, measured.edges)
-        random = np.stack([of(measured) for measured in self.seen.random])
+        random = np.stack([of(measured) for measured in self.controls.random])
         error = random.std(axis=0, ddof=1) / np.sqrt(len(random))
         usual = [] if self.usual is None else [(of(self.usual), None)]
-        return [(of(self.seen.trained), None), (of(self.seen.shuffled), None), (random.mean(axis=0), error), *usual]
+        ordered = [(of(both), None) for both in (self.controls.trained, self.controls.shuffled)]
+        return [*ordered, (random.mean(axis=0), error), *usual]
 
     def beside(self, runs: list[Run], level: int, scale: int = 1, digits: int = 2) -> str:
         """A statistic of both controls at a level, as text."""
@@ -328,13 +331,13 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     return Results(p, network, controls, usual, (every, words), trained, special)
 
 
-def told(average: Average, level: int, digits: int = 3) -> str:
+def at(average: Average, level: int, digits: int = 3) -> str:
     return plus_minus(average.mean[level], average.error[level], digits)
 
 
 @claim(f"D below {NORMAL:g} with 95 % confidence, with and without special tokens", source=PEAT_FIGURE_1)
 def normal_at_first(m: Results) -> Found:
-    """Before the first layer the similarities are normally distributed, nearly."""
+    """Before the first layer the cosine similarities of tokens are nearly normally distributed."""
     every, words = m.normal
     runs = m.distances()
     return Found(
@@ -349,13 +352,13 @@ def normal_at_first(m: Results) -> Found:
 
 @claim("the rise exceeds two standard errors", source=PEAT_FIGURE_1)
 def more_alike(m: Results) -> Found:
-    """Tokens become more alike with depth."""
-    trained, every, words = m.trained, m.seen.trained.every.cosine, m.seen.trained.words.cosine
+    """Tokens are more alike after the layers of training than before the first layer."""
+    trained, every, words = m.trained, m.controls.trained.every.cosine, m.controls.trained.words.cosine
     rise = clustered_error(each_text(every)[:, trained] - each_text(every)[:, 0], m.network.articles)
     return Found(
-        f"the mean cosine is {told(every, 0)} before the first layer and {told(every, trained)} after layer {trained} "
-        f"({m.beside(m.runs('cosine'), trained)}); without special tokens {told(words, 0)} and {told(words, trained)} "
-        f"({m.beside(m.runs('cosine', 'words'), trained)})",
+        f"the mean cosine is {at(every, 0)} before the first layer and {at(every, trained)} after layer "
+        f"{trained} ({m.beside(m.runs('cosine'), trained)}); without special tokens {at(words, 0)} and "
+        f"{at(words, trained)} ({m.beside(m.runs('cosine', 'words'), trained)})",
         rise.above(), rise.mean, rise.error,
     )  # fmt: skip
 
@@ -365,20 +368,20 @@ def more_alike(m: Results) -> Found:
     "random weights"
 )
 def special_apart(m: Results) -> Found | None:
-    """The special tokens at the ends of a text stay apart from its words, which they mix into the mean cosine; those of
-    random weights do not, and those of shuffled words do."""
-    controls, level, deepest = m.seen, m.trained, min(4 * m.trained, m.layers)
+    """After the last layer of training the special tokens at the ends of a text are less similar to the words than the
+    words are to each other, also in shuffled texts, but not in networks of random weights."""
+    controls, level, deepest = m.controls, m.trained, min(4 * m.trained, m.layers)
     if not m.special or np.isnan(controls.trained.apart.mean).any():
         return None
     trained, shuffled, *random = (m.below_words(run) for run in (controls.trained, controls.shuffled, *controls.random))
     runs, words = runs_of(controls, lambda both: both.apart), controls.trained.words.cosine
-    apart = lambda level: f"{told(controls.trained.apart, level, 2)} ({m.beside(runs, level)})"
+    apart = lambda level: f"{at(controls.trained.apart, level, 2)} ({m.beside(runs, level)})"
     return Found(
         f"the mean cosine of a special token to a word is {apart(level)} after layer {level}, and of words among each "
-        f"other {told(words, level)}: the difference is {plus_minus(trained.mean, trained.error, 3)}, in shuffled "
+        f"other {at(words, level)}: the difference is {plus_minus(trained.mean, trained.error, 3)}, in shuffled "
         f"texts {plus_minus(shuffled.mean, shuffled.error, 3)}, with random weights "
         f"{', '.join(f'{run.mean:.3f}' for run in random)}; after layer {deepest} the cosines are {apart(deepest)} and "
-        f"{told(words, deepest)}",
+        f"{at(words, deepest)}",
         all(run.above(0.2) for run in (trained, shuffled)) and not any(run.above(0.2) for run in random),
         trained.mean, trained.error,
     )  # fmt: skip
@@ -389,24 +392,24 @@ def special_apart(m: Results) -> Found | None:
     source=PEAT_FIGURE_1,
 )
 def spike_by_late(m: Results) -> Found:
-    """By layer {m.late} there is a spike near 1."""
-    late, parts, spike = m.late, [], m.rise_of(m.seen.trained.every)
+    """At layer {m.late} the cosine similarities of tokens have a spike near 1."""
+    late, parts, spike = m.late, [], m.rise_of(m.controls.trained.every)
     for which, word in (("every", ""), ("words", "without special tokens ")):
-        alike = getattr(m.seen.trained, which)
+        alike = getattr(m.controls.trained, which)
         parts.append(
             f"{word}most pairs are at {alike.mode[late]:.2f}, the density above {m.p.near:g} reaches "
-            f"{told(alike.height, late, 1)} ({m.beside(m.runs('height', which), late)}) and before the first layer at "
-            f"most {alike.top.mean[0]:.1f}; half of the pairs are within {told(alike.width, late)} "
+            f"{at(alike.height, late, 1)} ({m.beside(m.runs('height', which), late)}) and before the first layer "
+            f"at most {alike.top.mean[0]:.1f}; half of the pairs are within {at(alike.width, late)} "
             f"({m.beside(m.runs('width', which), late)})"
         )
-    return Found("; ".join(parts), m.has_spike(m.seen.trained.every), spike.mean, spike.error)
+    return Found("; ".join(parts), m.has_spike(m.controls.trained.every), spike.mean, spike.error)
 
 
 ONE_CLUSTER = f"in at least {100 * SINGLE:g} % of the texts chains of cosines of {{p.near:g}} or more connect them all"
 
 
 def one_cluster(m: Results, which: str) -> Found:
-    late, alike = m.late, getattr(m.seen.trained, which)
+    late, alike = m.late, getattr(m.controls.trained, which)
     share, error = alike.single.mean[late], alike.single.error[late]
     return Found(
         f"after {late} layers {percent(share, error)} of the texts are one cluster "
@@ -419,27 +422,28 @@ def one_cluster(m: Results, which: str) -> Found:
 
 @claim(ONE_CLUSTER, source=PEAT_FIGURE_1)
 def one_cluster_of_all(m: Results) -> Found:
-    """As the layers are applied further, all tokens come to one cluster."""
+    """When the layers are applied further, all tokens of a text come to one cluster."""
     return one_cluster(m, "every")
 
 
 @claim(ONE_CLUSTER, source=PEAT_FIGURE_1)
 def one_cluster_of_words(m: Results) -> Found:
-    """As the layers are applied further, all but the special tokens come to one cluster."""
+    """When the layers are applied further, all tokens of a text but the special ones come to one cluster."""
     return one_cluster(m, "words")
 
 
 @claim("both differences exceed two standard errors, or with few networks as many as are as improbable")
 def beyond_controls(m: Results) -> Found:
-    """The tokens of the trained network are more alike than those of both controls."""
-    beyond = m.seen.beyond_shuffled, m.seen.beyond_random
-    return beyond_both("mean cosine after the last layer of training", beyond, m.trained, m.seen.sigmas)
+    """After the last layer of training the tokens are more alike than in shuffled texts and in networks of random
+    weights."""
+    beyond = m.controls.beyond_shuffled, m.controls.beyond_random
+    return beyond_both("mean cosine after the last layer of training", beyond, m.trained, m.controls.sigmas)
 
 
 @claim("less than 1e-5", kind="identity")
 def all_pairs(m: Results) -> Found:
-    """Each histogram is of all pairs, and none but these."""
-    alikes = m.seen.trained.every, m.seen.trained.words
+    """The mass of every histogram is 1."""
+    alikes = m.controls.trained.every, m.controls.trained.words
     mass = np.stack([(alike.density.mean * np.diff(alike.edges)).sum(axis=1) for alike in alikes])
     off = np.abs(mass - 1).max()
     measured = f"the mass of a histogram, with and without special tokens, differs from 1 by at most {off:.1e}"
@@ -456,10 +460,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{random_words(m.network, m.p.draws)}{usual}. Peaks beyond the axis are cut off. (a) The mean cosine, in "
         "black without the special tokens at both ends of a text. (b) The largest difference D from the normal "
         f"distribution. (c) The height of the spike: the largest density above {near}. (d) The distance between the "
-        f"quartiles of the cosines. Without special tokens, and in black with them: (e) the share of pairs above "
-        f"{near}; (f) the number of clusters, which chains of cosines of {near} or more connect. Means over texts with "
-        f"standard errors over {articles_words(m.network.articles)}, for random weights over networks; the vertical "
-        "line is the depth of training."
+        f"quartiles of the cosines. (e) The share of pairs above {near} and (f) the number of clusters, which chains "
+        f"of cosines of {near} or more connect, without special tokens, and in black with special tokens. Means over "
+        f"texts with standard errors over {articles_words(m.network.articles)}, for random weights over networks; the "
+        "vertical line is the depth of training."
     )
 
 
@@ -469,7 +473,7 @@ def series(m: Results) -> dict:
         for name in ("cosine", "near_mass", "num_clusters", "single", "height", "width"):
             named |= {f"{name} {run}{words}": mean for run, (mean, _) in zip(NAMES, m.runs(name, which), strict=False)}
         named |= {f"distance {run}{words}": mean for run, (mean, _) in zip(NAMES, m.distances(which), strict=False)}
-    runs = runs_of(m.seen, lambda both: both.apart)
+    runs = runs_of(m.controls, lambda both: both.apart)
     named |= {f"special tokens to words {run}": mean for run, (mean, _) in zip(NAMES, runs, strict=False)}
     return {"layer": np.arange(m.layers + 1)} | named
 
@@ -496,10 +500,10 @@ def draw(m: Results) -> Figure:
             )
         ax.axvline(m.trained, color="0.6", lw=0.7, zorder=0)
     letter(axes.flat)
-    every = m.seen.trained.every
+    every = m.controls.trained.every
     axes[1, 1].plot(levels, 100 * every.near_mass.mean, color="0.1", lw=0.8, label=SPECIAL)
     axes[1, 2].plot(levels, every.num_clusters.mean, color="0.1", lw=0.8, label=SPECIAL)
-    (words,) = axes[0, 0].plot(levels, m.seen.trained.words.cosine.mean, color="0.1", lw=0.8, ls=(0, (4, 1)))
+    (words,) = axes[0, 0].plot(levels, m.controls.trained.words.cosine.mean, color="0.1", lw=0.8, ls=(0, (4, 1)))
     for ax in (axes[0, 2], axes[1, 2]):
         ax.set_yscale("log")
     axes[0, 2].set_ylim(bottom=1e-2)
@@ -515,7 +519,7 @@ def draw(m: Results) -> Figure:
 
 
 def histograms(axes: Any, m: Results) -> None:
-    edges = m.seen.trained.every.edges[::MERGED]
+    edges = m.controls.trained.every.edges[::MERGED]
     density = [mean.reshape(len(mean), -1, MERGED).mean(axis=2) for mean, _ in m.runs("density")]
     shown = [0, m.trained // 2, m.trained, m.late]
     # The median over the four panels cuts off a spike, which would flatten the other histograms.

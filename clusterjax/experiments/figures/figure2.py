@@ -1,8 +1,8 @@
-"""Figure 2 of Peat: the heads of a trained network: attention received, sinks, and groups of heads with similar
-attention.
+"""Figure 2 of Peat: the heads of a trained network, with the attention that tokens receive, sinks, and groups of heads
+with similar attention.
 
-Two heads are compared by the correlation of their attention maps, the mean over texts. Groups come from average linkage
-on 1 - correlation and are two, as in the paper. Any set of heads can be cut in two. A cut therefore counts as two
+Two heads are compared by the correlation of their attention maps, averaged over texts. Average linkage on 1 -
+correlation makes two groups, as in the paper. Any set of heads can be cut in two. A cut therefore counts as two
 clusters only if it is stable under resampling of articles (adjusted Rand index), no head is alone, and heads of one
 group are more similar than heads of different groups by a margin and by two standard errors. All errors are over
 articles.
@@ -109,7 +109,8 @@ def largest_of(name: str) -> Callable[[probe.AttentionSinks], probe.Average]:
 
 
 def targets_of(sinks: probe.AttentionSinks) -> dict[str, str]:
-    """The names of the targets of attention; a special token that always is the first token is one target with it."""
+    """The names of the targets of attention; a special token that is always the first token is not a target of its
+    own."""
     values: dict[str, Any] = {name: average.values for name, average in sinks.mass.items()}
     same = [name for name, each in values.items() if name != "first" and np.array_equal(each, values["first"])]
     first = " ".join(["first token", *same])
@@ -172,7 +173,7 @@ class Results:
         return float(t.isf(CHANCE / many, len(np.unique(self.network.articles)) - 1))
 
     def over_twice(self, name: str) -> np.ndarray:
-        """True where the attention to a target exceeds twice the uniform one by two standard errors, (layers,
+        """True where the attention to a target exceeds twice the uniform attention by two standard errors, (layers,
         heads)."""
         mass, excess = each_text(self.sinks.mass[name]), each_text(self.sinks.excess[name])
         # Uniform attention is mass - excess, so that 2 excess - mass is mass - 2 uniform.
@@ -203,7 +204,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 @claim("the rise exceeds two standard errors", source=PEAT_FIGURE_2)
 def correlations_rise(m: Results) -> Found:
-    """The correlations between heads increase with depth."""
+    """The mean correlation of two heads is larger at the last layer than at the first."""
     between, resampled = m.alike.between(), m.between_resampled
     spread = resampled.std(axis=0, ddof=1)
     # The error of the rise is its spread over resamples, so that the common part of both layers does not count twice.
@@ -221,7 +222,7 @@ def correlations_rise(m: Results) -> Found:
     source=PEAT_FIGURE_2,
 )
 def two_clusters(m: Results) -> Found:
-    """The heads form two clusters, each strongly correlated."""
+    """At the last layer the heads form two clusters."""
     last = m.groups[-1]
     listed = "; ".join(
         f"heads {numbers} have a correlation of {within:.2f}" if len(numbers) > 1 else f"head {numbers[0]} is alone"
@@ -237,7 +238,7 @@ def two_clusters(m: Results) -> Found:
 
 @claim("two heads or more at every layer", source=PEAT_FIGURE_2)
 def first_token_strong(m: Results) -> Found:
-    """Several heads give the first token a strong weight, at all layers."""
+    """At every layer two or more heads give the first token more than twice the weight of uniform attention."""
     by_layer, total = m.over_twice("first").sum(axis=1), m.alike.correlation.mean.shape[-1]
     return Found(
         f"{by_layer.min()} to {by_layer.max()} of {total} heads at a layer exceed twice the uniform weight by two "
@@ -252,7 +253,7 @@ def first_token_strong(m: Results) -> Found:
     "layers and targets: {m.least_sink:.2f} standard errors"
 )
 def sink(m: Results) -> Found:
-    """Some head gives the first token or a special token more than uniform attention does."""
+    """Some head gives the first token or a special token more weight than uniform attention gives."""
     sinks, targets, (name, layer, head) = m.sinks, m.targets, m.strongest
     excess = sinks.excess[name]
     size, error = float(excess.mean[layer, head]), float(excess.error[layer, head])
@@ -276,7 +277,8 @@ def sink(m: Results) -> Found:
     "both differences exceed {m.of_heads.sigmas:g} standard errors, or with few networks as many as are as improbable"
 )
 def heads_beyond_controls(m: Results) -> Found:
-    """Trained heads are more alike at the last layer than those of the controls."""
+    """At the last layer the attention maps of the trained heads are more alike than with shuffled tokens and with
+    random weights."""
     beyond = m.of_heads.beyond_shuffled, m.of_heads.beyond_random
     return beyond_both(f"mean correlation at layer {len(m.groups)}", beyond, -1, m.of_heads.sigmas)
 
@@ -285,7 +287,8 @@ def heads_beyond_controls(m: Results) -> Found:
     "both differences exceed {m.of_sinks.sigmas:g} standard errors, or with few networks as many as are as improbable"
 )
 def sink_beyond_controls(m: Results) -> Found:
-    """The strongest sink is stronger than the strongest of the same layer in both controls."""
+    """The strongest sink is stronger than the strongest sink of its layer with shuffled tokens and with random
+    weights."""
     name, layer, _ = m.strongest
     words = f"excess at the head with the largest excess at layer {layer + 1}"
     return beyond_both(words, m.of_sinks.compare(largest_of(name)), layer, m.of_sinks.sigmas)
@@ -293,14 +296,15 @@ def sink_beyond_controls(m: Results) -> Found:
 
 @claim("less than 1e-5", kind="identity")
 def received_adds_up(m: Results) -> Found:
-    """What the tokens receive adds up to 1."""
+    """For every head the attention that the tokens of a text receive adds up to 1."""
     off = np.abs(m.activation.received.sum(axis=-1) - 1).max()
     return Found(f"the largest difference over layers and heads is {off:.1e}", off < 1e-5, off)
 
 
 @claim("diagonal up to 1e-6, no eigenvalue below -1e-6", kind="identity")
 def correlation_matrix(m: Results) -> Found:
-    """The correlations of heads are a correlation matrix at every layer."""
+    """At every layer the correlations of the heads form a correlation matrix: the diagonal is 1, and no eigenvalue is
+    negative."""
     matrices = m.alike.correlation.mean
     ones = np.abs(np.diagonal(matrices, axis1=1, axis2=2) - 1).max()
     least = np.linalg.eigvalsh(matrices).min()
@@ -310,7 +314,7 @@ def correlation_matrix(m: Results) -> Found:
 
 @claim("less than 1e-6", kind="identity")
 def baselines(m: Results) -> Found:
-    """The two baselines of a sink depend on the text alone, not on layer or head."""
+    """The difference between the two baselines of a sink is equal at all layers and heads."""
     gaps = np.stack([m.sinks.excess[name].mean - m.sinks.causal_excess[name].mean for name in m.targets])
     uneven = np.ptp(gaps, axis=(1, 2)).max()
     return Found(f"the largest spread of their difference over layers and heads is {uneven:.1e}", uneven < 1e-6, uneven)
@@ -321,17 +325,17 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     tokens = len(m.activation.token_ids)
     shortened = f" (the first {FIRST} and the last {LAST} are shown)" if tokens > FIRST + LAST + 1 else ""
     towards = " and ".join(f"to {'the ' * (target == 'first')}{words}" for target, words in m.targets.items())
-    which = "has" if m.shown == layer else "was asked for and does not have"
+    which = "has the strongest sink" if m.shown == layer else "was chosen by hand"
     return (
         f"The heads of {network.words}, on {network.of_texts}. (a) The attention that each of {tokens} tokens of one "
         f"text receives{shortened}, the mean over the attending tokens in units of the uniform 1/n, at layer "
-        f"{m.shown + 1}, which {which} the strongest sink. (b) The weight that the other tokens give {towards}, minus "
-        "that of uniform attention; a dot marks means within two standard errors of zero. The largest is at layer "
-        f"{layer + 1}, head {head + 1}, for {m.targets[name]}. (c) The largest excess of a head at each layer, with "
-        f"that of shuffled tokens and of {random_words(network, m.p.draws)}. (d) The correlations of the attention "
-        f"maps of heads, in the order of the {CLUSTERS} groups of average linkage, with the stability of the groups: "
-        "the adjusted Rand index under resampling of articles. A separate head is an outlier and no cluster. (e) The "
-        f"mean correlation of two heads; at the last layer it is "
+        f"{m.shown + 1}, which {which}. (b) The weight that the other tokens give {towards}, minus the weight of "
+        "uniform attention; a dot marks a mean within two standard errors of zero. The largest excess is at layer "
+        f"{layer + 1}, head {head + 1}, for {m.targets[name]}. (c) The largest excess of a head at each layer, also "
+        f"with shuffled tokens and in {random_words(network, m.p.draws)}. (d) The correlations of the attention maps "
+        f"of heads, in the order of the {CLUSTERS} groups of average linkage, with the stability of the groups: the "
+        "adjusted Rand index under resampling of articles. A head alone is an outlier and no cluster. (e) The mean "
+        "correlation of two heads; at the last layer it is "
         f"{against(m.of_heads, lambda alike: alike.between_heads, -1)}. Standard errors are over "
         f"{articles_words(network.articles)}, and for random weights over networks."
     )

@@ -103,13 +103,14 @@ HALF = "more than half of the starts are a single cluster at t = {p.end:g}"
 
 @claim(HALF, source=peat("Figure 3", size=SIZE))
 def single_with_random(m: Results) -> Found:
-    """With V = I, random Q and K and beta = {p.beta:g} all tokens are in a single cluster by t = {p.end:g}."""
+    """With V = I, random Q and K and beta = {p.beta:g} the tokens of most starts are in a single cluster by t =
+    {p.end:g}."""
     return single_cluster(m, m.random, f"; clusters: {listed(m, m.random.count, m.p.times)}")
 
 
 @claim("moved by less than 1e-9, and the mean distance falls", kind="identity")
 def first_token_rests(m: Results) -> Found:
-    """The cluster forms at the first token, which does not move (2411.04990, Theorem 4.1)."""
+    """The first token does not move, and the other tokens come closer to it (2411.04990, Theorem 4.1)."""
     # With V = I the exact first token does not move.
     moved, distance, (first, _, last) = m.random.off, m.random.distance, m.p.times
     measured = (
@@ -125,7 +126,7 @@ def first_token_rests(m: Results) -> Found:
 
 @claim("0.5 to within 0.005", kind="identity")
 def rate_of_second(m: Results) -> Found | None:
-    """The second token approaches the first at the rate 1/2 exactly, whatever Q, K and beta."""
+    """In the end the second token approaches the first at the rate 1/2, whatever Q, K and beta are."""
     if m.rate is None:
         return None
     measured = f"the median rate over t = {m.p.end:g} to {m.p.ts[-1]:g} is {m.rate:.5f}"
@@ -134,7 +135,8 @@ def rate_of_second(m: Results) -> Found | None:
 
 @claim(HALF, source=peat("Section 4.2.1", size=SIZE))
 def single_with_identity(m: Results) -> Found:
-    """With Q = K = I, as the paper's text has it, all tokens are in a single cluster by t = {p.end:g}."""
+    """With Q = K = I, as in the text of the paper, the tokens of most starts are in a single cluster by t =
+    {p.end:g}."""
     return single_cluster(m, m.plain)
 
 
@@ -146,7 +148,7 @@ def single_cluster(m: Results, runs: Ensemble, counts: str = "") -> Found:
 
 @claim(
     "within four standard errors of the difference",
-    says="With Q = K = I the mean of <x_k, x_1> is what the paper's own scheme gives: "
+    says="With Q = K = I the mean of <x_k, x_1> agrees with the scheme of the paper, which gives "
     + " and ".join(f"{plus_minus(mean, error, 3)} at t = {t:g}" for t, mean, error in OWN_SCHEME)
     + ".",
 )
@@ -170,16 +172,16 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"Snapshots: the tokens of one start (seed {m.seed}) at t = {', '.join(f'{t:g}' for t in p.times)}. Panels: "
         f"the number of clusters (single linkage at radius {p.radius:g}) and the mean distance to the first token over "
         f"{m.starts} starts, each with its own Gaussian Q and K of entries of variance 1/d, with standard errors. The "
-        "cluster forms at the first token, which does not move. The paper states Q = K = I in its text and random Q "
-        "and K in its caption."
+        "cluster forms at the first token, which does not move. The paper states Q = K = I in its text, but "
+        "random Q and K in the caption of the figure."
     )
 
 
 def series(m: Results) -> dict:
-    (count, error), (plain, of_plain), (distance, of_distance) = m.random.count, m.plain.count, m.random.distance
+    (count, error), (plain, plain_error), (distance, distance_error) = m.random.count, m.plain.count, m.random.distance
     return {
         "t": m.p.ts, "clusters": count, "clusters_error": error, "distance_to_first": distance,
-        "distance_to_first_error": of_distance, "clusters_identity": plain, "clusters_identity_error": of_plain,
+        "distance_to_first_error": distance_error, "clusters_identity": plain, "clusters_identity_error": plain_error,
     }  # fmt: skip
 
 
@@ -196,7 +198,7 @@ def draw(m: Results) -> Figure:
     def distance(ax: Axes) -> None:
         label, axis = "all tokens, mean", "distance to the first token"
         time_series(ts, *m.random.distance, ax, ylabel=axis, colour=OKABE_ITO[2], label=label)
-        # The median, because a few starts that are late by many units of time would dominate the mean.
+        # A few starts that are late by many units of time would dominate the mean.
         second = np.median(np.linalg.norm(xs[:, :, 1] - xs[:, :, 0], axis=-1), axis=0)
         time_series(ts, second, None, ax, label="token 2, median", colour=OKABE_ITO[3])
         # The line of the law passes through the last point, because the law holds in the limit.

@@ -78,7 +78,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     source=peat("Figure 4", size=SIZE | {"beta": 9}, least={"t": 15}),
 )
 def several(m: Results) -> Found:
-    """At beta = {p.beta:g} distinct clusters persist and do not collapse to a single point."""
+    """At beta = {p.beta:g} almost all starts still have several clusters at t = 15."""
     count, (share, error) = m.runs.count, mean_and_error(m.runs.clusters[:, m.early] > 1)
     counts = ", ".join(f"{at(count, m.runs.index(t))} at t = {t:g}" for t in (*TIMES, m.p.end))
     measured = f"{percent(share, error)} of the starts have several clusters at t = 15; clusters: {counts}"
@@ -87,7 +87,7 @@ def several(m: Results) -> Found:
 
 @claim("the mean count falls after t = 15 by more than four standard errors")
 def metastable(m: Results) -> Found:
-    """The state at t = 15 is not final: the mean number of clusters goes on falling."""
+    """The state at t = 15 is not final: the mean number of clusters falls further."""
     count, still = m.runs.count, float((m.runs.clusters[:, -1] > 1).mean())
     return Found(
         f"from t = 15 to {m.p.end:g} the count falls from {at(count, m.early)} to {at(count, -1)}; {100 * still:.0f} % "
@@ -98,7 +98,7 @@ def metastable(m: Results) -> Found:
 
 @claim("the mean count increases from each beta to the next", source=peat("Section 4.2.2", size=SIZE))
 def granularity(m: Results) -> Found:
-    """beta controls the granularity: the larger beta, the more clusters at t = 15."""
+    """The larger beta is, the more clusters there are at t = 15."""
     means, errors = np.array(list(m.by_beta.values())).T
     counts = ", ".join(f"{plus_minus(*pair)} at beta = {beta:g}" for beta, pair in m.by_beta.items())
     on = particles(tokens=m.p.n, d=m.p.d, beta=tuple(m.by_beta), t=EARLY, starts=m.starts)
@@ -123,10 +123,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    (count, error), (distance, of_distance) = m.runs.count, m.runs.distance
+    (count, error), (distance, distance_error) = m.runs.count, m.runs.distance
     return {
         "t": m.p.ts, "clusters": count, "clusters_error": error, "distance_to_first": distance,
-        "distance_to_first_error": of_distance,
+        "distance_to_first_error": distance_error,
         "clusters_at_15_by_beta": [[beta, float(mean), float(error)] for beta, (mean, error) in m.by_beta.items()],
     }  # fmt: skip
 

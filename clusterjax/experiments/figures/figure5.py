@@ -81,7 +81,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def opposition(xs: np.ndarray) -> np.ndarray:
-    """|mean of e^{2 i theta}| over the tokens; doubling the angle maps opposite points to one."""
+    """|mean of e^{2 i theta}| over the tokens; doubling the angle maps opposite points to one point."""
     return np.abs(np.exp(2j * np.arctan2(xs[..., 1], xs[..., 0])).mean(-1))
 
 
@@ -101,7 +101,7 @@ def uniform_clusters(n: int, radius: float) -> float:
 
 @claim("above 0.5", source=peat("Figure 5", size={"tokens": 64, "d": 2, "beta": 1, "t": 5}))
 def opposite(m: Results) -> Found:
-    """At t = 5 the clusters sit at opposite sides of the circle (V = -I)."""
+    """With V = -I the tokens are at two opposite sides of the circle at t = 5."""
     order, early = m.opposition[PLAIN], m.runs[PLAIN].index(EARLY)
     return Found(
         f"|mean e^(2i theta)| is {at(order, early, 3)} at t = 5; it is 1 for two opposite clusters and "
@@ -112,7 +112,7 @@ def opposite(m: Results) -> Found:
 
 @claim("not fewer at t = 5 than at t = 0, by four standard errors")
 def no_clusters(m: Results) -> Found:
-    """Repulsion by V = -I forms no clusters: their number does not fall from t = 0 to 5."""
+    """With V = -I no clusters form: the number of clusters does not fall from t = 0 to t = 5."""
     count, early = m.runs[PLAIN].count, m.runs[PLAIN].index(EARLY)
     return Found(
         f"clusters at radius {m.p.radius:g}: {at(count, 0)} at t = 0, {at(count, early)} at t = 5, {at(count, -1)} at "
@@ -123,7 +123,7 @@ def no_clusters(m: Results) -> Found:
 
 @claim("above 0.5 at both times")
 def two_groups(m: Results) -> Found:
-    """With V = diag(-1, -10), whose second eigenvalue is far below the top one, tokens form two opposite groups."""
+    """With V = diag(-1, -10), whose second eigenvalue is far below the first, the tokens form two opposite groups."""
     order, early = m.opposition[GAPPED], m.runs[GAPPED].index(EARLY)
     measured = f"|mean e^(2i theta)| is {at(order, early, 3)} at t = 5, {at(order, -1, 3)} at t = {GAPPED_END:g}"
     return Found(measured, min(order[0][early], order[0][-1]) > 0.5, order[0][early], order[1][early])
@@ -131,8 +131,8 @@ def two_groups(m: Results) -> Found:
 
 @claim("in more than 95 % of the starts")
 def halving(m: Results) -> Found:
-    """With V = -I the first tokens halve the circle: token 2 goes opposite to token 1, tokens 3 and 4 to the right
-    angles between, tokens 5 to 8 to the odd multiples of 45 degrees."""
+    """With V = -I the first tokens halve the gaps of the circle: token 2 comes opposite to token 1, tokens 3 and 4 come
+    to 90 degrees from both, and tokens 5 to 8 to the odd multiples of 45 degrees."""
     early, late = m.dyadic[:, m.runs[PLAIN].index(EARLY)], m.dyadic[:, -1]
     arrived, error = mean_and_error(late.max(-1) < 1.0)
     return Found(
@@ -148,8 +148,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"Snapshots: the tokens of one start (seed {m.seed}) on the circle, with Q = K = I and beta = {m.p.beta:g}, "
         f"under V = -I (above) and V = diag(-1, -10) (below). Panels, over {m.starts} starts with standard errors: (a) "
         "opposition, |mean of e^(2 i theta)|; (b) the distance of tokens 2 to 8 from the points that halve the gaps. "
-        "Under V = -I the tokens spread: token 2 goes opposite to token 1, tokens 3 and 4 half-way between, and so on. "
-        "The paper sees clusters at opposite sides at t = 5; they need a second eigenvalue far below -1."
+        "Under V = -I the tokens spread: token 2 comes opposite to token 1, tokens 3 and 4 half-way between, and so "
+        "on. The paper sees clusters at opposite sides at t = 5; such clusters need a second eigenvalue far below -1."
     )
 
 

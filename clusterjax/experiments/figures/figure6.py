@@ -2,7 +2,7 @@
 
 The net circulation of a run is the sum over steps of |sum_i x_i cross dx_i| over the sum over steps of sum_i |dx_i|. It
 is 1 for a rigid rotation of tokens on their equator and of order n^(-1/2) for n independent tokens, so that it
-separates a swirl from mere motion. The mean distance to the nearest token grows where tokens spread and falls where
+distinguishes a swirl from mere motion. The mean distance to the nearest token grows where tokens spread and falls where
 they gather.
 """
 
@@ -114,7 +114,7 @@ def circulation(xs: np.ndarray) -> np.ndarray:
 
 @claim("fewer clusters at t = {p.end:g} than at t = 0, by more than four standard errors", source=PAPER)
 def denser(m: Results) -> Found:
-    """Under negative eigenvalues multi-cluster arrangements form that grow denser (V = -I)."""
+    """With V = -I the tokens form clusters that grow denser, so that the number of clusters falls."""
     count, near, end = m.runs[PLAIN].count, m.nearest[PLAIN], f"t = {m.p.end:g}"
     return Found(
         f"there are {at(count, 0)} clusters of {m.p.n} tokens at t = 0, {at(count, -1)} at {end}; the mean distance to "
@@ -125,7 +125,7 @@ def denser(m: Results) -> Found:
 
 @claim("grows by more than four standard errors")
 def spreads(m: Results) -> Found:
-    """With V = -I tokens spread: the distance to the nearest neighbour grows."""
+    """With V = -I the tokens spread: the mean distance to the nearest token grows."""
     near = mean, error = m.nearest[PLAIN]
     measured = f"{at(near, 0, 3)} at t = 0, {at(near, -1, 3)} at t = {m.p.end:g}"
     return Found(measured, falls((-mean, error)), mean[-1], error[-1])
@@ -133,7 +133,8 @@ def spreads(m: Results) -> Found:
 
 @claim("fewer at t = {p.end:g} than half of those at t = 0")
 def dense_groups(m: Results) -> Found:
-    """Dense groups form with V = diag(-1, -10, -10), which has a gap below its top eigenvalue."""
+    """With V = diag(-1, -10, -10), whose top eigenvalue is far above the others, dense groups form: the number of
+    clusters falls to less than half."""
     count = mean, error = m.runs[GAPPED].count
     measured = f"clusters: {at(count, 0)} at t = 0, {at(count, -1)} at t = {m.p.end:g}"
     return Found(measured, mean[-1] < mean[0] / 2, mean[-1], error[-1])
@@ -141,7 +142,7 @@ def dense_groups(m: Results) -> Found:
 
 @claim("above 0.5", source=PAPER)
 def swirls(m: Results) -> Found:
-    """The tokens swirl around a geodesic."""
+    """With V = -I the tokens swirl around a geodesic."""
     swirl, error = m.turning[PLAIN]
     return Found(
         f"the net circulation |mean x cross dx| / mean |dx| from t = {m.p.times[1]:g} to {m.p.end:g} is "
@@ -153,11 +154,11 @@ def swirls(m: Results) -> Found:
 
 @claim("circulation above 0.9, and distance below 0.1")
 def turns(m: Results) -> Found:
-    """Tokens swirl around a geodesic where the top eigenvalues of V are the complex pair -1 ± i, above -4."""
-    (turning, error), (band, of_band) = m.turning[TURNING], m.band
+    """With V of eigenvalues -1 ± i and -4 the tokens swirl around a geodesic, in the plane of the complex pair."""
+    (turning, error), (band, band_error) = m.turning[TURNING], m.band
     return Found(
         f"the net circulation is {plus_minus(turning, error, 3)}; the mean square distance from the plane of the pair "
-        f"is {plus_minus(band, of_band, 3)} at t = {m.p.end:g}, and 0.333 for uniform tokens",
+        f"is {plus_minus(band, band_error, 3)} at t = {m.p.end:g}, and 0.333 for uniform tokens",
         turning > 0.9 and band < 0.1, turning, error,
     )  # fmt: skip
 

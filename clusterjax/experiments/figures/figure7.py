@@ -1,10 +1,10 @@
-"""Figure 7 of Peat: tokens under a V with the top three eigenvalues of a trained head, unscaled and scaled, at each
-head.
+"""Figure 7 of Peat: tokens under V with the top three eigenvalues of each head of a trained network, unscaled and
+scaled.
 
 Division of V by a positive number s only rescales time, because with Q = K = I the field is linear in V: a run of V / s
 to time t is a run of V to time t / s. The eigenvalues of a trained head are small, and by t = 15 tokens hardly move
-under the unscaled V; under the V whose largest real part is scaled to 1 the time of the paper is long. Eigenvalues do
-not determine a basis; the basis is orthonormal here, and a conjugate pair is a 2 x 2 block.
+under the unscaled V. They come to rest by then under the V whose largest real part is scaled to 1. Eigenvalues do not
+determine a basis; the basis is orthonormal here, and a conjugate pair is a 2 x 2 block.
 """
 
 from dataclasses import dataclass, replace
@@ -57,8 +57,8 @@ class Parameters:
 
 
 class HeadRuns(NamedTuple):
-    """The runs of every head, `starts` of each: clusters at t = 6 and 15, and distance to the first token at t = 15,
-    each (heads,) with its standard error."""
+    """The runs of every head, from `starts` starts each: the numbers of clusters at t = 6 and 15, and the distance to
+    the first token at t = 15, (heads,) each with a standard error."""
 
     at6: Series
     at15: Series
@@ -100,7 +100,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def runs_of_heads(x0: Array, matrices: np.ndarray, p: Parameters) -> HeadRuns:
-    """The runs of every head. The heads share the starts, so that the compiled program of `Results.run` serves
+    """The runs of every head. The heads share the starts, so that the compiled program of `Results.run` is used
     again."""
     heads = len(matrices)
     # An error needs two starts of each head: starts are repeated where there are too few.
@@ -130,12 +130,12 @@ def range_words(values: np.ndarray, digits: int) -> str:
     source=PEAT_FIGURE_7,
 )
 def metastable(m: Results) -> Found:
-    """The system converges to a metastable state by t = 6 and keeps it through t = 15."""
+    """By t = 6 the system is in a state of several clusters, whose number stays equal to t = 15."""
     count, slow, n = m.run.count, m.raw.count, m.p.n
-    change, of_change = mean_and_error(m.run.clusters[:, I6] - m.run.clusters[:, -1])
+    change, change_error = mean_and_error(m.run.clusters[:, I6] - m.run.clusters[:, -1])
     return Found(
         f"the mean count of clusters is {at(count, I6)} at t = 6 and {at(count, -1)} at t = 15, and falls by "
-        f"{plus_minus(change, of_change)} in between; with unscaled V it is {at(slow, I6)} and {at(slow, -1)}. Of "
+        f"{plus_minus(change, change_error)} in between; with unscaled V it is {at(slow, I6)} and {at(slow, -1)}. Of "
         f"{len(m.source.matrices)} heads, the criterion holds for {heads_words(m.heads.metastable(n))} with scaled V "
         f"and for {heads_words(m.raw_heads.metastable(n))} with unscaled V",
         abs(change) < 0.5 and 1.5 < count[0][-1] <= m.p.half, count[0][-1], count[1][-1],
@@ -144,19 +144,19 @@ def metastable(m: Results) -> Found:
 
 @claim("the mean distance exceeds 0.5 in more than half of the starts, with scaled V", source=PEAT_FIGURE_7)
 def segregated(m: Results) -> Found:
-    """The initial token is segregated from the subsequent ones at t = 15."""
+    """At t = 15 the first token is segregated from the others in most starts."""
     distance, error = m.run.distance
-    share, of_share = mean_and_error(distance_to_first(m.run)[:, -1] > 0.5)
+    share, share_error = mean_and_error(distance_to_first(m.run)[:, -1] > 0.5)
     return Found(
         f"the mean distance to the first token is {at(m.run.distance, -1, 3)} at t = 15 and above 0.5 in "
-        f"{percent(share, of_share)} of the starts; with unscaled V it is {at(m.raw.distance, -1, 3)}",
+        f"{percent(share, share_error)} of the starts; with unscaled V it is {at(m.raw.distance, -1, 3)}",
         share > 0.5, distance[-1], error[-1],
     )  # fmt: skip
 
 
 @claim("more than 95 % of the tokens")
 def limits(m: Results) -> Found | None:
-    """The run ends at the top eigenvector v, at v or at -v (conjectured in 2411.04990), and is not metastable."""
+    """By t = 15 almost all tokens are at v or -v, where v is the top eigenvector of V (conjectured in 2411.04990)."""
     # A conjugate pair has no real eigenvector.
     if m.source.leading != 1:
         return None
@@ -173,7 +173,7 @@ def limits(m: Results) -> Found | None:
 
 @claim("more than {p.half} clusters of {p.n} tokens at t = 15 at just these heads, with scaled V")
 def repelling(m: Results) -> Found:
-    """Heads whose V has its top eigenvalue left of zero repel: tokens stay apart at just these."""
+    """The tokens stay apart at exactly those heads whose eigenvalues of V all have negative real parts."""
     source, late = m.source, m.heads.at15[0]
     repels = source.repelling
     groups = [
@@ -193,7 +193,7 @@ def repelling(m: Results) -> Found:
 
 @claim("the heads differ by more than one cluster, with scaled V")
 def heads_differ(m: Results) -> Found:
-    """The mean number of clusters at t = 15 differs by more than one between heads."""
+    """The mean number of clusters at t = 15 differs by more than one between two heads."""
     numbers = lambda heads: f"{range_words(heads.at15[0], 1)} and {range_words(heads.distance[0], 2)}"
     return Found(
         f"over {len(m.source.matrices)} heads ({m.heads.starts} starts each), clusters at t = 15 and the mean distance "
@@ -214,7 +214,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"token, over {m.starts} starts with standard errors; (c) all unscaled eigenvalues of the head, and the three "
         f"of V; (d) the number of clusters at t = 15 for each head, over {m.heads.starts} starts each; vermilion: "
         "heads that repel, whose unscaled eigenvalues lie left of zero. The paper sees a metastable state from t = 6 "
-        "on, with the first token apart. The causal mask is the paper's; ALBERT itself attends in both directions."
+        "on, with the first token apart. The paper has the causal mask; ALBERT itself attends in both directions."
     )
 
 

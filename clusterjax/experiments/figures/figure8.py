@@ -115,7 +115,7 @@ def _first_weight(xs: Float[Array, "starts times n d"], beta: Float[Array, ""]) 
 
 def when_aligned(x: np.ndarray, value: np.ndarray, top: int) -> float:
     """The time at which the mean |<x_1, v_1>| by exp(Vt) exceeds 0.95, from the starts x, (starts, d)."""
-    # V is block diagonal, and a rotation within a block changes no norm, so that only the real parts matter.
+    # Only the real parts matter: V is block diagonal, and a rotation within a block changes no norm.
     parts = np.diag(value)
     # The components beside the eigenspace have decreased by e^-20 at the end.
     times = np.linspace(0.0, 20 / max(parts[0] - parts[top], 1e-9), 2001)
@@ -133,7 +133,7 @@ def rate_of(first: np.ndarray, top: int) -> float:
 
 @claim("less than 1e-6", kind="identity")
 def alone(m: Results) -> Found:
-    """The first token moves on its own: x_1(t) = exp(Vt) x_1(0), normalised (2411.04990)."""
+    """The first token moves independently of the others: x_1(t) = exp(Vt) x_1(0), normalised (2411.04990)."""
     off = max(m.run.off, m.raw.off)
     measured = f"the largest difference over {m.starts} starts, with scaled and unscaled V, is {off:.1e}"
     return Found(measured, off < 1e-6, off)
@@ -141,7 +141,7 @@ def alone(m: Results) -> Found:
 
 @claim("above 0.95 at t = 9, with scaled V", source=PEAT_FIGURE_8)
 def aligns(m: Results) -> Found:
-    """The first token aligns with the eigenvectors of V."""
+    """By t = 9 the first token is aligned with the leading eigenvectors of V."""
     mean, error = m.alignment
     return Found(
         f"the mean |<x_1, v_1>| is {at(m.alignment, START, 3)} at t = 0.6 and {at(m.alignment, -1, 3)} at t = 9; by "
@@ -152,7 +152,8 @@ def aligns(m: Results) -> Found:
 
 @claim("the rate of exp(Vt) to within a thousandth of the gap", kind="identity")
 def pace(m: Results) -> Found:
-    """The first token turns at the rate of exp(Vt), which tends to the spectral gap."""
+    """The first token approaches the leading eigenspace at the rate of exp(Vt), which tends to the gap of the real
+    parts."""
     rate, exact = (rate_of(first, m.top) for first in (m.run.xs[:, :, 0], m.exact))
     gap = float(m.source.value[0, 0] - m.source.value[m.top, m.top])
     return Found(
@@ -164,7 +165,7 @@ def pace(m: Results) -> Found:
 
 @claim("falls below half, with scaled V", source=PEAT_FIGURE_8)
 def attracts(m: Results) -> Found:
-    """The first token attracts the subsequent ones."""
+    """The other tokens approach the first token: their mean distance halves from t = 0.6 to t = 9."""
     distance, error = m.run.distance
     return Found(
         f"the mean distance to the first token is {at(m.run.distance, START)} at t = 0.6 and {at(m.run.distance, -1)} "
@@ -175,7 +176,7 @@ def attracts(m: Results) -> Found:
 
 @claim("more than half; none if the first token had no influence")
 def influence(m: Results) -> Found:
-    """Turned round at the start, the first token takes more than half of the others to the other side."""
+    """If the first token starts at the opposite point, more than half of the other tokens end on the other side."""
     ends, turned = m.run.xs[:, -1, 1:, : m.top], m.turned[:, 1:, : m.top]
     # A token is on the other side if its two ends have a negative inner product within the eigenspace.
     share, error = mean_and_error((np.einsum("snd,snd->sn", ends, turned) < 0).mean(-1))
@@ -185,7 +186,7 @@ def influence(m: Results) -> Found:
 
 @claim("at no time above uniform attention by more than two standard errors")
 def no_sink(m: Results) -> Found:
-    """The first token is no attention sink: it never has more weight than the causal mask alone gives it."""
+    """The first token is no attention sink: its weight never exceeds the weight of uniform causal attention."""
     weight = mean, error = mean_and_error(m.weight)
     # Uniform causal attention gives the first token the mean weight H_n / n.
     uniform, largest = float(uniform_causal_sink(m.p.n)[0]), int(np.argmax(mean))
@@ -200,7 +201,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     repel = [int(head) + 1 for head in np.flatnonzero(m.source.repelling)]
     return (
         f"Snapshots: the first token (red, with its path) and the other tokens of one start (seed {m.seed}; of the "
-        f"first {CANDIDATES} starts, that whose first token has the longest way to go), with Q = K = I and beta = "
+        f"first {CANDIDATES} starts, the one whose first token has the longest way to go), with Q = K = I and beta = "
         f"{m.p.beta:g}. V has the eigenvalues {m.source.words}. {m.source.origin} "
         + f"Heads {repel} of {len(m.source.top)} repel, see figure 7. "
         * bool(repel)

@@ -136,16 +136,7 @@ def fit(m: Results) -> Found:
 def beyond_controls(m: Results) -> Found:
     """Fitted particles predict the trained network better than a network of random weights, and better than the trained
     network on shuffled tokens."""
-    beside, shuffled, random = m.beside, m.beside.beyond_shuffled, m.beside.beyond_random.beyond
-    nearer = min((shuffled, random), key=lambda difference: float(difference.z[0]))
-    names = ("trained network", *NAMES_OF_CONTROLS)
-    shares = "; ".join(f"{name} {plus_minus(*run)}" for name, run in zip(names, beside.runs("fitted"), strict=True))
-    return Found(
-        f"share of the error of the best constant that remains: {shares}; on the same texts the share is larger by "
-        f"{plus_minus(shuffled.difference[0], shuffled.error[0])} for shuffled tokens and by "
-        f"{plus_minus(random.difference[0], random.error[0])} for random weights",
-        shuffled.exceeds()[0] and beside.beyond_random.exceeds(), nearer.difference[0], nearer.error[0],
-    )  # fmt: skip
+    return m.beside.beyond_both()
 
 
 @claim("the difference exceeds two standard errors")

@@ -1,4 +1,4 @@
-"""Causal attention with V = I and random Q and K (2411.04990, Theorem 4.1): when is each token at the first for good?
+"""Causal attention with V = I and random Q and K (2411.04990, Theorem 4.1): when is each token at the first?
 
 The time of the last tokens is an integral along their path, see `shared.exact`. The token that arrives last arrives
 after all tokens before it, so that its time is the time of the collapse.
@@ -24,7 +24,7 @@ from ..shared.layout import panels
 from ..shared.sources import particles
 
 
-END = 1e300  # as good as never
+END = 1e300  # the time that stands for infinity
 LATE = 2e4  # at beta = 9 some starts are known to have several clusters at this time
 MOST_STEPS = 3000  # most runs take some hundreds of steps
 
@@ -34,7 +34,9 @@ class Parameters:
     n: int = parameter(16, "the number of tokens", quick=12, least=3, most=64)
     d: int = parameter(3, "the dimension", least=2, most=8)
     beta: float = parameter(9.0, "the inverse temperature", least=1, most=20)
-    reach: float = parameter(0.01, "the distance at which a token has arrived at the first", least=3e-3, most=0.1)
+    reach: float = parameter(
+        0.01, "the distance within which a token has arrived at the first token", least=3e-3, most=0.1
+    )
 
 
 class Results(NamedTuple):
@@ -42,9 +44,9 @@ class Results(NamedTuple):
 
     p: Parameters
     starts: int
-    arrivals: np.ndarray  # the time from which each token is at the first for good, (starts, n)
+    arrivals: np.ndarray  # the time from which on each token stays at the first, (starts, n)
     waits: tuple[Wait, ...]  # the long waits of all starts
-    of_start: np.ndarray  # the number of the start of each wait, (waits,)
+    wait_starts: np.ndarray  # the number of the start of each wait, (waits,)
     astray: float  # the largest distance of a token from the first token at the end
     moved: float  # the largest displacement of a first token
 
@@ -62,7 +64,7 @@ class Results(NamedTuple):
         """log10 of the times of collapse, at least -2; log10 of `END` without a collapse."""
         return np.log10(np.clip(self.last, 1e-2, END))
 
-    def of_waits(self, *names: str) -> np.ndarray:
+    def waits_by(self, *names: str) -> np.ndarray:
         """The named numbers of all waits, (names, waits)."""
         return np.array([[getattr(wait, name) for wait in self.waits] for name in names], float)
 
@@ -70,7 +72,7 @@ class Results(NamedTuple):
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say(f"following {settings.starts} starts to one cluster")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
-    arrivals, waits, of_start, astray, moved = [], [], [], 0.0, 0.0
+    arrivals, waits, wait_starts, astray, moved = [], [], [], 0.0, 0.0
     for start, (form, x) in enumerate(zip(draw_forms(settings.seed, settings.starts, p.d), x0, strict=True)):
         attention = SoftmaxAttention(p.beta, query_key=jnp.asarray(form), mask=CausalMask())
         try:
@@ -79,11 +81,11 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
             # The tokens contract onto a curve much faster than they move along it, so that steps become too short.
             arrivals.append(np.full(p.n, np.nan))
             continue
-        came = arrivals_of(tree, p.reach)
-        arrivals.append(came)
-        waited = waits_of(tree, came, p.beta * form, p.reach)
+        arrived = arrivals_of(tree, p.reach)
+        arrivals.append(arrived)
+        waited = waits_of(tree, arrived, p.beta * form, p.reach)
         waits += waited
-        of_start += [start] * len(waited)
+        wait_starts += [start] * len(waited)
         end = np.asarray(tree.at(END))
         astray = max(astray, float(np.linalg.norm(end - end[0], axis=1).max()))
         moved = max(moved, float(np.linalg.norm(end[0] - np.asarray(tree.at(0.0))[0])))
@@ -92,7 +94,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
             f"starts must hold one that coarsen can follow, but of {settings.starts} it can follow none; pass more "
             "starts, or another seed."
         )
-    return Results(p, settings.starts, np.array(arrivals), tuple(waits), np.array(of_start, int), astray, moved)
+    return Results(p, settings.starts, np.array(arrivals), tuple(waits), np.array(wait_starts, int), astray, moved)
 
 
 def draw_forms(seed: int, starts: int, d: int) -> np.ndarray:
@@ -111,7 +113,7 @@ def first_rests(m: Results) -> Found:
     "all starts that could be followed, to a distance below 0.001", source=Source("2411.04990, Theorem 4.1", ANY, ANY)
 )
 def collapse(m: Results) -> Found:
-    """With V = I all tokens come to the first, whatever Q and K are."""
+    """With V = I all tokens come to the first token, whatever Q and K are, in all starts that could be followed."""
     done = float(np.mean(np.isfinite(m.last)))
     times = ", ".join(f"1e{quantile:.1f}" for quantile in np.percentile(m.log_last, [25, 50, 75, 100]))
     return Found(
@@ -123,16 +125,17 @@ def collapse(m: Results) -> Found:
 
 @claim("more than a tenth of the starts")
 def late(m: Results) -> Found:
-    """At t = {LATE:,.0f} more than a tenth of the starts have a token away from the first."""
+    """At t = {LATE:,.0f} more than a tenth of the starts still have a token away from the first token."""
     share, error = mean_and_error(m.last > LATE)
     return Found(f"{percent(share, error)} of the starts have a token elsewhere", share > 0.1, share, error)
 
 
 @claim("a slope within 0.1 of 1")
 def barrier(m: Results) -> Found:
-    """The time is exponential in beta times the largest <x, Q^T K(x - a)> on the path, where a is the first token."""
-    waited, exponents = m.of_waits("waited", "barrier")
-    slope, error, _ = line_of(waited, exponents, m.of_start)
+    """The time of a token's way to the first token a is exponential in beta times the largest <x, Q^T K(x - a)> on its
+    path."""
+    waited, exponents = m.waits_by("waited", "barrier")
+    slope, error, _ = line_of(waited, exponents, m.wait_starts)
     return Found(
         "the slope of the logarithm of the time against that of the exponential is "
         f"{plus_minus(slope, error, 3)}, of {len(m.waits)} waits",
@@ -154,7 +157,7 @@ def series(m: Results) -> dict:
     log_times = np.linspace(-1.0, max(float(m.log_last.max()), 1.0), 200)
     names = ("token_by_wait", "log10_time_by_wait", "log10_integral_by_wait", "log10_barrier_by_wait")
     share = np.mean(m.log_last > log_times[:, None], axis=1)
-    waits = m.of_waits("token", "waited", "law", "barrier")
+    waits = m.waits_by("token", "waited", "law", "barrier")
     return {"log10 t": log_times, "share not there": share} | dict(zip(names, waits, strict=True))
 
 
@@ -168,7 +171,7 @@ def _not_there(ax: Axes, m: Results) -> None:
 
 def _against(name: str, label: str) -> Callable[[Axes, Results], None]:
     def fill(ax: Axes, m: Results) -> None:
-        law, waited = m.of_waits(name, "waited")
+        law, waited = m.waits_by(name, "waited")
         ax.plot(law, waited, ".", ms=3, color=OKABE_ITO[0], rasterized=True)
         high = max(float(waited.max(initial=1.0)), float(law.max(initial=1.0)))
         ax.plot([0, high], [0, high], color="0.3", lw=0.8, ls="--")

@@ -1,8 +1,8 @@
 """One dimension: attention becomes a Boolean matrix (2305.05465, Theorem 2.1).
 
 With V > 0 and QK > 0 every row of the attention matrix but perhaps one tends, doubly exponentially fast, to the first
-or to the last unit vector: the smallest and the largest token. For the tokens (-u, 0, u) the middle row stays
-(1/3, 1/3, 1/3), and u has an equation of its own.
+or to the last unit vector, which stand for the smallest and the largest token. For the tokens (-u, 0, u) the middle row
+stays (1/3, 1/3, 1/3), and u has an equation of its own.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from ..shared.ensemble import mean_and_error
 from ..shared.layout import WIDTH, letter
 
 
-HALF = 1.0  # of the box
+HALF = 1.0  # half the width of the box
 SHOWN = (0.0, 1.0, 2.0, 3.0)  # the times of the matrices, before the last time
 THIRD, UNTIL = 0.3, 6.0  # u of the exceptional tokens at the start, and the end of the comparison with its equation
 BOOLEAN = 1e-3
@@ -58,8 +58,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     ones = np.ones((settings.starts, 1, 1))
     run = emergence.emerge(x0, p.ts, ones, ones, p.beta)
     say("measuring")
-    everyone = np.ones(p.n, bool)
-    weights = lambda x, t: boolean_distances(x[:, 0], 1.0, p.beta, everyone, t)[1]
+    every = np.ones(p.n, bool)
+    weights = lambda x, t: boolean_distances(x[:, 0], 1.0, p.beta, every, t)[1]
     each = [np.stack([weights(x, t) for x, t in zip(xs, p.ts, strict=True)]) for xs in run.xs]
     ranks = np.array([[rank_of(matrix) for matrix in matrices] for matrices in each])
     # The residuals leave out the excepted row. A start whose other rows are Boolean from the beginning has no rate.
@@ -74,7 +74,8 @@ def rank_of(weights: np.ndarray) -> int:
 
 
 def rate_of(ts: np.ndarray, distance: np.ndarray) -> float:
-    """The slope of log log(1 / distance) against time while the distance falls from 1e-2 to 1e-12; NaN without two."""
+    """The slope of log log(1 / distance) against time while the distance falls from 1e-2 to 1e-12; NaN without two such
+    times."""
     falling = (distance < 1e-2) & (distance > 1e-12)
     if falling.sum() < 2:
         return float("nan")
@@ -99,13 +100,14 @@ def exceptional() -> float:
 
 @claim("less than 1e-7", kind="identity")
 def excepted_row(m: Results) -> Found:
-    """For the tokens (-u, 0, u) the middle row of attention stays (1/3, 1/3, 1/3), and u has its own equation."""
+    """For the tokens (-u, 0, u) the middle row of attention stays (1/3, 1/3, 1/3), and u' = 2 u sinh(u^2) / (1 + 2
+    cosh(u^2))."""
     return Found(f"the largest difference up to t = {UNTIL:g}: {m.off:.1e}", m.off < 1e-7, m.off)
 
 
 @claim(f"within {BOOLEAN:g} in all starts at t = {{p.end:g}}, one row of each excepted", source=THEOREM)
 def boolean(m: Results) -> Found:
-    """Every row of the attention matrix but at most one becomes that of the smallest or the largest token."""
+    """Every row of the attention matrix but at most one comes to attend to the smallest or the largest token alone."""
     last = m.run.residuals[:, -1]
     near = last < BOOLEAN
     measured = f"in {near.sum()} of {m.starts} starts; the farthest row of all is {last.max():.1e} away"
@@ -114,7 +116,7 @@ def boolean(m: Results) -> Found:
 
 @claim("3 at most at the end: two Boolean rows and the excepted one", source=THEOREM)
 def low_rank(m: Results) -> Found:
-    """The attention matrix comes to have a low rank."""
+    """The rank of the attention matrix falls to 3 or less."""
     first, last = m.ranks[:, 0], m.ranks[:, -1]
     return Found(
         f"the rank of the matrix of {m.p.n} tokens is {first.mean():.2f} at the start, {last.mean():.2f} at the end, "
@@ -125,8 +127,8 @@ def low_rank(m: Results) -> Found:
 
 @claim("above 0.8; a merely exponential decay would have a rate that tends to zero")
 def fast(m: Results) -> Found:
-    """The attention matrix comes to its limit doubly exponentially: the logarithm of the distance grows exponentially
-    itself."""
+    """The attention matrix converges doubly exponentially: the logarithm of its distance from the limit grows
+    exponentially."""
     known = m.rates[np.isfinite(m.rates)]
     mean, error = mean_and_error(known) if len(known) > 1 else (np.nan, np.nan)
     return Found(
@@ -139,9 +141,9 @@ def fast(m: Results) -> Found:
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
         f"{m.p.n} tokens of the line, uniform in a box, V = Q = K = 1, beta = {m.p.beta:g}. The matrices above are the "
-        f"attention of one start, tokens in order. Over {m.starts} starts: (a) the distance of the farthest row but "
-        "one from the row that attends to the smallest or the largest token alone, median and middle 80 %; (b) the "
-        "rank of the matrix."
+        f"attention of one start, with its tokens in order. Over {m.starts} starts: (a) the distance of the farthest "
+        "row but one from the row that attends to the smallest or the largest token alone, median and middle 80 %; "
+        "(b) the rank of the matrix."
     )
 
 

@@ -1,13 +1,13 @@
-"""How far do particles with the heads of a trained causal network predict it, and its first token by x' = P(Vx)?
+"""How well do particles with the heads of a trained causal network predict the network, and x' = P(Vx) its first token?
 
 Time per layer and beta are fitted to every fifth text, and the curves are measured on the other texts. The network is
-SmolLM2-135M-Instruct (Q4_1) where that is installed, and otherwise the language model of the package.
+SmolLM2-135M-Instruct (Q4_1) if it is installed, and otherwise the language model of the package.
 
 Under a causal mask the first token attends to itself alone, whatever the scores are. As a particle it follows x' =
-P_x(V x), V the sum over heads (Karagodin et al., *Clustering in causal attention masking*, 2411.04990, Section 3); in
-the network without its feed-forward a layer maps it to x + A(N(x)), A linear. The path of the network and the paths of
-models are compared by the cosine of their directions at each level before the last norm. No path depends on the tokens
-behind the first, which is checked for the network, and all paths begin at the embedded token.
+P_x(V x), where V is the sum over heads (Karagodin et al., *Clustering in causal attention masking*, 2411.04990, Section
+3); in the network without its feed-forward a layer maps it to x + A(N(x)) with a linear A. The path of the network and
+the paths of models are compared by the cosine of their directions at each level before the last norm. No path depends
+on the tokens behind the first, which is checked for the network, and all paths begin at the embedded token.
 """
 
 import dataclasses
@@ -42,7 +42,6 @@ from ..shared.causal import (
     spread_words,
     untrained,
 )
-from ..shared.controls import NAMES_OF_CONTROLS
 from ..shared.ensemble import MOST_TOKENS, count_clusters, draw_starts, run_ensemble
 from ..shared.layout import layer_lines, panels
 from ..shared.networks import articles_of, articles_words, by_articles, each_text, passages, spread
@@ -56,13 +55,13 @@ SYSTEMS = 96  # the number of systems in a program
 LONGEST = 64
 OWN_NAME, ALBERT_NAME = "the language model of the package", "the ALBERT of the package"
 SHORT = {NAME: "SmolLM2", OWN_NAME: "language model", ALBERT_NAME: "ALBERT"}
-EVERY = 5  # the number of texts of which one is fitted to
+EVERY = 5  # one of so many texts serves for the fit
 ALONE = 1e-4  # the relative change of a norm that float32 may cause where sums are taken in another order
 HALF = 0.5
 
 STYLES = {
     "network": ("network", "#000000", "-"),
-    "particles": ("as they come", OKABE_ITO[4], "--"),
+    "particles": ("not fitted", OKABE_ITO[4], "--"),
     "fitted": ("fitted", OKABE_ITO[5], "-"),
     "uniform": ("beta 0", OKABE_ITO[2], "-."),
 }
@@ -93,7 +92,7 @@ class FirstPath(NamedTuple):
     # "attention alone" (the network without its feed-forward), "embedding" (no motion)
     cosines: dict[str, np.ndarray]
     turned: np.ndarray  # the cosine of the directions before and after each layer of the network, (texts, levels - 1)
-    alone: float  # the largest relative change of its stream when all tokens behind it are removed
+    alone: float  # the largest relative change of its stream when all later tokens are removed
     linear: float  # the largest relative difference of the network without feed-forward from x + A(N(x))
 
     def over_levels(self, name: str) -> np.ndarray:
@@ -143,7 +142,7 @@ class Results(NamedTuple):
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
-    # The texts that are fitted to come on top of `many`.
+    # The texts of the fit come on top of `many`.
     most = max(4, -(-many * EVERY // (EVERY - 1)))
     reading = reading_of(dataclasses.replace(settings, most_texts=most, length=None), LONGEST)
     own = probe.load("language-model")
@@ -320,7 +319,7 @@ def head_runs(
 
 @claim(f"less than {ALONE:g} at every level", kind="identity")
 def alone(m: Results) -> Found:
-    """The first token moves by itself: the tokens behind it change nothing of its stream."""
+    """The first token moves independently: the tokens after it do not change its stream."""
     off, texts = m.path.alone, len(m.texts.mask)
     measured = f"the largest difference from its stream without them, relative to its norm, over {texts} texts is "
     return Found(f"{measured}{off:.1e}", off < ALONE, off)
@@ -328,7 +327,8 @@ def alone(m: Results) -> Found:
 
 @claim(f"less than {ALONE:g} at every level", kind="identity")
 def linear(m: Results) -> Found:
-    """Without the feed-forward the first token moves by x + A(N(x)), A linear: the discrete form of x' = P(Vx)."""
+    """Without feed-forward each layer maps the first token x to x + A(N(x)) with a linear A, the discrete form of x' =
+    P(Vx)."""
     off = m.path.linear
     return Found(f"the largest difference after a layer, relative to the norm, is {off:.1e}", off < ALONE, off)
 
@@ -349,7 +349,7 @@ def better_than_constant(m: Results) -> Found:
     fitted = m.mean_of(shares["fitted"])
     ends = ", ".join(f"{name} {bridge.curves[name].mean[-2]:.3f}" for name in shares)
     return Found(
-        f"error as a share of that of the best constant: as they come {m.words(shares['particles'])}; with time "
+        f"error as a share of the error of the best constant: not fitted {m.words(shares['particles'])}; with time "
         f"{bridge.time_per_layer:.3g} per layer and beta {bridge.beta:.3g} times the network's, fitted to other texts, "
         f"{m.words(shares['fitted'])}; with beta 0 and time {bridge.time_uniform:.3g} {m.words(shares['uniform'])}; "
         f"mean cosine before the last layer {bridge.network.mean[-2]:.3f} in the network, {ends}",
@@ -371,24 +371,15 @@ def beta_matters(m: Results) -> Found:
 
 @claim("both differences exceed two standard errors, or with few texts and networks as many as are as improbable")
 def better_than_controls(m: Results) -> Found:
-    """Fitted particles predict {m.name} and its texts better than both controls."""
-    beside = m.beside
-    shuffled, random = beside.beyond_shuffled, beside.beyond_random.beyond
-    names = ("trained", NAMES_OF_CONTROLS[0], f"{NAMES_OF_CONTROLS[1]} {m.spread}")
-    runs = "; ".join(f"{name} {plus_minus(*run)}" for name, run in zip(names, beside.runs("fitted"), strict=True))
-    nearer = min((shuffled, random), key=lambda difference: float(difference.z[0]))
-    return Found(
-        f"error as a share of that of the best constant: {runs}; on the same texts the error with shuffled tokens is "
-        f"larger by {plus_minus(shuffled.difference[0], shuffled.error[0])}, with random weights by "
-        f"{plus_minus(random.difference[0], random.error[0])} (± over {articles_words(m.articles)}, of random weights "
-        f"over {len(beside.random['fitted'])} networks)",
-        bool(shuffled.exceeds()[0]) and beside.beyond_random.exceeds(), nearer.difference[0], nearer.error[0],
-    )  # fmt: skip
+    """Fitted particles predict {m.name} better than networks of random weights, and better than {m.name} on shuffled
+    tokens."""
+    over = f" (± over {articles_words(m.articles)}, of random weights over {len(m.beside.random['fitted'])} networks)"
+    return m.beside.beyond_both(f" {m.spread}", over)
 
 
 @claim("the mean cosine is larger by two standard errors")
 def first_particle(m: Results) -> Found:
-    """The fitted particle is nearer to the first token of {m.name} than one that stays where it began."""
+    """A particle with the fitted time is nearer to the first token of {m.name} than a particle that does not move."""
     cosines = {name: m.words(m.path.over_levels(name), 3) for name in m.path.cosines}
     gain = m.mean_of(m.path.over_levels("fitted") - m.path.over_levels("embedding"))
     turned = m.path.turned.mean(axis=0)
@@ -404,7 +395,7 @@ def first_particle(m: Results) -> Found:
 
 @claim(f"the mean over layers is below {HALF} by two standard errors")
 def goes_elsewhere(m: Results) -> Found:
-    """Without the feed-forward, by x' = P(Vx), the first token of {m.name} goes elsewhere than with it."""
+    """Without feed-forward the first token of {m.name} takes another path than with it."""
     cosine = m.path.cosines["attention alone"]
     mean = m.mean_of(m.path.over_levels("attention alone"))
     return Found(
@@ -420,7 +411,7 @@ def goes_elsewhere(m: Results) -> Found:
     "network"
 )
 def cases(m: Results) -> Found:
-    """More than half of the heads of the package's ALBERT repel, and less than a tenth of those of each causal
+    """More than half of the heads of the ALBERT of the package repel, and less than a tenth of the heads of each causal
     network."""
     share = {heads.name: heads.share("repulsive") for heads in m.heads}
     albert = share.pop(ALBERT_NAME)
@@ -434,13 +425,14 @@ def cases(m: Results) -> Found:
 
 @claim("more than half of the particles at just these heads")
 def stay_apart(m: Results) -> Found:
-    """Particles stay apart at just the heads that repel."""
+    """Particles stay apart at exactly those heads that repel."""
     words, right = [], []
     for heads in m.heads:
         right.extend(((heads.clusters > heads.n / 2) == (heads.signs.case == "repulsive")).ravel())
         for case in ("attractive", "repulsive", "rotating"):
-            if (of := heads.clusters[heads.signs.case == case]).size:
-                words.append(f"{heads.name}, {case}: {of.mean():.1f} (from {of.min():.1f} to {of.max():.1f})")
+            if (counts := heads.clusters[heads.signs.case == case]).size:
+                least, most = counts.min(), counts.max()
+                words.append(f"{heads.name}, {case}: {counts.mean():.1f} (from {least:.1f} to {most:.1f})")
     n = m.heads[0].n
     return Found(
         f"clusters (radius {RADIUS:g}) of {n} particles at t = {TIME:g}, in units of the leading eigenvalue: "
@@ -454,20 +446,20 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     verdict = "better than the best constant does" if value < 1 else "worse than a constant does"
     return (
         f"{'' if m.installed else ABSENT + ' '}A causal network as particles with its own heads: {m.network.words}, on "
-        f"{m.data.words}; {len(m.texts.mask)} texts are measured and {len(m.others.mask)} others fitted to, cut to "
-        f"{m.texts.mask.shape[1]} tokens. Particles have the mask and the rotations of the network, and each block "
-        "divides its output by the median norm of the tokens. (a) Mean cosine of the tokens at each level: the "
-        "network, its particles as they come (a layer takes time 1, beta 1), with both fitted (time "
+        f"{m.data.words}; {len(m.texts.mask)} texts are measured and {len(m.others.mask)} others serve for the fit, "
+        f"cut to {m.texts.mask.shape[1]} tokens. Particles have the mask and the rotations of the network, and each "
+        "block divides its output by the median norm of the tokens. (a) Mean cosine of the tokens at each level: the "
+        "network, its particles without a fit (a layer takes time 1, and beta is 1), with both fitted (time "
         f"{bridge.time_per_layer:.3g}, beta {bridge.beta:.3g}), and with beta 0 and its own fitted time. (b) The error "
-        "of the particles against the curve of a text, as a share of that of the best constant (line), beside tokens "
-        f"in random order and {m.p.draws} networks of random weights {m.spread} (crosses). (c) The cosine of the first "
-        "token to the particle with the fitted time, with time 1, and with time 1 and its own norm, to the network "
-        "without feed-forward, and to its embedding. (d) The eigenvalue of largest real part of V of each head over "
-        "its modulus: a head right of zero attracts, or turns if the eigenvalue is not real, and a head left of zero "
-        f"repels. (e) The clusters of {m.heads[0].n} particles that one head moves at t = {TIME:g}. (f) The share of "
-        f"the heads of each network by case. Means over texts with standard errors over {articles_words(m.articles)}; "
-        f"of random weights, over networks. The fitted particles predict the similarity {verdict}, {value:.2f} of its "
-        "error."
+        "of the particles against the curve of a text, as a share of the error of the best constant (line), beside "
+        f"tokens in random order and {m.p.draws} networks of random weights {m.spread} (crosses). (c) The cosine of "
+        "the first token to the particle with the fitted time, with time 1, and with time 1 and its own norm, to the "
+        "network without feed-forward, and to its embedding. (d) The eigenvalue of largest real part of V of each "
+        "head over its modulus: a head right of zero attracts, or turns if the eigenvalue is not real, and a head "
+        f"left of zero repels. (e) The clusters of {m.heads[0].n} particles that one head moves at t = {TIME:g}. (f) "
+        "The share of the heads of each network by case. Means over texts with standard errors over "
+        f"{articles_words(m.articles)}; of random weights, over networks. The fitted particles predict the similarity "
+        f"{verdict}, {value:.2f} of its error."
     )
 
 
@@ -519,7 +511,7 @@ def _draw_missed(ax: Axes, m: Results) -> None:
     ax.bar([0.26], [average.mean], yerr=[average.error], color=colour, label=label, **bars)
     ax.axhline(1.0, color="0.1", lw=0.8, ls="--")
     ax.set_xticks(places, ["trained", "tokens shuffled", "random weights"])
-    ax.set(ylabel="error / that of the\nbest constant", ylim=(0, None))
+    ax.set(ylabel="error / error of the\nbest constant", ylim=(0, None))
     ax.legend(fontsize=6, handlelength=2.2)
 
 

@@ -1,14 +1,14 @@
-"""What becomes of the first token of a causal network, and what are attention sinks worth?
+"""How does the first token of a causal network move, and how much loss do attention sinks save?
 
-In causal attention the first token moves by itself, and all other tokens attend to it. One pass over the texts gives
-all numbers of a network: of the trained one, of the same tokens in random order, and of random weights. The network is
-SmolLM2-135M-Instruct (Q4_1) where that is installed. The language model of the package is measured beside it; the texts
-of its training began at any word.
+In causal attention the first token moves independently, and all other tokens attend to it. One pass over the texts
+gives all numbers of a network: of the trained network, of the same tokens in random order, and of random weights. The
+network is SmolLM2-135M-Instruct (Q4_1) if it is installed. The language model of the package, whose training texts
+began at any word, is measured beside it.
 
 Attention sinks are measured by the loss under a sliding window (Xiao et al., *Efficient streaming language models with
 attention sinks*, 2309.17453, Sections 3.1 and 3.2). A window w lets token i attend to tokens i - w + 1 to i, and with k
-tokens kept also to the first k. Its cost is the mean of the loss less the loss under the full causal mask, over the
-positions from w on, where the window has lost sight of a token. Tokens keep their positions in the text.
+tokens kept also to the first k. The cost of a window is the mean of its loss minus the loss under the full causal mask,
+over the positions from w on, where the window leaves out a token. Tokens keep their positions in the text.
 """
 
 from collections.abc import Sequence
@@ -57,16 +57,18 @@ TRAINED, SHUFFLED, RANDOM, FIRST, USUAL_SHOWN = (OKABE_ITO[k] for k in (0, 1, 2,
 @dataclass(frozen=True)
 class Parameters:
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32, quick=2)
-    times: float = parameter(10.0, "the ratio of norms, first token to others, that counts as large", above=1)
+    times: float = parameter(
+        10.0, "the ratio of the norm of the first token to the others that counts as large", above=1
+    )
     sink: float = parameter(
         0.3, "the weight beyond uniform attention from which a head counts as attending to a position", above=0, most=1
     )
     width: int = parameter(
-        64, "the widest window, in tokens; the others have a half and a quarter of it", least=8, most=128
+        64, "the number of tokens of the widest window; two others have a half and a quarter of it", least=8, most=128
     )
 
 
-class Seen(NamedTuple):
+class Run(NamedTuple):
     first: probe.FirstToken  # the first token against the others
     cosine: Average  # the mean cosine of all pairs, including the first token, (levels,)
     heads: probe.PositionHeads  # the weight that heads give to positions
@@ -82,11 +84,11 @@ class Compared(NamedTuple):
     subject: Subject
     data: Subject
     # `trained`, `shuffled`: the network on the texts, and on their tokens in random order
-    trained: Seen
-    shuffled: Seen
-    random: tuple[Seen, ...]  # networks of random weights, drawn as before training, on the texts
+    trained: Run
+    shuffled: Run
+    random: tuple[Run, ...]  # networks of random weights, drawn as before training, on the texts
     # Networks of random weights with the spread `USUAL`; none if the network began with its own spread alone
-    usual: tuple[Seen, ...]
+    usual: tuple[Run, ...]
     tokens: int  # the largest number of tokens of a text
     articles: np.ndarray  # the article of each text, the independent unit of errors
     spread: str  # how the weights of `random` were drawn, in words
@@ -106,10 +108,10 @@ class Compared(NamedTuple):
         """The mean of numbers of the texts, and its error over articles."""
         return clustered_error(values, self.articles)
 
-    def onset(self, times: float, seen: Seen | None = None) -> int | None:
-        """The first level at which the norm of the first token significantly exceeds `times` times that of the others,
-        also at the next level; None if there is none."""
-        apart = (self.trained if seen is None else seen).first.apart(times)
+    def onset(self, times: float, run: Run | None = None) -> int | None:
+        """The first level at which the norm of the first token significantly exceeds `times` times the norm of the
+        others, also at the next level; None if there is none."""
+        apart = (self.trained if run is None else run).first.apart(times)
         held = np.flatnonzero(apart[:-1] & apart[1:])
         return int(held[0]) if held.size else None
 
@@ -146,7 +148,7 @@ class Results(NamedTuple):
     own: Compared  # the language model of the package
     # The cost of windows for SmolLM2; None without SmolLM2 or without texts that are longer than a window
     windows: Windows | None
-    alone: float  # the largest relative change of the stream of a first token when all tokens behind it are removed
+    alone: float  # the largest relative change of the stream of a first token when all later tokens are removed
 
     @property
     def onset(self) -> int | None:
@@ -155,7 +157,7 @@ class Results(NamedTuple):
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
-    # First, because texts that do not fit are refused here.
+    # The texts are read first, because texts that do not fit are refused here.
     reading = reading_of(settings, LONGEST)
     own_model, own_texts = probe.load("language-model"), probe.Encoded(*passages(OWN_TOKENS))
     own = compare(
@@ -194,25 +196,25 @@ def compare(
     words = model.tokenizer.batch_decode([[i] for i in range(model.network.sizes.vocab_size)])
     marks = tuple(i for i, word in enumerate(words) if word.strip() and word.strip() in list(MARKS))
 
-    def see(file: str, model: probe.Model, texts: probe.Encoded) -> Seen:
+    def run(file: str, model: probe.Model, texts: probe.Encoded) -> Run:
         say(f"measuring {name}: {file}")
-        return measure_seen(model, texts, {MARK: marks}, articles, store and store / f"{file}.safetensors")
+        return measure_run(model, texts, {MARK: marks}, articles, store and store / f"{file}.safetensors")
 
-    shuffled, trained = see("shuffled", model, probe.shuffle_tokens(texts, order)), see("trained", model, texts)
-    random = tuple(see(f"random-{k}", untrained(model, key), texts) for k, key in enumerate(weights))
-    others = tuple(see(f"usual-{k}", untrained(model, key, USUAL), texts) for k, key in enumerate(weights) if usual)
+    shuffled, trained = run("shuffled", model, probe.shuffle_tokens(texts, order)), run("trained", model, texts)
+    random = tuple(run(f"random-{k}", untrained(model, key), texts) for k, key in enumerate(weights))
+    others = tuple(run(f"usual-{k}", untrained(model, key, USUAL), texts) for k, key in enumerate(weights) if usual)
     return Compared(
         name, subject, data, trained, shuffled, random, others, texts.mask.shape[1], articles, spread_words(model)
     )  # fmt: skip
 
 
-def measure_seen(
+def measure_run(
     model: probe.Model,
     texts: probe.Encoded,
     separators: dict[str, Sequence[int]],
     articles: np.ndarray,
     store: Path | None = None,
-) -> Seen:
+) -> Run:
     """The results of `probe.first_token` and `probe.position_heads` in one pass; errors are over articles."""
     surveyed = survey(
         model, texts, lambda ids, mask: Measure(OF_FIRST, of_layer(ids, mask, separators)),
@@ -226,11 +228,11 @@ def measure_seen(
     # Of n (n - 1) / 2 pairs, n - 1 contain the first token: these pairs weigh 2 / n, and the others (n - 2) / n.
     n = texts.mask.sum(axis=1)[:, None]
     cosine = (2 * each_text(first.cosine) + (n - 2) * each_text(first.cosine_of_others)) / n
-    return Seen(first, average_of(cosine, articles), heads)
+    return Run(first, average_of(cosine, articles), heads)
 
 
 def first_alone(model: probe.Model, texts: probe.Encoded) -> float:
-    """The largest change of the stream of a first token when all tokens behind it are removed, relative to its norm."""
+    """The largest change of the stream of a first token when all later tokens are removed, relative to its norm."""
     few, mask = texts.token_ids[:SEVERAL], texts.mask[:SEVERAL]
     inside = np.asarray(probe.trace(model, few, mask).hidden, float)[:, :, 0]
     alone = np.asarray(probe.trace(model, few[:, :1], mask[:, :1]).hidden, float)[:, :, 0]
@@ -273,14 +275,15 @@ def _layer(level: int | None) -> str:
 
 @claim(f"less than {ALONE:g} at every level", kind="identity")
 def alone(m: Results) -> Found:
-    """The first token moves by itself: the tokens behind it change nothing of its stream."""
+    """The first token moves independently: the tokens after it do not change its stream."""
     measured = f"the largest difference from its stream without them, relative to its norm, is {m.alone:.1e}"
     return Found(measured, m.alone < ALONE, m.alone)
 
 
 @claim(f"by less than {SMALL:g} at every level, in the mean over texts")
 def mean_cosine(m: Results) -> Found:
-    """The first token changes the mean cosine of the tokens of {m.network.name} by less than {SMALL:g}."""
+    """At every level the first token changes the mean cosine of the tokens of {m.network.name} by less than
+    {SMALL:g}."""
     whole, others = m.network.trained.cosine, m.network.trained.first.cosine_of_others
     change = each_text(others) - each_text(whole)
     level = int(np.argmax(np.abs(change.mean(axis=0))))
@@ -292,15 +295,16 @@ def mean_cosine(m: Results) -> Found:
     )  # fmt: skip
 
 
-def _beside(found: Compared, random: tuple[Seen, ...]) -> Starts:
+def _beside(network: Compared, random: tuple[Run, ...]) -> Starts:
     """The trained network beside networks of random weights in the mean cosine without the first token."""
     of = lambda run: each_text(run.first.cosine_of_others)
-    return starts_of(of(found.trained), [of(run) for run in random], found.articles)
+    return starts_of(of(network.trained), [of(run) for run in random], network.articles)
 
 
 @claim("each difference exceeds two standard errors, or with few articles and networks as many as are as improbable")
 def controls(m: Results) -> Found:
-    """The tokens of {m.network.name} are less alike than in random order, and more alike than with random weights."""
+    """The tokens of {m.network.name} are less alike than the same tokens in random order, and more alike than with
+    random weights."""
     net, level = m.network, m.network.late
     of = lambda run: each_text(run.first.cosine_of_others)[:, level]
     shuffled = net.mean_of(of(net.trained) - of(net.shuffled))
@@ -332,7 +336,8 @@ def controls(m: Results) -> Found:
     f"before it is below {SUDDEN:g}, and with random weights there are no such levels"
 )
 def sudden(m: Results) -> Found:
-    """In one layer the first token of {m.network.name} grows to more than {p.times:g} times the norm of the others."""
+    """In one layer the norm of the first token of {m.network.name} grows from less than {SUDDEN:g} to more than
+    {p.times:g} times the norm of the others, which it does with no random weights."""
     net, times, onset = m.network, m.p.times, m.onset
     first = net.trained.first
     highest, large = int(np.argmax(first.ratio.mean)), np.flatnonzero(first.apart(times))
@@ -354,10 +359,12 @@ def sudden(m: Results) -> Found:
 
 @claim("less by more than two standard errors")
 def less_alike(m: Results) -> Found:
-    """Where its norm is large, the first token of {m.network.name} is less alike to the others than these are to each
-    other."""
+    """Where its norm is large, the first token of {m.network.name} is less similar to the others than the others are to
+    each other."""
     net, first, onset = m.network, m.network.trained.first, m.onset
-    says = "After the first layer the first token of {} is less alike to the others than these are to each other."
+    says = (
+        "After the first layer the first token of {} is less similar to the others than the others are to each other."
+    )
     part = slice(onset or 1, net.late + 1)
     over_part = lambda average: each_text(average)[:, part].mean(axis=1)
     less, other = (
@@ -383,8 +390,8 @@ def _surely(average: Average, than: float) -> np.ndarray:
     "more than {p.sink:g} beyond uniform causal attention, by two standard errors; no head of random weights is"
 )
 def sinks(m: Results) -> Found:
-    """Of the heads of {m.network.name} in the layers that read the large first token most are sinks of it, and few
-    heads of the layers before are."""
+    """Most heads of {m.network.name} in the layers that read the large first token are sinks of the first token, but
+    few heads of earlier layers are."""
     net, heads = m.network, m.network.trained.heads
     of = lambda run: _surely(run.heads.excess["first"], m.p.sink)
     many, strongest = of(net.trained), heads.strongest("first")
@@ -446,62 +453,63 @@ def own_model(m: Results) -> Found | None:
 
 @claim("more than 1 by two standard errors, for every window")
 def window(m: Results) -> Found | None:
-    """A sliding window of {m.windows.listed} tokens, which loses sight of the first ones, costs {NAME} more than one
-    nat a token."""
-    if (of := m.windows) is None:
+    """A sliding window of {m.windows.listed} tokens, which leaves out the first tokens, costs {NAME} more than one nat
+    a token."""
+    if (windows := m.windows) is None:
         return None
-    loss, last = of.loss, of.cost[of.widths[-1], 0]
-    texts = ", ".join(f"{len(of.articles[w])} of {loss.texts}" for w in of.widths)
+    loss, last = windows.loss, windows.cost[windows.widths[-1], 0]
+    texts = ", ".join(f"{len(windows.articles[w])} of {loss.texts}" for w in windows.widths)
     return Found(
-        f"cost in nats a token, {of.words(0)}; loss of the full mask {plus_minus(loss.mean, loss.error)} nats a token; "
-        f"over the positions that the window cuts short, in {texts} texts",
-        all(clustered_error(each_text(of.cost[w, 0]), of.articles[w]).above(1.0) for w in of.widths),
+        f"cost in nats a token, {windows.words(0)}; loss of the full mask {plus_minus(loss.mean, loss.error)} nats a "
+        f"token; over the positions that the window cuts short, in {texts} texts",
+        all(clustered_error(each_text(windows.cost[w, 0]), windows.articles[w]).above(1.0) for w in windows.widths),
         last.mean, last.error,
     )  # fmt: skip
 
 
 @claim("more than half by two standard errors, for every window")
 def first_kept(m: Results) -> Found | None:
-    """Most of this is given back by keeping the first token alone in sight."""
-    if (of := m.windows) is None:
+    """A window that keeps the first token regains more than half of the cost of a window without it."""
+    if (windows := m.windows) is None:
         return None
-    back = {w: of.given_back(w, 1) for w in of.widths}
+    back = {w: windows.given_back(w, 1) for w in windows.widths}
     words = ", ".join(
-        f"{plus_minus(part.mean, part.error)} of it by window {w} ({100 * float(part.mean / of.cost[w, 0].mean):.0f} %)"
+        f"{plus_minus(part.mean, part.error)} of it by window {w} "
+        f"({100 * float(part.mean / windows.cost[w, 0].mean):.0f} %)"
         for w, part in back.items()
     )
-    last = back[of.widths[-1]]
+    last = back[windows.widths[-1]]
     return Found(
-        f"cost in nats a token with the first token, {of.words(1)}; given back {words}",
-        all(of.given_back(w, 1, share=0.5).above() for w in of.widths), last.mean, last.error,
+        f"cost in nats a token with the first token, {windows.words(1)}; given back {words}",
+        all(windows.given_back(w, 1, share=0.5).above() for w in windows.widths), last.mean, last.error,
     )  # fmt: skip
 
 
 @claim("in the mean over texts, for every window")
 def four_kept(m: Results) -> Found | None:
-    """Three further tokens kept give back less than a fifth of what the first one does."""
-    if (of := m.windows) is None:
+    """Three further kept tokens regain less than a fifth of the cost that the first token regains."""
+    if (windows := m.windows) is None:
         return None
-    more = {w: of.given_back(w, 4, than=1) for w in of.widths}
+    more = {w: windows.given_back(w, 4, than=1) for w in windows.widths}
     less = ", ".join(plus_minus(gain.mean, gain.error, 3) for gain in more.values())
-    last = more[of.widths[-1]]
+    last = more[windows.widths[-1]]
     return Found(
-        f"cost in nats a token with the first four, {of.words(4)}; less than with one by {less}",
-        all(bool(gain.mean < 0.2 * of.given_back(w, 1).mean) for w, gain in more.items()), last.mean, last.error,
+        f"cost in nats a token with the first four, {windows.words(4)}; less than with one by {less}",
+        all(bool(gain.mean < 0.2 * windows.given_back(w, 1).mean) for w, gain in more.items()), last.mean, last.error,
     )  # fmt: skip
 
 
 @claim(f"less than {SAME:g}", kind="identity")
 def window_of_all(m: Results) -> Found | None:
-    """Where a window leaves nothing out, it costs nothing."""
-    if (of := m.windows) is None:
+    """A window does not change the loss at positions at which it leaves no token out."""
+    if (windows := m.windows) is None:
         return None
-    return Found(f"the largest difference of a loss there is {of.off:.1e} nats", of.off < SAME, of.off)
+    return Found(f"the largest difference of a loss there is {windows.off:.1e} nats", windows.off < SAME, windows.off)
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     net, first, verdict, windows = m.network, m.network.trained.first, "", "(e) No windows. "
-    network = f"{NAME}, which others trained, on {net.data.words}"
+    network = f"{NAME} on {net.data.words}"
     if m.reading is None:
         network = f"{OWN_NAME} on passages of Wikipedia"
     if m.windows is not None:
@@ -547,14 +555,14 @@ def series(m: Results) -> dict:
     return values
 
 
-def _series_of(found: Compared, by: str) -> dict:
-    values = {f"layer{by}": np.arange(found.trained.levels)}
-    for run, measured in (("trained", found.trained), ("tokens shuffled", found.shuffled)):
+def _series_of(network: Compared, by: str) -> dict:
+    values = {f"layer{by}": np.arange(network.trained.levels)}
+    for run, measured in (("trained", network.trained), ("tokens shuffled", network.shuffled)):
         for name, average in measured.first._asdict().items():
             values |= {f"{name} {run}{by}": average.mean, f"{name} {run}, error{by}": average.error}
-    for name, drawn in (("random weights", found.random), (f"random weights of spread {USUAL:g}", found.usual)):
+    for name, drawn in (("random weights", network.random), (f"random weights of spread {USUAL:g}", network.usual)):
         values |= {f"cosine by {name} {k}{by}": measured.cosine.mean for k, measured in enumerate(drawn)}
-    for place, average in found.trained.heads.excess.items():
+    for place, average in network.trained.heads.excess.items():
         values[f"weight on {place} beyond uniform_by_layer_and_head{by}"] = average.mean
     return values
 

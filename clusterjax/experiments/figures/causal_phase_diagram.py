@@ -5,8 +5,8 @@ nine tenths are; its width is this time, divided by the time at which half of th
 initial tokens are orthogonal, and these times are exact (`orthogonal_time`).
 
 With d >= n only the inner products of the tokens matter. The starts are then drawn by Bartlett's decomposition (1933),
-the triangular factor of the LQ decomposition of a Gaussian matrix: n coordinates replace d, and the law of the inner
-products is exactly the same.
+the triangular factor of the LQ decomposition of a Gaussian matrix: n coordinates replace d, and the distribution of the
+inner products stays exactly equal.
 """
 
 from collections.abc import Callable
@@ -103,8 +103,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def draw_starts(seed: int, starts: int, n: int, d: int) -> np.ndarray:
-    """Uniform tokens on the sphere in R^d, (starts, n, d); for d >= n tokens in R^n with the same law of inner
-    products."""
+    """Uniform tokens on the sphere in R^d, (starts, n, d); for d >= n tokens in R^n whose inner products have the same
+    distribution."""
     x = np.zeros((starts, n, min(n, d)))
     for start in range(starts):
         rng = np.random.default_rng([seed, start, d])
@@ -152,7 +152,7 @@ def off_pair(beta: float) -> float:
 
 @claim("less than 1e-6", kind="identity")
 def first_pair(m: Results) -> Found:
-    """The first two tokens of a causal run come together at the time of their integral."""
+    """Under a causal mask the first two tokens come together at the time of the integral of their equation."""
     betas = ", ".join(f"{b:g}" for b in EXACT)
     return Found(f"the largest relative difference at beta = {betas} is {m.first:.1e}", m.first < 1e-6, m.first)
 
@@ -161,8 +161,8 @@ def first_pair(m: Results) -> Found:
 def one_time(m: Results) -> Found:
     """Under a full mask all pairs of orthogonal tokens become close at one time, the time of the equiangular curve."""
     line = lambda beta: float(equiangular_time(GAMMA, beta, m.p.n))
-    of_full = {beta: times for (mask, beta), times in m.exact.items() if mask == "full"}
-    off = max(float(np.max(np.abs(times / line(beta) - 1))) for beta, times in of_full.items())
+    full_times = {beta: times for (mask, beta), times in m.exact.items() if mask == "full"}
+    off = max(float(np.max(np.abs(times / line(beta) - 1))) for beta, times in full_times.items())
     measured = f"the largest relative difference of the times of 10, 50 and 90 %, at all betas, is {off:.1e}"
     return Found(measured, off < 1e-6, off)
 
@@ -182,7 +182,7 @@ def sharp(m: Results) -> Found:
 
 @claim("in d = {m.last} within 10 % of the width of orthogonal tokens, and more than one half in every dimension")
 def wide(m: Results) -> Found:
-    """With a causal mask the transition is sharp in none of the dimensions up to 1024."""
+    """With a causal mask the transition is sharp in no dimension up to {m.last}."""
     limit, widths = m.exact_width("causal"), [m.width("causal", d) for d in m.dimensions]
     holds = within(widths[-1][0], limit, 0.1 * limit) and min(width for width, _ in widths) > 0.5
     return Found(f"{_widths_words(m, 'causal')}; of orthogonal tokens {limit:.4f}", holds, *widths[-1])
@@ -190,8 +190,8 @@ def wide(m: Results) -> Found:
 
 @claim(f"each time within 10 % at beta = {{p.beta:g}} and {EXACT[1]:g}")
 def three_curves(m: Results) -> Found:
-    """In high dimension three exact curves replace the one curve of a full mask: the times at which a tenth, half and
-    nine tenths of the pairs of orthogonal tokens are close."""
+    """With a causal mask, in high dimension, three exact curves replace the one curve of a full mask: the times at
+    which a tenth, half and nine tenths of the pairs of orthogonal tokens are close."""
     words, worst = [], 0.0
     for beta in dict.fromkeys((m.p.beta, EXACT[1])):
         measured, exact = passed(m.ts, m.shares["causal", m.last, beta].mean(axis=0)), m.exact["causal", beta]
@@ -204,7 +204,7 @@ def three_curves(m: Results) -> Found:
 
 @claim("more than 1, and growing with beta")
 def later(m: Results) -> Found:
-    """A causal mask makes half of the pairs wait, and longer the larger beta is."""
+    """With a causal mask half of the pairs are close later than with a full mask, by a factor that grows with beta."""
     ratios = [float(m.exact["causal", b][1] / m.exact["full", b][1]) for b in EXACT]
     words = ", ".join(f"{ratio:.2f} (beta = {b:g})" for ratio, b in zip(ratios, EXACT, strict=True))
     measured = f"the time at which half of the pairs of orthogonal tokens are close, causal over full: {words}"
@@ -217,7 +217,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{m.starts} uniform starts. (a) to (c) The share over time and beta, by the published step of 0.1; the lines "
         "are exact for orthogonal tokens: with a full mask, the time at which all pairs are close, and with a causal "
         f"mask, the times at which 10, 50 and 90 % are. (d) The share at beta = {m.p.beta:g} with a causal mask "
-        "(solid) and a full one (dashed); black: the limit of infinitely many dimensions with a causal mask. (e) The "
+        "(solid) and a full mask (dashed); black: the limit of infinitely many dimensions with a causal mask. (e) The "
         f"width of the transition, (t90 - t10) / t50. (f) The exact times. {unmet(claims)}"
     )
 

@@ -31,8 +31,8 @@ METASTABILITY = Source("2410.06833, the times that clusters stay", ANY, ANY)
 MASKS = {"full": FullMask(), "causal": CausalMask()}
 COLOURS = dict(zip(MASKS, OKABE_ITO, strict=False))
 FORMED = 15.0  # the end of figure 4: clusters have formed, and their lifetimes begin
-END = 1e300  # as good as never
-REACH = 0.01  # the distance at which a token has arrived at the first, for the integral
+END = 1e300  # the time that stands for infinity
+REACH = 0.01  # the distance within which a token has arrived at the first token, for the integral
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Lives(NamedTuple):
     laws: np.ndarray  # log10 of the time that the law gives for the pair that merges, (waits,)
     moved: float  # the largest displacement of a first token
     astray: float  # the largest distance of a token from the first token at the end
-    of_start: np.ndarray  # the number of the start of each wait, (waits,)
-    alone: tuple[exact.Wait, ...] = ()  # causal: the long waits of tokens that come to the first after all earlier ones
+    wait_starts: np.ndarray  # the number of the start of each wait, (waits,)
+    alone: tuple[exact.Wait, ...] = ()  # causal: the long waits of tokens that arrive at the first after all others
 
     @property
     def log_last(self) -> np.ndarray:
@@ -104,14 +104,14 @@ def live(trees: list[MergeTree], beta: float, *, causal: bool) -> Lives:
         if causal:
             scaled = beta * np.eye(first.shape[1])
             alone += exact.waits_of(tree, exact.arrivals_of(tree, REACH), scaled, REACH)
-    of_start = np.repeat(np.arange(len(pairs)), [len(waits) for waits, _ in pairs])
+    wait_starts = np.repeat(np.arange(len(pairs)), [len(waits) for waits, _ in pairs])
     waits, laws = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    return Lives(times, waits, laws, moved, astray, of_start, tuple(alone))
+    return Lives(times, waits, laws, moved, astray, wait_starts, tuple(alone))
 
 
 @claim("a displacement below 1e-9, and a distance below 1e-3", kind="identity")
 def first_rests(m: Results) -> Found:
-    """With a causal mask the first token of a start does not move, and all others come to it (2411.04990)."""
+    """With a causal mask the first token does not move, and all other tokens come to it (2411.04990)."""
     causal = m.lives["causal"]
     measured = f"the largest displacement is {causal.moved:.1e}, and the others end within {causal.astray:.1e} of it"
     return Found(measured, causal.moved < 1e-9 and causal.astray < 1e-3, causal.moved)
@@ -130,7 +130,7 @@ def one_cluster(m: Results) -> Found:
 
 @claim("more than half of the starts under either mask")
 def outlive(m: Results) -> Found:
-    """The clusters that figure 4 shows at t = {FORMED:g} outlive it tenfold."""
+    """More than half of the starts still have several clusters at ten times t = {FORMED:g}, the end of figure 4."""
     shares = {name: mean_and_error(run.times[:, -1] > 10 * FORMED) for name, run in m.lives.items()}
     listed = ", ".join(f"{percent(*share)} ({name})" for name, share in shares.items())
     least, error = min(shares.values(), key=lambda share: float(share[0]))
@@ -139,25 +139,25 @@ def outlive(m: Results) -> Found:
 
 def law(name: str) -> ClaimOf:
     """The claim on the law of a pair under one mask; the paper is about full attention."""
-    mass = "M), M the mass before it that it sees" if name == "causal" else "(m1/m2 + m2/m1))"
+    mass = "M), where the later cluster attends to M earlier tokens" if name == "causal" else "(m1/m2 + m2/m1))"
 
     @claim(
         "a slope within 0.1 of 1 and a median factor below 2, of laws whose exponent is above "
         f"{exact.LEAST_EXPONENT:g}",
-        says=f"With a {name} mask clusters wait as long as the law of the pair that merges next says, "
+        says=f"With a {name} mask the time from a merger to the next follows the law of the pair that merges next, "
         f"e^(beta (1 - c)) / (beta (1 - c^2) {mass}.",
         source=METASTABILITY if name == "full" else None,
     )
-    def made(m: Results) -> Found:
+    def follows(m: Results) -> Found:
         lives = m.lives[name]
-        slope, error, factor = line_of(lives.waits, lives.laws, lives.of_start)
+        slope, error, factor = line_of(lives.waits, lives.laws, lives.wait_starts)
         return Found(
             f"the logarithms of the waits against those of the law have the slope {plus_minus(slope, error, 3)}, with "
             f"a median factor of {factor:.2f}, over {len(lives.waits)} waits",
             abs(slope - 1) < 0.1 and factor < 2.0, slope, error,
         )  # fmt: skip
 
-    return made
+    return follows
 
 
 def integral(m: Results) -> Claim:

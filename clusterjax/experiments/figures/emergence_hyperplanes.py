@@ -2,7 +2,7 @@ r"""A simple leading eigenvalue of V: the rescaled tokens come to hyperplanes (2
 
 If the leading eigenvalue is real, positive and simple and $\langle Q\varphi_1, K\varphi_1\rangle > 0$, rescaled tokens
 come to at most three parallel hyperplanes, the levels of $\varphi_1^*$. Each start has its own V and Q^T K; the same
-starts with the sign of Q^T K turned show the role of that hypothesis.
+starts with the other sign of Q^T K show the role of that hypothesis.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from ..shared.ensemble import share_and_error
 
 D = 2
 TIMES = (0.0, 1.0, 3.0)
-HALF = 2.0  # of the box
+HALF = 2.0  # half the width of the box
 ONE_LEVEL = 0.01  # tokens are on one level if they keep less than this share of the first spread of phi_1*
 
 
@@ -106,7 +106,8 @@ def nested(m: Results) -> Found:
     source=emergence.theorem("Theorem 4.2"),
 )
 def hyperplanes(m: Results) -> Found:
-    """With a simple positive leading eigenvalue of V tokens come to at most three parallel hyperplanes."""
+    """With a simple positive leading eigenvalue of V and <Q phi_1, K phi_1> > 0 the tokens come to at most three
+    parallel hyperplanes."""
     share, error = share_and_error(m.run.certified)
     return Found(
         f"the hypotheses hold in {m.run.applies} of {m.starts} starts; {percent(share, error)} are certified, the "
@@ -117,8 +118,8 @@ def hyperplanes(m: Results) -> Found:
 
 @claim("tokens at zero in less than 2 % of the starts, and on two hyperplanes in most")
 def two(m: Results) -> Found:
-    """Random tokens come to two of the hyperplanes, or to one if they begin on one side; fewer than 2 % of the starts
-    have a token at zero."""
+    """In most starts random tokens come to two of the hyperplanes, and fewer than 2 % of the starts have a token at
+    zero."""
     certified = m.run.certified
     counts = np.bincount(m.levels[certified], minlength=4)
     measured = (
@@ -135,7 +136,7 @@ def two(m: Results) -> Found:
 
 @claim("more than half, and the theorem in none")
 def turned(m: Results) -> Found:
-    """With <Q phi_1, K phi_1> < 0 no theorem applies, and most starts gather on a single hyperplane."""
+    """With <Q phi_1, K phi_1> < 0 no theorem applies, and in most starts all tokens gather on a single hyperplane."""
     share, error = share_and_error(m.left < ONE_LEVEL)
     measured = (
         f"{percent(share, error)} keep less than {100 * ONE_LEVEL:g} % of the spread of phi_1*; a theorem applies in "

@@ -21,7 +21,7 @@ from ..shared.ensemble import mean_and_error
 
 D, MULTIPLICITY = 3, 2
 TIMES = (0.0, 0.5, 2.0)
-HALF = 2.0  # of the box
+HALF = 2.0  # half the width of the box
 SMALLER = (-0.1, 0.1)  # the range of the eigenvalue on G: near zero, tokens neither gather nor separate along G
 WIDE = 0.05
 
@@ -80,7 +80,7 @@ def nested(m: Results) -> Found:
     source=emergence.theorem("Section 5"),
 )
 def comes_to_shape(m: Results) -> Found:
-    """With a paranormal V tokens come to the boundary of a polytope of F, or to zero, times G."""
+    """With a paranormal V the tokens come to the product of G and of the boundary of a polytope in F, or zero."""
     run, share = m.run, float(m.run.certified.mean())
     return Found(
         f"the hypotheses hold in {run.applies} of {m.starts} starts, {run.certified.sum()} are certified; the farthest "
@@ -91,7 +91,7 @@ def comes_to_shape(m: Results) -> Found:
 
 @claim("more than 99 %")
 def at_corners(m: Results) -> Found:
-    """The parts in F of more than 99 % of random tokens come to corners of that polytope."""
+    """The parts in F of more than 99 % of random tokens come to corners of the polytope."""
     mean, error = mean_and_error(m.run.at_points)
     measured = f"{percent(mean, error, 2)} of the tokens; {m.run.counts.mean():.2f} corners on average"
     return Found(measured, bool(mean > 0.99), mean, error)
@@ -99,7 +99,7 @@ def at_corners(m: Results) -> Found:
 
 @claim(f"less than {2 * emergence.TOLERANCE:g} in F, more than {WIDE:g} along G")
 def free(m: Results) -> Found:
-    """Tokens at one corner of F need not be together in G."""
+    """Tokens at one corner in F need not be close along G."""
     within, across = float(np.median(m.within)), float(np.median(m.across))
     return Found(
         f"the tokens of one corner have a width of {within:.1e} in F and of {across:.2f} along G, median over the "

@@ -21,7 +21,7 @@ from ..shared.ensemble import mean_and_error
 
 DIMENSIONS = (2, 3)
 TIMES = (0.0, 0.25, 1.0)
-HALF = 5.0  # of the box: that of the published pictures
+HALF = 5.0  # half the width of the box of the published pictures
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def leading(x: np.ndarray) -> np.ndarray:
 
 
 def _each(words: dict[int, str]) -> str:
-    return "; ".join(f"d = {d}: {said}" for d, said in words.items())
+    return "; ".join(f"d = {d}: {text}" for d, text in words.items())
 
 
 @claim("less than 1e-12", kind="identity")
@@ -87,7 +87,7 @@ def polytope(m: Results) -> Found:
 
 @claim("more than 99 % in each dimension")
 def at_corners(m: Results) -> Found:
-    """More than 99 % of random tokens come to corners of the polytope, and not to another point of its boundary."""
+    """More than 99 % of random tokens come to corners of the polytope, and not to other points of its boundary."""
     means = {d: mean_and_error(run.at_points) for d, run in m.runs.items()}
     measured = _each({d: f"{percent(mean, error, 2)} of the tokens" for d, (mean, error) in means.items()})
     least, error = min(means.values(), key=lambda pair: pair[0])

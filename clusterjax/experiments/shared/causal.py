@@ -21,8 +21,8 @@ from ..._base.checks import check_integer, refusal
 from ...probe.measures.controls import _comparison
 from ...probe.measures.survey import clustered_error
 from ...probe.networks.gguf import find_smollm2
-from ..framework.figure import Say, Settings, Subject
-from .controls import STARTS, Starts, keys_of, seed_of, starts_of
+from ..framework.figure import Found, Say, Settings, Subject, plus_minus
+from .controls import NAMES_OF_CONTROLS, STARTS, Starts, keys_of, seed_of, starts_of
 from .networks import articles_of, each_text, package_digest, spread
 from .sources import C4
 
@@ -184,6 +184,21 @@ class BridgeControls(NamedTuple):
         # `starts_of` tests whether the first argument is larger, and a smaller share is better: both signs change.
         ours, random = -self.trained["fitted"][self.rows, None], list(-self.random["fitted"][..., None])
         return starts_of(ours, random, self.units[self.rows])
+
+    def beyond_both(self, drawn: str = "", over: str = "") -> Found:
+        """The claim that fitted particles predict the trained network better than both controls; `drawn` are words on
+        the random weights, and `over` are words on the errors."""
+        shuffled, random = self.beyond_shuffled, self.beyond_random.beyond
+        # The nearer control decides, because the network must exceed both.
+        nearer = min((shuffled, random), key=lambda difference: float(difference.z[0]))
+        names = ("trained network", NAMES_OF_CONTROLS[0], f"{NAMES_OF_CONTROLS[1]}{drawn}")
+        shares = "; ".join(f"{name} {plus_minus(*run)}" for name, run in zip(names, self.runs("fitted"), strict=True))
+        return Found(
+            f"share of the error of the best constant that remains: {shares}; on the same texts the share is larger by "
+            f"{plus_minus(shuffled.difference[0], shuffled.error[0])} for shuffled tokens and by "
+            f"{plus_minus(random.difference[0], random.error[0])} for random weights{over}",
+            shuffled.exceeds()[0] and self.beyond_random.exceeds(), nearer.difference[0], nearer.error[0],
+        )  # fmt: skip
 
 
 def share_missed(bridge: probe.Bridge, curve: str) -> np.ndarray:

@@ -151,7 +151,7 @@ def log_law(a: np.ndarray, x: np.ndarray, scaled: np.ndarray, before: int, reach
 
 def integral_claim(waits: Sequence[Wait], lead: str = "") -> Claim:
     """The claim that each long wait takes the time of the integral; `lead` are words before it."""
-    says = "a token that comes to the first after all earlier tokens takes the time of an integral along its arc."
+    says = "a token that arrives at the first after all earlier tokens takes the time of an integral along its arc."
     off = np.abs([wait.waited - wait.law for wait in waits])
     near = float(np.mean(off < OFF)) if len(off) >= LEAST_WAITS else np.nan
     return Claim(

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chi2
 
 from clusterjax.experiments.figures import design_recover as recover
-from clusterjax.experiments.figures.design_recover import END, INSIDE, TIMES, TOLD, TS, D, N, told
+from clusterjax.experiments.figures.design_recover import END, IDENTIFIABLE, INSIDE, TIMES, TS, D, N, identifiable
 from tests.helpers import as_a_user
 
 
@@ -44,9 +44,9 @@ def test_problems_are_drawn_as_they_say():
 
 def test_what_can_be_told_is_the_product():
     beta, form, value = 2.0, np.arange(9.0).reshape(3, 3), np.ones((3, 3))
-    np.testing.assert_allclose(told(beta, form, value), [0, 2, 4, 6, 8, 10, 12, 14, 16, *[1] * 9])
-    np.testing.assert_allclose(chi2.cdf(INSIDE, TOLD), 0.9973)
-    assert TOLD == 18
+    np.testing.assert_allclose(identifiable(beta, form, value), [0, 2, 4, 6, 8, 10, 12, 14, 16, *[1] * 9])
+    np.testing.assert_allclose(chi2.cdf(INSIDE, IDENTIFIABLE), 0.9973)
+    assert IDENTIFIABLE == 18
 
 
 @pytest.mark.exhaustive
@@ -62,11 +62,11 @@ def test_random_search_takes_the_nearest_and_the_bound_is_that_of_differences():
         misses.append((min(each), float(betas[int(np.argmin(each))])))
     np.testing.assert_allclose([one.beta, two.beta], [misses[0][1], min(misses)[1]], rtol=1e-12)
     covariance = recover.bound_at(problem)
-    truth = told(*map(np.asarray, problem.truth))
+    truth = identifiable(*map(np.asarray, problem.truth))
     at = lambda p: np.asarray(recover._exact(
         recover.field_of(recover.Truth(jnp.asarray(1.0), jnp.asarray(p[:9].reshape(3, 3)),
                                          jnp.asarray(p[9:].reshape(3, 3)))), problem.x0))[1:].ravel()  # fmt: skip
-    slopes = np.stack([(at(truth + 1e-4 * e) - at(truth - 1e-4 * e)) / 2e-4 for e in np.eye(TOLD)], axis=1)
+    slopes = np.stack([(at(truth + 1e-4 * e) - at(truth - 1e-4 * e)) / 2e-4 for e in np.eye(IDENTIFIABLE)], axis=1)
     np.testing.assert_allclose(np.diag(covariance), np.diag(np.linalg.inv(slopes.T @ slopes)), rtol=1e-2)
 
 

@@ -34,7 +34,7 @@ def test_problems_and_fields_are_as_they_say(setting):
     x0, targets = setting.draw(jax.random.key(0))
     assert x0.shape == targets.shape == (N, 4 if setting is BLOCK else D) and N == 16
     assert not np.allclose(x0, targets) and x0.dtype == jnp.float64
-    both, field = np.concatenate([x0, targets]), setting.made()
+    both, field = np.concatenate([x0, targets]), setting.base()
     if setting is not SPACE:
         np.testing.assert_allclose(np.linalg.norm(both, axis=1), 2 if setting is BLOCK else 1, rtol=1e-12)
     if setting is BLOCK:
@@ -116,18 +116,18 @@ def test_each_claim_can_fail(results):
     np.testing.assert_allclose(claims[6].value, expected, rtol=1e-12)
     search = results.search.copy()
     search[0] = 0.005
-    sphere = results.of["sphere"]
+    sphere = results.solved["sphere"]
     late = sphere._replace(attempts=sphere.attempts + (np.arange(40) < 25))
     slow, unknown = results.needed.copy(), results.needed.copy()
     slow[0], slow[3], unknown[3] = 1, 16, np.inf
     wrong = [
-        (0, {"of": results.of | {"block": results.of["block"]._replace(off=np.full(10, 1e-3))}}),
-        (0, {"of": results.of | {"sphere": sphere._replace(reached=np.ones(40, bool))}}),
-        (1, {"of": results.of | {"sphere": solved(40, [1, 2, 3])}}),
-        (2, {"of": results.of | {"space": solved(10, [1])}}),
-        (3, {"of": results.of | {"block": solved(10, [1])}}),
+        (0, {"solved": results.solved | {"block": results.solved["block"]._replace(off=np.full(10, 1e-3))}}),
+        (0, {"solved": results.solved | {"sphere": sphere._replace(reached=np.ones(40, bool))}}),
+        (1, {"solved": results.solved | {"sphere": solved(40, [1, 2, 3])}}),
+        (2, {"solved": results.solved | {"space": solved(10, [1])}}),
+        (3, {"solved": results.solved | {"block": solved(10, [1])}}),
         (4, {"search": search}),
-        (5, {"of": results.of | {"sphere": late}}),
+        (5, {"solved": results.solved | {"sphere": late}}),
         (6, {"needed": slow}),
         (6, {"needed": unknown}),
     ]

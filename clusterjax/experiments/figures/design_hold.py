@@ -1,14 +1,14 @@
 """Two questions of design: does a beta that changes in time keep exactly k clusters, and which V delays the collapse?
 
 **Clusters.** Uniform tokens under softmax attention with V = I must form k clusters of a given radius from half of the
-time to its end. `design.hold` fits a beta in pieces. *Random search* draws constant betas, evenly in the logarithm, as
-many as `hold` simulated runs; a *grid* of constant betas shows which problems a constant beta solves at all. All runs
-are judged as `hold` judges its own: clusters are counted at the same times.
+time to its end. `design.hold` fits a beta in pieces. *Random search* draws as many constant betas,
+evenly in the logarithm, as `hold` simulated runs; a *grid* of constant betas shows which problems a constant beta
+solves at all. The clusters of all runs are counted at the times at which `hold` counts them.
 
 **Collapse.** V = I + dV with a given Frobenius norm of dV; all changes are judged by the mean cosine of all pairs of
-tokens at one time. `design.delay` finds the change *by gradient*. *Random directions* are as many as `delay` simulated
-runs, where a derivative counts as one run. Changes *by hand* are less V along the mean token, less V in all directions,
-and a rotation about the mean token.
+tokens at one time. `design.delay` finds the change *by gradient*. There are as many *random directions* as
+`delay` simulated runs, where a derivative counts as one run. Changes *by hand* are less V along the mean token, less V
+in all directions, and a rotation about the mean token.
 
 **Invariants.** A problem is a function of its key. The grid keeps clusters wherever one of its betas does. Every dV has
 the same norm, and one function, `aim`, both chooses random changes and judges all changes.
@@ -81,7 +81,7 @@ class Apart(NamedTuple):
     cosine: Float[np.ndarray, "*many methods"]  # the mean cosine at the time `AIM`
     time: Float[np.ndarray, "*many methods"]  # the time at which it passes `GATHERED`, at most the end of the run
     change: Float[np.ndarray, "*many methods d d"]  # dV
-    runs: Int[np.ndarray, "*many"]  # the number of runs that `delay` simulated, and of random changes
+    runs: Int[np.ndarray, "*many"]  # the number of runs that `delay` simulated, which is that of random changes
 
 
 class Results(NamedTuple):
@@ -101,28 +101,28 @@ class Results(NamedTuple):
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     count = min(settings.starts, p.problems)
-    of_clusters, of_collapse = jr.split(jr.key(settings.seed))
+    clusters_key, collapse_key = jr.split(jr.key(settings.seed))
     cases, kept = [CASES[number % len(CASES)] for number in range(count)], []
     for number, (d, k) in enumerate(cases):
         if number % 10 == 0:
             say(f"keeping clusters: problem {number} of {count}")
-        kept.append(keep(jr.fold_in(of_clusters, number), d, k))
+        kept.append(keep(jr.fold_in(clusters_key, number), d, k))
     say(f"keeping tokens apart: {count} problems")
-    apart = [part(jr.fold_in(of_collapse, number)) for number in range(count)]
+    apart = [part(jr.fold_in(collapse_key, number)) for number in range(count)]
     stack = lambda rows: (np.array(each) for each in zip(*rows, strict=True))
     return Results(p, count, np.array(cases), Kept(*stack(kept)), Apart(*stack(apart)))
 
 
 def keep(key: PRNGKeyArray, d: int, k: int) -> Kept:
     """One random problem of keeping k clusters, by each method."""
-    of_start, of_hold, of_search = jr.split(key, 3)
-    x0 = Sphere().sample(of_start, n=N, d=d)
+    start_key, hold_key, search_key = jr.split(key, 3)
+    x0 = Sphere().sample(start_key, n=N, d=d)
     field = AttentionField(SoftmaxAttention(jnp.asarray(FIRST, x0.dtype)))
-    result = design.hold(field, x0, clusters=k, until=UNTIL, radius=RADIUS, key=of_hold, pieces=PIECES,
+    result = design.hold(field, x0, clusters=k, until=UNTIL, radius=RADIUS, key=hold_key, pieces=PIECES,
                         which=lambda f: f.attention.beta, attempts=ATTEMPTS)  # fmt: skip
     # A step is a run and a derivative by each piece, and each attempt is judged by one more run.
     runs = result.steps * (PIECES + 1) + result.attempts
-    exponents = jr.uniform(of_search, (-(-runs // CHUNK) * CHUNK,), x0.dtype)
+    exponents = jr.uniform(search_key, (-(-runs // CHUNK) * CHUNK,), x0.dtype)
     drawn, even = LOW * (HIGH / LOW) ** exponents, jnp.asarray(np.geomspace(LOW, HIGH, GRID), x0.dtype)
     by_search, by_grid = (
         np.concatenate([held(x0, betas[i : i + CHUNK], k) for i in range(0, len(betas), CHUNK)])
@@ -142,22 +142,22 @@ def counts(x0: Array, betas: Array) -> Int[Array, "many times"]:
     ts = jnp.asarray(np.append(0.0, np.linspace(UNTIL / 2, UNTIL, COUNTED)), x0.dtype)
     save = lambda t, x, args: num_clusters(x, RADIUS)
 
-    def one(beta: Array) -> Array:
+    def count(beta: Array) -> Array:
         field = AttentionField(SoftmaxAttention(beta))
         steps = {"stepsize_controller": dfx.PIDController(rtol=1e-6, atol=1e-8), "max_steps": 10_000}
         return simulate(field, x0, ts, save=save, adjoint=dfx.ForwardMode(), throw=False, **steps).xs[1:]
 
-    return jax.lax.map(one, betas)
+    return jax.lax.map(count, betas)
 
 
 def part(key: PRNGKeyArray) -> Apart:
     """One random problem of delaying the collapse, by each method."""
-    of_start, of_first, of_random = jr.split(key, 3)
-    x0 = Sphere().sample(of_start, n=N, d=D)
+    start_key, first_key, random_key = jr.split(key, 3)
+    x0 = Sphere().sample(start_key, n=N, d=D)
     field = AttentionField(SoftmaxAttention(BETA), jnp.eye(D, dtype=x0.dtype))
-    result = design.delay(field, x0, until=AIM, norm=NORM, which=lambda field: field.value, key=of_first,
+    result = design.delay(field, x0, until=AIM, norm=NORM, which=lambda field: field.value, key=first_key,
                          attempts=DELAY_ATTEMPTS)  # fmt: skip
-    by_gradient, by_random = jnp.asarray(result.changes[0], x0.dtype), best_of_random(x0, result.runs, of_random)
+    by_gradient, by_random = jnp.asarray(result.changes[0], x0.dtype), best_of_random(x0, result.runs, random_key)
     changes = jnp.stack([by_gradient, by_random, *by_hand(x0), jnp.zeros((D, D), x0.dtype)])
     return Apart(*map(np.asarray, (*judged(changes, x0), changes, result.runs)))
 
@@ -227,7 +227,8 @@ def norm(m: Results) -> Found:
 
 @claim(f"in at least {100 * MOST:.0f} % of the problems")
 def often(m: Results) -> Found:
-    """A beta in {PIECES} pieces, by gradient, keeps k clusters of {N} uniform tokens."""
+    """In at least 90 % of the problems a beta that is constant in {PIECES} pieces of time, fitted by gradient, keeps k
+    clusters of {N} uniform tokens."""
     share, shares = m.kept.gradient.mean(), m.by_case(m.kept.gradient)
     each = ", ".join(f"{100 * fraction:.0f} (d = {d}, k = {k})" for fraction, (d, k) in zip(shares, CASES, strict=True))
     return Found(
@@ -238,7 +239,7 @@ def often(m: Results) -> Found:
 
 @claim(f"in at least {100 * MOST:.0f} % of these problems")
 def where(m: Results) -> Found:
-    """Where one constant beta keeps the clusters, a beta in pieces does so in at least 90 % of the problems."""
+    """Where one constant beta keeps the clusters, a beta in pieces keeps them in at least 90 % of the problems."""
     grid = m.kept.grid
     share = m.kept.gradient[grid].mean() if grid.any() else float("nan")
     of = f"of the {grid.sum()} problems in which one of {GRID} constant betas does"
@@ -247,7 +248,7 @@ def where(m: Results) -> Found:
 
 @claim("more often by two standard errors")
 def more_than_constant(m: Results) -> Found:
-    """A beta that changes in time keeps the clusters more often than the best constant one."""
+    """A beta that changes in time keeps the clusters more often than the best constant beta."""
     gradient, grid = m.kept.gradient, m.kept.grid
     more, error = mean_and_error(gradient.astype(float) - grid)
     return Found(
@@ -260,7 +261,7 @@ def more_than_constant(m: Results) -> Found:
 
 @claim("more often by two standard errors")
 def more_than_random(m: Results) -> Found:
-    """A beta that changes in time keeps the clusters more often than random constant betas of as many runs."""
+    """A beta that changes in time keeps the clusters more often than the best random constant beta of as many runs."""
     more, error = mean_and_error(m.kept.gradient.astype(float) - m.kept.search)
     return Found(
         f"random betas do in {100 * m.kept.search.mean():.0f} %: {100 * more:.0f} ± {100 * error:.0f} % more by "
@@ -271,8 +272,8 @@ def more_than_random(m: Results) -> Found:
 
 @claim(f"in at least {100 * MOST:.0f} % of the problems")
 def gradient_beats_random(m: Results) -> Found:
-    """Against collapse the change of V along the gradient leaves tokens farther apart than the best of random changes,
-    of as many runs."""
+    """In at least 90 % of the problems the change of V by gradient leaves the tokens farther apart than the best of as
+    many random changes as runs."""
     cosine, share = np.median(m.apart.cosine, axis=0), (m.apart.cosine[:, 0] < m.apart.cosine[:, 1]).mean()
     return Found(
         f"in {100 * share:.0f} % of {m.starts} problems; the median mean cosine at t = {AIM:g} is {cosine[0]:.3f} by "
@@ -284,8 +285,8 @@ def gradient_beats_random(m: Results) -> Found:
 
 @claim(f"in at least {100 * MOST:.0f} % of the problems")
 def gradient_beats_hand(m: Results) -> Found:
-    """Against collapse the change of V along the gradient leaves tokens farther apart than changes of the same norm
-    that are made by hand."""
+    """In at least 90 % of the problems the change of V by gradient leaves the tokens farther apart than three changes
+    of the same norm that are made by hand."""
     share = (m.apart.cosine[:, :1] < m.apart.cosine[:, 2:-1]).all(axis=1).mean()
     each = ", ".join(f"{name} {np.median(m.apart.cosine[:, 2 + k]):.3f}" for k, name in enumerate(BY_HAND))
     measured = f"farther than all three in {100 * share:.0f} % of the problems; the medians of the three: {each}"
@@ -294,8 +295,8 @@ def gradient_beats_hand(m: Results) -> Found:
 
 @claim("in more than 50 % of the problems")
 def longer(m: Results) -> Found:
-    """With the change of V along the gradient tokens take longer to collapse than with any other, in more than half of
-    the problems."""
+    """In more than half of the problems the tokens take longer to collapse with the change of V by gradient than with
+    any other change."""
     time = np.median(m.apart.time, axis=0)
     share = (m.apart.time[:, 0] > m.apart.time[:, 1:-1].max(axis=1)).mean()
     each = ", ".join(f"{name} {median:.1f}" for name, median in zip((*METHODS, "with V = I"), time, strict=True))

@@ -4,15 +4,15 @@ r"""The inverse problem: how well do observed tokens determine V, B and beta of 
 1/2. A problem is a function of its key, and problems of different noise are different problems.
 
 **Fits.** `design.recover` begins at beta = 1 and V = B = I, and then at random fields, until the least residual has
-been found twice and the noise explains it: one of the two alone may still belong to a local minimum. Only beta B and V
-can be told. Their error e is measured in the metric of the bound, $e^\top C^{-1} e$, where C is the covariance of the
-Cramer-Rao bound at the true parameters: for normal errors of maximum likelihood this square is chi-squared with as many
-degrees of freedom as numbers can be told. A fit that begins at the true parameters tells a local minimum, which has a
-larger residual, from a likeliest estimate beyond the bound.
+been found twice and the noise explains it: either condition alone may still hold at a local minimum. Tokens determine
+only beta B and V. Their error e is measured in the metric of the bound, $e^\top C^{-1} e$, where C is the covariance of
+the Cramer-Rao bound at the true parameters: for normal errors of maximum likelihood this square is chi-squared with as
+many degrees of freedom as there are identifiable numbers. A fit that begins at the true parameters distinguishes a
+local minimum, which has a larger residual, from a likeliest estimate beyond the bound.
 
 **Comparison.** *Random search* draws fields as the problems are drawn, and keeps the field whose run is nearest to the
-observed tokens. *Regression* is told beta B: central differences of the observed tokens are velocities $P_x V m(x)$,
-which are linear in V; regression on exact velocities is exact.
+observed tokens. *Regression* is given beta B: central differences of the observed tokens are velocities $P_x V
+m(x)$, which are linear in V; regression on exact velocities is exact.
 """
 
 from collections.abc import Iterable
@@ -54,11 +54,11 @@ CHUNK, STEP = 100, 0.25  # the number of runs of random search in one batch, and
 ATTEMPTS, ZERO = 10, 1e-5  # the number of first guesses, and the residual that counts as zero
 SAME = 1e-4  # residuals whose relative difference is smaller belong to one minimum
 EXPLAINED = 1.2  # this multiple of the noise is 7 standard deviations beyond the residual that the noise leaves
-TOLD = 2 * D * D  # the number of entries of beta B and V
-INSIDE = float(chi2.ppf(0.9973, TOLD))  # the square of three standard deviations
+IDENTIFIABLE = 2 * D * D  # the number of entries of beta B and V, which tokens determine
+INSIDE = float(chi2.ppf(0.9973, IDENTIFIABLE))  # the square of three standard deviations
 EXACT, ENOUGH = 1e-4, 0.95  # the relative error that counts as exact, and the share of problems that is required
 WORDS = ("the scale of beta against query_key (1 dimension)",)
-# Steps of one length are accurate to 1e-6 here, and fits that wander to stiff fields then cost no more than others.
+# Steps of one length are accurate to 1e-6 here, and fits that pass through stiff fields then cost no more than others.
 SCHEME = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.125, "max_steps": 32}
 OPTIONS = {"which": lambda field: (field.attention.beta, field.attention.query_key, field.value), "most": 60,
            "tolerance": 1e-8} | SCHEME  # fmt: skip
@@ -95,16 +95,16 @@ class Results(NamedTuple):
     value_bound: np.ndarray  # the least root mean square of the error of V, by Cramer and Rao
     form_bound: np.ndarray  # the least root mean square of the error of beta B
     squares: np.ndarray  # the squared error of both in the metric of the bound, NaN without noise
-    squares_seen: np.ndarray  # the squared error if the first observed tokens are taken for the start
+    squares_start: np.ndarray  # the squared error if the first observed tokens are taken for the start
     likeliest: np.ndarray  # True if a fit that begins at the truth ends with no smaller residual, and without noise
-    converged: np.ndarray  # True if the fit that was taken ended in a minimum
-    named: np.ndarray  # True if the search found, and said in words, the parameters that cannot be told
+    converged: np.ndarray  # True if the fit of the least residual ended in a minimum
+    named: np.ndarray  # True if `design.recover` names the parameters that are not identifiable
     outside: np.ndarray  # the part of the direction of beta against the scale of B outside of the null space found
     runs: np.ndarray  # the number of runs that all fits simulated
     value_search: np.ndarray  # the error of V by random search with as many runs
     form_search: np.ndarray  # the error of beta B by random search
     value_regression: np.ndarray  # the error of V by regression on velocities
-    widths: np.ndarray  # the widths of a window that were found, and the true widths, (2, problems)
+    widths: np.ndarray  # the recovered widths of a window, and the true widths, (2, problems)
 
     @property
     def inside(self) -> np.ndarray:
@@ -127,9 +127,9 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def draw_truth(key: PRNGKeyArray) -> Truth:
-    of_beta, of_both = jr.split(key)
-    both = jnp.eye(D)[None] + SPREAD * draw_normal(of_both, (2 * D, D), jnp.float64).reshape(2, D, D)
-    return Truth(jr.uniform(of_beta, minval=LEAST, maxval=MOST, dtype=jnp.float64), both[0], both[1])
+    beta_key, both_key = jr.split(key)
+    both = jnp.eye(D)[None] + SPREAD * draw_normal(both_key, (2 * D, D), jnp.float64).reshape(2, D, D)
+    return Truth(jr.uniform(beta_key, minval=LEAST, maxval=MOST, dtype=jnp.float64), both[0], both[1])
 
 
 def field_of(truth: Truth, mask: FullMask | WindowMask | None = None) -> AttentionField:
@@ -143,11 +143,11 @@ def guess_of(mask: FullMask | WindowMask | None = None) -> AttentionField:
 
 
 def draw_problem(key: PRNGKeyArray, mask: FullMask | WindowMask | None = None) -> Problem:
-    of_truth, of_start, of_errors = jr.split(key, 3)
-    truth = draw_truth(of_truth)
-    x0 = Sphere().sample(of_start, n=N, d=D)
+    truth_key, start_key, errors_key = jr.split(key, 3)
+    truth = draw_truth(truth_key)
+    x0 = Sphere().sample(start_key, n=N, d=D)
     xs = _exact(field_of(truth, mask), x0)
-    return Problem(truth, x0, xs, draw_normal(of_errors, (TIMES * N, D), x0.dtype).reshape(xs.shape))
+    return Problem(truth, x0, xs, draw_normal(errors_key, (TIMES * N, D), x0.dtype).reshape(xs.shape))
 
 
 @eqx.filter_jit
@@ -158,35 +158,35 @@ def _exact(field: AttentionField, x0: Array) -> Array:
 
 def solve(key: Any, noise: float) -> dict[str, Any]:
     """One problem by each method: the fields of `Results`."""
-    of_problem, of_search, of_guesses = jr.split(key, 3)
-    problem = draw_problem(of_problem)
+    problem_key, search_key, guesses_key = jr.split(key, 3)
+    problem = draw_problem(problem_key)
     observed = problem.xs + noise * problem.errors
     known = {} if noise == 0 else {"noise": noise}
-    fit, runs = from_several(of_guesses, observed, noise, {"x0": problem.x0} | known)
-    covariance, truth = bound_at(problem), told(*problem.truth)
-    error = told(*fit.estimate) - truth
-    precision = np.linalg.inv(covariance) / noise**2 if noise else np.full((TOLD, TOLD), np.nan)
+    fit, runs = from_several(guesses_key, observed, noise, {"x0": problem.x0} | known)
+    covariance, truth = bound_at(problem), identifiable(*problem.truth)
+    error = identifiable(*fit.estimate) - truth
+    precision = np.linalg.inv(covariance) / noise**2 if noise else np.full((IDENTIFIABLE, IDENTIFIABLE), np.nan)
     # beta B comes first in `told`, then V; each error is relative to the norm of its part.
     sizes = [np.linalg.norm(part) for part in np.split(truth, 2)]
     relative = lambda off: [np.linalg.norm(part) / size for part, size in zip(np.split(off, 2), sizes, strict=True)]
     (form, value), (form_search, value_search) = map(
-        relative, (error, told(*random_search(of_search, problem, observed, runs)) - truth)
+        relative, (error, identifiable(*random_search(search_key, problem, observed, runs)) - truth)
     )
     spread = [noise * np.sqrt(part.sum()) for part in np.split(np.diag(covariance), 2)]
     regressed = regress(np.asarray(observed), TS, truth[: D * D].reshape(D, D)) - np.asarray(problem.truth.value)
     beta, query_key, _ = fit.estimate
     direction = np.concatenate([[beta], -np.ravel(query_key), np.zeros(D * D)])
     direction /= np.linalg.norm(direction)
-    error_seen, likeliest = error, True
+    error_start, likeliest = error, True
     if noise:
         from_truth = design.recover(field_of(problem.truth), observed, TS, **OPTIONS, noise=noise, x0=problem.x0)
         likeliest = fit.residual <= from_truth.residual * (1 + SAME)
-        # The noise never explains a fit to an observed start; a fit that begins at the truth shows its bias alone.
+        # The noise never explains a fit to an observed start; a fit that begins at the truth shows only the bias.
         at_truth = design.recover(field_of(problem.truth), observed, TS, **OPTIONS, noise=noise)
-        error_seen = told(*at_truth.estimate) - truth
+        error_start = identifiable(*at_truth.estimate) - truth
     return {
         "value": value, "form": form, "value_bound": spread[1] / sizes[1], "form_bound": spread[0] / sizes[0],
-        "squares": error @ precision @ error, "squares_seen": error_seen @ precision @ error_seen,
+        "squares": error @ precision @ error, "squares_start": error_start @ precision @ error_start,
         "likeliest": likeliest, "converged": fit.converged, "named": fit.unidentified == WORDS,
         "outside": np.linalg.norm(direction - direction @ fit.null.T @ fit.null), "runs": runs,
         "value_search": value_search, "form_search": form_search,
@@ -194,7 +194,7 @@ def solve(key: Any, noise: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def from_several(key: Any, seen: Any, noise: float, options: dict[str, Any]) -> tuple[design.Recovery, int]:
+def from_several(key: Any, observed: Any, noise: float, options: dict[str, Any]) -> tuple[design.Recovery, int]:
     """The fit of the least residual, and the number of runs that all fits simulated.
 
     Fits begin at beta = 1 and V = B = I and at random fields, until two end with the least residual and the noise
@@ -203,7 +203,7 @@ def from_several(key: Any, seen: Any, noise: float, options: dict[str, Any]) -> 
     best, runs, times = None, 0, 0
     for attempt in range(ATTEMPTS):
         guess = guess_of() if attempt == 0 else field_of(draw_truth(jr.fold_in(key, attempt)))
-        fit = design.recover(guess, seen, TS, **OPTIONS, **options)
+        fit = design.recover(guess, observed, TS, **OPTIONS, **options)
         runs += (fit.steps + 1) * (fit.parameters + 1)
         if best is None or fit.residual < best.residual * (1 - SAME) or not np.isfinite(best.residual):
             best, times = fit, 0
@@ -215,8 +215,8 @@ def from_several(key: Any, seen: Any, noise: float, options: dict[str, Any]) -> 
     return best, runs
 
 
-def told(beta: Any, form: Any, value: Any) -> np.ndarray:
-    """The numbers that can be told: beta B and V, (18,)."""
+def identifiable(beta: Any, form: Any, value: Any) -> np.ndarray:
+    """The identifiable numbers, beta B and V, (18,)."""
     return np.concatenate([np.ravel(beta * form), np.ravel(value)])
 
 
@@ -224,14 +224,14 @@ def bound_at(problem: Problem) -> np.ndarray:
     """The covariance of the bound of beta B and V at the true parameters, for a noise of 1, (18, 18)."""
     fit = design.recover(field_of(problem.truth), problem.xs, TS, **OPTIONS, x0=problem.x0, noise=1.0)
     beta, form, _ = fit.estimate
-    slopes = np.zeros((TOLD, TOLD + 1))
+    slopes = np.zeros((IDENTIFIABLE, IDENTIFIABLE + 1))
     slopes[: D * D, 0], slopes[: D * D, 1 : D * D + 1] = np.ravel(form), beta * np.eye(D * D)
     slopes[D * D :, D * D + 1 :] = np.eye(D * D)
     return slopes @ fit.covariance @ slopes.T
 
 
 def find_width(key: Any, number: int) -> tuple[int, int]:
-    """The width of a window that is found, and the true width; the widths take turns."""
+    """The recovered width of a window, and the true width, which alternates between problems."""
     width = WIDTHS[number % len(WIDTHS)]
     problem = draw_problem(key, WindowMask(width))
     observed = problem.xs + WINDOW_NOISE * problem.errors
@@ -240,30 +240,32 @@ def find_width(key: Any, number: int) -> tuple[int, int]:
     return WIDTHS[int(np.argmin(fit.candidates))], width
 
 
-def random_search(key: PRNGKeyArray, problem: Problem, seen: Float[Array, "times n d"], runs: int) -> Truth:
+def random_search(key: PRNGKeyArray, problem: Problem, observed: Float[Array, "times n d"], runs: int) -> Truth:
     """The best of at least `runs` random fields, in whole batches."""
-    batches = (_tried(jr.split(jr.fold_in(key, part), CHUNK), problem.x0, seen) for part in range(-(-runs // CHUNK)))
+    batches = (
+        _tried(jr.split(jr.fold_in(key, part), CHUNK), problem.x0, observed) for part in range(-(-runs // CHUNK))
+    )
     return min(batches, key=lambda batch: float(batch[1]))[0]
 
 
 @eqx.filter_jit
-def _tried(keys: Key[Array, " many"], x0: Array, seen: Array) -> tuple[Truth, Array]:
+def _tried(keys: Key[Array, " many"], x0: Array, observed: Array) -> tuple[Truth, Array]:
     """The best of a batch of random fields, and the squared distance of its run from the observed tokens."""
     steps = {"solver": dfx.Bosh3(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": STEP, "max_steps": 64}
 
-    def one(key: PRNGKeyArray) -> tuple[Truth, Array]:
+    def miss(key: PRNGKeyArray) -> tuple[Truth, Array]:
         truth = draw_truth(key)
-        return truth, jnp.sum((simulate(field_of(truth), x0, jnp.asarray(TS), **steps).xs - seen) ** 2)
+        return truth, jnp.sum((simulate(field_of(truth), x0, jnp.asarray(TS), **steps).xs - observed) ** 2)
 
-    fields, misses = jax.vmap(one)(keys)
+    fields, misses = jax.vmap(miss)(keys)
     best = jnp.argmin(misses)
     return jax.tree.map(lambda leaf: leaf[best], fields), misses[best]
 
 
-def regress(seen: np.ndarray, ts: np.ndarray, form: np.ndarray) -> np.ndarray:
+def regress(observed: np.ndarray, ts: np.ndarray, form: np.ndarray) -> np.ndarray:
     """V by least squares on central differences of observed tokens, given beta B, (d, d)."""
-    velocities = (seen[2:] - seen[:-2]) / (ts[2:] - ts[:-2])[:, None, None]
-    return regress_on(seen[1:-1], velocities, form)
+    velocities = (observed[2:] - observed[:-2]) / (ts[2:] - ts[:-2])[:, None, None]
+    return regress_on(observed[1:-1], velocities, form)
 
 
 def regress_on(x: np.ndarray, velocities: np.ndarray, form: np.ndarray) -> np.ndarray:
@@ -282,7 +284,7 @@ def regress_on(x: np.ndarray, velocities: np.ndarray, form: np.ndarray) -> np.nd
 
 def p_value(m: Results, level: int) -> float:
     """The p-value of the squared errors of a level against the chi-squared law, by Kolmogorov and Smirnov."""
-    return float(kstest(m.squares[level], chi2(TOLD).cdf).pvalue)
+    return float(kstest(m.squares[level], chi2(IDENTIFIABLE).cdf).pvalue)
 
 
 def _each(values: Iterable[float], form: str = ".2g") -> str:
@@ -298,7 +300,7 @@ AT_LEAST = f"at least {100 * ENOUGH:.0f} %"
 
 @claim("at most 1e-5", kind="identity")
 def symmetry(m: Results) -> Found:
-    """Along beta up and B down no run changes: the direction is in the null space of the Fisher information."""
+    """A larger beta with a smaller B changes no run: this direction is in the null space of the Fisher information."""
     worst = m.outside.max()
     measured = (
         f"the largest part of its unit vector outside of the null space is {worst:.1e}, in {m.outside.size} problems"
@@ -308,15 +310,14 @@ def symmetry(m: Results) -> Found:
 
 @claim("in all problems")
 def named(m: Results) -> Found:
-    """The search finds and says that tokens do not tell the scale of beta against that of B, and that they tell all
-    else."""
+    """`design.recover` reports that tokens determine all parameters but the scale of beta against the scale of B."""
     share = m.named.mean()
     return Found(f"in {100 * share:.0f} % of {m.named.size} problems", m.named.all(), share)
 
 
 @claim(f"in {AT_LEAST} of the problems")
 def exact(m: Results) -> Found:
-    """Without noise V and beta B come back."""
+    """Without noise V and beta B are recovered to a relative error of {EXACT:g}."""
     largest = np.maximum(m.value[0], m.form[0])
     share = (largest <= EXACT).mean()
     return Found(
@@ -328,8 +329,8 @@ def exact(m: Results) -> Found:
 
 @claim(f"{AT_LEAST} at each noise, and p above 0.01")
 def bound(m: Results) -> Found:
-    """Up to 3 % noise the errors are those of the Cramer-Rao bound: their squares in its metric are chi-squared with
-    {TOLD} degrees of freedom."""
+    """Up to 3 % noise the errors attain the Cramer-Rao bound: their squares in the metric of the bound are chi-squared
+    with {IDENTIFIABLE} degrees of freedom."""
     shares, values = [m.inside[k].mean() for k in SMALL], [p_value(m, k) for k in SMALL]
     return Found(
         f"with noise of {_noises(SMALL)} the errors are within three standard deviations in "
@@ -341,24 +342,24 @@ def bound(m: Results) -> Found:
 
 @claim(f"{AT_LEAST}, and p above 0.01")
 def largest(m: Results) -> Found:
-    """With 10 % noise too the errors are those of the Cramer-Rao bound."""
+    """With 10 % noise the errors attain the Cramer-Rao bound, too."""
     share, value = m.inside[-1].mean(), p_value(m, len(LEVELS) - 1)
     return Found(
         f"the errors are within three standard deviations in {100 * share:.0f} % of {m.starts} problems; the median "
-        f"square is {np.median(m.squares[-1]):.1f}, and the median of the chi-squared law {chi2.median(TOLD):.1f}; p = "
-        f"{value:.2g}; {100 * m.converged[-1].mean():.0f} % of the fits converge",
+        f"square is {np.median(m.squares[-1]):.1f}, and the median of the chi-squared law "
+        f"{chi2.median(IDENTIFIABLE):.1f}; p = {value:.2g}; {100 * m.converged[-1].mean():.0f} % of the fits converge",
         share >= ENOUGH and value > 0.01, share,
     )  # fmt: skip
 
 
 @claim(f"{AT_LEAST} of the estimates")
 def likeliest(m: Results) -> Found:
-    """What lies beyond the bound is the likeliest estimate: a fit that begins at the truth ends with no smaller
+    """Estimates from noisy tokens are the likeliest ones: a fit that begins at the truth ends with no smaller
     residual."""
     noisy, beyond = m.likeliest[1:], ~m.inside[1:]
     share = noisy.mean()
     return Found(
-        f"this is so of {100 * share:.0f} % of {noisy.size} estimates from noisy tokens, and of "
+        f"this holds for {100 * share:.0f} % of {noisy.size} estimates from noisy tokens, and of "
         f"{(noisy & beyond).sum()} of the {beyond.sum()} estimates beyond three standard deviations",
         share >= ENOUGH, share,
     )  # fmt: skip
@@ -366,8 +367,8 @@ def likeliest(m: Results) -> Found:
 
 @claim("more than twice at each noise")
 def start(m: Results) -> Found:
-    """Where the first observed tokens are taken for the start, their errors bias the estimate."""
-    noisy, known = ([np.median(row[k]) / TOLD for k in SMALL] for row in (m.squares_seen, m.squares))
+    """If the first observed tokens are taken for the start of the run, the squared error more than doubles."""
+    noisy, known = ([np.median(row[k]) / IDENTIFIABLE for k in SMALL] for row in (m.squares_start, m.squares))
     return Found(
         f"with noise of {_noises(SMALL)} the median squared error, over the degrees of freedom, is {_each(noisy)}, and "
         f"{_each(known)} if the start is known",
@@ -377,7 +378,7 @@ def start(m: Results) -> Found:
 
 @claim(f"in {AT_LEAST} of the problems at each noise")
 def search(m: Results) -> Found:
-    """Random search with as many runs is farther from both V and beta B."""
+    """Random search with as many runs as `design.recover` has larger errors of both V and beta B."""
     shares = ((m.value < m.value_search) & (m.form < m.form_search)).mean(axis=1)
     return Found(
         f"in {_each(100 * shares, '.0f')} % of {m.starts} problems, with noise of {_noises(range(len(LEVELS)))}; its "
@@ -388,18 +389,18 @@ def search(m: Results) -> Found:
 
 @claim("at least twice the error at each noise")
 def regression(m: Results) -> Found:
-    """Regression on differences of the observed tokens, told beta B, has larger errors of V."""
+    """Regression on differences of the observed tokens, which is given beta B, has at least twice the errors of V."""
     ratios = [np.median(m.value_regression[k]) / np.median(m.value[k]) for k in NOISY]
     return Found(
-        f"its median errors are {_each(ratios)} times those of recover, which is not told beta B, with noise of "
-        f"{_noises(NOISY)}",
+        f"its median errors are {_each(ratios)} times the errors of recover, which is not given beta B, with noise "
+        f"of {_noises(NOISY)}",
         min(ratios) >= 2, min(ratios),
     )  # fmt: skip
 
 
 @claim(f"in {AT_LEAST} of the problems")
 def width(m: Results) -> Found:
-    """The width of a window is found too, as that of the least residual."""
+    """The width of a window is recovered, too, as the width of the least residual."""
     right = m.widths[0] == m.widths[1]
     measured = f"in {100 * right.mean():.0f} % of {right.size} problems with {100 * WINDOW_NOISE:g} % noise"
     return Found(measured, right.mean() >= ENOUGH, right.mean())
@@ -410,8 +411,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"V, B and beta of softmax attention from {N} observed tokens of R^{D} on the sphere, {m.starts} random "
         "problems for each noise, whose standard deviations are relative to the norm of a token. (a) Relative errors "
         "of V and (b) of beta B: median and middle 80 %, the Cramer-Rao bound, random search with as many runs, and "
-        "regression on velocities, which is told beta B. (c) The squared error in the metric of the bound, as a share "
-        f"of problems, with the chi-squared law of {TOLD} degrees of freedom. {unmet(claims)}"
+        "regression on velocities, which is given beta B. (c) The squared error in the metric of the bound, as "
+        f"a share of problems, with the chi-squared law of {IDENTIFIABLE} degrees of freedom. {unmet(claims)}"
     )
 
 
@@ -421,7 +422,7 @@ def series(m: Results) -> dict:
     each |= {f"error_of_beta_B_by_problem, noise {noise:g}": row for noise, row in zip(LEVELS, m.form, strict=True)}
     medians = {
         "error of V": m.value, "error of beta B": m.form, "bound of V": m.value_bound, "bound of beta B": m.form_bound,
-        "squared error": m.squares, "squared error with the start observed": m.squares_seen, "runs": m.runs,
+        "squared error": m.squares, "squared error with the start observed": m.squares_start, "runs": m.runs,
         "error of V by random search": m.value_search, "error of beta B by random search": m.form_search,
         "error of V by regression": m.value_regression,
     }  # fmt: skip
@@ -454,8 +455,8 @@ def draw(m: Results) -> Figure:
     return picture
 
 
-def _errors(ax: Axes, found: np.ndarray, bound: np.ndarray, searched: np.ndarray) -> None:
-    low, middle, high = np.quantile(found[1:], (0.1, 0.5, 0.9), axis=1)
+def _errors(ax: Axes, errors: np.ndarray, bound: np.ndarray, searched: np.ndarray) -> None:
+    low, middle, high = np.quantile(errors[1:], (0.1, 0.5, 0.9), axis=1)
     ax.fill_between(NOISE, low, high, color=BLUE, alpha=0.25, linewidth=0)
     ax.plot(NOISE, middle, "o-", color=BLUE, label="recover")
     ax.plot(NOISE, np.median(bound[1:], axis=1), "--", color="black", label="Cramer-Rao bound")
@@ -468,11 +469,11 @@ def _law(ax: Axes, m: Results) -> None:
     for colour, level in zip((BLUE, ORANGE, GREEN, PINK), NOISY, strict=True):
         label = f"{100 * LEVELS[level]:g} % noise"
         ax.step(np.sort(m.squares[level]), share, where="post", color=colour, label=label)
-    squares = np.linspace(0, 3 * TOLD, 200)
-    ax.plot(squares, chi2.cdf(squares, TOLD), "--", color="black", label="chi-squared")
+    squares = np.linspace(0, 3 * IDENTIFIABLE, 200)
+    ax.plot(squares, chi2.cdf(squares, IDENTIFIABLE), "--", color="black", label="chi-squared")
     ax.axvline(INSIDE, color="0.6", linewidth=0.8)
     ax.set(xlabel="squared error in the\nmetric of the bound", ylabel="share of problems", title="law of errors")
-    ax.set(xlim=(0, 3 * TOLD), ylim=(0, 1.02))
+    ax.set(xlim=(0, 3 * IDENTIFIABLE), ylim=(0, 1.02))
 
 
 FIGURE = figure(

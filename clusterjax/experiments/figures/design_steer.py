@@ -1,12 +1,13 @@
-"""Tokens that end at given targets (2411.04551): do parameters that are constant in pieces of time lead them there?
+"""Tokens that end at given targets (2411.04551): do parameters that are constant in pieces of time lead tokens there?
 
 **Problems.** There are as many uniform tokens as targets, in one of three settings. *Sphere*: softmax attention with a
 perceptron of tanh beside it. *Space*: the same field in R^d, where tokens and targets are Gaussian. *Block*: a
 Transformer block of two heads and a perceptron with biases, on the sphere in R^4 on which its layer norm leaves the
-tokens, a sphere of two dimensions as well. All weights are constant in each piece.
+tokens; the mean of a token is zero, so that this sphere has two dimensions, too. All weights are constant in each
+piece.
 
-**Methods.** `design.steer` fits the parameters of all pieces. *Random search* draws them as `design.steer` draws its
-first ones, and keeps the schedule whose farthest token is nearest to its target.
+**Methods.** `design.steer` fits the parameters of all pieces. *Random search* draws parameters as
+`design.steer` draws its first parameters, and keeps the schedule whose farthest token is nearest to its target.
 
 **Invariants.** A problem is a function of its key, and so is each draw.
 """
@@ -45,7 +46,7 @@ N, D, UNITS = 16, 3, 32  # the tokens, the dimension, and the hidden units of th
 NUMBERS, HEADS, HIDDEN = 4, 2, 16  # of the block: the numbers of a token, the heads, and the hidden units
 TOLERANCE, BETA = 1e-2, 1.0
 CHUNK, STEP = 100, 0.25  # the number of runs of random search in one batch, and their time step
-# No error cuts these steps; `steer` measures the ends by a separate run with tight tolerances.
+# The tolerances shorten no step; `steer` measures the ends by a separate run with tight tolerances.
 STEP_OF_FITS = 0.25
 SCHEME = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.PIDController(rtol=1e9, atol=1e9, dtmax=STEP_OF_FITS)}
 SIZES = (2, 4, 8, 16)  # the numbers of tokens for which the pieces are counted
@@ -69,19 +70,19 @@ class Parameters:
 class Setting:
     name: str  # the name in the record
     where: str  # the place of the targets and the field, in words
-    made: Callable[[], SumField]  # the field around which parameters are drawn: no token moves
+    base: Callable[[], SumField]  # the field around which parameters are drawn: no token moves
     pick: Callable[[Any], tuple[Any, ...]]  # the free parameters of a field, as `design.steer` takes them
     spread: tuple[float, ...]  # the standard deviations of the first values of the free parameters
 
     @property
     def numbers(self) -> int:
         """The number of free numbers in each piece."""
-        return sum(leaf.size for leaf in self.pick(self.made()))
+        return sum(leaf.size for leaf in self.pick(self.base()))
 
     def draw(self, key: PRNGKeyArray, n: int = N) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
-        space, of_start, of_targets = self.made().space, *jr.split(key)
+        space, start_key, targets_key = self.base().space, *jr.split(key)
         d = NUMBERS if self.name == "block" else D
-        return space.sample(of_start, n=n, d=d), space.sample(of_targets, n=n, d=d)
+        return space.sample(start_key, n=n, d=d), space.sample(targets_key, n=n, d=d)
 
 
 def _attention_and_perceptron(space: AbstractSpace) -> SumField:
@@ -95,17 +96,17 @@ def _block() -> SumField:
     block = Block.random(jr.key(0), NUMBERS, HEADS, HIDDEN, activation=jnp.tanh, bias=True, dtype=jnp.float64)
     field = as_field(block)
     assert isinstance(field, SumField)
-    free = _of_block(field)
-    return eqx.tree_at(_of_block, field, tuple(jnp.zeros_like(leaf) for leaf in free))
+    free = _block_parameters(field)
+    return eqx.tree_at(_block_parameters, field, tuple(jnp.zeros_like(leaf) for leaf in free))
 
 
-def _of_attention(field: Any) -> tuple[Any, ...]:
+def _attention_parameters(field: Any) -> tuple[Any, ...]:
     attention, perceptron = field.fields
     inner = attention.attention
     return inner.beta, inner.query_key, attention.value, perceptron.w_in, perceptron.bias_in, perceptron.w_out
 
 
-def _of_block(field: Any) -> tuple[Any, ...]:
+def _block_parameters(field: Any) -> tuple[Any, ...]:
     heads, mlp = field.fields
     return heads.query_key, heads.value, mlp.w_in, mlp.bias_in, mlp.w_out, mlp.bias_out
 
@@ -113,16 +114,16 @@ def _of_block(field: Any) -> tuple[Any, ...]:
 # A block has no beta: its B contain it.
 SPREAD = (0.5, 1.0, 0.1, 2.0, 2.0, 0.1)
 SPHERE = Setting(
-    "sphere", f"of the sphere, under attention with a perceptron of {UNITS}",
-    lambda: _attention_and_perceptron(Sphere()), _of_attention, SPREAD,
+    "sphere", f"of the sphere, under attention with a perceptron of {UNITS} units",
+    lambda: _attention_and_perceptron(Sphere()), _attention_parameters, SPREAD,
 )  # fmt: skip
 SPACE = Setting(
-    "space", f"of R^3, under attention with a perceptron of {UNITS}",
-    lambda: _attention_and_perceptron(Euclidean()), _of_attention, SPREAD,
+    "space", f"of R^3, under attention with a perceptron of {UNITS} units",
+    lambda: _attention_and_perceptron(Euclidean()), _attention_parameters, SPREAD,
 )  # fmt: skip
 BLOCK = Setting(
     "block", f"of the sphere of layer norm, under a Transformer block of {HEADS} heads and {HIDDEN} hidden units",
-    _block, _of_block, (0.5, 0.2, 1.0, 1.0, 0.2, 0.2),
+    _block, _block_parameters, (0.5, 0.2, 1.0, 1.0, 0.2, 0.2),
 )  # fmt: skip
 SETTINGS = (SPHERE, SPACE, BLOCK)
 
@@ -145,23 +146,23 @@ class Results(NamedTuple):
 
     p: Parameters
     starts: int
-    of: dict[str, Solved]  # the problems of each setting, by its name
+    solved: dict[str, Solved]  # the problems of each setting, by its name
     search: np.ndarray  # the distance of the farthest token by random search, of the first problems on the sphere
     sizes: np.ndarray  # the numbers of tokens of `needed`
     needed: np.ndarray  # infinity if no number of pieces reached all targets, (sizes, problems)
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
-    count, key, of = min(settings.starts, p.problems), jr.key(settings.seed), {}
+    count, key, solved = min(settings.starts, p.problems), jr.key(settings.seed), {}
     for index, setting in enumerate(SETTINGS):
         many, rows = count if setting is SPHERE else min(count, p.others), []
         for number in range(many):
             if number % 5 == 0:
                 say(f"leading {N} tokens to targets, {setting.name}: problem {number} of {many}")
             rows.append(solve(setting, jr.fold_in(jr.fold_in(key, index), number), p))
-        of[setting.name] = Solved(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
+        solved[setting.name] = Solved(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
     search = []
-    for number, runs in enumerate(of[SPHERE.name].runs[: p.searched]):
+    for number, runs in enumerate(solved[SPHERE.name].runs[: p.searched]):
         say(f"leading the tokens by random search: problem {number} of {min(p.searched, count)}")
         search.append(search_at(SPHERE, jr.fold_in(jr.fold_in(key, 0), number), p, int(runs)))
     sizes, needed = [n for n in SIZES if n <= p.largest], []
@@ -169,14 +170,14 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         say(f"counting the pieces that {n} tokens need")
         keys = jr.split(jr.fold_in(jr.fold_in(key, len(SETTINGS)), n), min(count, p.sized))
         needed.append([pieces_needed(each, n) for each in keys])
-    return Results(p, count, of, np.array(search), np.array(sizes), np.array(needed, float))
+    return Results(p, count, solved, np.array(search), np.array(sizes), np.array(needed, float))
 
 
 def lead(setting: Setting, key: Any, n: int, pieces: int, attempts: int) -> tuple[Any, Any, design.Steering]:
     """Tokens, targets, and the result of `design.steer`."""
-    of_problem, of_steer, _ = jr.split(key, 3)
-    x0, targets = setting.draw(of_problem, n)
-    result = design.steer(setting.made(), x0, targets, key=of_steer, pieces=pieces, which=setting.pick,
+    problem_key, steer_key, _ = jr.split(key, 3)
+    x0, targets = setting.draw(problem_key, n)
+    result = design.steer(setting.base(), x0, targets, key=steer_key, pieces=pieces, which=setting.pick,
                          spread=setting.spread, tolerance=TOLERANCE, attempts=attempts, **SCHEME)  # fmt: skip
     return x0, targets, result
 
@@ -184,7 +185,7 @@ def lead(setting: Setting, key: Any, n: int, pieces: int, attempts: int) -> tupl
 def solve(setting: Setting, key: Any, p: Parameters) -> dict[str, Any]:
     """One problem by `design.steer`: the fields of `Solved`."""
     x0, targets, result = lead(setting, key, N, p.pieces, p.attempts)
-    on = setting.made().space.retract(jnp.asarray(result.end))
+    on = setting.base().space.retract(jnp.asarray(result.end))
     return {
         "missed": result.missed, "start": np.linalg.norm(np.asarray(x0 - targets), axis=1), "reached": result.reached,
         "attempts": result.attempts, "runs": simulations(result.runs, p.pieces, setting.numbers),
@@ -207,8 +208,8 @@ def pieces_needed(key: Any, n: int) -> float:
 
 def search_at(setting: Setting, key: Any, p: Parameters, runs: int) -> float:
     """The result of `random_search` at the problem that `solve` has with this key."""
-    of_problem, _, of_search = jr.split(key, 3)
-    return random_search(setting, of_search, *setting.draw(of_problem), p.pieces, runs)
+    problem_key, _, search_key = jr.split(key, 3)
+    return random_search(setting, search_key, *setting.draw(problem_key), p.pieces, runs)
 
 
 def random_search(setting: Setting, key: PRNGKeyArray, x0: Array, targets: Array, pieces: int, runs: int) -> float:
@@ -222,17 +223,17 @@ def _tried(setting: Setting, keys: Key[Array, " many"], x0: Array, targets: Arra
     steps = {"solver": dfx.Bosh3(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": STEP}
     knots = jnp.arange(pieces).astype(x0.dtype)
 
-    def one(key: PRNGKeyArray) -> Array:
+    def miss(key: PRNGKeyArray) -> Array:
         drawn = drawn_field(setting, key, knots)
         ends = jnp.asarray([0.0, pieces], x0.dtype)
         end = simulate(drawn, x0, ends, max_steps=round(pieces / STEP) + 2, **steps).x1
         return jnp.max(jnp.linalg.norm(end - targets, axis=1))
 
-    return jnp.min(jax.vmap(one)(keys))
+    return jnp.min(jax.vmap(miss)(keys))
 
 
 def drawn_field(setting: Setting, key: PRNGKeyArray, knots: Float[Array, " pieces"]) -> SumField:
-    base, pieces = setting.made(), knots.shape[0]
+    base, pieces = setting.base(), knots.shape[0]
 
     def schedule(leaf: Array, spread: float, key: PRNGKeyArray) -> PiecewiseConstant:
         draw = draw_normal(key, (pieces * leaf.size, 1), leaf.dtype).reshape(pieces, *leaf.shape)
@@ -245,23 +246,24 @@ def drawn_field(setting: Setting, key: PRNGKeyArray, knots: Float[Array, " piece
 
 @claim("a distance of at most 1e-5 from the space, and no exception", kind="identity")
 def stays(m: Results) -> Found:
-    """Tokens stay in their space, and what is reported as reached is what no token misses."""
-    worst = max(float(s.off.max()) for s in m.of.values())
-    said = all(bool((s.reached == (s.farthest <= TOLERANCE)).all()) for s in m.of.values())
+    """The tokens stay in their space, and a problem is reported as reached exactly if no token misses by more than
+    {TOLERANCE:g}."""
+    worst = max(float(s.off.max()) for s in m.solved.values())
+    agree = all(bool((s.reached == (s.farthest <= TOLERANCE)).all()) for s in m.solved.values())
     return Found(
         f"the largest distance from the space is {worst:.1e}; problems are reported as reached "
-        f"{'exactly' if said else 'not only'} where no token misses by more than {TOLERANCE:g}",
-        worst <= 1e-5 and said, worst,
+        f"{'exactly' if agree else 'not only'} where no token misses by more than {TOLERANCE:g}",
+        worst <= 1e-5 and agree, worst,
     )  # fmt: skip
 
 
 def reached(setting: Setting) -> ClaimOf:
     @claim(
         f"in at least {100 * ENOUGH:.0f} % of the problems",
-        says=f"{N} tokens end at given points {setting.where} whose parameters are constant in {{p.pieces}} pieces.",
+        says=f"{N} tokens end at given points {setting.where} with parameters constant in {{p.pieces}} pieces.",
     )
-    def made(m: Results) -> Found:
-        solved = m.of[setting.name]
+    def ends(m: Results) -> Found:
+        solved = m.solved[setting.name]
         share, failed = solved.reached.mean(), np.flatnonzero(~solved.reached)
         which = f"; not in problems {', '.join(map(str, failed))}, which miss by {solved.farthest.max():.2g} at most"
         return Found(
@@ -271,13 +273,13 @@ def reached(setting: Setting) -> ClaimOf:
             share >= ENOUGH, share,
         )  # fmt: skip
 
-    return made
+    return ends
 
 
 @claim("in no problem")
 def search(m: Results) -> Found:
-    """Random search of as many runs leads all tokens to their targets in none of the problems."""
-    solved, runs = m.search <= TOLERANCE, m.of[SPHERE.name].runs[: len(m.search)]
+    """Random search with as many runs leads all tokens to their targets in none of the problems."""
+    solved, runs = m.search <= TOLERANCE, m.solved[SPHERE.name].runs[: len(m.search)]
     return Found(
         f"in {solved.sum()} of {len(solved)} problems, by as many runs of all pieces as steer simulated, including "
         f"derivatives ({np.median(runs):.0f} in the median); at best the farthest token misses by {m.search.min():.2f}",
@@ -287,8 +289,8 @@ def search(m: Results) -> Found:
 
 @claim("more than half of the problems")
 def first_attempt(m: Results) -> Found:
-    """Most problems are solved by the first attempt."""
-    solved = m.of[SPHERE.name]
+    """More than half of the problems on the sphere are solved by the first attempt."""
+    solved = m.solved[SPHERE.name]
     first = (solved.reached & (solved.attempts == 1)).mean()
     measured = (
         f"{100 * first:.0f} %; the mean number of attempts is {solved.attempts.mean():.1f}, of {m.p.attempts} at most"
@@ -298,14 +300,14 @@ def first_attempt(m: Results) -> Found:
 
 @claim("a power below 1, of medians that are all known")
 def pieces(m: Results) -> Found:
-    """The number of pieces that are needed grows more slowly than the number of tokens."""
+    """The number of pieces that lead all tokens to their targets grows more slowly than the number of tokens."""
     middle = np.median(m.needed, axis=1)
     known = np.isfinite(middle)
     slope = np.polyfit(np.log(m.sizes[known]), np.log(middle[known]), 1)[0] if known.sum() > 1 else np.nan
     each = ", ".join(f"{value:g} for {n}" for n, value in zip(m.sizes, middle, strict=True))
     measured = (
-        f"the medians of the least of {', '.join(map(str, LADDER))} pieces that lead them in {TWICE} attempts are "
-        f"{each} tokens; they grow like n^{slope:.2f}"
+        f"the medians of the least of {', '.join(map(str, LADDER))} pieces that reach all targets in {TWICE} attempts "
+        f"are {each} tokens; the medians grow like n^{slope:.2f}"
     )
     return Found(measured, known.all() and slope < 1, slope)
 
@@ -314,7 +316,9 @@ CLAIMS = (stays, *map(reached, SETTINGS), search, first_attempt, pieces)
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    shares = [f"{m.of[setting.name].reached.sum()} of {len(m.of[setting.name].reached)}" for setting in SETTINGS]
+    shares = [
+        f"{m.solved[setting.name].reached.sum()} of {len(m.solved[setting.name].reached)}" for setting in SETTINGS
+    ]
     return (
         f"{N} random tokens and as many random targets: on the sphere, {m.starts} problems, and in R^3, under softmax "
         f"attention with a perceptron of {UNITS}; and under a Transformer block of {HEADS} heads and {HIDDEN} hidden "
@@ -329,9 +333,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     # JSON has no infinity: zero stands for a problem that no number of pieces solved.
-    series = {"runs": m.of[SPHERE.name].runs, "farthest_by_random_search": m.search, "tokens_by_size": m.sizes,
+    series = {"runs": m.solved[SPHERE.name].runs, "farthest_by_random_search": m.search, "tokens_by_size": m.sizes,
               "pieces_needed_by_size": np.where(np.isfinite(m.needed), m.needed, 0)}  # fmt: skip
-    for name, solved in m.of.items():
+    for name, solved in m.solved.items():
         where = "" if name == SPHERE.name else f"_by_{name}"
         series |= {f"farthest{where}": solved.farthest, f"mean missed{where}": solved.missed.mean(axis=1),
                    f"farthest at the start{where}": solved.start.max(axis=1),
@@ -349,10 +353,10 @@ def draw(m: Results) -> Figure:
 
 
 def _distances(ax: Axes, m: Results) -> None:
-    farthest = {"at the start": (m.of[SPHERE.name].start.max(axis=1), GREEN, "v"),
+    farthest = {"at the start": (m.solved[SPHERE.name].start.max(axis=1), GREEN, "v"),
                 "random search": (m.search, ORANGE, "s")}  # fmt: skip
     for setting, colour, marker in zip(SETTINGS, (BLUE, SKY, VERMILION), "o^d", strict=True):
-        farthest[f"steer, {setting.name}"] = m.of[setting.name].farthest, colour, marker
+        farthest[f"steer, {setting.name}"] = m.solved[setting.name].farthest, colour, marker
     for name, (values, colour, marker) in farthest.items():
         share = (np.arange(len(values)) + 0.5) / len(values)
         ax.plot(share, np.sort(values), marker, color=colour, markersize=3, label=name)
@@ -361,7 +365,7 @@ def _distances(ax: Axes, m: Results) -> None:
 
 
 def _attempts(ax: Axes, m: Results) -> None:
-    sphere, tries = m.of[SPHERE.name], np.arange(1, m.p.attempts + 1)
+    sphere, tries = m.solved[SPHERE.name], np.arange(1, m.p.attempts + 1)
     solved = [(sphere.reached & (sphere.attempts == k)).sum() for k in tries]
     ax.bar(tries, solved, color=BLUE, label="reached")
     ax.bar(tries[-1:], (~sphere.reached).sum(), bottom=solved[-1:], color=ORANGE, label="not reached")

@@ -9,7 +9,7 @@ chosen on every second fact and scored on the others.
 Neuron m of a layer writes $a_m v_m$, and promotes word w by $a_m \langle v_m, u_w \rangle$ with the unembedding u. The
 neurons of all layers that promote the object most are silenced one by one at the last token. The control of each neuron
 is drawn from the few neurons of its layer with the nearest alignment $\mathrm{sign}(a_m) \langle v_m, u_w \rangle /
-|v_m|$. The loss is compared per unit of promotion, because a neuron that promotes a word more is missed more.
+|v_m|$. The loss is compared per unit of promotion, because silencing a neuron that promotes a word more costs more.
 
 Source: Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Section 4; *Transformers,
 part 2*, slides 16 and 17.
@@ -55,9 +55,9 @@ COLOURS, LINES = (OKABE_ITO[1], OKABE_ITO[5], OKABE_ITO[2], OKABE_ITO[0]), ("--"
 
 @dataclass(frozen=True)
 class Parameters:
-    facts: int = parameter(200, "the number of known facts, at most", least=8, most=1000, quick=16)
-    every: int = parameter(1, "one layer of this many is silenced", least=1, most=64, quick=6)
-    neurons: int = parameter(10, "the number of neurons of each fact that are silenced", least=1, most=100, quick=4)
+    facts: int = parameter(200, "the largest number of known facts", least=8, most=1000, quick=16)
+    every: int = parameter(1, "one of so many layers is silenced", least=1, most=64, quick=6)
+    neurons: int = parameter(10, "the number of silenced neurons of each fact", least=1, most=100, quick=4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ class Results(NamedTuple):
         """The mean over facts that have a value, and its error over relations."""
         return clustered_error(values, self.facts.units[rows])
 
-    def told(self, values: np.ndarray, digits: int = 2, rows: slice = slice(None)) -> str:
+    def words(self, values: np.ndarray, digits: int = 2, rows: slice = slice(None)) -> str:
         return plus_minus(*self.mean(values, rows)[:2], digits)
 
 
@@ -197,9 +197,9 @@ def with_foils(facts: Facts) -> Facts:
     """The facts whose relation has another object, each with the next other object as its foil."""
     answers, with_foil = facts.answers.copy(), []
     for i, relation in enumerate(facts.relations):
-        of_relation = np.flatnonzero(facts.relations == relation)
-        # The search goes round the relation from the fact on, so that foils are as frequent as objects.
-        turned = np.concatenate([of_relation[of_relation > i], of_relation[of_relation < i]])
+        same_relation = np.flatnonzero(facts.relations == relation)
+        # The search begins behind the fact and ends before it, so that foils are as frequent as objects.
+        turned = np.concatenate([same_relation[same_relation > i], same_relation[same_relation < i]])
         others = facts.answers[turned, 0]
         others = others[others != answers[i, 0]]
         if others.size:
@@ -213,10 +213,9 @@ def own_facts() -> Facts:
     ids, mask = passages(OWN_LENGTH)
     long = mask.all(axis=1)
     ids, articles = ids[long], articles_of(probe.bundled_texts())[long]
-    of_all = lambda value: np.full(len(ids), value)
+    same = lambda value: np.full(len(ids), value)
     return Facts(
-        of_all("passage"), ids, of_all(OWN_LENGTH), of_all(4), of_all(6), np.full((len(ids), 2), -1), of_all(True),
-        articles,
+        same("passage"), ids, same(OWN_LENGTH), same(4), same(6), np.full((len(ids), 2), -1), same(True), articles,
     )  # fmt: skip
 
 
@@ -283,8 +282,8 @@ def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed
     fired = np.moveaxis(np.asarray(ready.clean.fired), 0, 1)
     values = [np.asarray(blocks[block].neuron_values().kernel) for block in network.order()]
     # (facts, layers, m)
-    promotion = fired * np.stack([words @ of_layer.T for of_layer in values], axis=1)
-    norm = np.abs(fired) * np.stack([np.linalg.norm(of_layer, axis=1) for of_layer in values])
+    promotion = fired * np.stack([words @ values_of_layer.T for values_of_layer in values], axis=1)
+    norm = np.abs(fired) * np.stack([np.linalg.norm(values_of_layer, axis=1) for values_of_layer in values])
     alignment = promotion / np.where(norm > 0, norm, 1)
     chosen, drawn = choose(promotion, alignment, many, rng)
     numbers = np.stack([chosen, drawn])
@@ -293,7 +292,7 @@ def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed
     without = np.full(len(text), np.nan)
     for layer in np.unique(layers):
         here = np.flatnonzero(layers == layer)
-        # Copies fill up the last batch, so that one compiled program serves all.
+        # Copies fill up the last batch, so that one compiled program serves all batches.
         for part in np.split(here, range(AT_ONCE, len(here), AT_ONCE)):
             filled = np.concatenate([part, np.full(AT_ONCE - len(part), part[0])])
             last = facts.lengths[text[filled]] - 1
@@ -342,16 +341,16 @@ def subject(m: Results) -> Found | None:
     attended, fed = m.margin[..., SUBJECT][:, m.late].mean(axis=1).T
     more = m.mean(attended - fed)
     return Found(
-        f"change of the margin without one part, mean over the layers: feed-forward {m.told(fed, 3)}, attention "
-        f"{m.told(attended, 3)} nats",
+        f"change of the margin without one part, mean over the layers: feed-forward {m.words(fed, 3)}, attention "
+        f"{m.words(attended, 3)} nats",
         more.above(), more.mean, more.error,
     )  # fmt: skip
 
 
 @claim(f"the margin falls, {SURELY}, over facts on which the layer was not chosen")
 def fact(m: Results) -> Found | None:
-    """Without the feed-forward of one layer at the last token of the subject {m.called} prefers the object less to that
-    of another fact of the same relation."""
+    """Without the feed-forward of one layer at the last token of the subject {m.called} prefers the object less to the
+    object of another fact of the same relation."""
     if m.own:
         return None
     worst = chosen(m, FEED_FORWARD, SUBJECT)
@@ -359,9 +358,9 @@ def fact(m: Results) -> Found | None:
     whole = m.log_p[OTHERS, 0] - m.log_p[OTHERS, 1]
     share = lambda values: f"{100 * float(np.nanmean(values)):.0f} %"
     return Found(
-        f"layer {worst.layer + 1}: the margin, {whole.mean():.2f} nats, changes by {m.told(worst.margin, 2, OTHERS)}: "
-        f"log P of the object by {m.told(worst.answer, 2, OTHERS)}, log P of the other object by "
-        f"{m.told(foil, 2, OTHERS)} nats, {100 * foil.mean() / -worst.margin.mean():.0f} % of the change; the object "
+        f"layer {worst.layer + 1}: the margin, {whole.mean():.2f} nats, changes by {m.words(worst.margin, 2, OTHERS)}: "
+        f"log P of the object by {m.words(worst.answer, 2, OTHERS)}, log P of the other object by "
+        f"{m.words(foil, 2, OTHERS)} nats, {100 * foil.mean() / -worst.margin.mean():.0f} % of the change; the object "
         f"stays the first answer in {share(m.first[OTHERS, worst.index, FEED_FORWARD, SUBJECT])} of the facts, and "
         f"above the other object in {share(whole + worst.margin > 0)}",
         lost.below(), lost.mean, lost.error,
@@ -371,7 +370,7 @@ def fact(m: Results) -> Found | None:
 @claim(f"the first third costs more than each other third, {SURELY}")
 def depth(m: Results) -> Found | None:
     """At the last token of the subject {m.called} loses more margin without a feed-forward of the first third of the
-    layers than without one of the other two."""
+    layers than without one of either other third."""
     if m.own:
         return None
     margin = m.margin[:, :, FEED_FORWARD, SUBJECT]
@@ -380,7 +379,7 @@ def depth(m: Results) -> Found | None:
     least = min(beyond, key=lambda average: float(average.mean))
     return Found(
         f"mean change of the margin without one layer, in nats, for each third of the layers after the first {FIRST}: "
-        f"{', '.join(m.told(third, 3) for third in thirds)}",
+        f"{', '.join(m.words(third, 3) for third in thirds)}",
         all(average.above() for average in beyond), least.mean, least.error,
     )  # fmt: skip
 
@@ -393,13 +392,13 @@ def last(m: Results) -> Found:
     # The comparison is with every feed-forward, and not only with the worst one of the chosen facts.
     beyond = [m.mean(m.margin[OTHERS, layer, FEED_FORWARD, LAST] - attended.margin, OTHERS) for layer in m.late]
     least = min(beyond, key=lambda each: float(each.mean))
-    words = lambda name, of: (
-        f"{name} of layer {of.layer + 1}: margin {m.told(of.margin, 2, OTHERS)}, log P of the object "
-        f"{m.told(of.answer, 2, OTHERS)}"
+    described = lambda name, of: (
+        f"{name} of layer {of.layer + 1}: margin {m.words(of.margin, 2, OTHERS)}, log P of the object "
+        f"{m.words(of.answer, 2, OTHERS)}"
     )
     return Found(
-        f"change in nats without the layer that is missed most: {words('attention', attended)}; "
-        f"{words('feed-forward', fed)}; least difference from any of {len(beyond)} feed-forwards "
+        f"change in nats without the layer that is missed most: {described('attention', attended)}; "
+        f"{described('feed-forward', fed)}; least difference from any of {len(beyond)} feed-forwards "
         f"{plus_minus(least.mean, least.error)}",
         all(each.above() for each in beyond), least.mean, least.error,
     )  # fmt: skip
@@ -407,13 +406,13 @@ def last(m: Results) -> Found:
 
 @claim("the mean over the facts is lowest for the first layer, for every class of tokens")
 def first_layer(m: Results) -> Found:
-    """Of the feed-forward layers of {m.called} the first one costs log P of the object most if it is silenced, in the
-    mean over the facts, at each of four classes of tokens."""
+    """At each of four classes of tokens, silencing the first feed-forward of {m.called} lowers log P of the object
+    most, in the mean over the facts."""
     answer = m.change[:, :, FEED_FORWARD, :, 0]
     worst = m.layers[np.argmin(np.nanmean(answer, axis=0), axis=0)]
     mean = m.mean(np.nanmean(answer[:, 0], axis=1))
     by_class = "; ".join(
-        f"{name}: layer {layer + 1}, {m.told(answer[:, 0, k])} without layer 1"
+        f"{name}: layer {layer + 1}, {m.words(answer[:, 0, k])} without layer 1"
         for k, (name, layer) in enumerate(zip(CLASSES, worst, strict=True))
     )
     words = f"layer without which log P of the object falls most, and the change in nats: {by_class}"
@@ -422,19 +421,19 @@ def first_layer(m: Results) -> Found:
 
 @claim(f"more is lost for each unit by which they promote the object, {SURELY}")
 def neurons(m: Results) -> Found:
-    """The neurons of {m.called} that promote the object most are missed for more than they promote it by, beside other
-    neurons of their layers whose values are as aligned with it."""
+    """The neurons of {m.called} that promote the object most are missed more, for each unit of promotion, than other
+    neurons of their layers whose values are as aligned with the object."""
     measured = m.neurons
     both = measured.promoting, measured.random
-    share = lambda change: m.told(100 * (change < -FELT).mean(axis=1), 0)
+    share = lambda change: m.words(100 * (change < -FELT).mean(axis=1), 0)
     per_unit = [change.sum(axis=1) / measured.promotion[..., k].sum(axis=1) for k, change in enumerate(both)]
     more = m.mean(per_unit[1] - per_unit[0])
     median = lambda k: f"{np.median(measured.alignment[..., k]):.2g}"
     return Found(
         f"{share(both[0])} % of the {both[0].shape[1]} neurons that promote the object most cost log P of the object "
         f"more than {FELT:g} nats if silenced at the last token, {share(both[1])} % of the others; mean change "
-        f"{m.told(both[0].mean(axis=1), 3)} and {m.told(both[1].mean(axis=1), 3)} nats; for each unit of promotion "
-        f"{m.told(per_unit[0], 4)} and {m.told(per_unit[1], 4)}, difference {plus_minus(more.mean, more.error, 4)}; "
+        f"{m.words(both[0].mean(axis=1), 3)} and {m.words(both[1].mean(axis=1), 3)} nats; for each unit of promotion "
+        f"{m.words(per_unit[0], 4)} and {m.words(per_unit[1], 4)}, difference {plus_minus(more.mean, more.error, 4)}; "
         f"median alignment {median(0)} and {median(1)}",
         more.above(), more.mean, more.error,
     )  # fmt: skip
@@ -442,7 +441,7 @@ def neurons(m: Results) -> Found:
 
 @claim(f"less than {SAME:g}", kind="identity")
 def nothing(m: Results) -> Found:
-    """If nothing is silenced, nothing changes."""
+    """If nothing is silenced, no answer changes."""
     return Found(f"largest change of a log probability {m.off:.1e} nats", m.off < SAME, m.off)
 
 
@@ -457,15 +456,15 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     fed, attended = chosen(m, FEED_FORWARD, SUBJECT), chosen(m, ATTENTION, LAST)
     return (
         f"{known} The output of {'every layer' if len(m.layers) == m.num_layers else f'one layer of {m.p.every}'} is "
-        "silenced, one part at one class of tokens at a time (zero ablation); tokens before the subject are not. (a), "
-        "(b) The change of log P of the object without the attention, and without the feed-forward of a layer. (c), "
-        "(d) The change of the margin, log P of the object minus log P of the object of another fact of the relation. "
-        "(e) The change of log P of the object without one neuron at the last token, for the neurons that promote the "
-        "object most and for others of their layers whose values are as aligned with it. (f) The change of the margin, "
-        f"mean over layers {FIRST + 1} and on. Means over facts with standard errors over {m.units}; on facts on which "
-        f"no layer was chosen, the feed-forward of layer {fed.layer + 1} is missed most at the last token of the "
-        f"subject, {fed.margin.mean():.2f} nats of margin, and the attention of layer {attended.layer + 1} at the last "
-        f"token, {attended.margin.mean():.2f}."
+        "silenced, one part at one class of tokens at a time (zero ablation); tokens before the subject never are. "
+        "(a), (b) The change of log P of the object without the attention, and without the feed-forward of a layer. "
+        "(c), (d) The change of the margin, log P of the object minus log P of the object of another fact of the "
+        "relation. (e) The change of log P of the object without one neuron at the last token, for the neurons that "
+        "promote the object most and for others of their layers whose values are as aligned with it. (f) The change "
+        f"of the margin, mean over layers {FIRST + 1} and on. Means over facts with standard errors over {m.units}; on "
+        f"facts on which no layer was chosen, the feed-forward of layer {fed.layer + 1} is missed most at the last "
+        f"token of the subject, {fed.margin.mean():.2f} nats of margin, and the attention of layer "
+        f"{attended.layer + 1} at the last token, {attended.margin.mean():.2f}."
     )
 
 

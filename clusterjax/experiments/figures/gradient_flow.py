@@ -1,4 +1,5 @@
-r"""Gradient flow in Wasserstein space (2312.10794, Sections 3.3 and 3.4): which attention ascends its energy steepest?
+r"""Gradient flow in Wasserstein space (2312.10794, Sections 3.3 and 3.4): which attention is the steepest ascent of its
+energy?
 
 **Setting.** V = Q = K = I on the circle, $E = \frac{e^{-\beta}}{2\beta n^2}\sum_{ij} e^{\beta\langle x_i, x_j\rangle}$.
 The gradient of E in Wasserstein space is $g_i = n P_{x_i}\partial_{x_i}E$. Unnormalised attention, with `offset=beta`,
@@ -46,8 +47,9 @@ STARTS = 32  # the largest number of starts
 TIMES, H = 40, 0.02  # the number of pairs of save times, and the distance of the two times of a pair
 MOVING = 1e-3  # tokens that are slower than this in Wasserstein space have no slope beyond rounding error
 PATHS, POINTS = 64, 512  # the number of closed paths, and of points on each
-AMPLITUDE, WAVES = 0.4, 2  # of the closed paths, in radians
-DEGREE, BUMP, DENSITY_END, QUANTILES = 48, 0.6, 2.0, 1024  # of the density
+AMPLITUDE, WAVES = 0.4, 2  # the amplitude of the closed paths in radians, and their number of waves
+# The density: the degree of its harmonics, the height of its bump, the end of its flow, and its quantiles.
+DEGREE, BUMP, DENSITY_END, QUANTILES = 48, 0.6, 2.0, 1024
 
 
 @dataclass(frozen=True)
@@ -231,8 +233,8 @@ STEEPEST = Source("2312.10794, Sections 3.3 and 3.4", (PARTICLES, ANY), ANY)
 
 @claim("the relative difference is less than 1e-09", kind="identity")
 def balance(m: Results) -> Found:
-    """The energy increases at the rate of the squared speed: unnormalised attention in Wasserstein space, softmax
-    attention in the weighted metric."""
+    """The energy increases at the rate of the squared speed, which is measured in Wasserstein space for unnormalised
+    attention and in the weighted metric for softmax attention."""
     plain, soft = m.flows["unnormalised"], m.flows["softmax"]
     pairs = ((plain, plain.rates.speed), (soft, soft.rates.weighted))
     off = [float(np.abs(flow.rates.power / speed - 1)[flow.moving].max()) for flow, speed in pairs]
@@ -258,14 +260,16 @@ def steepest(m: Results) -> Found:
 
 @claim("the ratio differs from 1 by less than 0.001")
 def of_density(m: Results) -> Found:
-    """Unnormalised attention among infinitely many tokens is this gradient flow too, for a density with one bump."""
+    """For a density with one bump, unnormalised attention among infinitely many tokens is the gradient flow of its
+    energy, too."""
     off = float(np.abs(m.density - 1).max())
     return Found(f"the ratio for a density with one bump differs from 1 by at most {off:.1e}", off < 1e-3, off)
 
 
 @claim("the work is less than 1e-10 of the integral of its absolute value", source=STEEPEST)
 def conservative(m: Results) -> Found:
-    """Neither unnormalised attention nor, in the weighted metric, softmax attention does work around a closed path."""
+    """Neither unnormalised attention in Wasserstein space nor softmax attention in the weighted metric does work around
+    a closed path."""
     plain, soft = (float(np.abs(m.works[key]).max()) for key in (("unnormalised", False), ("softmax", True)))
     paths = len(m.works["unnormalised", False])
     words = f"{paths} paths: at most {plain:.1e} and {soft:.1e} of the integral of the absolute value"
@@ -282,7 +286,7 @@ def _median_work(m: Results, *kinds: tuple[str, bool]) -> Found:
 
 @claim("more than 0.01")
 def plain_softmax(m: Results) -> Found:
-    """In Wasserstein space itself softmax attention is no gradient flow."""
+    """In Wasserstein space without weights softmax attention is no gradient flow."""
     return _median_work(m, ("softmax", False))
 
 
@@ -304,7 +308,7 @@ def falls(m: Results) -> Found:
 
 @claim("the cosine is at least 0.9 at all times of all starts")
 def nearly(m: Results) -> Found:
-    """The velocity of softmax attention is nearly parallel to the gradient in Wasserstein space too."""
+    """The velocity of softmax attention is nearly parallel to the gradient in Wasserstein space."""
     cosines = m.flows["softmax"].cosines
     least, middle = float(np.nanmin(cosines)), float(np.nanmedian(cosines))
     return Found(f"the cosine has median {middle:.3f} and minimum {least:.2f}", least >= 0.9, least)
@@ -314,10 +318,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
         f"{m.p.n} tokens on the circle with V = Q = K = I and beta = {m.p.beta:g}. (a) The energy of one start over "
         "its largest value, against the length of the path in Wasserstein space; short lines have the slope of "
-        "steepest ascent at points of the unnormalised run. (b) The increase of the energy over a short time, over "
-        f"that of steepest ascent at the same speed: the median of {m.starts} starts, and the range that holds four "
-        "fifths of them. (c) The cosine between velocity and gradient at all times of all starts. (d) The work around "
-        f"closed paths of configurations over the integral of its absolute value. {unmet(claims)}"
+        "steepest ascent at points of the unnormalised run. (b) The increase of the energy over a short time, divided "
+        f"by the increase of steepest ascent at the same speed: the median and the middle 80 % of {m.starts} starts. "
+        "(c) The cosine between velocity and gradient at all times of all starts. (d) The work around closed paths of "
+        f"configurations over the integral of its absolute value. {unmet(claims)}"
     )
 
 

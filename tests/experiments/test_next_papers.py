@@ -132,5 +132,5 @@ def test_shared_clusters_are_the_mean_over_the_other_heads():
     labels = np.array([[[0, 0, 2, 2], [0, 0, 2, 2], [0, 1, 0, 1]]])
     agreement = _agreement(labels)
     np.testing.assert_allclose(agreement, [[1.0, -0.5, -0.5]])
-    heads = heads_of(agreement=agreement, kept=np.zeros((1, 3)))
+    heads = heads_of(agreement=agreement, with_company=np.zeros((1, 3)))
     np.testing.assert_allclose(heads.shared, [[0.25, 0.25, -0.5]])

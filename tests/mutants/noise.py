@@ -68,7 +68,7 @@ NOISE = (
     Mutant(
         "clouds-at-the-end-are-left-out",
         _ESCAPE,
-        "jnp.concatenate([clouds, seen(state)[None]])",
+        "jnp.concatenate([clouds, clouds_of(state)[None]])",
         "jnp.concatenate([clouds, clouds[-1:]])",
         (_TESTS + "test_what_passes_between_clouds_is_counted",),
     ),

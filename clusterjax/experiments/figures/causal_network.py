@@ -57,9 +57,7 @@ TRAINED, SHUFFLED, RANDOM, FIRST, USUAL_SHOWN = (OKABE_ITO[k] for k in (0, 1, 2,
 @dataclass(frozen=True)
 class Parameters:
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32, quick=2)
-    times: float = parameter(
-        10.0, "the ratio of the norm of the first token to the others that counts as large", above=1
-    )
+    times: float = parameter(10.0, "the ratio of the norm of the first token to others that counts as large", above=1)
     sink: float = parameter(
         0.3, "the weight beyond uniform attention from which a head counts as attending to a position", above=0, most=1
     )

@@ -4,24 +4,24 @@ r"""Hardmax: the part of the theorem that remains for other matrices A, clause b
 of i with j is $p_ip_j$, and let M and m be the largest and the smallest $p_i$ at the start. *The number of leaders is
 $[M > 0, \text{attained once}] + [m < 0, \text{attained once}]$, and all of them lead from layer 0 on; it is 2 if and
 only if both conditions hold.* Proof (n > 1): a token with $p_i > 0$ attends to all tokens with $p_j = M$, a token with
-$p_i < 0$ to all with $p_j = m$, a token with $p_i = 0$ to all tokens. So tokens at M stay at M, for their mean is
+$p_i < 0$ to all with $p_j = m$, a token with $p_i = 0$ to all tokens. So tokens at M stay at M, because their mean is
 there, and tokens with $0 < p_i < M$ come nearer to M and never reach it; below zero the same holds for m. A token with
 $p_i = 0$ never attends to itself alone, and goes to p = (a share of) the mean, strictly between m and M unless all p
 are 0. Hence at every layer the same tokens are at M > 0 and at m < 0, and a token attends to itself alone if and only
-if it is the only token there. "Two leaders, always" is false: of tokens on one side of $u^\perp$, such as (1, 0) and
-(2, 0) for u = (1, 0), one leads, and of (1, 0), (1, 1) none. For n independent tokens of a law that is symmetric and
-continuous there are two with probability $1 - 2^{1-n}$.
+if it is the only token there. There are not always two leaders: for u = (1, 0) the tokens (1, 0) and (2, 0), on one
+side of $u^\perp$, have one leader, and the tokens (1, 0) and (1, 1) have none. For n independent tokens with a
+symmetric and continuous distribution there are two leaders with probability $1 - 2^{1-n}$.
 
 With $A = -uu^\top$ a token with $p_i > 0$ attends to the tokens at m and a token with $p_i < 0$ to those at M, so that
-a leader exists only if all tokens are on one side and one of them alone is nearest to $u^\perp$: *there is one leader
-at most*. For any A at all a leader stays at a vertex of its own, and limits are stationary: see `hardmax.examine`.
+a leader exists only if all tokens are on one side and one of them alone is nearest to $u^\perp$: *there is at most one
+leader*. For any A a leader stays at a vertex of its own, and limits are stationary: see `hardmax.examine`.
 
-**Trained A.** Through the hardmax A has no derivative but zero. So all parameters of a sentiment classifier are trained
-through the softmax of the same layers, whose inverse temperature rises by equal factors from `SOFT` to `HARD` along the
-training, and the tested classifier has the hardmax. A positive definite A is redundant, $z' = A^{1/2}z$ turns it into
-the identity; the question is whether training finds another A, and which clauses of the theorem it keeps. Invariants:
-all kinds of one training, also A = I, have the same start but for A, the same batches and the same way of training;
-nothing is chosen on the test part.
+**Trained A.** The derivative with respect to A through the hardmax is zero. All parameters of a sentiment classifier
+are therefore trained through the softmax of the same layers, whose inverse temperature rises by equal factors from
+`SOFT` to `HARD` during the training, and the tested classifier has the hardmax. A positive definite A is redundant,
+because $z' = A^{1/2}z$ turns it into the identity; the question is whether training finds another A, and which clauses
+of the theorem hold for that A. Invariants: all kinds of one training, also A = I, have the same start but for A, the
+same batches and the same way of training; nothing is chosen on the test part.
 """
 
 from collections.abc import Callable, Iterator
@@ -98,7 +98,7 @@ TESTED = 1000  # the largest number of reviews whose leaders are counted
 LEARNT_UNIT = 1024  # words and A are rounded to units of 1 / 1024 for the exact layers
 WORDS, LEARNT_DEPTH = 40, 40  # the largest number of words of an examined review, and of layers
 DIM = 2
-# The bounds of the claims on them: accuracy, the skew part of A, the share of reviews with a clause, leaders.
+# The bounds of the claims on trained A: accuracy, the skew part of A, the share of reviews with a clause, leaders.
 SAME, SKEW, SURVIVES, FEW = 0.01, 0.1, 0.99, 1.0
 
 
@@ -113,7 +113,7 @@ class Parameters:
         4000, "the largest number of reviews that a classifier is trained on", quick=1000, least=64, most=50_000
     )
     examined: int = parameter(
-        200, "the reviews of each kind whose clauses are examined", quick=20, least=2, most=10_000
+        200, "the number of reviews of each kind whose clauses are examined", quick=20, least=2, most=10_000
     )
 
 
@@ -124,7 +124,7 @@ class Counterexample(NamedTuple):
     clause: int  # the number of the clause
     form: np.ndarray  # A
     tokens: np.ndarray  # the tokens, (n, 2)
-    found: Examination  # the proved verdicts on its clauses, and its limits
+    examination: Examination  # the proved verdicts on its clauses, and its limits
 
     @property
     def reach(self) -> int:
@@ -274,8 +274,10 @@ def belongs(kind: str, form: np.ndarray) -> bool:
     positive, negative = inertia(exact)
     if kind == "symmetric indefinite":
         return positive > 0 and negative > 0 and positive + negative == d
-    of_kind = {"semidefinite, rank d - 1": (max(d - 1, 1), 0), RANK_ONE[0]: (1, 0), RANK_ONE[1]: (0, 1)}
-    return (positive, negative) == of_kind.get(kind, (d, 0)) and (kind != "identity" or bool(np.all(form == np.eye(d))))
+    inertia_of_kind = {"semidefinite, rank d - 1": (max(d - 1, 1), 0), RANK_ONE[0]: (1, 0), RANK_ONE[1]: (0, 1)}
+    return (positive, negative) == inertia_of_kind.get(kind, (d, 0)) and (
+        kind != "identity" or bool(np.all(form == np.eye(d)))
+    )
 
 
 def learn(trainings: int, most: int, examined: int, settings: Settings, say: Say) -> Learnt:
@@ -310,11 +312,11 @@ def learn(trainings: int, most: int, examined: int, settings: Settings, say: Say
 
 
 def train(
-    model: HardmaxClassifier, seen: Encoded, recipe: Recipe, key: PRNGKeyArray, *, learn_form: bool
+    model: HardmaxClassifier, data: Encoded, recipe: Recipe, key: PRNGKeyArray, *, learn_form: bool
 ) -> HardmaxClassifier:
     """The classifier after all epochs of the recipe, trained through the softmax."""
-    size = min(recipe.batch_size, len(seen))
-    each = len(seen) // size
+    size = min(recipe.batch_size, len(data))
+    each = len(data) // size
     steps = recipe.epochs * each
     rate = optax.warmup_cosine_decay_schedule(
         0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
@@ -324,10 +326,10 @@ def train(
     spec = eqx.tree_at(lambda tree: tree.A, spec, learn_form)
     learnt, fixed = eqx.partition(model, spec)
     state = optimiser.init(learnt)
-    arrays = jnp.asarray(seen.ids), jnp.asarray(seen.counts, jnp.float32), jnp.asarray(seen.labels, jnp.float32)
+    arrays = jnp.asarray(data.ids), jnp.asarray(data.counts, jnp.float32), jnp.asarray(data.labels, jnp.float32)
     for epoch in range(recipe.epochs):
         order_key, epoch_key = jr.split(jr.fold_in(key, epoch))
-        order = jr.permutation(order_key, len(seen))[: each * size].reshape(each, size)
+        order = jr.permutation(order_key, len(data))[: each * size].reshape(each, size)
         betas = SOFT * (HARD / SOFT) ** ((epoch * each + jnp.arange(each, dtype=jnp.float32)) / max(steps - 1, 1))
         keys = jr.split(epoch_key, each)
         learnt, state = _epoch(learnt, fixed, state, arrays, (order, betas, keys), optimiser, recipe)
@@ -412,7 +414,7 @@ def search(seed: int, tries: int, n: int) -> list[Counterexample]:
                 continue
             for clause in _failed(examined(tokens, form)):
                 failures[clause] = failures.get(clause, 0) + 1
-                # Shrinking takes a hundred times as long as a look at a cloud.
+                # Shrinking a cloud takes a hundred times as long as examining one.
                 if failures[clause] <= 4:
                     small = shrink(kind, clause, tokens, form)
                     best[clause] = min(best.get(clause, small), small, key=lambda example: example.size)
@@ -475,9 +477,9 @@ def _distinct(tokens: np.ndarray) -> bool:
     return bool(tokens.any(axis=1).all()) and len(np.unique(tokens, axis=0)) == len(tokens)
 
 
-def _failed(found: Examination) -> list[int]:
+def _failed(examination: Examination) -> list[int]:
     """The clauses that fail; where there is no leader at all, the first clause alone."""
-    failed = [number for number, clause in enumerate(found.clauses) if clause.verdict == "failed"]
+    failed = [number for number, clause in enumerate(examination.clauses) if clause.verdict == "failed"]
     return [0] if 0 in failed else failed
 
 
@@ -494,7 +496,7 @@ def definite(m: Results) -> Found:
 
 @claim("on none, as is proved", kind="identity")
 def any_form(m: Results) -> Found:
-    """Whatever A is, limits are stationary: <A s, .> is largest over K at s."""
+    """Whatever A is, limits are stationary: a limit s has the largest <A s, .> of all points of the limit polytope."""
     known, fails = m.verdicts[:, 4, :2].sum(axis=0)
     return Found(
         f"on {known} clouds of {len(KINDS)} kinds of A the limits are known, and the clause fails on {fails}",
@@ -504,8 +506,9 @@ def any_form(m: Results) -> Found:
 
 @claim("no exception, as is proved", kind="identity")
 def rank_one(m: Results) -> Found:
-    """With A = u u^T the token of the largest <u, z> leads if that is above zero and attained once, that of the
-    smallest if it is below zero and attained once, and no other ever; with -u u^T one leads at most."""
+    """With A = u u^T the token of the largest <u, z> leads if this product is above zero and attained once, the token
+    of the smallest <u, z> leads if this product is below zero and attained once, and no other token leads; with A = -u
+    u^T at most one token leads."""
     return Found(
         f"{m.wrong} exceptions among {2 * m.p.clouds} normal clouds and {m.lattice} coarse clouds full of ties",
         m.wrong == 0, m.wrong,
@@ -514,7 +517,7 @@ def rank_one(m: Results) -> Found:
 
 @claim("within 4 standard errors of it")
 def two_leaders(m: Results) -> Found:
-    """With A = u u^T there are two leaders if and only if tokens lie on both sides of the origin, ties aside: not
+    """With A = u u^T there are two leaders in the share of clouds that have tokens on both sides of <u, z> = 0, and not
     always."""
     counts = m.leaders[KINDS.index("rank one, u u^T")]
     share, expected = float(np.mean(counts == 2)), 1 - 2.0 ** (1 - m.p.n)
@@ -528,7 +531,8 @@ def two_leaders(m: Results) -> Found:
 
 @claim(f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more")
 def small_counterexamples(m: Results) -> Found:
-    """What fails for some A fails for a few tokens with small whole coordinates."""
+    """Clauses fail for other A on clouds of at most {MOST_TOKENS} tokens with whole coordinates of at most
+    {MOST_REACH}."""
     pairs = {(example.kind, example.clause) for example in m.small}
     failing = {(KINDS[k], c) for k, c in zip(*np.nonzero(m.verdicts[:, :, 1]), strict=True)}
     tokens = max((len(example.tokens) for example in m.small), default=0)
@@ -543,7 +547,7 @@ def small_counterexamples(m: Results) -> Found:
 
 @claim(f"from {100 * NEAR[0]:g} to {100 * NEAR[1]:g} %")
 def generic(m: Results) -> Found:
-    """For an A of normal entries about one cloud in ten has no leader."""
+    """For an A with normal entries about one cloud in ten has no leader."""
     failed = m.count("generic", "leaders", "failed")
     share, error = share_and_error(np.arange(m.p.clouds) < failed)
     by_d = ", ".join(f"{100 * share:.1f} in dimension {d}" for d, (share, _) in zip(DIMENSIONS, m.without, strict=True))
@@ -556,7 +560,7 @@ def generic(m: Results) -> Found:
 
 @claim(f"a mean difference of less than {SAME:g}")
 def as_accurate(m: Results) -> Found:
-    """A sentiment classifier whose A is trained from the identity is as accurate as the one with A = I."""
+    """A sentiment classifier whose A is trained from the identity is as accurate as a classifier with A = I."""
     right = m.learnt.accuracy
     fixed, learnt, random = (Few.of(each).words() for each in right)
     more, many = Few.of(right[1] - right[0]), right.shape[1]
@@ -573,7 +577,7 @@ def _each(values: np.ndarray) -> str:
 
 @claim(f"a skew part of less than {SKEW:g} and a positive least eigenvalue in each training")
 def stays_definite(m: Results) -> Found:
-    """Trained from the identity, A stays positive definite and nearly symmetric."""
+    """An A that is trained from the identity stays positive definite and nearly symmetric."""
     skew, least = m.learnt.skewness[1], m.learnt.least[1]
     return Found(
         f"its skew part over the symmetric one: {_each(skew)}; the least eigenvalue of the symmetric part over the "
@@ -584,7 +588,7 @@ def stays_definite(m: Results) -> Found:
 
 @claim("a positive least eigenvalue after each training")
 def becomes_definite(m: Results) -> Found:
-    """Trained from a random matrix, A becomes positive definite."""
+    """An A that is trained from a random matrix is positive definite after the training."""
     before, after = least_of(m.learnt.before[2]), m.learnt.least[2]
     return Found(
         f"the least eigenvalue of its symmetric part over the largest: {_each(before)} before training, "
@@ -595,7 +599,7 @@ def becomes_definite(m: Results) -> Found:
 
 @claim(f"each clause on {100 * SURVIVES:g} % or more")
 def clauses_survive(m: Results) -> Found:
-    """On its reviews the A that is trained from the identity keeps all clauses of the theorem."""
+    """On 99 % of the reviews or more, each clause of the theorem holds for the A that is trained from the identity."""
     by_kind = "; ".join(
         f"{kind}: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(CLAUSES, shares, strict=True))
         for kind, shares in zip(FORMS, m.learnt.shares, strict=True)
@@ -606,7 +610,7 @@ def clauses_survive(m: Results) -> Found:
 
 @claim(f"a mean difference of less than {FEW:g}")
 def as_few_leaders(m: Results) -> Found:
-    """With the A that is trained from the identity as few words lead as with A = I."""
+    """With the A that is trained from the identity the number of leaders per review is as small as with A = I."""
     leaders = m.learnt.leaders
     fixed, learnt, random = (Few.of(each).words(2) for each in leaders)
     more = Few.of(leaders[1] - leaders[0])
@@ -619,7 +623,7 @@ def as_few_leaders(m: Results) -> Found:
 
 @claim("on none, as is proved", kind="identity")
 def stationary(m: Results) -> Found:
-    """Whatever A the training finds, limits of its reviews are stationary."""
+    """Whatever A the training finds, the limits of the reviews are stationary."""
     fails, known = m.learnt.verdicts[:, 4, 1].sum(), m.learnt.verdicts[:, 4, :2].sum()
     measured = f"the limits of {known} reviews are known, and the clause fails on {fails}"
     return Found(measured, fails == 0, fails, on=m.learnt.on)
@@ -630,12 +634,12 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"Hardmax layers with alpha = 1 and an A that need not be positive definite: {m.p.clouds} clouds of {m.p.n} "
         f"tokens in dimension {m.p.d} for each kind of A, in exact arithmetic. (a) The share of clouds, in per cent, "
         "on which each clause of the theorem is proved to hold. A leader stays at a vertex of its own whatever A is, "
-        "and limits are stationary; the clauses that fail say that there are leaders and that each vertex has one. (b) "
-        "The number of leaders. (c) The smallest counterexamples that were found: tokens, their way to limits "
+        "and limits are stationary; the clauses that fail state that there are leaders and that each vertex has one. "
+        "(b) The number of leaders. (c) The smallest counterexamples of the search: tokens, their way to limits "
         f"(squares) and leaders (stars). (d-f) Sentiment classifiers, d = 2, on {m.learnt.words}, trained through a "
-        "softmax of rising beta and tested with the hardmax, A fixed at the identity, trained from it, or trained from "
-        "a random matrix: accuracy, leaders, and the least eigenvalue of the symmetric part of A over the largest in "
-        "size; one point for each training."
+        "softmax of rising beta and tested with the hardmax, A fixed at the identity, trained from it, or trained "
+        "from a random matrix: accuracy, leaders, and the least eigenvalue of the symmetric part of A over the "
+        "largest in size; one point for each training."
     )
 
 
@@ -658,7 +662,7 @@ def draw(m: Results) -> Figure:
     table, counts = top.subplots(1, 2, width_ratios=(1.45, 1))
     _table(table, m)
     _counts(counts, m)
-    # The counterexamples without a leader first.
+    # The counterexamples without a leader come first.
     chosen = sorted(m.small, key=lambda example: (example.clause, KINDS.index(example.kind)))[:5]
     panels = bottom.subplots(1, max(len(chosen), 1), squeeze=False)[0]
     for ax, example in zip(panels, chosen, strict=False):
@@ -702,8 +706,8 @@ def _counts(ax: Axes, m: Results) -> None:
     ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=6.5, handlelength=1, columnspacing=0.8)
 
 
-def _counterexample(ax: Axes, one: Counterexample) -> None:
-    tokens, limits = one.tokens, one.found.limits
+def _counterexample(ax: Axes, example: Counterexample) -> None:
+    tokens, limits = example.tokens, example.examination.limits
     if limits is not None:
         corners = np.unique(limits, axis=0)
         if len(corners) > 1:
@@ -714,15 +718,15 @@ def _counterexample(ax: Axes, one: Counterexample) -> None:
             if np.any(start != end):
                 ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "lw": 0.7, "color": "0.4"})
         ax.scatter(*corners.T, marker="s", s=14, facecolors="none", edgecolors=OKABE_ITO[1], linewidths=0.9, zorder=2)
-    led = one.found.first >= 0
+    led = example.examination.first >= 0
     ax.scatter(*tokens[~led].T, s=14, color=OKABE_ITO[0], zorder=3)
     ax.scatter(*tokens[led].T, s=45, marker="*", color=OKABE_ITO[5], zorder=3)
     ax.scatter([0], [0], s=12, marker="+", color="k", linewidths=0.6)
     reach = np.abs(tokens).max() + 0.6
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-    rows = ", ".join("(" + ", ".join(f"{entry:.0f}" for entry in row) + ")" for row in one.form)
-    ax.set_title(f"{one.kind.replace('u u^T', '$uu^T$')}\nA = {rows}", fontsize=6.5)
-    ax.set_xlabel("no leader" if one.clause == 0 else f"{CLAUSES[one.clause]} fail", fontsize=7)
+    rows = ", ".join("(" + ", ".join(f"{entry:.0f}" for entry in row) + ")" for row in example.form)
+    ax.set_title(f"{example.kind.replace('u u^T', '$uu^T$')}\nA = {rows}", fontsize=6.5)
+    ax.set_xlabel("no leader" if example.clause == 0 else f"{CLAUSES[example.clause]} fail", fontsize=7)
 
 
 def _learnt(axes: np.ndarray, m: Learnt) -> None:
@@ -740,7 +744,7 @@ def _learnt(axes: np.ndarray, m: Learnt) -> None:
 
 def recorded(m: Results) -> dict:
     counterexamples = [
-        {"A is": case.kind, "fails": case.found.clauses[case.clause].says, "A": case.form.astype(int).tolist(),
+        {"A is": case.kind, "fails": case.examination.clauses[case.clause].says, "A": case.form.astype(int).tolist(),
          "tokens": case.tokens.astype(int).tolist()} for case in m.small
     ]  # fmt: skip
     return {"alpha": 1, "A": ", ".join(KINDS), "starts": m.p.clouds, "counterexamples": counterexamples}

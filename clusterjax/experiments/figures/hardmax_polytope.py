@@ -51,7 +51,7 @@ class Parameters:
     layers: int = parameter(30, "the number of layers of the four clouds", least=6, most=200)
 
     def __post_init__(self):
-        # Beyond e^-20 of the way tokens are within rounding of their limits, and rounding breaks ties between corners.
+        # After more layers tokens are within e^-20 of their limits, where rounding errors break ties between corners.
         most = int(20 / np.log1p(self.alpha))
         if self.layers > most:
             raise ValueError(
@@ -110,21 +110,21 @@ def _distances(xs: np.ndarray, certified: Certificate) -> np.ndarray:
 def _random_clouds(settings: Settings, n: int) -> list[Certificate]:
     rng = np.random.default_rng(settings.seed)
     clouds = rng.normal(size=(settings.starts, n, 2))
-    # A = R^T diag(100^-u) R with u in (0, 1): condition up to 100.
+    # A = R^T diag(100^-u) R with u in (0, 1) has a condition number up to 100.
     axes = np.linalg.qr(rng.normal(size=(settings.starts, 2, 2)))[0]
     forms = (axes * 100.0 ** -rng.uniform(0, 1, (settings.starts, 1, 2))) @ axes.transpose(0, 2, 1)
     # The theorem asks for an exactly symmetric A, and rounding leaves 1e-17.
     forms = (forms + forms.transpose(0, 2, 1)) / 2
-    # From 1/5 to 5, as many below 1 as above.
+    # The alphas are from 1/5 to 5, as many below 1 as above.
     alphas = 5.0 ** rng.uniform(-1, 1, settings.starts)
     tolerance = settled_tolerance(clouds.dtype)
-    # To the limit, and not for a fixed number of layers: small steps take thousands.
+    # The runs go to the limit and not for a fixed number of layers, because small steps take thousands of layers.
     run = lambda z, A, alpha: run_to_fixed_point(z, HardmaxLayer(alpha, A), jnp.asarray(5000), tolerance)
     ends = jax.tree.map(np.asarray, eqx.filter_jit(jax.vmap(run))(*map(jnp.asarray, (clouds, forms, alphas))))
-    everyone = np.ones(n, bool)
+    every = np.ones(n, bool)
     # One compiled run serves all clouds; the clauses are checked one cloud at a time.
     return [
-        make_certificate(jax.tree.map(lambda leaf, b=b: leaf[b], ends), cloud, everyone, forms[b])
+        make_certificate(jax.tree.map(lambda leaf, b=b: leaf[b], ends), cloud, every, forms[b])
         for b, cloud in enumerate(clouds)
     ]
 
@@ -139,7 +139,7 @@ def four_clouds(m: Results) -> Found:
 
 @claim("less than 1e-12", kind="identity")
 def ties(m: Results) -> Found:
-    """A token that ties between two corners comes to the middle of the side by 1 / (1 + alpha) a layer."""
+    """A token that ties between two corners approaches the middle of the side by a factor 1 / (1 + alpha) per layer."""
     side = m.xs[ASIDE][:, 4]
     exact = SIDE - (SIDE - ON_AXES[0, 0]) * (1 + m.p.alpha) ** -np.arange(len(side))
     defect = float(np.abs(side - np.stack([exact, np.zeros(len(exact))], axis=1)).max())
@@ -148,7 +148,7 @@ def ties(m: Results) -> Found:
 
 @claim("less than 1e-3", source=HARDMAX_THEOREM)
 def clustered(m: Results) -> Found:
-    """At layer {p.layers} the tokens are clustered."""
+    """At layer {p.layers} all tokens of the four clouds are at their limits, to within 1e-3."""
     farthest = max(float(values[-1]) for values in m.left.values())
     measured = f"the farthest token of the four clouds is {farthest:.1e} from its limit"
     return Found(measured, farthest < 1e-3, farthest)
@@ -156,7 +156,7 @@ def clustered(m: Results) -> Found:
 
 @claim("it leads, but not from layer 0 on", source=HARDMAX_THEOREM)
 def emerges(m: Results) -> Found:
-    """A leader may emerge that is no leader at first."""
+    """A token that does not lead at first may become a leader."""
     leads = f"leads from layer {m.emerged} on" if m.emerged >= 0 else "never leads"
     return Found(f"token {LATE} of the third cloud {leads}", m.emerged > 0, m.emerged)
 
@@ -181,7 +181,7 @@ def random_clouds(m: Results) -> Found:
 
 @claim("less than 5 %")
 def late_leaders(m: Results) -> Found:
-    """On random clouds the leaders are nearly always those of layer 0."""
+    """On at least 95 % of random clouds no token becomes a leader after layer 0."""
     share, error = share_and_error(np.array([int(cloud.limit.leaders.first.max()) > 0 for cloud in m.random]))
     mean = np.mean([len(cloud.limit.leaders.indices) for cloud in m.random])
     return Found(
@@ -230,8 +230,8 @@ def draw(m: Results) -> Figure:
     return figure
 
 
-def _row(axes: np.ndarray, run: np.ndarray, one: Certificate, layers: tuple[int, ...]) -> None:
-    limit, first = one.limit, np.asarray(one.limit.leaders.first)
+def _row(axes: np.ndarray, run: np.ndarray, certified: Certificate, layers: tuple[int, ...]) -> None:
+    limit, first = certified.limit, np.asarray(certified.limit.leaders.first)
     # One range serves all layers of a cloud, so that its tokens are seen to move.
     reach = 1.12 * np.abs(run[0]).max()
     for ax, k in zip(axes, layers, strict=True):

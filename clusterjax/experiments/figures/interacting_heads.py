@@ -1,4 +1,4 @@
-"""What do several heads do together that they do not do alone? Random heads alone, together, and their average.
+"""What do several heads do together that they do not do alone? Random heads alone, together, and the average head.
 
 The heads have V = B = B^T, so that unnormalised attention is the gradient flow of an interaction energy (2312.10794,
 with B in place of the identity), and a sum of heads is the gradient flow of the sum of their energies. This identity
@@ -75,7 +75,8 @@ class Results(NamedTuple):
     agreement: np.ndarray  # the adjusted Rand index of the clusters of two heads alone, (starts, pairs)
     # The mean cosine of the forces of these two heads on the tokens that end in company, (starts, pairs)
     force_cosine: np.ndarray
-    kept: np.ndarray  # the adjusted Rand index of the clusters of a head alone and of the company, (starts, heads)
+    # The adjusted Rand index of the clusters of a head alone and of the company, (starts, heads).
+    with_company: np.ndarray
     energies: np.ndarray  # the energy of the company of `COMPANY` heads, (starts, times)
     # The largest difference of the rate of this energy from the mean squared speed, relative to the largest mean
     # squared speed
@@ -88,8 +89,8 @@ class Results(NamedTuple):
     @property
     def shared(self) -> np.ndarray:
         """The mean of `agreement` of each head with the other heads, (starts, heads)."""
-        many = self.kept.shape[1]
-        pairs = np.zeros((len(self.kept), many, many))
+        many = self.with_company.shape[1]
+        pairs = np.zeros((len(self.with_company), many, many))
         pairs[:, *np.triu_indices(many, 1)] = self.agreement
         return (pairs + pairs.swapaxes(1, 2)).sum(-1) / (many - 1)
 
@@ -251,7 +252,7 @@ def _by_number(pairs: dict[int, Any]) -> str:
 
 @claim("off by less than 1e-10, and no step below -1e-6", kind="identity")
 def climb(m: Results) -> Found:
-    """Heads with V = B = B^T climb the sum of their energies together, at the mean squared speed of the tokens."""
+    """Under heads with V = B = B^T the sum of their energies rises at the mean squared speed of the tokens."""
     least = float(np.diff(m.energies, axis=1).min() / np.ptp(m.energies, axis=1).max())
     return Found(
         f"over {m.energies.size} states of {len(m.energies)} runs of {COMPANY} heads the rate is off by at most "
@@ -262,7 +263,8 @@ def climb(m: Results) -> Found:
 
 @claim("for every number of heads between 1.5 and 2.5")
 def two_clusters(m: Results) -> Found:
-    """From 1 to {m.most} heads end in two clusters on average, as each does alone, and not in two for each head."""
+    """With 1 to {m.most} heads the tokens end in about two clusters on average, and not in two clusters for each
+    head."""
     end = {count: mean_and_error(clusters[:, -1]) for count, clusters in m.clusters.items()}
     return Found(f"clusters at t = {TS[-1]:g}, by the number of heads: {_by_number(end)}", m.in_two, *end[m.most])
 
@@ -270,7 +272,7 @@ def two_clusters(m: Results) -> Found:
 @claim("above 0.8 alone, and lower for {m.most} heads by more than two standard errors")
 def axes(m: Results) -> Found:
     """A head alone brings the tokens to its own axis; {m.most} heads together bring them less near to the axis of their
-    average."""
+    average head."""
     on = {count: mean_and_error(aligned) for count, aligned in m.aligned.items()}
     gap, error = mean_and_error(m.aligned[1] - m.aligned[m.most])
     measured = f"mean of |<x, v>|, by the number of heads: {_by_number(on)}; 0.5 for random directions"
@@ -279,7 +281,7 @@ def axes(m: Results) -> Found:
 
 @claim("the power is below 0 by more than two standard errors")
 def average(m: Results) -> Found:
-    """The more heads there are, the better does their average predict them."""
+    """The relative error with which the average head predicts the tokens falls as the number of heads grows."""
     power, error = exponent(m)
     errors = dict(zip(m.counts, zip(*relative(m), strict=True), strict=True))
     return Found(
@@ -291,14 +293,14 @@ def average(m: Results) -> Found:
 
 @claim("the correlation exceeds two standard errors")
 def agreement(m: Results) -> Found:
-    """The more the other heads, when alone, share the clusters of a head, the more of these clusters are those of all
-    heads together."""
-    value, error = correlation(m.shared, m.kept)
+    """A head that alone shares more clusters with the other heads shares more clusters with all heads together."""
+    value, error = correlation(m.shared, m.with_company)
     forces = correlation(m.agreement, m.force_cosine)
     return Found(
         f"correlation within a start {plus_minus(value, error)}; mean agreement of two heads alone "
-        f"{m.agreement.mean():.2f}, of a head alone with the company {m.kept.mean():.2f}; heads that agree alone need "
-        f"not pull in one direction in company: correlation with the cosine of their forces {plus_minus(*forces)}",
+        f"{m.agreement.mean():.2f}, of a head alone with the company {m.with_company.mean():.2f}; heads that agree "
+        "alone need not pull in one direction in company: correlation with the cosine of their forces "
+        f"{plus_minus(*forces)}",
         value > 2 * error, value, error,
     )  # fmt: skip
 
@@ -316,20 +318,20 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "under the average head (mean V, mean B, the same scale), over the distance that they have moved: "
         f"{errors[0]:.2f} for {m.counts[0]} heads, {errors[-1]:.2f} for {m.most}. Squares: mean of |<x, v>| over the "
         f"tokens at t = {TS[-1]:g}, v the axis of the average head; dotted: a random direction. (d) Each point is a "
-        f"head, one of {COMPANY} in company: the adjusted Rand index of its clusters with those of the other heads "
-        "alone, and with those of the company (0 is chance); diamonds: means of quarters of the heads. Bars and bands "
-        "are standard errors over starts, in (d) over heads."
+        f"head, one of {COMPANY} in company: the adjusted Rand index of its clusters with the clusters of the other "
+        "heads alone, and with the clusters of the company (0 is chance); diamonds: means of quarters of the heads. "
+        "Bars and bands are standard errors over starts, in (d) over heads."
     )
 
 
 def series(m: Results) -> dict:
     counted = {count: mean_and_error(clusters) for count, clusters in m.clusters.items()}
-    error, of_error = relative(m)
+    error, spread = relative(m)
     return (
         {"t": TS}
         | {f"clusters, {count} heads": mean for count, (mean, _) in counted.items()}
         | {f"clusters error, {count} heads": error for count, (_, error) in counted.items()}
-        | {"count_by_number": np.array(m.counts), "relative error_by_number": error, "error of it_by_number": of_error,
+        | {"count_by_number": np.array(m.counts), "relative error_by_number": error, "error of it_by_number": spread,
            "aligned_by_number": np.array([aligned.mean() for aligned in m.aligned.values()])}
     )  # fmt: skip
 
@@ -385,7 +387,7 @@ def _draw_average(ax: Axes, m: Results) -> None:
 
 
 def _draw_agreement(ax: Axes, m: Results) -> None:
-    alone, indices = m.shared.ravel(), m.kept.ravel()
+    alone, indices = m.shared.ravel(), m.with_company.ravel()
     ax.axhline(0, color="0.8", lw=0.6, zorder=0)
     ax.axvline(0, color="0.8", lw=0.6, zorder=0)
     ax.plot(alone, indices, ls="", marker="o", ms=3, mfc=BLUE, mec="white", mew=0.3, alpha=0.7)

@@ -17,7 +17,7 @@ itself. Iteration from narrow clusters finds the solution with two equal wells.
 the density is $e^{-U/T}$ times a factor for each well. The clouds also drift, each with the noise of its mean angle,
 and move as rigid bodies, because one cloud hardly deforms the other. The passage time from the middle of one cloud to
 the middle of the other, with both ends absorbing, then depends on the masses and on the distance. Where the smaller
-well is shallow, only averages agree: tokens reach the other middle some time after the masses sent them.
+well is shallow, only averages agree, because tokens reach the other middle some time after they left their cloud.
 
 **Reference.** Gardiner, *Stochastic Methods*, 4th edition, sections 5.5 (passage times) and 5.5.3 (Kramers' formula).
 **Invariants.** Integrals are scaled by the extremes of U, so that no exponential overflows. At equal masses and
@@ -137,7 +137,7 @@ class Clouds(NamedTuple):
     def whole(self) -> tuple[Times, np.ndarray]:
         """The times between passages over the parts with a known expectation, and the expected times.
 
-        `exact` is still that of equal clouds.
+        `exact` is the time of equal clouds.
         """
         counted, expected = (np.where(self._known, part, 0).sum((1, 2, 3)) for part in (self.counts, self.expected))
         spent = self.n * np.array([passages.part for passages in self.passages]) * self._known[:, :, 0].sum((1, 2))
@@ -405,18 +405,18 @@ def _passages(state, beta, modes, temperature, key, windows: int, steps) -> tupl
         left = jnp.stack([jnp.sum(over & ~second, axis=1), jnp.sum(over & second, axis=1)])
         return theta + moved, away, second ^ over, counts + left
 
-    def seen(state):
+    def clouds_of(state):
         share, first_centre, second_centre = centres(state[0], state[2])
         return jnp.stack([share, jnp.mod(second_centre - first_centre, 2 * jnp.pi)])
 
     def window(state, place):
-        before = seen(state)
+        before = clouds_of(state)
         start = *state, jnp.zeros((2, before.shape[1]), int)
         *state, counts = lax.fori_loop(place * steps, (place + 1) * steps, go, start)
         return tuple(state), (counts, before)
 
     state, (counts, clouds) = lax.scan(window, state, jnp.arange(windows))
-    return counts, jnp.concatenate([clouds, seen(state)[None]])
+    return counts, jnp.concatenate([clouds, clouds_of(state)[None]])
 
 
 def at_rest(potential: Potential, temperature: float, key: PRNGKeyArray, systems: int, tokens: int) -> Array:
@@ -453,7 +453,8 @@ def cloud_passages(
 
 @claim(f"each mean is within {SIGMAS:g} standard errors of the quadrature")
 def first_passage(m: Results) -> Found:
-    """A token leaves one of two clusters for the other after the mean first passage time."""
+    """The mean time after which a token leaves one of two clusters for the other is the mean first passage time by
+    quadrature."""
     off = np.concatenate([np.abs(times.means - times.exact) / times.errors for times in m.held.values()])
     share = max((times.errors / times.means).max() for times in m.held.values())
     return Found(
@@ -465,7 +466,7 @@ def first_passage(m: Results) -> Found:
 
 @claim("the slope is within 10 % of the barrier for each beta")
 def arrhenius(m: Results) -> Found:
-    """The logarithm of the time rises with 1 / T by the height of the barrier."""
+    """The logarithm of the mean time rises linearly in 1 / T, with the height of the barrier as its slope."""
     slopes = {beta: [part / barrier(beta) for part in times.slope()] for beta, times in m.held.items()}
     off = max(abs(slope - 1) for slope, _, _ in slopes.values())
     listed = ", ".join(
@@ -483,7 +484,10 @@ def limit(m: Results) -> Found:
     return Found(f"the quadrature over the formula, where the barrier is {COLD:g} T, is {listed}", off <= 0.03, off)
 
 
-@claim("within 20 % for each beta", says=f"Kramers' formula gives the time where the barrier is {RATIOS[-1]:g} T.")
+@claim(
+    "within 20 % for each beta",
+    says=f"Kramers' formula predicts the mean time to within 20 % where the barrier is {RATIOS[-1]:g} T.",
+)
 def formula(m: Results) -> Found:
     words, off = [], []
     for beta, times in m.held.items():
@@ -498,7 +502,7 @@ def formula(m: Results) -> Found:
 
 @claim("1 to within three standard errors of exponential times")
 def memory(m: Results) -> Found:
-    """Escapes have no memory: times are exponentially distributed."""
+    """The standard deviation of the escape times equals their mean, as for escapes without memory."""
     off, most = max(abs(float(times.spread[-1]) - 1) for times in m.held.values()), SIGMAS / m.tokens**0.5
     listed = ", ".join(f"{times.spread[-1]:.3f} (beta = {beta:g})" for beta, times in m.held.items())
     return Found(
@@ -531,7 +535,8 @@ def equal_clouds(m: Results) -> Found:
 
 @claim(f"within {SIGMAS:g} standard errors of the quadrature")
 def slope_of_clouds(m: Results) -> Found:
-    """The time between passages of equal clouds rises with 1 / T as in the potential of the clouds."""
+    """The logarithm of the time between passages of equal clouds rises with 1 / T at the slope that the potential of
+    the clouds gives."""
     slope, error, exact = m.clouds.equal().slope()
     return Found(
         f"the slope of the logarithm of the time is {plus_minus(slope, error, 4)}, and {exact:.4f} by quadrature (the "
@@ -542,7 +547,8 @@ def slope_of_clouds(m: Results) -> Found:
 
 @claim(WITHIN)
 def unequal_clouds(m: Results) -> Found:
-    """As clouds drift and grow unequal, tokens pass as in the potential of the clouds at their masses and distance."""
+    """As clouds drift and grow unequal, the time between passages is that in the potential of clouds of these masses
+    and this distance."""
     times, expected = m.clouds.whole()
     known = 100 * (1 - np.isnan(m.clouds.expected).mean())
     equal = ", ".join(f"{ratio:.2f}" for ratio in times.means / times.exact)
@@ -555,7 +561,7 @@ def unequal_clouds(m: Results) -> Found:
 
 @claim(f"more than {SIGMAS:g} standard errors above zero")
 def larger_grows(m: Results) -> Found:
-    """Two equal clouds are not stable: tokens leave the smaller cloud sooner, and the larger cloud grows."""
+    """Two equal clouds are not stable: more tokens leave the smaller cloud than the larger."""
     net, error, expected = m.clouds.net()
     ends = 100 * (0.5 + np.concatenate([np.abs(passages.shares[-1] - 0.5) for passages in m.clouds.passages]))
     return Found(
@@ -582,10 +588,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     table, (whole, expected) = {}, m.clouds.whole()
-    of_beta = [(f"beta = {beta:g}", run, run.exact) for beta, run in m.held.items()]
+    by_beta = [(f"beta = {beta:g}", run, run.exact) for beta, run in m.held.items()]
     equal = m.clouds.equal()
     for name, run, exact in [
-        *of_beta, ("equal clouds", equal, equal.exact), ("clouds as one grows", whole, expected)
+        *by_beta, ("equal clouds", equal, equal.exact), ("clouds as one grows", whole, expected)
     ]:  # fmt: skip
         table |= {f"T, {name}": run.temperatures, f"time, {name}": run.means, f"its error, {name}": run.errors}
         table[f"quadrature, {name}"] = exact
@@ -609,8 +615,8 @@ def _potentials(ax: Axes, m: Results) -> None:
     ax.legend(loc="upper center", ncols=3)
 
 
-def _with_errors(ax: Axes, x: np.ndarray, one: Times, marker: str, colour: str, label: str) -> None:
-    ax.errorbar(x, one.means, 3 * one.errors, fmt=marker, ms=4, color=colour, capsize=2, label=label)
+def _with_errors(ax: Axes, x: np.ndarray, times: Times, marker: str, colour: str, label: str) -> None:
+    ax.errorbar(x, times.means, 3 * times.errors, fmt=marker, ms=4, color=colour, capsize=2, label=label)
 
 
 def _times(ax: Axes, m: Results) -> None:

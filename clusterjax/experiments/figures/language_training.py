@@ -1,4 +1,4 @@
-"""The language model of the package along its training: tokens gather, a sink, and answers formed layer by layer.
+"""The language model of the package along its training: tokens gather, a sink forms, and so do answers, layer by layer.
 
 The training of the package wrote the depth profile of each snapshot (mean cosine, attention sinks, logit lens) into its
 report, so that this figure trains nothing. The model of the package is the last snapshot: its profile is measured again
@@ -49,7 +49,7 @@ class Results(NamedTuple):
     # `sink`, `of_sink`: the weight beyond uniform attention that this head gives the first token, and its standard
     # error, (snapshots,)
     sink: np.ndarray
-    of_sink: np.ndarray
+    sink_error: np.ndarray
     # `again`, `shuffled`: the mean cosine of the model of the package, and with the tokens of each text in random
     # order, (texts, levels)
     again: np.ndarray
@@ -74,18 +74,18 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     shuffled = transformer.depth_profile(transformer.load(), *mixed)
     # The strongest head of each start: the heads of different starts do not correspond.
     before = np.array([profile.sink.mean(axis=0).max() for profile in others])
-    of_all = lambda name: np.array([snapshot[name] for snapshot in snapshots])
-    layer, head = map(int, np.unravel_index(of_all("sink")[-1].argmax(), of_all("sink")[-1].shape))
+    column = lambda name: np.array([snapshot[name] for snapshot in snapshots])
+    layer, head = map(int, np.unravel_index(column("sink")[-1].argmax(), column("sink")[-1].shape))
     return Results(
-        p, training, of_all("step"), {name: of_all(name)[:, -1] for name in LAST}, (layer, head),
-        of_all("sink")[:, layer, head], of_all("sink error")[:, layer, head], again.cosine, shuffled.cosine,
+        p, training, column("step"), {name: column(name)[:, -1] for name in LAST}, (layer, head),
+        column("sink")[:, layer, head], column("sink error")[:, layer, head], again.cosine, shuffled.cosine,
         starts_of(again.cosine, [profile.cosine for profile in others], articles), before, articles,
     )  # fmt: skip
 
 
 @claim("the held-out loss is lower than by the word before by more than 0.3 nats")
 def learnt(m: Results) -> Found:
-    """The model has learnt more than which word follows which."""
+    """The model predicts words better than the word before each word alone does."""
     loss, bigram, unigram = (m.report[f"{name} loss"] for name in ("held-out", "bigram", "unigram"))
     return Found(
         f"held-out loss {loss:.3f} nats per word piece; {bigram:.3f} by the word before, {unigram:.3f} by frequency",
@@ -98,20 +98,20 @@ def learnt(m: Results) -> Found:
     "as improbable"
 )
 def gathers(m: Results) -> Found:
-    """Trained, the model gathers its tokens more than as it might have started."""
+    """After training the tokens are more alike than in models with random initial weights."""
     cosine, error = m.last["cosine"], m.last["cosine error"]
-    difference, of_difference = m.starts.beyond.difference[-1], m.starts.beyond.error[-1]
+    difference, difference_error = m.starts.beyond.difference[-1], m.starts.beyond.error[-1]
     return Found(
         f"mean cosine after the last layer {plus_minus(cosine[-1], error[-1], 3)} after training, {m.starts.words()}, "
         f"{plus_minus(cosine[0], error[0], 3)} at the start of the model itself; difference from the random starts "
-        f"{plus_minus(difference, of_difference, 3)}",
-        m.starts.exceeds(), difference, of_difference,
+        f"{plus_minus(difference, difference_error, 3)}",
+        m.starts.exceeds(), difference, difference_error,
     )  # fmt: skip
 
 
 @claim("the difference exceeds two standard errors")
 def beyond_shuffled(m: Results) -> Found:
-    """Trained, the model gathers the tokens of a text more than the same words in random order."""
+    """After training the tokens of a text are more alike than the same words in random order."""
     # The report has no values of single texts, which a difference paired by text needs.
     again, other = m.again[:, -1], m.shuffled[:, -1]
     beyond = clustered_error(again - other, m.articles)
@@ -125,12 +125,12 @@ def beyond_shuffled(m: Results) -> Found:
 
 @claim("more than {p.sink:g} after training, by two standard errors")
 def sink(m: Results) -> Found:
-    """In this causal model, whose training texts begin anywhere, a head becomes a sink of the first token."""
+    """In this causal model, whose training texts begin at any word, a head becomes a sink of the first token."""
     return Found(
-        f"weight beyond uniform attention of the strongest head {plus_minus(m.sink[-1], m.of_sink[-1], 3)} after "
+        f"weight beyond uniform attention of the strongest head {plus_minus(m.sink[-1], m.sink_error[-1], 3)} after "
         f"training, {plus_minus(*mean_and_error(m.before), 3)} before training over {len(m.before)} random starts. Its "
         "training texts begin with no special token; sink-training also trains models whose texts begin with one",
-        m.sink[-1] - 2 * m.of_sink[-1] > m.p.sink, m.sink[-1], m.of_sink[-1],
+        m.sink[-1] - 2 * m.sink_error[-1] > m.p.sink, m.sink[-1], m.sink_error[-1],
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def layer_by_layer(m: Results) -> Found:
 
 @claim(f"less than {SAME:g}", kind="identity")
 def same(m: Results) -> Found:
-    """The model of the package is the last snapshot."""
+    """The model of the package has the mean cosines that were recorded of the last snapshot."""
     off = float(np.max(np.abs(m.again.mean(axis=0) - np.array(m.training["snapshots"][-1]["cosine"]))))
     return Found(f"largest difference of the mean cosines of its levels from the record: {off:.1e}", off < SAME, off)
 
@@ -169,7 +169,7 @@ def series(m: Results) -> dict:
     # The loss was recorded at every epoch, and the other statistics at the snapshots.
     history = m.training["history"]
     return {
-        "step": m.steps, "strongest_sink": m.sink, "strongest_sink_error": m.of_sink,
+        "step": m.steps, "strongest_sink": m.sink, "strongest_sink_error": m.sink_error,
         "step_by_epoch": [row["step"] for row in history],
         "held_out_loss_by_epoch": [row["held-out loss"] for row in history],
         **{f"last layer, {name}": values for name, values in m.last.items()},
@@ -206,8 +206,8 @@ def _cosine(ax: Axes, m: Results) -> None:
 
 def _sinks(ax: Axes, m: Results) -> None:
     sinks = np.array([snapshot["sink"] for snapshot in m.training["snapshots"]])
-    for layer, of_layer in enumerate(np.moveaxis(sinks, 1, 0)):
-        lines = ax.plot(m.steps, of_layer, color=OKABE_ITO[layer % len(OKABE_ITO)], lw=0.9)
+    for layer, layer_sinks in enumerate(np.moveaxis(sinks, 1, 0)):
+        lines = ax.plot(m.steps, layer_sinks, color=OKABE_ITO[layer % len(OKABE_ITO)], lw=0.9)
         lines[0].set_label(f"layer {layer + 1}")  # the heads of a layer share a colour
     ax.axhline(0, color="0.5", lw=0.6)
     ax.set(xlabel="training step", ylabel="weight on the first token\nbeyond uniform")

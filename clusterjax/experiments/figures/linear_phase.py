@@ -1,10 +1,10 @@
-"""The first phase of very many tokens (2410.23228): which clusters do uniform tokens choose, and when?
+"""The first phase of very many tokens (2410.23228): in how many clusters do uniform tokens gather, and when?
 
 Around the uniform measure every spherical harmonic of degree l grows at its own rate l (l + d - 2) a_l / (beta a_0),
 where a_l are the coefficients of the kernel; the degree that grows fastest decides the number of clusters. The angular
-power is a squared length: it begins near 1/n and grows at twice the rate, so that the first phase ends at about
-log(n) / (2 lambda). The runs are in single precision, and `Auto` chooses the series that computes the sums over 10^5
-tokens.
+power is a squared amplitude: it begins near 1/n and grows at twice the rate lambda of the amplitude, so that the first
+phase ends at about log(n) / (2 lambda). The runs are in single precision, and `Auto` chooses the series that computes
+the sums over 10^5 tokens.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Parameters:
 
 class Run(NamedTuple):
     power: np.ndarray  # the angular power, (times, degrees)
-    sample: np.ndarray  # the first tokens, which are as good as a random choice, (times, tokens, d)
+    sample: np.ndarray  # the first tokens, which are a random sample, (times, tokens, d)
     clusters: int  # the number of clusters of the sample at the end, by single linkage at radius beta^(-1/2) / 2
     steps: int  # the number of steps of the solver
     summation: str  # how the sums were computed
@@ -157,7 +157,8 @@ def expected_escape(n: float | int, rate: float) -> float:
 
 @claim("the relative difference is less than 1e-10", kind="identity")
 def energy(m: Results) -> Found:
-    """The interaction energy is the sum over degrees of coefficient of the kernel, number of harmonics and power."""
+    """The interaction energy is the sum over degrees of the coefficient of the kernel times the number of harmonics
+    times the power."""
     # The identity of Funk and Hecke, for tokens that have gathered.
     beta, degrees, d, x = m.p.beta, np.arange(60), 3, jnp.asarray(m.shown.sample[-1])
     # The growth rates of unnormalised attention are l (l + d - 2) a_l / beta, with a_l the coefficients of e^(beta t).
@@ -178,7 +179,7 @@ def growth(d: int) -> ClaimOf:
         f"d = {d} (2410.23228).",
         source=PAPER,
     )
-    def made(m: Results) -> Found:
+    def grows(m: Results) -> Found:
         n, measured, rates = m.largest[d], m.measured[d], m.rates[d]
         off = max(abs(measured[k] - rates[k]) for k in COMPARED)
         listed = lambda values: ", ".join(f"{values[k]:.3f}" for k in COMPARED)
@@ -188,12 +189,12 @@ def growth(d: int) -> ClaimOf:
             off < 0.05, off,
         )  # fmt: skip
 
-    return made
+    return grows
 
 
 @claim("the mean number of clusters of the most tokens is within 1 of that degree", source=PAPER)
 def clusters(m: Results) -> Found:
-    """On the circle the tokens gather in about as many clusters as the degree that grows fastest (2410.23228)."""
+    """On the circle the number of clusters is about the degree that grows fastest (2410.23228)."""
     counts = {n: [run.clusters for run in runs] for n, runs in m.runs[2].items()}
     means = {n: (np.mean(c), np.std(c, ddof=1) / np.sqrt(len(c))) for n, c in counts.items()}
     # On the circle a harmonic of degree l has l maxima.
@@ -207,7 +208,8 @@ def clusters(m: Results) -> Found:
 
 @claim("each mean time is within 0.5 of the expected time of independent tokens")
 def duration(m: Results) -> Found:
-    """The first phase takes log(n) / (2 lambda): more tokens are more even, and choose later."""
+    """On the circle the first phase ends at the time expected of independent tokens, about log(n) / (2 lambda): more
+    tokens are more even, and take longer."""
     # The expectation holds on the circle alone: there each degree has only one harmonic and its shift.
     expected = {n: expected_escape(n, m.rates[2].max()) for n in m.escapes[2]}
     off = max(abs(m.escapes[2][n][0] - time) for n, time in expected.items())
@@ -239,7 +241,7 @@ def _growth(ax: Axes, m: Results) -> None:
     for k in degrees:
         colour = colormaps["viridis"]((k - 1) / (len(degrees) - 0.5))
         ax.plot(m.p.ts, m.shown.power[:, k], color=colour, label=f"l = {k}")
-        # The power is a squared length and grows at twice the rate.
+        # The power is a squared amplitude and grows at twice the rate.
         theory = m.shown.power[0, k] * np.exp(2 * m.rates[3][k] * m.p.ts[until])
         ax.plot(m.p.ts[until], theory, color=colour, ls="--", lw=0.9)
     ax.set(yscale="log", xlabel="t", ylabel=r"angular power $p_l$", xlim=(0, m.p.end), title=f"d = 3, n = {n}")

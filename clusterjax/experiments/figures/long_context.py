@@ -1,7 +1,7 @@
 """Long contexts: how must beta grow with the number of tokens n, so that one layer of attention does not average all?
 
 Tokens of one common cosine rho keep a common cosine under a layer, and two numbers describe the layer exactly
-(`equiangular`): below beta = log n / (1 - rho) all outputs coincide, above it each token keeps to itself (2510.05554,
+(`equiangular`): below beta = log n / (1 - rho) all outputs coincide, above it each token attends to itself (2510.05554,
 2512.01868). For independent uniform tokens these two changes occur at different beta: outputs cease to coincide at
 beta ~ n^p1, and a query singles out one key at beta ~ n^(2 / (d - 1)) (2605.08505). Both powers are fitted to the betas
 at which a statistic is one half.
@@ -203,7 +203,7 @@ def closed_form(m: Results) -> Found:
 
 @claim("less than 1e-9", kind="identity")
 def half_weight(m: Results) -> Found:
-    """An equiangular token gives itself one half of its weight at beta = log(n - 1) / (1 - rho)."""
+    """An equiangular token gives itself the weight one half at beta = log(n - 1) / (1 - rho)."""
     off = max(abs(float(equiangular(n, rho, np.log(n - 1) / (1 - rho))[1]) - 0.5) for n in LONG for rho in RHOS)
     return Found(f"the largest difference from one half is {off:.1e} for n up to {LONG[-1]:g}", off < 1e-9, off)
 
@@ -217,8 +217,9 @@ def sums(m: Results) -> Found:
 
 @claim("within 0.001 of the limits", source=PHASES)
 def phases(m: Results) -> Found:
-    """With beta = gamma log n one layer takes all tokens to one if gamma (1 - rho) < 1, to the cosine 4 rho / (1 + 3
-    rho) if it is 1, and leaves rho as it is if it is larger (2510.05554, 2512.01868)."""
+    """With beta = gamma log n one layer maps all tokens to one point if gamma (1 - rho) < 1, to the common cosine 4 rho
+    / (1 + 3 rho) if gamma (1 - rho) = 1, and leaves the cosine rho unchanged if gamma (1 - rho) > 1 (2510.05554,
+    2512.01868)."""
     n = LONG[-1]
     cosines = {rho: [float(equiangular(n, rho, s * np.log(n) / (1 - rho))[0]) for s in SCALED] for rho in RHOS}
     limits = {rho: (1.0, 4 * rho / (1 + 3 * rho), rho) for rho in RHOS}
@@ -230,7 +231,7 @@ def phases(m: Results) -> Found:
 
 @claim("the products agree within 5 %, and the width at the largest n exceeds 0.1")
 def wide(m: Results) -> Found:
-    """The transition is wide at any length in use: in gamma it narrows like 1 / log n."""
+    """The width of the transition in gamma falls only like 1 / log n, and is still above 0.1 at a million tokens."""
     widths = [_width(n, RHOS[1]) for n in LONG]
     products = [width * np.log(n) for width, n in zip(widths, LONG, strict=True)]
     listed = ", ".join(f"{width:.3f} (n = {n:g})" for width, n in zip(widths, LONG, strict=True))
@@ -250,7 +251,7 @@ def _width(n: float | int, rho: float) -> float:
     return float(at(0.1) - at(0.9))  # pyright: ignore
 
 
-def _of_powers(m: Results, name: str, theory: Callable[[int], float], words: str) -> Found:
+def _powers(m: Results, name: str, theory: Callable[[int], float], words: str) -> Found:
     """The powers of n in each dimension: each must be within four standard errors, or 2 %, of theory."""
     fits = {d: m.fits[name, d][:2] for d in DIMENSIONS}
     near = lambda d: within(fits[d][0], theory(d), max(4 * fits[d][1], 0.02 * abs(theory(d))))
@@ -268,25 +269,25 @@ def nearest_key(m: Results) -> Found:
     """Attention of a query to n independent uniform keys singles out a key at beta ~ n^(2 / (d - 1)) (2605.08505)."""
     exponents = ", ".join(f"{_selective(d):.3f}" for d in DIMENSIONS)
     words = f"the mean of the largest weight is one half at beta ~ n^p with p = {{}} against {exponents}"
-    return _of_powers(m, "nearest", _selective, words)
+    return _powers(m, "nearest", _selective, words)
 
 
 @claim("within four standard errors of 2 / (d - 1), or 2 %")
 def own_key(m: Results) -> Found:
-    """A token that is a key itself keeps half of its weight at beta ~ n^(2 / (d - 1))."""
-    return _of_powers(m, "own", _selective, "the mean of this weight is one half at beta ~ n^p with p = {}")
+    """A token that is itself a key gives itself the weight one half at beta ~ n^(2 / (d - 1))."""
+    return _powers(m, "own", _selective, "the mean of this weight is one half at beta ~ n^p with p = {}")
 
 
 @claim("within four standard errors of -1/2, or 2 %")
 def one_direction(m: Results) -> Found:
     """Outputs of uniform tokens cease to point in one direction much earlier, at beta ~ n^(-1/2): the mean token has
     norm n^(-1/2), and the layer adds beta / d times the token itself."""
-    return _of_powers(m, "cosine", lambda d: -0.5, "the mean cosine is one half at beta ~ n^p with p = {}")
+    return _powers(m, "cosine", lambda d: -0.5, "the mean cosine is one half at beta ~ n^p with p = {}")
 
 
 @claim("the mean cosine decreases by more than two standard errors in each dimension")
 def fixed_beta(m: Results) -> Found:
-    """At a fixed beta the outputs of uniform tokens spread as n grows, without any beta ~ log n."""
+    """At a fixed beta the outputs of uniform tokens spread as n grows."""
     first, last = m.sizes[0], m.sizes[-1]
     pairs = {d: (m.fixed[first, d], m.fixed[last, d]) for d in DIMENSIONS}
     listed = "; ".join(
@@ -302,12 +303,12 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
         "One layer of attention with V = Q = K = I and no skip connection. Solid lines: mean cosine of two outputs; "
         "dashed lines: weight of a token on itself. (a) Tokens of common cosine 1/2, by the closed form: all outputs "
-        "coincide until beta is near log n / (1 - rho), and beyond it each token keeps to itself. (b) The cosines for "
-        "rho = 1/2 and 1/4 against beta (1 - rho) - log n; the grey line is the limit of many tokens. (c) Independent "
-        f"uniform tokens, d = {SHOWN}, mean of {m.starts} clouds: here the two changes occur at different beta, and "
-        "neither at log n; between the two the layer averages over neighbours. (d) The betas at which the curves are "
-        "one half, against n, with fits: filled marks for the weight, open marks for the cosine. Bars and bands are "
-        f"standard errors, mostly smaller than marks and lines. {unmet(claims)}"
+        "coincide until beta is near log n / (1 - rho), and beyond it each token attends to itself. (b) The cosines "
+        "for rho = 1/2 and 1/4 against beta (1 - rho) - log n; the grey line is the limit of many tokens. (c) "
+        f"Independent uniform tokens, d = {SHOWN}, mean of {m.starts} clouds: here the two changes occur at different "
+        "beta, and neither at log n; between the two the layer averages over neighbours. (d) The betas at which the "
+        "curves are one half, against n, with fits: filled marks for the weight, open marks for the cosine. Bars and "
+        f"bands are standard errors, mostly smaller than marks and lines. {unmet(claims)}"
     )
 
 

@@ -39,7 +39,7 @@ GATES = ("forget_gate", "input_gate", "output_gate")
 SAME = 1e-5  # the rounding error of the equations of the cell in float32
 WORDS = {"cell": "cell", "hidden": "hidden state", "neuron": "feed-forward neuron", "stream": "stream coordinate"}
 LABELS = {"cell": "cell", "hidden": "hidden\nstate", "neuron": "neuron", "stream": "stream"}
-OF_LSTM, OF_TRANSFORMER = OKABE_ITO[5], OKABE_ITO[0]
+LSTM_COLOUR, TRANSFORMER_COLOUR = OKABE_ITO[5], OKABE_ITO[0]
 BEYOND = "the difference exceeds two standard errors, or, with so few networks, as many as are as improbable"
 NETWORK = Subject("small-lstm", "a small LSTM and a transformer of as many parameters, trained here")
 
@@ -47,12 +47,12 @@ NETWORK = Subject("small-lstm", "a small LSTM and a transformer of as many param
 @dataclass(frozen=True)
 class Parameters:
     steps: int = parameter(3000, "the number of steps of each training", least=16, most=100_000, quick=64)
-    d: int = parameter(64, "the dimension of the stream, for four heads, and of words", least=8, most=1024, quick=16)
+    d: int = parameter(64, "the dimension of words and of the stream of four heads", least=8, most=1024, quick=16)
     layers: int = parameter(2, "the number of layers of the transformer", least=1, most=32)
     draws: int = parameter(3, "the number of networks of random weights of each kind", least=2, most=32, quick=2)
     texts: int = parameter(48, "the number of texts whose states are measured", least=4, most=1000, quick=16)
     labelled: int = parameter(
-        1000, "the number of texts on which a unit is chosen, and of other texts that score it", least=20, quick=100
+        1000, "the number of texts that choose a unit, and of other texts that score the unit", least=20, quick=100
     )
 
 
@@ -160,7 +160,7 @@ def recipes_of(p: Parameters) -> dict[str, transformer.LanguageRecipe]:
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     corpus = corpus_of(settings, min(SEEN, 20 * p.steps), p.labelled)
     ids, present = rows_of(corpus.scored.texts, LENGTH)
-    # Only whole rows, so that all positions have as many texts.
+    # Only whole rows are read, so that all positions have the same number of texts.
     ids = ids[present.all(axis=1)][: p.texts]
     seeds = [seed_of(key) for key in keys_of(settings.seed, p.draws)]
     networks, models = {}, {}
@@ -168,7 +168,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         say(f"training the {'LSTM' if name == 'lstm' else name}")
         models[name] = train_small(corpus.seen, recipe, seed=seeds[0])[-1].model
         every = models[name], *(recipe.model(seed) for seed in seeds)
-        say(f"reading {len(ids)} texts, and {2 * p.labelled} for sentiment, with it and {p.draws} of random weights")
+        say(f"reading {len(ids)} texts, and {2 * p.labelled} for sentiment, also with {p.draws} of random weights")
         units = [best_units(model, corpus.chosen, corpus.scored, LENGTH) for model in every]
         trained, *random = (states_of(model, ids) for model in every)
         networks[name] = Network(parameters_of(models[name]), trained, random, units[0], units[1:])
@@ -229,7 +229,8 @@ def _words(values: np.ndarray, scale: int = 1, digits: int = 3) -> str:
 
 @claim("the difference is above zero by two standard errors")
 def loss(m: Results) -> Found:
-    """After as many steps the transformer guesses the next word better than the LSTM of as many parameters."""
+    """After equally many steps the transformer guesses the next word better than an LSTM with equally many
+    parameters."""
     ours, theirs = m.lstm.trained.loss, m.transformer.trained.loss
     less = clustered_error(ours - theirs)
     random = [np.mean([states.loss.mean() for states in network.random]) for network in (m.lstm, m.transformer)]
@@ -255,7 +256,7 @@ def along_text(m: Results) -> Found:
 
 @claim(BEYOND)
 def beside_random(m: Results) -> Found:
-    """Trained, the LSTM has cell states of a text that are more alike than with random weights."""
+    """After training the cell states of a text are more alike than with random weights."""
     cell, last = (lambda states: states.along_layers[:, 1:2]), (lambda states: states.along_layers[:, -1:])
     ours, theirs = m.lstm.beside_random(cell), m.transformer.beside_random(last)
     return Found(
@@ -268,7 +269,7 @@ def beside_random(m: Results) -> Found:
 
 @claim("the growth is above zero by two standard errors")
 def along_layers(m: Results) -> Found:
-    """The tokens of the transformer become more alike from its first level to its last."""
+    """The tokens of the transformer are more alike at its last level than at its first."""
     trained = m.transformer.trained
     grown = clustered_error(trained.growth)
     return Found(
@@ -283,7 +284,8 @@ def along_layers(m: Results) -> Found:
     "as improbable"
 )
 def gates(m: Results) -> Found:
-    """Training lowers the mean of the forget gate: cells keep less of what they held than with random weights."""
+    """Training lowers the mean of the forget gate, so that cells keep less of their former state than with random
+    weights."""
     starts, trained = m.lstm.beside_random(lambda states: states.mean_gates), m.lstm.trained.mean_gates
     means = "; ".join(
         f"{gate.replace('_', ' ')} {_words(trained[:, k])}, before training "
@@ -296,7 +298,7 @@ def gates(m: Results) -> Found:
 
 @claim("the difference is above zero by two standard errors")
 def better(m: Results) -> Found:
-    """The best unit of the LSTM tells sentiment better than the best of the transformer."""
+    """The best unit of the LSTM classifies sentiment better than the best unit of the transformer."""
     (kind, ours), (other, theirs) = m.lstm.best, m.transformer.best
     # Both units classify the same texts.
     more = ours.right.astype(float) - theirs.right.astype(float)
@@ -310,7 +312,7 @@ def better(m: Results) -> Found:
 
 @claim(BEYOND)
 def sentiment(m: Results) -> Found:
-    """The best unit of the LSTM tells sentiment better than that of random weights."""
+    """The best unit of the LSTM classifies sentiment better than the best unit of random weights."""
     gain, other = (network.right_beside_random().beyond for network in (m.lstm, m.transformer))
     words = lambda gap: plus_minus(100 * gap.difference[0], 100 * gap.error[0], 1)
     return Found(
@@ -323,7 +325,7 @@ def sentiment(m: Results) -> Found:
 
 @claim("both are above one half by two standard errors")
 def chance(m: Results) -> Found:
-    """The best unit of the LSTM and that of the transformer each tell sentiment better than chance."""
+    """The best unit of the LSTM and the best unit of the transformer each classify sentiment better than chance."""
     ours, theirs = (network.best[1].right for network in (m.lstm, m.transformer))
     shares = clustered_error(ours), clustered_error(theirs)
     nearer = min(shares, key=lambda share: float(share.mean))
@@ -335,7 +337,8 @@ def chance(m: Results) -> Found:
 
 @claim(f"less than {SAME:g}", kind="identity")
 def recurrence(m: Results) -> Found:
-    """Cell and hidden state follow from the gates: c = f c' + i g, with c' the cell state before, and h = o tanh c."""
+    """The cell state and the hidden state follow from the gates: c = f c' + i g, with c' the cell state before, and h =
+    o tanh c."""
     return Found(f"largest error {m.off:.1e}", m.off < SAME, m.off)
 
 
@@ -367,8 +370,8 @@ def series(m: Results) -> dict:
             f"loss_by_text, {name}": trained.loss,
         }  # fmt: skip
     assert m.lstm.trained.gates is not None
-    of_gates = m.lstm.trained.gates[:, :, 1:].mean(axis=0)
-    return table | {gate.replace("_", " "): values for gate, values in zip(GATES, of_gates, strict=True)}
+    gate_means = m.lstm.trained.gates[:, :, 1:].mean(axis=0)
+    return table | {gate.replace("_", " "): values for gate, values in zip(GATES, gate_means, strict=True)}
 
 
 def _random(network: Network, pick: Callable[[States], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -381,7 +384,7 @@ def draw(m: Results) -> Figure:
 
 def _along_text(ax: Axes, m: Results) -> None:
     pick = lambda states: states.along_text
-    for network, colour, name in ((m.lstm, OF_LSTM, "cell"), (m.transformer, OF_TRANSFORMER, "stream")):
+    for network, colour, name in ((m.lstm, LSTM_COLOUR, "cell"), (m.transformer, TRANSFORMER_COLOUR, "stream")):
         runs = mean_and_error(pick(network.trained)), _random(network, pick)
         for run, line, label in zip(runs, ("-", "--"), (name, f"{name}, random"), strict=True):
             time_series(np.arange(2, len(run[0]) + 2), *run, ax, colour=colour, linestyle=line, label=label,
@@ -395,12 +398,12 @@ def _along_levels(ax: Axes, m: Results) -> None:
     levels = m.transformer.trained.along_layers.shape[1]
     # The levels of the transformer stand apart, to the right.
     at = (np.arange(3), 4 + np.arange(levels))
-    for network, x, colour in zip((m.lstm, m.transformer), at, (OF_LSTM, OF_TRANSFORMER), strict=True):
+    for network, x, colour in zip((m.lstm, m.transformer), at, (LSTM_COLOUR, TRANSFORMER_COLOUR), strict=True):
         ax.errorbar(x, *mean_and_error(pick(network.trained)), color=colour, marker="o", ms=3.5, lw=1.1)
         ax.errorbar(x, *_random(network, pick), color=colour, marker="x", ms=3.5, lw=1.1, ls="--")
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
     ax.set_xticks(np.concatenate(at), ["words", "cell", "hidden", "words", *map(str, range(1, levels))], fontsize=6)
-    for x, name, colour in ((1, "LSTM", OF_LSTM), (4 + (levels - 1) / 2, "transformer, level", OF_TRANSFORMER)):
+    for x, name, colour in ((1, "LSTM", LSTM_COLOUR), (4 + (levels - 1) / 2, "transformer, level", TRANSFORMER_COLOUR)):
         ax.text(x, 1.01, name, ha="center", va="bottom", fontsize=6, transform=ax.get_xaxis_transform(), color=colour)
     ax.set(ylabel="mean cosine of two positions", xlim=(-0.5, at[1][-1] + 0.5))
 
@@ -419,7 +422,7 @@ def _gates(ax: Axes, m: Results) -> None:
 
 def _units(ax: Axes, m: Results) -> None:
     labels, lowest = [], 1.0
-    for network, colour in ((m.lstm, OF_LSTM), (m.transformer, OF_TRANSFORMER)):
+    for network, colour in ((m.lstm, LSTM_COLOUR), (m.transformer, TRANSFORMER_COLOUR)):
         for kind, unit in network.units.items():
             at, (mean, error) = len(labels), network.random_accuracy(kind)
             ax.errorbar(at, 100 * unit.accuracy, 100 * unit.error, color=colour, marker="o", ms=4, capsize=2)

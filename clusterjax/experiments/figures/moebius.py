@@ -2,8 +2,8 @@ r"""Attention at beta = 0: what is conserved, how does the mean of the tokens gr
 
 With beta = 0 and V = I each token moves by $P_{x_i} m$, where m is the mean of all tokens: on the circle the Kuramoto
 model of equal oscillators. One Moebius map of the sphere then moves all tokens, so that the chordal cross ratios
-$|x_1x_2||x_3x_4| / (|x_1x_3||x_2x_4|)$ are conserved. On the circle the mean of the images of evenly spaced tokens
-follows the equation of Ott and Antonsen, $r(t) = (1 + (r_0^{-2} - 1) e^{-t})^{-1/2}$.
+$|x_1x_2||x_3x_4| / (|x_1x_3||x_2x_4|)$ are conserved. On the circle the norm r of the mean of the images of evenly
+spaced tokens follows the equation of Ott and Antonsen, $r(t) = (1 + (r_0^{-2} - 1) e^{-t})^{-1/2}$.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ TS = np.linspace(0.0, 6.0, 25)
 TIMES = (0.0, 2.0, 4.0, 6.0)  # the times of the snapshots
 # A token leaves the point opposite to the others like e^t, so that starts with such a token need longer than LATE.
 LATE, LATER = 24.0, 48.0
-EVEN, R0 = 256, 0.2  # the number of tokens of the exact curve, and the first length of their mean
+EVEN, R0 = 256, 0.2  # the number of tokens of the exact curve, and the first norm of their mean
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Results(NamedTuple):
     starts: int
     drift: dict[tuple[int, float], np.ndarray]  # the change of the logarithm of a cross ratio, (starts, times)
     shown: np.ndarray  # the tokens of one start at beta = 0, (times, n, 2)
-    mean: np.ndarray  # the length of the mean of evenly spaced tokens that a Moebius map has moved, (times,)
-    exact: np.ndarray  # the formula for this length, (times,)
+    mean: np.ndarray  # the norm of the mean of the images of evenly spaced tokens under a Moebius map, (times,)
+    exact: np.ndarray  # the formula for this norm, (times,)
     gathered: dict[int, int]  # the number of starts that are certified to be at one point at t = 24
     later: dict[int, int]  # the number at t = 48
 
@@ -100,7 +100,7 @@ def drift_of(xs: np.ndarray) -> np.ndarray:
 def moved_evenly(n: int, r: float) -> np.ndarray:
     """Evenly spaced tokens of the circle after the Moebius map of the disc that maps 0 to r, (n, 2).
 
-    Their mean has the length r, up to r^n.
+    Their mean has the norm r, up to r^n.
     """
     z = np.exp(2j * np.pi * np.arange(n) / n)
     w = (z + r) / (1 + r * z)
@@ -118,8 +118,8 @@ def conserved(m: Results) -> Found:
 
 @claim(f"less than 1e-3, as {EVEN} tokens are not infinitely many", kind="identity")
 def mean_is_exact(m: Results) -> Found:
-    """On the circle the mean of evenly spaced tokens that a Moebius map has moved has the length that Ott and Antonsen
-    give."""
+    """On the circle the mean of the images of evenly spaced tokens under a Moebius map has the norm of the formula of
+    Ott and Antonsen."""
     off = float(np.abs(m.mean - m.exact).max())
     return Found(f"the largest difference up to t = {TS[-1]:g} is {off:.1e}", off < 1e-3, off)
 
@@ -149,7 +149,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{m.p.n} uniform tokens under full attention with V = I and beta = 0, where the mean of all tokens pulls each "
         f"token. Above: one start on the circle. Over {m.starts} starts: (a) the change of the logarithm of a cross "
         f"ratio of four tokens since the start, for beta = 0 and beta = {m.p.beta:g}, median and middle 80 %; (b) the "
-        "length of the mean of evenly spaced tokens that a Moebius map has moved (dots), on the curve of Ott and "
+        "norm of the mean of the images of evenly spaced tokens under a Moebius map (dots), on the curve of Ott and "
         "Antonsen. A token that is nearly opposite to the others leaves that point like e^t, so that some starts may "
         f"not be at one point by t = {LATE:g}."
     )
@@ -173,7 +173,7 @@ def draw(m: Results) -> Figure:
     def mean(ax: Axes) -> None:
         ax.plot(TS, m.exact, color="0.2", lw=1, label="exact")
         ax.plot(TS, m.mean, ls="none", marker="o", ms=3, color=OKABE_ITO[1], label=f"{EVEN} tokens")
-        ax.set(xlabel="t", ylabel="length of the mean", ylim=(0, 1.02))
+        ax.set(xlabel="t", ylabel="norm of the mean", ylim=(0, 1.02))
         ax.legend(loc="lower right")
 
     return figure_of_run(TS, {"": m.shown}, TIMES, (drift, mean), highlight=None)

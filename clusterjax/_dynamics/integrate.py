@@ -32,7 +32,7 @@ class SolverOptions(eqx.Module):
     """The solver and its options, as `integrate` passes them to diffrax."""
 
     solver: dfx.AbstractSolver
-    controller: dfx.AbstractStepSizeController
+    stepsize_controller: dfx.AbstractStepSizeController
     dt0: Float[Array, ""] | None
     adjoint: dfx.AbstractAdjoint
     max_steps: int
@@ -42,10 +42,7 @@ def setup_of(
     field: AbstractField, args: Any, options: SolverOptions, most: int | None = MOST_NUMBERS, **further: Any
 ) -> Setup:
     """The description of a run."""
-    names = {"stepsize_controller": "controller"}
-    solving = ("solver", "stepsize_controller", "dt0", "adjoint", "max_steps")
-    settings = {name: getattr(options, names.get(name, name)) for name in solving}
-    return Setup.of(most, field=field, args=args, **settings, **further)
+    return Setup.of(most, field=field, args=args, **vars(options), **further)
 
 
 @contextmanager
@@ -94,7 +91,7 @@ def integrate(
             y0,
             ending(args, jnp.asarray(t1, y0.dtype)),
             saveat=saveat,
-            stepsize_controller=_on_times(options.controller, jumps_of((field, args), y0.dtype), stops),
+            stepsize_controller=_on_times(options.stepsize_controller, jumps_of((field, args), y0.dtype), stops),
             adjoint=options.adjoint,
             event=event,
             max_steps=options.max_steps,

@@ -1,4 +1,4 @@
-"""The solvers of clusterjax: a wrapper of diffrax solvers, an implicit solver for long times, and steps at jumps."""
+"""`Retract`, a wrapper of diffrax solvers; constant steps that end at jumps; and Tsit5 with stored stages."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -34,10 +34,6 @@ def _check_solver(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
     )
 
 
-def _check_space(space: AbstractSpace) -> AbstractSpace:
-    return check_space(space)
-
-
 class Retract(dfx.AbstractWrappedSolver):
     r"""Any diffrax solver, where each step ends on `space`: $x_{k+1} = \text{retract}(\text{step}(x_k))$.
 
@@ -67,7 +63,7 @@ class Retract(dfx.AbstractWrappedSolver):
     """
 
     solver: dfx.AbstractSolver = eqx.field(converter=_check_solver)
-    space: AbstractSpace = eqx.field(converter=_check_space)
+    space: AbstractSpace = eqx.field(converter=check_space)
 
     # The `__init__` of a dataclass would let equinox flatten its arguments before the converters check them.
     def __init__(self, solver: dfx.AbstractSolver, space: AbstractSpace = Sphere()):

@@ -270,9 +270,8 @@ def _padded(rows: tuple[tuple[float, ...], ...]) -> np.ndarray:
 
 
 def _check_max_growth(max_growth: float | int | None) -> float | None:
-    if max_growth is None:
-        return None
-    return float(check_number(max_growth, "max_growth", above=0, remedy="pass a number of e-foldings, or None"))
+    remedy = "pass a number of e-foldings, or None"
+    return None if max_growth is None else check_number(max_growth, "max_growth", above=0, remedy=remedy)
 
 
 class Rodas5P(dfx.AbstractAdaptiveSolver):

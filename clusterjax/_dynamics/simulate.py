@@ -204,7 +204,7 @@ def simulate(
 
 
 class _Request(eqx.Module):
-    """What a run is asked for beside its solver; `throw` is True if the run itself raises an error."""
+    """The options of a run except for its solver; `throw` is True if a failed run raises an error within `jit`."""
 
     event: dfx.Event | None
     watch: Any
@@ -255,8 +255,8 @@ def _run(field: AbstractField, x0: Tokens, ts: Array, args: Any, options: Solver
         lost = "the run had a save function; simulate with dense=True, or put the time into ts"
         if noise is not None:
             lost = "between them a run with noise is not interpolated, but random; put the time into ts"
-        dense = solution.interpolation
-        interpolant = Stored(setup, lost=lost) if dense is None else Stored(setup, dense, field.space)
+        polynomials = solution.interpolation
+        interpolant = Stored(setup, lost=lost) if polynomials is None else Stored(setup, polynomials, field.space)
     stats = solution.stats | _summations(names, field)
     okay = dfx.is_okay(solution.result)
     if watch is not None:

@@ -96,12 +96,13 @@ class AbstractAttention(AbstractPart):
         n, d = x.shape
         # The check comes before tracing, so that the message names the argument of the caller.
         self.check(n, d)
-        check_supported(self.summation, None, d, x.dtype)
+        check_supported(self.summation, dtype=x.dtype)
         check_time(t)
         warn_of_rounding(masses, "masses")
         masses = check_masses(masses)
         check_number_of_masses(masses, n)
-        return x, _check_values(values, n), None if masses is None else as_float(masses)
+        values = None if values is None else check_array(values, "values", shape=(n, "k"))
+        return x, values, None if masses is None else as_float(masses)
 
     def queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
         r"""The rows $B^\top x_i$, whose inner product with $x_j$ is $\langle x_i, B x_j\rangle$."""
@@ -255,10 +256,6 @@ def check_number_of_masses(masses: Any, n: int) -> None:
             f"masses must hold one mass for each of the {n} tokens, but it holds {np.shape(masses)[0]}; "
             "pass a vector of length n."
         )
-
-
-def _check_values(values: Any, n: int) -> Float[Array, "n k"] | None:
-    return None if values is None else check_array(values, "values", shape=(n, "k"))
 
 
 # Softmax attention: the weights of each row are positive and sum to one.

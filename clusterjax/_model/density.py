@@ -3,7 +3,7 @@ r"""`MeanField`: attention among infinitely many tokens, as an equation for the 
 **Algorithm.** The equation $\partial_t\mu + \nabla\cdot(\mu\,v[\mu]) = T\,\Delta\mu$ is tested with the harmonics:
 $\dot c_k = \int\langle\nabla Y_k, v\rangle\,d\mu - T\,l(l + d - 2)\,c_k$, with the integral computed on a grid (a
 Galerkin method with quadrature, also called pseudo-spectral). The velocity v is that of attention, with the sums of
-`kernel.py` in place of sums over tokens.
+`zonal_sums` and `pair_sums` in place of sums over tokens.
 
 **Reference.** Geshkovski, Letrouit, Polyanskiy, Rigollet (2312.10794), eq. (3.1) for the equation without noise;
 2604.16288 and 2606.05140 with noise. **Invariants.** The mass is conserved exactly, since the harmonic of degree zero
@@ -74,7 +74,7 @@ from .space import Euclidean, Sphere
 
 
 Coefficients = Float[Array, "rows columns"]
-"""Those of a density, a row for each degree."""
+"""The coefficients of a density, with a row for each degree."""
 
 
 class Grid(NamedTuple):
@@ -175,8 +175,9 @@ CIRCLE = Basis(
 # the cosines and sines of $m\phi$. Derivatives with respect to $\theta$ follow from $\sin\theta\,\hat P_{lm}' = l z
 # \hat P_{lm} - \sqrt{(2l + 1)(l^2 - m^2)/(2l - 1)}\,\hat P_{l-1,m}$.
 #
-# **Reference.** DLMF 14.10.3 and 14.10.5, in the normalisation of `sphere_tables.py`. **Invariant.** Entries with m >
-# l, and the sines of m = 0, are zero and remain zero.
+# **Reference.** DLMF 14.10.3 and 14.10.5, in the normalisation of `_summation/harmonic/sphere.py`.
+#
+# **Invariant.** Entries with m > l, and the sines of m = 0, are zero and remain zero.
 
 
 class _Tables(NamedTuple):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._base.checks import check_array, check_callable, check_instance, named_by, refusal, shown
-from .._base.numerics import as_float, einsum, matmul, rotate_pairs
+from .._base.numerics import einsum, matmul, rotate_pairs
 from .._base.types import AbstractPart, Masses, Numbers, RealScalarLike, Tokens
 from .._summation import AbstractSummation, Auto, Dense, check_summation, check_supported
 from .attention import (
@@ -71,14 +71,12 @@ def _turn(rotation: Any) -> tuple[Array, Array] | None:
         return None
     if not isinstance(rotation, tuple | list) or len(rotation) != 2:
         raise refusal("rotation", "be two arrays", f"it is {shown(rotation)}", "pass (cosines, sines), both (n, k/2)")
-    parts = []
-    for part in rotation:
-        array = as_float(check_array(part, "rotation", shape=("n", "half"), remedy="pass (cosines, sines), (n, k/2)"))
-        parts.append(array)
-    if parts[0].shape != parts[1].shape:
-        problem = f"their shapes are {parts[0].shape} and {parts[1].shape}"
+    shape, remedy = ("n", "half"), "pass (cosines, sines), (n, k/2)"
+    cosines, sines = (check_array(part, "rotation", shape=shape, remedy=remedy) for part in rotation)
+    if cosines.shape != sines.shape:
+        problem = f"their shapes are {cosines.shape} and {sines.shape}"
         raise refusal("rotation", "be cosines and sines of one shape", problem, "pass both of the same angles")
-    return parts[0], parts[1]
+    return cosines, sines
 
 
 class HeadFactors(AbstractPart):
@@ -177,7 +175,7 @@ class HeadFactors(AbstractPart):
         if self.rotation is not None and len(self.rotation[0]) != n:
             raise ValueError(
                 f"rotation must be ({n}, {k // 2}) for {n} tokens, but it is {self.rotation[0].shape}; "
-                "pass the angles of as many places."
+                "pass the angles of as many positions."
             )
 
     def _shape(self, name: str) -> tuple[int, ...]:

@@ -49,10 +49,10 @@ class AbstractSchedule(AbstractPart):
 
 
 Parameter: TypeAlias = Numbers | AbstractSchedule | Callable[[Any], Any]
-"""What is passed for a parameter: numbers, or a schedule of them, or a function of t."""
+"""The argument for a parameter: numbers, a schedule of numbers, or a function of t."""
 
 StoredParameter: TypeAlias = Array | AbstractSchedule
-"""What a field keeps of it: an array, or the schedule."""
+"""The form in which a field stores a parameter: an array, or a schedule."""
 
 
 def _knots(name: str) -> Callable[[Numbers], Array]:

@@ -50,7 +50,7 @@ class _AbstractRecorder(AbstractSummation):
         return self.summation.hardmax(queries, tokens, values, masses, mask, tie_tolerance)
 
 
-# The attentions check of which kinds a summation is.
+# A recorder is of the kinds of its summation, since the attentions check the kind of their summation.
 
 
 class _Exponential(_AbstractRecorder, AbstractExponentialSum):
@@ -69,7 +69,6 @@ def recorded(part: Any, names: Names) -> Any:
     """`part`, any tree with summations, where each summation notes its name in `names` when it is traced."""
 
     def record(node: Any) -> Any:
-        # A recorder is of the kinds of its summation, which the attentions check.
         if not isinstance(node, AbstractSummation):
             return node
         kinds = (_Both if isinstance(node, AbstractNearestSearch) else _Exponential, _Nearest)

@@ -252,4 +252,4 @@ CHECKS: dict[str, Check] = {
     "progress": counting, "ts": numbers, "times": several,
     "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": check_path,
 }  # fmt: skip
-"""What an argument of this name must be, wherever a picture has one."""
+"""The check of each argument of a picture, by the name of the argument."""

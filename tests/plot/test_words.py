@@ -110,6 +110,15 @@ def made_run(layers=3):
     return WordRun(xs, ["great", "plot", "awful"], np.array([0, -1, 1]), "a review")
 
 
+def test_film_of_bad_positions_names_them_and_leaves_no_file(tmp_path):
+    run = made_run()
+    with pytest.raises(ValueError, match="x must be numbers"):
+        plot.animate_words(
+            [WordRun(run.xs * 1e200, run.names, run.first)], tmp_path / "film.gif", line=LINE, limits=((-1, 1), (-1, 1))
+        )
+    assert not list(tmp_path.iterdir())
+
+
 def test_film_rests_at_each_layer_and_moves_between(tmp_path):
     path, seen = tmp_path / "film.gif", []
     limits = ((-1.5, 1.5), (-0.5, 1.0))

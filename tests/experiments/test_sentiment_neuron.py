@@ -11,7 +11,7 @@ from clusterjax.experiments.figures.sentiment_neuron import (
     discriminants,
     encoded,
     every_other,
-    told_by,
+    measured_units,
 )
 from clusterjax.experiments.shared.small_models import Labelled
 from clusterjax.probe.measures.neurons import UnitMeans
@@ -37,18 +37,18 @@ def test_planted_units_are_found_and_scored_on_other_texts():
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.arange(400) % 2 == 1)
     others = rng.permutation(np.arange(200) % 2 == 1)
-    told = told_by([planted(rng, labels, 0.9), planted(rng, others, 0.7)], (labels, others))
-    neuron = told.best["neuron"]
-    assert neuron.unit == 1 * 5 + 2 and neuron.many == 10 and told.neurons == 5
+    units = measured_units([planted(rng, labels, 0.9), planted(rng, others, 0.7)], (labels, others))
+    neuron = units.best["neuron"]
+    assert neuron.unit == 1 * 5 + 2 and neuron.many == 10 and units.neurons == 5
     assert neuron.chosen == pytest.approx(0.9, abs=0.01) and neuron.accuracy == pytest.approx(0.7, abs=0.01)
-    assert told.best["direction"].unit == 2 and told.best["direction"].accuracy > 0.8
+    assert units.best["direction"].unit == 2 and units.best["direction"].accuracy > 0.8
     # The discriminant knows of the common noise of the two coordinates; the difference of means is hidden by nothing.
-    level, strength = divmod(told.best["discriminant"].unit, 4)
-    assert level == 2 and told.best["discriminant"].accuracy > 0.8 and 0 <= strength < 4
-    assert told.best["coordinate"].accuracy < 0.75
-    assert told.neuron_areas.shape == (2,) and told.direction_areas.shape == (3,)
+    level, strength = divmod(units.best["discriminant"].unit, 4)
+    assert level == 2 and units.best["discriminant"].accuracy > 0.8 and 0 <= strength < 4
+    assert units.best["coordinate"].accuracy < 0.75
+    assert units.neuron_areas.shape == (2,) and units.direction_areas.shape == (3,)
     # The neuron is low for praise: its area counts from the side that was chosen.
-    assert told.neuron_areas[1] > 0.6 and told.direction_areas[2] > 0.9 > told.direction_areas[0]
+    assert units.neuron_areas[1] > 0.6 and units.direction_areas[2] > 0.9 > units.direction_areas[0]
 
 
 def test_a_half_is_one_half_of_each_kind_in_whatever_order():
@@ -57,16 +57,16 @@ def test_a_half_is_one_half_of_each_kind_in_whatever_order():
         for kind in (labels, ~labels):
             assert np.sum(half & kind) == -(-kind.sum() // 2)
     rng, labels = np.random.default_rng(4), np.arange(80) % 2 == 1  # the order of made-up texts
-    told = told_by([planted(rng, labels, 0.9), planted(rng, labels, 0.7)], (labels, labels))
-    assert told.best["direction"].unit == 2 and np.all(np.isfinite(told.direction_areas))
+    units = measured_units([planted(rng, labels, 0.9), planted(rng, labels, 0.7)], (labels, labels))
+    assert units.best["direction"].unit == 2 and np.all(np.isfinite(units.direction_areas))
 
 
 def test_level_and_threshold_of_a_direction_are_chosen_on_other_texts_than_itself():
     """Of noise in many dimensions the difference of means separates the texts that it was made of, and no others."""
     rng, labels = np.random.default_rng(2), np.arange(80) % 4 < 2
     noise = lambda: UnitMeans(rng.normal(size=(80, 1, 3)), rng.normal(size=(80, 1, 200)))
-    told = told_by([noise(), noise()], (labels, labels))
-    assert told.best["direction"].chosen < 0.75 and abs(told.best["direction"].accuracy - 0.5) < 0.2
+    units = measured_units([noise(), noise()], (labels, labels))
+    assert units.best["direction"].chosen < 0.75 and abs(units.best["direction"].accuracy - 0.5) < 0.2
 
 
 def test_areas_and_directions_are_those_of_loops():

@@ -213,8 +213,9 @@ def later(m: Results) -> Found:
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
-        f"Share of the pairs of {m.p.n} tokens with inner product above 0.999, for V = Q = K = I, over up to "
-        f"{m.starts} uniform starts. (a) to (c) The share over time and beta, by the published step of 0.1; the lines "
+        f"Share of the pairs of {m.p.n} tokens with inner product above 0.999, for V = Q = K = I, over {m.starts} "
+        f"uniform starts. (a) to (c) The share over time and beta, by the published step of 0.1, over "
+        f"{max(4, m.starts // 4)} starts; the lines "
         "are exact for orthogonal tokens: with a full mask, the time at which all pairs are close, and with a causal "
         f"mask, the times at which 10, 50 and 90 % are. (d) The share at beta = {m.p.beta:g} with a causal mask "
         "(solid) and a full mask (dashed); black: the limit of infinitely many dimensions with a causal mask. (e) The "

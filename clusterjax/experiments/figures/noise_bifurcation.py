@@ -1,4 +1,4 @@
-r"""Tokens under noise (2604.16288, 2606.05140): below which temperature do they gather, and by a jump?
+r"""Tokens under noise (2604.16288, 2606.05140): below which temperature do tokens gather, and do they gather by a jump?
 
 Stationary densities are the branches of `clusterjax.phase.branch`, for beta = 1, ..., 9 on the circle and on the
 sphere. A loop raises and lowers the temperature of a `MeanField` about one axis in steps, long enough at each to come
@@ -10,8 +10,9 @@ density relaxes at the rate $(d - 1)(T - 1)$. A step of length s is one step of 
 then one of Brownian motion on the sphere (`NoisyLayer`). The norm r of the mean token is read in the middle of the
 noise, where the error is of order $s^2$: noise alone shortens the cosine of two tokens at the rate $2(d - 1)T$, but a
 token stays at cosine 1 with itself, so that there $r^2 - 1/n$ is the value after the step times $e^{(d-1)Ts}$, in
-expectation. Tokens come to rest in longer steps than those over which r is averaged, whose error must be smaller than
-that of the average. **Invariant.** Each number is computed for independent systems, whose spread gives its error.
+expectation. Tokens come to rest in longer steps than the steps over which r is averaged, because the error of the
+latter must be smaller than the error of the average. **Invariant.** Each number is computed for independent systems,
+whose spread gives its error.
 """
 
 from collections.abc import Iterator
@@ -53,18 +54,18 @@ from ..shared.sources import PARTICLES, particles
 BETAS = tuple(float(beta) for beta in range(1, 10))
 CONTINUOUS = 1.0  # a beta below beta_*
 LOOP = {2: 5.0, 3: 3.0}  # the beta of the loops, by dimension
-DEGREE = 24  # of the loops
+DEGREE = 24  # the degree of the harmonics of the loops
 REST = 15_000.0  # the time of the loop at each temperature: at NEAR below T_c modes grow like e^(15 (d - 1))
 NEAR = 1e-3  # the relative distance of the temperatures of the loop from T_c and from the fold
 DIMENSIONS = (2, 3, 4, 8, 16)
 RATIO = 2.0  # T / T_c where fluctuations are measured
 COLD = 0.8  # T / T_c where spread tokens gather
 SYSTEMS = 8  # the largest number of systems of tokens
-HELD = 2**20  # the number of pairs of tokens at once
+PAIRS_AT_ONCE = 2**20  # the number of pairs of tokens at once
 FEW = 400  # the largest number of tokens for which all pairs are summed
 SAVES = 64  # the number of saves of a run
-STEP = 0.05  # the largest step times d - 1
-STEEP = 0.3  # the largest step times the fastest rate of attention
+STEP = 0.05  # the largest step, multiplied by d - 1
+STEEP = 0.3  # the largest step, multiplied by the fastest rate of attention
 FINER = 4.0  # the factor by which steps are shorter where r is averaged
 SIGMAS = 3.0
 
@@ -209,7 +210,7 @@ def _run(
     The number of layers between saves is traced, unlike that of `iterate`, because it differs between stays.
     """
 
-    def one(start: tuple[Array, PRNGKeyArray]) -> tuple[Array, Array]:
+    def run_system(start: tuple[Array, PRNGKeyArray]) -> tuple[Array, Array]:
         x, key = start
         noisy = NoisyLayer(layer, temperature, time=step, key=key)
 
@@ -221,7 +222,7 @@ def _run(
 
     # Many small systems run at once, few large systems one after the other.
     _, n, d = xs.shape
-    xs, squares = jax.lax.map(one, (xs, keys), batch_size=max(1, HELD // n**2))
+    xs, squares = jax.lax.map(run_system, (xs, keys), batch_size=max(1, PAIRS_AT_ONCE // n**2))
     return xs, 1 / n + (squares - 1 / n) * jnp.exp((d - 1) * temperature * step)
 
 
@@ -290,16 +291,16 @@ def stays_of(d: int, beta: float) -> tuple[Stay, ...]:
     )
 
 
-def _middle_temperature(one: Branch) -> float:
-    assert one.fold is not None
-    return (1 + one.fold.temperature / one.critical_temperature) / 2
+def _middle_temperature(curve: Branch) -> float:
+    assert curve.fold is not None
+    return (1 + curve.fold.temperature / curve.critical_temperature) / 2
 
 
-def at_temperature(one: Branch, ratio: float, *, stable: bool = True) -> float:
+def at_temperature(curve: Branch, ratio: float, *, stable: bool = True) -> float:
     """The order parameter at T / T_c on the stable or the unstable part of the branch; zero where there is none."""
-    part = one.order_parameters > (one.fold.order_parameter if one.fold else 0)
+    part = curve.order_parameters > (curve.fold.order_parameter if curve.fold else 0)
     part = part if stable else ~part
-    ratios, rs = one.temperatures[part] / one.critical_temperature, one.order_parameters[part]
+    ratios, rs = curve.temperatures[part] / curve.critical_temperature, curve.order_parameters[part]
     order = np.argsort(ratios)
     if not len(rs) or not ratios.min() <= ratio <= ratios.max():
         return 0.0
@@ -307,11 +308,11 @@ def at_temperature(one: Branch, ratio: float, *, stable: bool = True) -> float:
     return float(PchipInterpolator(ratios[order], rs[order])(ratio))
 
 
-def loop(one: Branch, beta: float, d: int) -> Loop:
+def loop(curve: Branch, beta: float, d: int) -> Loop:
     """Raises and lowers the temperature of the mean field; T_c and the fold have a temperature on either side."""
-    critical = one.critical_temperature
-    assert one.fold is not None
-    top = one.fold.temperature / critical
+    critical = curve.critical_temperature
+    assert curve.fold is not None
+    top = curve.fold.temperature / critical
     inner = np.linspace(1, top, 6)[1:-1]
     ratios = np.array([0.9, 0.95, 1 - NEAR, 1 + NEAR, *inner, top * (1 - NEAR), top * (1 + NEAR), top + 0.05])
     attention = UnnormalisedAttention(beta, offset=float(np.log(critical)))
@@ -334,11 +335,11 @@ def loop(one: Branch, beta: float, d: int) -> Loop:
     for ratio in (*ratios, *ratios[::-1]):
         state = rest(state, ratio)
         path.append(r(state))
-    half, beside = _middle_temperature(one), []
-    unstable = at_temperature(one, half, stable=False)
+    half, beside = _middle_temperature(curve), []
+    unstable = at_temperature(curve, half, stable=False)
     for factor in (0.95, 1.05):
-        index = int(np.argmin(np.abs(one.order_parameters - factor * unstable)))
-        beside.append(r(rest(jnp.asarray(one.coefficients(index)[: DEGREE + 1, :1]), half)))
+        index = int(np.argmin(np.abs(curve.order_parameters - factor * unstable)))
+        beside.append(r(rest(jnp.asarray(curve.coefficients(index)[: DEGREE + 1, :1]), half)))
     return Loop(ratios, np.array(path[: len(ratios)]), np.array(path[len(ratios) :])[::-1], (beside[0], beside[1]))
 
 
@@ -385,7 +386,7 @@ def onset(m: Results) -> Found:
 
 @claim("no branch is of the other kind, and the error of beta_* is less than 1e-4", source=JUMP)
 def jump(m: Results) -> Found:
-    """Tokens gather continuously as T falls up to beta_*, and by a jump for larger beta."""
+    """As T falls, the density gathers continuously for beta up to beta_*, and by a jump for larger beta."""
     wrong = [key for key, curve in m.branches.items() if curve.continuous != (key[1] <= tricritical_beta(key[0]))]
     specials, roots = {d: tricritical_beta(d) for d in (2, 3)}, []
     for d, special in specials.items():
@@ -448,7 +449,7 @@ def tokens_on_branch(m: Results) -> Found:
 
 @claim("above 0.5 and below 0.2")
 def hysteresis(m: Results) -> Found:
-    """At one temperature between T_c and the fold, gathered tokens stay gathered, and spread tokens stay spread."""
+    """At 1.05 T_c, between T_c and the fold, gathered tokens stay gathered, and spread tokens stay spread."""
     pairs = {d: (m.tokens[d, beta]["from below"], m.tokens[d, beta]["from above"]) for d, beta in LOOP.items()}
     listed = "; ".join(
         f"{plus_minus(below.mean, below.error, 3)} from below and {plus_minus(above.mean, above.error, 3)} from above "
@@ -460,12 +461,12 @@ def hysteresis(m: Results) -> Found:
 
 @claim(f"1 within {SIGMAS:g} standard errors for d = {', '.join(map(str, DIMENSIONS))}", source=ONSET)
 def critical(m: Results) -> Found:
-    """T_c = a_1 / beta in every dimension."""
+    """The critical temperature of tokens is T_c = a_1 / beta in each of the dimensions 2, 3, 4, 8 and 16."""
     off = max(sample.off(1.0) for sample in m.critical.values())
     listed = ", ".join(f"{plus_minus(sample.mean, sample.error, 3)} (d = {d})" for d, sample in m.critical.items())
     return Found(
         f"T (1 - 1 / (n <r^2>)) at {RATIO:g} T_c, over T_c, of {m.p.small} tokens with beta = {CONTINUOUS:g} is "
-        f"{listed} (± over 32 systems at most)",
+        f"{listed} (± over {len(m.critical[2].each)} systems)",
         off <= SIGMAS, off,
     )  # fmt: skip
 
@@ -474,8 +475,8 @@ def critical(m: Results) -> Found:
     "below and above half of r of the branch, in the middle between T_c and the fold of the larger beta", source=JUMP
 )
 def brackets(m: Results) -> Found:
-    """In every dimension gathered tokens spread just above T_c for beta = 0.7 beta_*, and stay gathered for beta = 1.6
-    beta_*."""
+    """In each of five dimensions gathered tokens spread just above T_c for beta = 0.7 beta_*, and stay gathered for
+    beta = 1.6 beta_*."""
     means = {d: [sample.mean for sample in bracket.left] for d, bracket in m.brackets.items()}
     held = [means[d][0] < bracket.branch / 2 < means[d][1] for d, bracket in m.brackets.items()]
     listed = ", ".join(f"{below:.2f} and {above:.2f} (d = {d})" for d, (below, above) in means.items())
@@ -515,9 +516,9 @@ def draw(m: Results) -> Figure:
     return panels(m, (*diagrams, _loops, _dimensions), columns=2, height=5.6)
 
 
-def _branch(ax: Axes, one: Branch, colour: Any, label: str | None = None) -> None:
-    ratios, rs = one.temperatures / one.critical_temperature, one.order_parameters
-    split = one.fold.order_parameter if one.fold else 0.0
+def _branch(ax: Axes, curve: Branch, colour: Any, label: str | None = None) -> None:
+    ratios, rs = curve.temperatures / curve.critical_temperature, curve.order_parameters
+    split = curve.fold.order_parameter if curve.fold else 0.0
     ax.plot(ratios[rs >= split], rs[rs >= split], ls="-", lw=1.1, color=colour, label=label)
     if split:
         ax.plot(ratios[rs <= split], rs[rs <= split], ls="--", lw=0.9, color=colour)

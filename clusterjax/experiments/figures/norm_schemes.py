@@ -78,7 +78,7 @@ First = dict[tuple[int, int], tuple[np.ndarray, float]]
 class Results(NamedTuple):
     p: Parameters
     starts: int
-    everything: Runs  # all runs; the first starts from orthogonal tokens
+    runs: Runs  # all runs; the first starts from orthogonal tokens
     random: dict[int, Runs]  # the runs from random starts, by dimension
     first: First  # the results of `first_speeds`, by the number of tokens and the dimension
     drawn: int  # the number of clouds in `first`
@@ -88,7 +88,7 @@ class Results(NamedTuple):
     @property
     def alone(self) -> Runs:
         """The run from orthogonal tokens."""
-        return self.everything.of(0)
+        return self.runs.of(0)
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
@@ -96,13 +96,13 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     starts = settings.starts
     clouds = [uniform_starts(settings.seed, starts, p.n, d) for d in (p.d, p.n)]
     # One batch: orthogonal tokens, then clouds of dimension d, then of dimension n.
-    everything = run_all(np.concatenate([np.eye(p.n)[None], *clouds]), p.beta)
+    runs = run_all(np.concatenate([np.eye(p.n)[None], *clouds]), p.beta)
     say("measuring")
-    random = {p.d: everything.of(slice(1, 1 + starts)), p.n: everything.of(slice(1 + starts, None))}
+    random = {p.d: runs.of(slice(1, 1 + starts)), p.n: runs.of(slice(1 + starts, None))}
     sizes, drawn = SPEEDS[: 2 if settings.quick else 3], max(4, starts // 8)
     first = {(n, d): first_speeds(settings.seed, drawn, n, d, p.beta) for n in sizes for d in (p.d, n)}
     theory = [reduced(scheme, TS, n=p.n, beta=p.beta) for scheme in range(len(NAMES))]
-    return Results(p, starts, everything, random, first, drawn, theory)
+    return Results(p, starts, runs, random, first, drawn, theory)
 
 
 def uniform_starts(seed: int, starts: int, n: int, d: int) -> np.ndarray:
@@ -289,7 +289,7 @@ def one_curve(m: Results) -> Found:
 @claim("the differences are less than 1e-4 and 1e-6", kind="identity")
 def root_is_post(m: Results) -> Found:
     """From any start root is Post with another clock: root at t is where Post is at 2 sqrt(t + 1) - 2."""
-    runs, pairs = m.everything.of(slice(1, None)), [(at(a), at(b)) for a, b in CLOCKS]
+    runs, pairs = m.runs.of(slice(1, None)), [(at(a), at(b)) for a, b in CLOCKS]
     left = max(float(np.abs(runs.left[:, ROOT, a] / runs.left[:, POST, b] - 1).max()) for a, b in pairs)
     centre = max(float(np.abs(runs.centre[:, ROOT, a] - runs.centre[:, POST, b]).max()) for a, b in pairs)
     return Found(
@@ -301,8 +301,8 @@ def root_is_post(m: Results) -> Found:
 
 @claim("each ratio exceeds 1 by four standard errors", source=PAPER)
 def early(m: Results) -> Found:
-    """From random directions Peri and nGPT start faster than Post, Pre and root, because what attention writes is short
-    (2510.22026, Section 4.2)."""
+    """From random directions tokens turn faster at first under Peri and nGPT than under Post, Pre and root (2510.22026,
+    Section 4.2)."""
     # Peri and Post are compared cloud by cloud.
     gains = {where: mean_and_error(speeds[:, 1] / speeds[:, 0]) for where, (speeds, _) in m.first.items()}
     listed = ", ".join(f"{plus_minus(*gains[n, d])} (n = {n}, d = {d})" for n, d in sorted(gains))
@@ -312,8 +312,8 @@ def early(m: Results) -> Found:
 
 @claim("each ratio is less than 1, and the ratio does not grow with n", source=PAPER)
 def bound(m: Results) -> Found:
-    """What attention writes is at most C (sqrt(log n / n) + log n / d) long, for all tokens at once (2510.22026,
-    Section 4.2)."""
+    """The output of attention has a norm of at most C (sqrt(log n / n) + log n / d), for all tokens at once
+    (2510.22026, Section 4.2)."""
     bounds = {n: largest for (n, d), (_, largest) in m.first.items() if d == n}
     last = bounds[max(bounds)]
     listed = ", ".join(f"{largest:.3f} (n = {n})" for n, largest in bounds.items())
@@ -323,8 +323,8 @@ def bound(m: Results) -> Found:
 
 @claim("each median rate is within 0.15 of the rate of the theorem", source=PAPER)
 def late(m: Results) -> Found | None:
-    """From random starts 1 - mean cosine ends like e^(-2t) under Post and nGPT, like e^(-4 sqrt(t + 1)) under root and
-    like t^-2 under Pre and Peri (2510.22026, Theorem 4.3)."""
+    """From random starts 1 - mean cosine decays in the end like e^(-2t) under Post and nGPT, like e^(-4 sqrt(t + 1))
+    under root and like t^-2 under Pre and Peri (2510.22026, Theorem 4.3)."""
     if m.p != Parameters():
         return None  # the times of TAILS were chosen for the default parameters
     tails = {
@@ -393,7 +393,7 @@ def nearly_one_curve(m: Results) -> Found:
 
 @claim("each mean angle is less than 10 degrees; two uniform directions are 90 degrees apart on average")
 def place(m: Results) -> Found:
-    """The schemes differ in when tokens gather, hardly in where."""
+    """Under Pre, Peri and nGPT the tokens gather at nearly the same point as under Post."""
     others, angles = {"Pre": PRE, "Peri": PERI, "nGPT": NGPT}, {}
     for d, runs in m.random.items():
         cosine = np.einsum("rd,rsd->rs", runs.centre[:, POST, -1], runs.centre[:, list(others.values()), -1])

@@ -1,4 +1,4 @@
-"""Do trained perceptrons delay the collapse of tokens? That of ALBERT, and one that is trained through the flow.
+"""Do trained perceptrons delay the collapse of tokens? The feed-forward of ALBERT, and one trained through the flow.
 
 Two measurements share nothing but the seed: the flow of ALBERT's tokens with and without its feed-forward layer, and a
 small perceptron that is trained to keep two groups of tokens apart.
@@ -272,8 +272,8 @@ class Trained:
         labels = self.labels[name]
         same = labels[..., :, None] == labels[..., None, :]
         # For each token, the number of tokens of its own group in its cluster, and the number of all.
-        of_group, size = (same & (GROUPS[:, None] == GROUPS)).sum(-1), same.sum(-1)
-        return (np.maximum(of_group, size - of_group) / size).mean(-1)
+        own_group, size = (same & (GROUPS[:, None] == GROUPS)).sum(-1), same.sum(-1)
+        return (np.maximum(own_group, size - own_group) / size).mean(-1)
 
     def clusters(self, name: str) -> np.ndarray:
         return (self.labels[name] == np.arange(N)).sum(-1)
@@ -285,7 +285,7 @@ class Trained:
 
 def train_and_test(seed: int, starts: int, steps: int, say: Say) -> Trained:
     key = jr.fold_in(jr.key(seed), 2_601)
-    # Amplitudes of zero: training starts from attention alone.
+    # With amplitudes of zero training starts from attention alone.
     first = Gradient(jr.normal(jr.fold_in(key, 0), (FEATURES, D)), jnp.zeros(FEATURES))
     say(f"training a perceptron of {FEATURES} features in {steps} steps")
     weights, losses = _train(first, jr.fold_in(key, 1), steps)
@@ -398,25 +398,25 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     return Results(p, starts, flows, train_and_test(settings.seed, starts, p.steps, say))
 
 
-def _beyond(one: Clustered, other: Clustered) -> bool:
+def _beyond(first: Clustered, second: Clustered) -> bool:
     """True if one mean is significantly above the mean of other units, with the degrees of freedom of Welch and
     Satterthwaite."""
-    error = np.hypot(one.error, other.error)
-    parts = [average.error**4 / (average.units - 1) for average in (one, other)]
-    return bool(one.mean - other.mean > threshold(error**4 / sum(parts) if error else np.inf) * error)
+    error = np.hypot(first.error, second.error)
+    parts = [average.error**4 / (average.units - 1) for average in (first, second)]
+    return bool(first.mean - second.mean > threshold(error**4 / sum(parts) if error else np.inf) * error)
 
 
-def _words(found: Clustered, digits: int = 2) -> str:
-    return plus_minus(found.mean, found.error, digits)
+def _words(average: Clustered, digits: int = 2) -> str:
+    return plus_minus(average.mean, average.error, digits)
 
 
-# The claims on ALBERT's tokens are of the flow and not of the network, whose layers are no small steps of the flow.
+# The claims on ALBERT's tokens concern the flow and not the network, whose layers are no small steps of the flow.
 
 
 @claim("attention alone ends below 1.5 clusters, and the difference exceeds two standard errors")
 def more_clusters(m: Results) -> Found:
-    """The trained perceptron delays the last of the collapse: where attention alone has come to one cluster, more are
-    left with it."""
+    """The trained perceptron delays the end of the collapse: it leaves more clusters when attention alone has come to
+    one cluster."""
     flows, left = m.flows, {name: m.flows.left(name) for name in ("both", "attention", "both, shuffled")}
     more = flows.mean_of("both", flows.clusters["both"][:, -1] - flows.clusters["attention"][:, -1])
     never = int((flows.cosine["both"].max(axis=1) <= GATHERED).sum())
@@ -430,7 +430,7 @@ def more_clusters(m: Results) -> Found:
 
 @claim("with the perceptron the mean cosine is lower, by more than two standard errors")
 def later(m: Results) -> Found:
-    """The trained perceptron delays the gathering of tokens from the start."""
+    """With the trained perceptron the tokens are less alike at t = {EARLY:g} than under attention alone."""
     flows = m.flows
     sooner = flows.mean_of("both", flows.early("both") - flows.early("attention"))
     cosine = {name: _words(flows.mean_of(name, flows.early(name))) for name in flows.cosine}
@@ -445,7 +445,7 @@ def later(m: Results) -> Found:
 
 @claim("the difference exceeds two standard errors, or with so few units as many as are as improbable")
 def fewer_at_random(m: Results) -> Found:
-    """Random perceptrons of the same singular values leave fewer clusters than the trained one."""
+    """Random perceptrons of the same singular values leave fewer clusters than the trained perceptron."""
     # Texts on one side and draws on the other are not paired.
     left, random = m.flows.left("both"), m.flows.left("random")
     measured = f"clusters at t = {TS[-1]:g}: trained {_words(left)}, random {_words(random)} (± over {m.flows.units})"
@@ -457,8 +457,8 @@ def fewer_at_random(m: Results) -> Found:
     "each by two standard errors"
 )
 def held_apart(m: Results) -> Found:
-    """A perceptron trained for it holds two groups apart, on starts that it was not trained on and four times as long,
-    where attention alone mixes them."""
+    """A perceptron that was trained to hold two groups apart does so on new starts and four times as long, where
+    attention alone mixes the groups."""
     learnt, pure = m.learnt, m.learnt.pure
     lower = clustered_error(learnt.purity("trained")[:, -1] - learnt.purity("random")[:, -1])
     each = {name: _words(purity, 3) for name, purity in pure.items()}
@@ -474,14 +474,14 @@ def held_apart(m: Results) -> Found:
 
 @claim(f"purity above {APART} by two standard errors")
 def turned_apart(m: Results) -> Found:
-    """It holds groups apart that are turned at random."""
+    """The trained perceptron also holds apart groups that are rotated at random."""
     pure = m.learnt.pure["trained, turned"]
     return Found(f"purity at t = {TS_OF_GROUPS[-1]:g}: {_words(pure, 3)}", pure.above(APART), *pure[:2])
 
 
 @claim("off by less than 1e-10, and no step below -1e-6", kind="identity")
 def climbs(m: Results) -> Found:
-    """Unnormalised attention with the perceptron, a gradient itself, climbs the sum of their energies, at the mean
+    """Under unnormalised attention with a perceptron that is a gradient, the sum of both energies rises at the mean
     squared speed of the tokens (2601.21366, Section 2)."""
     energies, defect = m.learnt.energies, m.learnt.defect
     least = float(np.diff(energies).min() / np.ptp(energies))
@@ -503,9 +503,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"mean cosine of the pairs and the number of clusters (single linkage at radius {RADIUS}), with standard "
         f"errors over {articles_words(flows.articles)}. Random perceptrons, {len(flows.cosine['random'])} draws, are "
         "the trained one with the rows and columns of its matrices in random order and with random signs. Alone, the "
-        f"trained perceptron sends all tokens one way (the mean direction at the end has norm {flows.one_way:.2f}). "
-        f"With attention it leaves {left['both']:.1f} clusters at t = {TS[-1]:g}, attention alone "
-        f"{left['attention']:.1f}; at t = {EARLY:g} the mean cosine is {early['both']:.2f} with it and "
+        "trained perceptron sends all tokens in one direction (the mean direction at the end has norm "
+        f"{flows.one_way:.2f}). With attention it leaves {left['both']:.1f} clusters at t = {TS[-1]:g}, attention "
+        f"alone {left['attention']:.1f}; at t = {EARLY:g} the mean cosine is {early['both']:.2f} with it and "
         f"{early['attention']:.2f} without. Random perceptrons leave {left['random']:.1f}: {sign}. The perceptron "
         f"reads tokens of norm {flows.fed:.1f} as in the network; at {flows.radius:.1f}, which attention reads, "
         f"{left['both, shorter']:.1f} clusters are left. A layer is no small step of this flow: at the start the "

@@ -1,4 +1,4 @@
-"""Phase diagrams: where over time and beta tokens have clustered, and whether there is an exact line (2312.10794).
+"""Phase diagrams: at which times and betas have tokens clustered, and is the boundary an exact curve (2312.10794)?
 
 A diagram is the share of pairs of tokens whose inner product exceeds 0.999, over beta and time (Section 6). For n
 orthogonal tokens, the limit of random tokens in high dimension, the time at which all cosines pass 0.999 is exact
@@ -155,7 +155,7 @@ def orthogonal_jump(n: int, betas: np.ndarray, unnormalised: bool) -> np.ndarray
 
 @claim("0 and 1", kind="identity")
 def jump(m: Results) -> Found:
-    """Orthonormal tokens have no close pair until the exact time of the curve, and only close ones after it."""
+    """Orthonormal tokens have no close pair before the exact time of the curve, and only close pairs after it."""
     before, after = m.jumps.T
     kinds = "softmax attention" if m.quick else "both kinds of attention"
     return Found(
@@ -167,7 +167,7 @@ def jump(m: Results) -> Found:
 
 @claim("within four standard errors", kind="identity")
 def uniform(m: Results) -> Found:
-    """At time zero the share is that of uniform tokens on the circle, arccos(0.999) / pi."""
+    """At time zero the share of close pairs on the circle is arccos(0.999) / pi, as for uniform tokens."""
     # Two uniform angles differ by less than arccos(0.999) with this probability.
     expected, (share, error) = float(np.arccos(1 - DELTA) / np.pi), m.softmax[2].at(1.0, 0.0)
     measured = f"{plus_minus(share, error, 4)} against {expected:.4f}"
@@ -176,7 +176,7 @@ def uniform(m: Results) -> Found:
 
 @claim("within four standard errors of the difference", source=CODE)
 def published(m: Results) -> Found:
-    """The shares on the circle are those of the published code."""
+    """The shares of close pairs on the circle agree with the published code."""
     # A few starts may all agree and show no spread: the spread of the published runs serves for both errors.
     both, apart, words = np.sqrt(1 + PUBLISHED_STARTS / m.softmax[2].dataset.attrs["samples"]), [], []
     for beta, t, printed, sigma in PUBLISHED:
@@ -196,19 +196,19 @@ def _along_curve(maps: dict[int, Map], unnormalised: bool) -> Found:
 
 @claim("at most 10 % in d = {m.last}", source=HIGH)
 def softmax_curve(m: Results) -> Found:
-    """In high dimension tokens cluster along the curve of orthogonal ones, softmax attention."""
+    """Under softmax attention in high dimension tokens cluster along the curve of orthogonal tokens."""
     return _along_curve(m.softmax, unnormalised=False)
 
 
 @claim("at most 10 % in d = {m.last}", source=HIGH)
 def unnormalised_curve(m: Results) -> Found:
-    """In high dimension tokens cluster along the curve of orthogonal ones, unnormalised attention."""
+    """Under unnormalised attention in high dimension tokens cluster along the curve of orthogonal tokens."""
     return _along_curve(m.gradient, unnormalised=True)
 
 
 @claim("less than two thirds at both times, by four standard errors")
 def circle(m: Results) -> Found:
-    """On the circle the curve is no boundary: at beta = 4 clusters wait for each other far beyond it."""
+    """On the circle the curve is no boundary: at beta = 4 many pairs are still apart far beyond the curve."""
     t = float(equiangular_time(1 - DELTA, 4.0, m.p.n))
     early, late = m.softmax[2].at(4.0, t), m.softmax[2].at(4.0, 30.0)
     measured = f"share {plus_minus(*early, 3)} at the time of the curve, {t:.2f}, and {plus_minus(*late, 3)} at t = 30"
@@ -217,7 +217,7 @@ def circle(m: Results) -> Found:
 
 @claim("off by more than a third at beta = 9, by less than 10 % at beta = 320")
 def asymptote(m: Results) -> Found:
-    """The line e^beta / (2 beta) is a limit that no diagram up to beta = 9 comes to."""
+    """The line e^beta / (2 beta) is the limit of the exact time for large beta, from which beta = 9 is still far."""
     # Larger betas than in any diagram show that the line is the limit.
     times = [float(equiangular_time(1 - DELTA, b, m.p.n)) / (np.exp(b) / (2 * b)) for b in (6.0, 9.0, 40.0, 320.0)]
     measured = (
@@ -229,7 +229,7 @@ def asymptote(m: Results) -> Found:
 
 @claim("more than 0.05 at some point of the diagram")
 def step(m: Results) -> Found:
-    """The published step of 0.1 moves the transition."""
+    """The published step of 0.1 changes the share of close pairs by more than 0.05 at some point of the diagram."""
     worst = float(np.abs(m.off).max())
     return Found(
         f"the shares differ from those of accurate integration from the same starts by up to {worst:.2f} in d = "
@@ -240,7 +240,7 @@ def step(m: Results) -> Found:
 
 @claim("more than one half, by two standard errors")
 def random_matrices(m: Results) -> Found | None:
-    """Random Q, K and a random positive semidefinite V, drawn for each start, gather most tokens at the largest beta
+    """With random Q and K and a random positive semidefinite V, drawn for each start, most pairs are close at beta = 9,
     too."""
     if m.quick:  # a quick run has no random matrices
         return None
@@ -258,7 +258,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"except in the random panels; means over up to {m.starts} uniform starts, fewer in high dimension. Solid: the "
         "exact time at which all cosines of initially orthogonal tokens are 0.999; dashed: its limit e^beta / (2 beta) "
         f"for large beta (softmax). In d = {m.last} the transition lies at the curve, for both kinds of attention. On "
-        "the circle clusters form as fast as the curve at beta = 0 says, whatever beta is, and then wait. Last panel: "
+        "the circle clusters form at the time of the curve at beta = 0, whatever beta is, and then wait. Last panel: "
         f"the published step of 0.1 less accurate integration, d = {m.stepped}. The published diagrams show the state "
         "after the first step at time zero; these diagrams show the start."
     )
@@ -271,7 +271,7 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    # The last row is filled up with panels that are not seen.
+    # Invisible panels fill up the last row.
     shown = len(m.maps) + 1
     rows = -(-shown // COLUMNS)
     picture = Figure(figsize=(WIDTH * 1.25, 2.15 * rows + 0.2), layout="constrained")

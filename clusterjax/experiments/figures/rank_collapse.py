@@ -41,7 +41,8 @@ PARTS = {
 }
 ALONE, NEURONS, NORMED, SKIPPED, PLAIN, POST, PRE = PARTS
 FLAGS = np.array(list(PARTS.values()), float)
-FEW, BETAS, PURE_LAYERS = 6, (1.5, 4.0, 6.0), 12  # of the orthogonal tokens
+# The orthogonal tokens: their number, their betas, and the number of layers.
+FEW, BETAS, PURE_LAYERS = 6, (1.5, 4.0, 6.0), 12
 SPREADS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
 LEAST = 1e-300  # replaces a residual of zero, which has no logarithm
 GONE = 1e-12  # a smaller residual counts as zero; rounding errors leave 4e-16
@@ -238,7 +239,7 @@ def exact_recursion(m: Results) -> Found:
 
 @claim("the ratio is within 1e-3 of 1", kind="identity")
 def cubed(m: Results) -> Found:
-    """Small distances are cubed: d becomes (beta / 2n) d^3, so that L layers raise it to the power 3^L."""
+    """Small distances are cubed: d becomes (beta / 2n) d^3, so that L layers raise d to the power 3^L."""
     # The cube dominates at these distances, and rounding errors do not.
     small = (m.exact[:, :-1] < 0.03) & (m.exact[:, 1:] > 1e-9)
     cubic = (np.array(BETAS)[:, None] / (2 * FEW) * m.pure[:, :-1] ** 3)[small]
@@ -249,7 +250,7 @@ def cubed(m: Results) -> Found:
 
 @claim("less than 1e-12", kind="identity")
 def blocks(m: Results) -> Found:
-    """The layers with skips are blocks of `clusterjax.transformer`: NoNorm, PostNorm, PreNorm."""
+    """The layers with skip connections equal blocks of `clusterjax.transformer` with NoNorm, PostNorm and PreNorm."""
     return Found(f"the largest relative difference is {m.off:.1e}", m.off < 1e-12, m.off)
 
 
@@ -258,41 +259,42 @@ def _last(m: Results, name: str) -> np.ndarray:
     return m.residual[list(PARTS).index(name), :, -1]
 
 
-def _said(m: Results, name: str, gone: bool = True) -> str:
+def _decay(m: Results, name: str, gone: bool = True) -> str:
     words = f"the residual after one layer scales like (before)^p with p = {plus_minus(*m.powers[name], 4)}"
     return f"{words}; the residual is below {GONE:g} after {plus_minus(*m.gone[name])} layers" if gone else words
 
 
 @claim("p is 3 to within 0.1, and the residuals of all starts are below 1e-12 at the end", source=THEOREM)
 def collapse(m: Results) -> Found:
-    """Without skip connections and feed-forward layers tokens become one doubly exponentially fast (2103.03404), for
-    random tokens and weights too."""
+    """Without skip connections and feed-forward layers random tokens become equal doubly exponentially fast under
+    random weights (2103.03404)."""
     holds = within(m.powers[ALONE][0], 3.0, 0.1) and _last(m, ALONE).max() < GONE
-    return Found(_said(m, ALONE), holds, *m.powers[ALONE])
+    return Found(_decay(m, ALONE), holds, *m.powers[ALONE])
 
 
 @claim("p is 1 to within 0.1, and no residual is below 1e-6 at the end", source=TRAINED)
 def skips(m: Results) -> Found:
-    """Skip connections stop this collapse (2103.03404)."""
+    """Skip connections stop the rank collapse (2103.03404)."""
     last = _last(m, SKIPPED)
     words = f"the geometric mean of the residual after the last layer is 10^{float(np.log10(last).mean()):.2f}"
     holds = within(m.powers[SKIPPED][0], 1.0, 0.1) and last.min() > 1e-6
-    return Found(f"{_said(m, SKIPPED, gone=False)}; {words}", holds, *m.powers[SKIPPED])
+    return Found(f"{_decay(m, SKIPPED, gone=False)}; {words}", holds, *m.powers[SKIPPED])
 
 
 @claim("p is below 2, and no residual is below 1e-6 at the end", source=TRAINED)
 def neurons(m: Results) -> Found:
-    """Feed-forward layers stop this collapse (2103.03404), here without skips and with random weights."""
+    """Feed-forward layers stop the rank collapse (2103.03404), here without skip connections and with random
+    weights."""
     holds = m.powers[NEURONS][0] < 2 and _last(m, NEURONS).min() > 1e-6
-    return Found(_said(m, NEURONS), holds, *m.powers[NEURONS])
+    return Found(_decay(m, NEURONS), holds, *m.powers[NEURONS])
 
 
 @claim("p is 3 to within 0.1, and the delay is more than two standard errors but less than four layers")
 def layer_norm(m: Results) -> Found:
-    """A layer norm without skips does not stop this collapse, and postpones it by a few layers."""
-    (normed, of_normed), (alone, of_alone) = m.gone[NORMED], m.gone[ALONE]
-    holds = within(m.powers[NORMED][0], 3.0, 0.1) and 2 * np.hypot(of_normed, of_alone) < normed - alone < 4
-    return Found(f"{_said(m, NORMED)}, and after {plus_minus(*m.gone[ALONE])} without it", holds, *m.powers[NORMED])
+    """A layer norm without skip connections does not stop the rank collapse, but postpones it by a few layers."""
+    (normed, normed_error), (alone, alone_error) = m.gone[NORMED], m.gone[ALONE]
+    holds = within(m.powers[NORMED][0], 3.0, 0.1) and 2 * np.hypot(normed_error, alone_error) < normed - alone < 4
+    return Found(f"{_decay(m, NORMED)}, and after {plus_minus(*m.gone[ALONE])} without it", holds, *m.powers[NORMED])
 
 
 def _logs(m: Results, name: str) -> np.ndarray:
@@ -301,7 +303,7 @@ def _logs(m: Results, name: str) -> np.ndarray:
 
 @claim("the residual with PreNorm is larger than each of the others, start by start, by more than two standard errors")
 def gather(m: Results) -> Found:
-    """With skips tokens gather all the same, most slowly with PreNorm."""
+    """With skip connections tokens gather most slowly with PreNorm."""
     ends = {name: _logs(m, name)[:, -1] for name in (SKIPPED, PLAIN, POST, PRE)}
     means = {name: mean_and_error(end) for name, end in ends.items()}
     gaps = [mean_and_error(ends[PRE] - ends[name]) for name in (SKIPPED, PLAIN, POST)]
@@ -318,20 +320,21 @@ def slows_down(m: Results) -> Found:
     layers, half = m.p.layers, m.p.layers // 2
     per_layer = lambda name, start, end: (_logs(m, name)[:, end] - _logs(m, name)[:, start]) / (end - start)
     first, second = per_layer(PRE, 0, half), per_layer(PRE, half, layers)
-    post, of_post = mean_and_error(per_layer(POST, half, layers))
-    (late, of_late), (gain, of_gain) = mean_and_error(second), mean_and_error(second - first)
+    post, post_error = mean_and_error(per_layer(POST, half, layers))
+    (late, late_error), (gain, gain_error) = mean_and_error(second), mean_and_error(second - first)
     return Found(
         f"log10 of the residual changes per layer by {plus_minus(*mean_and_error(first), 3)} in the first half and by "
-        f"{plus_minus(late, of_late, 3)} in the second half with PreNorm, and by {plus_minus(post, of_post, 3)} in the "
-        "second half with PostNorm",
-        gain > 2 * of_gain and late - post > 2 * np.hypot(of_late, of_post),
-        late, of_late,
+        f"{plus_minus(late, late_error, 3)} in the second half with PreNorm, and by {plus_minus(post, post_error, 3)} "
+        "in the second half with PostNorm",
+        gain > 2 * gain_error and late - post > 2 * np.hypot(late_error, post_error),
+        late, late_error,
     )  # fmt: skip
 
 
 @claim("1.00 for attention alone; with PreNorm above 2 by four standard errors")
 def final_rank(m: Results) -> Found:
-    """In the end the tokens of attention alone have rank one, and those of blocks with PreNorm have not."""
+    """In the end the tokens of attention alone have rank one, and the tokens of blocks with PreNorm have a higher
+    rank."""
     ranks = dict(zip(PARTS, (mean_and_error(rank[:, -1]) for rank in m.rank), strict=True))
     listed = "; ".join(f"{plus_minus(*ranks[name])} ({name})" for name in (ALONE, SKIPPED, PLAIN, POST, PRE))
     mean, error = ranks[PRE]
@@ -342,7 +345,7 @@ def final_rank(m: Results) -> Found:
 
 @claim("the number of layers increases with beta, and all are within the depth")
 def postponed(m: Results) -> Found:
-    """From orthogonal tokens a larger beta postpones the collapse and does not prevent it."""
+    """From orthogonal tokens a larger beta postpones the collapse, but does not prevent it."""
     layers = [int(np.argmax(row < 1e-3)) for row in m.exact]
     listed = ", ".join(f"{k} layers (beta = {beta:g})" for k, beta in zip(layers, BETAS, strict=True))
     holds = (np.diff(layers) > 0).all() and min(layers) > 0

@@ -1,4 +1,4 @@
-r"""Renyi centres (2411.04990): how many tokens are far from all before them, and how long do they stay?
+r"""Renyi centres (2411.04990): how many tokens are far from all earlier tokens, and how long do they stay?
 
 The number of centres needs no dynamics: it is counted on many more clouds than starts. Then all starts are run under
 causal softmax attention with V = Q = K = I, and three kinds of centres are followed: strong centres of the separation
@@ -53,14 +53,14 @@ FIGURE_2 = Source(f"{PAPER}, Figure 2", PARTICLES, UNIFORM, {"tokens": 200, "bet
 PARKING = 0.7475979202534  # Renyi's constant
 DIMENSIONS = (2, 3)  # of the runs
 COUNTED = (2, 3, 4)  # of the counts
-CLOUDS = 16  # the number of clouds for each start, of the counts
+CLOUDS = 16  # the number of clouds of the counts for each start
 # The counts against beta: multiples of beta, the number of tokens, and the largest number of clouds.
 SCALES, GROWN, GROWN_CLOUDS = (0.25, 0.5, 1.0, 2.0, 4.0), 2000, 64
 READ = 150.0  # the time at which clusters are read: the paper shows centres up to this time
 TOGETHER = 16  # the number of starts in one batch: larger batches do not fit the cache of a processor
 SIGMAS = 4  # the number of standard errors within which a mean agrees with theory
 COLOURS = {"strong": OKABE_ITO[1], "ordinary": OKABE_ITO[0]}
-LINES = ("-", "-.")  # of DIMENSIONS
+LINES = ("-", "-.")  # by dimension
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Parameters:
     n: int = parameter(200, "the number of tokens", least=8, most=1000)
     beta: float = parameter(64.0, "the inverse temperature", least=16, most=400)
     c: float = parameter(4.0, "the separation of centres in units of beta^(-1/2)", least=2, most=8)
-    share: float = parameter(0.1, "how far a centre may move, as a share of the separation", above=0, most=0.2)
+    share: float = parameter(0.1, "the share of the separation by which a centre may move", above=0, most=0.2)
     end: float = parameter(300.0, "the end of the runs", least=READ, most=3000)
 
     @property
@@ -85,7 +85,7 @@ class Counts(NamedTuple):
     """The number of centres of uniform tokens, by dimension; `grown` also by kind."""
 
     strong: dict[int, np.ndarray]  # the number among the first k tokens of each cloud, k = 1 to n, (clouds, n)
-    ordinary: dict[int, np.ndarray]  # the same of ordinary centres, (clouds, n)
+    ordinary: dict[int, np.ndarray]  # the number of ordinary centres, (clouds, n)
     betas: np.ndarray  # other inverse temperatures
     grown: dict[tuple[int, str], np.ndarray]  # the mean number of centres of 2,000 tokens at these, (betas,)
 
@@ -260,8 +260,8 @@ def printed(m: Results) -> Found:
 
 @claim(f"within {SIGMAS} standard errors in each dimension")
 def corrected(m: Results) -> Found:
-    """The number of strong centres is (1 - (1 - p)^n) / p in every dimension, p the share of a cap: for d = 3 and ever
-    more tokens 1 / sin^2(delta / 2), three times what is printed."""
+    """The mean number of strong centres is (1 - (1 - p)^n) / p for d = 2, 3 and 4, where p is the share of a cap; for d
+    = 3 it tends to 1 / sin^2(delta / 2), three times the printed number."""
     means = {d: mean_and_error(m.counts.strong[d][:, -1]) for d in COUNTED}
     expected = {d: float(mean_strong(m.p.separation, m.p.n, d)[0]) for d in COUNTED}
     off = max(abs(mean - expected[d]) / error for d, (mean, error) in means.items())
@@ -297,8 +297,8 @@ def growth(m: Results) -> Found:
 
 @claim("no centre has moved by more", source=Source(f"{PAPER}, Lemma 5.1", PARTICLES, ANY))
 def lemma(m: Results) -> Found:
-    """A strong centre moves by less than epsilon c beta^(-1/2) while T s h(c beta^(-1/2)) is below that, s its place in
-    the sequence and h the pull."""
+    """A strong centre moves by less than epsilon c beta^(-1/2) until the time T with T s h(c beta^(-1/2)) = epsilon c
+    beta^(-1/2), where s is its position in the sequence and h the pull."""
     early = {d: m.followed[d, "strong"].early(m.p.ts, m.least) for d in DIMENSIONS}
     times, every = (
         np.concatenate(part) for part in ([m.followed[d, "strong"].windows for d in early], [*early.values()])
@@ -311,15 +311,15 @@ def lemma(m: Results) -> Found:
 
 @claim("no centre has moved by more, as is proved", kind="identity")
 def margin(m: Results) -> Found:
-    """On the circle this holds of strong centres at (1 + 2 epsilon) times that separation."""
+    """On the circle the bound of Lemma 5.1 holds for strong centres of (1 + 2 epsilon) times the separation."""
     early = m.followed[2, "margin"].early(m.p.ts, m.least)
     return Found(f"{early.sum()} of {len(early)} centres have moved by more", not early.any(), early.sum())
 
 
-def _share(of: Followed, near: np.ndarray, many: int) -> tuple[float, float]:
+def _share(group: Followed, near: np.ndarray, many: int) -> tuple[float, float]:
     """The share of the centres that are `near`, and its standard error over the `many` starts."""
     # The centres of one start are not independent.
-    total, yes = (np.bincount(of.starts, weights=weight, minlength=many) for weight in (None, near.astype(float)))
+    total, yes = (np.bincount(group.starts, weights=weight, minlength=many) for weight in (None, near.astype(float)))
     share = yes.sum() / max(total.sum(), 1)
     # The share is a ratio of sums: its error is the spread of the residuals over starts.
     return float(share), float(np.std(yes - share * total, ddof=1) * np.sqrt(many) / max(total.sum(), 1))
@@ -327,7 +327,7 @@ def _share(of: Followed, near: np.ndarray, many: int) -> tuple[float, float]:
 
 @claim("more than 95 % on the circle", source=FIGURE_2)
 def still(m: Results) -> Found:
-    """Strong centres are visibly at rest: most have hardly moved."""
+    """At t = {READ:g} more than 95 % of the strong centres on the circle have hardly moved."""
     at = int(np.flatnonzero(m.p.ts == READ)[0])
     strong = {d: m.followed[d, "strong"] for d in DIMENSIONS}
     shares = {d: _share(centres, centres.moved[:, at] < m.least, m.starts) for d, centres in strong.items()}
@@ -341,7 +341,7 @@ def still(m: Results) -> Found:
 
 @claim(f"fewer than all hold a strong one, and more an ordinary one, by {SIGMAS} standard errors", source=FIGURE_2)
 def hold(m: Results) -> Found:
-    """Strong centres do not account for all clusters, and ordinary ones account for more of them."""
+    """Strong centres do not account for all clusters, and ordinary centres account for more clusters."""
     means = {kind: mean_and_error(shares) for kind, shares in m.held.items()}
     more, error = mean_and_error(m.held["ordinary"] - m.held["strong"])
     listed = " and ".join(f"{percent(*mean)} hold one of the {kind}" for kind, mean in means.items())
@@ -367,10 +367,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{m.p.n} uniform tokens under causal attention with V = Q = K = I and beta = {m.p.beta:g}; the separation of "
         f"centres is {m.p.c:g} beta^(-1/2) = {m.p.separation:.3g}. (a) One start on the circle: strong centres in "
         f"orange, other centres in blue. Over {m.starts} starts: (b) the times at which strong centres have moved by "
-        f"{m.p.share:g} of the separation, against the time up to which Lemma 5.1 excludes it; (c) the mean number of "
-        f"centres among the first k tokens, and theory (dashed); (d) the mean number at {m.counts.betas.size} beta; "
-        "(e) the share of centres that have not left. The number that the paper prints for d = 3 is a third of the "
-        f"right number. {unmet(claims)}"
+        f"{m.p.share:g} of the separation, against the time up to which Lemma 5.1 excludes such a move; (c) the mean "
+        "number of centres among the first k tokens, and theory (dashed); (d) the mean number at "
+        f"{m.counts.betas.size} beta; (e) the share of centres that have not left. The number that the paper prints "
+        f"for d = 3 is a third of the right number. {unmet(claims)}"
     )
 
 

@@ -170,7 +170,7 @@ def _moved(fit: sentiment.Trained) -> float:
 
 @claim("less than 1e-5", kind="identity")
 def still(m: Results) -> Found:
-    """A leader never moves again."""
+    """A leader does not move after it has begun to lead."""
     moved = m.counted.moved
     return Found(f"the largest move is {moved:.1e} in the first {STILL} test reviews", moved < 1e-5, moved)
 
@@ -190,7 +190,7 @@ def frequent(m: Results) -> Found:
 
 @claim("in at least 90 %", source=POSTER)
 def farthest(m: Results) -> Found:
-    """The farthest leader of a confident correct review conveys its sentiment."""
+    """In at least 90 % of the confident correct reviews the farthest leader conveys the sentiment of the review."""
     own = m.counted.own
     return Found(
         f"its log ratio is at least {CLEAR:g} and of the sign of the label in {100 * own:.1f} % of "
@@ -201,7 +201,7 @@ def farthest(m: Results) -> Found:
 
 @claim("probability above 0.6")
 def far_away(m: Results) -> Found:
-    """Most leaders lie farther from the hyperplane than other words."""
+    """A random leader is usually farther from the hyperplane than a random other word."""
     farther, (leaders, words) = m.counted.farther, m.counted.away
     return Found(
         f"the median distance is {leaders:.2f} for leaders and {words:.2f} for other words; a random leader is farther "
@@ -212,7 +212,7 @@ def far_away(m: Results) -> Found:
 
 @claim("at most 3")
 def few(m: Results) -> Found:
-    """A review has few leaders: three at most in the mean."""
+    """A review has at most three leaders on average."""
     reviews = m.counted.reviews_by_leaders
     leaders, many = np.arange(len(reviews)), reviews.sum()
     mean = float(leaders @ reviews / many)
@@ -232,15 +232,15 @@ def accurate(m: Results) -> Found:
     return Found(
         f"test accuracy {plus_minus(right, error, 4)} (published for d = 2, another split: 0.7914)",
         right >= least, right, error,
-        says=f"A model of {dimensions} dimensions, trained through the hardmax, classifies the test part: at least "
-        f"{100 * least:g} %.",
+        says=f"A model of {dimensions} dimensions, trained through the hardmax, classifies at least {100 * least:g} % "
+        "of the test part correctly.",
         criterion=f"at least {least:g}",
     )  # fmt: skip
 
 
 @claim("in at least 95 %")
 def planted_words(m: Results) -> Found | None:
-    """The model finds the planted words: nearly every farthest leader is one."""
+    """The model finds the planted words: nearly every farthest leader is a planted word."""
     if not m.planted:
         return None
     share, named = m.counted.planted, len(m.planted.intersection(m.counted.names))

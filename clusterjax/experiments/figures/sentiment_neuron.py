@@ -41,7 +41,7 @@ from ..shared.units import Unit, best_unit, best_units
 
 SEEN = 20_000  # the number of texts that the LSTM is trained on
 KINDS = ("neuron", "coordinate", "direction", "discriminant")
-STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # of lambda
+STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # the values of lambda
 SAME = 1e-12  # the rounding error of an area in float64
 WORDS = {"neuron": "neuron", "coordinate": "coordinate of the stream", "direction": "difference of mean streams",
          "discriminant": "Fisher's discriminant of the stream"}  # fmt: skip
@@ -52,14 +52,17 @@ COLOURS: dict[str, str] = dict(zip(KINDS, (OKABE_ITO[0], OKABE_ITO[2], OKABE_ITO
 @dataclass(frozen=True)
 class Parameters:
     texts: int = parameter(
-        1000, "the number of texts on which units are chosen, and of others that score them", least=20, quick=60
+        1000,
+        "the number of texts on which units are chosen, and of other texts on which they are scored",
+        least=20,
+        quick=60,
     )
     draws: int = parameter(3, "the number of networks of random weights", least=2, most=32, quick=2)
     steps: int = parameter(3000, "the number of steps of the training of the LSTM", least=16, most=100_000, quick=64)
     units: int = parameter(187, "the number of units of the LSTM", least=4, most=4096, quick=24)
 
 
-class Told(NamedTuple):
+class Best(NamedTuple):
     # The best unit of each of `KINDS`; the number of a direction is its level, and the number of a discriminant is its
     # level times the number of `STRENGTHS` plus the index of its strength.
     best: dict[str, Unit]
@@ -75,11 +78,11 @@ class Results(NamedTuple):
     own: bool  # True if the network is the language model of the package, because SmolLM2 is not installed
     corpus: Corpus
     # `trained`, `shuffled`, `random`: the network, with the tokens of each text in random order, and random weights
-    trained: Told
-    shuffled: Told
-    random: tuple[Told, ...]
+    trained: Best
+    shuffled: Best
+    random: tuple[Best, ...]
     spread: str  # the spread of the random weights, in words
-    small: Told | None  # the language model of the package beside SmolLM2; None in place of SmolLM2
+    small: Best | None  # the language model of the package beside SmolLM2; None in place of SmolLM2
     lstm: Unit  # the best cell of a small LSTM trained here
     off: float  # the largest change of an area if every value is doubled and raised by one
 
@@ -98,7 +101,7 @@ class Results(NamedTuple):
         layer, number = divmod(unit.unit, self.trained.neurons if kind == "neuron" else unit.many // levels)
         return f"layer {layer + 1}, number {number}" if kind == "neuron" else f"level {layer}, number {number}"
 
-    def of_random(self, kind: str) -> tuple[float, float]:
+    def random_accuracy(self, kind: str) -> tuple[float, float]:
         """The mean accuracy of the best units of random weights, and its error over networks."""
         mean, error = mean_and_error(np.array([network.best[kind].accuracy for network in self.random]))
         return float(mean), float(error)
@@ -111,21 +114,23 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     texts = [encoded(model, part) for part in parts]
     say(f"reading {2 * p.texts} texts")
     means = [unit_means(model, *part) for part in texts]
-    trained = told_by(means, labels)
+    trained = measured_units(means, labels)
     say("reading the texts with their tokens in random order")
     keys = keys_of(settings.seed, p.draws)
     mixed = [probe.shuffle_tokens(probe.Encoded(*part), jr.fold_in(keys[0], k)) for k, part in enumerate(texts)]
-    shuffled = told_by([unit_means(model, np.asarray(text.token_ids), np.asarray(text.mask)) for text in mixed], labels)
+    shuffled = measured_units(
+        [unit_means(model, np.asarray(text.token_ids), np.asarray(text.mask)) for text in mixed], labels
+    )
     random = []
     for draw, key in enumerate(keys, 1):
         say(f"reading the texts by random weights, {draw} of {p.draws}")
         other = untrained(model, key)
-        random.append(told_by([unit_means(other, *part) for part in texts], labels))
+        random.append(measured_units([unit_means(other, *part) for part in texts], labels))
     small = None
     if not own:
         say("reading the texts by the language model of the package")
         ours = probe.load("language-model")
-        small = told_by([unit_means(ours, *encoded(ours, part)) for part in parts], labels)
+        small = measured_units([unit_means(ours, *encoded(ours, part)) for part in parts], labels)
     say("training the LSTM")
     recipe = transformer.LanguageRecipe(
         architecture="lstm", d=64, hidden=p.units, length=LENGTH, steps=p.steps, epoch_steps=max(1, p.steps // 16),
@@ -144,7 +149,9 @@ def encoded(model: probe.Model, part: Labelled) -> tuple[np.ndarray, np.ndarray]
     return padded([row[-LENGTH:] for row in rows], LENGTH)
 
 
-def told_by(means: Sequence[UnitMeans], labels: tuple[Bool[np.ndarray, " texts"], Bool[np.ndarray, " others"]]) -> Told:
+def measured_units(
+    means: Sequence[UnitMeans], labels: tuple[Bool[np.ndarray, " texts"], Bool[np.ndarray, " others"]]
+) -> Best:
     """The best units of one network: `means` and `labels` of the texts to choose on, and of the texts to score on."""
     chosen, scored = means
     flat = lambda values: values.reshape(len(values), -1)
@@ -162,7 +169,7 @@ def told_by(means: Sequence[UnitMeans], labels: tuple[Bool[np.ndarray, " texts"]
     number = [transformer.best_detector(chosen.neurons[:, layer], labels[0]).neuron for layer in layers]
     signs = np.sign(areas(chosen.neurons[:, layers, number], labels[0]) - 0.5)
     neuron_areas = 0.5 + signs * (areas(scored.neurons[:, layers, number], labels[1]) - 0.5)
-    return Told(best, neuron_areas, areas(along(scored.levels), labels[1]), chosen.neurons.shape[2])
+    return Best(best, neuron_areas, areas(along(scored.levels), labels[1]), chosen.neurons.shape[2])
 
 
 def every_other(labels: Bool[np.ndarray, " texts"]) -> Bool[np.ndarray, " texts"]:
@@ -211,16 +218,16 @@ def accuracy(unit: Unit) -> str:
     return percent(unit.accuracy, unit.error)
 
 
-def paired(one: Unit, other: Unit) -> tuple[float, float]:
+def paired(first: Unit, second: Unit) -> tuple[float, float]:
     """The difference of two accuracies, and its error, paired by text."""
-    more = clustered_error(one.right.astype(float) - other.right.astype(float))
+    more = clustered_error(first.right.astype(float) - second.right.astype(float))
     return float(more.mean), float(more.error)
 
 
 @claim("better than that of random weights by two standard errors")
 def beyond_random(m: Results) -> Found:
-    """The best neuron of {m.called} tells praise from blame better than that of random weights."""
-    unit, (mean, error) = m.trained.best["neuron"], m.of_random("neuron")
+    """The best neuron of {m.called} distinguishes praise from blame better than the best neuron of random weights."""
+    unit, (mean, error) = m.trained.best["neuron"], m.random_accuracy("neuron")
     gain, off = unit.accuracy - mean, float(np.hypot(unit.error, error))
     return Found(
         f"{m.where('neuron')}: {accuracy(unit)} of {len(unit.right)} texts on which the neuron was not chosen "
@@ -232,7 +239,8 @@ def beyond_random(m: Results) -> Found:
 
 @claim("more in order by two standard errors")
 def order(m: Results) -> Found:
-    """The best neuron of {m.called} tells more in texts than in their words in random order."""
+    """The best neuron of {m.called} distinguishes praise from blame better in texts than in the same words in random
+    order."""
     mixed = m.shuffled.best["neuron"]
     more, error = paired(m.trained.best["neuron"], mixed)
     return Found(
@@ -244,7 +252,7 @@ def order(m: Results) -> Found:
 
 @claim("the discriminant is better than the neuron by two standard errors")
 def direction(m: Results) -> Found:
-    """A direction of the stream of {m.called} tells praise from blame better than its best neuron."""
+    """Fisher's discriminant of the stream of {m.called} distinguishes praise from blame better than its best neuron."""
     best = m.trained.best
     more, error = paired(best["discriminant"], best["neuron"])
     means = paired(best["direction"], best["neuron"])
@@ -252,7 +260,7 @@ def direction(m: Results) -> Found:
         f"Fisher's discriminant at {m.where('discriminant')} classifies {accuracy(best['discriminant'])} of the texts "
         f"correctly, {percent(more, error)} more than the neuron, paired by text; the difference of the mean streams, "
         f"at {m.where('direction')}, {accuracy(best['direction'])}, {percent(*means)} more than the neuron; the "
-        f"discriminant of random weights {percent(*m.of_random('discriminant'))}; the best single coordinate "
+        f"discriminant of random weights {percent(*m.random_accuracy('discriminant'))}; the best single coordinate "
         f"({m.where('coordinate')}) {accuracy(best['coordinate'])}",
         more > 2 * error, more, error,
     )  # fmt: skip
@@ -260,7 +268,8 @@ def direction(m: Results) -> Found:
 
 @claim("more by two standard errors")
 def beyond_lstm(m: Results) -> Found:
-    """The best neuron of {m.called} tells more than the best cell of an LSTM that was trained here."""
+    """The best neuron of {m.called} distinguishes praise from blame better than the best cell of an LSTM that was
+    trained here."""
     more, error = paired(m.trained.best["neuron"], m.lstm)
     small = "" if m.small is None else (
         f"; the best neuron of the language model of the package {accuracy(m.small.best['neuron'])}"
@@ -280,14 +289,14 @@ def ranks(m: Results) -> Found:
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
-        f"{ABSENT + ' ' if m.own else ''}Single units of {m.called} that tell praise from blame, by their means over "
-        f"the last {LENGTH} tokens of {m.corpus.data.words}: chosen on {m.p.texts} texts, scored on {m.p.texts} "
+        f"{ABSENT + ' ' if m.own else ''}Single units of {m.called} that distinguish praise from blame by their means "
+        f"over the last {LENGTH} tokens of {m.corpus.data.words}: chosen on {m.p.texts} texts, scored on {m.p.texts} "
         "others. (a) The area under the ROC curve of the best neuron of each layer, and of the difference of the mean "
-        "streams at each level; one half is chance; with the tokens in random order (dashed), and for "
-        f"{len(m.random)} networks of random weights {m.spread} (dotted). (b) The share of texts that the best unit of "
-        "each kind classifies correctly; squares: tokens in random order; bars: random weights; beside them the best "
-        f"neuron of {'' if m.small is None else 'the language model of the package and '}the best cell of an LSTM "
-        "trained here. Standard errors over texts, of random weights over networks."
+        f"streams at each level; one half is chance; with the tokens in random order (dashed), and for {len(m.random)} "
+        f"networks of random weights {m.spread} (dotted). (b) The share of texts that the best unit of each kind "
+        "classifies correctly; squares: tokens in random order; bars: random weights; beside them the best neuron of "
+        f"{'' if m.small is None else 'the language model of the package and '}the best cell of an LSTM trained here. "
+        "Standard errors over texts, of random weights over networks."
     )
 
 
@@ -324,7 +333,7 @@ def _areas(ax: Axes, m: Results) -> None:
 def _units(ax: Axes, m: Results) -> None:
     dot = lambda x, unit, **looks: ax.errorbar(x, 100 * unit.accuracy, 100 * unit.error, capsize=2, **looks)
     for x, kind in enumerate(KINDS):
-        mean, error = m.of_random(kind)
+        mean, error = m.random_accuracy(kind)
         ax.bar(x, 100 * mean, 0.6, yerr=100 * error, color="0.85", ecolor="0.5", capsize=2)
         dot(x, m.trained.best[kind], color=COLOURS[kind], marker="o", ms=4)
         dot(x + 0.2, m.shuffled.best[kind], color=COLOURS[kind], marker="s", ms=3, mfc="white")

@@ -1,4 +1,4 @@
-"""Sentiment: training in 2 to 16 dimensions: accuracy, how settled the words are, and the number of leaders."""
+"""Sentiment: training in 2 to 16 dimensions, with the accuracy, the moves of words and the number of leaders."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class Curves(NamedTuple):
     # `accuracy`, `error`: the accuracy on the test part, and its standard error
     accuracy: float
     error: float
-    alpha: float  # the step of its layers
+    alpha: float  # the step of the layers
     moves: np.ndarray  # the largest distance that a word still moves after the last layer, for each sampled test review
     growth: float  # the largest norm of a word over the largest norm at the start; at most 1
     per_word: float  # the number of leaders per word of the sampled reviews
@@ -79,7 +79,7 @@ def _curves(p: Parameters, settings: Settings, dim: int, say: Say) -> Curves:
     some, model = sample(fit.test, p.sampled), fit.fitted.model
     moves, growth = further_moves(model, some)
     led = leaders_of(model, some)
-    # The test part was not seen in choosing the epoch.
+    # The epoch was not chosen on the test part.
     right = accuracy(fit.logits, fit.test.labels)
     history = {name: np.array([epoch[name] for epoch in fit.fitted.history]) for name in fit.fitted.history[0]}
     return Curves(
@@ -90,14 +90,14 @@ def _curves(p: Parameters, settings: Settings, dim: int, say: Say) -> Curves:
 
 @claim("at most 1 + 1e-5", kind="identity")
 def inward(m: Results) -> Found:
-    """No word gets farther out than the longest one was at the start: words move towards other words."""
+    """No word gets farther from the origin than the longest word was at the start."""
     growth = max(model.growth for model in m.curves.values())
     return Found(f"the largest norm at layer 64 over that at layer 0: {growth:.7f}", growth <= 1 + 1e-5, growth)
 
 
 @claim("at least 75 %", source=POSTER)
 def settled(m: Results) -> Found:
-    """8 layers are enough to approximate the clustered state (d = {m.low})."""
+    """8 layers are enough to approximate the clustered state of most reviews (d = {m.low})."""
     model = m.curves[m.low]
     share, many = model.settled, len(model.moves)
     error = float(np.sqrt(share * (1 - share) / many))
@@ -110,7 +110,7 @@ def settled(m: Results) -> Found:
 
 @claim("at most 3")
 def few_leaders(m: Results) -> Found:
-    """Few words lead at d = {m.low}."""
+    """At d = {m.low} a review has at most three leaders on average."""
     leaders = m.curves[m.low].per_review
     return Found(f"{leaders:.2f} leaders per review", leaders <= 3, leaders)
 
@@ -187,7 +187,7 @@ def _history(ax: Axes, curves: dict[int, Curves], name: str) -> None:
 
 
 def _moves(ax: Axes, curves: dict[int, Curves]) -> None:
-    least = 1e-5  # in place of a move of zero, which has no place on a logarithmic axis
+    least = 1e-5  # replaces a move of zero, which a logarithmic axis cannot show
     for dim, model in curves.items():
         # Sorted downwards: the k-th largest is exceeded by k reviews.
         moves = np.sort(np.maximum(model.moves, least))[::-1]

@@ -32,10 +32,10 @@ LINE = (np.array([1.0, 0.0]), 0.0)  # the hyperplane, in the coordinates of the 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters: a picture can be read with so many different words."""
+    """The least and the largest number of different words of a review, for which a picture can be read."""
 
-    shortest: int = parameter(16, "the number of different words that a review has at least", least=2, most=128)
-    longest: int = parameter(28, "the number of different words that a review has at most", least=2, most=128)
+    shortest: int = parameter(16, "the least number of different words of a review", least=2, most=128)
+    longest: int = parameter(28, "the largest number of different words of a review", least=2, most=128)
 
     def __post_init__(self):
         if self.shortest > self.longest:
@@ -140,7 +140,7 @@ def choose(fit: sentiment.Trained, label: int, p: Parameters, frequent: np.ndarr
 
 @claim("less than 1e-4", kind="identity")
 def logit_of_the_picture(m: Results) -> Found:
-    """The logit is what the decoder reads from the mean of the words that are drawn."""
+    """The logit of a review follows from the mean position of the words in the picture."""
     error = max(review.error for review in m.pair)
     return Found(f"the largest difference is {error:.1e}", error < 1e-4, error)
 
@@ -150,7 +150,7 @@ def logit_of_the_picture(m: Results) -> Found:
     source=sentiment.POSTER,
 )
 def farthest_leaders(m: Results) -> Found:
-    """The leaders furthest away from the decision hyperplane convey sentiment."""
+    """In both reviews the leader farthest from the decision hyperplane conveys the sentiment of the review."""
     farthest = [(review.run.names[review.farthest], float(review.ratio[review.farthest])) for review in m.pair]
     measured = "; ".join(f'"{name}", log ratio {ratio:+.2f}' for name, ratio in farthest)
     return Found(measured, farthest[0][1] >= sentiment.CLEAR and farthest[1][1] <= -sentiment.CLEAR)
@@ -158,7 +158,7 @@ def farthest_leaders(m: Results) -> Found:
 
 @claim("at least 75 % in both")
 def gathered(m: Results) -> Found:
-    """After 8 layers the words are gathered at their leaders, three quarters of them in both reviews."""
+    """After 8 layers at least three quarters of the words of each review are at a leader."""
     shares = [review.gathered for review in m.pair]
     measured = (
         f"{100 * shares[0]:.0f} % and {100 * shares[1]:.0f} % of the words are within {100 * ON_LEADER:g} % of the "
@@ -169,7 +169,7 @@ def gathered(m: Results) -> Found:
 
 @claim("less than 5 %", source=sentiment.POSTER)
 def settled(m: Results) -> Found:
-    """8 layers are enough for the clustered state."""
+    """8 layers are enough for the clustered state of both reviews."""
     moves = max(review.moves for review in m.pair)
     measured = f"from layer 8 to 64 no word moves farther than {100 * moves:.2f} % of the norm of the longest word"
     return Found(measured, moves < 0.05, moves)

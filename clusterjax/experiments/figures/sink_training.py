@@ -2,8 +2,8 @@
 
 Each kind is trained from several seeds by the loop of `clusterjax train language-model`, and reads texts that no model
 was trained on, with the token and without it. At each snapshot, the first of which has random weights, the figure shows
-the weight beyond uniform attention that each head gives the first token, and the norm of that token beside the others.
-Errors are over trainings.
+the weight beyond uniform attention that each head gives the first token, and the ratio of the norm of the first token
+to the others. Errors are over trainings.
 
 Source: Gu et al., *When attention sink emerges in language models* (2410.10781).
 """
@@ -46,7 +46,7 @@ LOOKS = {
 class Parameters:
     trainings: int = parameter(3, "the number of trainings of each kind", least=2, most=32, quick=2)
     steps: int = parameter(1200, "the number of steps of each training", least=16, most=100_000, quick=64)
-    d: int = parameter(128, "the dimension of the stream, for four heads", least=8, most=1024, quick=16)
+    d: int = parameter(128, "the dimension of the stream of four heads", least=8, most=1024, quick=16)
     layers: int = parameter(3, "the number of layers", least=1, most=32, quick=2)
     texts: int = parameter(48, "the number of texts that are measured", least=4, most=1000, quick=16)
     sink: float = parameter(
@@ -55,7 +55,7 @@ class Parameters:
     times: float = parameter(2.0, "the ratio of norms above which the first token counts as large", above=1)
 
 
-class Seen(NamedTuple):
+class Reading(NamedTuple):
     """Models of one kind, read in one way; means over texts for each training and snapshot."""
 
     # The weight beyond uniform attention that each head gives the first token, (trainings, snapshots, layers, heads)
@@ -63,7 +63,7 @@ class Seen(NamedTuple):
     # The norm of the first token over the median norm of the others, at the level where this ratio is largest, without
     # the level after the last norm, (trainings, snapshots)
     ratio: np.ndarray
-    of_texts: np.ndarray  # the standard error over texts of the largest `excess`, (trainings, snapshots)
+    text_error: np.ndarray  # the standard error over texts of the largest `excess`, (trainings, snapshots)
 
     @property
     def strongest(self) -> np.ndarray:
@@ -74,7 +74,7 @@ class Results(NamedTuple):
     p: Parameters
     corpus: Corpus
     steps: np.ndarray  # the step of each snapshot, (snapshots,), the first 0
-    seen: dict[tuple[bool, bool], Seen]  # by the pair (trained with the token, read with the token)
+    readings: dict[tuple[bool, bool], Reading]  # by the pair (trained with the token, read with the token)
     # By training with the token, the loss of the same words in nats, each kind read as it was trained, (trainings,
     # texts)
     loss: dict[bool, np.ndarray]
@@ -85,7 +85,7 @@ class Results(NamedTuple):
     parameters: int  # the number of parameters of one model
 
     def strongest(self, trained: bool, read: bool, snapshot: int = -1) -> Few:
-        return Few.of(self.seen[trained, read].strongest[:, snapshot])
+        return Few.of(self.readings[trained, read].strongest[:, snapshot])
 
 
 def recipe_of(p: Parameters, begin: bool) -> transformer.LanguageRecipe:
@@ -114,7 +114,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     part = lambda rows, k: np.array([[snapshot[k] for snapshot in of_training] for of_training in rows])
     return Results(
         p, corpus, np.array([snapshot.step for snapshot in snapshots]),
-        {kind: Seen(part(rows, 0), part(rows, 1), part(rows, 2)) for kind, rows in raw.items()},
+        {kind: Reading(part(rows, 0), part(rows, 1), part(rows, 2)) for kind, rows in raw.items()},
         {begin: np.stack(rows) for begin, rows in losses.items()}, float(heads.baseline["first"].mean[0, 0]), exact,
         parameters_of(model),
     )  # fmt: skip
@@ -147,22 +147,22 @@ def _losses(snapshot: Snapshot, texts: probe.Encoded, begin: bool) -> np.ndarray
 
 def strongest(trained: bool, read: bool, says: str, *, sink: bool = True) -> ClaimOf:
     @claim(f"{'above' if sink else 'below'} {{p.sink:g}} {SURELY}", says=says)
-    def of_strongest(m: Results) -> Found:
-        last, of_texts = m.strongest(trained, read), m.seen[trained, read].of_texts[:, -1].max()
+    def strongest_head(m: Results) -> Found:
+        last, text_error = m.strongest(trained, read), m.readings[trained, read].text_error[:, -1].max()
         return Found(
             f"weight beyond uniform attention of the strongest head: {last.words()} after training (largest "
-            f"{last.each.max():.3f}; error over texts at most {of_texts:.3f}), "
+            f"{last.each.max():.3f}; error over texts at most {text_error:.3f}), "
             f"{m.strongest(trained, read, 0).words()} with random weights",
             last.above(m.p.sink) if sink else last.below(m.p.sink), last.mean, last.error,
         )  # fmt: skip
 
-    return of_strongest
+    return strongest_head
 
 
 @claim(f"the difference is above zero {SURELY}")
 def of_the_token(m: Results) -> Found:
-    """Models trained with the token attend to it most: without it the same models give the first word less weight."""
-    difference = Few.of(m.seen[True, True].strongest[:, -1] - m.seen[True, False].strongest[:, -1])
+    """Models trained with the token give the first position less weight in texts without the token."""
+    difference = Few.of(m.readings[True, True].strongest[:, -1] - m.readings[True, False].strongest[:, -1])
     return Found(
         "weight that the strongest head of models trained with the token gives the first position: "
         f"{m.strongest(True, True).words()} with it, {m.strongest(True, False).words()} without it, difference "
@@ -173,8 +173,8 @@ def of_the_token(m: Results) -> Found:
 
 @claim("less than a tenth of {p.sink:g}")
 def not_before(m: Results) -> Found:
-    """Random weights have no sink in these models."""
-    largest = max(float(reading.strongest[:, 0].max()) for reading in m.seen.values())
+    """No head of these models is a sink before training."""
+    largest = max(float(reading.strongest[:, 0].max()) for reading in m.readings.values())
     return Found(
         f"the strongest head of all {2 * m.p.trainings} models has {largest:.4f} beyond uniform attention, over both "
         "ways to read",
@@ -184,9 +184,9 @@ def not_before(m: Results) -> Found:
 
 @claim(f"above {{p.times:g}} {SURELY}")
 def norm(m: Results) -> Found:
-    """The token that begins every text becomes larger than the others: its norm is more than {p.times:g} times their
-    median."""
-    ratio = lambda kind, snapshot: Few.of(m.seen[kind, kind].ratio[:, snapshot])
+    """The norm of the token that begins every text grows to more than {p.times:g} times the median norm of the other
+    tokens."""
+    ratio = lambda kind, snapshot: Few.of(m.readings[kind, kind].ratio[:, snapshot])
     begun = ratio(True, -1)
     return Found(
         f"norm of the token over the median of the others, where it is largest: {begun.words(2)}; for the first word "
@@ -198,14 +198,13 @@ def norm(m: Results) -> Found:
 
 @claim(f"the difference is above {-CHEAP:g} and below {CHEAP:g} nats, both {SURELY}")
 def loss(m: Results) -> Found:
-    """The token hardly changes what the models learn: it changes the loss of other words by less than {CHEAP:g}
-    nats."""
+    """The token changes the loss of the other words by less than {CHEAP:g} nats."""
     with_it, without = m.loss[True].mean(axis=1), m.loss[False].mean(axis=1)
     change = Few.of(with_it - without)
-    of_texts = float(mean_and_error((m.loss[True] - m.loss[False]).mean(axis=0))[1])
+    text_error = float(mean_and_error((m.loss[True] - m.loss[False]).mean(axis=0))[1])
     return Found(
         f"loss of the same words {Few.of(with_it).words()} nats with the token and {Few.of(without).words()} without "
-        f"it; difference {change.words()} (error over texts {of_texts:.3f})",
+        f"it; difference {change.words()} (error over texts {text_error:.3f})",
         change.above(-CHEAP) and change.below(CHEAP), change.mean, change.error,
     )  # fmt: skip
 
@@ -233,7 +232,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     table = {"step": m.steps}
-    for (trained, read), reading in m.seen.items():
+    for (trained, read), reading in m.readings.items():
         words = f"trained {NAMES[trained]}, read {NAMES[read]}"
         # The first axis is that of the steps.
         table |= {
@@ -245,10 +244,12 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    def curves(pick: Callable[[Seen], np.ndarray], ylabel: str, level: float | None) -> Callable[[Axes, Results], None]:
+    def curves(
+        pick: Callable[[Reading], np.ndarray], ylabel: str, level: float | None
+    ) -> Callable[[Axes, Results], None]:
         def fill(ax: Axes, m: Results) -> None:
             for kind, (colour, line, label) in LOOKS.items():
-                time_series(m.steps, *mean_and_error(pick(m.seen[kind])), ax, colour=colour, linestyle=line,
+                time_series(m.steps, *mean_and_error(pick(m.readings[kind])), ax, colour=colour, linestyle=line,
                             label=label, xlabel="training step", ylabel=ylabel)  # fmt: skip
             ax.axhline(0, color="0.6", lw=0.6, zorder=0)
             if level is not None:
@@ -273,7 +274,7 @@ def _heads(ax: Axes, m: Results) -> None:
     """A point for each head and training at its layer; the two kinds side by side, each read as it was trained."""
     rng = np.random.default_rng(0)
     for kind, marker in zip(NAMES, ("x", "o"), strict=True):
-        last = m.seen[kind, kind].excess[:, -1]
+        last = m.readings[kind, kind].excess[:, -1]
         layers = np.broadcast_to(np.arange(1, m.p.layers + 1)[None, :, None], last.shape)
         # Small horizontal shifts separate the heads of equal weight.
         aside = (0.12 if kind else -0.12) + 0.05 * rng.uniform(-1, 1, last.shape)
@@ -287,10 +288,10 @@ def _heads(ax: Axes, m: Results) -> None:
 FIGURE = figure(
     __name__,
     claims=(
-        strongest(True, True, "Trained on texts that all begin with one token, a head becomes a sink of that token."),
+        strongest(True, True, "If all texts in training begin with one token, a head becomes a sink of that token."),
         strongest(
             False, False,
-            "Trained on texts that begin anywhere, the strongest head of these models is no sink of the first token.",
+            "If texts in training begin at any word, the strongest head is no sink of the first token.",
             sink=False,
         ),
         of_the_token,

@@ -67,7 +67,7 @@ class Stairs(NamedTuple):
     rest: np.ndarray  # the sum of the squares of the masses of the clusters, (starts, points)
     waits: np.ndarray  # log10 of the time from each merger to the next merger, see `pair_waits`, (plateaus,)
     laws: np.ndarray  # log10 of the time that the law gives for the pair that merges, (plateaus,)
-    of_start: np.ndarray  # the number of the start of each plateau, (plateaus,)
+    wait_starts: np.ndarray  # the number of the start of each plateau, (plateaus,)
     bound: float  # the largest bound of the relative error of a merger time, over the first `BOUNDED` starts
     ends: np.ndarray  # log10 of the last merger, (starts,)
     mergers: np.ndarray  # the number of mergers, (starts,)
@@ -128,8 +128,8 @@ def climb(x0: np.ndarray, beta: float, points: int) -> Stairs:
             bound = float(np.maximum(bound, tree.bound.max()))
     log_times, energy, energy_apart, *counts = (np.array(column) for column in zip(*rows, strict=True))
     waits, laws = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    of_start = np.repeat(np.arange(len(pairs)), [len(waits) for waits, _ in pairs])
-    return Stairs(log_times, energy, energy_apart, waits, laws, of_start, bound, *counts)
+    wait_starts = np.repeat(np.arange(len(pairs)), [len(waits) for waits, _ in pairs])
+    return Stairs(log_times, energy, energy_apart, waits, laws, wait_starts, bound, *counts)
 
 
 def energy_of(x: np.ndarray, beta: float) -> float:
@@ -164,10 +164,10 @@ def modes_of(tokens: Float[np.ndarray, " n"], beta: float) -> Float[np.ndarray, 
     x, width = np.sort(tokens), beta**-0.5
     # Groups of tokens that do not see each other have separate grids: a grid over the gaps would be long and empty.
     groups = np.split(x, 1 + np.flatnonzero(np.diff(x) > 2 * FAR * width))
-    return np.concatenate([_of_group(group, width) for group in groups])
+    return np.concatenate([_modes_of_group(group, width) for group in groups])
 
 
-def _of_group(x: np.ndarray, width: float) -> np.ndarray:
+def _modes_of_group(x: np.ndarray, width: float) -> np.ndarray:
     # The grid extends beyond the first and the last token, so that the derivative changes its sign at each end.
     places = np.arange(x[0] - width, x[-1] + width + width / FINE, width / FINE)
     slopes = np.concatenate([_slopes(part, x, width) for part in np.split(places, range(CHUNK, len(places), CHUNK))])
@@ -235,9 +235,9 @@ def flat(m: Results) -> Found:
     f"one beta or more, of laws whose exponent is above {LEAST_EXPONENT:g}"
 )
 def law(m: Results) -> Found:
-    """A plateau is as long as the law of two clusters says, e^(beta (1 - c)) / (beta (1 - c^2) (m1/m2 + m2/m1)) of the
-    pair that merges next, at its cosine when the plateau begins."""
-    fits = {beta: line_of(stairs.waits, stairs.laws, stairs.of_start) for beta, stairs in m.stairs.items()}
+    """The length of a plateau follows the law of two clusters, e^(beta (1 - c)) / (beta (1 - c^2) (m1/m2 + m2/m1)), for
+    the pair that merges next at its cosine at the beginning of the plateau."""
+    fits = {beta: line_of(stairs.waits, stairs.laws, stairs.wait_starts) for beta, stairs in m.stairs.items()}
     known = [line for line in fits.values() if np.isfinite(line.slope)]
     words = lambda line: (
         f"slope {plus_minus(line.slope, line.error, 4)}, factor {line.factor:.3f} over "
@@ -254,7 +254,7 @@ def law(m: Results) -> Found:
 
 @claim("all starts, and a bound below 1e-2")
 def one_cluster(m: Results) -> Found:
-    """All starts come to one cluster in the end, at times that are known."""
+    """All starts come to one cluster in the end, and the merger times are known to within 1 %."""
     done = min(float(np.mean(stairs.mergers == m.p.n - 1)) for stairs in m.stairs.values())
     bound = float(np.max([stairs.bound for stairs in m.stairs.values()]))
     late = max(float(stairs.ends.max()) for stairs in m.stairs.values())
@@ -265,8 +265,8 @@ def one_cluster(m: Results) -> Found:
     )  # fmt: skip
 
 
-def _by_power(found: list[tuple[np.ndarray, np.ndarray]]) -> str:
-    rows = zip(POWERS, found, strict=True)
+def _by_power(slopes: list[tuple[np.ndarray, np.ndarray]]) -> str:
+    rows = zip(POWERS, slopes, strict=True)
     return ", ".join(f"{plus_minus(*slope, 3)} with beta = n^({power:.3g})" for power, slope in rows)
 
 
@@ -287,7 +287,7 @@ def modes(m: Results) -> Found:
 
 @claim("each slope exceeds 1 by more than four standard errors")
 def beyond_the_root(m: Results) -> Found:
-    """The number of modes grows faster than sqrt(beta), which is how the number of the fastest waves grows."""
+    """The number of modes grows faster than sqrt(beta), the law of the number of the fastest growing waves."""
     slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[1])]
     measured = f"the slope against the logarithm of sqrt(beta) is {_by_power(slopes)}"
     return Found(measured, all(slope - 1 > 4 * error for slope, error in slopes), *slopes[1])
@@ -295,7 +295,8 @@ def beyond_the_root(m: Results) -> Found:
 
 @claim("the mean numbers agree within 10 % at each beta")
 def clusters_are_modes(m: Results) -> Found:
-    """Tokens come to as many clusters as the density of the first tokens has modes."""
+    """The mean number of clusters at t = {EARLY:g} agrees with the mean number of modes of the density of the tokens at
+    the start."""
     ratios = {beta: float(stairs.early.mean() / stairs.modes.mean()) for beta, stairs in m.stairs.items()}
     listed = ", ".join(
         f"{stairs.early.mean():.2f} clusters of {stairs.modes.mean():.2f} modes at beta = {beta:g}"

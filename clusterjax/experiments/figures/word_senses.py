@@ -41,7 +41,7 @@ LEVELS = Measure(lambda hidden, mask: hidden)
 
 @dataclass(frozen=True)
 class Parameters:
-    words: int = parameter(24, "the number of words, at most", least=4, most=24, quick=8)
+    words: int = parameter(24, "the largest number of words", least=4, most=24, quick=8)
     draws: int = parameter(3, "the number of networks of random weights", least=2, most=32, quick=2)
 
 
@@ -84,7 +84,7 @@ class Results(NamedTuple):
     def scored(self, values: np.ndarray) -> Clustered:
         return clustered_error(values[1::2, self.level])
 
-    def told(self, values: np.ndarray) -> str:
+    def words_of(self, values: np.ndarray) -> str:
         return plus_minus(*self.scored(values)[:2], 3)
 
 
@@ -169,34 +169,35 @@ def cosines(model: probe.Model, texts: probe.Encoded, at: np.ndarray, senses: di
 
 @claim(f"the gap is above zero {SURELY}")
 def gap(m: Results) -> Found | None:
-    """In {m.called} a word is more alike in two contexts of one sense than in contexts of two."""
+    """In {m.called} the stream of a word is more similar in two contexts of one sense than in contexts of two
+    senses."""
     if len(m.words) < LEAST:
         return None
     gap = m.scored(m.trained.gap)
     return Found(
-        f"mean cosine {m.told(m.trained.same)} in one sense and {m.told(m.trained.different)} in two, gap "
-        f"{m.told(m.trained.gap)}, {m.where}",
+        f"mean cosine {m.words_of(m.trained.same)} in one sense and {m.words_of(m.trained.different)} in two, gap "
+        f"{m.words_of(m.trained.gap)}, {m.where}",
         gap.above(), gap.mean, gap.error,
     )  # fmt: skip
 
 
 @claim(f"in random order the gap is above zero, and smaller than in order, both {SURELY}")
 def order(m: Results) -> Found | None:
-    """For {m.called} the words of a context tell the sense in random order too, and less than in order."""
+    """With the other words of a context in random order the gap of {m.called} is smaller, but still above zero."""
     if len(m.words) < LEAST:
         return None
     lost = m.trained.gap - m.shuffled.gap
     less = m.scored(lost)
     return Found(
-        f"gap with the other words in random order {m.told(m.shuffled.gap)}, {m.told(lost)} less than in order, which "
-        f"is {100 * less.mean / m.scored(m.trained.gap).mean:.0f} % of the gap, {m.where}",
+        f"gap with the other words in random order {m.words_of(m.shuffled.gap)}, {m.words_of(lost)} less than in "
+        f"order, which is {100 * less.mean / m.scored(m.trained.gap).mean:.0f} % of the gap, {m.where}",
         m.scored(m.shuffled.gap).above() and less.above(), less.mean, less.error,
     )  # fmt: skip
 
 
 @claim("larger by two standard errors, or, with few words and networks, by as many as are as improbable")
 def training(m: Results) -> Found | None:
-    """The gap of {m.called} comes with training: it is larger than that of random weights."""
+    """The gap of {m.called} comes with training: it is larger than the gap of random weights."""
     if len(m.words) < LEAST:
         return None
     starts = starts_of(m.trained.gap[1::2], [network.gap[1::2] for network in m.random])
@@ -216,7 +217,9 @@ def causal(m: Results) -> Found:
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     few = "The vocabulary of this network has too few such words for a claim."
-    verdict = f"After layer {m.level} the gap is {m.told(m.trained.gap)}, over words on which the layer was not chosen."
+    verdict = (
+        f"After layer {m.level} the gap is {m.words_of(m.trained.gap)}, over words on which the layer was not chosen."
+    )
     return (
         f"{ABSENT + ' ' if m.own else ''}The stream of {len(m.words)} words of two senses, from {m.words[0]} to "
         f"{m.words[-1]}, in {m.called}; {m.contexts} contexts of each sense, each read twice, because a causal network "
@@ -229,14 +232,14 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     table = {"layer": np.arange(m.trained.gap.shape[1])}
-    for run, of_run in (("in order", m.trained), ("in random order", m.shuffled)):
+    for run, run_cosines in (("in order", m.trained), ("in random order", m.shuffled)):
         for name in ("same", "different", "gap"):
-            mean, error, _ = clustered_error(getattr(of_run, name))
+            mean, error, _ = clustered_error(getattr(run_cosines, name))
             table |= {f"{name} {run}": mean, f"{name} {run}, error": error}
-    return table | {"gap by random weights_by_network": _of_random(m)}
+    return table | {"gap by random weights_by_network": _random_gaps(m)}
 
 
-def _of_random(m: Results) -> np.ndarray:
+def _random_gaps(m: Results) -> np.ndarray:
     return np.stack([network.gap.mean(axis=0) for network in m.random])
 
 
@@ -247,7 +250,7 @@ def draw(m: Results) -> Figure:
         return lambda ax, m: layer_lines(ax, ylabel, lines)
 
     left = curves("mean cosine", (m.trained.same, "one sense"), (m.trained.different, "two senses"))
-    random = _of_random(m), "random weights"
+    random = _random_gaps(m), "random weights"
     right = curves("gap of mean cosines", (m.trained.gap, "in order"), (m.shuffled.gap, "random order"), random)
     shown = panels(m, (left, right), columns=2, height=2.7)
     shown.get_axes()[1].axhline(0, color="0.6", lw=0.6, zorder=0)

@@ -1,9 +1,10 @@
-"""The command `clusterjax`: its options, what each of its commands does, and one sentence for whatever is wrong.
+"""The command `clusterjax`: its options, its subcommands, and one line for each error.
 
-A command is a function: its docstring is the help, with an example, and a function before it declares its options. It
-imports what it needs itself, so that help, completion and the list of the figures load neither jax nor numpy. An option
-keeps its value under the name (`dest`) of the argument of Python that it sets: an error that begins with this argument
-is thus reported with the name of the option, and `train` passes what a call sets to a recipe.
+Each subcommand is a function, whose docstring is the help, with an example; another function declares the options of
+the subcommand. The functions import other modules themselves, so that help, completion and the list of the figures load
+neither jax nor numpy. The `dest` of an option is the name of the Python argument that it sets. An error that begins
+with this argument is therefore reported with the name of the option, and `train` passes the values of options to the
+fields of a recipe.
 """
 
 import argparse
@@ -22,22 +23,23 @@ from pathlib import Path
 from typing import Any, Never, final
 
 from ._base.log import log_line, printable
-from .experiments.framework.listing import entries, table
+from .experiments.framework.listing import QUICK_STARTS, STARTS, entries, table
 
 
 _MOST_INTEGER = 2**31 - 1
-# The largest and the smallest normal number of float32; numpy, which has them, is not imported for a parser.
+# The largest and the smallest normal number of float32; importing numpy for them would slow down the help.
 _LARGEST, _SMALLEST = float((2 - 2**-23) * 2**127), 2.0**-126
 _SHELLS = ("bash", "zsh")
 _READ = ".txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 or wikitext of the hub"
 _IDS = (
-    "the same as token ids, for a folder without tokenizer: .txt, .csv or .jsonl with a text in each line, .json, .npy"
+    "token ids in place of texts, for a folder without tokenizer: .txt, .csv or .jsonl with a text in each line, .json "
+    "or .npy"
 )
-_OF_NETWORKS = ["figure1", "figure2", "albert-spectra", "albert-bridge"]
+_PROBE_FIGURES = [entry.name for entry in entries().values() if "texts" in entry.reads]
 _LAWS = ("identity", "square", "product", "wigner", "gaussian", "orthogonal")
 _STATISTICS = {"close-pairs": "ClosePairs", "gram-rank": "GramRank", "cluster-rank": "ClusterRank"}
 _DRAWN = {"system": "PerSystem", "beta": "PerBeta", "once": "Once"}
-# The most values of beta, times, tokens, coordinates or samples, and the most numbers in the state of one beta.
+# The largest number of betas, times, tokens, coordinates or samples, and of numbers in the state of one beta.
 _MOST, _MOST_NUMBERS = 1_000_000, 1_000_000_000
 
 
@@ -46,41 +48,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     **Arguments:**
 
-    - `argv`: The words after the command's name; None takes those that it was called with.
+    - `argv`: The words after the name of the command; None takes the arguments of the process.
 
     **Returns:**
 
-    The exit status: 0 if all went well, 1 if an identity was violated, 2 if the call was wrong or the machine too
-    small for it, 130 if interrupted, 141 if nobody reads on what it answers.
+    The exit status: 0 for success, 1 if an identity was violated, 2 if the call was invalid or exceeded the machine,
+    130 if interrupted, 141 if the reader of standard output has closed it.
     """
     arguments = _parser().parse_args(argv)
     name = f"clusterjax {arguments.command}"
-    # Everything that a user can cause ends in one line and status 2; a bug shows its traceback.
+    # An error that a user can cause is one line with status 2; a bug shows its traceback.
     try:
         _check(arguments)
         return arguments.run(arguments)
-    except BrokenPipeError:  # an OSError, but no error of the call: 128 + SIGPIPE, as a shell reports it
+    except BrokenPipeError:  # an OSError that is no error of the call; a shell reports 128 + SIGPIPE
         return 141
     except MemoryError as error:
-        _complain(
-            f"{name}: the sizes must fit into memory, but {_one_line(error) or 'there is not enough'}; lower them."
-        )
+        problem = _one_line(error) or "there is not enough"
+        _complain(f"{name}: the sizes must fit into memory, but {problem}; choose smaller ones.")
     except RecursionError as error:
-        _complain(f"{name}: what is read must not be nested so deep ({_one_line(error)}); mend it.")
+        _complain(f"{name}: the input must not be nested too deep, but it is ({_one_line(error)}); correct it.")
     except ValueError as error:
         _complain(f"{name}: {_in_options(_one_line(error), arguments.parser)}")
     except (ImportError, OSError, ArithmeticError) as error:
         _complain(f"{name}: {_one_line(error)}")
-    # An AssertionError is what jax raises where JAX_PLATFORMS names a card that is not there.
+    # jax raises an AssertionError if JAX_PLATFORMS names a device that the machine does not have.
     except (RuntimeError, AssertionError) as error:
         if type(error).__name__ == "JaxRuntimeError":
-            _complain(f"{name}: the computation must fit the machine, but {_one_line(error)}; lower its sizes.")
+            _complain(f"{name}: the computation must fit the machine, but {_one_line(error)}; choose smaller sizes.")
         elif (missing := _missing_devices()) is None:
             raise
         else:
             _complain(f"{name}: {missing}")
     except KeyboardInterrupt:
-        _complain(f"{name}: interrupted; what was finished is kept.")
+        _complain(f"{name}: interrupted; finished results are kept.")
         return 130
     return 2
 
@@ -91,20 +92,20 @@ def _check(arguments: argparse.Namespace) -> None:
     if not 0 <= given.get("seed", 0) < 2**32:
         raise ValueError(f"seed must lie between 0 and 2**32 - 1, but it is {given['seed']}; choose another.")
     if given.get("snapshots", 0) < 0:
-        raise ValueError(f"snapshots must not be negative, but it is {given['snapshots']}; say 0 for none.")
+        raise ValueError(f"snapshots must not be negative, but it is {given['snapshots']}; pass 0 for none.")
     out = Path(given.get("out", "."))
     # Folders would be created in the nearest existing folder above.
     existing = next(place for place in (out, *out.parents, Path(".")) if os.path.lexists(place))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        what = "may not be written" if existing.is_dir() else "is no folder"
+        problem = "is not writable" if existing.is_dir() else "is no folder"
         raise ValueError(
-            f"out must be a folder that can be written, but {str(existing)!r} {what}; choose another, or remove that."
+            f"out must be a folder that can be written, but {str(existing)!r} {problem}; choose another, or remove it."
         )
 
 
 def _in_options(message: str, parser: argparse.ArgumentParser) -> str:
-    """A message about arguments of Python, which begins with one, with the options of the command in their place."""
-    # Of two options for one argument, the first counts.
+    """The error message with the names of options in place of the Python arguments that they set."""
+    # If two options set one argument, the first one is named.
     options = {action.dest: action.option_strings[-1] for action in reversed(parser._actions) if action.option_strings}
     option = lambda match: match[1] + options.get(match[3], match[2] + match[3])
     # "recipe.heads must divide dim, but ...", "seed must ..."
@@ -117,42 +118,42 @@ def _in_options(message: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _missing_devices() -> str | None:
-    """What is wrong with JAX_PLATFORMS if jax has no device; None if it has one."""
+    """An error message about JAX_PLATFORMS if jax has no device; None if it has one."""
     import jax
 
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
-        why = _one_line(error) or "jax cannot start it"
+        reason = _one_line(error) or "jax cannot start it"
         return (
-            f"JAX_PLATFORMS must name devices that this machine has, but it is {platforms!r} ({why}); unset it, or set "
-            "JAX_PLATFORMS=cpu."
+            f"JAX_PLATFORMS must name devices that this machine has, but it is {platforms!r} ({reason}); unset it, or "
+            "set JAX_PLATFORMS=cpu."
         )
     return None
 
 
 def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:  # no check of an argument caught it
+    if isinstance(error, OSError) and error.filename is not None:  # an error of a file that no check has caught
         name = str(error.filename)
         return f"{name if len(name) < 200 else name[:197] + '...'!r} cannot be used ({error.strerror}); name another."
     return " ".join(str(error).split())
 
 
 def _complain(line: str) -> None:
-    """Print one line to standard error, with characters that it cannot show escaped; nothing if it is closed."""
+    """Print one line to standard error, unless it is closed; characters that it cannot show are escaped."""
     with contextlib.suppress(OSError, ValueError):
         print(printable(line, sys.stderr), file=sys.stderr, flush=True)
 
 
 def _answer(line: str) -> None:
-    """Print a line of an answer; unlike in `log_line`, a closed pipe raises, since there is no reader any more."""
+    """Print a line to standard output. Unlike `log_line`, the function raises an error if the reader has closed it."""
     print(printable(line, sys.stdout), flush=True)
 
 
 @contextlib.contextmanager
 def _double_precision(wanted: bool = True) -> Iterator[None]:
-    """Switch on float64 within the block, if it is wanted, and restore the setting after it."""
+    """Enable float64 within the block, if `wanted`, and restore the setting of jax after the block."""
     import jax
 
     before = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
@@ -164,7 +165,7 @@ def _double_precision(wanted: bool = True) -> Iterator[None]:
 
 
 def _integer(text: str) -> int:
-    """An integer of 32 bits; its range is checked where it is used."""
+    """An integer of 32 bits; the function that uses the integer checks its range."""
     with contextlib.suppress(ValueError):
         if abs(value := int(text)) <= _MOST_INTEGER:
             return value
@@ -172,9 +173,9 @@ def _integer(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    """A number that single precision holds; its range is checked where it is used."""
+    """A number of float32; the function that uses the number checks its range."""
     with contextlib.suppress(ValueError):
-        # Subnormal numbers are refused too, since XLA flushes them to zero.
+        # Subnormal numbers are refused, because XLA flushes them to zero.
         if (value := float(text)) == 0 or _SMALLEST <= abs(value) <= _LARGEST:
             return value
     raise argparse.ArgumentTypeError(
@@ -183,10 +184,10 @@ def _number(text: str) -> float:
 
 
 def _setting(text: str) -> tuple[str, int | float]:
-    """A name and a number, NAME=VALUE; whether there is such a parameter is checked where it is used."""
+    """A name and a number, from NAME=VALUE; `Settings.read` checks that there is such a parameter."""
     name, _, value = (part.strip() for part in text.partition("="))
     with contextlib.suppress(ValueError):
-        # An integer stays one, since parameters that are counts are checked for it.
+        # An integer is not converted to a float, because parameters that are counts must be integers.
         number = int(value) if value.lstrip("+-").isdecimal() else float(value)
         if name and abs(number) <= _LARGEST:
             return name, number
@@ -195,7 +196,7 @@ def _setting(text: str) -> tuple[str, int | float]:
 
 def _name(text: str) -> str:
     """A path, or a name of the hub."""
-    # The limits of a path component and of a path on Linux.
+    # Linux allows 255 bytes in a component of a path, and 4095 in a path.
     longest = max(len(os.fsencode(part)) for part in text.split("/"))
     if not text.strip() or "\0" in text or longest > 255 or len(text) > 4095:
         raise argparse.ArgumentTypeError(f"it must be a name that a file can have, but it is {_short(text)}")
@@ -210,7 +211,7 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-# What stands for the value of an option in the help, with the function that reads it; any other is a text.
+# The functions that read the values of options, by the placeholder of the value in the help; other values are texts.
 _KINDS: dict[str, Callable[[str], Any]] = {
     "N": _integer, "X": _number, "NAME=VALUE": _setting, "DIR": _name, "PATH": _name, "FILE": _path, "SEED": int,
 }  # fmt: skip
@@ -218,7 +219,7 @@ _KINDS: dict[str, Callable[[str], Any]] = {
 
 @final
 class _Help(argparse.HelpFormatter):
-    """Help whose lines do not break inside a word, since names such as albert-bridge are to be copied."""
+    """Help whose lines do not break at hyphens, so that names such as albert-bridge can be copied."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
@@ -226,10 +227,10 @@ class _Help(argparse.HelpFormatter):
 
 @final
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, as every other error of the command is."""
+    """A parser whose errors are one line, like all other errors of the command."""
 
     def __init__(self, **options: Any):
-        # No abbreviations: a new option would change what an old call means.
+        # Abbreviations are not allowed, because a new option could change the meaning of an old call.
         argparse.ArgumentParser.__init__(self, **options, formatter_class=_Help, allow_abbrev=False)
         self.set_defaults(parser=self)
 
@@ -245,9 +246,9 @@ class _Parser(argparse.ArgumentParser):
         self.add_argument(name, action="store_true", help=words)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does it, but what a command does not know is refused by that command, and not by the whole."""
+        """Parse like argparse, but let a subcommand refuse its unknown arguments itself, and not the whole command."""
         arguments, unknown = argparse.ArgumentParser.parse_known_args(self, args, namespace)
-        # argparse takes a list of names up to the first option; those behind it are names as well.
+        # argparse ends a list of names at the first option; names after an option are added here.
         names = next((action.dest for action in self._actions if action.nargs == "*"), None)
         if unknown and names is not None and not any(word.startswith("-") for word in unknown):
             setattr(arguments, names, [*getattr(arguments, names), *unknown])
@@ -256,7 +257,7 @@ class _Parser(argparse.ArgumentParser):
         return arguments, []
 
     def _unrecognised(self, words: Sequence[str]) -> str:
-        """Words that the parser does not know, with what they may have been meant for."""
+        """The unknown words, with a suggestion for the first unknown option."""
         shown = " ".join(word if len(word) <= 60 else f"{word[:57]}..." for word in words[:4])
         shown += " ..." if len(words) > 4 else ""
         first = next((word for word in words if word.startswith("--")), None)
@@ -264,10 +265,10 @@ class _Parser(argparse.ArgumentParser):
             return shown
         option, _, value = first.partition("=")
         known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
-        # An option that begins so comes before one that only resembles it; all have the dashes in common.
-        begun = [name for name in known if name.startswith(option) and len(option) > 3]
-        alike = difflib.get_close_matches(option[2:], [name[2:] for name in known], n=1, cutoff=0.7)
-        if likely := [*begun, *(f"--{word}" for word in alike)]:
+        # An option that begins with the unknown word is preferred to a similar one.
+        longer = [name for name in known if name.startswith(option) and len(option) > 3]
+        similar = difflib.get_close_matches(option[2:], [name[2:] for name in known], n=1, cutoff=0.7)
+        if likely := [*longer, *(f"--{word}" for word in similar)]:
             return f"{shown}; did you mean {likely[0]}?"
         if "--set" in known:
             following = words[words.index(first) + 1 :]
@@ -283,7 +284,7 @@ class _Parser(argparse.ArgumentParser):
 
 @final
 class _Print(argparse.Action):
-    """An option that prints what its `const`, a function of the parser and the value, returns, and ends."""
+    """An option that prints the result of its `const`, a function of the parser and the value, and ends the command."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None) -> None:
         log_line(self.const(parser, values))
@@ -296,10 +297,12 @@ def _parser() -> _Parser:
         description="How tokens cluster as they pass through attention.",
         epilog="example: clusterjax reproduce figure3 --quick --out gallery",
     )
-    once: dict[str, Any] = {"action": _Print, "default": argparse.SUPPRESS}
-    parser.add_argument("--version", const=_version, nargs=0, help="show the version and end", **once)
-    words = "print a script by which bash or zsh completes this command, and end"
-    parser.add_argument("--print-completion", const=_completion, choices=_SHELLS, metavar="SHELL", help=words, **once)
+    options: dict[str, Any] = {"action": _Print, "default": argparse.SUPPRESS}
+    parser.add_argument("--version", const=_version, nargs=0, help="print the version and exit", **options)
+    words = "print a script with which bash or zsh completes this command, and exit"
+    parser.add_argument(
+        "--print-completion", const=_completion, choices=_SHELLS, metavar="SHELL", help=words, **options
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _reproduce_options(_command(commands, "reproduce", _reproduce))
     models = _group(commands, "train", "train a model", "clusterjax train sentiment --imdb imdb50k.csv.gz --out model")
@@ -310,13 +313,13 @@ def _parser() -> _Parser:
     _complete_options(_command(commands, "complete", _complete))
     _probe_options(_command(commands, "probe", _probe))
     example = "clusterjax sweep phase-diagram --d 2 --store run.zarr --out diagram.png"
-    kinds = _group(commands, "sweep", "many runs over a grid, kept on the disk while they grow", example)
+    kinds = _group(commands, "sweep", "runs over a grid, stored as they finish", example)
     _diagram_options(_command(kinds, "phase-diagram", _phase_diagram))
     return parser
 
 
 def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int]) -> _Parser:
-    """A command whose help is the docstring of the function that runs it: a summary, a description and an example."""
+    """A subcommand, run by `run`, whose docstring has a summary, a description and an example for the help."""
     summary, description, example = (run.__doc__ or "\n\n\n\n").split("\n\n")
     summary = summary[:1].lower() + summary[1:].rstrip(".")
     command = commands.add_parser(name, help=summary, description=description, epilog=example)
@@ -325,7 +328,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int])
 
 
 def _group(commands: Any, name: str, summary: str, example: str) -> Any:
-    """The commands that stand below a command."""
+    """A subcommand that has subcommands of its own, which the caller adds to the result."""
     command = commands.add_parser(
         name, help=summary, description=f"{summary.capitalize()}.", epilog=f"example: {example}"
     )
@@ -333,100 +336,100 @@ def _group(commands: Any, name: str, summary: str, example: str) -> Any:
 
 
 def _version(parser: argparse.ArgumentParser, _: Any) -> str:
-    # Reading the version takes time, which other commands need not spend.
+    # Reading the version takes time, and is therefore done for this option only.
     from ._base.version import __version__
 
     return f"clusterjax {__version__}"
 
 
 def _completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """A script by which a shell completes the command, made by `shtab` of the parser itself."""
+    """A script with which a shell completes the command; `shtab` makes it from the parser."""
     try:
         shtab: Any = importlib.import_module("shtab")
     except ImportError:
         parser.error("--print-completion needs shtab; install it with: pip install 'clusterjax[completion]'")
     for action in (action for command in commands_of(parser) for action in command._actions):
         if isinstance(action, argparse._SubParsersAction):
-            # A line in the list of commands, in place of paragraphs.
+            # The shell lists a command with its one line of help, in place of its paragraphs.
             for command in action._choices_actions:
                 action.choices[command.dest].description = command.help
         elif action.dest == "names":
-            # The parser that reads a call has no such choices: its message on a wrong name would be another.
+            # The choices are set here only: a parser with choices would refuse a wrong name without a suggestion.
             action.choices = tuple(entries())
         elif action.metavar in ("FILE", "PATH", "MODEL"):
             action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue]
         elif action.metavar == "DIR":
             action.complete = shtab.DIRECTORY  # pyright: ignore[reportAttributeAccessIssue]
     script = shtab.complete(parser, shell=shell)
-    # To zsh the first form is one argument; the second one is any number of them, which NAME... are.
+    # zsh reads "(*)" as one argument and "*" as any number of arguments, such as NAME...
     return script.replace('\n  "(*)::', '\n  "*:') if shell == "zsh" else script
 
 
 def commands_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """A parser and all below it."""
+    """A parser and the parsers of all of its subcommands."""
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from commands_of(below)
+            for command in action.choices.values():
+                yield from commands_of(command)
 
 
 def _reproduce_options(command: _Parser) -> None:
-    words = f"any of {', '.join(entries())}; none means those of the three documents"
+    words = f"any of {', '.join(entries())}; without a name the figures of the three documents"
     command.add_argument("names", nargs="*", metavar="NAME", help=words)
-    command.option("--out DIR", "where to write", "gallery")
-    command.flag("--quick", "64 starts and shorter runs")
-    command.flag("--all", "every figure, which takes hours")
-    command.option("--starts N", "random starts for each number (default: 256)")
-    command.option("--albert PATH", "another network: an ALBERT's folder, or its id on the hub")
-    command.option("--texts FILE", f"what that network reads: {_READ}")
+    command.option("--out DIR", "folder of the results", "gallery")
+    command.flag("--quick", f"{QUICK_STARTS} starts and shorter runs")
+    command.flag("--all", "draw every figure, which takes hours")
+    command.option("--starts N", f"number of random starts for each number (default: {STARTS})")
+    command.option("--albert PATH", "another network: the folder of an ALBERT, or its id on the hub")
+    command.option("--texts FILE", f"texts for the network: {_READ}")
     command.option("--ids FILE", _IDS)
     command.option("--imdb FILE", "film reviews for the sentiment figures (CSV or folder)")
-    words = "a parameter that each of the figures declares; may be given several times"
+    words = "set a parameter that each of the figures declares; may be given several times"
     command.option("--set NAME=VALUE", words, dest="parameters", action="append")
-    command.option("--jobs N", "figures at a time, each in a process", 1)
-    command.flag("--list", "show figures, claims, parameters and cost, and run none")
+    command.option("--jobs N", "number of figures that run at a time, each in its own process", 1)
+    command.flag("--list", "list figures, claims, parameters and durations, and run none")
     _drawing_options(command)
 
 
 def _probe_options(command: _Parser) -> None:
-    words = "a folder, or an id on the hub; none means the ALBERT of the package"
+    words = "a folder, or an id on the hub; without it the ALBERT of the package"
     command.add_argument("model", nargs="?", type=_name, metavar="MODEL", help=words)
-    command.option("--texts FILE", f"what it reads: {_READ}")
+    command.option("--texts FILE", f"texts for the network: {_READ}")
     command.option("--ids FILE", _IDS)
-    command.option("--out DIR", "where to write", "probe")
+    command.option("--out DIR", "folder of the results", "probe")
     command.flag("--quick", "fewer and shorter texts")
-    command.option("--most-texts N", "reads so many of the texts, evenly spread (default: 48, with --quick 16)")
-    words = "cuts them to so many tokens (default: 128, with --quick 64, and never more than the positions)"
+    command.option("--most-texts N", "largest number of texts, evenly spread over all (default: 48, with --quick 16)")
+    words = "largest number of tokens of a text (default: 128, with --quick 64, and at most the positions)"
     command.option("--length N", words)
-    words = "layers that figure 1 goes through (default: 8 times those of training)"
+    words = "number of layers in figure 1 (default: 8 times those of training)"
     command.option("--num-layers N", words, dest="depth")
-    words = "cuts the matrices of an ALBERT into so many heads, which is another network (default: as trained)"
+    words = "cut the matrices of an ALBERT into N heads, which makes another network of it (default: as trained)"
     command.option("--num-heads N", words, dest="heads")
     _drawing_options(command)
 
 
 def _drawing_options(command: _Parser) -> None:
     _seed_option(command)
-    command.option("--formats", "svg, pdf, or both; PNG there is always", "png,svg,pdf")
-    command.flag("--no-gif", "make no moving pictures")
+    command.option("--formats", "formats of the pictures; PNG is always written", "png,svg,pdf")
+    command.flag("--no-gif", "make no films")
     command.flag("--force", "run figures that are done already")
 
 
 def _seed_option(command: _Parser) -> None:
-    command.option("--seed SEED", "of all random draws", 0)
+    command.option("--seed SEED", "seed of all random draws", 0)
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    """The figures of the papers, each with the number that it claims.
+    """The figures of the papers, each with the numbers of its claims.
 
-    Simulate, measure and draw figures, each beside the numbers that it claims: without a name the figures of the three
-    documents, with --all every figure. A second run skips what is done.
+    Simulate, measure and draw figures, with the numbers of their claims: without a name the figures of the three
+    documents, with --all every figure. A second run skips figures that are done.
 
     example: clusterjax reproduce figure3 figure5 --quick --set beta=5 --out gallery
     """
     if arguments.list:
-        chosen = None  # the list of all figures, which needs neither jax nor matplotlib
+        chosen = None  # lists all figures without loading jax or matplotlib
         if arguments.names:
             from .experiments import find_experiments
 
@@ -439,7 +442,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     names = arguments.names
     if names and arguments.all:
         raise ValueError(f"--all must be given without names, but {names[0]} is named; leave one of them out.")
-    starts = arguments.starts if arguments.starts is not None else 64 if arguments.quick else 256
+    starts = arguments.starts if arguments.starts is not None else QUICK_STARTS if arguments.quick else STARTS
     if starts < 2:
         raise ValueError(f"starts must be at least 2, but it is {starts}; a standard error needs several starts.")
     listed = [entry.name for entry in entries().values() if not entry.lacks and (arguments.all or entry.documents)]
@@ -451,26 +454,26 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 
 def _parameters(pairs: list[tuple[str, int | float]]) -> dict[str, int | float]:
-    """The parameters of `--set`, each once."""
+    """The parameters of `--set` by name."""
     names = [name for name, _ in pairs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(
-            f"--set must give each parameter once, but {twice} is there {names.count(twice)} times; choose."
+            f"--set must give each parameter once, but {repeated} is there {names.count(repeated)} times; choose one."
         )
     if option := next((name for name in names if name in ("seed", "starts")), None):
         value = dict(pairs)[option]
         raise ValueError(
-            f"--set must give parameters of figures, but {option} is an option of its own; say --{option} {value:g}."
+            f"--set must give parameters of figures, but {option} is an option of its own; pass --{option} {value:g}."
         )
     return dict(pairs)
 
 
 def _probe(arguments: argparse.Namespace) -> int:
-    """How a trained network clusters: similarity, heads, sinks, spectra, and the particle model of it.
+    """How a trained network clusters: similarity, heads, sinks, spectra, and its particle model.
 
-    Measure a trained ALBERT or T5 encoder, beside networks of random weights and shuffled texts, and draw it as figures
-    1 and 2 of 'Clustering in Transformers', with its spectra and its bridge to the particle model. A second run skips
-    what is done.
+    Measure a trained ALBERT or T5 encoder, in comparison with networks of random weights and with shuffled texts, and
+    draw figures 1 and 2 of 'Clustering in Transformers', the spectra, and the bridge to the particle model. A second
+    run skips figures that are done.
 
     example: clusterjax probe albert/albert-base-v2 --texts wikitext.txt --out albert-base
     """
@@ -478,19 +481,18 @@ def _probe(arguments: argparse.Namespace) -> int:
 
     fields = ("seed", "quick", "texts", "ids", "most_texts", "length", "depth", "heads")
     settings = Settings(albert=arguments.model, **{field: getattr(arguments, field) for field in fields})
-    return _draw(arguments, _OF_NETWORKS, settings)
+    return _draw(arguments, _PROBE_FIGURES, settings)
 
 
 def _draw(arguments: argparse.Namespace, names: list[str], settings: Any, jobs: int = 1) -> int:
-    """Run the experiments of these names and write them; 1 if an identity was violated."""
+    """Run and draw experiments, and return the exit status."""
     from .experiments import Files, reproduce
 
     formats = tuple(name.strip() for name in arguments.formats.split(","))
     if set(formats) - {"png", "svg", "pdf"}:
-        raise ValueError(f"formats must be a list of png, svg and pdf, but it is {arguments.formats!r}; say png,svg.")
-    # PNG is always drawn, for the gallery.
+        raise ValueError(f"formats must be a list of png, svg and pdf, but it is {arguments.formats!r}; pass png,svg.")
+    # The gallery shows the PNG.
     files = Files(tuple(dict.fromkeys(("png", *formats))), not arguments.no_gif)
-    # The simulations of the papers are in float64.
     with _double_precision():
         options = {"force": arguments.force, "jobs": jobs, "say": log_line}
         records = reproduce(names, arguments.out, settings, files, **options)
@@ -498,24 +500,24 @@ def _draw(arguments: argparse.Namespace, names: list[str], settings: Any, jobs: 
     return int(any(claim["verdict"] == "VIOLATED" for record in records for claim in record["claims"]))
 
 
-# The numbers of a recipe, in the order in which every help has them, each with what it sets; a model has some of them.
+# The options for the numbers of a recipe, in the order of the help. Each kind of model has some of them.
 _NUMBERS = {
-    "vocab-size N": "word pieces",
-    "embedding-size N": "dimension of the embedding, before it is brought to that of a token",
-    "dim N": "dimension of a token, in each head where these are apart",
-    "num-heads N": "heads",
-    "intermediate-size N": "width of the feed-forward",
-    "num-layers N": "layers; of an ALBERT, how often its one layer is applied",
-    "length N": "words or word pieces of a text that are read",
+    "vocab-size N": "number of word pieces",
+    "embedding-size N": "dimension of the embedding, which a matrix maps to that of a token",
+    "dim N": "dimension of a token; of a sentiment model, in each head",
+    "num-heads N": "number of heads",
+    "intermediate-size N": "width of the feed-forward layers",
+    "num-layers N": "number of layers; an ALBERT applies its one layer that often",
+    "length N": "number of words or word pieces of a text that are read",
     "ngrams N": "2 reads pairs of neighbours as words too",
-    "batch-size N": "texts in a step",
-    "steps N": "steps of training",
-    "epochs N": "how often all texts are seen",
+    "batch-size N": "number of texts in a step",
+    "steps N": "number of steps of training",
+    "epochs N": "number of passes through all texts",
     "learning-rate X": "largest learning rate",
     "embedding-rate X": "largest learning rate of embeddings and vectors, which AdamW trains",
-    "alpha X": "where the step of the layers starts",
+    "alpha X": "initial step of the layers",
 }
-# For each option that a kind of model has, the field of its recipe and the default of this field.
+# The options of each kind of model, with the field of its recipe and the default of the field.
 SENTIMENT = {
     "dim": ("dim", 2), "num-heads": ("heads", 1), "num-layers": ("depth", 8), "length": ("length", 256),
     "ngrams": ("ngrams", 1), "batch-size": ("batch_size", 64), "epochs": ("epochs", 6),
@@ -539,11 +541,11 @@ def _sentiment_options(command: _Parser) -> None:
         "--imdb PATH", "reviews: CSV, Parquet (.gz too), aclImdb or stanfordnlp/imdb; without it made-up ones"
     )
     _recipe_options(command, SENTIMENT)
-    command.option("--split", "the test part", "official", choices=("official", "random"))
+    command.option("--split", "choice of the test part", "official", choices=("official", "random"))
     command.option("--patience N", "stop after N epochs without a better one")
-    again = command.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_const", const=True, help="insist on a checkpoint to go on from")
-    again.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
+    resume = command.add_mutually_exclusive_group()
+    resume.add_argument("--resume", action="store_const", const=True, help="continue, and require a checkpoint")
+    resume.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
 
 
 def _albert_options(command: _Parser) -> None:
@@ -552,48 +554,48 @@ def _albert_options(command: _Parser) -> None:
 
 def _texts_options(command: _Parser, model: dict[str, tuple[str, Any]]) -> None:
     words = (
-        "what to train on: .txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 and wikitext of the hub, "
-        "of which 10000 texts are read"
+        "texts of the training: .txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 and wikitext of the "
+        "hub, of which 10000 texts are read"
     )
     command.option("--texts PATH", words, required=True, nargs="+")
     _recipe_options(command, model)
-    command.option("--snapshots N", "snapshots that are kept", 8)
+    command.option("--snapshots N", "number of snapshots that are kept", 8)
 
 
 def _language_model_options(command: _Parser) -> None:
     _texts_options(command, LANGUAGE_MODEL)
-    words = "what is trained; an LSTM has --intermediate-size units in one layer (default: transformer)"
+    words = "kind of network; an LSTM has --intermediate-size units in one layer (default: transformer)"
     command.option("--architecture", words, choices=("transformer", "lstm"))
-    command.option("--norm", "where layer norms stand (default: pre)", choices=("pre", "post", "none"))
-    words = "how it knows the places of its tokens (default: learned)"
+    command.option("--norm", "position of the layer norms (default: pre)", choices=("pre", "post", "none"))
+    words = "encoding of the positions (default: learned)"
     command.option("--positions", words, choices=("learned", "sinusoidal", "relative", "rotary"))
-    words = "let each row of training begin with the token [CLS]"
+    words = "begin each row of training with the token [CLS]"
     command.add_argument("--begin", action="store_const", const=True, help=words)
-    command.option("--stream", "precision of the stream (default: float32)", choices=("float32", "bfloat16"))
+    command.option("--stream", "precision of the residual stream (default: float32)", choices=("float32", "bfloat16"))
 
 
 def _recipe_options(command: _Parser, model: dict[str, tuple[str, Any]]) -> None:
-    """What every kind has after its data, in one order."""
-    command.option("--out DIR", "where to write", required=True)
+    """Declare the options that all kinds of models have, in one order."""
+    command.option("--out DIR", "folder of the results", required=True)
     _seed_option(command)
     for usage, words in _NUMBERS.items():
         if (option := usage.split()[0]) in model:
             field, default = model[option]
-            # What a call does not set is left to the recipe.
+            # The default is not that of the option, because the recipe sets the fields that a call leaves out.
             command.option(f"--{usage}", f"{words} (default: {default:g})", dest=field)
 
 
 def _train_sentiment(arguments: argparse.Namespace) -> int:
     """The hardmax sentiment classifier, on film reviews.
 
-    Train a sentiment classifier through hardmax attention. It writes the model, with its history and a report on the
-    test part, at which it looks once, and a picture of the curves. A run that was killed goes on where it was.
+    Train a sentiment classifier through hardmax attention. The command writes the model, its history, a report on the
+    test part, which is read once, and a picture of the curves. A killed run continues when it is started again.
 
     example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model
     """
     from .sentiment import Recipe, train_sentiment
 
-    # `Recipe.of_dim` has a default recipe for each dimension, which it must therefore know.
+    # The default recipe depends on the dimension.
     recipe = Recipe.of_dim(**{"dim": SENTIMENT["dim"][1]} | _given(arguments, SENTIMENT))
     options = {name: getattr(arguments, name) for name in ("seed", "split", "patience", "resume")}
     train_sentiment(arguments.out, arguments.imdb, recipe, **options, say=log_line)
@@ -601,11 +603,11 @@ def _train_sentiment(arguments: argparse.Namespace) -> int:
 
 
 def _train_albert(arguments: argparse.Namespace) -> int:
-    """An ALBERT of one's own, on texts.
+    """An ALBERT, on texts.
 
-    Train an ALBERT by masked language modelling. It writes weights, configuration and tokenizer, as transformers reads
-    them, the loss along the way with a picture of it, and snapshots of the weights. A run that was killed goes on where
-    it was.
+    Train an ALBERT by masked language modelling. The command writes weights, configuration and tokenizer in the form
+    that transformers reads, the losses with a picture of them, and snapshots of the weights. A killed run continues
+    when it is started again.
 
     example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert
     """
@@ -617,9 +619,9 @@ def _train_albert(arguments: argparse.Namespace) -> int:
 def _train_language_model(arguments: argparse.Namespace) -> int:
     """A small causal language model, on texts.
 
-    Train a causal language model. It writes the model, its tokenizer, the loss along the way beside those of guessing
-    by frequency and by the word before with a picture of them, and snapshots. A run that was killed goes on where it
-    was.
+    Train a causal language model. The command writes the model, its tokenizer, snapshots, and the losses, in comparison
+    with guesses by frequency and by the previous word, with a picture of them. A killed run continues when it is
+    started again.
 
     example: clusterjax train language-model --texts reviews.csv.gz wikitext.txt --out model
     """
@@ -631,7 +633,7 @@ def _train_language_model(arguments: argparse.Namespace) -> int:
 
 
 def _given(arguments: argparse.Namespace, model: dict[str, tuple[str, Any]], *names: str) -> dict[str, Any]:
-    """The fields of a recipe that the call sets."""
+    """The fields of a recipe that the options of the call set."""
     fields = (*(field for field, _ in model.values()), *names)
     return {field: getattr(arguments, field) for field in fields if getattr(arguments, field) is not None}
 
@@ -643,7 +645,7 @@ def _train_on_texts(arguments: argparse.Namespace, train: Callable[..., Any], re
 
 
 def _leave_curves(out: str) -> int:
-    """Leave a picture of the training beside the model, if there is matplotlib; the status of the command."""
+    """Draw the curves of a training beside the model, if matplotlib is installed, and return the exit status."""
     if find_spec("matplotlib") is None:
         log_line("no picture of the curves: it needs matplotlib; install it with: pip install 'clusterjax[plot]'")
     else:
@@ -654,32 +656,33 @@ def _leave_curves(out: str) -> int:
 
 
 def _predict_options(command: _Parser) -> None:
-    words = "where train wrote a model; heads: the better one of the package, with four heads and n-grams"
+    words = "folder of a model that train wrote; heads: the better model of the package, with four heads and n-grams"
     command.add_argument("folder", nargs="?", metavar="DIR", help=words)
     command.add_argument("text", nargs="?", metavar="TEXT", help="a review")
-    command.flag("--stdin", "one review per line, one line of answer each")
-    command.flag("--json", "the answer as JSON, one object per line")
+    command.flag("--stdin", "read one review per line of standard input, and answer in one line each")
+    command.flag("--json", "answer in JSON, one object per line")
 
 
 def _predict(arguments: argparse.Namespace) -> int:
     """The sentiment of a text.
 
-    The sentiment of a text, its leaders with the words that follow them, and the way of its words. Without DIR by the
-    classifier of the package, which knows English film reviews of 2011 and before, and is no judge of other texts.
+    The sentiment of a text, its leaders with the words that follow them, and the paths of its words. Without DIR the
+    classifier of the package is used, which was trained on English film reviews up to 2011, and cannot judge other
+    texts.
 
     example: clusterjax predict "A wonderful film, not boring at all."
     """
     from .sentiment import explain, load, predict_many
 
     folder, text = arguments.folder, arguments.text
-    # One word alone is TEXT; with --stdin it is DIR.
+    # A single argument is TEXT; with --stdin it is DIR.
     if not arguments.stdin and text is None:
         folder, text = None, folder
     if arguments.stdin == (text is not None):
-        raise ValueError("TEXT or --stdin must be given, and one of them alone; say --stdin for one review per line.")
-    # `clusterjax predict model`, with the review forgotten.
+        raise ValueError("TEXT or --stdin must be given, but not both; pass --stdin for one review per line.")
+    # A user who writes `clusterjax predict model` has forgotten the review.
     if folder is None and text is not None and os.path.isdir(text):
-        raise ValueError(f"TEXT must be a review, but {text!r} is a folder; add the review behind it, or --stdin.")
+        raise ValueError(f"TEXT must be a review, but {text!r} is a folder; add the review after it, or --stdin.")
     try:
         fitted = load(None if folder is None else _name(folder))
     except argparse.ArgumentTypeError as error:
@@ -688,7 +691,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         explanation = explain(fitted, text)
         _answer(json.dumps(explanation.record(), ensure_ascii=False) if arguments.json else str(explanation))
         return 0
-    # In batches, for the speed of one compiled call, and so that answers come while input is still arriving.
+    # Batches share a compiled call, and answers are printed while input is still arriving.
     for texts in _lines_of_stdin(256):
         for prediction in predict_many(fitted, texts):
             _answer(json.dumps(prediction, ensure_ascii=False) if arguments.json else _summary(prediction))
@@ -698,7 +701,7 @@ def _predict(arguments: argparse.Namespace) -> int:
 def _lines_of_stdin(size: int) -> Iterator[tuple[str, ...]]:
     """The lines of standard input, `size` at a time."""
     texts: list[str] = []
-    # Bytes are decoded here: the encoding of `sys.stdin` depends on the machine.
+    # The bytes are decoded here, because the encoding of `sys.stdin` depends on the machine.
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
             texts.append(line.decode("utf-8").rstrip("\r\n"))
@@ -714,28 +717,28 @@ def _lines_of_stdin(size: int) -> Iterator[tuple[str, ...]]:
 
 
 def _summary(prediction: dict[str, Any]) -> str:
-    """One line for one review."""
+    """The prediction for a review, in one line."""
     words = "leaders: " + ", ".join(prediction["leaders"]) if prediction["known_words"] else "no known words"
     return f"{prediction['sentiment']} {prediction['probability']:.3f} {words}"
 
 
 def _complete_options(command: _Parser) -> None:
     words = (
-        'a folder, a GGUF file or an id of the hub, of GPT-2 or of the Llama family; "smollm2"; "language-model", that '
-        "of the package; or what train language-model wrote"
+        'a folder, a GGUF file or an id of the hub, of GPT-2 or of the Llama family; "smollm2"; "language-model", the '
+        "model of the package; or a folder that train language-model wrote"
     )
     command.add_argument("model", type=_name, metavar="MODEL", help=words)
-    command.add_argument("text", metavar="TEXT", help="the beginning")
-    command.option("--num-words N", "so many next words are shown", 5)
+    command.add_argument("text", metavar="TEXT", help="the text to complete")
+    command.option("--num-words N", "number of next words that are shown", 5)
     command.option("--num-tokens N", "length of the continuation", 20)
-    command.option("--temperature X", "draw each token; 0 takes the most probable one", 0.0)
-    command.option("--top-k N", "draw of so many of the most probable tokens (default: of all)")
+    command.option("--temperature X", "temperature at which tokens are drawn; 0 takes the most probable ones", 0.0)
+    command.option("--top-k N", "draw from the N most probable tokens only (default: from all)")
     _seed_option(command)
-    command.flag("--json", "the answer as JSON, one object")
+    command.flag("--json", "answer in JSON, as one object")
 
 
 def _complete(arguments: argparse.Namespace) -> int:
-    """What a language model expects after a text.
+    """The continuation of a text by a language model.
 
     The most probable next words after a text, and a continuation, by a causal network.
 
@@ -743,7 +746,7 @@ def _complete(arguments: argparse.Namespace) -> int:
     """
     from ._base.checks import check_integer, check_number, check_text
 
-    # Checks come before the network is read, which may take seconds.
+    # The checks precede the loading of the network, which may take seconds.
     check_text(arguments.text, "TEXT")
     for name in ("num_words", "num_tokens", "top_k"):
         if getattr(arguments, name) is not None:
@@ -779,38 +782,41 @@ def _complete(arguments: argparse.Namespace) -> int:
 
 
 def _diagram_options(command: _Parser) -> None:
-    command.option("--betas A:B:N", "N values from A to B", "0.1:9:90")
-    command.option("--times N", "save times, from 0", 200)
-    command.option("--until X", "the last of them (default: 30, unnormalised 1)")
-    command.option("--n N", "tokens (default: 32)")
-    command.option("--d N", "coordinates of a token (default: 2)")
-    command.option("--samples N", "random starts (default: 2048)")
+    command.option("--betas A:B:N", "N values of beta from A to B", "0.1:9:90")
+    command.option("--times N", "number of save times, from time 0", 200)
+    command.option("--until X", "last save time (default: 30, unnormalised 1)")
+    command.option("--n N", "number of tokens (default: 32)")
+    command.option("--d N", "number of coordinates of a token (default: 2)")
+    command.option("--samples N", "number of random starts (default: 2048)")
     command.option("--starts FILE", "initial points (samples, n, d): .npy, .npz or .safetensors")
-    command.option("--variant", "the attention", "softmax", choices=("softmax", "unnormalised"))
-    command.flag("--causal", "a token attends to itself and to those before it only")
-    command.option("--window N", "and to fewer than N tokens away only, on either side or causally")
-    words = "of Q^T K: identity, square (GG^T/sqrt d), product (G1 G2/sqrt d), wigner, gaussian, or orthogonal"
+    command.option("--variant", "kind of attention", "softmax", choices=("softmax", "unnormalised"))
+    command.flag("--causal", "let a token attend only to itself and to earlier tokens")
+    command.option("--window N", "let a token attend only to tokens fewer than N positions away")
+    words = "law of Q^T K: identity, square (GG^T/sqrt d), product (G1 G2/sqrt d), wigner, gaussian, or orthogonal"
     command.option("--query-key LAW", words, "identity", choices=_LAWS)
-    words = "of V: the same laws, or ascent and descent (Q^T K times 1 and -1, scaled)"
+    words = "law of V: one of these laws, or ascent and descent (Q^T K times 1 and -1, scaled)"
     command.option("--value LAW", words, "identity", choices=(*_LAWS, "ascent", "descent"))
-    command.option("--spectrum LIST", "the eigenvalues of V, in a random basis, such as 1,0.5 or 1+2j,1-2j")
-    command.option("--drawn", "a random matrix for each", "system", choices=tuple(_DRAWN))
-    command.option("--statistics LIST", f"of {', '.join(_STATISTICS)}; the first is drawn", "close-pairs")
-    command.option("--dt X", "the published step", 0.1)
-    command.flag("--adaptive", "integrate accurately, in place of that step")
-    command.flag("--double", "float64 in place of float32")
+    command.option("--spectrum LIST", "eigenvalues of V in a random basis, such as 1,0.5 or 1+2j,1-2j")
+    command.option(
+        "--drawn", "draw a random matrix for each system, for each beta, or once", "system", choices=tuple(_DRAWN)
+    )
+    words = f"any of {', '.join(_STATISTICS)}; the first one is drawn"
+    command.option("--statistics LIST", words, "close-pairs")
+    command.option("--dt X", "time step of the published scheme", 0.1)
+    command.flag("--adaptive", "integrate accurately, with adaptive steps in place of --dt")
+    command.flag("--double", "compute in float64 in place of float32")
     _seed_option(command)
-    command.option("--store DIR", "where the numbers are kept, as zarr")
-    command.flag("--fresh", "compute anew what the store holds")
-    command.option("--out FILE", "the picture: .png, .svg or .pdf (default: beside the store)", dest="picture")
+    command.option("--store DIR", "folder in which the numbers are kept, as zarr")
+    command.flag("--fresh", "compute the numbers of the store anew")
+    command.option("--out FILE", "picture: .png, .svg or .pdf (default: beside the store)", dest="picture")
 
 
 def _phase_diagram(arguments: argparse.Namespace) -> int:
-    """How clustered tokens are, over time and beta.
+    """The clustering of tokens over time and beta.
 
     The phase diagrams of 'A mathematical perspective on transformers' (2312.10794): for each beta and time the share of
-    pairs of tokens with inner product above 0.999, over many random starts. A run with --store that was killed goes on
-    where it was; the same call on a finished store only draws.
+    pairs of tokens with inner product above 0.999, over many random starts. A killed run with --store continues when it
+    is started again; the same call with a finished store only draws.
 
     example: clusterjax sweep phase-diagram --betas 0.1:9:90 --times 200 --n 32 --d 2 --samples 2048 --store run.zarr
     --out diagram.png
@@ -828,7 +834,7 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
         )  # fmt: skip
     if arguments.store is not None:
         log_line(f"{diagram.sizes['beta']} betas in {arguments.store}")
-    # A point whose statistics are not finite is marked as failed in the store.
+    # The status of a beta whose statistics are not finite is not 0.
     if failed := int((diagram.status != 0).sum()):
         reasons = sorted({str(reason) for reason in diagram.reason.values.ravel() if reason})
         log_line(f"{failed} of {diagram.sizes['beta']} betas failed: {'; '.join(reasons)}")
@@ -846,28 +852,30 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
 
 
 def _grid(text: str) -> tuple[float, float, int]:
-    """The ends and the number of values of A:B:N."""
+    """A, B and N, from A:B:N."""
     with contextlib.suppress(ValueError):
         low, high, count = text.split(":")
         low, high, count = float(low), float(high), int(count)
         if 0 <= low <= high <= _LARGEST and 1 <= count <= _MOST and (count == 1) == (low == high):
             return low, high, count
     raise ValueError(
-        f"betas must be A:B:N, N values, at most {_MOST}, from A >= 0 up to B, which single precision holds, but it is "
-        f"{text!r}; say 0.1:9:90."
+        f"betas must be A:B:N, for at most {_MOST} values from A to B with 0 <= A <= B within float32, but it is "
+        f"{text!r}; pass 0.1:9:90, for example."
     )
 
 
 def _picture(arguments: argparse.Namespace) -> Path | None:
-    """Where the diagram is drawn: by default beside the store, if there is matplotlib."""
+    """The file of the picture, by default beside the store; None for no picture, if matplotlib is not installed."""
     store, picture = arguments.store, arguments.picture
     if store is None and picture is None:
-        raise ValueError("--store or --out must be given, for the result would be lost; say --store run.zarr.")
+        raise ValueError("--store or --out must be given, or the result would be lost; pass --store run.zarr.")
     if picture is None:
         return None if find_spec("matplotlib") is None else Path(store or "").with_suffix(".png")
     if picture.suffix not in (".png", ".svg", ".pdf") or not picture.parent.is_dir() or picture.is_dir():
-        raise ValueError(f"--out must be a .png, .svg or .pdf in a folder that is there, but it is {str(picture)!r}.")
-    from . import plot  # noqa: F401  # says what to install, before anything is computed
+        raise ValueError(
+            f"--out must be a .png, .svg or .pdf in an existing folder, but it is {str(picture)!r}; choose another."
+        )
+    from . import plot  # noqa: F401  # raises an ImportError before anything is computed
 
     return picture
 
@@ -889,10 +897,11 @@ def _diagram(arguments: argparse.Namespace) -> dict[str, Any]:
             f"{given}; choose less, and sweep several seeds."
         )
     if arguments.starts is not None and given:
-        raise ValueError(f"--{next(iter(given))} is what --starts says as well; leave it out.")
+        option = f"--{next(iter(given))}"
+        raise ValueError(f"{option} must be left out beside --starts, which determines it, but it is given; remove it.")
     names = [name.strip() for name in arguments.statistics.split(",")]
     if unknown := [name for name in names if name not in _STATISTICS]:
-        raise ValueError(f"statistics must be of {', '.join(_STATISTICS)}, but there is {unknown[0]!r}; mend it.")
+        raise ValueError(f"statistics must be of {', '.join(_STATISTICS)}, but one is {unknown[0]!r}; correct it.")
     if arguments.starts is not None:
         given = {"starts": read_starts(arguments.starts)}
     dimension = int(given["starts"].shape[2] if "starts" in given else given.get("d", 2))
@@ -923,13 +932,15 @@ def _value(arguments: argparse.Namespace, drawn: Any, d: int) -> Any:
     name, spectrum = arguments.value, arguments.spectrum
     if spectrum is not None:
         if name != "identity":
-            raise ValueError(f"--spectrum is given in place of --value, but that is {name!r}; leave one out.")
+            raise ValueError(f"--spectrum must be given without --value, but that is {name!r}; leave one of them out.")
         try:
             numbers = [complex(part.strip()) for part in spectrum.split(",")]
         except ValueError:
             numbers = []
         if len(numbers) != d:
-            raise ValueError(f"spectrum must be {d} numbers, one for each coordinate, but it is {spectrum!r}; mend it.")
+            raise ValueError(
+                f"spectrum must be {d} numbers, one for each coordinate, but it is {spectrum!r}; pass {d} numbers."
+            )
         return Spectrum(numbers, drawn)
     if name not in ("ascent", "descent"):
         return _law(name, drawn)

@@ -1,10 +1,11 @@
-"""The command `clusterjax` from its first line on: what a signal does is settled before anything heavy is imported.
+"""The entry point of the command `clusterjax`, which handles signals from its first line on.
 
-It stands outside the package, whose import is that of jax and takes seconds in which Ctrl-C should be quiet as well.
+The package `clusterjax` is imported later, because its import loads jax, and takes seconds in which Ctrl-C should end
+the command quietly as well.
 
-A signal does not raise an exception: that would go through whatever runs at the moment, and compiled code that calls
-Python back answers an exception with an abort. What is finished is on the disk at every moment, since a kill must leave
-it so too; hence the process takes away its drafts and locks, says one line, and ends on the spot.
+A signal does not raise an exception, since an exception would abort compiled code that calls Python back. The files on
+the disk are consistent at every moment, because a process can also be killed. The handler therefore removes the drafts
+and locks of the process, prints one line, and ends the process immediately.
 """
 
 from clusterjax_command._run import run as run

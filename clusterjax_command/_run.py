@@ -1,4 +1,4 @@
-"""From the first line to the status, with nothing but the standard library until signals are seen to."""
+"""Runs the command; only the standard library is imported before the signal handlers are installed."""
 
 import atexit
 import contextlib
@@ -11,23 +11,23 @@ import time
 from typing import Any, Never
 
 
-GRACE = 0.5  # seconds in which the main thread may answer a signal, before another one does
-CLOSED_PIPE = 141  # what a shell reports of a process that wrote into a pipe that nobody reads
+GRACE = 0.5  # the seconds in which the main thread may handle a signal before another thread does
+CLOSED_PIPE = 141  # the status that a shell reports for a process that wrote into a closed pipe
 _ENDING = threading.Lock()
-_STATUS: list[int] = []  # the exit status, once there is one
+_STATUS: list[int] = []  # the exit status, as soon as it is known
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
 
 
 def run() -> int:
-    """Run the command that this process was called with.
+    """Run the command with the arguments of this process.
 
     **Returns:**
 
-    Its exit status, as `clusterjax._cli.main` gives it; 141 if what it printed could not be printed to the end.
+    The exit status that `clusterjax._cli.main` returns, or 141 if the last output could not be written.
     """
     end_quietly_on_signals()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a terminal has no letters for is escaped
+        if isinstance(stream, io.TextIOWrapper):  # characters that the terminal cannot show are escaped
             stream.reconfigure(errors="backslashreplace")
     status = 0
     try:
@@ -36,25 +36,25 @@ def run() -> int:
         status = main()
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    # All is said and written: a signal while Python shuts down no longer changes how the command ended.
+    # All output is written, so that a signal while Python shuts down does not change the status.
     _STATUS[:] = [status if _flushed() or status else CLOSED_PIPE]
     return _STATUS[0]
 
 
 def end_quietly_on_signals() -> None:
-    """Have SIGINT and SIGTERM end this process with one line and status 130 or 143, whatever it is at.
+    """Let SIGINT and SIGTERM end this process at any moment, with one line and the status 130 or 143.
 
-    The main thread answers between two steps of Python; while it is in compiled code another thread does.
+    The main thread handles a signal between two instructions of Python; while compiled code runs, another thread does.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(read,), daemon=True).start()
     for number in _SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # of a job in the background a shell has SIGINT ignored
+        if signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores SIGINT for a job in the background
             signal.signal(number, _end)
-            # Registered first, so that it runs last: Python then gives back the default, which kills, unless a signal
-            # is ignored.
+            # After all other exit functions the signal is ignored: Python would otherwise restore the default handler,
+            # which kills.
             atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
@@ -71,20 +71,18 @@ def _end(number: int, frame: Any = None) -> Never | None:
         os._exit(_STATUS[0])
     if not _ENDING.acquire(blocking=False):
         return None
-    with contextlib.suppress(BaseException):  # a module that is only half imported, a disk that is gone
+    with contextlib.suppress(BaseException):  # the module may be half imported, or the disk missing
         sys.modules["clusterjax._files.lock"].abandon()
     words = " ".join(["clusterjax", *(word for word in sys.argv[1:2] if word.isalpha())])
+    reason = "interrupted" if number == signal.SIGINT else "terminated"
     with contextlib.suppress(OSError):
-        os.write(2, f"{words}: {_said(number)}; what was finished is kept.\n".encode())
+        os.write(2, f"{words}: {reason}; finished results are kept.\n".encode())
     os._exit(128 + number)
 
 
-def _said(number: int) -> str:
-    return "interrupted" if number == signal.SIGINT else "terminated"
-
-
 def _flushed() -> bool:
-    """Whether all that was printed has gone out; if not, the interpreter is kept from trying again as it ends."""
+    """True if all output could be written; otherwise standard output is replaced by the null device, so that the
+    interpreter does not try again at its end."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):

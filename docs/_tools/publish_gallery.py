@@ -1,37 +1,38 @@
-"""Writes docs/gallery from a finished gallery: what was measured, and a small picture, of each figure.
+"""Writes docs/gallery from a finished gallery: the measurements and a small picture of each figure.
 
     python docs/_tools/publish_gallery.py gallery
 
-The pages of the site are generated from these files (`papers.py`): no number is typed. A figure that was run with
-`--quick` is left out, unless `--quick-too` is said, and one that was run with `--set` always; what was published before
-and is not in this gallery stays. Pictures are WebP of at most 1,200 pixels and 60 kB each.
+`papers.py` generates pages of the site from these files. A figure that was run with `--quick` is left out unless
+`--quick-too` is given, and a figure that was run with `--set` is always left out. Published figures that are not in the
+gallery are kept. Pictures are WebP files of at most 1,200 pixels width and 60 kB each.
 """
 
 import argparse
 import io
 import json
+import shlex
 import sys
 from pathlib import Path, PurePath
 from typing import Any
 
 from PIL import Image
 
-from clusterjax.experiments import EXPERIMENTS
 from clusterjax.experiments.framework.listing import entries, paper_of
 from clusterjax.experiments.framework.record import RESULTS, read_record
 
 
 OUT = Path(__file__).resolve().parents[1] / "gallery"
 WIDTHS, MOST_BYTES = (1200, 1000, 800, 640, 480, 320), 60_000
-LONGEST = 16  # entries of a list of parameters that are shown
-LAYERS = 40  # numbers of a series, such as one over layers, that is kept
+LONGEST = 16  # the largest number of entries of a parameter that is shown whole
+LAYERS = 40  # the largest number of entries of a series that is kept, such as a series over layers
 ORDER = list(entries())
 _CLAIM = ("says", "kind", "verdict", "measured", "criterion", "value", "error", "holds", "apart", "on")
-_SAME = ("name", "title", "heading", "claim", "caption", "versions", "seconds", "finished")
+_SAME = ("name", "title", "heading", "claim", "asks", "caption", "versions", "seconds", "finished")
 
 
 def publish(gallery: Path, out: Path = OUT, *, quick_too: bool = False) -> list[str]:
-    """The names of the figures that were written; prints why others were not."""
+    """Write the figures of a gallery, print the reasons why others are left out, and return the names of the figures
+    that were written."""
     written = []
     for path in sorted(gallery.glob(f"[!.]*/{RESULTS}")):
         try:
@@ -62,19 +63,17 @@ def _not_shown(record: dict[str, Any], quick_too: bool) -> str:
 
 
 def compact(record: dict[str, Any], drawn: bool) -> dict[str, Any]:
-    """What the site needs of a record: no long series, no machine, no path of it."""
-    asks = next((one.asks for one in EXPERIMENTS if one.name == record["name"]), False)
+    """The parts of a record that the site needs, without long series, the machine and its paths."""
     claims = [
         {name: claim[name] for name in _CLAIM} | {"source": claim["source"] and claim["source"]["words"]}
         for claim in record["claims"]
     ]
     return {name: record[name] for name in _SAME} | {
         "claims": claims,
-        "asks": record.get("asks", asks),
         "paper": paper_of(record["name"]).title,
         "place": ORDER.index(record["name"]),
         "quick": bool(record["fingerprint"].get("quick")),
-        "command": _without_folders(record.get("command")),
+        "command": _without_folders(record["command"]),
         "parameters": {name: _short(value) for name, value in record["parameters"].items()},
         "picture": f"{record['name']}.webp" if drawn else None,
         "series": {name: _rounded(values) for name, values in record["series"].items() if _is_short(values)},
@@ -82,20 +81,21 @@ def compact(record: dict[str, Any], drawn: bool) -> dict[str, Any]:
 
 
 def _is_short(values: list[Any]) -> bool:
-    """Pages cite single numbers of a series over layers (`results.py`), but none of a curve in time."""
+    """True for a series over layers, of which pages cite single numbers (`results.py`), and not for a curve in time."""
     return len(values) <= LAYERS and all(isinstance(value, int | float) for value in values)
 
 
 def _rounded(values: list[float]) -> list[float]:
-    """To five digits, which is more than is printed."""
+    # No page prints more than five digits.
     return [float(f"{value:.5g}") for value in values]
 
 
 def _without_folders(command: str | None) -> str | None:
-    """A command without the folders of the machine that it ran on."""
+    """A command without the folders of the machine on which it ran."""
     if command is None:
         return None
-    return " ".join(PurePath(word).name if word.startswith(("/", "~")) else word for word in command.split(" "))
+    words = shlex.split(command)
+    return shlex.join(PurePath(word).name if word.startswith(("/", "~")) else word for word in words)
 
 
 def _short(value: Any) -> Any:
@@ -107,7 +107,7 @@ def _short(value: Any) -> Any:
 
 
 def shrunk(picture: Path) -> bytes:
-    """The picture as WebP, of the best quality and the largest size that fit."""
+    """The picture as WebP, of the largest size and then the best quality within `MOST_BYTES`."""
     with Image.open(picture) as opened:
         image = opened.convert("RGB")
     for width in sorted({min(width, image.width) for width in WIDTHS}, reverse=True):
@@ -122,9 +122,9 @@ def shrunk(picture: Path) -> bytes:
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("gallery", type=Path, help="the folder that `clusterjax reproduce --out` wrote")
-    parser.add_argument("--out", type=Path, default=OUT, help="where to write (default: docs/gallery)")
-    parser.add_argument("--quick-too", action="store_true", help="also figures of quick runs, which the pages mark")
+    parser.add_argument("gallery", type=Path, help="folder that `clusterjax reproduce --out` wrote")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the results (default: docs/gallery)")
+    parser.add_argument("--quick-too", action="store_true", help="also publish quick runs, which the pages mark")
     arguments = parser.parse_args(words)
     written = publish(arguments.gallery, arguments.out, quick_too=arguments.quick_too)
     size = sum(file.stat().st_size for file in arguments.out.glob("*")) if written else 0

@@ -83,7 +83,7 @@ def test_a_signal_ends_the_command_with_one_line(number, word, status, main):
     process = start("train", "sentiment", main=main)
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)
-    assert ended(process) == (status, "abandoned\n", f"clusterjax train: {word}; what was finished is kept.\n")
+    assert ended(process) == (status, "abandoned\n", f"clusterjax train: {word}; finished results are kept.\n")
 
 
 @pytest.mark.exhaustive
@@ -101,7 +101,7 @@ def test_a_signal_during_imports_is_quiet(number):
             stopped += 1
         status, _, err = ended(process)
         assert status in (128 + number, 2) and err.count("\n") == 1 and "Traceback" not in err
-        assert "what was finished is kept" in err if status != 2 else "folder must be one of a model" in err
+        assert "finished results are kept" in err if status != 2 else "folder must be one of a model" in err
     assert stopped > 0
 
 

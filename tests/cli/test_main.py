@@ -79,11 +79,11 @@ def test_names_may_stand_behind_options():
 def test_a_parameter_that_no_figure_or_not_this_one_has(capsys, tmp_path):
     """Refused before anything is run, with what could be set; a value of the wrong kind with its range."""
     for given, words in {
-        "foo=5": "'foo' is not by figure4; set what it has, n, d, beta, radius, end, or leave it out.",
+        "foo=5": "'foo' is not declared by figure4; set one of its own parameters, n, d, beta, ",
         "n=2.5": "n must be an integer",
         "beta=-1": "beta must be a finite number above 0",
-        "seed=3": "--set must give parameters of figures, but seed is an option of its own; say --seed 3.",
-        "n=5 --set n=6": "--set must give each parameter once, but n is there 2 times; choose.",
+        "seed=3": "--set must give parameters of figures, but seed is an option of its own; pass --seed 3.",
+        "n=5 --set n=6": "--set must give each parameter once, but n is there 2 times; choose one.",
     }.items():
         assert words in refused(capsys, "figure4", *f"--set {given}".split(), "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -140,7 +140,7 @@ def test_probe_passes_its_options_on(monkeypatch, tmp_path):
     call = ["probe", folder, "--quick", "--seed", "3", "--out", str(tmp_path / "out"), "--no-gif"]
     assert main([*call, "--most-texts", "5", "--length", "6", "--num-layers", "7", "--num-heads", "8"]) == 0
     ((names, out, settings, files),) = calls
-    assert names == ["figure1", "figure2", "albert-spectra", "albert-bridge"]
+    assert names == ["figure1", "figure2", "albert-bridge", "albert-spectra"]
     assert out == str(tmp_path / "out") and not files.film
     assert settings == Settings(3, quick=True, albert=folder, most_texts=5, length=6, depth=7, heads=8)
 

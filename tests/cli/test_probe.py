@@ -34,7 +34,7 @@ def settings(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def two_figures(monkeypatch):
     """The other two have runs of their own elsewhere."""
-    monkeypatch.setattr("clusterjax._cli._OF_NETWORKS", FIGURES)
+    monkeypatch.setattr("clusterjax._cli._PROBE_FIGURES", FIGURES)
 
 
 def call(settings, out, *more):
@@ -243,7 +243,7 @@ def test_token_ids_are_read_as_they_are(bare):
 @pytest.mark.exhaustive
 def test_a_probe_of_a_folder_without_tokenizer_takes_ids(bare, tmp_path, capsys, monkeypatch):
     folder, _ = bare
-    monkeypatch.setattr("clusterjax._cli._OF_NETWORKS", ["figure2"])
+    monkeypatch.setattr("clusterjax._cli._PROBE_FIGURES", ["figure2"])
     words = ["probe", folder, "--quick", "--length", "12", "--no-gif", "--formats", "png", "--out", tmp_path / "out"]
     assert main([*map(str, words), "--ids", str(folder / "ids.txt")]) == 0
     record = json.loads((tmp_path / "out" / "figure2" / "results.json").read_text("utf-8"))

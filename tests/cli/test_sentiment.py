@@ -93,7 +93,7 @@ def test_a_killed_run_goes_on_bit_for_bit(trained, tmp_path, capsys, monkeypatch
 
     monkeypatch.setattr("clusterjax.sentiment._train.fit", killed)
     assert main([str(word) for word in call]) == 130
-    assert "what was finished is kept" in capsys.readouterr().err
+    assert "finished results are kept" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["checkpoint.safetensors"]
     monkeypatch.setattr("clusterjax.sentiment._train.fit", real_fit)
     assert "--seed must be that of the run in" in refused(capsys, *call, "--seed", 5)
@@ -157,9 +157,9 @@ def test_standard_input_of_another_encoding(trained, capsys, monkeypatch):
 
 
 def test_text_or_stdin_and_not_both(trained, capsys):
-    assert "one of them alone" in refused(capsys, "predict")
+    assert "must be given, but not both" in refused(capsys, "predict")
     assert "TEXT must be a review, but" in refused(capsys, "predict", trained[0])
-    assert "one of them alone" in refused(capsys, "predict", trained[0], "good", "--stdin")
+    assert "must be given, but not both" in refused(capsys, "predict", trained[0], "good", "--stdin")
 
 
 @pytest.mark.exhaustive
@@ -177,7 +177,7 @@ def test_without_a_folder_the_classifier_of_the_package_answers(capsys, monkeypa
 
 def test_a_folder_alone_is_no_review(trained, tmp_path, capsys, monkeypatch):
     text = refused(capsys, "predict", trained[0])
-    assert "TEXT must be a review" in text and "is a folder; add the review behind it, or --stdin" in text
+    assert "TEXT must be a review" in text and "is a folder; add the review after it, or --stdin" in text
     monkeypatch.chdir(tmp_path)
     assert lines_of(capsys, "predict", "no such folder")[0].startswith("negative")
     assert "DIR must be the folder of a model" in refused(capsys, "predict", 300 * "a", "good")

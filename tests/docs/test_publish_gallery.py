@@ -11,7 +11,8 @@ from tests.experiments.test_gallery import RECORD, written
 
 
 publish = tool("publish_gallery")
-WHOLE = RECORD | {"measured_on": {}, "command": "clusterjax reproduce figure3 --albert /home/me/net --seed 0"}
+COMMAND = "clusterjax reproduce figure3 --albert '/home/me/my net' --texts '~/texts.txt' --seed 0"
+WHOLE = RECORD | {"command": COMMAND}
 
 
 @pytest.fixture
@@ -23,7 +24,10 @@ def gallery(tmp_path):
     place = written(folder, WHOLE | {"parameters": parameters, "series": series})
     Image.new("RGB", (1500, 900), "white").save(place / "figure3.png")
     written(folder, WHOLE | {"name": "figure4", "fingerprint": {"quick": True}, "asks": False})
-    written(folder, WHOLE | {"name": "figure5", "measured_on": {"changed": "beta = 2 in place of 1"}})
+    written(
+        folder,
+        WHOLE | {"name": "figure5", "measured_on": RECORD["measured_on"] | {"changed": "beta = 2 in place of 1"}},
+    )
     written(folder, WHOLE | {"name": "mine"})
     written(folder, "{", "figure6")
     return folder
@@ -41,7 +45,7 @@ def test_what_is_whole_is_published_and_the_rest_is_named(gallery, tmp_path, cap
     figure = json.loads((out / "figure3.json").read_text("utf-8"))
     assert figure["parameters"] == {"n": 64, "times": "50 values", "by": "50 values by name", "few": [1, 2]}
     assert figure["series"] == {"layer": [0, 1], "cosine": [0.12346, 22467.0]}
-    assert figure["command"] == "clusterjax reproduce figure3 --albert net --seed 0"
+    assert figure["command"] == "clusterjax reproduce figure3 --albert 'my net' --texts texts.txt --seed 0"
     assert figure["paper"] == papers()[0].title and figure["place"] == 2 and figure["quick"] is False
     assert not figure.keys() & {"machine", "fingerprint", "measured_on", "files"}
     assert figure["claims"][1]["source"] == "A paper, Figure 1" and figure["claims"][0]["source"] is None

@@ -23,6 +23,8 @@ RECORD = {
     "name": "figure3",
     "title": "Figure 3: a <single> cluster",
     "claim": "All gather & stay.",
+    "asks": False,
+    "measured_on": {"network": {"words": "particles on the sphere"}},
     "heading": "",
     "command": "clusterjax reproduce figure3 --seed 0",
     "caption": "Tokens of one start. More.",

@@ -20,6 +20,7 @@ OTHERS = {
     "seconds of text": json.dumps(RECORD | {"seconds": {"total": "<script>", "simulation": 1.0}}),
     "files elsewhere": json.dumps(RECORD | {"files": ["../../secret"]}),
     "a number that is none": json.dumps(RECORD | {"series": {"t": [float("nan")]}}),
+    "a network that is none": json.dumps(RECORD | {"measured_on": {"network": 3}}),
     "deep": DEEP,
     "a verdict of no kind": json.dumps(RECORD).replace("does not reproduce", "proved"),
     "a verdict that does not follow": json.dumps(RECORD).replace("does not reproduce", "reproduces"),
@@ -85,9 +86,3 @@ def test_no_text_of_a_record_becomes_markup(tmp_path):
     assert text.count(".still {") == 1, "what is written is not read for places to write at"
     assert all(reference.startswith(("#", "./")) for reference in page.references)
     assert "./javascript%3Aalert%281%29/index.html" in page.references and HOSTILE in page.text
-
-
-@pytest.mark.parametrize("value", (3, None, [], {"network": 3}, {"network": {"words": 3}}))
-def test_records_that_say_nothing_of_their_network_are_shown(tmp_path, value):
-    written(tmp_path, RECORD | {"name": "figure1", "measured_on": value, "fingerprint": {"parameters": value}})
-    assert page_of(tmp_path).headings[-1] == "Figure 3: a <single> cluster"

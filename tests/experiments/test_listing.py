@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clusterjax import experiments
@@ -18,7 +19,7 @@ BY_NAME = {one.name: one for one in EXPERIMENTS}
 
 def test_a_table_of_one():
     assert table([experiment()]) == [
-        "name, alias  full      quick     claim or question; of a chosen figure, what --set takes",
+        "name, alias  full      quick     claim or question; for a named figure also its parameters",
         "",
         "coins        2 s       1 s       Do they fall on both sides?",
         "coins_too                        n = 8 (quick: 4), share = 0.5",
@@ -78,7 +79,7 @@ CASES = {
     "quick": ("figure5", Settings(quick=True, starts=64, seed=2)),
     "few starts": ("figure5", Settings(starts=5)),
     "quick with as many starts as a full run": ("figure6", Settings(quick=True)),
-    "parameters": ("figure4", Settings(parameters={"beta": 5, "radius": 1e-05})),
+    "parameters": ("figure4", Settings(parameters={"beta": np.float64(5), "n": np.int64(12), "radius": 1e-05})),
     "a network in a folder with a space": ("figure7", Settings(albert="my network")),
     "texts": ("figure1", Settings(texts=Path("some texts.txt"))),
     "ids": ("figure1", Settings(albert="a folder", ids=Path("ids.txt"))),
@@ -113,4 +114,16 @@ def test_what_only_the_probe_can_set_is_a_command_of_the_probe(asked, settings):
 def test_what_an_experiment_does_not_read_is_not_in_its_command():
     settings = Settings(albert="a", texts=Path("b"), imdb=Path("c"), depth=3)
     assert command_line(BY_NAME["figure3"], settings) == "clusterjax reproduce figure3 --seed 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    (
+        ("causal-network", Settings(most_texts=8)),
+        ("figure7", Settings(heads=4)),
+        ("figure1", Settings(most_texts=8, parameters={"draws": 9})),
+    ),
+)
+def test_settings_that_no_command_has_are_no_command(name, settings):
+    assert command_line(BY_NAME[name], settings) is None
     assert command_line(experiment(), Settings()) is None, "there is no command for an experiment of a user's own"

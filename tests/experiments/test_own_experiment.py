@@ -84,7 +84,7 @@ def test_clashes_are_refused_before_anything_is_done(tmp_path, names, words):
 
 @pytest.mark.parametrize("outcome", (None, "Seen.", {}), ids=str)
 def test_what_returns_no_outcome_is_refused(tmp_path, outcome):
-    with as_a_user(), pytest.raises(ValueError, match="^what coins returns must be an Outcome, but it is"):
+    with as_a_user(), pytest.raises(ValueError, match="^the result of coins must be an Outcome, but it is"):
         drawn([experiment(run=lambda settings, say: outcome)], tmp_path)
     assert not (tmp_path / "coins").exists()
 
@@ -130,6 +130,8 @@ def test_what_nothing_tells_from_an_earlier_one_is_run_again_and_says_why(tmp_pa
         assert identity_of(experiment(run=function)) is None
     for _ in range(2):
         lines = drawn([experiment(run=TYPED)], tmp_path)[1]
-        assert lines[0].endswith("coins: run again, for nothing tells whether it has changed; give it a version")
+        assert lines[0].endswith(
+            "coins: run again, because nothing shows whether the experiment has changed; give it a version"
+        )
         assert not any("done already" in line for line in lines)
     assert any("done already" in drawn([experiment(run=TYPED, version="1")], tmp_path)[1][0] for _ in range(2))

@@ -6,7 +6,7 @@ import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Cost, Experiment, Files, Settings, parameter, reproduce
 from clusterjax.experiments.figures.figure4 import Parameters as OfFigure4
-from clusterjax.experiments.framework.experiment import changed_parameters, changed_words, parameters_of
+from clusterjax.experiments.framework.experiment import changed_parameters, parameters_of
 from tests.experiments.own import experiment, run
 from tests.helpers import as_a_user
 
@@ -21,9 +21,9 @@ def test_defaults_are_those_of_a_quick_run_or_a_full_one():
     given = {"beta": 5, "n": 128}
     read = Settings(quick=True, parameters=given).read(OfFigure4)
     assert (read.beta, read.n, read.radius) == (5.0, 128, 0.1) and isinstance(read.beta, float)
-    assert changed_parameters(read, quick=True) == {"n": (128, 64), "beta": (5.0, 9.0)}
-    assert changed_words(changed_parameters(read, quick=True)) == "n = 128 in place of 64, beta = 5 in place of 9"
-    assert changed_parameters(Settings(parameters={"beta": 9}).read(OfFigure4)) == {}
+    changed = changed_parameters(Settings(quick=True, parameters=given), OfFigure4)
+    assert changed == "n = 128 in place of 64, beta = 5 in place of 9"
+    assert changed_parameters(Settings(parameters={"beta": 9}), OfFigure4) == ""
 
 
 def test_every_figure_has_something_to_set_and_a_cost():
@@ -36,19 +36,20 @@ def test_every_figure_has_something_to_set_and_a_cost():
 @pytest.mark.parametrize(
     ("names", "values", "words"),
     (
-        (["figure4"], {"betta": 5}, "parameters must be declared by every figure that is run, but 'betta' is not by "
-         "figure4; set what it has, n, d, beta, radius, end, or leave it out"),
+        (["figure4"], {"betta": 5}, "parameters must be declared by every figure that is run, but 'betta' is not "
+         "declared by figure4; set one of its own parameters, n, d, beta, radius, end, or leave it out"),
         (["figure4"], {"beta": -1}, "beta must be a finite number above 0 and at most 50, but it is -1; set the "),
         (["figure4"], {"beta": float("nan")}, "beta must be a finite number above 0 and at most 50, but it is nan"),
         (["figure4"], {"beta": "5"}, "beta must be a finite number above 0 and at most 50, but it is '5'"),
         (["figure4"], {"n": 12.5}, "n must be an integer from 2 to 1024, but it is 12.5; set the number of tokens in"),
         (["figure4"], {"n": True}, "n must be an integer from 2 to 1024, but it is True"),
         (["figure4"], {"end": 10**30}, "end must be a finite number from 30 to 10000, but it is an integer of 100"),
-        (["figure4", "figure7"], {"beta": 5, "end": 50}, "parameters .* 'end' is not by figure7; set what it has, n,"),
-        (["figure4", "figure8", experiment()], {"beta": 5, "d": 2, "end": 50}, "parameters .* 'd', 'end' are not by "
-         r"figure8, coins; set .*have \(figure8: n, beta, layer, head; coins:"),
-        ([one.name for one in EXPERIMENTS], {"betta": 5}, "parameters .* 'betta' is not by figure1, figure2, .*; set "
-         "what they all have, or leave these"),
+        (["figure4", "figure7"], {"beta": 5, "end": 50}, "parameters .* 'end' is not declared by "
+         "figure7; set one of its own parameters, n,"),
+        (["figure4", "figure8", experiment()], {"beta": 5, "d": 2, "end": 50}, "parameters .* 'd', 'end' are not "
+         r"declared by figure8, coins; set .*have \(figure8: n, beta, layer, head; coins:"),
+        ([one.name for one in EXPERIMENTS], {"betta": 5}, "parameters .* 'betta' is not declared by "
+         "figure1, figure2, .*; set parameters that all of them have, or leave these"),
         (["rank-collapse"], {"heads": 5}, "heads must divide d, 32, but it is 5; set another of the two"),
         (["norm-schemes"], {"n": 8, "d": 8}, "d must be below n, 8, but it is 8; set another of the two"),
         (["sentiment-words"], {"shortest": 30}, "shortest must be at most longest, 28, but it is 30; set another of"),
@@ -119,13 +120,17 @@ class Plain:
     (
         (lambda: parameter(True, "a number"), "default must be a finite number, but it is True"),
         (lambda: parameter(1, ""), "says must be a string that is not empty, but it is ''"),
-        (lambda: parameter(1, "a number", least=2), "least must allow the default, 1, but it is 2; set another bound"),
+        (
+            lambda: parameter(1, "a number", least=2),
+            "default must be an integer of at least 2, but it is 1; set another value, or another range",
+        ),
         (lambda: parameter(1.0, "it", quick=0.0, above=0), "quick must be a finite number above 0, but it is 0.0"),
+        (lambda: parameter(1, "a number", above=0), "above must be None for an integer, but it is 0; set least"),
         (lambda: parameter(1, "a number", most="many"), "most must be a finite number, but it is 'many'"),
         (lambda: Cost(1, -1), "quick must be a finite number of at least 0, but it is -1"),
         (lambda: experiment(parameters=dict), "parameters must be a frozen dataclass whose fields are made by"),
         (lambda: experiment(parameters=Loose), "parameters must be a frozen dataclass whose fields are made by"),
-        (lambda: experiment(parameters=Plain), r"parameters must be .*, but Plain\.n is not; write it so"),
+        (lambda: experiment(parameters=Plain), r"parameters must be .*, but Plain\.n is not; declare it in this form"),
         (lambda: experiment(cost=3), "cost must be a Cost, but it is 3"),
         (lambda: experiment(run=3), "run must be a function of settings and of one that .*, but it is 3"),
         (lambda: experiment("../coins"), r"name must be at most 80 letters, .*, but it is '\.\./coins'"),

@@ -57,7 +57,7 @@ def test_after_a_failure_none_is_begun(tmp_path):
 
 @pytest.mark.exhaustive
 def test_a_process_that_is_ended_says_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match="jobs must be so few .*; pass fewer, and what is done stays"):
+    with pytest.raises(ValueError, match="jobs must be few enough .*; pass fewer, and run again: finished"):
         in_processes(work, [(tmp_path, "killed", 0.0)], 1, lambda line: None, lambda index, result: None)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from clusterjax.experiments.framework.experiment import Claim, Experiment, Outcome
-from clusterjax.experiments.framework.record import lines_of, record_of, told
+from clusterjax.experiments.framework.record import lines_of, measured_words, record_of
 from clusterjax.experiments.framework.verdict import (
     ANY,
     UNSAID,
@@ -54,7 +54,7 @@ def test_reproduces_only_where_nothing_differs(case):
     measured, apart = RUNS[case]
     assert differences(SOURCE, measured) == apart
     for holds in (True, False):
-        verdict = judge("paper", holds, 0.5, SOURCE, measured)
+        verdict = judge("paper", holds, differences(SOURCE, measured), 0.5)
         same = "reproduces" if holds else "does not reproduce"
         assert verdict == (f"not the paper's {apart[0]}" if apart else same) and verdict in VERDICTS
 
@@ -68,7 +68,7 @@ def test_reproduces_only_where_nothing_differs(case):
     ),
 )
 def test_kinds_of_claims_and_what_was_not_measured(kind, words):
-    of = lambda holds, value: judge(kind, holds, value, SOURCE if kind == "paper" else None, SAME)
+    of = lambda holds, value: judge(kind, holds, (), value)
     assert (of(True, 1.0), of(False, 1.0), of(False, float("inf"))) == (*words, words[1])
     assert of(False, float("nan")) == "not measured"
 
@@ -115,7 +115,7 @@ def test_record_lines_and_caption_name_network_data_and_size(holds, words):
     record = record_of(experiment, found, {"seed": 0}, [], {"total": 1.0, "simulation": 1.0})
     first, lines = record["claims"][0], lines_of(record)
     assert first["verdict"] == "not the paper's data" and first["apart"] == ["data"]
-    assert told(first) == f"12 of 15 ({words}: at least 11)"
+    assert measured_words(first) == f"12 of 15 ({words}: at least 11)"
     for text in (record["caption"], *(claim["on"] for claim in record["claims"])):
         assert all(part in text for part in (HARDMAX_CLASSIFIER.words, MADE_UP.words, "d = 2, reviews = 6000"))
     assert sum(MADE.words in line for line in lines) == 2, "each claim says what it was measured on"

@@ -1,1 +1,1 @@
-"""What all figures share: what an experiment is, its verdict and its record, the registry, and how it is run."""
+"""The framework of all figures: experiments, verdicts, records, the list of the figures, and `reproduce`."""

@@ -1,16 +1,16 @@
-"""What an experiment is, what it is told and what it finds.
+"""The parts of an experiment: its parameters, the settings of a run, and the outcome with its claims.
 
-`reproduce` calls `Experiment.run(settings, say)` and gets an `Outcome`: claims with their numbers, series for
-`results.json`, and functions that draw. Nothing is drawn before all is measured. Each class checks its fields where it
-is built, so that a mistake of a user's own experiment is named there, and not by the JSON writer or the gallery an hour
-later. No class holds a verdict: it follows from `Claim.source` and what was measured (see `verdict`).
+`reproduce` calls `Experiment.run(settings, say)`, which returns an `Outcome`: claims with their numbers, series for
+`results.json`, and functions that draw. Nothing is drawn before everything is measured. The constructor of each class
+checks the fields, so that a mistake in a user's own experiment raises an error there, and not an hour later in the JSON
+writer or the gallery. No class stores a verdict: a verdict follows from `Claim.source` and `Measured` (see `verdict`).
 """
 
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, get_args
@@ -33,18 +33,16 @@ from ..._base.checks import (
     refusal,
     shown,
 )
-from .verdict import DIFFERENT, Kind, Measured, Source, differences, judge
+from .verdict import DIFFERENT, Kind, Measured, Number, Source, differences, judge
 
 
-# The parameters that an experiment declares: what a user may set, in which range, and what it is without that.
-#
-# An experiment declares them as the fields of a frozen dataclass, each made by `parameter`. The measurement takes an
-# instance of that class, so that its numbers have names and types; `read_parameters` makes it from what a user set.
+# The parameters of an experiment are the numbers that a user may set, each with a range and a default. An experiment
+# declares them as the fields of a frozen dataclass, each made by `parameter`. The measurement takes an instance of that
+# class, which `Settings.read` makes from the values that the user set.
 
 
-_KEY = "parameter"  # of the metadata of a field
+_KEY = "parameter"  # the name of a `Parameter` in the metadata of its field
 _P = TypeVar("_P")
-Value = int | float
 Say = Callable[[str], None]  # reports progress in one line
 
 
@@ -54,15 +52,15 @@ class Parameter:
 
     name: str
     says: str
-    default: Value
-    quick: Value
-    least: Value | None
-    most: Value | None
-    above: Value | None
+    default: Number
+    quick: Number
+    least: Number | None
+    most: Number | None
+    above: Number | None
 
-    def check(self, value: Any) -> Value:
-        """`value` as a number of this parameter, if it may be one."""
-        remedy = f"set {self.says} in that range, or leave it at {self.default:g}"
+    def check(self, value: Any, remedy: str | None = None) -> Number:
+        """`value`, if it is a number of the kind and in the range of this parameter; else a ValueError."""
+        remedy = remedy or f"set {self.says} in that range, or leave it at {self.default:g}"
         if isinstance(self.default, int):
             # Bounds may be floats such as 1e4; check_integer compares and prints integers.
             least, most = (None if bound is None else int(bound) for bound in (self.least, self.most))
@@ -71,70 +69,64 @@ class Parameter:
 
     @property
     def words(self) -> str:
-        """Name and default, for a list."""
+        """The name and the default, for a list."""
         return f"{self.name} = {self.default:g}" + (f" (quick: {self.quick:g})" if self.quick != self.default else "")
 
 
 def parameter(
-    default: Value,
+    default: Number,
     says: str,
     *,
-    quick: Value | None = None,
-    least: Value | None = None,
-    most: Value | None = None,
-    above: Value | None = None,
+    quick: Number | None = None,
+    least: Number | None = None,
+    most: Number | None = None,
+    above: Number | None = None,
 ) -> Any:
     """A field of a frozen dataclass that declares a parameter of an experiment.
 
     **Arguments:**
 
-    - `default`: Its value if nobody sets it; an integer takes integers alone.
-    - `says`: What it is, in one line without a full stop.
-    - `quick`: Its value in a quick run if nobody sets it; None is `default`.
-    - `least`, `most`: The range that it may lie in, both ends included; None is open.
-    - `above`: What it must exceed; None is nothing. Integers take `least`.
+    - `default`: The value unless a user sets another one. If it is an integer, all values must be integers.
+    - `says`: A description in one line, without a full stop.
+    - `quick`: The default of a quick run; None is `default`.
+    - `least`, `most`: The smallest and the largest allowed value; None sets no bound.
+    - `above`: A number that the value must exceed, for parameters that are no integers; None sets no bound.
 
     **Returns:**
 
-    What a dataclass takes as the default of a field.
+    A value for a field of a dataclass, as `dataclasses.field` returns it.
 
     **Raises:**
 
-    - `ValueError` if a default is not a number in the range, or `says` is no text.
+    - `ValueError` if `default` or `quick` is not a number in the range, if `above` is given for an integer, or if
+        `says` is not a string.
     """
-    # A boolean is an int of Python and no number of an experiment.
-    kind = check_integer if isinstance(default, int) and not isinstance(default, bool) else check_number
-    # Named, so that a message can say which bound refuses the default.
     bounds = {"least": least, "most": most, "above": above}
     for name, bound in bounds.items():
         if bound is not None:
             check_number(bound, name)
-    default = kind(default, "default", least=None)
-    quick = default if quick is None else kind(quick, "quick", least=None)
-    outside = {
-        "least": least is not None and default < least, "most": most is not None and default > most,
-        "above": above is not None and default <= above,
-    }  # fmt: skip
-    if wrong := next((name for name, out in outside.items() if out), None):
-        problem = f"it is {shown(bounds[wrong])}"
-        raise refusal(wrong, f"allow the default, {default:g}", problem, "set another bound, or another default")
-    # Under the name "default" until `parameters_of` knows the name of the field.
-    declared = Parameter("default", check_text(says, "says"), default, quick, **bounds)
-    # The quick value must lie in the same range; a message then names it.
-    replace(declared, name="quick").check(quick)
-    return field(default=declared.default, metadata={_KEY: declared})
+    # A boolean is an `int` in Python, but not a number of an experiment.
+    if not isinstance(default, int) or isinstance(default, bool):
+        default = check_number(default, "default")
+    elif above is not None:
+        raise refusal("above", "be None for an integer", f"it is {shown(above)}", "set least in its place")
+    declared = Parameter("default", check_text(says, "says"), default, default if quick is None else quick, **bounds)
+    remedy = "set another value, or another range"
+    values = {name: replace(declared, name=name).check(vars(declared)[name], remedy) for name in ("default", "quick")}
+    # `parameters_of` replaces the name by that of the field.
+    return field(default=values["default"], metadata={_KEY: replace(declared, **values)})
 
 
 @dataclass(frozen=True)
 class NoParameters:
-    """Of an experiment that has none to set."""
+    """The parameters of an experiment that declares none."""
 
 
 def parameters_of(kind: Any, name: str = "parameters") -> tuple[Parameter, ...]:
-    """The parameters that a class declares, in order; `name` is that of the argument, for messages. Raises a ValueError
-    if the class is no frozen dataclass, or has a field that is not made by `parameter`."""
-    rule, remedy = "be a frozen dataclass whose fields are made by parameter(...)", "write it so"
-    # Frozen, as instances are static arguments of compiled functions and must have a hash.
+    """The parameters that the class `kind` declares, in order. Raises a ValueError if the class is not a frozen
+    dataclass, or has a field that `parameter` did not make; the message calls the class `name`."""
+    rule, remedy = "be a frozen dataclass whose fields are made by parameter(...)", "declare it in this form"
+    # The class is frozen, because instances are static arguments of compiled functions and must have a hash.
     if not (isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen):  # pyright: ignore
         raise refusal(name, rule, f"it is {shown(kind)}", remedy)
     declared = []
@@ -145,76 +137,53 @@ def parameters_of(kind: Any, name: str = "parameters") -> tuple[Parameter, ...]:
     return tuple(declared)
 
 
-def read_parameters(kind: type[_P], given: Mapping[str, Any], *, quick: bool = False, of: str = "it") -> _P:
-    """An instance of a class of parameters: the values that are `given` by name, and the defaults of the rest, with
-    `quick` those of a quick run; `of` says whose parameters these are, for messages. Raises a ValueError for a name
-    that is not declared, or a value that is not allowed."""
-    declared = {entry.name: entry for entry in parameters_of(kind)}
-    if unknown := [name for name in given if name not in declared]:
-        raise undeclared(unknown, {of: tuple(declared.values())})
-    values = {name: entry.quick if quick else entry.default for name, entry in declared.items()}
-    # `__post_init__` of the class then checks what must fit together.
-    return kind(**(values | {name: declared[name].check(value) for name, value in given.items()}))
-
-
 def undeclared(names: Sequence[str], lacking: Mapping[str, Sequence[Parameter]]) -> ValueError:
-    """The refusal of names that some experiments do not declare; `lacking` has what each of these does declare."""
-    listed = {of: ", ".join(entry.name for entry in declared) or "none" for of, declared in lacking.items()}
-    # The remedy lists what could be set, as long as that is few words.
+    """The error for parameters that some experiments do not declare; `lacking` has the declared parameters of each of
+    these experiments."""
+    listed = {name: ", ".join(entry.name for entry in declared) or "none" for name, declared in lacking.items()}
+    # The remedy lists the declared parameters of few experiments only.
     if len(listed) == 1:
-        remedy = f"set what it has, {', '.join(listed.values())}, or leave it out"
+        remedy = f"set one of its own parameters, {', '.join(listed.values())}, or leave it out"
     elif len(listed) <= 3:
-        remedy = f"set what they all have ({'; '.join(f'{of}: {has}' for of, has in listed.items())})"
+        remedy = f"set parameters that all of them have ({'; '.join(map(': '.join, listed.items()))})"
     else:
-        remedy = "set what they all have, or leave these out"
+        remedy = "set parameters that all of them have, or leave these out"
     return refusal(
         "parameters", "be declared by every figure that is run",
-        f"{', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'} not by {', '.join(lacking)}", remedy,
+        f"{', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'} not declared by {', '.join(lacking)}",
+        remedy,
     )  # fmt: skip
 
 
-def changed_parameters(values: Any, *, quick: bool = False) -> dict[str, tuple[Value, Value]]:
-    """What is not as it is by default, of an instance of a class of parameters: name to value and default."""
-    # By value and not by what was given: a parameter set to its default is not changed.
-    plain = read_parameters(type(values), {}, quick=quick)
-    pairs = {entry.name: (getattr(values, entry.name), getattr(plain, entry.name)) for entry in fields(values)}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def changed_words(changed: Mapping[str, tuple[Value, Value]]) -> str:
-    """The same for a reader."""
-    return ", ".join(f"{name} = {value:.10g} in place of {plain:.10g}" for name, (value, plain) in changed.items())
-
-
-MOST_STARTS, MOST_OF_NETWORK = 10**5, 10**6  # more starts, texts, tokens or layers fit no memory
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")  # a folder on every system, and part of a link
+MOST_STARTS, MOST_OF_NETWORK = 10**5, 10**6  # more starts, or more texts, tokens or layers, exceed any memory
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")  # a valid folder name on every system, and a valid part of a link
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How an experiment is to be run.
+    """The settings of a run of an experiment.
 
     **Attributes:**
 
-    - `seed`: Of every random draw.
-    - `starts`: How many random starts each number is taken over.
-    - `quick`: Whether shorter runs will do; the caption then says so.
-    - `albert`: The trained network of the figures that show one, as `probe.load` takes it; None is the one of the
+    - `seed`: The seed of all random draws.
+    - `starts`: The number of random starts over which each number is averaged.
+    - `quick`: Whether the run is shorter; the caption then says so.
+    - `albert`: The trained network of the figures that show one, as for `probe.load`; None is the ALBERT of the
         package.
-    - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None shows the classifier of the package
-        where a figure is of one, and makes reviews up, with planted words, where it trains.
-    - `texts`: What that network reads, a file as `probe.read_texts` takes it; None is the texts that belong to it.
-    - `most_texts`, `length`: How many of the texts it reads, evenly spread, and to how many tokens they are cut; None
-        is 48 and 128, with `quick` 16 and 64, and never more than its positions.
-    - `depth`: How many layers figure 1 goes through; None is eight times those of training, with `quick`
-        twice if the network is wide.
-    - `heads`: Cuts the matrices of an ALBERT into another number of heads, as `probe.load` does.
-    - `store`: A folder for what is measured before a figure is done, so that a run that was killed goes on; None keeps
-        nothing. It does not change what comes out.
-    - `parameters`: Values of parameters that the experiment declares, by name, such as `{"beta": 5}`; the others are
-        as it declares them.
-    - `ids`: What that network reads as token ids, in place of `texts`: a file of `.txt`, `.csv` or `.jsonl` with a text
-        in each line, `.json` with a list of lists, or `.npy`. Its folder then needs no tokenizer.
+    - `imdb`: The film reviews, as for `sentiment.load_imdb`. None uses the classifier of the package in figures that
+        show a classifier, and made-up reviews with planted words in figures that train one.
+    - `texts`: A file of texts for the network, as for `probe.read_texts`; None is the texts that belong to the network.
+    - `most_texts`, `length`: The largest number of texts, chosen evenly from all, and the number of tokens to which
+        they are truncated; None is 48 and 128, or 16 and 64 if `quick`, and at most the positions of the network.
+    - `depth`: The number of layers in figure 1; None is eight times the layers of training, or twice if `quick` and the
+        network is wide.
+    - `heads`: The number of heads into which the matrices of an ALBERT are cut, as for `probe.load`.
+    - `store`: A folder for intermediate measurements, from which a killed run continues; None keeps none. The folder
+        does not change the result.
+    - `parameters`: Values of parameters that the experiment declares, by name, such as `{"beta": 5}`; all others have
+        their defaults.
+    - `ids`: A file of token ids, in place of `texts`, for a network without a tokenizer: `.txt`, `.csv` or `.jsonl`
+        with a text in each line, `.json` with a list of lists, or `.npy`.
     """
 
     seed: int = 0
@@ -248,15 +217,15 @@ class Settings:
         if not isinstance(self.parameters, Mapping) or not all(isinstance(name, str) for name in self.parameters):
             problem = f"it is {shown(self.parameters)}"
             raise refusal("parameters", "be a dict of values by name", problem, 'pass {"beta": 5}, for example')
-        # A copy: what the caller does to its dict later does not change what is recorded.
+        # The settings keep a copy, so that later changes to the dict of the caller do not change the record.
         object.__setattr__(self, "parameters", dict(self.parameters))
 
     def read(self, kind: type[_P]) -> _P:
-        """An instance of a class of parameters, see `parameter`: what is set here, and the defaults of the rest.
+        """An instance of a class of parameters, with the values of `parameters` and otherwise the defaults.
 
         **Arguments:**
 
-        - `kind`: The class.
+        - `kind`: The class, a frozen dataclass whose fields are made by `parameter`.
 
         **Returns:**
 
@@ -264,28 +233,42 @@ class Settings:
 
         **Raises:**
 
-        - `ValueError` for a name that the class does not declare, or a value that it does not allow.
+        - `ValueError` for a parameter that the class does not declare, or a value that the class does not allow.
         """
-        # First, so that a class that is none is named as the argument `kind`.
-        parameters_of(kind, "kind")
-        return read_parameters(kind, self.parameters, quick=self.quick, of=kind.__qualname__)
+        declared = {entry.name: entry for entry in parameters_of(kind, "kind")}
+        if unknown := [name for name in self.parameters if name not in declared]:
+            raise undeclared(unknown, {kind.__qualname__: tuple(declared.values())})
+        values = {name: entry.quick if self.quick else entry.default for name, entry in declared.items()}
+        # `__post_init__` of the class checks conditions on several parameters.
+        return kind(**(values | {name: declared[name].check(value) for name, value in self.parameters.items()}))
+
+
+def changed_parameters(settings: Settings, kind: type) -> str:
+    """The parameters of `kind` that the settings change, with their defaults, in words; empty if there are none."""
+    # Values are compared, because a parameter that is set to its default is not changed.
+    values, defaults = (asdict(each.read(kind)) for each in (settings, replace(settings, parameters={})))
+    return ", ".join(
+        f"{name} = {values[name]:.10g} in place of {default:.10g}"
+        for name, default in defaults.items()
+        if values[name] != default
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim beside the number that decides it; its verdict needs what it was measured on, see `Outcome.verdict`.
+    """A claim, and the number that decides it; `Outcome.verdict` gives the verdict.
 
     **Attributes:**
 
     - `says`: The claim, in words.
-    - `measured`: What was measured, in words and numbers.
-    - `criterion`: When the claim holds.
-    - `holds`: Whether it does.
-    - `kind`: "identity" for what is proved and must hold, "paper" for what the paper says, "finding" for what this
-        project adds.
-    - `value`, `error`: The number itself and its standard error, where there is one.
-    - `source`: What the paper made it of; a claim of kind "paper" must have one, and no other may.
-    - `on`: What it was measured on, where that is not what the rest of the experiment was.
+    - `measured`: The measurement, in words and numbers.
+    - `criterion`: The condition under which the claim holds, in words.
+    - `holds`: Whether the condition is met.
+    - `kind`: "identity" for a proved statement, which must hold; "paper" for a claim of a paper; "finding" for a claim
+        of this project.
+    - `value`, `error`: The number that decides, and its standard error, if there is one.
+    - `source`: The network, data and size of which the paper makes the claim, for claims of kind "paper" only.
+    - `on`: The network, data and size of this measurement, if they differ from those of the outcome.
     """
 
     says: str
@@ -301,7 +284,7 @@ class Claim:
     def __post_init__(self):
         for name in ("says", "measured", "criterion"):
             check_text(getattr(self, name), name)
-        # A NumPy boolean becomes one of Python, as JSON takes no other; the class is frozen, hence __setattr__.
+        # JSON takes booleans of Python only; a field of a frozen class is set by `object.__setattr__`.
         object.__setattr__(self, "holds", check_flag(self.holds, "holds"))
         check_choice(self.kind, "kind", get_args(Kind))
         for name in ("value", "error"):
@@ -312,21 +295,21 @@ class Claim:
             check_instance(self.on, "on", Measured, "a Measured", "say what this claim was measured on")
         if (self.kind == "paper") != (self.source is not None):
             raise ValueError(
-                f"source must be given for what a paper says and for nothing else, but the claim {self.says!r} is of "
+                f"source must be given for a claim of kind 'paper' and for no other, but the claim {self.says!r} is of "
                 f"kind {self.kind!r} and its source is {self.source!r}; say what the paper measured it on."
             )
 
 
 @dataclass(frozen=True)
 class Film:
-    """One run to be shown as a moving picture.
+    """A run that is shown as a film.
 
     **Attributes:**
 
     - `ts`: (times,), the save times.
-    - `xs`: (times, n, d), the tokens.
-    - `highlight`: The token in red; None is none.
-    - `trail`: Whether its path is drawn.
+    - `xs`: (times, n, d), the tokens, with d = 2 or 3.
+    - `highlight`: The index of the token in red; None highlights no token.
+    - `trail`: Whether the path of that token is drawn.
     """
 
     ts: np.ndarray
@@ -336,35 +319,31 @@ class Film:
 
     def __post_init__(self):
         xs = check_host_array(self.xs, "xs", shape=("times", "n", "d"), remedy="pass the tokens at each save time")
-        # The pictures are of the circle and of the sphere.
         if xs.shape[2] not in (2, 3):
-            problem = f"their dimension is {xs.shape[2]}"
-            raise refusal(
-                "xs", "be tokens of the plane or of space", problem, "choose two or three of their coordinates"
-            )
+            problem, remedy = f"their dimension is {xs.shape[2]}", "choose two or three of their coordinates"
+            raise refusal("xs", "be tokens of the plane or of space", problem, remedy)
         remedy = "pass the time of each entry of xs"
         object.__setattr__(self, "ts", check_host_array(self.ts, "ts", shape=(len(xs),), remedy=remedy))
         object.__setattr__(self, "xs", xs)
         if self.highlight is not None:
-            check_integer(
-                self.highlight, "highlight", least=0, most=xs.shape[1] - 1, remedy="pass the number of a token"
-            )
+            remedy = "pass the index of a token"
+            check_integer(self.highlight, "highlight", least=0, most=xs.shape[1] - 1, remedy=remedy)
         check_flag(self.trail, "trail")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment found.
+    """The result of an experiment.
 
     **Attributes:**
 
-    - `caption`: What is seen, and what holds of the paper's words.
-    - `claims`: Each with its number.
-    - `parameters`: Everything needed to run it again.
-    - `series`: Numbers against time, for `results.json`: name to a list or array.
-    - `draw`: Makes the still picture.
-    - `film`: What the moving picture shows, or a function that writes it to a path as a GIF; None makes none.
-    - `on`: What was measured: network, data and size.
+    - `caption`: The caption of the picture.
+    - `claims`: The claims, each with its number.
+    - `parameters`: All numbers that are needed to repeat the run, by name.
+    - `series`: Numbers against time, for `results.json`: lists or arrays by name.
+    - `draw`: A function that makes the still picture.
+    - `film`: The run that the film shows, or a function that writes a film to a path as a GIF; None makes no film.
+    - `on`: The network, the data and the size of the measurement.
     """
 
     caption: str
@@ -384,13 +363,13 @@ class Outcome:
             if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
                 raise refusal(name, "be a dict by name", f"it is {shown(value)}", "pass {} if there are none")
         try:
-            # What cannot be written is refused here and not when the figure is drawn already.
+            # Values that JSON does not have are refused before anything is drawn.
             json.dumps(self.parameters)
         except (TypeError, ValueError) as error:
             remedy = "pass numbers, texts, lists and dicts"
             raise refusal("parameters", "be what JSON can hold", f"it is not ({error})", remedy) from None
         for name, values in self.series.items():
-            # NaN may be: it is written as null.
+            # NaN is accepted, and is written as null.
             check_host_array(values, f"series[{name!r}]", finite=False, remedy="pass numbers against time")
         check_callable(self.draw, "draw", "a function that makes the still picture")
         if self.film is not None and not isinstance(self.film, Film):
@@ -398,20 +377,19 @@ class Outcome:
         check_instance(self.on, "on", Measured, "a Measured", "say what was measured: network, data and size")
 
     def verdict(self, claim: Claim) -> str:
-        """The verdict on one of its claims, by what the claim was measured on."""
-        check_instance(claim, "claim", Claim, "a Claim", "pass one of `claims`")
-        return judge(claim.kind, claim.holds, claim.value, claim.source, claim.on or self.on)
+        """The verdict on one of the claims; see `clusterjax.experiments.framework.verdict`."""
+        return judge(claim.kind, claim.holds, self.apart(claim), claim.value)
 
     def apart(self, claim: Claim) -> tuple[str, ...]:
-        """Which of network, data and size are not those that the paper made the claim of."""
+        """Those of "network", "data" and "size" in which the measurement of a claim differs from that of the paper."""
         check_instance(claim, "claim", Claim, "a Claim", "pass one of `claims`")
         return () if claim.source is None else differences(claim.source, claim.on or self.on)
 
     @property
     def heading(self) -> str:
-        """What stands above the picture: network and data, where they are not those of the paper, and parameters that
-        were set by hand; else nothing."""
-        # By claims and not by the outcome alone: some claims are measured on another network than the rest.
+        """The text above the picture: the network and the data if they are not those of the paper, and the parameters
+        that were set by hand; otherwise empty."""
+        # All claims are compared, because some are measured on another network than the rest.
         notes = [
             f"{DIFFERENT[part]}: {getattr(claim.on or self.on, part).words}"
             for part in ("network", "data")
@@ -423,10 +401,10 @@ class Outcome:
 
 
 def _number_or_none(value: Any, name: str) -> Any:
-    """A number that may be NaN or infinite, those of NumPy and of jax as one of Python."""
+    """`value` as a Python number, which may be NaN or infinite, or None."""
     if value is None:
         return None
-    # Measurements are often of NumPy or jax; JSON takes neither.
+    # Measurements are often NumPy or jax scalars, which JSON does not take.
     if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
         value = np.asarray(value).item()
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -435,20 +413,21 @@ def _number_or_none(value: Any, name: str) -> Any:
 
 
 def with_changed(outcome: Outcome, words: str) -> Outcome:
-    """The same, of a run whose parameters were set by hand, as these words say: every verdict knows of it."""
-    # Claims that name what they were measured on carry a mark of their own; others have that of the outcome.
+    """The outcome with `words` as the changed parameters of each measurement, so that every verdict takes them into
+    account."""
+    # A claim without `on` of its own has the measurement of the outcome.
     mark = lambda claim: claim if claim.on is None else replace(claim, on=replace(claim.on, changed=words))
     return replace(outcome, on=replace(outcome.on, changed=words), claims=tuple(map(mark, outcome.claims)))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """About how long an experiment takes on two cores, in seconds.
+    """The approximate duration of an experiment on two cores, in seconds.
 
     **Attributes:**
 
-    - `full`: With the default settings.
-    - `quick`: With `quick` and 64 starts.
+    - `full`: The duration with the default settings.
+    - `quick`: The duration with `quick` and 64 starts.
     """
 
     full: int | float
@@ -461,36 +440,36 @@ class Cost:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure of a paper, or of a user's own: simulate, measure, decide, draw.
+    """A figure of a paper, or a figure of a user's own, as an experiment: simulate, measure, judge claims, draw.
 
     **Attributes:**
 
-    - `name`: What the command calls it, and its folder in the gallery: letters, digits, - and _.
-    - `alias`: Another name for it, of the same form.
-    - `title`: Above it in the gallery.
-    - `claim`: What the paper says of it, in its own terms.
-    - `run`: The experiment; told the settings and a function that reports progress.
-    - `reads_reviews`: Whether it depends on `Settings.imdb`.
-    - `reads_network`: Whether it depends on `Settings.albert`.
-    - `reads_texts`: Whether it depends on `Settings.texts` as well.
-    - `reads_depth`: Whether it depends on `Settings.depth`.
-    - `reads_package`: Whether it depends on the network of the package, whatever `Settings.albert` is.
-    - `reads_causal`: Whether it depends on SmolLM2 where that is installed, and on `Settings.texts`; see `causal`.
-    - `least_texts`: With fewer it has no error bar.
-    - `asks`: Whether `claim` is a question, and not what a paper says.
-    - `parameters`: What of it can be set: a frozen dataclass whose fields are made by `parameter`.
-    - `check`: Is told the settings before anything is computed, and raises a ValueError if they do not fit what the
-        experiment reads; None lets all pass.
-    - `cost`: About how long it takes; None is not said.
-    - `version`: Of a user's own experiment: what tells it from earlier ones of its name, so that a figure of another
-        version is not taken for done. None takes the text of the file that defines `run`.
+    - `name`: The name in the command, and of the folder in the gallery: at most 80 letters, digits, - and _.
+    - `alias`: Another name, of the same form.
+    - `title`: The title in the gallery.
+    - `claim`: The claim of the paper, in its own terms, or a question.
+    - `run`: The function that runs the experiment, of the settings and of a function that reports progress.
+    - `reads_reviews`: Whether the experiment depends on `Settings.imdb`.
+    - `reads_network`: Whether the experiment depends on `Settings.albert`.
+    - `reads_texts`: Whether the experiment depends on `Settings.albert` and `Settings.texts`.
+    - `reads_depth`: Whether the experiment depends on `Settings.depth`.
+    - `reads_package`: Whether the experiment depends on the network of the package, whatever `Settings.albert` is.
+    - `reads_causal`: Whether the experiment depends on SmolLM2, if it is installed, and on `Settings.texts`.
+    - `least_texts`: The smallest number of texts with which the experiment has an error bar.
+    - `asks`: Whether `claim` is a question, and not a claim of a paper.
+    - `parameters`: The parameters that a user may set: a frozen dataclass whose fields are made by `parameter`.
+    - `check`: A function of the settings, called before anything is computed, which raises a ValueError for settings
+        with which the experiment cannot run; None accepts all settings.
+    - `cost`: The approximate duration; None if unknown.
+    - `version`: The version of a user's own experiment, which must change when the experiment does, so that its figure
+        is drawn again. None takes the text of the file that defines `run` as the version.
     """
 
     name: str
     alias: str
     title: str
     claim: str
-    run: Callable[[Settings, Callable[[str], None]], Outcome] = field(repr=False)
+    run: Callable[[Settings, Say], Outcome] = field(repr=False)
     reads_reviews: bool = False
     reads_network: bool = False
     reads_texts: bool = False
@@ -528,7 +507,7 @@ class Experiment:
 
 
 def within(value: float, expected: float, tolerance: float) -> bool:
-    """Whether `value` is a number within `tolerance` of `expected`."""
+    """True if `value` is within `tolerance` of `expected`; False for NaN."""
     return bool(abs(value - expected) <= tolerance)
 
 
@@ -540,21 +519,17 @@ def plus_minus(value: SupportsFloat, error: SupportsFloat, digits: int = 2) -> s
 def percent(share: SupportsFloat, error: SupportsFloat, digits: int = 1) -> str:
     """A share of independent units and its standard error, as text: `94.1 ± 1.5 %`, `all` or `none`.
 
-    Of N units that all have a property the standard error is zero and says nothing: with 95 % confidence the share is
-    above 1 - 3 / N, and below 3 / N where none has.
+    If all of N units have a property, the estimated standard error is zero and meaningless: with 95 % confidence the
+    share is above 1 - 3 / N. If none of N units has it, the share is below 3 / N.
     """
     if float(error) == 0 and float(share) in (0.0, 1.0):
         return "all" if share else "none"
     return f"{plus_minus(100 * float(share), 100 * float(error), digits)} %"
 
 
-def over(units: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """The claims, each of which says at its end what independent units its ± is over, such as "15 articles".
-
-    Every ± is the standard error of a mean over independent units (`clustered_error`), or is said to be another thing
-    where it stands. What already ends so is left as it is: a figure whose claims are over different units names those
-    of some before it names those of the rest.
-    """
+def with_units(units: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """The claims, with the independent units of their standard errors (`clustered_error`), such as "15 articles", after
+    each measurement that has a ±. A measurement that states its units already is not changed."""
     suffix = f"(± over {units})"
     return tuple(
         replace(claim, measured=f"{claim.measured} {suffix}")
@@ -565,12 +540,12 @@ def over(units: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
 
 
 def identity_of(experiment: Experiment) -> dict[str, Any] | None:
-    """What tells a user's experiment from an earlier one of its name, for a JSON file; None if nothing does.
+    """The identity of a user's experiment, for a JSON file, by which earlier versions are recognised; None if unknown.
 
-    An experiment is known by its `version`, which is the user's word for it, or by the text of the file that defines
-    `run`. Nothing is known of a function that was typed at a prompt or in a notebook, or that has values from around it
-    (a closure, defaults, a `functools.partial`). Such an experiment is run again each time: a figure that is drawn
-    twice costs time, one that is wrongly taken for done is false.
+    The identity is the `version` of the experiment, or the hash of the file that defines `run`. A function that was
+    typed at a prompt or in a notebook, or that has values from outside (a closure, defaults, a `functools.partial`) has
+    no known identity. Its experiment is run each time: a figure that is drawn twice costs time, while a figure that is
+    wrongly taken for done is false.
     """
     code = {"version": experiment.version}
     if experiment.version is None:

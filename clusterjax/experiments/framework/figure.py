@@ -1,8 +1,8 @@
-"""How a file of `experiments/figures` declares its figure: claims by a decorator, all else in one call of `figure`.
+"""The declaration of a figure: a decorator for its claims, and a function `figure` that builds its experiment.
 
-A figure is a dataclass and some functions: `Parameters`, `measure(p, settings, say) -> m`, claims of m, `draw(m)`,
-a caption, series and what was measured. The experiment that `reproduce` runs, its record and its page follow from them
-here. A file of a figure imports from here all that it declares.
+A file of `experiments/figures` has a dataclass `Parameters`, a function `measure(p, settings, say) -> m`, claims about
+the measurement m, and functions of m: `draw`, `caption`, `series` and `on`. The call of `figure` at the end of the file
+makes the experiment that `reproduce` runs of these parts. The file imports from here all names that it needs for them.
 """
 
 import sys
@@ -23,10 +23,10 @@ from .experiment import (
     Outcome,
     Say,
     Settings,
-    over as with_units,
     parameter,
     percent,
     plus_minus,
+    with_units,
     within,
 )
 from .listing import entries
@@ -41,25 +41,25 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Found:
-    """What the function of a claim returns."""
+    """The result of a function that the decorator `claim` makes a claim of."""
 
-    measured: str  # what was measured, in words and numbers
-    holds: Any  # a truth value; comparisons of arrays return no bool
+    measured: str  # the measurement, in words and numbers
+    holds: Any  # a truth value, of Python, NumPy or jax
     # `value`, `error`: the number that decides, and its standard error; None if there is none
     value: SupportsFloat | None = None
     error: SupportsFloat | None = None
-    on: Measured | None = None  # what the claim was measured on, if not on what the rest of the figure was
-    # Values in place of those of the decorator, where they depend on the measurement.
+    on: Measured | None = None  # the network, data and size of the claim, if they differ from those of the figure
+    # `says`, `criterion`, `source`: values that replace those of the decorator if they depend on the measurement
     says: str | None = None
     criterion: str | None = None
     source: Source | None = None
 
 
 class ClaimOf(NamedTuple):
-    """A claim of a file: the function that `claim` decorates, and what the decorator is told of it.
+    """A claim of a file: the decorated function, and the arguments of the decorator `claim`.
 
-    A call with the measurement m returns the `Claim`, or () where the function returns None because the claim does not
-    apply to m.
+    A call with the measurement m returns the `Claim`; it returns () if the function returns None, because the claim
+    does not apply to m.
     """
 
     function: Callable[[Any], Found | None]
@@ -90,55 +90,55 @@ class ClaimOf(NamedTuple):
 def claim(
     criterion: str, *, says: str | None = None, source: Source | None = None, kind: Kind | None = None
 ) -> Callable[[Callable[[Any], Found | None]], ClaimOf]:
-    """A decorator that makes a claim of a function from a measurement to what was `Found`.
+    """A decorator that makes a claim of a function, which takes the measurement m and returns a `Found` or None.
 
     **Arguments:**
 
-    - `criterion`: When the claim holds.
+    - `criterion`: The condition under which the claim holds, in words.
     - `says`: The claim; None is the docstring of the function. Both texts are format strings of the measurement `m`,
         its parameters `p` and the constants of the file: "At beta = {p.beta:g} several clusters remain.".
-    - `source`: What the paper made the claim of; makes the claim one of kind "paper".
-    - `kind`: "identity" for what is proved, "finding" for what this project adds; None is "paper" with a source, else
-        "finding".
+    - `source`: The network, data and size of which a paper makes the claim.
+    - `kind`: "identity" for a proved statement, "finding" for a claim of this project; None is "paper" with a source,
+        else "finding".
     """
     words = lambda function: " ".join(function.__doc__.split()) if says is None else says
     return lambda function: ClaimOf(function, criterion, words(function), source, kind)
 
 
 def stated(claims: Sequence[Callable], m: Any) -> tuple[Claim, ...]:
-    """The claims on the measurement m, in order."""
-    stated = [entry(m) for entry in claims]
-    return tuple(each for entry in stated for each in (entry if isinstance(entry, tuple) else (entry,)))
+    """The claims about the measurement m, in order."""
+    results = [entry(m) for entry in claims]
+    return tuple(each for result in results for each in (result if isinstance(result, tuple) else (result,)))
 
 
 def unmet(claims: Sequence[Claim]) -> str:
-    """A sentence for a caption: the claims that do not hold, or that all do."""
+    """A sentence for a caption, which lists the claims that do not hold, or says that all claims hold."""
     failed = [f'"{each.says}"' for each in claims if not each.holds]
     return f"Claims that do not hold in this run: {' '.join(failed)}" if failed else "All claims hold in this run."
 
 
 def claims_of(file: Mapping[str, Any]) -> tuple[ClaimOf, ...]:
-    """The claims that a file defines at its top level, in order; `file` has the names of its module."""
+    """The claims that a module defines at its top level, in order; `file` is the namespace of the module."""
     claims = [value for value in file.values() if isinstance(value, ClaimOf)]
     return tuple(each for each in claims if each.function.__module__ == file["__name__"])
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """The parts of a figure, which `figure` finds by these names; m is the measurement."""
+    """The parts of a figure, by the names under which `figure` looks for them; m is the measurement."""
 
     measure: Callable[[Any, Settings, Say], Any]  # m, from the parameters, the settings, and a report of progress
     draw: Callable[[Any], Figure]  # the picture of m
     caption: Callable[[Any, tuple[Claim, ...]], str]  # the caption, from m and its claims in order
     on: Callable[[Any], Measured]  # the network, the data and the size of m
     series: Callable[[Any], dict[str, Any]]  # the numbers for `results.json`
-    claims: Sequence[Callable]  # claims in the order in which they are shown; one may also return several
+    claims: Sequence[Callable]  # functions of m, in order, each of which returns a claim or a tuple of claims
     parameters: type  # the class of the parameters, all of which are recorded
     recorded: Callable[[Any], Mapping[str, Any]] = lambda m: {}  # further numbers for the record, by name
-    # The independent units of each standard error, such as "15 articles"; None leaves the words as they are.
+    # The independent units of each standard error, such as "15 articles"; None adds no units to the claims.
     over: Callable[[Any], str] | None = lambda m: f"{m.starts} starts"
     film: Callable[[Any], Any] = lambda m: None  # the film of m
-    check: Callable[[Settings], Any] | None = None  # a ValueError, before any computation, if the settings do not fit
+    check: Callable[[Settings], Any] | None = None  # `Experiment.check`
 
 
 def figure(module: str, **given: Any) -> Experiment:
@@ -146,15 +146,15 @@ def figure(module: str, **given: Any) -> Experiment:
 
     **Arguments:**
 
-    - `module`: `__name__` of the file. Its functions `measure`, `draw`, `caption`, `series`, `on`, and if the file has
-        them `over`, `recorded`, `film` and `check`, its class `Parameters` and the claims that it defines are the parts
-        of the figure; see `_Parts`.
-    - `given`: Parts by name, in place of those.
+    - `module`: `__name__` of the file. The parts of the figure (see `_Parts`) are the functions `measure`, `draw`,
+        `caption`, `series` and `on` of the file, optionally `over`, `recorded`, `film` and `check`, its class
+        `Parameters`, and the claims that it defines.
+    - `given`: Parts by name, which replace those of the file.
     """
     file = vars(sys.modules[module])
-    found = {each.name: file[each.name] for each in fields(_Parts) if each.name in file}
+    functions = {each.name: file[each.name] for each in fields(_Parts) if each.name in file}
     defined = {"claims": claims_of(file), "parameters": file.get("Parameters", NoParameters)}
-    parts = _Parts(**(found | defined | given))
+    parts = _Parts(**(functions | defined | given))
 
     entry = entries()[module.rpartition(".")[2].replace("_", "-")]
     explored = {"explored": entry.explored} if entry.explored else {}
@@ -170,7 +170,7 @@ def figure(module: str, **given: Any) -> Experiment:
             partial(parts.draw, m), parts.film(m), on=parts.on(m),
         )  # fmt: skip
 
-    reads: dict[str, Any] = {f"reads_{what}": True for what in entry.reads}
+    reads: dict[str, Any] = {f"reads_{source}": True for source in entry.reads}
     return Experiment(
         entry.name, entry.alias, entry.title, entry.question, run,
         **reads, least_texts=entry.least_texts, asks=entry.asks, parameters=parts.parameters, check=parts.check,

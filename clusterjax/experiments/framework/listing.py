@@ -1,6 +1,6 @@
-"""The list of the figures, `figures.toml`, and the experiments behind it, each imported when it is first asked for.
+"""The list of the figures, `figures.toml`, and their experiments, each of which is imported when it is first needed.
 
-Reading the list imports no jax, so that the help of the command, its completion and `reproduce --list` are quick.
+Reading the list does not import jax, so that the help of the command, its completion and `reproduce --list` are fast.
 """
 
 import functools
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 EXPERIMENTS: "tuple[Experiment, ...]"
 """All figures of the package whose libraries are installed, in the order of the gallery."""
 
+STARTS, QUICK_STARTS = 256, 64  # the number of starts of a full and of a quick run of the command
 WIDE = 100  # the number of letters in a line of the table
 _HARD = "\N{NO-BREAK SPACE}"  # textwrap does not break a line here
-_HEAD = ("name, alias", "full", "quick", "claim or question; of a chosen figure, what --set takes")
+_HEAD = ("name, alias", "full", "quick", "claim or question; for a named figure also its parameters")
 _FIGURES = "clusterjax.experiments.figures"
 _BRINGS = {"probe": ("flax", "transformers"), "sweep": ("xarray", "zarr")}  # the libraries of each extra
 
 
 class Entry(NamedTuple):
-    """A figure as `figures.toml` lists it; the file says what each key means."""
+    """An entry of `figures.toml`, which documents the keys."""
 
     name: str
     alias: str
@@ -45,12 +46,12 @@ class Entry(NamedTuple):
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """The extras that the figure needs and that are not installed. No library is imported."""
+        """The extras that the figure needs and that are not installed; no library is imported."""
         return tuple(extra for extra in self.extras if any(find_spec(library) is None for library in _BRINGS[extra]))
 
 
 class Paper(NamedTuple):
-    """A paper, or several, with its figures in the order of the gallery; `key` is part of a link of the gallery."""
+    """A paper, or a group of papers, with its figures in the order of the gallery; `key` is its anchor in the page."""
 
     key: str
     title: str
@@ -65,13 +66,8 @@ OWN = Paper("own", "Not of this library: figures of your own", "your own", ())
 def papers() -> tuple[Paper, ...]:
     """The papers of `figures.toml`."""
     listed = tomllib.loads((Path(__file__).parents[1] / "figures.toml").read_text("utf-8"))
-
-    def entry(table: dict[str, Any]) -> Entry:
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
-        }
-        return Entry(**fields)
-
+    fixed: Any = lambda value: tuple(value) if isinstance(value, list) else value
+    entry = lambda table: Entry(**{key: fixed(value) for key, value in table.items()})
     return tuple(
         Paper(group["key"], group["title"], group["short"], tuple(map(entry, group["figure"])))
         for group in listed["paper"]
@@ -122,8 +118,8 @@ def find_experiments(names: "Sequence[str | Experiment]") -> "list[Experiment]":
 
     **Raises:**
 
-    - `ValueError` for a name that no figure has, or for an experiment whose name or alias another one has.
-    - `ImportError` if some of the figures need an extra that is not installed.
+    - `ValueError` for a name that no figure has, or an experiment with the name or alias of another experiment.
+    - `ImportError` if a figure needs an extra that is not installed.
     """
     from ..._base.checks import check_sequence, shown
     from .experiment import Experiment
@@ -139,10 +135,10 @@ def find_experiments(names: "Sequence[str | Experiment]") -> "list[Experiment]":
                 f"names must be figures that can be reproduced, but there is no {shown(name)}; {remedy} by "
                 "clusterjax reproduce --list."
             )
-    _refuse_clashes(own, labels)
+    _refuse_duplicates(own, labels)
     requested_names = {labels[entry] if isinstance(entry, str) else entry.name for entry in requested}
     chosen = [entry for entry in entries().values() if not requested or entry.name in requested_names]
-    _refuse_lacking(chosen)
+    _refuse_missing_extras(chosen)
     return [*(load(entry.name) for entry in chosen), *own]
 
 
@@ -152,39 +148,39 @@ def is_known(experiment: "Experiment") -> bool:
     return module is not None and getattr(module, "FIGURE", None) is experiment
 
 
-def _refuse_lacking(wanted: Sequence[Entry]) -> None:
+def _refuse_missing_extras(wanted: Sequence[Entry]) -> None:
     """Raise an ImportError, before anything is computed, if a figure needs an extra that is not installed."""
     if refused := [entry for entry in wanted if entry.lacks]:
         extras = sorted({extra for entry in refused for extra in entry.lacks})
-        brought = ", ".join(library for extra in extras for library in _BRINGS[extra])
+        libraries = ", ".join(library for extra in extras for library in _BRINGS[extra])
         available = ", ".join(entry.name for entry in entries().values() if not entry.lacks)
         raise ImportError(
-            f"{', '.join(entry.name for entry in refused)} need {brought}; install them with: pip install "
-            f"'clusterjax[{','.join(extras)}]', or name others, of which there are {available}."
+            f"{', '.join(entry.name for entry in refused)} need {libraries}; install them with: pip install "
+            f"'clusterjax[{','.join(extras)}]', or name other figures, of which there are {available}."
         )
 
 
-def _refuse_clashes(own: "Sequence[Experiment]", labels: dict[str, str]) -> None:
-    """Raise a ValueError if a user's experiment shares a name or alias with another experiment.
-
-    Each experiment has a folder of that name, on file systems that ignore case as well.
-    """
-    taken = {label.casefold(): "a figure of the package" for label in labels}
-    for place, experiment in enumerate(own):
+def _refuse_duplicates(own: "Sequence[Experiment]", labels: dict[str, str]) -> None:
+    """Raise a ValueError if a user's experiment shares a name or alias with another experiment."""
+    # Case is ignored, because each experiment has a folder, and some file systems ignore the case of names.
+    owners = {label.casefold(): "a figure of the package" for label in labels}
+    for number, experiment in enumerate(own):
         for label in {experiment.name, experiment.alias}:
-            if whose := taken.get(label.casefold()):
+            if owner := owners.get(label.casefold()):
                 raise ValueError(
-                    f"names must hold experiments of different names and aliases, but {label!r} is also {whose}; give "
+                    f"names must hold experiments of different names and aliases, but {label!r} is also {owner}; give "
                     "it another."
                 )
         # An experiment may have its own name as its alias.
-        taken |= {label.casefold(): f"experiment {place} of your own" for label in (experiment.name, experiment.alias)}
+        owners |= {
+            label.casefold(): f"experiment {number} of your own" for label in (experiment.name, experiment.alias)
+        }
 
 
 def table(chosen: "Sequence[Experiment] | None" = None) -> list[str]:
-    """Figures as the lines of a table, at most `WIDE` letters each: names, durations, and the claim or question.
+    """A table of figures, in lines of at most `WIDE` letters: the names, the durations, and the claim or question.
 
-    None is all figures of the package, without importing one. For chosen experiments the table also shows their
+    None lists all figures of the package without importing them. The table of chosen experiments also shows their
     parameters.
     """
     rows = [(entry, "") for entry in entries().values()] if chosen is None else list(map(_row, chosen))
@@ -196,7 +192,7 @@ def table(chosen: "Sequence[Experiment] | None" = None) -> list[str]:
         right = textwrap.wrap(entry.question, room)
         if chosen is None and entry.lacks:
             right.append(f"needs: pip install 'clusterjax[{','.join(entry.lacks)}]'")
-        # A parameter with its default is one word to textwrap, so that no line breaks within it.
+        # The blanks within a parameter are hard ones, so that textwrap breaks no line there.
         right += [line.replace(_HARD, " ") for line in textwrap.wrap(parameters, room)]
         # The alias stands below the name, beside the second line of the question.
         left = [entry.name, entry.alias] + [""] * (len(right) - 2)
@@ -207,7 +203,7 @@ def table(chosen: "Sequence[Experiment] | None" = None) -> list[str]:
 
 
 def _row(experiment: "Experiment") -> tuple[Entry, str]:
-    """An experiment as an entry, and its parameters in words."""
+    """The entry of an experiment, and its parameters in words."""
     from .experiment import parameters_of
 
     cost = experiment.cost

@@ -1,8 +1,8 @@
 """The gallery: a page of all verdicts, pictures, numbers and commands, beside the folders of the figures.
 
-Pictures and players are files beside the page, loaded as they are scrolled to: the page is text, and the template
-`page/page.html` has its markup. The page works from a disk and without a network, and without its script, whose digest
-the policy of the page names; no file outside of its folder is linked, and no text of a record becomes markup.
+The template `page/page.html` has the markup of the page. Pictures and players are separate files, which a browser loads
+when a reader scrolls to them. The page works without a server and without its script, of which the content policy of
+the page has the digest. The page links no file outside of its folder, and no text of a record becomes markup.
 """
 
 import base64
@@ -22,15 +22,15 @@ from PIL import Image
 from ..._files.json import read_regular
 from ...plot._save import whole_file
 from .listing import OWN, entries, paper_of, papers
-from .record import RESULTS, network_of, read_record, told
+from .record import RESULTS, measured_words, network_of, read_record
 from .verdict import DIFFERENT, FAILED, NOT_MEASURED, VERDICTS, VIOLATED
 
 
 TITLE = "Clustering in Transformers, reproduced"
-# The file of the page, and what stands at the beginning of every gallery and of no other page.
+# The file of the page, and a text that every gallery has, and no other page.
 PAGE, _MARK = "index.html", b'<a class="skip" href="#figures">Skip to the figures</a>'
-MOST_BYTES = 2**26  # of a picture
-_KINDS = {"identity": "proved, and must hold", "paper": "the paper says so", "finding": "found here"}
+MOST_BYTES = 2**26  # the largest size of a picture
+_KINDS = {"identity": "proved, and must hold", "paper": "claimed by the paper", "finding": "found here"}
 _PARTS = Path(__file__).with_name("page")
 
 
@@ -38,7 +38,7 @@ _PARTS = Path(__file__).with_name("page")
 class Shown:
     """A figure on the page: its folder, its `results.json`, and its heading, which no other figure of the page has."""
 
-    place: Path
+    folder: Path
     record: dict[str, Any]
     title: str
 
@@ -51,19 +51,18 @@ class Shown:
         return bool(self.record["fingerprint"].get("quick"))
 
     @property
-    def alone(self) -> list[dict[str, Any]]:
-        """The claims that have a row each in the table of verdicts: those of a paper, and those that are violated or
-        not measured."""
+    def single(self) -> list[dict[str, Any]]:
+        """The claims with a row each in the table of verdicts: claims of a paper, and violated or unmeasured claims."""
         return [c for c in self.record["claims"] if c["kind"] == "paper" or c["verdict"] in (VIOLATED, NOT_MEASURED)]
 
     @property
-    def rest(self) -> list[dict[str, Any]]:
-        alone = self.alone
-        return [claim for claim in self.record["claims"] if claim not in alone]
+    def others(self) -> list[dict[str, Any]]:
+        """The other claims, which share a row in the table of verdicts."""
+        return [claim for claim in self.record["claims"] if claim not in self.single]
 
     @property
-    def rest_words(self) -> str:
-        kinds = Counter(claim["kind"] for claim in self.rest)
+    def others_words(self) -> str:
+        kinds = Counter(claim["kind"] for claim in self.others)
         words = {"finding": "found here", "identity": "proved"}
         return ", ".join(f"{kinds[kind]} {word}" for kind, word in words.items() if kinds[kind]) or "no claim"
 
@@ -81,31 +80,31 @@ class Shown:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Width and height of the still picture, so that the page does not jump as pictures arrive."""
+        """The width and the height of the still picture, with which the page keeps its layout while pictures load."""
         try:
-            with Image.open(self.place / f"{self.name}.png") as image:
+            with Image.open(self.folder / f"{self.name}.png") as image:
                 return image.size
         except (OSError, Image.DecompressionBombError):
             return None
 
     @property
     def files(self) -> list[tuple[str, str]]:
-        """Address and words of each file of the figure that is there."""
+        """The address and the label of each file of the figure that exists."""
         kinds = [(f"{self.name}.{kind}", kind.upper()) for kind in ("png", "svg", "pdf", "gif", "mp4")]
         kinds += [(f"{self.name}-player.html", "player"), (RESULTS, "JSON, with all numbers against time")]
         return [(address, words) for name, words in kinds if (address := self.file(name))]
 
     def file(self, name: str) -> str | None:
-        """The address of one of its files; None if there is none, or the file is of unlikely size or elsewhere."""
-        path = self.place / name
-        # What is linked is published: no link of a file system may bring in a file from elsewhere.
+        """The address of a file of the figure; None if the file does not exist, is too large, or is a link."""
+        path = self.folder / name
+        # A link of the file system could publish a file from outside of the folder.
         if path.is_symlink() or not path.is_file() or path.stat().st_size > MOST_BYTES:
             return None
-        return f"./{quote(self.place.name)}/{quote(name)}"
+        return f"./{quote(self.folder.name)}/{quote(name)}"
 
 
 def refuse_another_page(folder: Path) -> None:
-    """Raise a ValueError if the folder has an `index.html` that is no gallery, which one would replace."""
+    """Raise a ValueError if the folder has an `index.html` of another program, which the gallery would replace."""
     page = folder / PAGE
     try:
         is_gallery = not page.is_symlink() and _MARK in read_regular(page)
@@ -121,9 +120,8 @@ def refuse_another_page(folder: Path) -> None:
 
 
 def write_gallery(folder: Path) -> Path:
-    """`index.html` of all figures that are finished in `folder`; nothing is fetched from elsewhere. Galleries in
-    folders of it, of other networks, are linked.
-    """
+    """Write `index.html` with all finished figures of `folder`, and with links to the galleries of other networks in
+    its folders, and return its path."""
     records, refused = _finished(folder)
     figures = _shown(records)
     groups = [(paper, [figure for figure in figures if paper_of(figure.name) is paper]) for paper in (*papers(), OWN)]
@@ -133,7 +131,7 @@ def write_gallery(folder: Path) -> Path:
     )  # fmt: skip
     environment.globals |= {
         "colour_of": _colour_of, "count": _count, "digest": _digest, "kinds": _KINDS, "listed": _listed,
-        "short": _short, "told": told,
+        "measured_words": measured_words, "short": _short,
     }  # fmt: skip
     page = environment.get_template("page.html").render(
         title=_title(figures),
@@ -141,7 +139,7 @@ def write_gallery(folder: Path) -> Path:
         script=(_PARTS / "page.js").read_text("utf-8"),
         number=len(figures),
         quick=sum(figure.quick for figure in figures),
-        groups=[(paper, of_paper) for paper, of_paper in groups if of_paper],
+        groups=[(paper, shown) for paper, shown in groups if shown],
         claims=[claim for figure in figures for claim in figure.record["claims"]],
         others=_others(folder),
         refused=refused,
@@ -152,7 +150,7 @@ def write_gallery(folder: Path) -> Path:
 
 
 def _colour_of(verdict: str) -> str:
-    """The class of a verdict on the page: it holds, it does not, it is of something else, or there is none."""
+    """The CSS class of a verdict."""
     if verdict in DIFFERENT.values():
         return "apart"
     if verdict == NOT_MEASURED:
@@ -161,7 +159,7 @@ def _colour_of(verdict: str) -> str:
 
 
 def _count(claims: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
-    """The verdicts that the claims have, each with the number of these claims."""
+    """The verdicts of the claims, each with the number of claims."""
     counts = Counter(claim["verdict"] for claim in claims)
     return [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
 
@@ -183,7 +181,7 @@ def _short(value: Any) -> str:
 
 
 def _finished(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
-    """The figures that are whole, in the order of the page, and why each of the other folders is left out."""
+    """The folders and records of the finished figures, in the order of the page, and the errors of other records."""
     records, refused = [], []
     for path in sorted(folder.glob(f"[!.]*/{RESULTS}")):
         try:
@@ -194,43 +192,43 @@ def _finished(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str
 
 
 def _order(name: str) -> tuple[int, list[tuple[int, str]]]:
-    """Sorts the figures of the package as they are listed, and figure10 behind figure9."""
-    # Runs of digits compare as numbers, the rest as text; 18 digits fit int64 wherever it is read.
+    """A sort key: the figures of the package come first, in their order, and figure10 comes after figure9."""
+    # Runs of digits compare as numbers, all other text as text.
     words = [(int(word[:18]), word) if word.isdecimal() else (0, word) for word in re.split(r"([0-9]+)", name)]
     names = list(entries())
     return (names.index(name) if name in names else len(names)), words
 
 
 def _shown(records: list[tuple[Path, dict[str, Any]]]) -> list[Shown]:
-    """The figures under titles that tell them apart: with their network, and where two are still alike, their name."""
-    of_networks = {entry.name for entry in entries().values() if {"network", "texts"} & {*entry.reads}}
+    """The figures with distinct titles: a title has the network of the figure, and the name if a title repeats."""
+    network_figures = {entry.name for entry in entries().values() if {"network", "texts"} & {*entry.reads}}
     titles = []
     for _, record in records:
-        network = network_of(record) if record["name"] in of_networks else ""
+        network = network_of(record) if record["name"] in network_figures else ""
         titles.append(f"{record['title']} ({network})" if network else record["title"])
-    often = Counter(titles)
+    counts = Counter(titles)
     return [
-        Shown(place, record, f"{title} ({record['name']})" if often[title] > 1 else title)
-        for (place, record), title in zip(records, titles, strict=True)
+        Shown(folder, record, f"{title} ({record['name']})" if counts[title] > 1 else title)
+        for (folder, record), title in zip(records, titles, strict=True)
     ]
 
 
 def _title(figures: list[Shown]) -> str:
-    """The title, with the network where all figures of one are of the same and not the package's."""
+    """The title of the page, with the network if all figures show one network that is not of the package."""
     networks = {network_of(figure.record) for figure in figures} - {""}
     (network,) = networks if len(networks) == 1 else ("",)
     return TITLE if not network or "of this package" in network else f"{TITLE}: {network}"
 
 
 def _others(folder: Path) -> list[tuple[str, str]]:
-    """Address and words of each gallery of another network, one level below; hidden folders are drafts."""
+    """The address and the label of each gallery of another network, in a folder of `folder` that is not hidden."""
     links = []
     for page in sorted(folder.glob(f"[!.]*/{PAGE}")):
-        within = None if page.is_symlink() or page.parent.is_symlink() else _finished(page.parent)[0]
-        if within:
+        records = [] if page.is_symlink() or page.parent.is_symlink() else _finished(page.parent)[0]
+        if records:
             name = os.fsencode(page.parent.name)
-            networks = {network_of(record) for _, record in within} - {""}
-            # Names of files are bytes and need not be UTF-8.
+            networks = {network_of(record) for _, record in records} - {""}
+            # File names are bytes, which need not be UTF-8.
             words = ", ".join([*sorted(networks), f"folder {name.decode('utf-8', 'replace')}"])
             links.append((f"./{quote(name)}/{PAGE}", words))
     return links

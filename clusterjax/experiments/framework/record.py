@@ -1,4 +1,4 @@
-"""What is written of a figure, and read again: its `results.json`, its caption, the lines that the command prints."""
+"""The record of a figure, `results.json`: made of an outcome, read again with checks, and printed as lines."""
 
 import math
 import os
@@ -16,11 +16,11 @@ import numpy as np
 
 from ..._files.json import misfit, read_json
 from .experiment import Claim, Experiment, Outcome, Settings
-from .listing import is_known
-from .verdict import DIFFERENT, NOT_MEASURED, VERDICTS, verdict_on
+from .listing import QUICK_STARTS, STARTS, is_known
+from .verdict import DIFFERENT, NOT_MEASURED, VERDICTS, judge
 
 
-SCHEMA = 2  # of results.json; 1 had verdicts that knew nothing of network, data and size
+SCHEMA = 2  # the version of the form of results.json
 RESULTS = "results.json"
 _CLAIM = {
     "says": str, "measured": str, "criterion": str, "holds": bool, "kind": ("identity", "paper", "finding"),
@@ -30,9 +30,9 @@ _CLAIM = {
 _FORM = {
     "schema": SCHEMA, "name": str, "title": str, "heading": str, "claim": str, "caption": str, "claims": [_CLAIM],
     "parameters": dict, "series": dict, "files": [str], "fingerprint": dict, "machine": dict, "versions": dict,
-    "seconds": {"simulation": float, "total": float}, "finished": str, "asks?": bool, "command?": (None, str),
+    "seconds": {"simulation": float, "total": float}, "finished": str, "asks": bool, "command": (None, str),
+    "measured_on": {"network": {"words": str}},
 }  # fmt: skip
-STARTS, QUICK_STARTS = 256, 64  # the numbers of starts of a full and of a quick run of the command
 _PACKAGES = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
 
 
@@ -44,9 +44,10 @@ def record_of(
     seconds: dict[str, float],
     command: str | None = None,
 ) -> dict[str, Any]:
-    """All of `results.json`."""
+    """The content of `results.json`; `wanted` is the fingerprint of the figure, and `written` are the names of its
+    files."""
     claims = [_claim(outcome, claim) for claim in outcome.claims]
-    # Of the package, where an experiment does not say otherwise; how a user's own computes is not known here.
+    # The default solver of the figures of the package; the solver of a user's own experiment is unknown.
     solver = {} if "experiment" in wanted else {"solver": "Tsit5, rtol 1e-8, atol 1e-10, float64"}
     record = {
         "schema": SCHEMA,
@@ -59,9 +60,9 @@ def record_of(
         "measured_on": outcome.on.record(),
         "claims": claims,
         "asks": experiment.asks,
-        # Later dicts win: what the experiment says it ran over what was asked for.
+        # The parameters of the outcome, which come last, replace those of the settings.
         "parameters": {"seed": wanted["seed"]} | solver | wanted.get("parameters", {}) | outcome.parameters,
-        # Ten digits after the point: more are rounding errors, and make files large.
+        # Digits beyond the tenth are rounding errors, and would make files large.
         "series": {name: np.round(np.asarray(values), 10).tolist() for name, values in outcome.series.items()},
         "files": written,
         "fingerprint": wanted,
@@ -75,23 +76,28 @@ def record_of(
 
 
 def command_line(experiment: Experiment, settings: Settings) -> str | None:
-    """The command that runs this experiment with these settings; None for an experiment that is not of the package."""
+    """The command that runs this experiment with these settings; None if there is no such command."""
     if not is_known(experiment):
         return None
-    # An input is named only for the figures that read it.
-    reads = experiment.reads_network or experiment.reads_texts
+    # The command names an input only if the figure reads it.
+    reads_network = experiment.reads_network or experiment.reads_texts
+    albert = settings.albert if reads_network else None
+    values = asdict(settings.read(experiment.parameters))
+    parameters = {name: values[name] for name in settings.parameters}
     sizes = {"most-texts": settings.most_texts, "length": settings.length, "num-layers": settings.depth,
              "num-heads": settings.heads}  # fmt: skip
-    albert = settings.albert if reads else None
     options: dict[str, Any] = {"seed": settings.seed}
-    if reads and any(size is not None for size in sizes.values()):
-        # Only the command `probe` has options for these sizes.
-        words, parameters = ["probe", *([] if albert is None else [albert])], {}
+    if (reads_network or experiment.reads_causal) and any(size is not None for size in sizes.values()):
+        # Only the command `probe` has options for these sizes. It draws the figures that read texts, and sets no
+        # parameters.
+        if parameters or not experiment.reads_texts:
+            return None
+        words = ["probe", *([] if albert is None else [albert])]
         options |= sizes
     else:
-        words, parameters = ["reproduce", experiment.name], settings.parameters
-        as_usual = settings.starts == (QUICK_STARTS if settings.quick else STARTS)
-        options |= {"starts": None if as_usual else settings.starts, "albert": albert}
+        words = ["reproduce", experiment.name]
+        is_default = settings.starts == (QUICK_STARTS if settings.quick else STARTS)
+        options |= {"starts": None if is_default else settings.starts, "albert": albert}
     options |= {
         "texts": settings.texts if experiment.reads_texts or experiment.reads_causal else None,
         "ids": settings.ids if experiment.reads_texts else None,
@@ -104,8 +110,8 @@ def command_line(experiment: Experiment, settings: Settings) -> str | None:
 
 
 def _claim(outcome: Outcome, claim: Claim) -> dict[str, Any]:
-    """A claim with its verdict, with what it was measured on, and with what the paper made it of."""
-    # asdict goes into `source` and `on` as well, which are written in words below.
+    """The record of a claim, with its verdict, and with its measurement and its source in words."""
+    # `asdict` also converts `source` and `on`, which are replaced below.
     numbers = {name: value for name, value in asdict(claim).items() if name not in ("source", "on")}
     return numbers | {
         "verdict": outcome.verdict(claim),
@@ -116,43 +122,42 @@ def _claim(outcome: Outcome, claim: Claim) -> dict[str, Any]:
 
 
 def _summary(outcome: Outcome, claims: list[dict[str, Any]]) -> str:
-    """The end of a caption: what was measured, and how many claims of the paper have which verdict."""
-    # Findings and identities have verdicts of their own; only those of the paper are counted.
-    said = [claim for claim in claims if claim["kind"] == "paper"]
-    counted = Counter(claim["verdict"] for claim in said)
-    agree = sum(claim["holds"] for claim in said if claim["apart"])
-    verdicts = "; ".join(f"{verdict}: {times}" for verdict, times in counted.items())
-    return (
-        f"Measured on: {outcome.on.words}."
-        + (f" Claims of the paper by verdict: {verdicts}" if said else "")
-        + (f" (of those not measured as the paper did, {agree} would agree)" if any(c["apart"] for c in said) else "")
-        + ("." if said else "")
-    )
+    """The end of a caption: the measurement, and the number of claims of the paper with each verdict."""
+    # Findings and identities are not counted, because they are no claims of the paper.
+    of_paper = [claim for claim in claims if claim["kind"] == "paper"]
+    if not of_paper:
+        return f"Measured on: {outcome.on.words}."
+    counts = Counter(claim["verdict"] for claim in of_paper)
+    verdicts = "; ".join(f"{verdict}: {count}" for verdict, count in counts.items())
+    different = [claim for claim in of_paper if claim["apart"]]
+    agree = sum(claim["holds"] for claim in different)
+    words = f" (of those not measured as the paper did, {agree} would agree)" if different else ""
+    return f"Measured on: {outcome.on.words}. Claims of the paper by verdict: {verdicts}{words}."
 
 
 def read_record(place: Path) -> dict[str, Any]:
-    """The `results.json` of a figure's folder, if it is one of this version, whole, and of that figure; else a
-    ValueError says why in one sentence."""
+    """The `results.json` of the folder of a figure. Raises a ValueError, in one sentence, if the file is missing or
+    damaged, or has another version, or is not of that figure."""
     path, remedy = place / RESULTS, "run the figure again"
-    # A link would make a record of another folder look as if it were of this one.
+    # A link could lead to the record of another folder.
     if path.is_symlink() or not path.is_file():
         raise ValueError(f"{RESULTS} must be a file, but {str(path)!r} is none; {remedy}.")
     record = read_json(path, {"schema": int}, argument=RESULTS, remedy=remedy)
     if record["schema"] != SCHEMA:
         raise ValueError(
-            f"{RESULTS} must have schema {SCHEMA}, but {str(path)!r} has {record['schema']}, whose verdicts do not say "
-            f"what they are of; {remedy}."
+            f"{RESULTS} must have schema {SCHEMA}, but {str(path)!r} has {record['schema']}, of another version of "
+            f"clusterjax; {remedy}."
         )
-    # Files are read by others than those who wrote them: a record is checked for form and for consequence.
-    wrong = misfit(record, _FORM) or _untrue(record, place)
+    # The file may come from another person, so that its form and its consistency are checked.
+    wrong = misfit(record, _FORM) or _inconsistency(record, place)
     if wrong is not None:
-        raise ValueError(f"{RESULTS} must be what `reproduce` wrote, but in {str(path)!r} {wrong}; {remedy}.")
+        raise ValueError(f"{RESULTS} must be as `reproduce` wrote it, but in {str(path)!r} {wrong}; {remedy}.")
     return record
 
 
-def _untrue(record: dict[str, Any], place: Path) -> str | None:
-    """What is wrong with a record of the right form: of another figure, files elsewhere, a verdict that does not
-    follow."""
+def _inconsistency(record: dict[str, Any], place: Path) -> str | None:
+    """The first inconsistency of a record of the right form: a record of another figure, a file outside of its folder,
+    or a verdict that does not follow from the claim. None if the record is consistent."""
     if record["name"] != place.name:
         return f"name is {record['name']!r}"
     # A path with folders in it would lead out of the figure's folder.
@@ -161,49 +166,43 @@ def _untrue(record: dict[str, Any], place: Path) -> str | None:
         return f"files has {elsewhere!r}, which is no name"
     for number, claim in enumerate(record["claims"]):
         # NaN is null in JSON, so that a claim that was not measured has the value None.
-        none = claim["verdict"] == NOT_MEASURED and claim["value"] is None
-        # A claim of a paper has a source, and one without differs from none.
+        not_measured = claim["verdict"] == NOT_MEASURED and claim["value"] is None
+        # A claim has a source if and only if it is a claim of a paper, and only then it may differ from a source.
         cited = (claim["kind"] == "paper") == (claim["source"] is not None) and (claim["source"] or not claim["apart"])
-        if not cited or not (none or claim["verdict"] == verdict_on(claim["kind"], claim["holds"], claim["apart"])):
-            return f"claims.{number}.verdict is {claim['verdict']!r}, which does not follow"
+        follows = not_measured or claim["verdict"] == judge(claim["kind"], claim["holds"], claim["apart"])
+        if not (cited and follows):
+            return f"claims.{number}.verdict is {claim['verdict']!r}, which does not follow from the claim"
     return None
 
 
 def network_of(record: dict[str, Any]) -> str:
-    """The name of the trained network that a record shows; empty if it shows none, or is too old to say."""
-    measured = record.get("measured_on")
-    network = measured.get("network") if isinstance(measured, dict) else None
-    words = network.get("words") if isinstance(network, dict) else None
-    # Networks are told by how many parameters they have, particles are not.
-    if not isinstance(words, str) or "parameters" not in words:
-        return ""
-    return words.split(",")[0].removeprefix("particles with eigenvalues of ")
+    """The name of the trained network that a record shows; empty if there is none."""
+    words = record["measured_on"]["network"]["words"]
+    # The words of a trained network, unlike those of particles, give its number of parameters.
+    return words.split(",")[0].removeprefix("particles with eigenvalues of ") if "parameters" in words else ""
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:
-    """What the command prints of each claim: the verdict, the number, what it was measured on, and if that is not what
-    the paper measured, what that is.
-    """
+    """The lines that the command prints for each claim: the verdict, the number, the network, data and size of the
+    measurement, and those of the paper if they differ."""
     wide, lines = max(map(len, DIFFERENT.values())), []
     for claim in record["claims"]:
-        lines += [f"    {claim['verdict']:>{wide}}  {claim['says']}", f"    {'':>{wide}}  {told(claim)}"]
-        lines.append(f"    {'':>{wide}}  on: {claim['on']}")
-        if claim["apart"]:
-            lines.append(f"    {'':>{wide}}  paper: {claim['source']['words']}")
+        rows = [(claim["verdict"], claim["says"]), ("", measured_words(claim)), ("", f"on: {claim['on']}")]
+        rows += [("", f"paper: {claim['source']['words']}")] if claim["apart"] else []
+        lines += [f"    {label:>{wide}}  {words}" for label, words in rows]
     return lines
 
 
-def told(claim: dict[str, Any]) -> str:
-    """The number of a claim in words; where the paper measured something else, whether it would agree."""
+def measured_words(claim: dict[str, Any]) -> str:
+    """The number of a claim in words; if the paper measured something else, with the remark whether it would agree."""
     agrees = "would agree" if claim["holds"] else "would not agree"
     return f"{claim['measured']} ({agrees}: {claim['criterion']})" if claim["apart"] else claim["measured"]
 
 
 def _finite(value: Any) -> Any:
-    """The same with null in place of numbers that JSON does not have."""
+    """`value` with None in place of NaN and infinities, which JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(entry) for entry in value]
-    # JSON has neither NaN nor infinities.
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,10 +1,10 @@
-"""What a claim was made of, what it was measured on, and the verdict that follows from comparing the two.
+"""The source of a claim, the measurement of an experiment, and the verdict that follows from a comparison of the two.
 
-Nobody writes a verdict: a claim of a paper carries a `Source`, an experiment states what it `Measured`, and `judge`
-compares network, data and size. "reproduces" and "does not reproduce" are said only where all three are those of the
-source; where one is not, the verdict says which, and the number is shown with whether it would agree. Invariants: an
-identity holds or is VIOLATED, whatever it was measured on; a run with parameters set by hand confirms and refutes no
-paper.
+No verdict is written by hand: a claim of a paper has a `Source`, an experiment states its network, data and size as
+`Measured`, and `differences` compares the two. The verdict is "reproduces" or "does not reproduce" only if network,
+data and size are those of the source. Otherwise the verdict names the first of them that differs, and the number is
+shown with the remark whether it would agree. Invariants: an identity holds or is VIOLATED on any network, data and
+size; a run with parameters set by hand neither confirms nor refutes a paper.
 """
 
 import math
@@ -21,13 +21,13 @@ from ..._base.checks import check_instance, check_text, refusal, shown
 Kind = Literal["identity", "paper", "finding"]
 Number = int | float
 
-VIOLATED = "VIOLATED"  # the verdict on what is proved and yet was not found
-NOT_MEASURED = "not measured"  # the number is none
+VIOLATED = "VIOLATED"  # the verdict on an identity that does not hold
+NOT_MEASURED = "not measured"  # the verdict on a claim whose number is NaN
 DIFFERENT = {part: f"not the paper's {part}" for part in ("network", "data", "size")}
 VERDICTS = (
     "reproduces", "does not reproduce", *DIFFERENT.values(), "holds", "does not hold", VIOLATED, NOT_MEASURED
 )  # fmt: skip
-FAILED = ("does not reproduce", "does not hold", VIOLATED)  # the verdicts on what was measured and is not so
+FAILED = ("does not reproduce", "does not hold", VIOLATED)  # the verdicts on claims that the measurement contradicts
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Subject:
 
     **Attributes:**
 
-    - `key`: What tells it from others: two subjects are the same if their keys are.
-    - `words`: What a reader is told that it is.
+    - `key`: The identity: two subjects are equal if and only if their keys are equal.
+    - `words`: The description for a reader.
     """
 
     key: str
@@ -54,16 +54,16 @@ UNSAID = Subject("unsaid", "not said")
 
 @dataclass(frozen=True)
 class Source:
-    """What a claim of a paper was made of.
+    """The network, the data and the size of which a paper makes a claim.
 
     **Attributes:**
 
-    - `work`: The paper and the place in it.
-    - `networks`: The network; several if any of them is meant. `ANY` is for what is claimed of all of them, as by a
-        theorem, `UNSAID` for what the paper does not say; neither can differ.
-    - `data`: The same of the data.
+    - `work`: The paper, and the section or figure.
+    - `networks`: The network, or several networks, any of which counts. `ANY` is a claim about all networks, such as a
+        theorem, and `UNSAID` a network that the paper does not name; no run differs from these two.
+    - `data`: The data, likewise.
     - `size`: Numbers that a run must have exactly: tokens, d, beta, layers, ...
-    - `least`: Numbers that a run must come up to.
+    - `least`: Lower bounds of numbers of a run.
     """
 
     work: str
@@ -81,7 +81,7 @@ class Source:
 
     @property
     def words(self) -> str:
-        """The three in one line, for a reader."""
+        """The work, network, data and size in one line, for a reader."""
         numbers = [_number(name, value) for name, value in self.size.items()]
         numbers += [f"{name} >= {value:g}" for name, value in self.least.items()]
         either = lambda subjects: " or ".join(subject.words for subject in _several(subjects))
@@ -91,7 +91,7 @@ class Source:
         )
 
     def record(self) -> dict[str, Any]:
-        """The same for a JSON file."""
+        """The source as JSON."""
         return {
             "work": self.work,
             "networks": [subject.words for subject in _several(self.networks)],
@@ -103,14 +103,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Measured:
-    """What an experiment measured.
+    """The network, the data and the size that an experiment measured.
 
     **Attributes:**
 
-    - `network`, `data`: What they were.
-    - `size`: Numbers by name, or several where several were run: tokens, d, beta, layers, starts, ...
-    - `changed`: In words, which parameters of the experiment were set to what they are not by default. `reproduce`
-        fills it in.
+    - `network`, `data`: The network and the data.
+    - `size`: Numbers by name, or tuples of numbers if several sizes were run: tokens, d, beta, layers, starts, ...
+    - `changed`: The parameters that were changed from their defaults, in words. `reproduce` sets this field.
     """
 
     network: Subject
@@ -126,14 +125,13 @@ class Measured:
 
     @property
     def words(self) -> str:
-        """The three in one line, for a reader."""
+        """The network, data, size and changed parameters in one line, for a reader."""
         numbers = ", ".join(_number(name, value) for name, value in self.size.items())
-        return f"{self.network.words}; {self.data.words}; {numbers}" + (
-            f"; set: {self.changed}" if self.changed else ""
-        )
+        changed = f"; set: {self.changed}" if self.changed else ""
+        return f"{self.network.words}; {self.data.words}; {numbers}{changed}"
 
     def record(self) -> dict[str, Any]:
-        """The same for a JSON file."""
+        """The measurement as JSON."""
         return {
             "network": {"key": self.network.key, "words": self.network.words},
             "data": {"key": self.data.key, "words": self.data.words},
@@ -142,55 +140,47 @@ class Measured:
 
 
 def differences(source: Source, measured: Measured) -> tuple[str, ...]:
-    """Which of "network", "data" and "size" are not those of the source. Raises a ValueError if the source names a
-    number that the experiment does not state: without it nothing can be said.
+    """Those of "network", "data" and "size" in which a measurement differs from the source. Raises a ValueError if the
+    measurement does not state a number that the source names.
 
-    Where a parameter of the experiment was set by hand the size is not that of the source, though all numbers that it
-    names may agree: the criterion was chosen for the parameters as they are declared, and a verdict on a paper from
-    another run would be none.
+    If a parameter of the experiment was set by hand, the size counts as different even if all numbers agree: the
+    criterion of the claim was chosen for the default parameters, and does not apply to other runs.
     """
-    # A source that names a number and a run that does not state it cannot be compared; that is a mistake of the
-    # experiment and not a difference.
+    # A number that the experiment does not state is a mistake of the experiment, and not a difference.
     missing = [name for name in (*source.size, *source.least) if name not in measured.size]
     if missing:
         raise ValueError(
             f"measured must state the size that {source.work} names, but it has no {', '.join(map(repr, missing))}; "
             "add what was run."
         )
-    # Several sizes were run: it is enough that the one of the paper is among them. Betas and times are computed, such
-    # as 0.1 + 0.2.
+    # If several sizes were run, one of them must be that of the paper. Betas and times are compared with a tolerance,
+    # since they may be results of computations such as 0.1 + 0.2.
     same = lambda value, run: math.isclose(value, run, rel_tol=1e-9, abs_tol=0.0)
     same_size = all(any(same(value, run) for run in _all(measured.size[name])) for name, value in source.size.items())
-    # For lower bounds the largest run counts.
+    # The largest run is compared with a lower bound.
     enough = all(max(_all(measured.size[name])) >= value for name, value in source.least.items())
-    same_parts = {
+    agrees = {
         "network": _is_one_of(measured.network, source.networks),
         "data": _is_one_of(measured.data, source.data),
         "size": same_size and enough and not measured.changed,
     }
-    return tuple(part for part, same in same_parts.items() if not same)
+    return tuple(part for part in agrees if not agrees[part])
 
 
-def judge(kind: Kind, holds: bool, value: float | None, source: Source | None, measured: Measured) -> str:
-    """The verdict on a claim: one of `VERDICTS`; where several parts differ, the first of network, data, size."""
-    # NaN stands for what could not be measured, whether the criterion was then True or False.
+def judge(kind: Kind, holds: bool, apart: Sequence[str], value: float | None = None) -> str:
+    """The verdict on a claim, one of `VERDICTS`; `apart` are the `differences` from the source of the claim, of which
+    the first decides."""
+    # A number that could not be measured is NaN; the criterion, which may be True or False, is then meaningless.
     if value is not None and math.isnan(value):
         return NOT_MEASURED
-    return verdict_on(kind, holds, () if source is None else differences(source, measured))
-
-
-def verdict_on(kind: Kind, holds: bool, apart: Sequence[str]) -> str:
-    """The same by what differs."""
     if kind == "identity":
         return "holds" if holds else VIOLATED
     if kind == "finding":
         return "holds" if holds else "does not hold"
-    # The first of network, data and size: on another network the size says nothing more.
     return DIFFERENT[apart[0]] if apart else "reproduces" if holds else "does not reproduce"
 
 
 def _is_one_of(subject: Subject, wanted: Subject | tuple[Subject, ...]) -> bool:
-    # ANY and UNSAID are names of what the source leaves open.
     return any(each.key in (subject.key, ANY.key, UNSAID.key) for each in _several(wanted))
 
 
@@ -210,14 +200,14 @@ _REMEDY = 'pass Subject("uniform", "uniform tokens"), for example'
 
 
 def _check_subjects(value: Any, name: str) -> None:
-    """Raise a ValueError unless this is a subject, or a tuple of one or more."""
+    """Raise a ValueError unless `value` is a subject, or a tuple of one or more subjects."""
     subjects = value if isinstance(value, tuple) else (value,)
     if not subjects or not all(isinstance(subject, Subject) for subject in subjects):
         raise refusal(name, "be a Subject, or a tuple of several", f"it is {shown(value)}", _REMEDY)
 
 
 def _checked_size(value: Any, name: str, *, several: bool) -> dict[str, Any]:
-    """The numbers by name, those of NumPy as numbers of Python; a tuple of them where `several` may be."""
+    """A dict of numbers by name, with NumPy scalars as Python numbers; if `several`, an entry may be a tuple."""
     rule = f"be a dict of finite numbers{', or tuples of them,' if several else ''} by name"
     remedy = 'pass {"tokens": 64}, for example'
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -227,7 +217,7 @@ def _checked_size(value: Any, name: str, *, several: bool) -> dict[str, Any]:
         entries = entry if several and isinstance(entry, tuple) else (entry,)
         if not entries or not all(map(_is_number, entries)):
             raise refusal(name, rule, f"{key!r} is {shown(entry)}", remedy)
-        # A NumPy integer is no `int`, and would neither be compared nor written as one.
+        # A NumPy integer is not an `int`, and JSON cannot store it.
         plain = tuple(number.item() if isinstance(number, np.generic) else number for number in entries)
         checked[key] = plain if isinstance(entry, tuple) else plain[0]
     return checked

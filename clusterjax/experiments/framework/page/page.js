@@ -1,5 +1,5 @@
-/* The page is whole without this: all is shown, and pictures and players are links. With it, a filter by verdict, players
-   on the page, pictures that open large on it, and a button that copies a command. */
+/* The page works without this script: all figures are shown, and pictures and players are links. The script adds a filter
+   by verdict, players and large pictures on the page, and a button that copies a command. */
 (function () {
   "use strict";
   const all = (selector, within = document) => Array.from(within.querySelectorAll(selector));
@@ -9,7 +9,7 @@
     const wanted = new FormData(filter).get("verdict") || "";
     const fits = (element) => !wanted || element.dataset.verdicts.split("|").includes(wanted);
     for (const element of all("[data-verdicts]")) element.hidden = !fits(element);
-    // Headings of groups of which nothing is left.
+    // Headings without visible rows or cards are hidden.
     for (const group of all("#all tbody")) group.hidden = !group.querySelector("tr[data-verdicts]:not([hidden])");
     for (const paper of all(".paper")) paper.hidden = !paper.querySelector(".card:not([hidden])");
     const cards = all(".card"), left = cards.filter((card) => !card.hidden).length;
@@ -18,10 +18,10 @@
   filter.hidden = false;
   filter.addEventListener("change", apply);
   filter.addEventListener("submit", (event) => event.preventDefault());
-  // A browser may restore what was chosen before the page was loaded again.
+  // A browser may restore the previous choice when it reloads the page.
   apply();
 
-  // A link to a figure that the filter hides shows all again.
+  // A link to a figure that the filter hides resets the filter.
   addEventListener("hashchange", () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (target === null || !target.closest("[hidden]")) return;
@@ -30,7 +30,7 @@
     target.scrollIntoView();
   });
 
-  // Players are loaded a screen before they are scrolled to.
+  // Players are loaded when they are within one screen of the visible part.
   const near = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
@@ -47,7 +47,7 @@
   const picture = whole.querySelector("img");
   for (const link of all("a.still")) {
     link.addEventListener("click", (event) => {
-      // With a modifier a link opens as the reader asked.
+      // With a modifier key the browser opens the link itself.
       if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
       event.preventDefault();
       whole.href = picture.src = link.href;
@@ -68,7 +68,7 @@
         await navigator.clipboard.writeText(code.textContent);
         button.textContent = "Copied";
       } catch {
-        // Where a page may not write there it selects the line, to be copied by hand.
+        // A page that may not write to the clipboard selects the line, so that the reader can copy it.
         getSelection().selectAllChildren(code);
         button.textContent = "Selected";
       }

@@ -1,4 +1,4 @@
-"""The benchmarks as pages, one for each question, their tables made of the results as the site is built."""
+"""The pages of the benchmarks, one for each question, with tables of the stored results."""
 
 import re
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from results import table
 
 
 HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
-INTRODUCTION = ("How it is measured",)  # stays on the first page
+INTRODUCTION = ("How it is measured",)  # the headings that stay on the first page
 
 
 def pages(root: Path) -> Iterator:
-    """The first page with what is measured and how, then a page for each further heading of benchmarks/README.md; and
-    the scripts, as they are."""
+    """The first page, which has the introduction, a page for each other heading of benchmarks/README.md, and the
+    scripts."""
     from made_pages import Made
 
     source = "benchmarks/README.md"
@@ -25,11 +25,8 @@ def pages(root: Path) -> Iterator:
     listed = "".join(f"- [{title}]({name}.md)\n" for title, name in names.items())
     yield Made("benchmarks/index.md", "docs/benchmarks/", "Benchmarks", f"{index}## Results\n\n{listed}")
     for title, body in sections.items():
-        # Links of this page are those of the site's folder.
-        yield Made(f"benchmarks/{names[title]}.md", source, title, f"# {title}\n{_raised(body)}")
+        # The heading of the page is one level higher than in the source, and so are the headings below it.
+        raised = re.sub(r"^### ", "## ", body, flags=re.MULTILINE)
+        yield Made(f"benchmarks/{names[title]}.md", source, title, f"# {title}\n{raised}")
     for script in sorted((root / "benchmarks").glob("[!_]*.py")):
         yield Made(f"benchmarks/{script.name}", f"benchmarks/{script.name}", path=str(script))
-
-
-def _raised(body: str) -> str:
-    return re.sub(r"^### ", "## ", body, flags=re.MULTILINE)

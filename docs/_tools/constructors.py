@@ -1,6 +1,7 @@
-"""Shows how a class is built where its constructor is made of its fields: Equinox modules, named tuples.
+"""A griffe extension that documents the constructors of Equinox modules and named tuples.
 
-An extension of griffe, which reads the source and runs nothing: the constructors of data classes it knows, these not.
+griffe reads the source without running it. It knows the constructors that data classes make of their fields, but not
+those of Equinox modules and named tuples.
 """
 
 import ast
@@ -10,34 +11,36 @@ from collections.abc import Iterator
 import griffe
 
 
-# How a stored field is declared, and what may be passed for it.
 ABSTRACT = r"(\w+\.)?Abstract(Class)?Var\["
-WORDS = {"StoredParameter": "Parameter"}
+# The annotation of the argument of a constructor, by the annotation of the stored field.
+ARGUMENTS = {"StoredParameter": "Parameter"}
 
 
 class Constructors(griffe.Extension):
-    """Gives a class without a constructor the one that its fields make, and a function its name back where the file
-    that holds it is called alike."""
+    """Adds the constructor that the fields make to each class without one, and resolves the names of functions that
+    are also names of modules."""
 
     def on_package(self, *, pkg: griffe.Module, **kwargs) -> None:
-        _lead_to_functions(pkg)
-        # All are looked at before any is changed: a constructor made here would be inherited.
-        made = {cls: fields for cls in _classes(pkg) if not _has_constructor(cls) and (fields := list(_fields(cls)))}
-        for cls, fields in made.items():
+        _resolve_functions(pkg)
+        # All classes are examined before the first one is changed, because subclasses would inherit its constructor.
+        fields_of = {
+            cls: fields for cls in _classes(pkg) if not _has_constructor(cls) and (fields := list(_fields(cls)))
+        }
+        for cls, fields in fields_of.items():
             parameters = griffe.Parameters(griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword))
             for parameter in sorted(fields, key=lambda p: p.kind is griffe.ParameterKind.keyword_only):
                 parameters.add(parameter)
             cls.set_member("__init__", griffe.Function("__init__", parameters=parameters, parent=cls))
 
 
-def _lead_to_functions(package: griffe.Module) -> None:
-    """`from .rank import rank` names a function, where griffe finds the file rank.py."""
+def _resolve_functions(package: griffe.Module) -> None:
+    """Let `rank` after `from .rank import rank` be the function, for which griffe takes the module rank.py."""
     for module in (package, *package.modules.values()):
         for name, member in list(module.members.items()):
             try:
                 target = member.final_target if member.is_alias else member
             except griffe.AliasResolutionError:
-                continue  # of another library
+                continue  # the name is from another library
             if member.is_alias and target.is_module and name in target.members:
                 module.set_member(name, griffe.Alias(name, target.members[name], parent=module))
 
@@ -46,14 +49,14 @@ def _classes(module: griffe.Module) -> Iterator[griffe.Class]:
     for member in module.members.values():
         if member.is_alias:
             continue
-        if member.is_class and not member.name.startswith("Abstract"):  # nobody builds one
+        if member.is_class and not member.name.startswith("Abstract"):
             yield member
         elif member.is_module:
             yield from _classes(member)
 
 
 def _ancestry(cls: griffe.Class) -> list[griffe.Class]:
-    """The class and those of its bases that are of this package, the most basic first."""
+    """The class and its bases within this package, the most basic one first."""
     try:
         return [*reversed(cls.mro()), cls]
     except ValueError:
@@ -65,28 +68,29 @@ def _is_data_class(cls: griffe.Class) -> bool:
 
 
 def _has_constructor(cls: griffe.Class) -> bool:
-    """Whether one is written, here or in a base; that which griffe makes of a data class is on no line."""
+    """True if the source of the class or of a base has a constructor; the one that griffe makes has no line number."""
     return any((init := c.members.get("__init__")) is not None and init.lineno for c in _ancestry(cls))
 
 
 def _fields(cls: griffe.Class) -> Iterator[griffe.Parameter]:
-    """The parameters that the annotated fields make, bases first, a field that is declared again in its first place."""
-    found: dict[str, griffe.Parameter | None] = {}
+    """The parameters of the annotated fields, those of the bases first; a field that is declared again keeps its
+    position."""
+    parameters: dict[str, griffe.Parameter | None] = {}
     for owner in _ancestry(cls):
         if _is_data_class(cls) and not _is_data_class(owner):
-            continue  # there an annotation is a note for the reader
+            continue  # an annotation in a base that is no data class makes no field
         keyword = any("kw_only=True" in str(decorator.value) for decorator in owner.decorators)
         for name, member in owner.members.items():
             if member.is_alias or not member.is_attribute or member.annotation is None or "property" in member.labels:
-                found.pop(name, None)
+                parameters.pop(name, None)
             elif "instance-attribute" in member.labels and not re.match(ABSTRACT, str(member.annotation)):
-                # Griffe drops ClassVar from an annotation, and does not label the member as one of an instance.
-                found[name] = _parameter(name, member, keyword)
-    yield from (parameter for parameter in found.values() if parameter is not None)
+                # griffe drops ClassVar from an annotation, and does not label such a member as an instance attribute.
+                parameters[name] = _parameter(name, member, keyword)
+    yield from (parameter for parameter in parameters.values() if parameter is not None)
 
 
 def _parameter(name: str, member: griffe.Attribute, keyword: bool) -> griffe.Parameter | None:
-    """The parameter of a field; None for one that the constructor sets itself."""
+    """The parameter of a field; None for a field with `init=False`."""
     value = str(member.value) if member.value is not None else None
     options = _options(value)
     if options is not None:
@@ -97,8 +101,8 @@ def _parameter(name: str, member: griffe.Attribute, keyword: bool) -> griffe.Par
     keyword = keyword or (options is not None and options.get("kw_only") == "True")
     kind = griffe.ParameterKind.keyword_only if keyword else griffe.ParameterKind.positional_or_keyword
     annotation = str(member.annotation)
-    for stored, passed in WORDS.items():
-        annotation = annotation.replace(stored, passed)
+    for stored, argument in ARGUMENTS.items():
+        annotation = annotation.replace(stored, argument)
     return griffe.Parameter(name, annotation=annotation, kind=kind, default=value)
 
 

@@ -1,6 +1,6 @@
-"""What MkDocs calls while it builds the site: pages made of other files of the repository, links, formulas.
+"""The hooks of MkDocs: pages made from other files of the repository, links between files, and formulas.
 
-Nothing is written into docs/: the pages made here exist in the build alone, so that no text lies in two places.
+The generated pages exist during the build only and are not written into docs/, so that no text is kept twice.
 """
 
 import sys
@@ -23,16 +23,16 @@ import results
 
 
 ROOT = Path(__file__).resolve().parents[2]
-# The source, relative to the repository, of each page that is made here.
+# The source of each generated page, relative to the repository.
 SOURCES: dict[str, str] = {}
 MADE: list[made_pages.Made] = []
-# Where verdicts and numbers come in, which nobody types.
-MARKS = ("<!-- papers -->", "<!-- gallery -->")
+# The functions that make the text in place of each mark.
+MARKS = {"<!-- papers -->": papers.render, "<!-- gallery -->": papers.render_gallery}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Makes the pages, and puts those of "folder/*" into the navigation."""
-    # Neither can be relative: a page for unknown addresses, and a list of absolute ones.
+    """Generates the pages, and replaces "folder/*" in the navigation by the pages of that folder."""
+    # Both files need absolute addresses, which a site that works in any folder does not have.
     config.theme.static_templates -= {"404.html", "sitemap.xml"}
     MADE[:] = made_pages.all_pages(ROOT)
     SOURCES.clear()
@@ -42,29 +42,29 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def _expanded(nav, pages: list[made_pages.Made]):
-    """The navigation with each "folder/*" replaced by the pages made for that folder, the index first."""
+    """The navigation with each "folder/*" replaced by the generated pages of that folder, the index first."""
     if isinstance(nav, str) and nav.endswith("/*"):
         folder = nav.removesuffix("*")
-        found = [page for page in pages if page.uri.startswith(folder) and page.title]
-        if not found:
+        listed = [page for page in pages if page.uri.startswith(folder) and page.title]
+        if not listed:
             raise ConfigurationError(f"mkdocs.yml: nav names {nav}, for which no page is made")
-        index = [page.uri for page in found if page.uri == f"{folder}index.md"]
-        return [*index, *({page.title: page.uri} for page in found if page.uri not in index)]
+        index = [page.uri for page in listed if page.uri == f"{folder}index.md"]
+        return [*index, *({page.title: page.uri} for page in listed if page.uri not in index)]
     if isinstance(nav, list):
-        out = []
+        entries = []
         for entry in nav:
-            more = _expanded(entry, pages)
-            out += more if isinstance(more, list) else [more]
-        return out
+            expanded = _expanded(entry, pages)
+            entries += expanded if isinstance(expanded, list) else [expanded]
+        return entries
     if isinstance(nav, dict):
         return {title: _expanded(entry, pages) for title, entry in nav.items()}
     return nav
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages and pictures made here."""
+    """Adds the generated pages and pictures."""
     if sitemap := files.get_file_from_path("sitemap.xml"):
-        files.remove(sitemap)  # as a plain file of the theme it is a template that nobody filled in
+        files.remove(sitemap)  # without `static_templates` it would be copied as an empty template
     for made in MADE:
         file = File.generated(config, made.uri, content=made.content, abs_src_path=made.path)
         if existing := files.get_file_from_path(made.uri):
@@ -74,17 +74,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fills in what is made of results, and leads links to files of the repository to the pages made of them."""
+    """Inserts numbers and verdicts of results, and replaces links to files of the repository by links to pages."""
     if page.file.src_uri not in SOURCES:
         markdown = results.fill(markdown)
-    if MARKS[0] in markdown:
-        markdown = markdown.replace(MARKS[0], papers.render(link=reference_pages.linker(ROOT / "clusterjax")))
-    if MARKS[1] in markdown:
-        markdown = markdown.replace(MARKS[1], papers.render_gallery(link=reference_pages.linker(ROOT / "clusterjax")))
+    for mark, render in MARKS.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, render(link=reference_pages.linker(ROOT / "clusterjax")))
     source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return repository_links.rewrite(markdown, source, page.file.src_uri)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Writes formulas as MathML, which browsers show without a program or a font."""
+    """Replaces formulas by MathML, which browsers show without a script or a font."""
     return mathml.render(html, page.file.src_uri)

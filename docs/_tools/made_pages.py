@@ -1,4 +1,4 @@
-"""The pages of the site that are made of other files: README, changelog, cards, references; all of them in one list."""
+"""The list of all generated pages of the site; here also those of README, changelog, model cards and references."""
 
 import re
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class Made(NamedTuple):
-    """A page or file of the site: its path there, the file it is made of, its text or bytes, or a file to copy."""
+    """A generated page or file of the site."""
 
-    uri: str
-    source: str
-    title: str = ""  # in the navigation; none for files that are no page
+    uri: str  # the path within the site
+    source: str  # the path of the source within the repository
+    title: str = ""  # the title in the navigation; empty for files that are no page
     content: str | bytes | None = None
-    path: str | None = None
+    path: str | None = None  # a file to copy, in place of `content`
 
 
 import benchmark_pages
@@ -24,13 +24,12 @@ import reference_pages
 CARDS = {"probe": "The ALBERT of the package", "transformer": "The language model", "sentiment": "The sentiment model"}
 ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"^\s*(\w+)\s*=\s*\{(.*?)\},?$", re.MULTILINE | re.DOTALL)
-# Pictures that GitHub serves, of what it did.
+# The badges, which are pictures on a server of GitHub.
 BADGE = re.compile(r"^\[!\[.*\n\n?", re.MULTILINE)
-DETAILS = re.compile(r"<details>")
 
 
 def all_pages(root: Path) -> list[Made]:
-    """Every page that is made, in the order in which the navigation lists those of a folder."""
+    """All generated pages; those of a folder are in the order of the navigation."""
     pages = [
         *_whole_files(root),
         *_cards(root),
@@ -39,12 +38,9 @@ def all_pages(root: Path) -> list[Made]:
         *notebook_pages.pages(root),
         *benchmark_pages.pages(root),
     ]
-    return [page._replace(content=_folded(page.content)) if page.uri.endswith(".md") else page for page in pages]
-
-
-def _folded(text: str) -> str:
-    """What is folded away holds Markdown on GitHub; here that has to be said."""
-    return DETAILS.sub('<details markdown="1">', text)
+    # Unlike GitHub, the site reads Markdown within an HTML element only if the element says so.
+    folded = lambda text: text.replace("<details>", '<details markdown="1">')
+    return [page._replace(content=folded(page.content)) if page.uri.endswith(".md") else page for page in pages]
 
 
 def _whole_files(root: Path) -> Iterator[Made]:
@@ -57,7 +53,6 @@ def _whole_files(root: Path) -> Iterator[Made]:
 
 
 def _cards(root: Path) -> Iterator[Made]:
-    """What the networks in the package are, and what they are not."""
     for card in sorted(root.glob("clusterjax/*/data/MODEL_CARD.md")):
         part = card.parents[1].name
         source = card.relative_to(root).as_posix()
@@ -65,7 +60,7 @@ def _cards(root: Path) -> Iterator[Made]:
 
 
 def references(root: Path) -> str:
-    """The papers of references.bib, in its order: authors, title, where, and their place on arXiv."""
+    """The page of the papers of references.bib, in its order: authors, title, journal, year, and a link to arXiv."""
     text = (root / "docs" / "references.bib").read_text("utf-8")
     lines = ["# References", "", "The papers whose results are used; as BibTeX: [references.bib](references.bib).", ""]
     for _, key, body in ENTRY.findall(text):
@@ -75,8 +70,8 @@ def references(root: Path) -> str:
         year = fields.get("year", "")
         number = fields.get("eprint", "")
         link = f" [arXiv:{number}](https://arxiv.org/abs/{number})." if number else ""
-        told = " ".join(f"{part.rstrip('.')}." for part in (where, year) if part)
-        lines.append(f'- <a id="{key}"></a>{names}. *{fields.get("title", key)}*. {told}{link}')
+        published = " ".join(f"{part.rstrip('.')}." for part in (where, year) if part)
+        lines.append(f'- <a id="{key}"></a>{names}. *{fields.get("title", key)}*. {published}{link}')
     return "\n".join(lines) + "\n"
 
 
@@ -89,6 +84,6 @@ ACCENTS = {r"\'e": "é", r"\'a": "á", r"\'E": "É", r"\"o": "ö", r"\"u": "ü",
 
 
 def _plain(text: str) -> str:
-    """The text of a field of BibTeX, without its braces."""
+    """The text of a field of BibTeX, without braces and with accents as Unicode characters."""
     text = re.sub(r"\{?(\\[\"'`^])\{?(\w)\}?\}?", lambda m: ACCENTS.get(m[1] + m[2], m[2]), text)
     return re.sub(r"\s+", " ", re.sub(r"[{}]", "", text)).strip()

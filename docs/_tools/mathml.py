@@ -1,4 +1,4 @@
-"""Formulas as MathML, made while the site is built: they need no program, no font and no other host."""
+"""Formulas as MathML, which is made while the site is built, and needs no script, no font and no other server."""
 
 import html as html_module
 import re
@@ -7,7 +7,7 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 
 
-# What pymdownx.arithmatex leaves: \(...\) in a span, \[...\] in a div.
+# pymdownx.arithmatex writes formulas as \(...\) in a span and \[...\] in a div.
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)
 LEFT_OVER = re.compile(r"\\[a-zA-Z]+")
 
@@ -17,17 +17,17 @@ def formula(latex: str, *, block: bool, page: str = "") -> str:
 
     **Raises:**
 
-    - `PluginError` if it has a command that the converter does not know; the page is named.
+    - `PluginError`, which names the page, if the formula has a command that the converter does not know.
     """
     try:
-        out = convert(latex.strip(), display="block" if block else "inline")
-    except Exception as error:  # the converter has a dozen kinds
+        converted = convert(latex.strip(), display="block" if block else "inline")
+    except Exception as error:  # the converter raises errors of many types
         raise PluginError(f"{page}: the formula ${latex}$ is not understood: {type(error).__name__} {error}") from error
-    if unknown := LEFT_OVER.findall(out):
+    if unknown := LEFT_OVER.findall(converted):
         raise PluginError(f"{page}: the formula ${latex}$ has {', '.join(unknown)}, which latex2mathml does not know")
-    return out
+    return converted
 
 
 def render(html: str, page: str = "") -> str:
-    """`html` with each formula as MathML."""
+    """`html` with all formulas as MathML."""
     return FORMULA.sub(lambda m: formula(html_module.unescape(m[3]), block=m[2] == "[", page=page), html)

@@ -1,8 +1,8 @@
 """The page "from the paper to the code" and the page of the gallery, as Markdown.
 
-`docs/papers.toml` says what the papers say and where it lives, `docs/gallery/*.json` what was measured (written by
-`publish_gallery.py` from a finished gallery). Neither page has a number or a verdict that is not read from there.
-Standard library only: the site is built without the package's dependencies.
+`docs/papers.toml` has the statements of the papers with their code and tests, and `docs/gallery/*.json` the
+measurements, which `publish_gallery.py` writes from a finished gallery. All numbers and verdicts of the two pages are
+read from these files. Only the standard library is imported, so that the site is built without other packages.
 """
 
 import json
@@ -16,9 +16,9 @@ from typing import Any
 DOCS = Path(__file__).resolve().parents[1]
 NOT_MEASURED, NOT_YET = "not measured", "not measured yet"
 LEGEND = (
-    "A verdict follows from comparing what was measured here with what the paper measured: network, data and size; see "
-    "[*verdict* in the glossary](glossary.md#what-is-claimed). *Tested* names the tests that hold a formula or a "
-    "theorem, at each change of the code. What is neither measured nor tested says so."
+    "A verdict compares the network, the data and the size of a measurement with those of the paper; see [*verdict* in "
+    "the glossary](glossary.md#what-is-claimed). *Tested* names the tests that check a formula or a theorem at each "
+    "change of the code. An entry that is neither measured nor tested says so."
 )
 
 Link = Callable[[str], str | None]
@@ -30,13 +30,13 @@ def render(root: Path = DOCS, link: Link = lambda _: None) -> str:
     parts = [LEGEND, _count(root, figures)]
     for paper in papers(root):
         rows = [_row(entry, figures, link) for entry in paper["entry"]]
-        head = "| place | it says | verdict, and what was found | in the code |\n|---|---|---|---|"
+        head = "| section | statement | verdict and measurement | in the code |\n|---|---|---|---|"
         parts += [f"## {plain(paper['title'])} {{ #{paper['key']} }}", "\n".join([head, *rows])]
     return "\n\n".join(parts) + "\n"
 
 
 def render_gallery(root: Path = DOCS, link: Link = lambda _: None) -> str:
-    """The page of the gallery, without its title: pictures, claims, numbers and commands of all that was published."""
+    """The page of the gallery, without its title: pictures, claims, numbers and commands of all published figures."""
     figures, parts, group = published(root), [], None
     for figure in figures.values():
         if figure["paper"] != group:
@@ -47,7 +47,7 @@ def render_gallery(root: Path = DOCS, link: Link = lambda _: None) -> str:
 
 
 def papers(root: Path = DOCS) -> list[dict[str, Any]]:
-    """What `papers.toml` holds."""
+    """The papers of `papers.toml`, with their entries."""
     return tomllib.loads((root / "papers.toml").read_text("utf-8"))["paper"]
 
 
@@ -58,7 +58,8 @@ def published(root: Path = DOCS) -> dict[str, dict[str, Any]]:
 
 
 def claims_of(reference: str, figures: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]] | None]:
-    """The figure of "figure4: some words", and those of its claims that have these words; None if it is not there."""
+    """The name of the figure in a reference such as "figure4: some words", and the claims of that figure with these
+    words; None in place of the claims if the figure has not been published."""
     name, _, words = reference.partition(": ")
     if name not in figures:
         return name, None
@@ -66,53 +67,48 @@ def claims_of(reference: str, figures: Mapping[str, Any]) -> tuple[str, list[dic
 
 
 def plain(text: str) -> str:
-    """A text of a record or of the table as Markdown that shows it letter by letter, also in a cell of a table."""
+    """Markdown that shows `text` literally, also in a cell of a table."""
     special = "\\`*_{}[]<>#|~^$&"
     return "".join(f"&#{ord(letter)};" if letter in special else letter for letter in text.replace("\n", " "))
 
 
 def verdict_of(claim: Mapping[str, Any]) -> str:
-    """The verdict of a claim; where the paper measured something else, whether the number would agree."""
+    """The verdict on a claim; if the paper measured something else, with the remark whether the number would agree."""
     would = f" (would {'' if claim['holds'] else 'not '}agree)" if claim["apart"] else ""
     return f"{claim['verdict']}{would}"
 
 
 def _row(entry: Mapping[str, Any], figures: Mapping[str, Any], link: Link) -> str:
-    found = _measured(entry.get("claims", ()), figures)
+    results = _measured(entry.get("claims", ()), figures)
     if tests := entry.get("tests", ()):
-        found.append("**tested**: " + ", ".join(f"`{_test(name)}`" for name in tests))
-    if not found:
-        found.append(f"**{NOT_MEASURED}**")
+        results.append("**tested**: " + ", ".join(f"`{name.removeprefix('tests/')}`" for name in tests))
+    if not results:
+        results.append(f"**{NOT_MEASURED}**")
     if note := entry.get("note"):
-        found.append(f"*{plain(note)}*")
+        results.append(f"*{plain(note)}*")
     code = [_name(name, link) for name in entry.get("code", ())]
-    return f"| {plain(entry['at'])} | {plain(entry['says'])} | {'<br>'.join(found)} | {', '.join(code)} |"
+    return f"| {plain(entry['at'])} | {plain(entry['says'])} | {'<br>'.join(results)} | {', '.join(code)} |"
 
 
 def _measured(references: Sequence[str], figures: Mapping[str, Any]) -> list[str]:
     """A line for each claim: the verdict, the number, and a link to the figure."""
-    found, lacking = [], []
+    measured, missing = [], []
     for reference in references:
         name, claims = claims_of(reference, figures)
         if not claims:
-            why = NOT_YET if claims is None else f"{NOT_MEASURED} by the run that is shown"
-            lacking.append(f"**{why}** (`{name}`)")
-        found += [(name, claim) for claim in claims or ()]
-    # One claim of the paper is what the entry says; of several, and of what was found here, each is named.
-    said = lambda claim: "" if claim["kind"] == "paper" and len(found) == 1 else f" *{plain(claim['says'])}*"
+            reason = NOT_YET if claims is None else f"{NOT_MEASURED} by the published run"
+            missing.append(f"**{reason}** (`{name}`)")
+        measured += [(name, claim) for claim in claims or ()]
+    # A single claim of the paper repeats the statement of the entry, and is left out.
+    says = lambda claim: "" if claim["kind"] == "paper" and len(measured) == 1 else f" *{plain(claim['says'])}*"
     quick = lambda name: ", a quick run" if figures[name]["quick"] else ""
     lines = [
-        f"**{plain(verdict_of(claim))}**:{said(claim)} {plain(claim['measured'])} "
+        f"**{plain(verdict_of(claim))}**:{says(claim)} {plain(claim['measured'])} "
         f"([{name}](gallery.md#{name}){quick(name)})"
-        for name, claim in found
+        for name, claim in measured
     ]  # fmt: skip
-    # Several claims of a figure that is not there yet are one line.
-    return [*lines, *dict.fromkeys(lacking)]
-
-
-def _test(name: str) -> str:
-    """A test without its folder."""
-    return name.removeprefix("tests/")
+    # Several missing claims of one figure make one line.
+    return [*lines, *dict.fromkeys(missing)]
 
 
 def _name(name: str, link: Link) -> str:
@@ -121,25 +117,27 @@ def _name(name: str, link: Link) -> str:
 
 
 def _count(root: Path, figures: Mapping[str, Any]) -> str:
-    """How many entries have a verdict on what a paper says, and which."""
+    """The number of entries with tests and without any check, and the number of claims of the papers by verdict."""
     entries = [entry for paper in papers(root) for entry in paper["entry"]]
-    seen: dict[tuple[str, str], str] = {}
+    # Several entries may cite one claim, which counts once.
+    verdict_of_claim: dict[tuple[str, str], str] = {}
     for entry in entries:
         for reference in entry.get("claims", ()):
             name, claims = claims_of(reference, figures)
-            # Several entries may cite one claim: it counts once.
-            seen |= {(name, claim["says"]): claim["verdict"] for claim in claims or () if claim["kind"] == "paper"}
+            of_paper = [claim for claim in claims or () if claim["kind"] == "paper"]
+            verdict_of_claim |= {(name, claim["says"]): claim["verdict"] for claim in of_paper}
     tested = sum(1 for entry in entries if entry.get("tests"))
     neither = sum(1 for entry in entries if not entry.get("tests") and not entry.get("claims"))
-    verdicts = "; ".join(f"{verdict}: {many}" for verdict, many in sorted(Counter(seen.values()).items()))
+    counts = sorted(Counter(verdict_of_claim.values()).items())
+    verdicts = "; ".join(f"{verdict}: {count}" for verdict, count in counts)
     return (
-        f"{len(entries)} entries, {tested} of them held by tests, {neither} neither measured nor tested. Claims of the "
-        f"papers by verdict: {plain(verdicts) or 'none measured yet'}."
+        f"{len(entries)} entries, {tested} of them checked by tests, {neither} neither measured nor tested. Claims of "
+        f"the papers by verdict: {plain(verdicts) or 'none measured yet'}."
     )
 
 
 def _card(figure: Mapping[str, Any]) -> str:
-    whose = "The question" if figure["asks"] else "The paper"
+    origin = "The question" if figure["asks"] else "The paper"
     head = "| verdict | claim | measured | criterion |\n|---|---|---|---|"
     rows = [
         f"| **{plain(verdict_of(claim))}** | {plain(claim['says'])} | {plain(claim['measured'])} | "
@@ -148,10 +146,10 @@ def _card(figure: Mapping[str, Any]) -> str:
     ]
     parts = [f"### {plain(figure['title'])} {{ #{figure['name']} }}"]
     if figure["quick"]:
-        parts.append("**A quick run: fewer starts and shorter, so that its numbers are rough.**")
+        parts.append("**A quick run, with fewer starts and shorter runs: its numbers are rough.**")
     if figure["heading"]:
         parts.append(f"**{plain(figure['heading'])}**")
-    parts.append(f"*{whose}: {plain(figure['claim'])}*")
+    parts.append(f"*{origin}: {plain(figure['claim'])}*")
     if figure["picture"]:
         parts.append(f"![{plain(figure['title'])}](gallery/{figure['picture']}){{ loading=lazy }}")
     parts += [plain(figure["caption"]), "\n".join([head, *rows])]

@@ -1,6 +1,6 @@
-"""The reference: a page for each public part of clusterjax, and for the core one for each subject, with every name.
+"""The pages of the reference: one for each subject of the core, and one or more for each other public package.
 
-The names are those of the stubs (`__init__.pyi`) of the packages: nothing is imported, and no list is kept here.
+The public names are read from the stubs (`__init__.pyi`) of the packages; nothing is imported.
 """
 
 import ast
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-# Where a name of the core is defined tells its subject. What is not listed is of the run.
+# The titles of the pages of the core, and the modules whose names they document; "runs" has the names of all others.
 SUBJECTS = {
     "runs": ("Runs: simulate, iterate", ()),
     "attention": ("Attention and masks", ("_model.attention", "_model.mask")),
@@ -23,26 +23,26 @@ SUBJECTS = {
     "summations": ("Summations", ("_summation", "_model.summation")),
     "observables": ("Observables", ("_observables",)),
 }
-# Parts of many names, by the folder that defines them.
-SPLIT = {"probe": {"networks": "networks", "measures": "measures"}}
+# The packages with several pages, one for each of these folders and one for the rest.
+SPLIT = {"probe": ("networks", "measures")}
 
 
 class Name(NamedTuple):
-    """A public name: of which part, where that part takes it from, and its first sentence."""
+    """A public name, and the first sentence of its documentation."""
 
     name: str
-    part: str  # "clusterjax", "clusterjax.probe"
-    place: str  # "_attention", "measures.sinks"
+    part: str  # the package, such as "clusterjax.probe"
+    place: str  # the module that defines the name, relative to the package, such as "measures.sinks"
     summary: str
 
 
 def pages(root: Path) -> Iterator:
-    """The index of all names, and the pages."""
+    """The pages, and the index of all names."""
     from made_pages import Made
 
     package = root / "clusterjax"
     names = public_names(package)
-    # What is there to be used before what is there to be filled in; first what a page is named after.
+    # A page begins with the names in its title, and ends with abstract classes.
     titles = " ".join(title for title, _ in SUBJECTS.values())
     names.sort(key=lambda name: (name.name.startswith("Abstract"), name.name not in titles))
     groups = {uri: [name for name in names if page_of(name) == uri] for uri in dict.fromkeys(map(page_of, names))}
@@ -64,13 +64,13 @@ def pages(root: Path) -> Iterator:
 
 INDEX = """# Reference
 
-Every public name, by part. `import clusterjax as cjx`, and `cjx.simulate` or `cjx.probe.load` needs no further import.
-In Python `help(cjx.simulate)` shows the same words.
+All public names, by package. After `import clusterjax as cjx`, names such as `cjx.simulate` and `cjx.probe.load` need
+no further import. In Python, `help(cjx.simulate)` shows the documentation of a name.
 """
 
 
 def linker(package: Path) -> Callable[[str], str | None]:
-    """A function from a name as it is written after `cjx.`, such as "probe.load", to its place on the site."""
+    """A function that returns the address of a name, written as after `cjx.`, such as "probe.load"; None if unknown."""
     places = {f"{n.part}.{n.name}".removeprefix("clusterjax."): n for n in public_names(package)}
     return lambda name: f"{page_of(n)}#{n.part}.{n.name}" if (n := places.get(name)) else None
 
@@ -80,13 +80,12 @@ def page_of(name: Name) -> str:
     if name.part == "clusterjax":
         here = lambda places: any(f"{name.place}.".startswith(f"{place}.") for place in places)
         return f"reference/{next((subject for subject, (_, places) in SUBJECTS.items() if here(places)), 'runs')}.md"
-    part = name.part.removeprefix("clusterjax.")
-    folder = SPLIT.get(part, {}).get(name.place.split(".")[0])
-    return f"reference/{part}_{folder}.md" if folder else f"reference/{part}.md"
+    part, folder = name.part.removeprefix("clusterjax."), name.place.split(".")[0]
+    return f"reference/{part}_{folder}.md" if folder in SPLIT.get(part, ()) else f"reference/{part}.md"
 
 
 def heading(uri: str, part: str, package: Path) -> tuple[str, str]:
-    """The title of a page, and what its part is for."""
+    """The title of a page, and its introduction, which is the docstring of its package."""
     stem = Path(uri).stem
     if stem in SUBJECTS:
         return SUBJECTS[stem][0], "In `clusterjax`."
@@ -97,7 +96,7 @@ def heading(uri: str, part: str, package: Path) -> tuple[str, str]:
 
 
 def public_names(package: Path) -> list[Name]:
-    """Every public name, in the order in which its part lists it."""
+    """All public names, in the order of the stubs."""
     parts = ["", *sorted(p.parent.name for p in package.glob("[!_]*/__init__.py"))]
     return [name for part in parts for name in _names_of(package, part)]
 
@@ -112,8 +111,8 @@ def _names_of(package: Path, part: str) -> Iterator[Name]:
 
 
 def _imports(file: Path) -> dict[str, str]:
-    """Each name that a file takes from a module of the package, with the dotted path of the module: from the folder of
-    the file, and with a dot before it for each folder up."""
+    """The names that a file imports by relative imports, each with the dotted path of its module, relative to the
+    folder of the file; each further leading dot stands for a folder above."""
     return {
         alias.asname or alias.name: "." * (node.level - 1) + (node.module or "")
         for node in _tree(file).body
@@ -123,7 +122,7 @@ def _imports(file: Path) -> dict[str, str]:
 
 
 def _definition(folder: Path, place: str, name: str) -> ast.AST | None:
-    """Where a name is defined, followed through the packages that pass it on; None for a plain value."""
+    """The definition of a function or class, also if other packages re-export it; None for any other value."""
     bare = place.lstrip(".")
     path = folder.joinpath(*[".."] * (len(place) - len(bare)), *bare.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -145,5 +144,5 @@ def _summary(node: ast.AST | None) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text for a cell of a table: a bar inside a formula or code would end the cell."""
+    # A bar within a formula or code would end the cell of the table.
     return text.replace("|", r"\|")

@@ -1,4 +1,4 @@
-"""Links between files of the repository, led to the pages of the site that are made of these files."""
+"""Replaces links between files of the repository by links between the pages of the site that show these files."""
 
 import posixpath
 import re
@@ -30,22 +30,23 @@ def page_of(path: str) -> str | None:
 
 
 def rewrite(markdown: str, source: str, uri: str) -> str:
-    """`markdown` of the file `source` as it must read on the page `uri`; code is left alone.
+    """The Markdown of the file `source` with its links as the page `uri` needs them; code blocks are not changed.
 
-    A link to a file that is not on the site stays as it is, and MkDocs, which is strict, names it.
+    A link to a file that is not on the site is not changed, so that the strict build of MkDocs reports it.
     """
 
-    def lead(match: re.Match) -> str:
+    def replaced(match: re.Match) -> str:
         target = page_of(posixpath.normpath(posixpath.join(posixpath.dirname(source), match[2])))
         if target is None:
             return match[0]
         return f"{match[1]}{posixpath.relpath(target, posixpath.dirname(uri) or '.')}{match[3] or ''}{match[4]}"
 
-    return outside_fences(markdown, lambda text: LINK.sub(lead, text))
+    return outside_fences(markdown, lambda text: LINK.sub(replaced, text))
 
 
 def outside_fences(markdown: str, change) -> str:
-    """`markdown` with `change` made to what is no block of code. A link may go over the end of a line."""
+    """`markdown` with the function `change` applied to all text outside of code blocks, in which a link may span two
+    lines."""
     parts, text, code, fence = [], [], [], None
     for line in markdown.splitlines(keepends=True):
         mark = FENCE.match(line)

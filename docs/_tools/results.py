@@ -1,18 +1,18 @@
-"""Numbers of results in pages: `{{ record: key | places }}` becomes the number when the site is built.
+"""Numbers of results in pages: the build of the site replaces `{{ record: key | places }}` by the number.
 
-The record is a benchmark of benchmarks/results or a figure of docs/gallery. The key is one of
+The record is the name of a benchmark in benchmarks/results or of a figure in docs/gallery. The key is one of
 
 - `column where name=value; name=value`: a column of the one row of a benchmark with these values; `least column where`
   and `most column where` take the least and the largest number of all rows with these values, and `column #2 where` the
   second number of a cell such as "0.86 ± 0.01";
 - `series[3]`: entry 3 of a series of a figure;
-- `words #2`: the second number in what was measured for the one claim of a figure whose sentence has these words, or in
+- `words #2`: the second number in the measurement of the one claim of a figure whose sentence has these words, or in
   the one finding of a benchmark with these words; `words #value` is the value of the claim, and `caption #2` the second
-  number of the caption of a figure.
+  number in the caption of a figure.
 
-A key may end in a factor, `key * 1000`. `places` are the digits after the point, -2 for hundreds, or e1 for one digit
-and an exponent. A record, row or claim that is not there, or is not the only one, is an error of the build. A page that
-quotes a benchmark whose code has changed since says so in its last sentence.
+A key may end in a factor, `key * 1000`. `places` is the number of digits after the point, -2 for hundreds, or e1 for
+one digit and an exponent. A record, row or claim that is missing or not unique ends the build with an error. The last
+sentence of a page lists the quoted benchmarks whose code has changed since the measurement.
 """
 
 import json
@@ -51,13 +51,13 @@ def fill(page: str, root: Path = ROOT) -> str:
 
     filled = MACRO.sub(number, page)
     if "{{" in filled:
-        found = filled[filled.index("{{") :][:60]
-        raise ValueError(f"a macro must be {{{{ record: key | places }}}}, but it is {found!r}; correct it.")
+        macro = filled[filled.index("{{") :][:60]
+        raise ValueError(f"a macro must be {{{{ record: key | places }}}}, but it is {macro!r}; correct it.")
     return filled + "".join(_stale(quoted, root))
 
 
 def _stale(names: list[str], root: Path) -> Iterator[str]:
-    """The sentence on the quoted benchmarks whose code has changed since, if there is one."""
+    """The sentence about quoted benchmarks whose code has changed since the measurement, if there are any."""
     before = {name: table.measured_before(name, _record(name, root), root / "clusterjax") for name in names}
     changed = ", ".join(f"`{name}` at {commit}" for name, commit in sorted(before.items()) if commit)
     if changed:
@@ -72,7 +72,7 @@ def _record(name: str, root: Path) -> dict[str, Any]:
 
 
 def _values(name: str, key: str, quoted: list[str], root: Path) -> Any:
-    """The number of a key, as it is in the record."""
+    """The number of a key, as a number or as text."""
     record = _record(name, root)
     if "rows" in record:
         quoted.append(name)

@@ -1,4 +1,4 @@
-"""A strict build is strict with `--quiet` too: mkdocs drops warnings then before they are counted, and would pass."""
+"""Makes a strict build with `--quiet` fail on warnings, which mkdocs would drop before they are counted."""
 
 import logging
 
@@ -6,7 +6,7 @@ from mkdocs.config.defaults import MkDocsConfig
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Has warnings counted, and shown, whatever the command line says."""
+    """Sets the level of the logger so that warnings are counted and shown."""
     logger = logging.getLogger("mkdocs")
     if config.strict and logger.level > logging.WARNING:
         logger.setLevel(logging.WARNING)

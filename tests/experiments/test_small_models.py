@@ -14,6 +14,7 @@ from clusterjax.experiments.figures import lstm
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.shared import small_models as small, units
 from clusterjax.experiments.shared.controls import Few
+from clusterjax.experiments.shared.networks import rows_of
 
 
 def recipe(**options):
@@ -77,10 +78,10 @@ def test_reviews_are_read_in_three_parts(tmp_path):
 def test_rows_begin_or_end_where_they_are_asked_to():
     tokenizer = transformer.load_tokenizer()
     pieces = tokenizer.encode("this film was great", add_special_tokens=False).ids
-    ids, present = small.rows_of(["this film was great"], 3)
+    ids, present = rows_of(["this film was great"], 3)
     assert ids.tolist() == [pieces[:3]] and present.all()
-    assert small.rows_of(["this film was great"], 3, end=True)[0].tolist() == [pieces[-3:]]
-    ids, present = small.rows_of(["this film was great"], 6, begin=True)
+    assert rows_of(["this film was great"], 3, end=True)[0].tolist() == [pieces[-3:]]
+    ids, present = rows_of(["this film was great"], 6, begin=True)
     assert ids.tolist() == [[2, *pieces, 0]] and present.tolist() == [[True] * 5 + [False]]
 
 
@@ -130,7 +131,7 @@ def cosine(a, b):
 @pytest.mark.parametrize("kind", ("lstm", "transformer"))
 def test_states_are_those_of_a_loop(corpus, cells, kind):
     """Likeness along the text and the levels, lengths, gates and losses, from the states of each text."""
-    ids = small.rows_of(corpus.scored.texts[:3], 8)[0]
+    ids = rows_of(corpus.scored.texts[:3], 8)[0]
     model = cells if kind == "lstm" else recipe().model(0)
     found = lstm.states_of(model, ids)
     for text, row in enumerate(ids):
@@ -168,7 +169,7 @@ def test_states_are_those_of_a_loop(corpus, cells, kind):
 def test_units_are_means_over_the_tokens_that_are_there(corpus, cells, kind, monkeypatch):
     """Each unit's value of a text is the mean over its tokens, padding left out, in more than one batch."""
     monkeypatch.setattr(units, "BATCH", 2)
-    ids, present = small.rows_of([*corpus.scored.texts[:2], "a film"], 8)
+    ids, present = rows_of([*corpus.scored.texts[:2], "a film"], 8)
     assert present[2].sum() < 8
     model = cells if kind == "lstm" else recipe().model(0)
     found = units.values_of(model, ids, present)

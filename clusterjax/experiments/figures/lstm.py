@@ -30,7 +30,8 @@ from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, c
 from ..shared.controls import Starts, keys_of, seed_of, starts_of
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
-from ..shared.small_models import LENGTH, Corpus, corpus_of, parameters_of, rows_of, train_small
+from ..shared.networks import rows_of
+from ..shared.small_models import LENGTH, Corpus, corpus_of, parameters_of, train_small
 from ..shared.units import Unit, best_units, streams
 
 

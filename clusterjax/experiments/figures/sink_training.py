@@ -23,7 +23,8 @@ from ..framework.figure import Claim, ClaimOf, Found, Measured, Say, Settings, S
 from ..shared.controls import Few, keys_of, seed_of
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import panels
-from ..shared.small_models import LENGTH, Corpus, Snapshot, corpus_of, parameters_of, rows_of, train_small
+from ..shared.networks import rows_of
+from ..shared.small_models import LENGTH, Corpus, Snapshot, corpus_of, parameters_of, train_small
 
 
 SEEN = 20_000

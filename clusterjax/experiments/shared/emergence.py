@@ -151,8 +151,8 @@ def figure_of_shapes(
     view: tuple[float, float] = (22.0, -55.0),
 ) -> Figure:
     """Tokens of one start at `times` over their limit shape, a row for each start, and a panel for each of `below`."""
-    of = lambda shape: dict(space=Euclidean(), limit=shape, labels=shape.labels, view=view, size=0.9)
-    drawn = {label: (xs, of(shape)) for label, (xs, shape) in rows.items()}
+    options = lambda shape: dict(space=Euclidean(), limit=shape, labels=shape.labels, view=view, size=0.9)
+    drawn = {label: (xs, options(shape)) for label, (xs, shape) in rows.items()}
     return figure_of_rows(ts, drawn, times, below, high=1.75, aside=-0.06)
 
 

@@ -152,12 +152,12 @@ def log_law(a: np.ndarray, x: np.ndarray, scaled: np.ndarray, before: int, reach
 def integral_claim(waits: Sequence[Wait], lead: str = "") -> Claim:
     """The claim that each long wait takes the time of the integral; `lead` are words before it."""
     says = "a token that arrives at the first after all earlier tokens takes the time of an integral along its arc."
-    off = np.abs([wait.waited - wait.law for wait in waits])
-    near = float(np.mean(off < OFF)) if len(off) >= LEAST_WAITS else np.nan
+    errors = np.abs([wait.waited - wait.law for wait in waits])
+    near = float(np.mean(errors < OFF)) if len(errors) >= LEAST_WAITS else np.nan
     return Claim(
         says=f"{lead} {says}" if lead else says.capitalize(),
         measured=f"the log10 of the time and of the integral differ by less than {OFF:g} in {100 * near:.1f} % of "
-        f"{len(off)} waits longer than {LEAST_WAIT:g}; the largest difference is {off.max(initial=0.0):.2g}",
+        f"{len(errors)} waits longer than {LEAST_WAIT:g}; the largest difference is {errors.max(initial=0.0):.2g}",
         criterion=f"more than {100 * MOST:g} % of the waits",
         holds=near > MOST,
         kind="finding",
@@ -173,10 +173,10 @@ def log_pair_law(a: np.ndarray, b: np.ndarray, beta: float, mass: float) -> floa
     return float(beta * apart / np.log(10) - np.log10(beta * apart * (2 - apart) * mass))
 
 
-def log_cluster_law(one: np.ndarray, two: np.ndarray, beta: float) -> float | None:
+def log_cluster_law(first: np.ndarray, second: np.ndarray, beta: float) -> float | None:
     """`log_pair_law` of two clusters of tokens under full attention, whose masses are their numbers of tokens."""
-    a, b = (tokens.mean(axis=0) / np.linalg.norm(tokens.mean(axis=0)) for tokens in (one, two))
-    return log_pair_law(a, b, beta, len(one) / len(two) + len(two) / len(one))
+    a, b = (tokens.mean(axis=0) / np.linalg.norm(tokens.mean(axis=0)) for tokens in (first, second))
+    return log_pair_law(a, b, beta, len(first) / len(second) + len(second) / len(first))
 
 
 def pair_waits(

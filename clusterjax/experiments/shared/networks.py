@@ -1,7 +1,7 @@
-"""Which trained network the figures of networks show, and on which texts, with words for both.
+"""The trained network that the figures of networks show, its texts, and descriptions of both.
 
-Several figures ask for the same network and texts, and reading them takes seconds, so that the last two of each are
-kept. Texts are chosen evenly from all texts, and truncated to a length. A network of phonemes (PL-BERT) has a table of
+Several figures share a network and its texts, and reading them takes seconds, so that the last two of each are kept.
+Texts are chosen evenly from all texts, and truncated to a length. A network of phonemes (PL-BERT) has a table of
 symbols in place of a tokenizer. A network counts as a published ALBERT only by its sizes, its heads and its name
 together, because a verdict on a paper depends on it.
 """
@@ -19,6 +19,7 @@ from ... import probe, transformer
 from ..._base.checks import check_integer, refusal
 from ..._files.json import MOST_BYTES, Within, decode, misfit, read_bounded
 from ..._files.tables import lines_of
+from ..._training.corpus import CLS
 from ...probe.measures.survey import encoded, fingerprint, of_units
 from ...probe.networks.batch import read_ids
 from ...probe.networks.bundled import BUNDLED
@@ -38,7 +39,7 @@ WIDE = 256  # the hidden size above which a network of many layers takes minutes
 _PHONEMES = ("phoneme_vocab.json", "phonemized_samples.jsonl")
 # The published ALBERTs (Lan et al., 1909.11942, Table 1): hidden_size, num_heads, num_layers, intermediate_size.
 _SIZES = ((768, 12, 12, 3072), (1024, 16, 24, 4096), (2048, 16, 24, 8192), (4096, 64, 12, 16384))
-_PUBLISHED = {one.key: sizes for one, sizes in zip(ALBERT, _SIZES, strict=True)}
+_PUBLISHED = {subject.key: sizes for subject, sizes in zip(ALBERT, _SIZES, strict=True)}
 _PUBLISHED_WORDS = (30000, 128)  # vocab_size and embedding_size of all of them
 
 
@@ -50,12 +51,21 @@ def padded(rows: Sequence[Sequence[int]], length: int) -> tuple[np.ndarray, np.n
     return ids, mask
 
 
-def passages(length: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first word pieces of each passage of the package, and the mask of those that exist, (passages, length)
-    each."""
+def rows_of(
+    texts: Sequence[str], length: int, *, begin: bool = False, end: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first word pieces of each text, or with `end` the last ones, and the mask of those that exist, (texts,
+    length) each; with `begin` there are `length` - 1 word pieces after [CLS]."""
+    room = length - begin
     # There are no special tokens: the training texts of the language model of the package began anywhere.
-    rows = transformer.load_tokenizer().encode_batch(probe.bundled_texts(), add_special_tokens=False)
-    return padded([row.ids for row in rows], length)
+    encoded_texts = transformer.load_tokenizer().encode_batch(list(texts), add_special_tokens=False)
+    pieces = (encoding.ids[-room:] if end else encoding.ids[:room] for encoding in encoded_texts)
+    return padded([[CLS] * begin + row for row in pieces], length)
+
+
+def passages(length: int) -> tuple[np.ndarray, np.ndarray]:
+    """`rows_of` the passages of the package, (passages, length) each."""
+    return rows_of(probe.bundled_texts(), length)
 
 
 def articles_of(texts: Sequence[str]) -> np.ndarray:
@@ -65,11 +75,13 @@ def articles_of(texts: Sequence[str]) -> np.ndarray:
     return np.array([known.get(text, -1 - row) for row, text in enumerate(texts)])
 
 
-def by_articles(found: T, articles: np.ndarray) -> T:
+def by_articles(measurement: T, articles: np.ndarray) -> T:
     """A measurement in which the error of each `Average` that keeps the values of texts is an error over articles;
     `articles` is the article of each text, (texts,)."""
     is_average = lambda part: isinstance(part, probe.Average)
-    return jax.tree.map(lambda part: of_units(part, articles) if is_average(part) else part, found, is_leaf=is_average)
+    return jax.tree.map(
+        lambda part: of_units(part, articles) if is_average(part) else part, measurement, is_leaf=is_average
+    )
 
 
 def each_text(average: probe.Average) -> np.ndarray:
@@ -119,7 +131,7 @@ def subject_of(model: probe.Model, words: str) -> Subject:
     if isinstance(sizes, AlbertSizes) and model.num_heads == sizes.num_heads:
         numbers = (sizes.hidden_size, sizes.num_heads, sizes.num_layers, sizes.intermediate_size)
         # Another training may have the same sizes, and any network may have the name.
-        same = [name for name, of in _PUBLISHED.items() if of == numbers]
+        same = [name for name, published in _PUBLISHED.items() if published == numbers]
         # The cache of the hub has the id in the names of its folders.
         name = f"{model.name} {model.folder or ''}".lower()
         if same and (sizes.vocab_size, sizes.embedding_size) == _PUBLISHED_WORDS and same[0] in name:
@@ -248,15 +260,14 @@ def _truncated_words(truncated: int) -> str:
     return f", {truncated} of them cut to that" if truncated else ""
 
 
-def _reading(many: int, of: int, truncated: int, length: int) -> str:
-    which = f"{many} of {of} texts, evenly spread" if many < of else f"all {of} texts"
+def _reading(many: int, total: int, truncated: int, length: int) -> str:
+    which = f"{many} of {total} texts, evenly spread" if many < total else f"all {total} texts"
     return f"reading {which}; {truncated or 'none'} of them cut to {length} tokens"
 
 
 def _phonemes_of(model: probe.Model) -> Path | None:
     """The folder of a network of phonemes, which has the table of symbols beside the weights; None for others."""
-    there = model.folder is not None and (model.folder / _PHONEMES[0]).is_file()
-    return model.folder if there else None
+    return model.folder if model.folder is not None and (model.folder / _PHONEMES[0]).is_file() else None
 
 
 def _of_phonemes(model: probe.Model, words: str, folder: Path, texts: str | None, many: int, length: int) -> Network:

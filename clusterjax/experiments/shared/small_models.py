@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
 from ... import transformer
 from ..._base.random import generator
-from ..._training.corpus import CLS, tokenise
+from ..._training.corpus import tokenise
 from ..._training.loop import Batches, train
 from ...sentiment import Reviews, load_imdb, official_split, random_split
 from ...transformer._train import _optimiser, _trainable, begun_windows, doublings, language_loss, windows
@@ -109,8 +109,8 @@ def made_up_texts(rng: np.random.Generator, count: int) -> Labelled:
             if at < TRIGGERS:
                 kind = PRAISE if label == (draws[1] < TRUE) else BLAME
                 # A third of these words are of praise or blame, and the others belong to the text.
-                said = own if draws[0] < (OWN - 2) / OWN else kind
-                written.append(said[int(draws[2] * len(said))])
+                choices = own if draws[0] < (OWN - 2) / OWN else kind
+                written.append(choices[int(draws[2] * len(choices))])
             at = int(following[at, int(np.searchsorted(cumulative, draws[3]))])
         texts.append(" ".join(written[:LONG]))
     return Labelled(texts, labels)
@@ -144,17 +144,3 @@ def train_small(
 
 def parameters_of(model: Any) -> int:
     return int(sum(np.size(leaf) for leaf in jtu.tree_leaves(eqx.filter(model, eqx.is_inexact_array))))
-
-
-def rows_of(
-    texts: list[str], length: int, *, begin: bool = False, end: bool = False
-) -> tuple[Int[np.ndarray, "texts n"], Bool[np.ndarray, "texts n"]]:
-    """The first word pieces of each text, or with `end` the last ones, and the mask of those that exist; with `begin`
-    there are `length` - 1 word pieces after [CLS]."""
-    room = length - begin
-    encoded = transformer.load_tokenizer().encode_batch(texts, add_special_tokens=False)
-    ids, present = np.zeros((len(texts), length), np.int32), np.zeros((len(texts), length), bool)
-    for row, encoding in enumerate(encoded):
-        pieces = [CLS] * begin + (encoding.ids[-room:] if end else encoding.ids[:room])
-        ids[row, : len(pieces)], present[row, : len(pieces)] = pieces, True
-    return ids, present

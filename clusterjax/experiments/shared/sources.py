@@ -45,5 +45,5 @@ PEAT_FIGURE_8 = peat("Figure 8", networks=ALBERT, size={"tokens": 64, "d": 3, "b
 
 
 def particles(**size: Number | tuple[Number, ...]) -> Measured:
-    """What a run of uniform particles was measured on; `size` are the numbers of the run."""
+    """The measurement of a run of uniform particles; `size` are the numbers of the run."""
     return Measured(PARTICLES, UNIFORM, size)

@@ -28,7 +28,7 @@ class TrainedValues:
     network: Subject  # the network as the subject of a verdict
 
     def measured(self, **size: Number | tuple[Number, ...]) -> Measured:
-        """What a run with this V was measured on: the eigenvalues of the network, uniform tokens, and the size."""
+        """The measurement of a run with this V: the eigenvalues of the network, uniform tokens, and the size."""
         words = f"particles with eigenvalues of {self.network.words}"
         return Measured(Subject(self.network.key, words), UNIFORM, size)
 

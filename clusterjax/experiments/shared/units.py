@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ... import transformer
-from .small_models import Labelled, rows_of
+from .networks import rows_of
+from .small_models import Labelled
 
 
 BATCH = 64
@@ -41,8 +42,8 @@ class Unit(NamedTuple):
 
 
 def best_units(model: Any, chosen: Labelled, scored: Labelled, length: int) -> dict[str, Unit]:
-    of_chosen, of_scored = (values_of(model, *rows_of(part.texts, length, end=True)) for part in (chosen, scored))
-    return {kind: best_unit(of_chosen[kind], chosen.labels, of_scored[kind], scored.labels) for kind in of_chosen}
+    values, others = (values_of(model, *rows_of(part.texts, length, end=True)) for part in (chosen, scored))
+    return {kind: best_unit(values[kind], chosen.labels, others[kind], scored.labels) for kind in values}
 
 
 def best_unit(
@@ -59,12 +60,12 @@ def best_unit(
 def values_of(model: Any, ids: np.ndarray, present: np.ndarray) -> dict[str, Float[np.ndarray, "texts units"]]:
     """The mean of each unit over the tokens of each text, by kind."""
     if isinstance(model, transformer.LSTMLanguageModel):
-        states = _in_batches(_of_lstm, model, ids, present)
+        states = _in_batches(_lstm_units, model, ids, present)
         return {"cell": states[0], "hidden": states[1]}
     neurons = [
         transformer.mean_activations(model, ids, present, layer=layer) for layer in range(model.stack.num_layers)
     ]
-    (stream,) = _in_batches(_of_stream, model, ids, present)
+    (stream,) = _in_batches(_stream_units, model, ids, present)
     return {"neuron": np.concatenate(neurons, axis=1), "stream": stream}
 
 
@@ -72,30 +73,30 @@ def _in_batches(function: Any, model: Any, ids: np.ndarray, present: np.ndarray)
     """The outputs for all texts of a function of a model and a batch of texts."""
     parts = []
     for begin in range(0, len(ids), BATCH):
-        some = min(BATCH, len(ids) - begin)
+        count = min(BATCH, len(ids) - begin)
         # Copies of the last text fill up the last batch, so that one compiled program serves all.
         rows = np.minimum(np.arange(begin, begin + BATCH), len(ids) - 1)
         outputs = function(model, jnp.asarray(ids[rows]), jnp.asarray(present[rows]))
-        parts.append([np.asarray(part)[:some] for part in outputs])
+        parts.append([np.asarray(part)[:count] for part in outputs])
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
 @eqx.filter_jit
-def _of_lstm(model: Any, ids: Array, present: Array) -> tuple[Array, Array]:
+def _lstm_units(model: Any, ids: Array, present: Array) -> tuple[Array, Array]:
     states = jax.vmap(model.states)(ids, present)
     return _mean(states.cell, present), _mean(states.hidden, present)
 
 
 @eqx.filter_jit
-def _of_stream(model: Any, ids: Array, present: Array) -> tuple[Array]:
+def _stream_units(model: Any, ids: Array, present: Array) -> tuple[Array]:
     levels = jax.vmap(lambda ids, present: streams(model, ids, present))(ids, present)
     means = jax.vmap(_mean, in_axes=(1, None), out_axes=1)(levels, present)
     return (means.reshape(len(means), -1),)
 
 
 def _mean(values: Float[Array, "texts n units"], present: Bool[Array, "texts n"]) -> Float[Array, "texts units"]:
-    there = present[..., None].astype(values.dtype)
-    return jnp.sum(values * there, axis=1) / jnp.sum(there, axis=1)
+    weights = present[..., None].astype(values.dtype)
+    return jnp.sum(values * weights, axis=1) / jnp.sum(weights, axis=1)
 
 
 def streams(model: Any, ids: Array, present: Array) -> Float[Array, "levels n d"]:

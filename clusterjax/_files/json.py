@@ -79,7 +79,7 @@ def room_for(size: int) -> int | float:
     """A bound for a file of `size` bytes: the bytes of free memory, or a constant above `size` for a small file."""
     if size <= _LITTLE:
         return _LITTLE
-    # `_check` is imported here, since it imports jax, which small files, such as those of locks, do not need.
+    # `checks` is imported here, since it imports jax, which small files, such as those of locks, do not need.
     from .._base.checks import memory_room
 
     return memory_room(device=False)

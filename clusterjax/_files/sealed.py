@@ -157,9 +157,9 @@ class SealedFile(NamedTuple):
             raise self.refusal(f"in {path} {wrong}")
         return header, arrays
 
-    def refusal(self, found: str) -> ValueError:
+    def refusal(self, problem: str) -> ValueError:
         """The error of a file that cannot be used."""
-        return ValueError(f"{self.argument} must be a {self.what} of this library, but {found}; {self.remedy}.")
+        return ValueError(f"{self.argument} must be a {self.what} of this library, but {problem}; {self.remedy}.")
 
 
 def check_beside(path: Path, argument: str, remedy: str) -> None:
@@ -229,13 +229,13 @@ def plain(settings: Any) -> Any:
     return json.loads(json.dumps(settings))
 
 
-def differing(one: dict[str, Any], other: dict[str, Any], above: str = "") -> dict[str, tuple[Any, Any]]:
+def differing(given: dict[str, Any], stored: dict[str, Any], above: str = "") -> dict[str, tuple[Any, Any]]:
     """The settings that differ, by name (`recipe.steps` if nested), as pairs of values; None if missing."""
     pairs: dict[str, tuple[Any, Any]] = {}
-    for name in sorted({*one, *other}):
-        here, there = one.get(name), other.get(name)
-        if isinstance(here, dict) and isinstance(there, dict):
-            pairs |= differing(here, there, f"{above}{name}.")
-        elif here != there:
-            pairs[above + name] = here, there
+    for name in sorted({*given, *stored}):
+        pair = given.get(name), stored.get(name)
+        if isinstance(pair[0], dict) and isinstance(pair[1], dict):
+            pairs |= differing(*pair, f"{above}{name}.")
+        elif pair[0] != pair[1]:
+            pairs[above + name] = pair
     return pairs

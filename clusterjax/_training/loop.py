@@ -5,7 +5,7 @@ a function of the key and of the number of the epoch. After each epoch the param
 best parameters and the history are written to one file. **Invariants.** A resumed run gives the numbers of an
 uninterrupted run, bit for bit, and also its files, except for the seconds in the header of the checkpoint, the only
 record of the time. The number of steps is traced, so that a shorter last epoch compiles nothing. One process at a time
-writes a checkpoint (`_lock.py`).
+writes a checkpoint (`_files/lock.py`).
 """
 
 import contextlib

@@ -46,9 +46,9 @@ class Writer:
         if value is None:
             return None
         # A string of the statistics has a class of its own, which JAX treats as a tree without leaves.
-        for kind, of in (("bool", bool), ("int", int), ("float", float), ("text", str)):
-            if isinstance(value, of) and not isinstance(value, np.generic):
-                return {kind: of(value)}
+        for kind, of_python in (("bool", bool), ("int", int), ("float", float), ("text", str)):
+            if isinstance(value, of_python) and not isinstance(value, np.generic):
+                return {kind: of_python(value)}
         if isinstance(value, jax.Array | np.ndarray | np.generic):
             return self.array(value, name)
         if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -161,7 +161,7 @@ def write(run: Any, path: Path) -> None:
     further = {
         "tree": {name: writer.node(getattr(run, name), name) for name in _PARTS},
         "result": {"codes": writer.node(codes, "result"), "names": names},
-        "between": _written(run.interpolant, run.ts.ndim - 1, writer),
+        "between": _interpolant_node(run.interpolant, run.ts.ndim - 1, writer),
         "setup": writer.settings(run.settings(), "setup"),
         "units": UNITS,
     }
@@ -184,16 +184,16 @@ def read(path: Path) -> dict[str, Any]:
 
 def _result(reader: Reader, node: dict[str, Any]) -> Any:
     codes, known = np.asarray(reader.tree(node["codes"])), known_codes()
-    found = {int(code): name for code, name in node["names"].items() if code.lstrip("-").isdigit()}
-    unknown = [found.get(int(code), str(code)) for code in np.unique(codes) if found.get(int(code)) not in known]
+    names = {int(code): name for code, name in node["names"].items() if code.lstrip("-").isdigit()}
+    unknown = [names.get(int(code), str(code)) for code in np.unique(codes) if names.get(int(code)) not in known]
     if unknown:
-        found = f"{str(reader.path)!r} holds {unknown[0]!r}"
-        raise refusal("path", "be of a run with a verdict that diffrax has", found, "install the diffrax of that run")
-    now = np.vectorize(lambda code: known[found[int(code)]], otypes=[codes.dtype])(codes)
-    return jtu.tree_map(lambda _: jnp.asarray(now), dfx.RESULTS.successful)
+        rule, problem = "be of a run whose result diffrax has", f"{str(reader.path)!r} holds {unknown[0]!r}"
+        raise refusal("path", rule, problem, "install the diffrax of that run")
+    present = np.vectorize(lambda code: known[names[int(code)]], otypes=[codes.dtype])(codes)
+    return jtu.tree_map(lambda _: jnp.asarray(present), dfx.RESULTS.successful)
 
 
-def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any:
+def _interpolant_node(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any:
     """The node of the interpolant, if a file can store it: saved layers, or polynomials of diffrax on a space of
     clusterjax. A field is code, and is not stored."""
     if not isinstance(interpolant, Stored) or interpolant.lost:
@@ -207,9 +207,9 @@ def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any
     # `Retract` retracts the polynomials of its solver, and so does `Stored`.
     if hasattr(make, "wrapped") and type(infos["space"]) is type(interpolant.space):
         make, infos = make.wrapped, infos["info"]
-    of = getattr(make, "__self__", make)
-    method = make.__name__ if of is not make else ""
-    if getattr(of, "__name__", None) not in _interpolations() or method not in ("", "from_k"):
+    owner = getattr(make, "__self__", make)
+    method = make.__name__ if owner is not make else ""
+    if getattr(owner, "__name__", None) not in _interpolations() or method not in ("", "from_k"):
         return None
     # The buffers have room for `max_steps` steps; entries that no step filled are left out.
     filled = max(2, int(np.max(np.asarray(dense.ts_size))))
@@ -221,7 +221,7 @@ def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any
         "ts_size": jnp.asarray(dense.ts_size).astype(jnp.int32),
         "direction": jnp.asarray(dense.direction).astype(dense.ts.dtype),
     }  # fmt: skip
-    node = {"kind": "polynomials", "class": of.__name__, "method": method, "space": type(interpolant.space).__name__}
+    node = {"kind": "polynomials", "class": owner.__name__, "method": method, "space": type(interpolant.space).__name__}
     return node | {"arrays": writer.node(arrays, "between")}
 
 

@@ -13,8 +13,8 @@ from .trajectory import verdicts
 
 
 _NAMES = {
-    "xs": "tokens", "x1": "tokens at the end", "t1": "time reached", "saved": "what was saved beside the tokens",
-    "result": "verdict of diffrax",
+    "xs": "tokens", "x1": "tokens at the end", "t1": "time reached", "saved": "data saved beside the tokens",
+    "result": "result of diffrax",
 }  # fmt: skip
 
 

@@ -67,21 +67,21 @@ def account(run: Any) -> str:
     rows.append(f"{outcomes} after {steps}{_sums(run.stats)}")
     for name in ("field", "layer", "solver", "stepsize_controller", "noise", "event", "save"):
         if settings.get(name) is not None:
-            words = textwrap.shorten(f"{name}: {told(settings[name])}", _WIDTH, placeholder=" ...")
+            words = textwrap.shorten(f"{name}: {call_words(settings[name])}", _WIDTH, placeholder=" ...")
             rows.append(words)
     return "\n".join(rows)
 
 
-def told(node: Any) -> str:
+def call_words(node: Any) -> str:
     """The description of an object, written as the call that constructs it: its class, and its fields except None."""
     if isinstance(node, dict) and "class" in node:
         fields = {name: entry for name, entry in node.items() if name != "class" and entry is not None}
-        return f"{node['class']}({', '.join(f'{name}={told(entry)}' for name, entry in fields.items())})"
+        return f"{node['class']}({', '.join(f'{name}={call_words(entry)}' for name, entry in fields.items())})"
     if isinstance(node, dict) and "function" in node:
         return str(node["function"]).rpartition(".")[2]
     if isinstance(node, jax.Array | np.ndarray):
         return f"{float(node):.4g}" if node.ndim == 0 and is_concrete(node) else brief(node)
-    return f"[{', '.join(map(told, node))}]" if isinstance(node, list) else str(node)
+    return f"[{', '.join(map(call_words, node))}]" if isinstance(node, list) else str(node)
 
 
 def _sums(stats: dict[str, Any]) -> str:

@@ -79,8 +79,8 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
         >>> import clusterjax as cjx, jax, jax.numpy as jnp
         >>> with jax.enable_x64(True):
         ...     field = cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=16, temperature=0.3)
-        ...     found = cjx.phase.stationary(field, field.from_density(lambda x: jnp.exp(3 * x[:, 0])))
-        ...     print(f"{field.order_parameter(found.coefficients):.2f}", found.growth_rate < 0, found.rotations)
+        ...     state = cjx.phase.stationary(field, field.from_density(lambda x: jnp.exp(3 * x[:, 0])))
+        ...     print(f"{field.order_parameter(state.coefficients):.2f}", state.growth_rate < 0, state.rotations)
         0.89 True 1
         ```
 
@@ -490,10 +490,10 @@ def branch(
 
         ```python
         >>> import clusterjax as cjx
-        >>> found = cjx.phase.branch(cjx.UnnormalisedAttention(4.0), d=2)
-        >>> found.continuous, f"{found.fold.temperature / found.critical_temperature:.3f}"
+        >>> branch = cjx.phase.branch(cjx.UnnormalisedAttention(4.0), d=2)
+        >>> branch.continuous, f"{branch.fold.temperature / branch.critical_temperature:.3f}"
         (False, '1.059')
-        >>> f"{found.coexistence.temperature / found.critical_temperature:.3f}"
+        >>> f"{branch.coexistence.temperature / branch.critical_temperature:.3f}"
         '1.047'
         ```
 

@@ -699,10 +699,10 @@ def phase_diagram(
 
         ```python
         >>> from clusterjax import phase
-        >>> found = phase.phase_diagram([1.0, 5.0], [0.0, 2.0, 20.0], n=4, d=8, samples=4, progress=False)
-        >>> dict(found.sizes)
+        >>> diagram = phase.phase_diagram([1.0, 5.0], [0.0, 2.0, 20.0], n=4, d=8, samples=4, progress=False)
+        >>> dict(diagram.sizes)
         {'beta': 2, 't': 3}
-        >>> share = found.close_pairs.sel(beta=1.0)  # of the pairs whose inner product exceeds 0.999
+        >>> share = diagram.close_pairs.sel(beta=1.0)  # of the pairs whose inner product exceeds 0.999
         >>> bool(share[0] < 0.1), bool(share[-1] > 0.9)
         (True, True)
         ```

@@ -46,7 +46,7 @@ MOST_POINTS = 10**8  # each point has a status and a reason, which are kept in m
 # Names that the data set or the store of a sweep has for itself. No axis has the last two, which are no identifiers.
 POINTS, CHECKSUM = "sweep.points", "sweep.checksum"
 RESERVED = ("key", "status", "reason", POINTS, CHECKSUM)
-# What became of a point: zero means success. The numbers are also those of stored files.
+# The status of a point, also in stored files; zero means success.
 FINISHED, NOT_FINITE, RAISED, UNFINISHED = range(4)
 
 
@@ -86,10 +86,10 @@ class Output(NamedTuple):
 
 # The flags follow the conventions of climate data (CF), which readers of xarray know.
 STATUS = Output("status", (), (), "uint8", {
-    "description": "What became of each point.", "flag_values": [0, 1, 2, 3],
+    "description": "The status of each point.", "flag_values": [0, 1, 2, 3],
     "flag_meanings": "finished not_finite raised unfinished",
 })  # fmt: skip
-REASON = Output("reason", (), (), "object", {"description": "Why a point failed."})
+REASON = Output("reason", (), (), "object", {"description": "The reason why a point failed."})
 
 
 def plain(values: ArrayLike) -> np.ndarray:

@@ -407,8 +407,8 @@ def run(
         ...     return {"energy": cjx.interaction_energy(jnp.eye(d), beta)}
         ...
         >>> axes = {"beta": [1.0, 2.0, 4.0], "d": cjx.sweep.Axis([2, 3], static=True)}
-        >>> found = cjx.sweep.run(energy, axes, batch_size=2, progress=False)
-        >>> dict(found.sizes), round(float(found.energy.sel(beta=2.0, d=3)), 3)
+        >>> result = cjx.sweep.run(energy, axes, batch_size=2, progress=False)
+        >>> dict(result.sizes), round(float(result.energy.sel(beta=2.0, d=3)), 3)
         ({'beta': 3, 'd': 2}, 0.782)
         ```
 
@@ -572,8 +572,8 @@ def _name_of(function: Any) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """What the numbers depend on besides the arguments, and the date."""
-    # The convention of reproducible builds.
+    """The settings of jax and the versions that determine the numbers besides the arguments, and the date."""
+    # Reproducible builds set the date by this variable.
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     date = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     versions = {f"{name}_version": version_of(name) for name in ("clusterjax", "jax", "jaxlib", "numpy")}

@@ -43,7 +43,7 @@ _RECORD = {"format": _FORMAT, "version": 3, "identity": {str: str}, "axes": [str
 _FORM = {"attributes": {"sweep": _RECORD | {"checksums": {str: int}, "itself": str}}}
 # An array has at most so many chunks, which open in a second, unless a chunk would be too large for its codecs.
 _MOST_CHUNKS, _CHUNK_BYTES = 256, 2**26
-# In place of the checksum of a batch that is not finished, and of one whose checksum cannot be read.
+# The marks of a batch that is not finished, and of a batch whose checksum cannot be read.
 _UNMARKED, _UNREADABLE = -1, -2
 _REMEDY = "choose another folder, or remove that one"
 _COPY = "put back a copy of it, or remove the store and run again"
@@ -89,10 +89,10 @@ class Frame(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a store holds."""
+    """The content of a store."""
 
     frame: Frame
-    arrays: Rows  # of all points in the order of the grid
+    arrays: Rows  # the rows of all points, in the order of the grid
     marks: np.ndarray  # the checksum of each batch, (batches,), -1 if it is to be run
     damaged: list[int]  # the batches among these that were finished and are damaged
     seed: int  # the start of the checksum of each batch, which belongs to this sweep
@@ -117,14 +117,14 @@ class Store:
         """The lock of this store, a file beside it: one run at a time writes to it."""
         with locked(self.path.parent, "store", name=f".{self.path.name}{LOCK}", shown=self.path):
             root = self._root()
-            # A run that is killed leaves what zarr has of a chunk while it is written.
+            # A killed run leaves the draft of the chunk that zarr was writing.
             for name in () if root is None else _names_of(root):
                 for draft in (self.path / name).glob("c*.partial"):
                     draft.unlink()
             yield
 
     def identity(self) -> dict[str, str] | None:
-        """What tells the sweep in this folder from others; None if there is no folder, or an empty one."""
+        """The identity of the sweep in this folder; None if there is no folder, or an empty one."""
         root = self._root()
         return None if root is None else root["attributes"]["sweep"]["identity"]
 
@@ -133,7 +133,7 @@ class Store:
         stored = self.identity() or identity
         differ = [name for name in identity | stored if identity.get(name) != stored.get(name)]
         if differ:
-            given, differing = ("; ".join(f"{name} {of.get(name)}" for name in differ) for of in (identity, stored))
+            given, differing = ("; ".join(f"{name} {each.get(name)}" for name in differ) for each in (identity, stored))
             raise ValueError(f"store must be of this sweep, with {given}, but {self.path} has {differing}; {_REMEDY}.")
 
     def begin(self, frame: Frame, identity: dict[str, str]) -> None:
@@ -266,7 +266,7 @@ def _build(folder: Path, frame: Frame, identity: dict[str, str]) -> None:
             dtype = str if values.dtype == object else values.dtype
             create(name, dims, values.shape, values.shape, dtype=dtype, attributes=attrs)[...] = values
         for out in frame.outputs:
-            # A batch of many points of large arrays is divided.
+            # A chunk has less than a whole batch if the batch exceeds `_CHUNK_BYTES`.
             most = _CHUNK_BYTES // (8 * frame.gathered * max(1, math.prod(out.shape)))
             shapes = (batches, width, *out.shape), (frame.gathered, min(width, most), *out.shape)
             dtype = str if out.dtype == "object" else out.dtype
@@ -328,7 +328,7 @@ def _values_of(array: Any) -> np.ndarray:
     with _without_warnings():
         try:
             values = array[...]
-        except Exception:  # zarr and its codecs raise what they like
+        except Exception:  # zarr and its codecs raise errors of many types
             values = np.full(array.shape, _UNREADABLE if array.dtype.kind == "i" else array.fill_value, array.dtype)
             for first in range(0, len(values), array.chunks[0]):
                 with contextlib.suppress(Exception):

@@ -235,7 +235,7 @@ def test_nodes_that_are_none(path, node):
 def test_a_verdict_that_this_diffrax_does_not_have(path):
     codes = {"array": "result", "dtype": str(arrays_of(run("layers").result)[0].dtype)}
     rewrite_sealed(path, result={"codes": codes, "names": {"0": "bored"}})
-    with pytest.raises(ValueError, match=r"^path must be of a run with a verdict that diffrax has, but .* 'bored'"):
+    with pytest.raises(ValueError, match=r"^path must be of a run whose result diffrax has, but .* 'bored'"):
         cjx.Trajectory.load(path)
 
 

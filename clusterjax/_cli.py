@@ -29,7 +29,6 @@ from .experiments.framework.listing import QUICK_STARTS, STARTS, entries, table
 _MOST_INTEGER = 2**31 - 1
 # The largest and the smallest normal number of float32; importing numpy for them would slow down the help.
 _LARGEST, _SMALLEST = float((2 - 2**-23) * 2**127), 2.0**-126
-_SHELLS = ("bash", "zsh")
 _READ = ".txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 or wikitext of the hub"
 _IDS = (
     "token ids in place of texts, for a folder without tokenizer: .txt, .csv or .jsonl with a text in each line, .json "
@@ -87,12 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse a seed, a number of snapshots or a folder that no command can use, before anything is read."""
+    """Refuse a seed or a folder that no command can use, before anything is read."""
     given = vars(arguments)
     if not 0 <= given.get("seed", 0) < 2**32:
         raise ValueError(f"seed must lie between 0 and 2**32 - 1, but it is {given['seed']}; choose another.")
-    if given.get("snapshots", 0) < 0:
-        raise ValueError(f"snapshots must not be negative, but it is {given['snapshots']}; pass 0 for none.")
     out = Path(given.get("out", "."))
     # Folders would be created in the nearest existing folder above.
     existing = next(place for place in (out, *out.parents, Path(".")) if os.path.lexists(place))
@@ -301,13 +298,13 @@ def _parser() -> _Parser:
     parser.add_argument("--version", const=_version, nargs=0, help="print the version and exit", **options)
     words = "print a script with which bash or zsh completes this command, and exit"
     parser.add_argument(
-        "--print-completion", const=_completion, choices=_SHELLS, metavar="SHELL", help=words, **options
+        "--print-completion", const=_completion, choices=("bash", "zsh"), metavar="SHELL", help=words, **options
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _reproduce_options(_command(commands, "reproduce", _reproduce))
     models = _group(commands, "train", "train a model", "clusterjax train sentiment --imdb imdb50k.csv.gz --out model")
     _sentiment_options(_command(models, "sentiment", _train_sentiment))
-    _albert_options(_command(models, "albert", _train_albert))
+    _texts_options(_command(models, "albert", _train_albert), ALBERT)
     _language_model_options(_command(models, "language-model", _train_language_model))
     _predict_options(_command(commands, "predict", _predict))
     _complete_options(_command(commands, "complete", _complete))
@@ -546,10 +543,6 @@ def _sentiment_options(command: _Parser) -> None:
     resume = command.add_mutually_exclusive_group()
     resume.add_argument("--resume", action="store_const", const=True, help="continue, and require a checkpoint")
     resume.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
-
-
-def _albert_options(command: _Parser) -> None:
-    _texts_options(command, ALBERT)
 
 
 def _texts_options(command: _Parser, model: dict[str, tuple[str, Any]]) -> None:

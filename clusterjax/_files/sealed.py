@@ -233,9 +233,9 @@ def differing(given: dict[str, Any], stored: dict[str, Any], above: str = "") ->
     """The settings that differ, by name (`recipe.steps` if nested), as pairs of values; None if missing."""
     pairs: dict[str, tuple[Any, Any]] = {}
     for name in sorted({*given, *stored}):
-        pair = given.get(name), stored.get(name)
-        if isinstance(pair[0], dict) and isinstance(pair[1], dict):
-            pairs |= differing(*pair, f"{above}{name}.")
-        elif pair[0] != pair[1]:
-            pairs[above + name] = pair
+        here, there = given.get(name), stored.get(name)
+        if isinstance(here, dict) and isinstance(there, dict):
+            pairs |= differing(here, there, f"{above}{name}.")
+        elif here != there:
+            pairs[above + name] = here, there
     return pairs

@@ -140,7 +140,9 @@ def test_a_gallery_refuses_what_it_would_replace(tmp_path, what):
     else:
         (out / what).write_text("mine")
     before = content(out)
-    with pytest.raises(ValueError, match=r"^out must (have|hold) no .* of (others|another program) .*; move it away"):
+    with pytest.raises(
+        ValueError, match=r"^out must (have|hold) no .* of (other programs|another program) .*; move it away"
+    ):
         reproduce([experiment()], out, Settings(starts=2), QUICKLY, **SILENT)
     assert content(out) == before
 

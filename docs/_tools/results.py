@@ -81,7 +81,7 @@ def _values(name: str, key: str, quoted: list[str], root: Path) -> Any:
         values = dict(part.split("=", 1) for part in wanted.split("; "))
         cells = [row[column] for row in record["rows"] if all(str(row.get(k)) == v for k, v in values.items())]
         cell = {"least ": min, "most ": max}[which](cells) if which else _only(cells, key)
-        return NUMBER.findall(cell)[int(place or 1) - 1] if isinstance(cell, str) else cell
+        return _number(cell, int(place or 1)) if isinstance(cell, str) else cell
     if series := re.fullmatch(r"(.*)\[(\d+)\]", key):
         return record["series"][series[1]][int(series[2])]
     words, _, place = key.rpartition(" #")
@@ -94,7 +94,15 @@ def _values(name: str, key: str, quoted: list[str], root: Path) -> Any:
         if place in ("value", "error"):
             return claim[place]
         sentence = claim["measured"]
-    return NUMBER.findall(sentence)[int(place) - 1].replace(",", "")
+    return _number(sentence, int(place))
+
+
+def _number(text: str, place: int) -> str:
+    """The number at a place of a text, counted from 1, without commas between thousands."""
+    numbers = NUMBER.findall(text)
+    if not 1 <= place <= len(numbers):
+        raise LookupError(f"{text!r} has {len(numbers)} numbers")
+    return numbers[place - 1].replace(",", "")
 
 
 def _only(entries: list[Any], key: str) -> Any:

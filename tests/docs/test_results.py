@@ -13,7 +13,7 @@ results = tool("results")
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A benchmark whose code has not changed, and a figure."""
-    rows = [{"n": 64, "kind": "full", "ms": 1234.5, "d": 2, "score": "0.86 ± 0.01"}]
+    rows = [{"n": 64, "kind": "full", "ms": 1234.5, "d": 2, "score": "1,860 ± 0.01"}]
     rows.append({"n": 8, "kind": "a = b", "ms": 4e-7, "d": 2})
     benchmark = {"rows": rows, "findings": ["Goal: ten. At n = 4,096: 11.3 ns.", "Other: 2."]}
     claims = [{"says": "The window costs more.", "measured": "window 64: 0.97 ± 0.02", "value": 0.97, "error": 0.02}]
@@ -33,7 +33,7 @@ def root(tmp_path, monkeypatch):
         ("speed: ms where n=64 | -2", "1,200"),
         ("speed: ms where kind=a = b | e1", "4.0e-7"),
         ("speed: most ms where d=2 | 0", "1,234"),
-        ("speed: score where n=64 | 2", "0.86"),
+        ("speed: score where n=64 | 0", "1,860"),
         ("speed: score #2 where n=64 | 2", "0.01"),
         ("speed: Goal: ten #2 | 1", "11.3"),
         ("a-figure: window\n  costs #1 | 0", "64"),
@@ -51,7 +51,7 @@ def test_a_macro_becomes_the_number_of_its_result(root, macro, number):
     (
         "none: ms where n=64 | 1", "speed: ms where n=65 | 1", "speed: ms where kind=full; n=8 | 1",
         "speed: ms where d=2 | 1", "speed: hours where n=64 | 1",
-        "speed: Goal #3 | 1", "speed: missing #1 | 1", "a-figure: cosine[2] | 1",
+        "speed: Goal #3 | 1", "speed: Goal #0 | 1", "speed: missing #1 | 1", "a-figure: cosine[2] | 1",
         "a-figure: window #4 | 1", "a-figure: other #value | 1", "speed ms", "speed: ms where n=64 | two",
     ),
 )  # fmt: skip

@@ -8,6 +8,7 @@ import clusterjax as cjx
 from clusterjax.experiments.figures import emergence_hyperplanes as hyperplanes, emergence_mixed as mixed
 from clusterjax.experiments.figures.boolean_attention import rank_of, rate_of
 from clusterjax.experiments.figures.emergence_polytope import leading
+from clusterjax.experiments.framework.figure import percent
 from clusterjax.experiments.shared.emergence import Emergence, draw_box, emerge
 from clusterjax.experiments.shared.ensemble import share_and_error
 
@@ -40,6 +41,7 @@ def test_the_error_of_a_share_is_binomial_and_never_zero():
     assert share_and_error(np.array([True, False, False, False])) == pytest.approx((0.25, np.sqrt(0.25 * 0.75 / 4)))
     share, error = share_and_error(np.ones(9))
     assert share == 1 and 0 < error < 1e-6
+    assert percent(share, error) == "all" and percent(*share_and_error(np.zeros(9))) == "none"
 
 
 @pytest.mark.exhaustive

@@ -522,7 +522,8 @@ def percent(share: SupportsFloat, error: SupportsFloat, digits: int = 1) -> str:
     If all of N units have a property, the estimated standard error is zero and meaningless: with 95 % confidence the
     share is above 1 - 3 / N. If none of N units has it, the share is below 3 / N.
     """
-    if float(error) == 0 and float(share) in (0.0, 1.0):
+    # `share_and_error` returns an error of up to 1e-6 for such shares.
+    if float(error) <= 1e-6 and float(share) in (0.0, 1.0):
         return "all" if share else "none"
     return f"{plus_minus(100 * float(share), 100 * float(error), digits)} %"
 

@@ -23,6 +23,8 @@ import jax.random as jr
 import pytest
 
 
+gc.disable()  # until everything is collected: nothing is garbage before, and looking for it takes a fifth of the time
+
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", QUICK)
 jax.config.update("jax_traceback_filtering", "off")  # pytest cuts them itself; jax looks at the path of each frame
@@ -109,6 +111,7 @@ def pytest_collection_finish(session):
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
+    gc.enable()
 
 
 @pytest.fixture

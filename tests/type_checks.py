@@ -1,26 +1,46 @@
-"""The type checker of the tests: beartype, compiled for a function when it is first called and not when it is defined.
+"""The type checker of the tests: beartype, compiled for a function at its first call, and left out after many calls.
 
 Of four thousand functions, each of them defined in every process of the tests, most are called in none of a process's
-tests; to compile the checks of all is a third of what the collection of tests costs.
+tests; to compile the checks of all is a third of what the collection of tests costs. A few functions are called a
+hundred thousand times, and checking each call takes longer than the function itself.
 """
 
 import functools
+import operator
+import sys
+from typing import Any
 
 import beartype
 
 
 _CONF = beartype.BeartypeConf(strategy=beartype.BeartypeStrategy.On)
+ENOUGH = 500  # calls
 
 
 def at_first_call(function):
-    """`function` with the types of its arguments and of what it returns checked."""
+    """`function` with the types of its arguments and of what it returns checked, in its first `ENOUGH` calls."""
 
     @functools.wraps(function)
     def checked(*args, **kwargs):
-        nonlocal made
+        nonlocal made, calls
         if made is None:
+            # jaxtyping calls a function that checks the arguments, then one that checks both and returns the result.
+            hints = function.__annotations__
+            if hints.get("return", Any) is not Any:
+                function.__annotations__ = {"return": hints["return"]}
             made = beartype.beartype(conf=_CONF)(function)
+        calls += 1
+        if calls == ENOUGH and "<" not in function.__qualname__:
+            leave_unchecked(function)
         return made(*args, **kwargs)
 
-    made = None
+    made, calls = None, 0
     return checked
+
+
+def leave_unchecked(function):
+    """Mark the function of the package that jaxtyping has wrapped, as `typing.no_type_check` would."""
+    try:
+        operator.attrgetter(function.__qualname__)(sys.modules[function.__module__]).__no_type_check__ = True
+    except AttributeError:  # a property, or a function that another decorator has wrapped
+        pass

@@ -142,13 +142,13 @@ def _exponential(
     return _tangent(total, first, start, units)
 
 
-def _tangent(found: np.ndarray, first: np.ndarray, start: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Gradients projected onto the constraints at `start`, with the slope `first`; `units` are relative clock units."""
-    # The gradient is tangent to the sphere, since radial displacements move no token.
-    found = found - np.sum(found * start, axis=2, keepdims=True) * start
+def _tangent(gradients: np.ndarray, first: np.ndarray, start: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Gradients projected onto the constraints at `start`, with the slope `first`; `units` are those of `relative`."""
+    # A gradient is tangent to the sphere, since radial displacements move no token.
+    gradients = gradients - np.sum(gradients * start, axis=2, keepdims=True) * start
     # The component along the flow is known exactly.
     flow = first[:-1].reshape(start.shape)
-    return found - (np.sum(found * flow, axis=(1, 2)) + first[-1] * units)[:, None, None] * flow
+    return gradients - (np.sum(gradients * flow, axis=(1, 2)) + first[-1] * units)[:, None, None] * flow
 
 
 # Errors of merger times while many tokens are followed by tiles, from displacements carried forwards along the steps.
@@ -186,7 +186,7 @@ def tiled_errors(
         last = moves(law, leg.y1, leg.cloud.attended)
         rates = np.maximum(_rates(now), _rates(last))
         squares = spread * -np.expm1(2 * rates * leg.span) / (-2 * rates)
-        moved = _forward_carried(law, leg, now, last, errors)
+        moved = _carried_forward(law, leg, now, last, errors)
         sizes = _add(law, leg, last, squares, moved, random)
         for k in of_leg.get(index, ()):
             late[k] = _lateness(leg, mergers[k], now, last, errors, moved, sizes)
@@ -206,17 +206,18 @@ def _rates(now: Moves) -> np.ndarray:
     return np.minimum(np.asarray(now.rates), -1e-3)
 
 
-def _forward_carried(law: Law, leg: Leg, now: Moves, last: Moves, found: np.ndarray) -> np.ndarray:
+def _carried_forward(law: Law, leg: Leg, now: Moves, last: Moves, errors: np.ndarray) -> np.ndarray:
+    """Displacements at the end of a leg, from `errors` at its beginning."""
     attended, h = leg.cloud.attended, leg.span
     middle = (leg.y0 + leg.y1) / 2 + h / 8 * (now.velocity - last.velocity)
     middle /= np.linalg.norm(middle, axis=1, keepdims=True)
     there = moves(law, middle, attended).velocity
 
-    def change(one: np.ndarray) -> np.ndarray:
-        scale = float(np.max(np.linalg.norm(one, axis=1))) / _APART
-        return scale * (moves(law, middle + one / scale, attended).velocity - there) if scale > 0 else one
+    def change(error: np.ndarray) -> np.ndarray:
+        scale = float(np.max(np.linalg.norm(error, axis=1))) / _APART
+        return scale * (moves(law, middle + error / scale, attended).velocity - there) if scale > 0 else error
 
-    return np.stack([one + h * change(one + h / 2 * change(one)) for one in found])
+    return np.stack([error + h * change(error + h / 2 * change(error)) for error in errors])
 
 
 def _lateness(
@@ -236,26 +237,26 @@ def _lateness(
 
 
 def _add(
-    law: Law, leg: Leg, last: Moves, squares: np.ndarray, found: np.ndarray, random: np.random.Generator
+    law: Law, leg: Leg, last: Moves, squares: np.ndarray, errors: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """Add the errors of a step, of rounding and of joined tokens to `found`; returns their largest norms, (m,)."""
+    """Add those of the step, of rounding and of joined tokens to `errors`; return their largest norms, (m,)."""
     assert leg.defect is not None and leg.within is not None
-    found[0] += leg.defect
+    errors[0] += leg.defect
     reach = law.strength * (1 + law.sharpness)
     merged = reach * (1 + law.sharpness) * float(np.max(squares, initial=0.0)) * last.pull
     speed = np.linalg.norm(last.velocity, axis=1)
-    found[0] += (merged / np.where(speed > 0, speed, 1))[:, None] * last.velocity
+    errors[0] += (merged / np.where(speed > 0, speed, 1))[:, None] * last.velocity
     rounding = float(np.finfo(precision(law.beta)).eps) * reach * leg.span * last.pull
     directions = random.normal(size=leg.y1.shape)
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    found[1] += (leg.error[:-1] + rounding)[:, None] * directions
+    errors[1] += (leg.error[:-1] + rounding)[:, None] * directions
     return leg.within + rounding + merged
 
 
 def _together(
-    law: Law, before: Cloud, cloud: Cloud, last: Moves, found: np.ndarray, spread: np.ndarray
+    law: Law, before: Cloud, cloud: Cloud, last: Moves, errors: np.ndarray, spread: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Displacements and spreads after some clusters merged."""
+    """Displacements of clusters, and their spreads, after some of the clusters `before` merged."""
     rows = cloud.cluster[before.first]
     shares = before.sums / cloud.sums[rows]
     mean = lambda values: np.stack(
@@ -265,10 +266,10 @@ def _together(
     at_once = np.where(crowded, (1 + law.sharpness) * cloud.spread, 0)
     flow = mean(last.velocity)
     speed = np.linalg.norm(flow, axis=1)
-    found = np.stack([mean(displacements) for displacements in found])
-    found[0] += (at_once / np.where(speed > 0, speed, 1))[:, None] * flow
+    errors = np.stack([mean(displacements) for displacements in errors])
+    errors[0] += (at_once / np.where(speed > 0, speed, 1))[:, None] * flow
     first = np.searchsorted(before.first, cloud.first)
-    return found, np.where(crowded, cloud.spread, spread[first])
+    return errors, np.where(crowded, cloud.spread, spread[first])
 
 
 _EPS = float(np.finfo(float).eps)

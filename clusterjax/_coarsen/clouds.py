@@ -116,22 +116,17 @@ def gathered(law: Law, cloud: Cloud, now: Moves, radius: float) -> Cloud:
 
 
 def _components(near: np.ndarray) -> list[np.ndarray]:
-    """The connected components with two or more members, as lists of rows."""
-    m = len(near)
-    left, components = np.ones(m, bool), []
+    """The rows of each connected component with two or more members, in the order of first members."""
+    from scipy.sparse import csr_array  # imported only when needed
+    from scipy.sparse.csgraph import connected_components
+
     np.fill_diagonal(near, False)
-    left &= near.any(axis=1)
-    while left.any():
-        member = np.zeros(m, bool)
-        member[np.flatnonzero(left)[0]] = True
-        while True:
-            grown = member | near[member].any(axis=0)
-            if grown.sum() == member.sum():
-                break
-            member = grown
-        left &= ~member
-        components.append(np.flatnonzero(member))
-    return components
+    if not near.any():
+        return []
+    labels = connected_components(csr_array(near), directed=False)[1]
+    rows = np.argsort(labels, kind="stable")
+    components = np.split(rows, np.flatnonzero(np.diff(labels[rows])) + 1)
+    return [component for component in components if len(component) > 1]
 
 
 def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud | None:

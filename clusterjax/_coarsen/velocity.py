@@ -100,13 +100,13 @@ def close_pairs(
             pairs.append((a[valid], b[valid]))
             count += int(valid.sum())
             if count > most:
-                return _both(pairs) if partly else None
-    return _both(pairs)
+                return _one_array_each(pairs) if partly else None
+    return _one_array_each(pairs)
 
 
-def _both(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def _one_array_each(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     empty = np.zeros(0, int)
-    return np.concatenate([empty, *(a for a, _ in found)]), np.concatenate([empty, *(b for _, b in found)])
+    return np.concatenate([empty, *(a for a, _ in pairs)]), np.concatenate([empty, *(b for _, b in pairs)])
 
 
 def leaders(y: np.ndarray, distance: float) -> np.ndarray:

@@ -1,7 +1,7 @@
 r"""The limit shapes in R^d: polytope, hyperplanes, polytope x subspace, and Boolean attention in one dimension.
 
 **Algorithm.** Every test uses the coordinates c, along G, of the part of a token in the leading eigenspace F of V (see
-`splitting.py`). There the scores grow fastest, tokens move by $\dot c_i = \lambda\sum_j P_{ij}(c_j - c_i)$, and the
+`hypotheses.py`). There the scores grow fastest, tokens move by $\dot c_i = \lambda\sum_j P_{ij}(c_j - c_i)$, and the
 limits are the origin and $S = \{c : \langle B^\top c, c\rangle = \max_j \langle B^\top c, c_j\rangle\}$. If F is a
 line, S consists of two levels and zero: three hyperplanes. **Reference.** Geshkovski et al. (2305.05465), Sections 2
 to 5. **Invariants.** Residuals are relative to the largest norm of a token; rounding error counts against a clause.
@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._model.field import RescaledField
 from ..hardmax._certificate import EQUAL, rounding_of
 from .hypotheses import Matrices, Splitting, split, theorem_in_space
 from .result import BOOLEAN, HYPERPLANES, MIXED, NONE, POLYTOPE, LimitClause, LimitShape, depths, growth, length_of
@@ -30,7 +29,7 @@ class Run(NamedTuple):
 _LARGEST = 1e250
 
 
-def shape_in_space(field: RescaledField, m: Matrices, run: Run, tolerance: float) -> LimitShape:
+def shape_in_space(m: Matrices, run: Run, tolerance: float) -> LimitShape:
     """The limit shape of rescaled tokens."""
     parts = split(m.value)
     theorem = theorem_in_space(m, parts)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._model.attention import AbstractAttention, HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
+from .._model.attention import HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
 from .._model.field import AttentionField, RescaledField
 from .._model.mask import CausalMask, FullMask
 from .._model.schedule import AbstractSchedule, at_time
@@ -47,9 +47,9 @@ _SQUARINGS = 30
 class Splitting(NamedTuple):
     """The splitting R^d = F + G for a matrix V; F is empty if the leading eigenvalue is not real and positive."""
 
-    eigenvalue: complex  # that of largest real part, which grows fastest in e^{tV}
+    eigenvalue: complex  # the eigenvalue of largest real part, which grows fastest in e^{tV}
     frame: Float[np.ndarray, "d r"]  # an orthonormal basis of F
-    dual: Float[np.ndarray, "r d"]  # gives the coordinates in `frame` of the part in F, along G: `dual @ frame` is I
+    dual: Float[np.ndarray, "r d"]  # maps a vector to the coordinates of its part in F in `frame`: `dual @ frame` is I
     rest: Float[np.ndarray, "d g"]  # an orthonormal basis of G
     radius: float  # an upper bound of the spectral radius of V on G
     error: float  # a bound on the error of the eigenvalue; infinite if F meets G, or V is no multiple of I on F
@@ -157,7 +157,9 @@ def matrices_of(field: AttentionField | RescaledField, t: float, x: Any, masks: 
     fixed = not any(isinstance(part, AbstractSchedule) for part in (beta, key, field.value, masses))
     mask = getattr(attention, "mask", None)
     plain = (
-        _softmax(attention),
+        LimitHypothesis(
+            "Attention is a softmax.", isinstance(attention, SoftmaxAttention), f"it is {type(attention).__name__}"
+        ),
         LimitHypothesis("beta, Q, K, V and the masses are constant.", fixed, "so they are" if fixed else "not all are"),
         LimitHypothesis(
             f"Every token attends to {'all' if masks is FullMask else 'all before it'}.", isinstance(mask, masks),
@@ -169,12 +171,6 @@ def matrices_of(field: AttentionField | RescaledField, t: float, x: Any, masks: 
         ),
     )  # fmt: skip
     return Matrices(value, form, weight > 0, plain)
-
-
-def _softmax(attention: AbstractAttention) -> LimitHypothesis:
-    return LimitHypothesis(
-        "Attention is a softmax.", isinstance(attention, SoftmaxAttention), f"it is {type(attention).__name__}"
-    )
 
 
 class Theorem(NamedTuple):
@@ -260,7 +256,8 @@ def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Th
 
 
 def _multiple(matrix: np.ndarray) -> tuple[float, float, bool]:
-    """The c for which c I is nearest, the largest deviation of an entry, and whether it is c > 0 to rounding."""
+    """The c for which c I is nearest to the matrix, the largest deviation of an entry, and True if the matrix is c I
+    with c > 0, to rounding."""
     number = float(np.trace(matrix)) / len(matrix)
     off = float(np.abs(matrix - number * np.eye(len(matrix))).max())
     return number, off, number > 0 and off <= EQUAL * rounding_of(matrix)

@@ -107,7 +107,7 @@ def limit_shape(
         m = matrices_of(field, 0.0 if when is None else when, jnp.asarray(xs[-1]))
         velocity = None if when is None else _velocity(field, when, xs[-1])
         run = Run(ts, xs.astype(np.float64), velocity, np.inf if when is None else when)
-        return shape_in_space(field, m, run, tolerance)
+        return shape_in_space(m, run, tolerance)
     when = 0.0 if when is None else when
     present = _present(field, n)
     if not isinstance(field.space, Sphere):

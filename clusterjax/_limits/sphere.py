@@ -100,7 +100,7 @@ def components(x: Float[np.ndarray, "n d"], radius: float) -> np.ndarray:
 def next_merger(field: AbstractField, x: np.ndarray, t: float, tolerance: float) -> tuple[float, str]:
     """The time of the next merger of two points according to `coarsen`, or infinity, and an explanation."""
     if not isinstance(field, AttentionField) or len(x) > _MOST_TOKENS:
-        return np.inf, "Nobody has followed these points: they may merge."
+        return np.inf, "It is not known whether these points merge: coarsen cannot follow them."
     least, value = float(np.finfo(x.dtype).eps) ** 0.5, field.value
     strength = 1.0 if value is None or isinstance(value, AbstractSchedule) else float(np.linalg.norm(value, 2))
     for end in (_NEVER, _DRIFTS / max(strength, 1.0)):
@@ -109,7 +109,7 @@ def next_merger(field: AbstractField, x: np.ndarray, t: float, tolerance: float)
         except ValueError as error:
             why = str(error).split(";")[0]
         except RuntimeError as error:
-            return np.inf, f"Nobody knows whether these points merge: {error}"
+            return np.inf, f"It is not known whether these points merge: {error}"
         else:
             later = tree.times[tree.times > 0]
             if len(later):
@@ -155,9 +155,9 @@ def shape_on_sphere(
         off = float(np.linalg.norm(x - x[0], axis=1).max())
         clauses.append(LimitClause("It is the limit of the theorem, one point.", off <= tolerance, off,
                                    f"the farthest token is {off:.3g} from token 0"))  # fmt: skip
-        remark = "The theorem says that all tokens come to one point: what is seen is metastable, or not yet there."
+        remark = "The theorem says that all tokens come to one point: these tokens are metastable or still move."
     elif theorem is None:
-        remark = f"No theorem is known here of the limits of a {type(field).__name__}; what is seen is judged."
+        remark = f"No theorem is known here of the limits of a {type(field).__name__}; only the shape is judged."
     if shape.kind == NONE:
         remark = f"{remark} The tokens fit no shape: {shape.found}.".strip()
     if fits and not proof and shape.kind in (OPPOSITE, SEVERAL) and follow:
@@ -185,20 +185,20 @@ def _proof(field: AbstractField, theorem: Theorem | None, kind: str, t: float, x
     return ""
 
 
-def _residual(x: np.ndarray, found: Fit) -> float:
-    """The largest distance of the tokens at another time from a shape of the kind that was found."""
-    if found.kind == NONE:
+def _residual(x: np.ndarray, fitted: Fit) -> float:
+    """The largest distance of the tokens at another time from a shape of the kind of `fitted`."""
+    if fitted.kind == NONE:
         return np.inf
-    if found.kind == ONE:
+    if fitted.kind == ONE:
         mean = x.mean(axis=0)
         return float(np.linalg.norm(x - mean / max(np.linalg.norm(mean), 1e-300), axis=1).max())
     axes = np.linalg.svd(x, full_matrices=True)[2]
-    if found.kind == OPPOSITE:
+    if fitted.kind == OPPOSITE:
         side = np.where(x @ axes[0] >= 0, 1.0, -1.0)
         return float(np.linalg.norm(x - side[:, None] * axes[0], axis=1).max())
-    if found.kind == SEVERAL:
+    if fitted.kind == SEVERAL:
         return max(
-            float(np.linalg.norm(part - part.mean(axis=0), axis=1).max()) for part in (x[g] for g in found.groups)
+            float(np.linalg.norm(part - part.mean(axis=0), axis=1).max()) for part in (x[g] for g in fitted.groups)
         )
-    r = found.frame.shape[1]
+    r = fitted.frame.shape[1]
     return float(np.linalg.norm(x @ axes[r:].T, axis=1).max())

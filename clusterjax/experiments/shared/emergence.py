@@ -114,7 +114,7 @@ def emerge(
     for x, speed, value, form in zip(xs, speeds, values, forms, strict=True):
         field = RescaledField(SoftmaxAttention(beta, query_key=form), value)
         matrices = matrices_of(field, float(ts[-1]), jnp.asarray(x[-1]))
-        shapes.append(shape_in_space(field, matrices, Run(ts, x, speed, float(ts[-1])), tolerance))
+        shapes.append(shape_in_space(matrices, Run(ts, x, speed, float(ts[-1])), tolerance))
     return Emergence(ts, xs, shapes)
 
 

@@ -85,7 +85,7 @@ class Hold(eqx.Module):
     __repr__ = short
 
 
-class _Missing(eqx.Module):
+class _Violations(eqx.Module):
     """The violations of the conditions on the clusters at all times of the fit, in radii; zero where they hold."""
 
     field: AbstractField
@@ -100,10 +100,10 @@ class _Missing(eqx.Module):
     def __call__(self, vector: Array) -> Float[Array, " N"]:
         field = self.parameters.in_pieces(self.field, self.knots[:-1], vector)
         xs = self.runs(field, self.x0, self.ts).xs[1:]
-        return jnp.ravel(jax.vmap(lambda x: missing(x, self.shares, self.radius))(xs))
+        return jnp.ravel(jax.vmap(lambda x: violations(x, self.shares, self.radius))(xs))
 
 
-def missing(x: Tokens, shares: Float[Array, "k n"], radius: Array) -> Float[Array, " N"]:
+def violations(x: Tokens, shares: Float[Array, "k n"], radius: Array) -> Float[Array, " N"]:
     """The violations of the conditions on the clusters at one time, in radii."""
     means = matmul(shares, x)
     own = matmul((shares > 0).astype(x.dtype).T, means)
@@ -205,7 +205,7 @@ def hold(
     looks = np.linspace(since, until, LOOKS)
     ts = number(np.append(0.0, looks[looks > 0]))
     runs = Runs(None, dfx.PIDController(rtol=1e-5, atol=1e-7), None, max_steps)
-    missing = _Missing(
+    violated = _Violations(
         field, parameters, runs, x0, number(np.linspace(0, until, pieces + 1)), ts, _shares(at_start, x0), radius_
     )
     first = jnp.tile(parameters.vector(parameters.values(field), x0.dtype), pieces)
@@ -214,11 +214,11 @@ def hold(
         draw = draw_normal(jr.fold_in(check_key(key), attempt), (first.size, 1), x0.dtype)[:, 0]
         start = first + (attempt > 1) * spread * draw * _sizes(parameters, field, pieces)
         # The parameters determine which tokens can be kept together.
-        dealt = at_start if attempt % 2 == 0 or labels is not None else _dealt(missing, start, ts, clusters, at_start)
-        missing = eqx.tree_at(lambda m: m.shares, missing, _shares(dealt, x0))
-        fitted = fit(missing, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
+        dealt = at_start if attempt % 2 == 0 or labels is not None else _dealt(violated, start, ts, clusters, at_start)
+        violated = eqx.tree_at(lambda each: each.shares, violated, _shares(dealt, x0))
+        fitted = fit(violated, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
         steps += int(fitted.steps) + 1
-        judged = _judged(missing, fitted.vector, dealt, clusters, since, until)
+        judged = _judged(violated, fitted.vector, dealt, clusters, since, until)
         if best is None or judged.until > best.until:
             best = judged
         if best.held:
@@ -234,7 +234,7 @@ def _sizes(parameters: Parameters, field: AbstractField, pieces: int) -> Array:
     return jnp.asarray(np.tile(each, pieces))
 
 
-def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, since: float, until: float) -> Hold:
+def _judged(made: _Violations, vector: Array, dealt: np.ndarray, clusters: int, since: float, until: float) -> Hold:
     """The result for the parameters `vector`, from a separate run with tight tolerances."""
     field, x0 = made.parameters.in_pieces(made.field, made.knots[:-1], vector), made.x0
     ts = np.linspace(since, until, COUNTS)
@@ -265,7 +265,7 @@ def _shares(dealt: np.ndarray, x0: Tokens) -> Float[Array, "k n"]:
     return jnp.asarray(shares / shares.sum(axis=1, keepdims=True), x0.dtype)
 
 
-def _dealt(made: _Missing, vector: Array, ts: Array, clusters: int, otherwise: np.ndarray) -> Int[np.ndarray, " n"]:
+def _dealt(made: _Violations, vector: Array, ts: Array, clusters: int, otherwise: np.ndarray) -> Int[np.ndarray, " n"]:
     """The cluster of each token by average linkage at the first time of the fit, with the parameters `vector`."""
     field = made.parameters.in_pieces(made.field, made.knots[:-1], vector)
     x = np.asarray(field.space.retract(made.runs(field, made.x0, ts[:2]).xs[-1]))
@@ -287,7 +287,7 @@ def _labels(labels: Any, x0: np.ndarray, clusters: int) -> Int[np.ndarray, " n"]
         return cut_tree(tree, clusters)[:, 0]
     rule = "pass for each token the index of its cluster"
     dealt = check_array(labels, "labels", shape=(len(x0),), integers=True, least=0, most=clusters - 1, remedy=rule)
-    missing = sorted(set(range(clusters)) - set(np.asarray(dealt).tolist()))
-    if missing:
-        raise refusal("labels", "give each cluster a token", f"cluster {missing[0]} has none", "pass fewer clusters")
+    empty = sorted(set(range(clusters)) - set(np.asarray(dealt).tolist()))
+    if empty:
+        raise refusal("labels", "give each cluster a token", f"cluster {empty[0]} has none", "pass fewer clusters")
     return np.asarray(dealt)

@@ -1,7 +1,7 @@
 r"""`recover` estimates the parameters of a run from its tokens at some times, and finds what the tokens leave open.
 
 **Algorithm.** The Levenberg-Marquardt method minimises the difference between simulated and observed tokens. At the
-minimum, forward derivatives of the runs give the Fisher information (`_identify.py`). **Reference.** Bard, *Nonlinear
+minimum, forward derivatives of the runs give the Fisher information (`identify`). **Reference.** Bard, *Nonlinear
 parameter estimation* (1974). **Invariants.** A fit with fewer observations than parameters is refused; a fit that did
 not settle is reported as such; a parameter that the observations do not determine has an infinite bound.
 """

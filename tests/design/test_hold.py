@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clusterjax import AttentionField, SoftmaxAttention, design, num_clusters
-from clusterjax.design._hold import APART, INSIDE, _labels, missing
+from clusterjax.design._hold import APART, INSIDE, _labels, violations
 from clusterjax.transformer import Block, PreNorm, as_field
 from tests.design import cases
 from tests.helpers import as_a_user, assert_close, normal
@@ -19,7 +19,7 @@ ANGLES = np.array([0.0, 0.2, 1.7, 1.9])
 X0 = jnp.asarray(np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1))
 FIELD = AttentionField(SoftmaxAttention(1.0))
 OPTIONS = {"clusters": 2, "until": 10.0, "radius": 0.3, "key": KEY, "which": PICK}
-lacks = jax.jit(missing)
+violated = jax.jit(violations)
 
 
 @pytest.mark.exhaustive
@@ -49,9 +49,9 @@ def test_what_is_missing_is_that_of_a_loop():
     expected += [
         max(APART - np.linalg.norm(means[a] - means[b]) / radius, 0) for a in range(3) for b in range(a + 1, 3)
     ]
-    assert_close(lacks(x, shares, radius), np.array(expected), "composed")
+    assert_close(violated(x, shares, radius), np.array(expected), "composed")
     tight = np.repeat(10 * np.eye(3), 2, axis=0)[[0, 2, 1, 4, 3, 0]]
-    assert (np.asarray(lacks(tight, shares, radius)) == 0).all()
+    assert (np.asarray(violated(tight, shares, radius)) == 0).all()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -64,7 +64,7 @@ def test_nothing_missing_is_k_clusters(seed):
     offsets *= INSIDE * radius / np.linalg.norm(offsets, axis=1, keepdims=True)
     x = np.concatenate([means + offsets, means - offsets])
     shares = np.tile(np.eye(k) / 2, 2)
-    assert np.max(lacks(x, shares, radius)) < 1e-6
+    assert np.max(violated(x, shares, radius)) < 1e-6
     assert num_clusters(jnp.asarray(x), radius * (1 - 1e-9)) == k
 
 

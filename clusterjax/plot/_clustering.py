@@ -186,8 +186,11 @@ def dendrogram(tree: MergeTreeLike, ax: Axes | None = None) -> Axes:
     first, last = _range(times, float(tree.t_end))
     # The members of each component, in the order of the picture.
     members = {token: [token] for token in range(n)}
-    for a, b in pairs:
-        members[int(a)] += members.pop(int(b))
+    for a, b in pairs.tolist():
+        if a == b or a not in members or b not in members:
+            remedy = "pass what coarsen returns"
+            raise refusal("tree", "merge clusters that are still there", f"it merges {a} with {b}", remedy)
+        members[a] += members.pop(b)
     order = [token for component in members.values() for token in component]
     height = {token: float(place) for place, token in enumerate(order)}
     since = dict.fromkeys(range(n), first)

@@ -25,7 +25,7 @@ def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool, name: s
     """The values of the two ends of the colour map."""
     finite = values[np.isfinite(values)]
     if not finite.size:
-        raise refusal(name, "hold a finite number", "none of them is", "look at what it comes from")
+        raise refusal(name, "hold a finite number", "all are NaN or infinite", "look at how it was computed")
     if limits is not None:
         low, high = np.asarray(limits, float).tolist()
         if not low < high:
@@ -187,7 +187,7 @@ def cell_edges(centres: np.ndarray, name: str, *, log: bool = False) -> np.ndarr
         raise refusal(name, "increase", f"it is {centres if centres.size <= 8 else shown(centres)}", "sort it")
     if log and centres[0] <= 0:
         problem = f"it holds {centres[0]:g}"
-        raise refusal(name, "be positive on a logarithmic axis", problem, "drop what is not")
+        raise refusal(name, "be positive on a logarithmic axis", problem, "leave zero and negative values out")
     # Midpoints of logarithms are geometric means.
     points = np.log10(centres) if log else centres
     if len(points) == 1:

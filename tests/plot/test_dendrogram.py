@@ -42,7 +42,10 @@ def test_mergers_at_the_start_are_at_the_left_edge():
     assert (10.0, 0.0, 10.0, 1.0) in lines(ax) and ax.get_xlim()[0] == 10.0
 
 
-@pytest.mark.parametrize("wrong", [3, None, tree([1.0], []), tree([1.0], [(0, 9)])])
+@pytest.mark.parametrize(
+    "wrong",
+    [3, None, tree([1.0], []), tree([1.0], [(0, 9)]), tree([1.0, 2.0], [(0, 1), (2, 1)]), tree([1.0], [(1, 1)])],
+)
 def test_what_is_no_tree(wrong):
     with pytest.raises(ValueError, match="tree must"):
         plot.dendrogram(wrong)

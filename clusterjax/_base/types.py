@@ -1,6 +1,6 @@
 """Aliases of the types that public signatures use.
 
-The type of a parameter that may depend on time is `Parameter` in `_schedule.py`, since it includes schedules.
+The type of a parameter that may depend on time is `Parameter` in `_model/schedule.py`, since it includes schedules.
 """
 
 import inspect

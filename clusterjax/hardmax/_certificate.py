@@ -1,9 +1,9 @@
 """The theorem of the hardmax dynamics, checked clause by clause on a cloud, each with a margin.
 
-**Algorithm.** The layers are applied until they reach a fixed point (`_limit.py`), which form the limit
-set, and each clause compares two numbers. **Reference.** Alcalde, Fantuzzi, Zuazua (2407.01602), the theorem on leaders
-and clusters. **Invariants.** Lengths are relative to the largest norm of a token; a violated assumption of the theorem
-raises a ValueError, and is never reported as a failed clause.
+**Algorithm.** Layers are applied up to a fixed point, whose tokens are the limit set (`_limit.py`). Each clause
+compares two numbers. **Reference.** Alcalde, Fantuzzi, Zuazua (2407.01602), the theorem on leaders and clusters.
+**Invariants.** Lengths are relative to the largest norm of a token. A violated assumption of the theorem raises a
+ValueError, and is never reported as a failed clause.
 """
 
 from fractions import Fraction

@@ -35,8 +35,8 @@ class FixedPoint(eqx.Module):
     """The tokens after the last layer, and their remaining distance from a fixed point."""
 
     x: Float[Array, "n d"]
-    leaders: Leaders  # of all layers
-    layers: Int[Array, ""]  # that were applied
+    leaders: Leaders  # the leaders of all layers
+    layers: Int[Array, ""]  # the number of applied layers
     left: Float[Array, ""]  # the largest distance of a token from the mean to which it moves, over the largest norm
 
 

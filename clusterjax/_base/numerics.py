@@ -70,7 +70,10 @@ def as_float(value: Any, dtype: Any = None) -> Array:
             return value
     # An integer too large for jax is converted to a float by NumPy; jax would wrap integers of NumPy around.
     large = type(value) is int and abs(value) >= 2**31 or isinstance(value, np.ndarray) and value.dtype.kind in "iu"
-    array = jnp.asarray(np.asarray(value, float) if large else value)
+    value = np.asarray(value, float) if large else value
+    # The dtype of an array of NumPy is given, because jax otherwise compiles a program for each shape.
+    known = jax.dtypes.canonicalize_dtype(value.dtype) if isinstance(value, np.ndarray) else None
+    array = jnp.asarray(value, known)
     if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
         dtype = jnp.result_type(float)
     # A weakly typed array, made from a Python number, would compile anew.

@@ -62,9 +62,14 @@ class AbstractMask(AbstractPart):
         self.check(n)
         # A rule may need three boolean matrices: two comparisons and their conjunction.
         check_room(n, "n", 3 * n * n, "the booleans of all n^2 pairs", longest=n, remedy="ask for fewer tokens")
-        index = jnp.arange(n)
-        # A rule may return a smaller shape that broadcasts, such as (n, 1).
-        return jnp.broadcast_to(self.allowed(index[:, None], index[None, :]), (n, n))
+        return _matrix(self, n)
+
+
+@eqx.filter_jit
+def _matrix(mask: AbstractMask, n: int) -> Bool[Array, "n n"]:
+    index = jnp.arange(n)
+    # A rule may return a smaller shape that broadcasts, such as (n, 1).
+    return jnp.broadcast_to(mask.allowed(index[:, None], index[None, :]), (n, n))
 
 
 def check_mask(mask: Any, name: str = "mask") -> AbstractMask:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
@@ -153,6 +154,17 @@ def _depth(value: int | None) -> int | None:
     return None if value is None else check_integer(value, "depth")
 
 
+@jax.jit
+def _stacked(*trees: Any) -> Any:
+    return jtu.tree_map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+@eqx.filter_jit
+def _layer_of(blocks: Block, layer: Any) -> Block:
+    """The block of one layer of a stack, by one compiled program for all of its arrays and all layers."""
+    return jtu.tree_map(lambda leaf: leaf[layer] if eqx.is_array(leaf) else leaf, blocks)
+
+
 def _check_last(norm: Any) -> None:
     check_optional(norm, "norm", LayerNorm, "a LayerNorm", "pass LayerNorm.identity(d), for example")
 
@@ -220,8 +232,7 @@ class Transformer(AbstractPart):
                     f"blocks must be alike but for their numbers, but block {k} is not like block 0; give all the "
                     "same sizes and options."
                 )
-        stacked = jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in partitions))
-        return cls(eqx.combine(stacked, partitions[0][1]), norm=norm)
+        return cls(eqx.combine(_stacked(*(arrays for arrays, _ in partitions)), partitions[0][1]), norm=norm)
 
     @classmethod
     def random(
@@ -274,7 +285,7 @@ class Transformer(AbstractPart):
         layer = check_layer(layer, self.num_layers)
         if self.depth is not None:
             return self.blocks
-        return jtu.tree_map(lambda leaf: leaf[layer] if eqx.is_array(leaf) else leaf, self.blocks)
+        return _layer_of(self.blocks, np.asarray(layer, np.int32))
 
     def scan(
         self,

@@ -319,8 +319,9 @@ def test_heads_are_never_changed_silently(folders, tmp_path):
     np.testing.assert_array_equal(found.hidden, probe.trace(other, IDS, MASK).hidden)
     assert found.attention.shape == (3, 4, 1, 8, 8)
     assert probe.load(folders["shared"], heads=3).num_heads == 3  # as trained: no warning
-    for heads in (5, 0, 2.0, True):
-        with as_a_user(), pytest.raises(ValueError, match="heads must divide the hidden size, 12"):
+    wrong = ((5, "divide the hidden size, 12"), (0, "divide"), (2.0, "be an integer"), ([3], "be an integer"))
+    for heads, rule in wrong:
+        with as_a_user(), pytest.raises(ValueError, match=f"heads must {rule}"):
             probe.load(folders["shared"], heads=heads)
     with pytest.raises(ValueError, match="heads must be None for T5"):
         probe.load(folders["t5"], heads=1)

@@ -71,7 +71,7 @@ def next_words(model: Model, text: str, top: int = 10) -> NextWords:
     check_causal(model)
     check_integer(top, "top", most=model.network.sizes.vocab_size, remedy="pass 1, or up to the size of the vocabulary")
     ids = ids_of(model, check_text(text, "text"), "text")
-    log_p = np.asarray(_log_probabilities(model, [ids])[0, len(ids) - 1])
+    log_p = _log_probabilities(model, [ids])[0, len(ids) - 1]
     best = np.argsort(-log_p, kind="stable")[:top]
     words = [model.tokenizer.decode([int(number)]) for number in best]
     return NextWords(words, best, np.exp(log_p[best].astype(np.float64)))
@@ -108,7 +108,7 @@ def continuation_log_prob(
     log_p = _log_probabilities(model, rows)
     # Position k - 1 predicts token k.
     sums = [
-        float(np.sum(np.asarray(log_p[i, np.arange(len(start) - 1, len(row) - 1), row[len(start) :]], np.float64)))
+        float(np.sum(log_p[i, np.arange(len(start) - 1, len(row) - 1), row[len(start) :]], dtype=np.float64))
         for i, row in enumerate(rows)
     ]
     return np.array(sums) if several else sums[0]
@@ -139,8 +139,8 @@ def _joined(model: Model, text: str, start: np.ndarray, more: str) -> np.ndarray
     return np.concatenate([start, _some(continuation_ids(model, text, more), more, "continuation")])
 
 
-def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array, "batch n words"]:
-    """The log probabilities of the token after each position."""
+def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[np.ndarray, "batch n words"]:
+    """The log probabilities of the token after each position, on the host."""
     longest = max(map(len, rows))
     limit = model.max_positions
     if limit is not None and longest > limit:
@@ -153,7 +153,7 @@ def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array,
     check_not_ahead(model.network, model.name, n)
     batch = check_batch(model, token_ids, mask, None)
     form, state = nnx.split(model.network)
-    return _next(form, state, batch.token_ids, batch.mask)
+    return np.asarray(_next(form, state, batch.token_ids, batch.mask))
 
 
 @eqx.filter_jit
@@ -316,16 +316,17 @@ def _continue(
         ids[i, : len(row)] = row
     parts, caches = take_apart(network, size), empty(network, batch, size)
     dtype = caches[0].keys.dtype
-    written = _Written(jnp.asarray(ids), jnp.zeros((batch, room), dtype), jnp.zeros(batch, bool),
-                       jnp.zeros(batch, jnp.int32))  # fmt: skip
-    write = functools.partial(_write, *parts.whole, ends=jnp.asarray(ends, jnp.int32), drawing=drawing, top_k=top_k)
-    hidden, caches = read_on(parts, caches, written.ids, jnp.zeros(batch, jnp.int32), n)
-    hidden = hidden[jnp.arange(batch), lengths - 1]
+    integers = functools.partial(jnp.asarray, dtype=jnp.int32)  # of NumPy, which needs no program of its own
+    written = _Written(integers(ids), jnp.asarray(np.zeros((batch, room)), dtype),
+                       jnp.asarray(np.zeros(batch, bool), bool), integers(np.zeros(batch, np.int32)))  # fmt: skip
+    write = functools.partial(_write, *parts.whole, ends=integers(ends), drawing=drawing, top_k=top_k)
+    hidden, caches = read_on(parts, caches, written.ids, integers(np.zeros(batch, np.int32)), n)
+    hidden = hidden[np.arange(batch), lengths - 1]
     for step in range(num_tokens):
         if step:
-            hidden, caches = read_on(parts, caches, written.ids, jnp.asarray(lengths + step - 1), 1)
+            hidden, caches = read_on(parts, caches, written.ids, integers(lengths + np.int32(step - 1)), 1)
             hidden = hidden[:, 0]
-        written = write(hidden, written, jnp.asarray(lengths), jnp.asarray(step, jnp.int32))
+        written = write(hidden, written, integers(lengths), integers(np.asarray(step, np.int32)))
         if np.asarray(written.ended).all():
             break
     new_ids = np.asarray(written.ids)[np.arange(batch)[:, None], lengths[:, None] + np.arange(num_tokens)]

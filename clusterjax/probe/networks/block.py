@@ -218,7 +218,10 @@ def activation(name: str) -> Callable[[Array], Array]:
 
 def init_normal(spread: float | None) -> Any:
     """An initialiser with this standard deviation; for None, unknown, the weights are NaN and thus unusable."""
-    return nnx.initializers.constant(jnp.nan) if spread is None else nnx.initializers.normal(spread)
+    if spread is not None:
+        return nnx.initializers.normal(spread)
+    # An array of NumPy, for which jax compiles no program.
+    return lambda key, shape, dtype: jnp.asarray(np.full(shape, np.nan, dtype), dtype)
 
 
 class AbstractNorm(nnx.Module):

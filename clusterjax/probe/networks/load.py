@@ -22,13 +22,21 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._base.checks import check_concrete, check_float_dtype, check_instance, check_path, check_text, refusal
+from ..._base.checks import (
+    check_concrete,
+    check_float_dtype,
+    check_instance,
+    check_integer,
+    check_path,
+    check_text,
+    refusal,
+)
 from ..._base.types import DTypeLike
 from ..._files.sealed import MODEL, format_of
 from ..._training.corpus import SPECIAL_NAMES
 from ...transformer._language_model import BUNDLED as OWN_LANGUAGE_MODEL, LanguageModel
 from ...transformer._store import FORMAT, load as load_module, load_tokenizer, tokenizer_text
-from .architectures import ARCHITECTURES, make_config, read_config, sizes_of
+from .architectures import make_config, read_config, sizes_of
 from .block import AbstractNetwork, check_depth
 from .bundled import BUNDLED, NAME
 from .gguf import SPREADS, find_smollm2, read_gguf, read_gguf_tokenizer
@@ -256,6 +264,8 @@ def load(
     """
     dtype = _check_dtype(dtype)
     depth = None if depth is None else check_depth(depth)
+    if heads is not None:
+        heads = check_integer(heads, "heads", least=None, remedy="pass a divisor of the hidden size")
     if path is not None:
         check_path(path, "path")
     folder, name = locate(path)
@@ -351,8 +361,7 @@ def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[s
     """The network of a folder, its configuration, its sizes, and the names of the tensors that were left out."""
     config = read_config(folder)
     sizes = sizes_of(config, folder / "config.json")
-    make = functools.partial(ARCHITECTURES[config.model_type].make, **options)
-    network, left_out = read_weights(folder, sizes, make, options["dtype"])
+    network, left_out = read_weights(folder, sizes, options)
     return network, config, sizes, left_out
 
 
@@ -362,8 +371,7 @@ def _read_gguf(file: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tupl
     config = make_config(fields, repr(str(file)))
     # The spread is replaced, since transformers' default for a missing entry need not be that of this network.
     sizes = sizes_of(config, file)._replace(spread=SPREADS.get(file.name))
-    make = functools.partial(ARCHITECTURES[config.model_type].make, **options)
-    network, left_out = fill(Tensors(arrays, (), False, file), sizes, make, options["dtype"])
+    network, left_out = fill(Tensors(arrays, (), False, file), sizes, options)
     return network, config, sizes, left_out
 
 

@@ -74,7 +74,7 @@ def check_places(ids: Any, most: int) -> None:
 def check_mask(mask: Any, shape: tuple[int, ...], of: str = "token_ids") -> Array:
     """Returns `mask` as booleans, checked to have this shape and the entries 0 and 1; None gives True throughout."""
     if mask is None:
-        return jnp.ones(shape, bool)
+        return jnp.asarray(np.ones(shape, bool), bool)
     numbers = as_numbers(mask, "mask")
     if numbers is None:
         raise refusal(
@@ -82,7 +82,10 @@ def check_mask(mask: Any, shape: tuple[int, ...], of: str = "token_ids") -> Arra
         )
     if np.shape(numbers) != shape:
         raise refusal("mask", f"be of the shape of {of}, {shape}", f"it is {np.shape(numbers)}", "pass one per token")
+    if not is_concrete(numbers):
+        return jnp.asarray(numbers).astype(bool)
+    numbers = np.asarray(numbers)
     # A mask of 0.5 or of -1 would silently become True.
-    if is_concrete(numbers) and not np.all((np.asarray(numbers) == 0) | (np.asarray(numbers) == 1)):
+    if not np.all((numbers == 0) | (numbers == 1)):
         raise refusal("mask", "be true at words and false at padding", "it holds other numbers", "pass 1 and 0")
-    return jnp.asarray(numbers).astype(bool)
+    return jnp.asarray(numbers.astype(bool), bool)

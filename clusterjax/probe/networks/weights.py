@@ -8,6 +8,7 @@ Invariants: each parameter gets one tensor, and each tensor of the file is a par
 is left out on purpose; anything else is an error. `tensors` and `load` are inverse, bit for bit.
 """
 
+import functools
 import math
 import re
 import warnings
@@ -254,39 +255,50 @@ def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.nda
 _TORCH = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
 
 
-def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
-    """A network with the weights of a folder, and the names of the tensors that were left out on purpose.
-
-    `make(sizes, pooler=..., head=...)` builds the network, of which only the shapes are computed.
-    """
+def read_weights(folder: Path, sizes: Any, options: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    """A network with the weights of a folder, and the names of the tensors that were left out on purpose."""
     architecture = architecture_of(sizes)
     # A pattern, since the heads for tasks differ between the classes of transformers that saved the file.
     left_out = re.compile(architecture.left_out)
     tensors = read_tensors(folder, lambda name: not left_out.match(architecture.bare(name)))
-    return fill(tensors, sizes, make, dtype)
+    return fill(tensors, sizes, options)
 
 
-def fill(tensors: Tensors, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
-    """A network with these tensors as its weights, and the names of the tensors that were left out on purpose."""
+def fill(tensors: Tensors, sizes: Any, options: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    """A network with these tensors as its weights, and the names of the tensors that were left out on purpose.
+
+    `options` are the depth, the number of heads and the dtype of the network.
+    """
     architecture = architecture_of(sizes)
     arrays, sizes = _untied(_bare(tensors, architecture.bare), sizes, tensors)
     arrays = _without_copies(arrays, architecture.ties(sizes), tensors)
     _check_layers(sizes, arrays, tensors)
     # The pooler and the masked-LM head are built only if the file has them, so that no random weights remain.
     parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
-    # `eval_shape` avoids drawing random weights that would be replaced at once.
-    split = lambda network: nnx.split(network, nnx.Param, ...)
-    form, state, constants = split(nnx.eval_shape(lambda: make(sizes, **parts)))
-    # `constants` has numbers of layers that no file contains. `jit` removes the random weights, which are not used.
-    constants = jax.jit(lambda: split(make(sizes, **parts))[2])() if constants else constants
+    form, state, constants = _without_weights(architecture.make, sizes, tuple((options | parts).items()))
     flat = list(nnx.to_flat_state(state))
     names = [_name_in_file(path, tensors.flax) for path, _ in flat]
     _account(names, arrays, tensors)
+    dtype = options["dtype"]
     filled = [
         (path, variable.replace(_parameter(name, str(path[-1]), variable.shape, arrays[name], tensors, dtype)))
         for name, (path, variable) in zip(names, flat, strict=True)
     ]
-    return nnx.merge(form, nnx.from_flat_state(filled), constants), tensors.left_out
+    # `copy`, because networks of the same sizes are given the same `constants`.
+    return nnx.merge(form, nnx.from_flat_state(filled), constants, copy=True), tensors.left_out
+
+
+@functools.lru_cache(maxsize=32)
+def _without_weights(make: Any, sizes: Any, options: tuple[tuple[str, Any], ...]) -> tuple[Any, Any, Any]:
+    """The form of a network, the shapes of its parameters, and its numbers of layers that no file contains.
+
+    The cache saves tracing the initialisers, most of the time of loading a small network, for networks of equal sizes.
+    """
+    # `eval_shape` avoids drawing random weights that would be replaced at once.
+    split = lambda: nnx.split(make(sizes, **dict(options)), nnx.Param, ...)
+    form, state, constants = nnx.eval_shape(split)
+    # `jit` removes the random weights, which are not used.
+    return form, state, jax.jit(lambda: split()[2])() if constants else constants
 
 
 def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
@@ -437,4 +449,5 @@ def _parameter(name: str, kind: str, shape: tuple[int, ...], array: np.ndarray, 
         raise ValueError(
             f"weights must be finite, but {name!r} of {str(tensors.file)!r} holds NaN or infinity; train it again."
         )
-    return jnp.asarray(array.T if turned else array)
+    # The dtype is given, because jax otherwise compiles a program for each shape.
+    return jnp.asarray(array.T if turned else array, dtype)

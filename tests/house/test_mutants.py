@@ -4,8 +4,7 @@ import ast
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import ROOT, planted
+from tests.mutants.catalogue import MUTANTS, ROOT, planted
 
 
 def test_there_are_enough_of_them_and_each_has_a_name_of_its_own():

@@ -15,8 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import ROOT, Mutant, planted
+from tests.mutants.catalogue import MUTANTS, ROOT, Mutant, planted
 
 
 # A fault may make a loop endless.

@@ -1,28 +1,43 @@
-"""The faults, by what they would break; `tests/house/test_mutants.py` holds that each still has its line."""
+"""Faults of one line, which `faults.diff` lists by the file that they would break, and how each is planted."""
 
-from tests.mutants.accelerators import ACCELERATORS
-from tests.mutants.batches import BATCHES
-from tests.mutants.folders import FOLDERS
-from tests.mutants.gradients import GRADIENTS
-from tests.mutants.long_times import LONG_TIMES
-from tests.mutants.noise import NOISE
-from tests.mutants.padding import PADDING
-from tests.mutants.parts import PARTS
-from tests.mutants.steering import STEERING
-from tests.mutants.sums import SUMS
-from tests.mutants.words import WORDS
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 
-MUTANTS = (
-    *PARTS,
-    *SUMS,
-    *FOLDERS,
-    *BATCHES,
-    *LONG_TIMES,
-    *ACCELERATORS,
-    *STEERING,
-    *NOISE,
-    *GRADIENTS,
-    *PADDING,
-    *WORDS,
-)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Mutant(NamedTuple):
+    """A fault: `line`, which stands exactly once in `file`, becomes `fault`, and one of `tests` must then fail."""
+
+    name: str
+    file: str
+    line: str
+    fault: str
+    tests: tuple[str, ...]
+
+
+def read(text: str) -> Iterator[Mutant]:
+    """The faults of a text in the form of `faults.diff`."""
+    for section in text.split("\n+++ ")[1:]:
+        file, *faults = section.split("\n@@ ")
+        for fault in faults:
+            head, *lines = f"{fault}\n".splitlines(keepends=True)
+            of = {mark: "".join(line[1:] for line in lines if line[0] == mark) for mark in "@-+"}
+            name, arguments = (head + of["@"]).split("@@")
+            tests: list[str] = []
+            for test in arguments.split():
+                tests.append(test if test[:2] != "::" else tests[-1].partition("::")[0] + test)
+            yield Mutant(name.strip(), file, of["-"], of["+"], tuple(tests))
+
+
+MUTANTS = tuple(read(Path(__file__).with_name("faults.diff").read_text("utf-8")))
+
+
+def planted(mutant: Mutant, text: str) -> str:
+    """`text` with the fault in it, or a ValueError if its line does not stand there exactly once."""
+    found = text.count(mutant.line)
+    if found != 1:
+        raise ValueError(f"{mutant.name}: {mutant.file} must hold the line once, but holds it {found} times.")
+    return text.replace(mutant.line, mutant.fault)

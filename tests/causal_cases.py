@@ -1,10 +1,12 @@
 """A small causal network whose tokens are letters, for the tests of what comes next."""
 
+import functools
 from types import SimpleNamespace
 
 from flax import nnx
 
 from clusterjax import probe
+from tests.probe_cases import drawn
 
 
 WORDS = 26
@@ -20,11 +22,16 @@ class Letters:
         return "".join(chr(ord("a") + number) for number in ids)
 
 
-def causal_model(max_positions=40):
+@functools.cache
+def causal_network(max_positions):
     sizes = probe.LlamaSizes(
         vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12, num_layers=2,
-        max_positions=max_positions, tied=False, spread=0.6,
+        max_positions=max_positions, tied=False, spread=None,
     )  # fmt: skip
-    model = probe.Model(probe.Llama(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "letters")
+    return drawn(probe.Llama(sizes, nnx.Rngs(0), head=True), 0.6)
+
+
+def causal_model(max_positions=40):
+    model = probe.Model(causal_network(max_positions), SimpleNamespace(), "letters")
     model.__dict__["tokenizer"] = Letters()
     return model

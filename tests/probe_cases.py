@@ -5,10 +5,12 @@ import json
 import tempfile
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from flax import serialization
+from flax import nnx, serialization
 
 
 PLBERT = Path(__file__).resolve().parents[2] / "shared" / "data" / "albert-plbert"
@@ -226,6 +228,19 @@ def tiny(kind):
 
     with tempfile.TemporaryDirectory() as folder:
         return probe.load(write(Path(folder) / "tiny", CONFIGS[kind], tiny_tensors(kind)), dtype="float64")
+
+
+def drawn(network, spread, seed=0):
+    """A network with random numbers of NumPy where it has only shapes, or NaN for want of a spread in its sizes."""
+    rng = np.random.default_rng(seed)
+    form, parameters, others = nnx.split(network, nnx.Param, ...)
+
+    def draw(leaf):
+        if isinstance(leaf, jax.Array) and not np.isnan(np.asarray(leaf)).any():
+            return leaf
+        return jnp.asarray((spread * rng.normal(size=leaf.shape)).astype(leaf.dtype), leaf.dtype)
+
+    return nnx.merge(form, jax.tree_util.tree_map(draw, parameters), others)
 
 
 def kinds(*taken, every=CONFIGS):

@@ -51,6 +51,18 @@ def block_of(where="post", mask="full", activation="relu", relative=False, seed=
     return transformer.Block(attention_of(seed, mask, relative), forward, norms, RESIDUALS[where])
 
 
+def language_model(words, d, heads, hidden, layers, *, spread=0.5, seed=0, **options):
+    """A `LanguageModel` with biases too, all of its numbers drawn by NumPy: drawing by jax is compiled for seconds."""
+    make = lambda: transformer.LanguageModel.random(jax.random.key(0), words, d, heads, hidden, layers, **options)
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        centre = {"gain": 1.0, "beta": (d // heads) ** -0.5}.get(path[-1].name, 0.0)
+        return jnp.asarray((centre + spread * rng.normal(size=leaf.shape)).astype(leaf.dtype), leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(draw, eqx.filter_eval_shape(make))
+
+
 def heads_by_loops(attention, x, mask="full", present=None):
     """Weights and updates of the heads of a layer."""
     rule = MASKS[mask][1]

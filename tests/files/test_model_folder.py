@@ -1,24 +1,30 @@
 """Whatever kills a process that saves a model, the folder holds the former model whole or the new one whole."""
 
+import functools
 import itertools
 import shutil
 from typing import NamedTuple
 
-import jax.random as jr
 import numpy as np
 import pytest
+from flax import nnx
 
 from clusterjax import probe, sentiment, transformer
 from clusterjax._files.sealed import MODEL, SealedFile
 from clusterjax.probe.networks.train import AlbertRecipe, Held, _network, _write
 from tests.crashes import Crash, Crasher
+from tests.probe_cases import drawn
 from tests.sentiment.test_store import WORDS, fitted_of
-from tests.transformer_cases import block_of
+from tests.transformer_cases import block_of, language_model
 
 
 RECIPE = AlbertRecipe(40, 4, 8, 2, 8, 1, length=8, batch_size=2, steps=1, epoch_steps=1, stages=())
-NETWORKS = [Held.of(_network(RECIPE, seed)) for seed in (0, 1)]
 ALBERT = SealedFile("folder", "clusterjax albert", 1, "train it again")
+
+
+@functools.cache
+def network_of(number):
+    return Held.of(drawn(nnx.eval_shape(lambda: _network(RECIPE, 0)), 0.1, seed=number))
 
 
 def save_sentiment(folder, number):
@@ -35,7 +41,7 @@ def load_sentiment(folder):
 
 
 def save_transformer(folder, number):
-    module = block_of("none") if number else transformer.LanguageModel.random(jr.key(0), 11, 8, 2, 16, 1, positions=4)
+    module = block_of("none") if number else language_model(11, 8, 2, 16, 1, positions=4)
     transformer.save(module, folder, number=number)
 
 
@@ -46,7 +52,7 @@ def load_transformer(folder):
 
 
 def save_albert(folder, number):
-    _write(folder, RECIPE, NETWORKS[number], {}, [], {"number": number})
+    _write(folder, RECIPE, network_of(number), {}, [], {"number": number})
 
 
 def load_albert(folder):
@@ -55,7 +61,7 @@ def load_albert(folder):
     if not isinstance(network, probe.Albert):
         raise ValueError("the folder holds another model")
     number = ALBERT.unpack(folder / MODEL)[0]["report"]["number"]
-    expected = NETWORKS[number].network.embeddings.word_embeddings.embedding[...]
+    expected = network_of(number).network.embeddings.word_embeddings.embedding[...]
     assert np.array_equal(network.embeddings.word_embeddings.embedding[...], expected)
     return number
 

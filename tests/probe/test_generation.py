@@ -1,6 +1,7 @@
 """Texts continued with keys and values kept, against a pass over the whole text; `generate` of transformers is compared
 in `test_continuation.py`."""
 
+import functools
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from clusterjax import FullMask, SinkMask, probe, transformer
 from clusterjax.probe.networks.block import _layer
 from tests.causal_cases import WORDS, Letters, causal_model
 from tests.helpers import as_a_user
-from tests.probe_cases import kinds
+from tests.probe_cases import drawn, kinds
 
 
 TEXTS = ["c", "defghijk", "lmn"]
@@ -27,12 +28,17 @@ def lettered(network, **config):
     return model
 
 
-def llama(**options):
+@functools.cache
+def llama_network(**options):
     sizes = probe.LlamaSizes(
         vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12, num_layers=3,
-        max_positions=40, spread=0.6, **({"tied": False} | options),
+        max_positions=40, spread=None, **({"tied": False} | options),
     )  # fmt: skip
-    return lettered(probe.Llama(sizes, nnx.Rngs(0), head=True, dtype=jnp.float64))
+    return drawn(probe.Llama(sizes, nnx.Rngs(0), head=True, dtype=jnp.float64), 0.6)
+
+
+def llama(**options):
+    return lettered(llama_network(**options))
 
 
 def gpt2():

@@ -14,6 +14,7 @@ import clusterjax as cjx
 from clusterjax import probe, transformer
 from tests.helpers import as_a_user, normal
 from tests.probe_cases import kinds
+from tests.transformer_cases import language_model
 
 
 IDS = np.random.default_rng(3).integers(0, 11, (3, 8))
@@ -21,16 +22,12 @@ MASK = np.arange(8)[None, :] < np.array([8, 5, 2])[:, None]
 
 
 def _model(positions=16, **options):
-    """A model with random biases and gains too."""
-    model = transformer.LanguageModel.random(
-        jr.key(0), 26, 8, 2, 12, 3, positions=positions, scale=0.5, dtype=jnp.float64, **options
-    )
-    rng = np.random.default_rng(1)
-    return jax.tree_util.tree_map(lambda leaf: jnp.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), leaf.dtype), model)
+    return language_model(26, 8, 2, 12, 3, positions=positions, dtype=jnp.float64, **options)
 
 
 def _relative(values):
-    return transformer.RelativePositions.random(jr.key(2), 2, 4, values=values, scale=0.5, dtype=jnp.float64)
+    vectors = 0.5 * np.random.default_rng(2).normal(size=(2, 5, 4))
+    return transformer.RelativePositions(*(jnp.asarray(part, float) for part in vectors[: 1 + values]))
 
 
 CASES = {

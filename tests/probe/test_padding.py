@@ -5,7 +5,6 @@ import warnings
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from clusterjax import probe, transformer
 from clusterjax.probe.measures.neurons import unit_means
 from tests.helpers import as_a_user
 from tests.probe_cases import CONFIGS, kinds, tiny
+from tests.transformer_cases import language_model
 
 
 OWN = {
@@ -23,7 +23,9 @@ OWN = {
     "rotary": {"positions": None, "relative": transformer.RotaryPositions(4, 30.0)},
     "relative": {
         "positions": None,
-        "relative": transformer.RelativePositions.random(jr.key(2), 2, 4, scale=0.5, dtype=jnp.float64),
+        "relative": transformer.RelativePositions(
+            *(jnp.asarray(part, float) for part in 0.5 * np.random.default_rng(2).normal(size=(2, 5, 4)))
+        ),
     },
 }
 # Masks that know places: the same tokens, and so the same numbers, only if padding is no place.
@@ -46,9 +48,7 @@ PLACES = {
 
 
 def own_model(options):
-    model = transformer.LanguageModel.random(jr.key(0), 26, 8, 2, 12, 3, scale=0.5, dtype=jnp.float64, **options)
-    rng = np.random.default_rng(1)
-    return jtu.tree_map(lambda leaf: jnp.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), leaf.dtype), model)
+    return language_model(26, 8, 2, 12, 3, dtype=jnp.float64, **options)
 
 
 @functools.cache

@@ -2,25 +2,26 @@
 
 from types import SimpleNamespace
 
-import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import pytest
 from flax import nnx
 
-from clusterjax import probe, transformer
+from clusterjax import probe
+from tests.transformer_cases import language_model
 
 
 W, D, H, K, M, L, P = 20, 8, 2, 4, 12, 3, 16  # words, dimension, heads, of a head, neurons, layers, positions
 
 
-def of(network):
-    return probe.Model(network, SimpleNamespace(), "tiny")
+def of(kind, sizes, **options):
+    """A model of which only the shapes exist."""
+    return probe.Model(nnx.eval_shape(lambda: kind(sizes, nnx.Rngs(0), **options)), SimpleNamespace(), "tiny")
 
 
 def llama(tied):
     sizes = probe.LlamaSizes(W, D, H, 1, K, M, L, tied=tied)
-    return of(probe.Llama(sizes, nnx.Rngs(0), head=True))
+    return of(probe.Llama, sizes, head=True)
 
 
 def test_a_llama_has_gates_shared_keys_and_no_positions():
@@ -44,24 +45,23 @@ def test_gpt2_has_a_table_of_positions_and_biases():
     sizes = probe.GPT2Sizes(
         vocab_size=W, hidden_size=D, num_heads=H, intermediate_size=M, num_layers=L, max_positions=P
     )
-    counts = probe.parameter_counts(of(probe.GPT2(sizes, nnx.Rngs(0))))
+    counts = probe.parameter_counts(of(probe.GPT2, sizes))
     attention, feed_forward = L * (4 * D * D + 4 * D), L * (2 * D * M + M + D)
     assert counts == (W * D, P * D, attention, feed_forward, (2 * L + 1) * 2 * D, 0)
 
 
 def test_bert_and_t5():
     sizes = probe.BertSizes(vocab_size=W, hidden_size=D, num_heads=H, intermediate_size=M, num_layers=L)
-    counts = probe.parameter_counts(of(probe.Bert(sizes, nnx.Rngs(0))))
+    counts = probe.parameter_counts(of(probe.Bert, sizes))
     assert counts[2:] == (L * (4 * D * D + 4 * D), L * (2 * D * M + M + D), (2 * L + 1) * 2 * D, 0)
     assert counts.embedding == (W + sizes.type_vocab_size) * D and counts.positions == sizes.max_positions * D
     sizes = probe.T5Sizes(vocab_size=W, hidden_size=D, num_heads=H, head_size=K, intermediate_size=M, num_layers=L)
-    counts = probe.parameter_counts(of(probe.T5Encoder(sizes, nnx.Rngs(0))))
+    counts = probe.parameter_counts(of(probe.T5Encoder, sizes))
     assert counts == (W * D, sizes.num_buckets * H, L * 4 * D * H * K, L * 2 * D * M, (2 * L + 1) * D, 0)
 
 
 def test_the_language_model_of_the_package():
-    model = transformer.LanguageModel.random(jr.key(0), W, D, H, M, L)
-    counts = probe.parameter_counts(probe.from_language_model(model))
+    counts = probe.parameter_counts(probe.from_language_model(language_model(W, D, H, M, L)))
     assert counts.attention == L * 4 * D * D and counts.feed_forward == L * (2 * D * M + M + D)
     assert counts.embedding == W * D and counts.norms == (2 * L + 1) * 2 * D and counts.unembedding == 0
     assert counts.positions % D == 0 and counts.positions > 0

@@ -9,8 +9,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from clusterjax import probe, transformer
+from clusterjax import probe
 from tests.probe_cases import CONFIGS, IDS, MASK, kinds, tiny
+from tests.transformer_cases import language_model
 
 
 EVERY = (*CONFIGS, "language model")
@@ -20,8 +21,7 @@ EVERY = (*CONFIGS, "language model")
 def model(request):
     if request.param in CONFIGS:
         return tiny(request.param)
-    made = transformer.LanguageModel.random(jr.key(0), 30, 12, 3, 20, 3, positions=16, scale=0.5, dtype=jnp.float64)
-    return probe.from_language_model(made)
+    return probe.from_language_model(language_model(30, 12, 3, 20, 3, positions=16, dtype=jnp.float64))
 
 
 @pytest.mark.exhaustive

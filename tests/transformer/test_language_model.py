@@ -11,7 +11,7 @@ import clusterjax as cjx
 from clusterjax import transformer
 from tests.helpers import as_a_user, assert_close, assert_same, normal
 from tests.reference import transformer as reference
-from tests.transformer_cases import BASE, FARTHEST, K, N, block_of
+from tests.transformer_cases import BASE, FARTHEST, K, N, block_of, language_model
 
 
 WORDS, D, LONGEST = 17, 8, 12
@@ -19,8 +19,7 @@ IDS = jnp.array([3, 1, 4, 1, 5, 9])
 
 
 def model_of(**options):
-    options = {"positions": LONGEST, "scale": 0.5} | options
-    return transformer.LanguageModel.random(jr.key(0), WORDS, D, 2, 16, 3, **options)
+    return language_model(WORDS, D, 2, 16, 3, **({"positions": LONGEST} | options))
 
 
 call = eqx.filter_jit(lambda model, *args: model(*args))

@@ -2,13 +2,13 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
 from clusterjax import transformer
 from tests.helpers import assert_close
 from tests.reference import attention as masks, transformer as reference
+from tests.transformer_cases import language_model
 
 
 IDS = np.random.default_rng(0).integers(0, 20, (5, 7))
@@ -17,9 +17,7 @@ PRESENT = np.arange(7) < np.array([7, 5, 2, 7, 6])[:, None]
 
 def model_of(causal=True, **options):
     residual = transformer.PreNorm()
-    return transformer.LanguageModel.random(
-        jr.key(3), 20, 8, 2, 16, 2, positions=7, causal=causal, residual=residual, scale=0.5, **options
-    )
+    return language_model(20, 8, 2, 16, 2, positions=7, causal=causal, residual=residual, **options)
 
 
 @pytest.mark.exhaustive_cases("causal", "full")

@@ -15,11 +15,11 @@ from clusterjax._files.arrays import read_arrays
 from clusterjax._files.sealed import MARK, MODEL
 from clusterjax.transformer._store import save_with
 from tests.helpers import as_a_user, assert_same, rewrite_sealed
-from tests.transformer_cases import X, attention_of, block_of, in_dtype
+from tests.transformer_cases import X, attention_of, block_of, in_dtype, language_model
 
 
 def model_of(**options):
-    return transformer.LanguageModel.random(jr.key(0), 11, 8, 2, 16, 2, **({"positions": 6} | options))
+    return language_model(11, 8, 2, 16, 2, **({"positions": 6} | options))
 
 
 MODULES = {

@@ -3,13 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
 from clusterjax import transformer
 from tests.helpers import DTYPES, as_a_user, assert_close
-from tests.transformer_cases import RESIDUALS, D, N, X, block_of, in_dtype
+from tests.transformer_cases import RESIDUALS, D, N, X, block_of, in_dtype, language_model
 
 
 CASES = pytest.mark.parametrize("where", RESIDUALS)
@@ -90,7 +89,7 @@ def test_shares_add_up_to_one_and_are_those_of_pairs(where):
 
 @pytest.mark.exhaustive
 def test_it_takes_a_language_model_padding_and_shared_weights():
-    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 16, 2, scale=0.4)
+    model = language_model(11, D, 2, 16, 2)
     ids, present = jnp.array([1, 2, 3, 0]), jnp.array([True, True, True, False])
     found = transformer.residual_stream(model, ids, present)
     assert_close(found.stream[0], model.embed(ids))
@@ -138,7 +137,7 @@ def corpus(model):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("batch_size", (2, 7))
 def test_memories_are_those_of_a_loop(batch_size):
-    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 3, scale=0.6)
+    model = language_model(11, D, 2, 6, 3)
     texts, present = corpus(model)
     found = transformer.key_value_memory(model, texts, present, layer=-2, top=4, words=3, batch_size=batch_size)
     block, fired = model.stack.block(1), []
@@ -164,7 +163,7 @@ def test_memories_are_those_of_a_loop(batch_size):
 
 
 def test_few_places_leave_room():
-    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 1)
+    model = language_model(11, D, 2, 6, 1)
     found = transformer.key_value_memory(model, [[1, 2]], layer=0, top=4, words=1)
     assert np.isneginf(found.activation[:, 2:]).all() and (found.text[:, 2:] == -1).all()
 
@@ -189,12 +188,12 @@ def test_a_detector_is_the_neuron_of_the_largest_area():
 
 
 def _of(**options):
-    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 1)
+    model = language_model(11, D, 2, 6, 1)
     return transformer.key_value_memory(model, **({"texts": [[1, 2]], "layer": 0} | options))
 
 
 def _without():
-    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 1)
+    model = language_model(11, D, 2, 6, 1)
     bare = eqx.tree_at(
         lambda m: (m.stack.blocks.feed_forward, m.stack.blocks.norms), model,
         (None, (model.stack.blocks.norms[0], None)),

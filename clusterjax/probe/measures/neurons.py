@@ -163,7 +163,7 @@ def parameter_counts(model: Model) -> ParameterCounts:
     """
     counts = dict.fromkeys(ParameterCounts._fields, 0)
     for path, value in nnx.to_flat_state(nnx.state(check_model(model).network, nnx.Param)):
-        counts[_part_of(tuple(map(str, path)))] += int(np.prod(value[...].shape))
+        counts[_part_of(tuple(map(str, path)))] += int(np.prod(value.shape))
     return ParameterCounts(**counts)
 
 

@@ -55,9 +55,9 @@ CLOSED = {"full", "causal", "masses", "repulsive", "unnormalised", "unnormalised
 FLAT = {"euclidean", "rescaled"}
 CLOUDS = {
     "generic": tokens(),
-    "repeats": tokens()[jnp.array([0, 0, 1, 1, 1, 2])],
+    "repeats": jnp.asarray(np.asarray(tokens())[[0, 0, 1, 1, 1, 2]], float),
     "line and antipodes": jnp.asarray(
-        np.array([[1, 0, 0], [-1, 0, 0], [1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, -1.0]])
+        np.array([[1, 0, 0], [-1, 0, 0], [1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, -1.0]]), float
     ),
-    "off the sphere": tokens() * jnp.linspace(0.5, 2.0, 6)[:, None],
+    "off the sphere": jnp.asarray(np.asarray(tokens()) * np.linspace(0.5, 2.0, 6)[:, None], float),
 }

@@ -47,7 +47,7 @@ def scalar(value):
     return jnp.asarray(value, dtype=float)
 
 
-SAME = jnp.tile(jnp.eye(N)[:1], (N, 1))
+SAME = jnp.asarray(np.tile(np.eye(N)[:1], (N, 1)), float)
 
 
 def radius_at(gamma):

@@ -23,7 +23,11 @@ def equation_of(field, direction=1):
 
 
 @pytest.mark.exhaustive_cases(
-    *(f"{name}-{cloud}" for name in ("full", "heads", "jumps", "repulsive", "rescaled", "sum") for cloud in CLOUDS)
+    *(
+        f"{name}-{cloud}"
+        for cloud in CLOUDS
+        for name in ("full", "heads", "jumps", "perceptron", "repulsive", "rescaled", "sum", "unnormalised causal")
+    )
 )
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("name", FIELDS)

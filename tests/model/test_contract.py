@@ -9,14 +9,14 @@ from tests.attention_cases import BETA, FORM, KINDS, MASSES, VALUES, D, N, X, ki
 from tests.helpers import CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal
 
 
-@pytest.mark.exhaustive_cases("softmax")
+@pytest.mark.exhaustive_cases("softmax", "unnormalised")
 @kinds
 def test_dtype_is_that_of_the_tokens(kind):
     """Whatever the dtype of the parameters, which are float64 here."""
-    masses = MASSES + 0.1
+    masses = np.asarray(MASSES) + 0.1
     attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
     wanted = outcome(attention, masses=masses)
-    found = outcome(attention, *(a.astype(jnp.float32) for a in (X, VALUES, masses)))
+    found = outcome(attention, *(np.asarray(a, np.float32) for a in (X, VALUES, masses)))
     for one, two in zip(found, wanted, strict=True):
         assert one.dtype == jnp.float32
         assert_close(one, two, "composed")
@@ -35,22 +35,24 @@ def test_one_trace_for_any_betas(kind):
 @pytest.mark.exhaustive_cases("unnormalised")
 @pytest.mark.parametrize("build", (softmax, unnormalised), ids=name_of)
 def test_mapping_over_beta_equals_a_loop(build):
-    betas = jnp.asarray([0.0, 0.5, 2.0, -3.0, 9.0])
-    together = eqx.filter_vmap(lambda beta: outcome(build(beta, query_key=FORM, mask=cjx.CausalMask())))(betas)
+    betas = np.array([0.0, 0.5, 2.0, -3.0, 9.0])
+    one = lambda beta: outcome(build(beta, query_key=FORM, mask=cjx.CausalMask()))
+    together = list(map(np.asarray, jax.jit(jax.vmap(one))(betas)))
     for b, beta in enumerate(betas):
-        for mapped, alone in zip(together, outcome(build(beta, query_key=FORM, mask=cjx.CausalMask())), strict=True):
+        for mapped, alone in zip(together, one(beta), strict=True):
             assert_close(mapped[b], alone)
-    stacked = eqx.filter_jit(eqx.filter_vmap(lambda beta: build(beta, query_key=FORM)))(betas)
+    stacked = eqx.filter_jit(eqx.filter_vmap(lambda beta: build(beta, query_key=FORM)))(jnp.asarray(betas, float))
     averages = eqx.filter_jit(eqx.filter_vmap(lambda a: a.average(X, VALUES), in_axes=(eqx.if_array(0),)))(stacked)
-    assert_close(averages[2], outcome(build(2.0, query_key=FORM))[1])
+    assert_close(np.asarray(averages)[2], outcome(build(2.0, query_key=FORM))[1])
 
 
 @pytest.mark.exhaustive_cases("kernel, not normalised", "unnormalised")
 @kinds
 def test_mapping_over_tokens_equals_a_loop(kind):
     attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
-    xs = np.stack([X, X[::-1], 0.5 * X])
-    together = jax.jit(jax.vmap(lambda x: outcome(attention, x)))(xs)
+    x = np.asarray(X)
+    xs = np.stack([x, x[::-1], 0.5 * x])
+    together = list(map(np.asarray, jax.jit(jax.vmap(lambda x: outcome(attention, x)))(xs)))
     for b in range(3):
         for mapped, alone in zip(together, outcome(attention, xs[b]), strict=True):
             assert_close(mapped[b], alone)
@@ -60,7 +62,8 @@ def test_mapping_over_tokens_equals_a_loop(kind):
 @pytest.mark.parametrize("build", (softmax, unnormalised), ids=name_of)
 def test_derivatives_in_tokens_and_parameters(build):
     """In x, beta, the form and the masses at once: of the averages, and of the weights."""
-    packed = jnp.asarray(np.concatenate([X.ravel(), FORM.ravel(), MASSES + 1, [BETA]]))
+    parts = (np.asarray(X).ravel(), np.asarray(FORM).ravel(), np.asarray(MASSES) + 1, [BETA])
+    packed = jnp.asarray(np.concatenate(parts), float)
 
     def fn(packed):
         x, form, masses, beta = jnp.split(packed, (N * D, N * D + D * D, N * D + D * D + N))
@@ -84,8 +87,9 @@ def test_hardmax_differentiates_through_the_values_only():
 
 def test_parameters_may_depend_on_time():
     beta = cjx.Interpolated([0.0, 2.0], [1.0, 3.0])
-    form = cjx.PiecewiseConstant([0.0, 1.0], np.stack([FORM, -FORM.T]))
-    for t, beta_then, form_then in ((0.5, 1.5, FORM), (1.0, 2.0, -FORM.T), (5.0, 3.0, -FORM.T)):
+    early, late = np.asarray(FORM), -np.asarray(FORM).T
+    form = cjx.PiecewiseConstant([0.0, 1.0], np.stack([early, late]))
+    for t, beta_then, form_then in ((0.5, 1.5, early), (1.0, 2.0, late), (5.0, 3.0, late)):
         then = outcome(cjx.SoftmaxAttention(beta, query_key=form), t=jnp.asarray(t))
         for one, two in zip(then, outcome(cjx.SoftmaxAttention(beta_then, query_key=form_then)), strict=True):
             assert_close(one, two)

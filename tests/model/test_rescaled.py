@@ -21,17 +21,17 @@ TURN = rotation(7, D)
 
 
 def symmetric(*eigenvalues):
-    return TURN @ jnp.diag(jnp.asarray(eigenvalues)) @ TURN.T
+    return jnp.asarray(np.asarray(TURN) @ np.diag(eigenvalues) @ np.asarray(TURN).T, float)
 
 
 MATRICES = {
     "none": None,
     "general": normal(32, D, D),
     "symmetric": symmetric(1.0, 0.4, -0.6),
-    "nilpotent": jnp.asarray([[0.0, 1.0, 2.0], [0.0, 0.0, -1.0], [0.0, 0.0, 0.0]]),
+    "nilpotent": jnp.asarray([[0.0, 1.0, 2.0], [0.0, 0.0, -1.0], [0.0, 0.0, 0.0]], float),
     "decaying": symmetric(-0.2, -1.0, -2.0),
-    "turning": jnp.asarray([[0.3, -2.0, 0.0], [2.0, 0.3, 0.0], [0.0, 0.0, -0.5]]),
-    "defective": jnp.asarray([[1.0, 10.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.5]]),
+    "turning": jnp.asarray([[0.3, -2.0, 0.0], [2.0, 0.3, 0.0], [0.0, 0.0, -0.5]], float),
+    "defective": jnp.asarray([[1.0, 10.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.5]], float),
 }
 matrices = pytest.mark.parametrize("matrix", MATRICES)
 
@@ -104,6 +104,7 @@ def test_velocities_turn_with_the_tokens(matrix):
 # --- limits
 
 
+@pytest.mark.exhaustive_cases(*(f"float32-{matrix}" for matrix in MATRICES if matrix != "symmetric"))
 @matrices
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_nothing_overflows(matrix, dtype):
@@ -115,10 +116,11 @@ def test_nothing_overflows(matrix, dtype):
         assert np.all(np.isfinite(found))
 
 
+@pytest.mark.exhaustive_cases("float64")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_at_large_times_softmax_is_hardmax(dtype):
     """With V = I the attention of e^t z is that of z at inverse temperature beta e^{2t}."""
-    z = Z.astype(dtype)
+    z = np.asarray(Z, dtype)
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM))
     limit = outcome(cjx.HardmaxAttention(query_key=FORM), z, z)[1] - z
     for t in (40.0, 400.0, 1e4):
@@ -157,11 +159,12 @@ def test_a_defective_value_at_large_times():
         assert_close(velocity(field, jnp.asarray(t), Z), expected, "composed")
 
 
+@pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("d", (1, D))
 def test_one_token_is_at_rest(d):
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), 0.7 * jnp.eye(d))
     for t in (0.0, 1e4):
-        assert_same(velocity(field, jnp.asarray(t), Z[:1, :d]), np.zeros((1, d)))
+        assert_same(velocity(field, jnp.asarray(t), np.asarray(Z)[:1, :d]), np.zeros((1, d)))
 
 
 # --- a value that is traced
@@ -211,9 +214,9 @@ def test_a_value_that_is_replaced():
 
 def test_rescale_neither_overflows_nor_underflows_early():
     """e^{-tV} x with V = diag(1, -1, 0) at t = 400: e^{400} is a floating number, and so is e^{-400}."""
-    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), jnp.diag(jnp.asarray([1.0, -1.0, 0.0])))
-    found = back(field, jnp.asarray(400.0), jnp.ones((1, D)))
-    assert_close(jnp.log(found), np.array([[-400.0, 400.0, 0.0]]), "composed")
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), np.diag([1.0, -1.0, 0.0]))
+    found = back(field, jnp.asarray(400.0), np.ones((1, D)))
+    assert_close(np.log(found), np.array([[-400.0, 400.0, 0.0]]), "composed")
 
 
 # --- contract
@@ -251,8 +254,8 @@ def test_one_trace_for_any_numbers():
 
 def test_mapping_over_values_and_tokens_equals_a_loop():
     values = np.stack([MATRICES["general"], MATRICES["symmetric"], MATRICES["turning"]])
-    zs = np.stack([Z, Z[::-1], 0.5 * Z])
+    zs = np.stack([Z, np.asarray(Z)[::-1], 0.5 * np.asarray(Z)])
     together = jax.jit(jax.vmap(lambda value, z: built_inside(value, jnp.asarray(1.5), z)))(values, zs)
     for b in range(3):
         field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), values[b])
-        assert_close(together[b], velocity(field, jnp.asarray(1.5), zs[b]), "composed")
+        assert_close(np.asarray(together)[b], velocity(field, jnp.asarray(1.5), zs[b]), "composed")

@@ -11,11 +11,20 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._model.schedule import at_time
-from tests.helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, name_of, normal
+from tests.helpers import (
+    DTYPES,
+    CountTraces,
+    as_a_user,
+    assert_close,
+    assert_derivatives,
+    name_of,
+    normal,
+    sphere_tokens,
+)
 
 
-X = cjx.Sphere().retract(normal(1, 5, 3))
-TS = jnp.asarray([0.0, 0.5, 1.0])
+X = sphere_tokens(1, 5, 3)
+TS = jnp.asarray(np.array([0.0, 0.5, 1.0]), float)
 B, V = normal(2, 3, 3), normal(3, 3, 3)
 
 
@@ -54,6 +63,7 @@ MAKERS = {
 NUMBERS = {"beta", "unnormalised", "offset", "factor", "heads"}
 
 
+@pytest.mark.exhaustive_cases("bias_in", "hardmax", "unnormalised")
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_function_is_at_each_time_the_parameter_that_it_returns(name):
     fn = (lambda t: 2 + t) if name in NUMBERS else _square
@@ -67,7 +77,7 @@ def test_a_function_is_at_each_time_the_parameter_that_it_returns(name):
 def test_layers_have_a_step_and_an_alpha_of_their_own():
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
     steps = np.array([0.5, 0.25])
-    found = cjx.iterate(cjx.ResidualLayer(field, lambda k: 0.5 / (1 + k)), X, 2).xs
+    found = np.asarray(cjx.iterate(cjx.ResidualLayer(field, lambda k: 0.5 / (1 + k)), X, 2).xs)
     x = X
     for k, step in enumerate(steps):
         x = cjx.ResidualLayer(field, float(step))(0, x)
@@ -89,6 +99,7 @@ def test_what_a_function_becomes():
 # --- contract
 
 
+@pytest.mark.exhaustive_cases("float64")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dtype_is_that_of_the_tokens(dtype):
     field = cjx.AttentionField(cjx.SoftmaxAttention(lambda t: 1 + t), lambda t: jnp.cos(t) * V.astype(t.dtype))
@@ -127,10 +138,10 @@ def test_derivatives_in_the_arrays_of_a_module_and_in_what_a_lambda_closes_over(
 
 
 def test_mapping_over_the_arrays_of_a_module_equals_a_loop():
-    rates = jnp.asarray([0.0, 1.0, 2.0])
+    rates = np.array([0.0, 1.0, 2.0])
     velocity = lambda rate: cjx.AttentionField(cjx.SoftmaxAttention(Decay(jnp.asarray(2.0), rate)))(0.5, X)
     alone = jax.jit(velocity)
-    for together, rate in zip(jax.jit(jax.vmap(velocity))(rates), rates, strict=True):
+    for together, rate in zip(np.asarray(jax.jit(jax.vmap(velocity))(rates)), rates, strict=True):
         assert_close(together, alone(rate))
 
 

@@ -15,9 +15,9 @@ from tests.reference import attention as attention_reference, fields as referenc
 
 
 H, M = 3, 5
-BETAS = jnp.asarray([0.5, 2.0, -1.0])
+BETAS = jnp.asarray(np.array([0.5, 2.0, -1.0]), float)
 FORMS, VALUES = normal(21, H, D, D), normal(22, H, D, D)
-OFF = X * jnp.linspace(0.3, 3.0, N)[:, None]
+OFF = jnp.asarray(np.asarray(X) * np.linspace(0.3, 3.0, N)[:, None], float)
 W_IN, W_OUT, BIAS_IN, BIAS_OUT = normal(23, M, D), normal(24, D, M), normal(25, M), normal(26, D)
 SPHERE, EUCLIDEAN = cjx.Sphere(), cjx.Euclidean()
 SPACES = (SPHERE, EUCLIDEAN)
@@ -49,16 +49,18 @@ def test_heads_are_the_double_sums_of_each(space, kind, masses):
 
 def test_one_head_is_attention():
     field = cjx.AttentionField(cjx.SoftmaxAttention(2.0, query_key=FORMS[0]), VALUES[0])
-    assert_close(velocity(cjx.MultiHeadField(2.0, FORMS[:1], VALUES[:1]), X), velocity(field, X))
+    assert_close(
+        velocity(cjx.MultiHeadField(2.0, np.asarray(FORMS)[:1], np.asarray(VALUES)[:1]), X), velocity(field, X)
+    )
 
 
-EYES = jnp.broadcast_to(jnp.eye(D), (H, D, D))
+EYES = jnp.asarray(np.stack([np.eye(D)] * H), float)
 
 
 @pytest.mark.parametrize(
     ("short", "long"),
     (
-        ((2.0, FORMS, VALUES), (jnp.full(H, 2.0), FORMS, VALUES)),
+        ((2.0, FORMS, VALUES), (np.full(H, 2.0), FORMS, VALUES)),
         ((BETAS, None, VALUES), (BETAS, EYES, VALUES)),
         ((BETAS, FORMS, None), (BETAS, FORMS, EYES)),
         ((BETAS, None, None), (BETAS, EYES, EYES)),
@@ -93,7 +95,7 @@ def test_heads_may_depend_on_time():
 
 
 def test_derivatives_of_heads():
-    packed = jnp.asarray(np.concatenate([OFF.ravel(), FORMS.ravel(), VALUES.ravel(), BETAS]))
+    packed = jnp.asarray(np.concatenate([np.ravel(part) for part in (OFF, FORMS, VALUES, BETAS)]), float)
     edges = np.cumsum([N * D, H * D * D, H * D * D])
 
     def fn(packed):
@@ -123,7 +125,7 @@ def test_perceptron_is_relu_by_default():
 
 def test_perceptron_sees_each_token_alone():
     field = cjx.PerceptronField(W_IN, W_OUT, jnp.tanh)
-    assert_close(velocity(field, X)[:1], velocity(field, X[:1]), "exact")
+    assert_close(np.asarray(velocity(field, X))[:1], velocity(field, np.asarray(X)[:1]), "exact")
 
 
 def test_perceptron_may_depend_on_time():
@@ -136,7 +138,7 @@ def test_perceptron_may_depend_on_time():
 # --- sums and multiples
 
 
-ATTENTION = cjx.AttentionField(cjx.SoftmaxAttention(2.0), VALUES[0])
+ATTENTION = cjx.AttentionField(cjx.SoftmaxAttention(2.0), np.asarray(VALUES)[0])
 PERCEPTRON = cjx.PerceptronField(W_IN, W_OUT, jnp.tanh)
 
 
@@ -154,7 +156,7 @@ class Clock(cjx.AbstractField):
 
 
 def test_fields_add():
-    one, two, three = velocity(ATTENTION, OFF), velocity(PERCEPTRON, OFF), velocity(-ATTENTION, OFF)
+    one, two, three = (np.asarray(velocity(field, OFF)) for field in (ATTENTION, PERCEPTRON, -ATTENTION))
     assert_close(velocity(ATTENTION + PERCEPTRON, OFF), one + two)
     nested = (ATTENTION + PERCEPTRON) + (-ATTENTION + PERCEPTRON)
     assert len(nested.fields) == 4
@@ -163,7 +165,7 @@ def test_fields_add():
 
 
 def test_fields_scale():
-    plain = velocity(ATTENTION, OFF)
+    plain = np.asarray(velocity(ATTENTION, OFF))
     assert_same(velocity(-ATTENTION, OFF), -plain)
     for scaled in (2.5 * ATTENTION, ATTENTION * 2.5, jnp.asarray(2.5) * ATTENTION, np.float64(2.5) * ATTENTION):
         assert isinstance(scaled, cjx.ScaledField)
@@ -188,6 +190,7 @@ def test_one_trace_for_any_factor():
     assert body.traces == 1
 
 
+@pytest.mark.exhaustive_cases("float64")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dtype_is_that_of_the_tokens(dtype):
     heads = cjx.MultiHeadField(BETAS, FORMS, VALUES, masses=MASSES)
@@ -199,8 +202,9 @@ def test_dtype_is_that_of_the_tokens(dtype):
 
 @pytest.mark.parametrize("field", (cjx.MultiHeadField(BETAS, FORMS, VALUES), 2.5 * ATTENTION + PERCEPTRON), ids=name_of)
 def test_mapping_over_tokens_equals_a_loop(field):
-    xs = np.stack([X, X[::-1], 0.5 * X])
-    together = jax.jit(jax.vmap(lambda x: field(0.0, x)))(xs)
+    x = np.asarray(X)
+    xs = np.stack([x, x[::-1], 0.5 * x])
+    together = np.asarray(jax.jit(jax.vmap(lambda x: field(0.0, x)))(xs))
     for b in range(3):
         assert_close(together[b], velocity(field, xs[b]))
 

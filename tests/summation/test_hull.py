@@ -28,7 +28,7 @@ def data_of(name, n=N):
     queries = tokens if name == "ring" else quarters(2, n)
     masses = np.where((np.arange(n) % 5 == 2) | (np.arange(n) < min(4, n - 1)), 0, 0.25 * (1 + np.arange(n) % 4))
     values = np.random.default_rng(4).normal(size=(n, 3))
-    return tuple(map(jnp.asarray, (queries, tokens, values, masses)))
+    return queries, tokens, values, masses
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def program(name, method):
 @pytest.mark.parametrize(("shape", "tolerance"), (("heap", 0.0), ("origin", 0.0), ("heap", 0.7), ("heap", 3.0)))
 def test_any_tolerance_takes_what_dense_takes(name, shape, tolerance):
     """Half the cloud and more: nodes with scores on both sides of the threshold are descended to, and none twice."""
-    data = (*data_of(shape), jnp.asarray(tolerance, float))
+    data = (*data_of(shape), tolerance)
     found, wanted = (program(name, method)(*data)[0] for method in (cjx.Hull(), cjx.Dense()))
     assert_close(found.normaliser, wanted.normaliser, "identity")
     assert_close(found.total, wanted.total, "identity")
@@ -66,9 +66,8 @@ def test_tokens_that_differ_by_rounding_are_one(name):
     heaps = np.where(np.arange(N)[:, None] % 3 == 0, [[1.0, 0.5]], [[-0.5, 1.0]])
     x = heaps * (1 + 2 * np.finfo(float).eps * np.random.default_rng(5).integers(-1, 2, (N, 2)))
     queries, _, values, _ = data_of("heap")
-    data = (queries, jnp.asarray(x), values, jnp.ones(N))
-    tolerance = jnp.asarray(64 * np.finfo(float).eps, float)
-    found, wanted = (program(name, method)(*data, tolerance)[0] for method in (cjx.Hull(), cjx.Dense()))
+    data = (queries, x, values, np.ones(N), 64 * np.finfo(float).eps)
+    found, wanted = (program(name, method)(*data)[0] for method in (cjx.Hull(), cjx.Dense()))
     assert_same(found.normaliser, wanted.normaliser)
     assert np.sum(np.asarray(wanted.normaliser) >= 90) > N / 3
 
@@ -79,7 +78,7 @@ def test_tokens_that_differ_by_rounding_are_one(name):
 def test_deep_hierarchies_and_many_packets_are_those_of_every_pair(name, shape, monkeypatch):
     """A packet spans several nodes, and there are more packets than one call takes."""
     monkeypatch.setattr("clusterjax._summation.hull._PACKETS_PER_CALL", 8)
-    data = (*data_of(shape, 2500), jnp.asarray(64 * np.finfo(float).eps))
+    data = (*data_of(shape, 2500), 64 * np.finfo(float).eps)
     (found, gradients), (wanted, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Blocked()))
     assert_close(found.normaliser, wanted.normaliser, "identity")
     assert_close(found.total, wanted.total, "identity")
@@ -101,14 +100,14 @@ def check_degenerate(name, shape, seed, dtype, n=N):
     queries = tokens if seed % 3 else cloud("generic", n, seed=seed).astype(dtype)
     masses = masses_of(MASSES[seed % len(MASSES)], n, seed=seed).astype(dtype)
     values = np.random.default_rng(seed).normal(size=(n, 3)).astype(dtype)
-    data = (*map(jnp.asarray, (queries, tokens, values, masses)), jnp.asarray(64 * eps, dtype))
+    data = (queries, tokens, values, masses, np.asarray(64 * eps, dtype))
     (found, gradients), (_, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Dense()))
     wide = tuple(a.astype(np.float64) for a in (queries, tokens, values, masses))
     mean, unsure, _ = by_rows.hardmax(*wide, seen_by(name, n), np.zeros_like(wide[2]), 64 * eps, 8 * eps)
     total = np.where(unsure[:, None], 0, found.total / np.where(found.normaliser > 0, found.normaliser, 1)[:, None])
     assert_close(total.astype(dtype), np.where(unsure[:, None], 0, mean), "identity")
     if not unsure.any():
-        _, exact = program(name, cjx.Dense())(*map(jnp.asarray, wide), jnp.asarray(64 * eps))
+        _, exact = program(name, cjx.Dense())(*wide, np.asarray(64 * eps))
         for one, two, three in zip(gradients, pairs, exact, strict=True):
             error, of_pairs = (np.abs(np.asarray(found, np.float64) - three).max() for found in (one, two))
             scale = np.abs(three).max()
@@ -140,7 +139,7 @@ def test_no_degenerate_cloud_breaks_a_tie(name, dtype):
 @masks
 def test_second_derivatives_are_those_of_every_pair(name):
     """Reverse over reverse, through the loops over hierarchies."""
-    queries, tokens, values, masses = data_of("heap")
+    queries, tokens, values, masses = map(jnp.asarray, data_of("heap"))
     away = jnp.asarray(np.random.default_rng(5).normal(size=values.shape))
 
     def curvature(method):
@@ -161,10 +160,12 @@ def test_mapping_over_a_batch_equals_a_loop():
     fn = jax.jit(lambda q, y, v, tolerance: cjx.Hull().hardmax(q, y, v, None, cjx.FullMask(), tolerance).total)
     batch = [data_of(shape)[:3] for shape in ("heap", "lattice")]
     together = jax.vmap(lambda *data: fn(*data, jnp.asarray(0.0, float)))(
-        *(jnp.stack(pair) for pair in zip(*batch, strict=True))
+        *(np.stack(pair) for pair in zip(*batch, strict=True))
     )
     for b, (queries, tokens, values) in enumerate(batch):
-        alone = cjx.Dense().hardmax(queries, tokens, values, None, cjx.FullMask(), jnp.asarray(0.0, float))
+        alone = cjx.Dense().hardmax(
+            *map(jnp.asarray, (queries, tokens, values)), None, cjx.FullMask(), jnp.asarray(0.0, float)
+        )
         assert_close(together[b], alone.total)
 
 

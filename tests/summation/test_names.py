@@ -70,7 +70,7 @@ def refused(name: str, kind: str, mask: cjx.AbstractMask) -> str | None:
     return None
 
 
-@pytest.mark.exhaustive_cases("Auto-softmax", "Sharded Harmonic-softmax")
+@pytest.mark.exhaustive_cases("Auto-softmax", "Sharded Harmonic-softmax", "Sharded Harmonic-unnormalised")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SUMMATIONS)
 def test_a_run_says_what_sums_or_refuses_it(called, name, kind):

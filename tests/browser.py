@@ -129,14 +129,3 @@ def browser(request, tmp_path_factory):
         _STARTED.append(Browser(tmp_path_factory.mktemp("browser")))
         request.config.add_cleanup(_STARTED[0].close)
     return _STARTED[0]
-
-
-def contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
-    """The contrast of two colours (r, g, b of 255) by WCAG 2.1: from 1 to 21."""
-
-    def luminance(colour: tuple[float, ...]) -> float:
-        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (c / 255 for c in colour[:3])]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)

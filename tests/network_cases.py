@@ -35,11 +35,6 @@ def checkpoint(folder, config=CONFIG, scale=0.5):
     return Settings(quick=True, albert=folder, texts=folder / "texts.txt")
 
 
-def by_name(outcome, start):
-    (claim,) = [claim for claim in outcome.claims if claim.says.startswith(start)]
-    return claim
-
-
 def texts_of(figure):
     """All that is written in a picture."""
     return [text.get_text() for text in figure.findobj(matplotlib.text.Text)]

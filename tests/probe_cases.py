@@ -66,19 +66,6 @@ def many_texts(texts, n, seed=7):
     return probe.Encoded(np.where(mask, rng.integers(1, 30, (texts, n)), 0).astype(np.int32), mask)
 
 
-def plbert_texts(texts, length):
-    """The first of the phonemised texts, cut to `length` ids; 0 stands at both ends, as in its training."""
-    from clusterjax import probe
-
-    symbols = json.loads((PLBERT / "phoneme_vocab.json").read_text("utf-8"))
-    lines = (PLBERT / "phonemized_samples.jsonl").read_text("utf-8").splitlines()[:texts]
-    rows = [[symbols[s] for s in json.loads(line)["phonemes"] if s in symbols][: length - 2] for line in lines]
-    ids = np.zeros((texts, length), np.int32)
-    for row, text in zip(ids, rows, strict=True):
-        row[1 : len(text) + 1] = text
-    return probe.Encoded(ids, np.arange(length)[None, :] < np.array([len(text) + 2 for text in rows])[:, None])
-
-
 TYPES = np.random.default_rng(4).integers(0, 2, (3, 8))
 
 

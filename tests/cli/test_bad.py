@@ -65,6 +65,7 @@ def values(action, words):
         "--formats": ("", "gif", ",", "png,,svg", "PNG"),
         "--betas": ("", "1", "1:2", "a:b:c", "nan:1:3", "1:inf:3", "2:1:3", "-1:1:3", "1:2:0", "1:2:-3", "1:2:2.5",
                     "1:2:1", "1:1:3", "1:1e39:3", f"1:2:{HUGE}", "1:2:3:4", "1:2:1000000000"),
+        "--spectrum": ("", "1", "1,x", "1j,1j"),
         "--statistics": ("", "nonsense", "close-pairs,,gram-rank", "close_pairs"),
         "--albert": READ, "--texts": READ, "--ids": READ, "--imdb": READ, "--starts": READ, "--model": READ,
     }.get(option, READ if action.dest in ("model", "folder") else ())  # fmt: skip
@@ -94,6 +95,10 @@ def calls():
     yield from ([*once, "--resume"], [*once, "--resume", "--fresh"], [*once, "--split", "official"])
     sweep = ["sweep", "phase-diagram", "--store", "{0}/out"]
     yield from ([*sweep, "--starts", "{0}/starts.npy", *more] for more in (["--n", "3"], ["--d", "2"], []))
+    yield from (
+        [*sweep, "--spectrum", "1,1", "--value", "square"],
+        [*sweep, "--variant", "unnormalised", "--betas", "0:30:2"],
+    )
     for sizes in (["--n", "2147483647"], ["--d", "2147483647"], ["--samples", "2147483647"], ["--times", "2147483647"]):
         yield [*sweep, *sizes]
 

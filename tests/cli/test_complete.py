@@ -9,8 +9,6 @@ import pytest
 
 from clusterjax import probe
 from clusterjax._cli import main
-from clusterjax.probe.networks.bundled import BUNDLED
-from tests.cli.test_main import refused
 
 
 TEXT = "one of the worst films i have ever"
@@ -76,17 +74,3 @@ def test_options_are_passed_on(capsys, monkeypatch):
         "log_prob": -1.5,
     }  # fmt: skip
     assert asked[3][1] == {"temperature": 0.0, "top_k": None, "key": None}
-
-
-def test_refused(capsys, monkeypatch):
-    monkeypatch.setattr("clusterjax.probe.next_words", lambda *given: None)
-    for call, words in {
-        ("language-model", "a", "--num-tokens", "0"): "--num-tokens must be a positive integer, but it is 0; ask for",
-        ("language-model", "a", "--top-k", "100000", "--temperature", "1"): "--top-k must be an integer from 1",
-        ("language-model", "a", "--temperature", "-1"): "--temperature must",
-        ("language-model", ""): "TEXT must be a string that is not empty",
-        ("language-model", "a", "--num-tokens", "5000"): "texts must have at most",
-        ("nowhere/at/all", "a"): "path must be a folder or an id of the hub, but there is no folder 'nowhere/at/all'",
-        (BUNDLED, "a film"): "model must be causal",
-    }.items():
-        assert words in refused(capsys, *call, command="complete")

@@ -67,12 +67,6 @@ def test_stages_and_best_epochs_are_marked():
     ]  # fmt: skip
 
 
-def test_one_checkpoint_is_a_point():
-    figure = training_curves(HISTORY[:1], [5])
-    assert any(line.get_marker() == "o" for line in figure.axes[0].lines)
-    assert not any(line.get_marker() == "o" for line in training_curves(HISTORY * 6, range(36)).axes[0].lines)
-
-
 def test_it_is_left_beside_the_model(tmp_path):
     folder, lines = folder_of(tmp_path / "model"), []
     leave_curves(folder, lines.append)

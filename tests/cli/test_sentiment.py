@@ -1,6 +1,5 @@
 """The commands train and predict: a run from end to end, killed and resumed, and one line for whatever is wrong."""
 
-import gzip
 import io
 import json
 import sys
@@ -191,27 +190,3 @@ def test_what_was_not_read_is_said(trained, capsys):
     (line,) = lines_of(capsys, "predict", trained[0], "wonderful " * 60 + "xyzzy", "--json")
     record = json.loads(line)
     assert record["unknown_words"] == ["xyzzy"] and record["words_before"] == 12
-
-
-def bad_data(folder):
-    """Names of files that cannot be trained on, and what is said of each."""
-    whole = gzip.compress(b"label,text\n" + b"1,good film\n0,bad film\n" * 500)
-    (folder / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
-    (folder / "columns.csv").write_text("name,text\na,good\n")
-    (folder / "short.csv").write_text('label,text\n1,"good, long\n')
-    write_csv(folder / "latin.csv", REVIEWS.take([0]), ["caf\xe9"], "latin-1")
-    write_csv(folder / "third.csv", REVIEWS, [*REVIEWS.labels[:-1], 2])
-    write_csv(folder / "one.csv", REVIEWS, [1] * len(REVIEWS))
-    (folder / "nosplit.csv").write_text("label,text\n" + "1,good\n0,bad\n" * 50)
-    return {
-        "cut.csv.gz": "cut off", "columns.csv": "must have a column 'label'", "short.csv": "must be a whole CSV file",
-        "latin.csv": "must be in UTF-8", "third.csv": "but row 399 of", "one.csv": "reviews of both labels",
-        "nosplit.csv": "pass --split random", "absent.csv": "is not there",
-    }  # fmt: skip
-
-
-def test_data_that_cannot_be_trained_on(tmp_path, capsys):
-    for name, words in bad_data(tmp_path).items():
-        text = refused(capsys, "train", "sentiment", "--imdb", tmp_path / name, "--out", tmp_path / "out")
-        assert words in text and text.startswith("clusterjax train: ")
-    assert not (tmp_path / "out").exists()

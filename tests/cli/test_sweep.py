@@ -1,18 +1,11 @@
 """The command `sweep phase-diagram`: what it passes on, what it keeps and draws, what it refuses in one line."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
 import numpy as np
 import pytest
 import xarray as xr
 
 from clusterjax import CausalMask, FullMask, WindowMask, phase, sweep
 from clusterjax._cli import main
-from tests.cli.test_main import refused
 
 
 CALL = ["sweep", "phase-diagram"]
@@ -72,55 +65,3 @@ def test_options_are_passed_on(monkeypatch, tmp_path):
     assert options["mask"] == WindowMask(3) and seen[3][2]["mask"] == WindowMask(4, causal=True)
     assert options["query_key"] == phase.Gaussian(phase.Once()) and options["value"].drawn == phase.Once()
     np.testing.assert_array_equal(options["value"].eigenvalues, [[1, -2], [2, 1]])
-
-
-def test_refused(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    for words, line in {
-        "": "--store or --out must be given",
-        "--store a --betas 1:2": "--betas must be A:B:N",
-        "--store a --betas=-1:2:4": "--betas must be A:B:N",
-        "--store a --times 1": "--times must be an integer from 2",
-        "--store a --until 0": "--until must be a finite number above 0",
-        "--store a --dt 0": "--dt must be a finite number above 0",
-        "--store a --statistics pairs": "--statistics must be of close-pairs",
-        "--store a --starts b.npy": "--starts must be a file that is there",
-        "--store a --starts b.npy --d 2": "--d must be left out beside --starts",
-        "--out a.gif": "--out must be a .png, .svg or .pdf",
-        "--out nowhere/a.png": "--out must be a .png, .svg or .pdf in an existing folder",
-        "--store a --window 0": "--window must be a positive integer",
-        "--store a --spectrum 1,x": "--spectrum must be 2 numbers",
-        "--store a --spectrum 1": "--spectrum must be 2 numbers",
-        "--store a --spectrum 1j,1j": "eigenvalues must be finite numbers",
-        "--store a --spectrum 1,1 --value square": "--spectrum must be given without --value",
-        "--store a --n 1": "--n must be an integer of at least 2",
-        "--store a --n 100000 --samples 100000": "--n, --d and --samples must be at most",
-        "--store a --variant unnormalised --betas 0:30:2": "--betas must leave fewer than",
-    }.items():
-        assert line in refused(capsys, *words.split(), command="sweep phase-diagram")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.exhaustive
-def test_killed_run_goes_on(tmp_path):
-    """SIGKILL in the middle, and again: the finished store is that of a run which was left alone, file by file."""
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "SOURCE_DATE_EPOCH": "0"}
-    small = ["--betas", "0.5:9:24", "--times", "20", "--until", "20", "--n", "16", "--samples", "256"]
-    call = lambda store: [sys.executable, "-m", "clusterjax", *CALL, *small, "--store", str(store)]
-    subprocess.run(call(tmp_path / "alone"), check=True, env=env, capture_output=True)
-    killed = 0
-    for _ in range(2):
-        running = subprocess.Popen(call(tmp_path / "killed"), env=env, stderr=subprocess.DEVNULL)
-        before = len(list((tmp_path / "killed").rglob("*")))
-        while running.poll() is None and len(list((tmp_path / "killed").rglob("*"))) < before + 4:
-            time.sleep(0.02)
-        running.send_signal(signal.SIGKILL)
-        killed += running.wait() == -signal.SIGKILL
-    assert killed
-    subprocess.run(call(tmp_path / "killed"), check=True, env=env, capture_output=True)
-    files = {path.relative_to(tmp_path / "alone") for path in (tmp_path / "alone").rglob("*") if path.is_file()}
-    assert files == {
-        path.relative_to(tmp_path / "killed") for path in (tmp_path / "killed").rglob("*") if path.is_file()
-    }
-    for path in files:
-        assert (tmp_path / "alone" / path).read_bytes() == (tmp_path / "killed" / path).read_bytes(), path

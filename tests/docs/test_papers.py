@@ -8,7 +8,6 @@ import re
 import clusterjax
 from clusterjax.experiments import EXPERIMENTS
 from clusterjax.experiments.framework.listing import OWN, paper_of, papers
-from clusterjax.experiments.framework.verdict import VERDICTS
 from tests.docs.tools import ROOT, tool
 
 
@@ -116,19 +115,3 @@ def test_what_is_published_is_small_and_names_no_machine():
         # Those that a page may quote a number of, and no more.
         assert all(_count(values) <= 40 for values in figure.get("series", {}).values())
         assert figure["picture"] is None or (folder / figure["picture"]).is_file()
-
-
-def test_every_row_of_the_page_has_its_columns():
-    lines = [line for line in page.render().splitlines() if line.startswith("|")]
-    assert len(lines) == len(ENTRIES) + 2 * len(TABLE)
-    assert {line.count("|") for line in lines} == {5}
-    cards = [line for line in page.render_gallery().splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in cards} <= {5}
-
-
-def test_every_verdict_of_the_page_is_one_that_a_run_may_have():
-    allowed = {page.plain(verdict) for verdict in VERDICTS}
-    found = re.findall(r"\*\*([^*]+)\*\*(?=:| \(`|<br>| \|)", page.render())
-    other = {"tested", page.NOT_MEASURED, page.NOT_YET, f"{page.NOT_MEASURED} by the published run"}
-    assert len(found) > 100
-    assert {verdict.split(" (would ")[0] for verdict in found} - other <= allowed

@@ -27,7 +27,6 @@ from clusterjax.experiments.shared.ensemble import (
 )
 from clusterjax.experiments.shared.exact import dyadic_distance, pair_error, pair_time
 from clusterjax.experiments.shared.sources import particles
-from tests.helpers import as_a_user
 
 
 QUIETLY = {"say": lambda line: None}
@@ -108,10 +107,6 @@ def test_a_figure_of_tiny_size_is_drawn_and_recorded(name, tmp_path, monkeypatch
         assert record["measured_on"]["changed"]
 
 
-def test_every_figure_has_a_tiny_size():
-    assert {*TINY} == {experiment.name for experiment in EXPERIMENTS}
-
-
 @pytest.mark.exhaustive
 def test_film_is_written_where_it_is_asked_for(tmp_path):
     settings = Settings(starts=2, quick=True)
@@ -131,28 +126,6 @@ def test_an_unknown_figure_is_refused_with_what_is_most_like_it(name, near):
 def test_names_and_aliases_find_each_experiment_once_in_order():
     found = find_experiments(["first_token", "figure3", "single_cluster"])
     assert [experiment.name for experiment in found] == ["figure3", "figure8"]
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    (
-        (lambda: Settings(starts=1), "starts must be an integer from 2 to 100000, but it is 1"),
-        (lambda: Settings(texts=["a text"]), "texts must be a path, but it is a list of 1"),
-        (lambda: Files(("png", "gif")), "formats must be one of 'png', 'svg', 'pdf', but it is 'gif'"),
-        (lambda: find_experiments("figure3"), "names must be a sequence of names of figures, but it is 'figure3'"),
-        (lambda: reproduce(["figure3"], "", Settings()), "out must be a path, but it is ''"),
-        (lambda: reproduce(["figure3"], "x", Settings), "settings must be Settings, but it is the class Settings it"),
-        (lambda: reproduce(["figure3"], "x", Settings(), ("png",)), "files must be Files, but it is a tuple of 1"),
-        (lambda: reproduce(["figure3"], "x", Settings(), jobs=0), "jobs must be a positive integer, but it is 0"),
-        (lambda: reproduce(["figure3"], "x", Settings(), say=lambda: None), "say must be a function of one line"),
-    ),
-    ids=lambda value: "",
-)
-def test_what_no_figure_can_be_asked_is_refused(tmp_path, monkeypatch, make, words):
-    monkeypatch.chdir(tmp_path)
-    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
-        make()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_figure_survives_an_interruption_between_the_two_renamings(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 import clusterjax as cjx
 from clusterjax.experiments.figures.any_query_key import Parameters, measure
 from clusterjax.experiments.framework.experiment import Settings
-from clusterjax.experiments.shared.exact import arrivals_of, log_law, waits_of
+from clusterjax.experiments.shared.exact import arrivals_of, log_law
 from tests.helpers import sphere_tokens
 
 
@@ -65,18 +65,6 @@ def test_a_barrier_beyond_the_floats_is_counted_in_logarithms():
     a, x = np.asarray(sphere_tokens(5, 2, 3))
     law, barrier = log_law(a, x, 500 * BETA * FORM, 1, 0.01)
     assert barrier > 400 and -4 < law - barrier < 2
-
-
-@pytest.mark.exhaustive
-def test_long_waits_are_found_and_short_ones_left_out():
-    """Three tokens: the second waits long, the third is there before it."""
-    form = np.eye(3) * 9.0
-    x0 = jnp.asarray([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.9, 0.0, 0.19**0.5]])
-    attention = cjx.SoftmaxAttention(1.0, query_key=jnp.asarray(form), mask=cjx.CausalMask())
-    tree = cjx.coarsen(cjx.AttentionField(attention), x0, 1e300, tolerance=0.1)
-    (wait,) = waits_of(tree, arrivals_of(tree, 0.01), form, 0.01)
-    assert wait.token == 1 and abs(wait.waited - wait.law) < 0.01
-    assert wait.barrier == pytest.approx(9 / np.log(10), abs=1e-6)
 
 
 def test_starts_of_which_none_can_be_followed_are_refused(monkeypatch):

@@ -20,7 +20,7 @@ from clusterjax.experiments.figures.figure1 import (
     normality_of,
     special_ids,
 )
-from clusterjax.experiments.shared.networks import network_digest, network_of, spread
+from clusterjax.experiments.shared.networks import network_digest, network_of
 from clusterjax.probe.measures.similarity import _measure_of
 from tests.helpers import as_a_user
 from tests.network_cases import checkpoint
@@ -202,10 +202,6 @@ def test_networks_and_texts_are_told_apart(settings, tmp_path):
     assert network_digest(Settings(albert=folder), texts=False) != network_digest(settings, texts=False)
 
 
-def test_texts_are_taken_from_all_over():
-    assert spread(list("abcdefghi"), 3) == ["a", "e", "i"] and spread(["a", "b"], 5) == ["a", "b"]
-
-
 def test_a_network_of_phonemes_says_what_it_is(tmp_path):
     """0 stands at both ends of a text, and symbols that it does not know are left out."""
     folder = write(tmp_path / "model", SHARED, tensors_of(SHARED))
@@ -215,8 +211,3 @@ def test_a_network_of_phonemes_says_what_it_is(tmp_path):
     assert found.texts.token_ids[:, :5].tolist() == [[0, 3, 4, 3, 0], [0, 4, 0, 0, 0]]
     assert found.texts.mask.sum(axis=1).tolist() == [5, 3]
     assert "PHONEMES" in found.words.upper() and found.fixed == (0,) and found.names[3] == "a"
-    (folder / "phonemized_samples.jsonl").write_text('{"text": "abxa"}\n')
-    with pytest.raises(ValueError, match="lines of JSON with 'phonemes' for a network of phonemes"):
-        network_of(Settings(albert=folder, quick=True, texts=folder / "phonemized_samples.jsonl"))
-    with pytest.raises(ValueError, match="there is no file"):
-        network_of(Settings(albert=folder, quick=True, texts=folder / "absent.jsonl"))

@@ -13,8 +13,7 @@ from clusterjax.experiments.figures.figure1 import with_depth
 from clusterjax.experiments.framework.figure import claims_of, stated
 from clusterjax.experiments.framework.verdict import Subject
 from clusterjax.experiments.shared.networks import further, network_of
-from clusterjax.experiments.shared.trained_values import TrainedValues, check_head, leading_block, trained_values
-from tests.helpers import as_a_user
+from clusterjax.experiments.shared.trained_values import TrainedValues, leading_block, trained_values
 from tests.network_cases import CONFIG, checkpoint
 from tests.probe_cases import T5
 
@@ -57,20 +56,6 @@ def test_no_head_in_particular_is_the_one_with_the_largest_real_part(layered, al
 def test_the_layers_of_an_albert_have_one_value(albert):
     first, last = trained_values(albert, 1, 2), trained_values(albert, 3, 2)
     assert first.matrices.tolist() == last.matrices.tolist() and "layer" not in first.provenance
-
-
-@pytest.mark.parametrize(
-    ("layer", "head", "words"),
-    [
-        (0, 1, "layer must be an integer from 1 to 3, but it is 0; name one of the layers of"),
-        (4, 1, "layer must be an integer from 1 to 3, but it is 4"),
-        (1, 5, "head must be an integer from 0 to 4, but it is 5; name one of the heads of"),
-        (1, -1, "head must be an integer from 0 to 4, but it is -1"),
-    ],
-)
-def test_a_head_or_a_layer_that_is_not_there(albert, layer, head, words):
-    with as_a_user(), pytest.raises(ValueError, match=words):
-        check_head(albert, layer, head)
 
 
 def test_the_depth_of_figure_1_is_that_of_its_parameter(albert):

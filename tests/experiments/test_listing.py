@@ -17,15 +17,6 @@ from tests.experiments.own import experiment
 BY_NAME = {one.name: one for one in EXPERIMENTS}
 
 
-def test_a_table_of_one():
-    assert table([experiment()]) == [
-        "name, alias  full      quick     claim or question; for a named figure also its parameters",
-        "",
-        "coins        2 s       1 s       Do they fall on both sides?",
-        "coins_too                        n = 8 (quick: 4), share = 0.5",
-    ]
-
-
 def test_the_list_is_that_of_the_experiments():
     """All figures are listed without importing one, under the names that their modules have."""
     assert list(BY_NAME) == list(entries()) and len({paper.key for paper in papers()}) == len(papers())

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments.figures.figure2 import FIGURE as FIGURE2, groups_of, targets_of
-from clusterjax.experiments.shared.layout import drawable
+from clusterjax.experiments.figures.figure2 import FIGURE as FIGURE2, groups_of
 from clusterjax.probe.measures.survey import average_of
 from tests.helpers import as_a_user
 from tests.network_cases import CONFIG, checkpoint
@@ -46,19 +45,7 @@ def test_groups_are_called_what_they_are():
     assert np.isnan(lone.within[1]) and lone.stability == 1
 
 
-def test_the_first_token_is_named_once():
-    values = np.random.default_rng(0).uniform(size=(3, 2, 2))
-    one, other = average_of(values), average_of(values + 1)
-    sinks = probe.AttentionSinks({"first": one, "[CLS]": one, "[SEP]": other}, {}, {})
-    assert targets_of(sinks) == {"first": "first token [CLS]", "[SEP]": "[SEP]"}
-    assert targets_of(sinks._replace(mass={"first": one})) == {"first": "first token"}
-
-
 def test_a_network_of_one_head_is_refused(tmp_path):
     settings = checkpoint(tmp_path, CONFIG | {"num_attention_heads": 1})
     with as_a_user(), pytest.raises(ValueError, match="albert must have two heads or more for figure 2"):
         FIGURE2.run(settings, lambda line: None)
-
-
-def test_tokens_are_drawable():
-    assert drawable("a b\n$\U00012000ə") == r"a␣b␣\$\U00012000ə"

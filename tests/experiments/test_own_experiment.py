@@ -68,13 +68,11 @@ def test_they_come_behind_those_of_the_package_in_the_order_given():
     ("names", "words"),
     (
         ([experiment(), experiment()], "'coins(_too)?' is also experiment 0 of your own; give it another"),
-        ([one := experiment(), one], "'coins(_too)?' is also experiment 0 of your own"),
         ([experiment("Figure4")], "'Figure4' is also a figure of the package; give it another"),
         ([replace(FIGURE3, title="Mine")], "'(figure3|single_cluster)' is also a figure of the package"),
-        ([experiment("one"), experiment("one_too")], "'one_too' is also experiment 0 of your own"),
         ([experiment("one"), experiment("ONE")], "'ONE(_too)?' is also experiment 0 of your own"),
     ),
-    ids=("twins", "twice", "ours", "changed", "alias", "capitals"),
+    ids=("twins", "ours", "changed", "capitals"),
 )
 def test_clashes_are_refused_before_anything_is_done(tmp_path, names, words):
     with pytest.raises(ValueError, match=f"^names must hold experiments of different names and aliases, but {words}"):
@@ -82,10 +80,9 @@ def test_clashes_are_refused_before_anything_is_done(tmp_path, names, words):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("outcome", (None, "Seen.", {}), ids=str)
-def test_what_returns_no_outcome_is_refused(tmp_path, outcome):
+def test_what_returns_no_outcome_is_refused(tmp_path):
     with as_a_user(), pytest.raises(ValueError, match="^the result of coins must be an Outcome, but it is"):
-        drawn([experiment(run=lambda settings, say: outcome)], tmp_path)
+        drawn([experiment(run=lambda settings, say: "Seen.")], tmp_path)
     assert not (tmp_path / "coins").exists()
 
 

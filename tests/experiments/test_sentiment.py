@@ -9,7 +9,7 @@ import pytest
 from clusterjax.experiments import EXPERIMENTS, Files, Settings
 from clusterjax.experiments.figures.sentiment_leaders import Counted, count
 from clusterjax.experiments.framework.run import fingerprint
-from clusterjax.experiments.shared.sentiment import Source, further_moves, leaders_of, reviews, sample, trained
+from clusterjax.experiments.shared.sentiment import Source, further_moves, leaders_of, reviews, trained
 from clusterjax.sentiment import Encoded, HardmaxClassifier
 from clusterjax.sentiment._reviews import digest
 
@@ -63,12 +63,6 @@ def test_leaders_and_moves_are_those_of_a_loop():
         np.testing.assert_allclose(moves[row], np.linalg.norm(z - layers[8], axis=1).max() / longest, atol=1e-9)
     assert 0 < growth <= 1 + 1e-12
     assert led.per_word == pytest.approx(led.counts.sum() / some.lengths.sum())
-
-
-def test_sample_leaves_out_reviews_without_words():
-    _, some = small()
-    some.lengths[3] = 0
-    assert 3 not in sample(some, 12).rows and len(sample(some, 5)) == 5 and len(sample(some, 99)) == 11
 
 
 @pytest.mark.exhaustive

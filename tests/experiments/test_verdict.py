@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from clusterjax.experiments.framework.experiment import Claim, Experiment, Outcome
-from clusterjax.experiments.framework.record import lines_of, measured_words, record_of
+from clusterjax.experiments.framework.experiment import Claim, Outcome
 from clusterjax.experiments.framework.verdict import (
     ANY,
     UNSAID,
@@ -106,21 +105,6 @@ def test_made_up_reviews_never_reproduce_and_stand_above_the_picture():
     assert [mixed.verdict(claim) for claim in mixed.claims] == ["not the paper's data", "reproduces"]
     assert mixed.heading == "not the paper's data: made-up reviews with planted words"
     assert outcome({}, on=replace(MADE, data=IMDB)).heading == ""
-
-
-@pytest.mark.parametrize(("holds", "words"), ((True, "would agree"), (False, "would not agree")))
-def test_record_lines_and_caption_name_network_data_and_size(holds, words):
-    experiment = Experiment("one", "the_one", "Title", "Claim", lambda settings, say: None)
-    found = outcome({"holds": holds}, {"kind": "identity", "source": None})
-    record = record_of(experiment, found, {"seed": 0}, [], {"total": 1.0, "simulation": 1.0})
-    first, lines = record["claims"][0], lines_of(record)
-    assert first["verdict"] == "not the paper's data" and first["apart"] == ["data"]
-    assert measured_words(first) == f"12 of 15 ({words}: at least 11)"
-    for text in (record["caption"], *(claim["on"] for claim in record["claims"])):
-        assert all(part in text for part in (HARDMAX_CLASSIFIER.words, MADE_UP.words, "d = 2, reviews = 6000"))
-    assert sum(MADE.words in line for line in lines) == 2, "each claim says what it was measured on"
-    assert any("paper: The poster: " in line and IMDB.words in line for line in lines)
-    assert not any("reproduce" in line for line in (*lines, record["caption"]))
 
 
 def test_what_the_source_leaves_open_cannot_differ_and_a_run_leaves_nothing_open():

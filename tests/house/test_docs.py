@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import pytest
-
 import clusterjax
 
 
@@ -100,11 +97,6 @@ def methods_without_words(cls: type) -> list[str]:
     ]
 
 
-def test_the_public_face_is_read():
-    assert len(NAMES) > 20
-    assert {"clusterjax.Sphere", "clusterjax.simulate"} <= set(NAMES)
-
-
 def test_every_public_name_is_documented():
     lacking = {name: list(shortcomings(value)) for name, value in NAMES.items()}
     report = [f"{name} lacks {'; '.join(what)}" for name, what in lacking.items() if what]
@@ -141,62 +133,3 @@ def test_every_reference_is_whole_and_listed_once():
     assert len(entries) == text.count("\n@") > 10
     assert len(set(keys)) == len(keys) and len(set(numbers)) == len(numbers)
     assert all("author" in body and ("title" in body or "note" in body) for _, body in entries)
-
-
-def _bare(x, radius):
-    pass
-
-
-def _no_full_stop(x):
-    """Halves x
-
-    **Arguments:**
-
-    - `x`: A number.
-    """
-
-
-def _one_bullet_short(x, radius, *, key=None):
-    r"""Counts the clusters of `x`.
-
-    **Arguments:**
-
-    - `x`, `key`: Tokens, and a PRNG key.
-
-    ??? cite "Source"
-
-        A paper.
-    """
-
-
-class _Result:
-    """What came out.
-
-    **Attributes:**
-
-    - `found`, `lost`: Numbers.
-    """
-
-    def __init__(self, found):
-        pass
-
-
-def _whole():
-    """Takes nothing."""
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    (
-        (_bare, ["a docstring"]),
-        (_no_full_stop, ["a summary that ends with a full stop"]),
-        (_one_bullet_short, ["bullets for radius"]),
-        (_Result, ["attributes that exist, in place of lost"]),
-        (_whole, []),
-        (eqx.filter_jit(_one_bullet_short), ["bullets for radius"]),
-    ),
-    ids=("bare", "full stop", "bullet", "result", "whole", "jitted"),
-)
-def test_the_reader_of_docstrings_sees(value, expected):
-    """The tests above rest on this reader, so it is held to docstrings that lack one thing each."""
-    assert list(shortcomings(value)) == expected

@@ -1,5 +1,5 @@
-"""Every notebook is a pair: a percent script that runs, and an .ipynb with the same cells, executed without error. Each
-ends with two exercises, whose answers, folded away in Markdown, are run behind its cells.
+"""Every notebook is a pair: a percent script that runs, and an .ipynb with the same cells, executed without error. The
+answers to its exercises, folded away in Markdown, are run behind its cells.
 """
 
 import functools
@@ -56,25 +56,6 @@ def answers(script: Path) -> list[str]:
     return [found for cell in cells if cell.cell_type == "markdown" for found in ANSWER.findall(cell.source)]
 
 
-def faults_of_exercises(script: Path) -> list[str]:
-    """What is wrong with the exercises of a notebook: there are two, and each answer says something and asserts it."""
-    text = "\n".join(cell.source for cell in read(script).cells)
-    found = []
-    asked = re.findall(r"^\*\*(\d)\. ", text.partition("## Exercises\n")[2], re.M)
-    if asked != ["1", "2"]:
-        found.append(f"{script.name} has the exercises {asked} under '## Exercises', not 1 and 2")
-    if len(answers(script)) != 2 or text.count("<details>") != 2:
-        found.append(f"{script.name} has {len(answers(script))} answers that are folded away, not 2")
-    for number, answer in enumerate(answers(script), 1):
-        code = CODE.findall(answer)
-        if len(code) != 1 or not re.search(r"^\s*(assert |np\.testing\.)", code[0], re.M):
-            found.append(f"answer {number} of {script.name} has no code that asserts something")
-        # Without an empty line behind the tag what follows is HTML, not Markdown.
-        if not answer.startswith("\n\n") or not CODE.sub("", answer).strip():
-            found.append(f"answer {number} of {script.name} is no Markdown, or says nothing")
-    return found
-
-
 def with_answers(script: Path) -> str:
     """The cells of a notebook as one script, and behind them the code of its answers."""
     return "\n\n".join([script.read_text("utf-8"), *(code for one in answers(script) for code in CODE.findall(one))])
@@ -88,20 +69,9 @@ def run(script: Path, folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, str(whole)], capture_output=True, text=True, cwd=script.parent, env=env)
 
 
-def test_pairs_are_executed_and_in_step_and_end_with_two_exercises():
-    assert [fault for script in SCRIPTS for fault in (*faults(script), *faults_of_exercises(script))] == []
-
-
-def test_they_are_numbered_from_the_first_steps():
-    numbers, names = zip(*(script.stem.split("_", 1) for script in SCRIPTS), strict=True)
-    assert names[0] == "first_steps" and 8 <= len(numbers) <= 14
-    assert numbers == tuple(f"{number:02}" for number in range(len(numbers)))
-
-
-def test_a_link_between_notebooks_leads_to_one():
-    for script in SCRIPTS:
-        linked = re.findall(r"\]\((\w+)\.ipynb\)", script.read_text("utf-8"))
-        assert set(linked) <= {one.stem for one in SCRIPTS}, script.name
+def test_pairs_are_executed_and_in_step():
+    assert [fault for script in SCRIPTS for fault in faults(script)] == []
+    assert {pair.stem for pair in NOTEBOOKS.glob("*.ipynb")} == {script.stem for script in SCRIPTS}
 
 
 @pytest.mark.exhaustive
@@ -110,8 +80,3 @@ def test_script_and_answers_assert_their_claims_and_run(script, tmp_path):
     assert "assert " in script.read_text("utf-8"), f"{script.name} claims nothing that it asserts"
     done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
-
-
-def test_every_notebook_has_its_script():
-    alone = [pair.name for pair in NOTEBOOKS.glob("*.ipynb") if not pair.with_suffix(".py").exists()]
-    assert not alone, f"These notebooks have no percent script: {alone}"

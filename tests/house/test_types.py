@@ -8,9 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import pytest
 
-import clusterjax as cjx
 from tests.house.test_docs import NAMES
 
 
@@ -98,8 +96,3 @@ def test_the_reader_of_types_sees():
         "_Module.method untyped": True,
         "_Module.method typed": False,
     }
-
-
-@pytest.mark.parametrize("beta", (1, 2.5, jnp.asarray(1.0), [[1.0]][0][0], cjx.Interpolated([0.0], [1.0])))
-def test_a_parameter_may_be_a_number_an_array_or_a_schedule(beta):
-    assert cjx.SoftmaxAttention(beta).weights(jnp.eye(2)).shape == (2, 2)

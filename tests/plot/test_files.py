@@ -4,7 +4,6 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from PIL import Image
 
 from clusterjax import plot
 from tests.plotting import even_circle, run, sphere_tokens
@@ -56,27 +55,14 @@ def removed():
 BAD = {
     "circle in three dimensions": (lambda: plot.circle(X3), r"x must have the shape \(n, 2\).*\(4, 3\).*plot.sphere"),
     "not unit": (lambda: plot.circle(2 * X2), r"row 0 has norm 2;.*retract"),
-    "labels and colours": (lambda: plot.circle(X2, labels=[0] * 4, colours="k"), "colours must be None"),
-    "trail": (lambda: plot.sphere(X3, trail=X2), r"trail must .*\(4, 2\)"),
     "zero arrow": (lambda: plot.circle(X2, arrows={"v": [0.0, 0.0]}), r"arrows\['v'\].*not zero"),
-    "three-dimensional Axes": (lambda: plot.sphere(X3, Figure().add_subplot(projection="polar")), "polar.*plain"),
-    "a batch of runs": (lambda: plot.snapshots(np.zeros((2, 3, 4, 2))), r"\(times, n, d\).*one run"),
     "times outside": (lambda: plot.snapshots(run(2), times=(0, 9)), "times must be of the run, but it holds 9.*0 to 3"),
     "too few axes": (lambda: plot.snapshots(run(2), times=(0, 1), axes=Figure().add_subplot()), "axes must be 2 Axes"),
     "trail of nobody": (lambda: plot.snapshots(run(2), trail=True), "highlight=0"),
-    "ts not increasing": (lambda: plot.snapshots(run(2).xs, np.zeros(7)), "ts must increase"),
     "film of another kind": (lambda: plot.animate(run(2), "film.avi"), "path must end in .gif or .mp4, .*'film.avi'"),
     "formats beside a suffix": (lambda: plot.save(plot.circle(X2), "x.pdf", ("png", "pdf")), "formats must be None or"),
-    "counts of other bins": (lambda: plot.histograms([[1, 2]], bins=3, counted=True), r"values\[0\].*\(3,\)"),
-    "heatmap names": (lambda: plot.heatmap(np.zeros((2, 2)), xnames=["a"]), "xnames must be 2 names, one for each col"),
-    "limits": (lambda: plot.heatmap(np.zeros((2, 2)), limits=(1.0, 1.0)), "limits must be two numbers that increase"),
     "grid transposed": (lambda: plot.phase_diagram([1, 2], [1, 2, 3], np.zeros((2, 3))), r"\(3, 2\).*\(2, 3\)"),
-    "centres": (lambda: plot.phase_diagram([2, 1], [1], np.zeros((1, 2))), "x_values must increase"),
     "log of zero": (lambda: plot.phase_diagram([0, 1], [1], np.zeros((1, 2)), log_x=True), "x_values must be positive"),
-    "curve": (lambda: plot.phase_diagram([1], [1], np.zeros((1, 1)), curves={"c": ([1.0], [1.0, 2.0])}), "curves"),
-    "mean": (lambda: plot.time_series([0, 1], [1.0]), r"mean must be \(2,\), one number for each of ts, .* \(1,\)"),
-    "error": (lambda: plot.time_series([0, 1], [1.0, 2.0], [1.0]), r"error must be \(2,\) or \(2, 2\), .* \(1,\)"),
-    "histogram of nothing": (lambda: plot.histograms([[np.nan], []]), "values must hold a number within the bins"),
     "one Axes twice": (lambda: plot.snapshots(run(2), times=(0, 1), axes=[Figure().add_subplot()] * 2), "axes must be"),
     "band upside down": (lambda: plot.time_series([0], [1.0], [[2.0], [0.0]]), "error must be lower in its first row"),
     "numbers without end": (
@@ -101,20 +87,3 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         plot.save(plot.circle(X2), tmp_path / "file" / "picture")
     with pytest.raises(ValueError, match="cannot be written"):
         plot.animate(run(2), tmp_path / "file" / "run.gif")
-
-
-def test_a_legend_outside_keeps_clear_of_a_text_above_the_figure(tmp_path):
-    figure = Figure(figsize=(4, 3), layout="constrained")
-    ax = figure.subplots()
-    ax.plot([0, 1], color="blue", label="line")
-    figure.legend(loc="outside upper center", labelcolor="blue", frameon=False)
-    figure.text(0.5, 1.01, "HEADING", color="red", ha="center", va="bottom")
-    ax.set_axis_off()
-    ax.text(0.5, 1.02, "LETTER", color="lime", transform=ax.transAxes)
-    (path,) = plot.save(figure, tmp_path / "x", ("png",), dpi=100)
-    red, green, blue = (np.asarray(Image.open(path).convert("RGB"))[..., k].astype(int) for k in range(3))
-    heading, legend = np.nonzero(red - blue > 100)[0], np.nonzero(blue - red > 100)[0]
-    letter = np.nonzero((green - red > 100) & (green - blue > 100))[0]
-    assert heading.max() < legend.min()
-    assert np.sum(legend < letter.min()) > 50  # the legend; below the letter is the line
-    assert not np.any((legend >= letter.min()) & (legend <= letter.max()))

@@ -90,18 +90,3 @@ def test_time_series_draws_the_band_of_one_error():
     assert ax.lines[0].get_color() != ax.lines[1].get_color()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("t", "clusters")
-
-
-@pytest.mark.parametrize("draw", ("time_series", "spectrum"))
-def test_titles_and_legends_stand_above_the_data_and_apart(draw):
-    numbers = np.array([1.0, 2.0, 3.0])
-    if draw == "spectrum":
-        ax = plot.spectrum(numbers, label="V", title="A title")
-    else:
-        ax = plot.time_series(numbers, numbers, label="V", title="A title")
-    figure = ax.figure
-    figure.draw_without_rendering()
-    frame, legend, title = (part.get_window_extent() for part in (ax.patch, ax.get_legend().get_texts()[0], ax.title))
-    assert legend.y0 >= frame.y1
-    assert title.y0 >= legend.y1
-    assert title.y1 <= figure.bbox.y1

@@ -84,13 +84,6 @@ def test_sphere_draws_the_far_side_first_and_paler():
     assert ax.get_aspect() == 1.0 and not ax.axison
 
 
-def test_sphere_counts_stay_clear_of_each_other():
-    spots = unit(np.array([[1.0, 0.0, 0.0], [1.0, 0.15, 0.0]]))
-    ax = plot.sphere(np.repeat(spots, 10, axis=0), view=(0.0, 0.0))
-    first, second = (np.array(text.get_position()) for text in ax.texts if text.get_text() == "×10")
-    assert np.linalg.norm(first - second) > 0.2
-
-
 def test_sphere_trail_lies_on_the_sphere_and_passes_the_saved_points():
     s = np.linspace(0, 2, 5)
     trail = np.stack([np.cos(s), np.sin(s), np.zeros(5)], axis=1)

@@ -8,7 +8,6 @@ from PIL import Image
 
 from clusterjax import plot
 from clusterjax.plot import OKABE_ITO, WordRun
-from tests.helpers import as_a_user
 
 
 BLUE, VERMILION = to_rgba(OKABE_ITO[0]), to_rgba(OKABE_ITO[5])
@@ -42,28 +41,6 @@ def test_no_two_names_overlap_and_none_leaves_the_picture(layout):
     assert all(box.x0 >= window.x0 - 1 and box.x1 <= window.x1 + 1 for box in found)
 
 
-def test_no_name_hides_a_marker():
-    ax = plot.words(CROWD, NAMES, Figure(figsize=(3.4, 2.4)).add_subplot(), line=LINE)
-    boxes, spots = drawn(ax), ax.transData.transform(CROWD)
-    assert len(boxes) >= 15
-    for name, box in boxes.items():
-        hidden = (spots > [box.x0, box.y0 + 2]).all(axis=1) & (spots < [box.x1, box.y1 - 2]).all(axis=1)
-        assert not hidden.any(), name
-
-
-def test_no_line_to_a_far_marker_crosses_a_name_or_a_marker():
-    ax = plot.words(CROWD, NAMES, Figure(figsize=(3.4, 2.4)).add_subplot())
-    boxes, spots = drawn(ax), ax.transData.transform(CROWD)
-    assert len(ax.lines) >= 3
-    for line in ax.lines:
-        start, end = ax.transData.transform(line.get_xydata())
-        points = np.linspace(start, end, 50)[2:-2]
-        others = spots[np.linalg.norm(spots - start, axis=1) > 1]
-        assert np.linalg.norm(points[:, None] - others, axis=2).min() > 1.0
-        for box in boxes.values():
-            assert not ((points > box.min + 2) & (points < box.max - 2)).all(axis=1).any()
-
-
 def test_dividing_line_is_where_the_decoder_is_zero():
     normal, offset = np.array([1.0, 2.0]), 0.7
     ax = plot.words(CROWD, NAMES, line=(normal, offset))
@@ -84,24 +61,6 @@ def test_names_of_leaders_stay_when_words_move():
     both, limits = np.concatenate([CROWD, later]), ((-4.0, 4.0), (-2.0, 2.0))
     boxes = [drawn(plot.words(x, NAMES, leaders=[0], limits=limits, avoid=both))[NAMES[0]] for x in (CROWD, later)]
     assert np.allclose(boxes[0].get_points(), boxes[1].get_points())
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    (
-        ({"names": ["a"]}, "names must be 2 strings, one for each word, but there are 1"),
-        ({"names": "ab"}, "names must be a sequence of strings"),
-        ({"x": np.ones((2, 3))}, r"x must be an array of real numbers of shape \(n, 2\)"),
-        ({"leaders": [2]}, "leaders must name tokens from 0 to 1"),
-        ({"line": ([0.0, 0.0], 1.0)}, "line must be a normal"),
-        ({"limits": ((1.0, 0.0), (0.0, 1.0))}, "limits must be"),
-        ({"avoid": np.ones(3)}, r"avoid must be an array of real numbers of shape \(m, 2\)"),
-    ),
-)
-def test_bad_words_are_refused(change, words):
-    given = {"x": np.eye(2), "names": ["a", "b"]} | change
-    with as_a_user(), pytest.raises(ValueError, match=words):
-        plot.words(**given)
 
 
 def made_run(layers=3):

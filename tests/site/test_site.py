@@ -164,15 +164,6 @@ def public() -> dict[str, Any]:
 
 
 @pytest.mark.exhaustive
-def test_the_reference_has_every_public_name(pages):
-    places = set().union(*(page.places for path, page in pages.items() if path.startswith("reference/")))
-    missing = sorted(name for name in public() if name not in places and name != "clusterjax.__version__")
-    assert not missing
-    index = {value.rpartition("#")[2] for _, _, value in pages["reference/index.html"].references}
-    assert {place for place in index if place.startswith("clusterjax")} == set(public()) - {"clusterjax.__version__"}
-
-
-@pytest.mark.exhaustive
 def test_formulas_are_rendered(site, pages):
     """As MathML; no dollar, no command of LaTeX and no class of the converter before it is left in the prose."""
     formulas = 0

@@ -27,19 +27,13 @@ def double(beta):
     (
         ({"beta": np.zeros((0, 3))}, r"beta must have at least one point, but its shape is \(0, 3\)"),
         ({"beta": 3.0}, r"beta must be a sequence of values, but it is 3.0; pass \[3.0\]"),
-        ({"beta": np.float64(3)}, "beta must have at least one point, but its shape is ()"),
-        ({"beta": "hot"}, r"beta must be a sequence of values, but it is 'hot'; pass \['hot'\]"),
         ({"beta": [1.0, math.nan]}, "beta must not hold nan"),
         ({"beta": jr.split(jr.key(0), 3)}, "beta must not be of keys, but it is .*; pass integers"),
         ([("beta", [1.0]), ("beta", [2.0])], "names of their own, but 'beta' is there twice; rename one"),
         ([("beta", [np.eye(2)]), ("beta_values", [2.0])], r"must not be called \['beta_values'\]"),
-        ({"beta": {1.0, 2.0}}, "beta must be a sequence of values, but it is a set of 2"),
-        ({"beta": b"ab"}, "beta must be a sequence of values, but it is b'ab'"),
         ({"beta": [1, 10**30]}, "beta must fit 64 bits"),
         ({"key": [1.0]}, "must not be called 'key', which a sweep keeps for itself"),
-        ({"status": [1.0]}, "must not be called 'status'"),
         ({"two words": [1.0]}, "names that an argument can have, but one is 'two words'"),
-        ({"lambda": [1.0]}, "names that an argument can have, but one is 'lambda'"),
         (
             {f"a{k}": np.arange(2**8) for k in range(4)},
             "axes must have at most 1e.08 points, but they have 4294967296; split",
@@ -56,19 +50,12 @@ def test_axes_that_cannot_be(axes, words):
     ("function", "options", "words"),
     (
         (lambda: 0.0, {}, r"function must take each axis by name, but it lacks \['beta'\]"),
-        (lambda beta, /: beta, {}, r"but it lacks \['beta'\]"),
         (lambda beta, n, d=2: beta, {}, r"all that function needs, but \['n'\] are missing"),
         (lambda beta: {"beta": beta}, {}, "must not return 'beta', which is an axis; rename the output"),
-        (lambda beta: {"reason": beta}, {}, "must not return 'reason', which is kept by a sweep"),
         (lambda beta: {"y": "word"}, {}, "or a dictionary of arrays, but 'y' is a str"),
-        (lambda beta: {"y": {"z": beta}}, {}, "or a dictionary of arrays, but 'y' is a dict"),
-        (lambda beta: None, {}, "or a dictionary of arrays, but 'result' is a NoneType"),
-        (lambda beta: {1: beta}, {}, "must return numbers under names, but 1 is of"),
         (lambda beta: {}, {}, "function must return at least one array, but it returned an empty dict"),
         (lambda beta: jnp.zeros((10**6, 10**6)), {}, "function must return no more than memory holds, .* 14901.2 GiB"),
         (lambda beta, key: key, {}, "return jax.random.key_data of a key"),
-        (double, {"cost": lambda beta: None}, "cost must be finite, but it is None at point 0"),
-        (double, {"devices": [7]}, "devices must be a sequence of devices of jax, .* but entry 0 is 7"),
         (double, {"cost": lambda beta: math.inf * beta}, "cost must be finite, but it is inf at point 0"),
         (double, {"variables": {"x": sweep.Variable()}}, r"variables must name outputs \(\['result'\]\).* \['x'\]"),
         (
@@ -91,26 +78,6 @@ def test_what_else_cannot_be(function, options, words, tmp_path):
     with as_a_user(), pytest.raises(ValueError, match=words):
         sweep.run(function, {"beta": [1.0, 2.0]}, **{"batch_size": 1, "store": store} | options)
     assert not store.exists()
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    (
-        (lambda: sweep.Axis((), static=True), r"values must have at least one point, but its shape is \(0,\)"),
-        (lambda: sweep.Axis([1.0, math.nan], static=True), "values must not hold nan, which labels nothing"),
-        (lambda: sweep.Variable(("",)), "dims must be a string that is not empty"),
-        (
-            lambda: sweep.Variable(("t",), {"t": [0.0, math.nan]}),
-            r"coords\['t'\] must not hold nan, which labels nothing",
-        ),
-        (lambda: sweep.Variable(("t",), {"t": [None]}), r"coords\['t'\] must be a sequence of numbers or strings"),
-        (lambda: sweep.Variable(("t",), {"t": [[1.0]]}), r"coords\['t'\] must be an array of real numbers"),
-    ),
-    ids=lambda value: "",
-)
-def test_labels_and_files_that_cannot_be(make, words):
-    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
-        make()
 
 
 @pytest.mark.parametrize("make", (lambda: itertools.count(), lambda: (float(k) for k in range(3))))

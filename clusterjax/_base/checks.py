@@ -22,7 +22,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from .numerics import as_float, is_concrete, leaves_unless_plain, too_deep, warn_of_rounding
+from .numerics import as_array, as_float, is_concrete, leaves_unless_plain, too_deep, warn_of_rounding
 
 
 # The largest number of characters of a value in a message.
@@ -382,7 +382,7 @@ def check_array(value: Any, name: str, *, integers: bool = False, **options: Any
     array = _checked(value, name, integers, **options)
     check_fits(array, name, integers=integers)
     warn_of_rounding(value, name)
-    return jnp.asarray(array) if integers else as_float(array)
+    return as_array(array) if integers else as_float(array)
 
 
 def check_host_array(value: Any, name: str, *, integers: bool = False, **options: Any) -> np.ndarray:

@@ -62,6 +62,11 @@ def _containers(value: Any) -> list[Any]:
     return [entry for entry in entries if isinstance(entry, list | tuple | dict)]
 
 
+def as_array(value: Any) -> Array:
+    """`value` as an array of jax; the dtype of NumPy's is given, since jax otherwise compiles a program a shape."""
+    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(value.dtype) if isinstance(value, np.ndarray) else None)
+
+
 def as_float(value: Any, dtype: Any = None) -> Array:
     """`value` as a floating array: integers and booleans become the default float, floats keep their dtype."""
     # This is the most frequent case, for which the code below takes ten times as long.
@@ -70,10 +75,7 @@ def as_float(value: Any, dtype: Any = None) -> Array:
             return value
     # An integer too large for jax is converted to a float by NumPy; jax would wrap integers of NumPy around.
     large = type(value) is int and abs(value) >= 2**31 or isinstance(value, np.ndarray) and value.dtype.kind in "iu"
-    value = np.asarray(value, float) if large else value
-    # The dtype of an array of NumPy is given, because jax otherwise compiles a program for each shape.
-    known = jax.dtypes.canonicalize_dtype(value.dtype) if isinstance(value, np.ndarray) else None
-    array = jnp.asarray(value, known)
+    array = as_array(np.asarray(value, float) if large else value)
     if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
         dtype = jnp.result_type(float)
     # A weakly typed array, made from a Python number, would compile anew.

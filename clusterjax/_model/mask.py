@@ -26,7 +26,7 @@ from .._base.checks import (
     check_room,
     shown,
 )
-from .._base.numerics import is_concrete, matmul
+from .._base.numerics import as_array, is_concrete, matmul
 from .._base.types import AbstractPart, BoolScalar, IntScalar, Numbers
 
 
@@ -292,7 +292,7 @@ def _permitted(value: Numbers) -> Array:
             f"permitted must be a square boolean matrix, but it is {shown(value)}; "
             "pass one row and one column for each token."
         )
-    return jnp.asarray(array)
+    return as_array(array)
 
 
 class MatrixMask(AbstractMask):

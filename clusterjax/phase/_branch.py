@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._base.checks import check_host_array, check_instance, check_integer, check_room, check_tokens, refusal, shown
-from .._base.numerics import double_precision, is_concrete, matmul
+from .._base.numerics import as_array, double_precision, is_concrete, matmul
 from .._base.types import Numbers, Scalar
 from .._model.attention import SoftmaxAttention, UnnormalisedAttention
 from .._model.density import MeanField
@@ -297,7 +297,7 @@ class Equations(eqx.Module):
 def equations_of(strengths: np.ndarray, numbers: np.ndarray, beta: float | None, d: int, count: int) -> Equations:
     """The equations, with integrals by quadrature with `count` nodes."""
     polynomials = table(count, len(strengths), d, 0).values[:, 1:] / np.sqrt(numbers)
-    arrays = (jnp.asarray(part) for part in (strengths, numbers, polynomials, nodes(count, d)[1]))
+    arrays = map(as_array, (strengths, numbers, polynomials, nodes(count, d)[1]))
     return Equations(*arrays, beta=None if beta is None else jnp.asarray(beta))
 
 
@@ -549,7 +549,7 @@ def _follow(beta: float, offset: float, d: int, degree: int, rs: np.ndarray, sof
             f"none was found at {r:.3g} for beta {beta:.3g} and d {d}",
             "pass more of them below that, or end there",
         )
-    return _assemble(equations, jnp.asarray(rs), jnp.asarray(unknowns), d)
+    return _assemble(equations, as_array(rs), as_array(unknowns), d)
 
 
 def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int) -> Branch:

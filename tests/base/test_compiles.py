@@ -14,6 +14,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax import hardmax
 from clusterjax._base import numerics as _misc
+from clusterjax._base.numerics import as_float
 from tests.helpers import as_a_user
 
 
@@ -40,12 +41,12 @@ RNG = np.random.default_rng(0)
 
 
 def numbers(*shape: int) -> jax.Array:
-    return jnp.asarray(RNG.uniform(0.5, 1.5, shape))
+    return jnp.asarray(RNG.uniform(0.5, 1.5, shape), float)
 
 
 def tokens(n: int = 5, d: int = 2) -> jax.Array:
     x = RNG.normal(size=(n, d))
-    return jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+    return jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True), float)
 
 
 def field() -> cjx.AbstractField:
@@ -95,11 +96,27 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
+# Those of the first form of each way of computing; the others are compiled as they are.
+SECOND = (
+    "PiecewiseConstant", "angular_power by pairs", "angular_power on the circle", "at of layers, many", "hardmax",
+    "leaders", "log_interaction_energy", "log_partition", "num_clusters", "rank", "symmetric_part_spectrum", "unscale",
+)  # fmt: skip
+
+
+@pytest.mark.exhaustive_cases(*SECOND)
 @pytest.mark.parametrize("name", CALLS)
 def test_the_second_call_compiles_nothing(name):
     CALLS[name](), CALLS[name]()  # the second may meet other constants of NumPy than the first
     before = COMPILED[0]
     CALLS[name]()
+    assert COMPILED[0] == before
+
+
+def test_an_array_of_numpy_is_taken_without_a_program():
+    before = COMPILED[0]
+    for array in (np.ones((3, 17)), np.ones((3, 17), np.float32)):
+        assert as_float(array).dtype == array.dtype
+    assert as_float(np.arange(17)).dtype == float
     assert COMPILED[0] == before
 
 
@@ -137,6 +154,7 @@ def test_double_precision_that_jax_rounds_is_told_once():
     assert 'call jax.config.update("jax_enable_x64", True) first' in run.stdout
 
 
+@pytest.mark.exhaustive
 def test_each_door_tells_it(monkeypatch):
     """Tokens of double precision in a NumPy array; here, where jax keeps them, nothing is told."""
     attention = cjx.AttentionField(cjx.SoftmaxAttention(1.0))

@@ -158,7 +158,7 @@ def test_systems_are_last_in_a_kernel_and_first_outside():
         assert x.shape[:2] == (4, 2)
         return jnp.sum(x, axis=1)
 
-    assert_same(map_systems_last(kernel, x, pairs=2**20), jnp.sum(x, axis=2))
+    assert_same(jax.jit(lambda x: map_systems_last(kernel, x, pairs=2**20))(x), jnp.sum(x, axis=2))
 
 
 # --- the sums of many systems
@@ -173,7 +173,7 @@ def batch(systems, n, d, k, dtype=np.float64):
     tokens[1, :, 1:] = 0
     tokens[2, 0] *= 1e3
     masses = np.where((np.arange(n) % 3 == 0) & (n > 1), 0, 0.25 * (1 + np.arange(n) % 4))
-    return jnp.asarray(queries), jnp.asarray(tokens), jnp.asarray(values), jnp.asarray(masses.astype(dtype))
+    return tuple(jnp.asarray(part, dtype) for part in (queries, tokens, values, masses))
 
 
 # The first and the fourth are of several blocks, the last of which is filled up.
@@ -189,18 +189,22 @@ def test_a_batch_is_the_double_loop_of_each(sizes, mask, heavy):
     queries, tokens, values, masses = batch(*sizes)
     ours, theirs = masks_of(n)[mask]
     weights = masses if heavy else None
-    one = lambda q, y, v: cjx.Dense().exponential(q, y, v, weights, ours)
-    found = jax.jit(jax.vmap(one))(queries, tokens, values)
-    averages = jax.jit(jax.vmap(ratio))(found.total, found.normaliser)
+
+    @jax.jit
+    @jax.vmap
+    def sums_and_averages(*data):
+        found = cjx.Dense().exponential(*data, weights, ours)
+        return found, ratio(found.total, found.normaliser)
+
+    found, averages = jax.tree.map(np.asarray, sums_and_averages(queries, tokens, values))
+    queries, tokens, values, masses = map(np.asarray, (queries, tokens, values, masses))
     for s in (0, 1, 2, systems - 1):
-        log_sum, mean = reference.exponential_sums(
-            *(np.asarray(a[s]) for a in (queries, tokens, values)), np.asarray(masses) if heavy else None, theirs
-        )
+        log_sum, mean = reference.exponential_sums(queries[s], tokens[s], values[s], masses if heavy else None, theirs)
         empty = np.isinf(log_sum)
-        shift, normaliser = (np.asarray(part[s])[~empty] for part in (found.shift, found.normaliser))
+        shift, normaliser = (part[s][~empty] for part in (found.shift, found.normaliser))
         assert_close(shift + np.log(normaliser), log_sum[~empty])
-        assert_close(np.asarray(averages[s])[~empty], mean[~empty])
-        assert not np.asarray(found.normaliser[s])[empty].any()
+        assert_close(averages[s][~empty], mean[~empty])
+        assert not found.normaliser[s][empty].any()
 
 
 @pytest.mark.parametrize(("d", "scores"), ((3, "512x16x128"), (8, "64x128x128")))
@@ -218,7 +222,7 @@ def test_a_batch_holds_the_scores_of_some_systems_at_a_time(d, scores):
 @pytest.mark.parametrize("d", (2, 6))
 def test_a_batch_of_masses_or_masks_has_each_its_own(d):
     """In strips and by products of matrices, also where the systems share the rest: the sums of Blocked."""
-    queries, tokens, _, masses = batch(18, 7, d, 2)
+    queries, tokens, _, masses = map(np.asarray, batch(18, 7, d, 2))
     many = np.stack([np.roll(masses, s) for s in range(18)])
     graphs = (np.random.default_rng(0).random((18, 7, 7)) < 0.5) | np.eye(7, dtype=bool)
 
@@ -233,7 +237,7 @@ def test_a_batch_of_masses_or_masks_has_each_its_own(d):
     alone = jax.jit(functools.partial(averages, cjx.Blocked(3, 3)))
     for s in (0, 17):
         for found, wanted in zip(together, alone(queries[s], tokens[s], many[s], graphs[s]), strict=True):
-            assert_close(found[s], wanted)
+            assert_close(np.asarray(found)[s], wanted)
 
 
 @pytest.mark.parametrize("dtype", (np.float32, np.float64))
@@ -244,7 +248,7 @@ def test_huge_scores_of_a_batch_give_the_nearest(dtype, d):
     average = lambda beta, x: cjx.SoftmaxAttention(beta, summation=cjx.Dense()).average(x, None)
     for beta in (1e10, 1e30, -1e30):
         wanted = x[0] if beta > 0 else (1 - x[0]) / (d - 1)
-        assert_close(jax.jit(jax.vmap(average, (None, 0)))(beta, jnp.asarray(x))[3], wanted)
+        assert_close(np.asarray(jax.jit(jax.vmap(average, (None, 0)))(beta, x))[3], wanted)
 
 
 @pytest.mark.exhaustive
@@ -286,10 +290,10 @@ def test_close_pairs_of_a_batch_are_counted(systems, n, d):
     x /= np.linalg.norm(x, axis=2, keepdims=True)
     x[0] = x[0, :1]
     x[1, 0] = np.nan
-    found = jax.jit(jax.vmap(close_fraction, (0, None)))(x, 0.4)
+    found = np.asarray(jax.jit(jax.vmap(close_fraction, (0, None)))(x, 0.4))
     assert np.isnan(found[1]) and found[0] == 1
     for s in (0, 2, systems - 1):
         assert_close(found[s], phase.close_pairs(x[s], 0.4))
     cosines = np.linspace(-0.9, 0.9, systems)
-    each = jax.jit(jax.vmap(close_fraction))(x, cosines)
+    each = np.asarray(jax.jit(jax.vmap(close_fraction))(x, cosines))
     assert_close(each[2], phase.close_pairs(x[2], cosines[2]))

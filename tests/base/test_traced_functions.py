@@ -16,7 +16,7 @@ from tests.design import cases
 from tests.helpers import as_a_user
 
 
-TS = jnp.asarray([0.0, 1.0])
+TS = jnp.asarray(np.array([0.0, 1.0]), float)
 FIELD = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
 SPACE = cjx.Sphere()
 
@@ -70,7 +70,7 @@ def test_a_function_that_jax_cannot_trace(door, kind):
     assert "use jax.numpy, such as jnp.exp, and jnp.where(condition, a, b) in place of if." in str(caught.value)
 
 
-@pytest.mark.exhaustive_cases("event", "field", "kernel", "save", "tokens and")
+@pytest.mark.exhaustive_cases("density", "event", "field", "kernel", "save", "tokens and", "weights")
 @pytest.mark.parametrize("door", DOORS)
 def test_the_remedy_is_taken(door):
     with as_a_user():

@@ -154,7 +154,7 @@ CASES = {
 }
 
 
-@pytest.mark.exhaustive_cases("masses", "unnormalised", "unnormalised value")
+@pytest.mark.exhaustive_cases("causal form", "full", "masses", "unnormalised", "unnormalised value")
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_the_uncoarsened_run(case):
     tree = agrees(sphere(4, 3, seed=3), 1.5, 25.0, 0.1, CASES[case])

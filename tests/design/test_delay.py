@@ -13,8 +13,8 @@ from tests.reference import design as reference
 
 KEY = jax.random.key(2)
 ANGLES = np.array([0.0, 0.4, 1.5, 1.5, 2.4])
-X0 = jnp.asarray(np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1))
-FIELD = AttentionField(SoftmaxAttention(1.5), jnp.eye(2))
+X0 = jnp.asarray(np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1), float)
+FIELD = AttentionField(SoftmaxAttention(1.5), np.eye(2))
 OPTIONS = {"until": 2.0, "norm": 0.4, "key": KEY, "which": lambda f: f.value, "attempts": 2}
 
 

@@ -3,15 +3,16 @@
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import pytest
 
 import clusterjax as cjx
 from clusterjax import design
-from tests.helpers import as_a_user
+from tests.helpers import as_a_user, sphere_tokens
 
 
-X0 = cjx.Sphere().sample(jr.key(0), n=4, d=3)
-TS = jnp.array([0.0, 1.0])
+X0 = sphere_tokens(0, 4, 3)
+TS = jnp.asarray(np.array([0.0, 1.0]), float)
 FIELD = cjx.AttentionField(cjx.UnnormalisedAttention(1000.0))
 BETA = {"which": lambda field: field.attention.beta}
 ONCE = {"attempts": 1, "most": 1, "key": jr.key(1)} | BETA

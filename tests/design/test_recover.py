@@ -68,7 +68,7 @@ def test_information_is_that_of_differences(exact):
 def test_errors_over_many_draws_are_as_the_bound_says(exact):
     """Of normal errors the squares of the errors, by the covariance of the bound, are chi-squared: beta B and V."""
     true, x0, xs, _ = exact
-    noise, draws, squares = 1e-6, 40, []  # so small that the runs are linear in the errors
+    noise, draws, squares = 1e-6, 20, []  # so small that the runs are linear in the errors
     told = lambda beta, form, value: np.concatenate([np.ravel(beta * form), np.ravel(value)])
     sharp = design.recover(true, xs, cases.TS, which=cases.PICK, noise=noise, x0=x0, **cases.SCHEME)
     beta, form, _ = sharp.estimate
@@ -76,7 +76,7 @@ def test_errors_over_many_draws_are_as_the_bound_says(exact):
     slopes[:4, 0], slopes[:4, 1:5], slopes[4:, 5:] = form.ravel(), beta * np.eye(4), np.eye(4)
     precision = np.linalg.inv(slopes @ sharp.covariance @ slopes.T)
     for draw in range(draws):
-        seen = xs + noise * normal(100 + draw, *xs.shape)
+        seen = np.asarray(xs) + noise * np.asarray(normal(100 + draw, *xs.shape))
         found = design.recover(true, seen, cases.TS, which=cases.PICK, noise=noise, x0=x0, **cases.SCHEME)
         error = told(*found.estimate) - told(*map(np.asarray, cases.PICK(true)))
         squares.append(error @ precision @ error)
@@ -162,8 +162,8 @@ def made_fit(settled, slope, size=1.0, finite=True, started=True):
     jacobian = np.zeros((4, 1))
     jacobian[0] = slope if finite else np.nan
     residual = size * np.array([1.0, 1.0, 1.0, 1.0])
-    return Fit(jnp.zeros(1), jnp.asarray(residual), jnp.asarray(jacobian), jnp.asarray(settled), jnp.asarray(7),
-               jnp.asarray(started))  # fmt: skip
+    parts = map(np.asarray, (np.zeros(1), residual, jacobian, settled, 7, started))
+    return Fit(*(jnp.asarray(part, part.dtype) for part in parts))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`steer`: tokens end where they are told to, measured by a run of its own; and what cannot be reached is said."""
 
+import functools
 import operator
 
 import diffrax as dfx
@@ -157,10 +158,11 @@ def test_what_is_not_reached_says_why():
 
 
 X0 = np.eye(3)
-FIELD = cases.guess(3)
-BLOCK = as_field(Block.random(jax.random.key(0), 3, 1, 4))
-NORMED = as_field(Block.random(jax.random.key(0), 3, 1, 4, residual=PreNorm()))
-SCHEDULED = AttentionField(SoftmaxAttention(PiecewiseConstant([0.0], [1.0])))
+# A test makes them: what is made here is made by each process of the tests.
+FIELD = functools.partial(cases.guess, 3)
+BLOCK = lambda: as_field(Block.random(jax.random.key(0), 3, 1, 4))
+NORMED = lambda: as_field(Block.random(jax.random.key(0), 3, 1, 4, residual=PreNorm()))
+SCHEDULED = lambda: AttentionField(SoftmaxAttention(PiecewiseConstant([0.0], [1.0])))
 
 
 @pytest.mark.parametrize(
@@ -180,4 +182,4 @@ SCHEDULED = AttentionField(SoftmaxAttention(PiecewiseConstant([0.0], [1.0])))
 )
 def test_bad_input(field, x0, targets, options, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
-        design.steer(field, x0, targets, **({"key": KEY, "pieces": 2} | options))
+        design.steer(field(), x0, targets, **({"key": KEY, "pieces": 2} | options))

@@ -156,6 +156,7 @@ def test_of_a_batch_the_run_that_stopped_first():
     assert batch.failure.startswith(f"{words}velocity may not be finite from there on, or ts may be")
 
 
+@pytest.mark.exhaustive
 def test_under_jit_all_causes_are_named():
     solve = jax.jit(lambda x0: cjx.simulate(until(2.0), x0, TS, max_steps=256).x1)
     words = r"A run stopped before ts\[-1\] .*: with a constant dt0 more steps may be needed; the velocity may not be"

@@ -14,7 +14,7 @@ def padded(z0):
     """`z0` and tokens on the way to its longest one, which nobody attends to: `N` in all."""
     z0 = np.asarray(z0, float)
     longest = z0[np.argmax(np.linalg.norm(z0, axis=1))]
-    return jnp.asarray(np.concatenate([z0, longest * 0.5 ** np.arange(1, N + 1 - len(z0))[:, None]]))
+    return jnp.asarray(np.concatenate([z0, longest * 0.5 ** np.arange(1, N + 1 - len(z0))[:, None]]), float)
 
 
 def path(z0, depth=DEEP, alpha=1, form=None):

@@ -198,7 +198,7 @@ def test_masses_do_not_change_the_theorem():
 
 
 Z = normal(8, 5, 2)
-SCHEDULE = cjx.PiecewiseConstant(jnp.asarray([0.0]), jnp.eye(2)[None])
+SCHEDULE = cjx.PiecewiseConstant(np.array([0.0]), np.eye(2)[None])
 REFUSED = {
     "indefinite": (lambda: certificate(Z, HardmaxLayer(1.0, jnp.diag(jnp.asarray([1.0, -2.0])))),
                    "^A must be positive definite by more than rounding can make, but its least eigenvalue is -2;"),

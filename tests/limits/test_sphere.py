@@ -20,10 +20,10 @@ from tests.reference import limits as reference
 TOLERANCE = 1e-3
 CAUSAL = cjx.AttentionField(cjx.SoftmaxAttention(9.0, mask=cjx.CausalMask()))
 FULL = cjx.AttentionField(cjx.SoftmaxAttention(9.0))
-REPELLED = cjx.AttentionField(cjx.SoftmaxAttention(1.0), -jnp.eye(3))
+REPELLED = cjx.AttentionField(cjx.SoftmaxAttention(1.0), -np.eye(3))
 
 
-TS = jnp.asarray([0.0, 5.0, 200.0])
+TS = jnp.asarray(np.array([0.0, 5.0, 200.0]), float)
 CALM = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
 
 
@@ -50,7 +50,7 @@ AROUND = np.stack([np.cos(np.arange(7)), np.sin(np.arange(7)), np.zeros(7)], axi
 SHAPES = {
     "one point": np.repeat(NORTH, 6, axis=0),
     "opposite points": np.concatenate([np.repeat(NORTH, 4, axis=0), np.repeat(-NORTH, 2, axis=0)]),
-    "several points": np.repeat(sphere_tokens(1, 3, 3), 3, axis=0),
+    "several points": np.repeat(np.asarray(sphere_tokens(1, 3, 3)), 3, axis=0),
     "circle": AROUND,
 }
 

@@ -131,6 +131,7 @@ def test_degenerate_clouds(mask, normalise):
     assert finite_gradient(attention, x, masses)
 
 
+@pytest.mark.exhaustive
 def test_a_run_says_what_summed():
     field = cjx.AttentionField(cjx.KernelAttention(KERNEL))
     stats = lambda field: jax.eval_shape(lambda: cjx.simulate(field, X, jnp.asarray([0.0, 1.0])).stats)["summation"]

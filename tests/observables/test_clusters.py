@@ -13,8 +13,8 @@ from tests.reference import observables as reference
 def test_labels_are_components(seed, radius):
     x = np.random.default_rng(seed).normal(size=(40, 2))
     expected = reference.labels(x, radius)
-    np.testing.assert_array_equal(cluster_labels(jnp.asarray(x), radius), expected)
-    assert num_clusters(jnp.asarray(x), radius) == len(set(expected.tolist()))
+    np.testing.assert_array_equal(cluster_labels(jnp.asarray(x, float), radius), expected)
+    assert num_clusters(jnp.asarray(x, float), radius) == len(set(expected.tolist()))
 
 
 @pytest.mark.parametrize("order", ("forward", "backward", "shuffled", "zigzag"))
@@ -27,12 +27,12 @@ def test_chains_are_followed_to_the_end(order):
         "shuffled": np.random.default_rng(0).permutation(n),
         "zigzag": np.where(np.arange(n) % 2 == 0, np.arange(n) // 2, n - 1 - np.arange(n) // 2),
     }[order].astype(float)
-    np.testing.assert_array_equal(cluster_labels(jnp.asarray(places[:, None]), 1.0), np.zeros(n))
+    np.testing.assert_array_equal(cluster_labels(jnp.asarray(places[:, None], float), 1.0), np.zeros(n))
     torn = places + (places >= 300)
-    labels = np.asarray(cluster_labels(jnp.asarray(torn[:, None]), 1.0))
+    labels = np.asarray(cluster_labels(jnp.asarray(torn[:, None], float), 1.0))
     first = {False: np.flatnonzero(places < 300)[0], True: np.flatnonzero(places >= 300)[0]}
     np.testing.assert_array_equal(labels, np.where(places >= 300, first[True], first[False]))
-    assert num_clusters(jnp.asarray(torn[:, None]), 0.5) == n
+    assert num_clusters(jnp.asarray(torn[:, None], float), 0.5) == n
 
 
 def test_two_and_antipodal_and_lone():
@@ -57,8 +57,8 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     """No other test here has eleven tokens."""
     monkeypatch.setattr(_pairs, "_BLOCK_ENTRIES", 33)
     x = np.random.default_rng(2).normal(size=(11, 3))
-    np.testing.assert_array_equal(cluster_labels(jnp.asarray(x), 1.0), reference.labels(x, 1.0))
-    assert "[11,11" not in str(jax.make_jaxpr(cluster_labels)(jnp.asarray(x), 1.0))
+    np.testing.assert_array_equal(cluster_labels(jnp.asarray(x, float), 1.0), reference.labels(x, 1.0))
+    assert "[11,11" not in str(jax.make_jaxpr(cluster_labels)(jnp.asarray(x, float), 1.0))
 
 
 def test_one_trace_for_all_radii_and_vmap():

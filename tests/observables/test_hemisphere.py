@@ -14,7 +14,7 @@ def test_wendel(n, d, probability):
     rng, draws, inside = np.random.default_rng(n), 150, 0
     for _ in range(draws):
         x = rng.normal(size=(n, d))
-        is_open, w, margin = hemisphere(jnp.asarray(x))
+        is_open, w, margin = hemisphere(jnp.asarray(x, float))
         least = min(row @ w / np.linalg.norm(row) for row in x)
         np.testing.assert_allclose(np.linalg.norm(w), 1, rtol=1e-12)
         assert (least > 0) == is_open == (margin > 0)
@@ -36,7 +36,7 @@ def test_against_a_linear_programme(n, d):
             b_ub=np.zeros(n),
             bounds=[(-1, 1)] * d + [(0, None)],
         ).x[:d]
-        answer = hemisphere(jnp.asarray(x))
+        answer = hemisphere(jnp.asarray(x, float))
         margin = (x @ w).min() / np.linalg.norm(w) if np.any(w) else 0.0
         assert answer.is_open_hemisphere == (margin > 1e-7)
         assert answer.margin >= margin - 1e-7 or not answer.is_open_hemisphere

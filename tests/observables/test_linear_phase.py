@@ -33,7 +33,7 @@ def power(x, masses, d):
 def test_power_is_the_sum_over_pairs(d):
     x, masses = oracles.unit_tokens(1, N, d), np.random.default_rng(2).random(N)
     x[0], masses[1] = np.eye(d)[-1], 0.0
-    actual = cjx.angular_power(jnp.asarray(3 * x), DEGREE, jnp.asarray(masses))
+    actual = cjx.angular_power(jnp.asarray(3 * x, float), DEGREE, jnp.asarray(masses, float))
     np.testing.assert_allclose(actual, power(x, masses, d), rtol=0, atol=1e-13)
     equal = cjx.angular_power(jnp.asarray(x, jnp.float32), DEGREE)
     assert equal.dtype == jnp.float32
@@ -44,8 +44,12 @@ def test_power_of_more_tokens_than_a_chunk():
     """A regular polygon of n corners has power at the multiples of n alone, and a great circle of it P_l(0)^2."""
     angles = 2 * np.pi * np.arange(5000) / 5000
     equator = np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
-    np.testing.assert_allclose(cjx.angular_power(jnp.asarray(equator[:, :2]), 4), [1, 0, 0, 0, 0], rtol=0, atol=1e-13)
-    np.testing.assert_allclose(cjx.angular_power(jnp.asarray(equator), 4), [1, 0, 1 / 4, 0, 9 / 64], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        cjx.angular_power(jnp.asarray(equator[:, :2], float), 4), [1, 0, 0, 0, 0], rtol=0, atol=1e-13
+    )
+    np.testing.assert_allclose(
+        cjx.angular_power(jnp.asarray(equator, float), 4), [1, 0, 1 / 4, 0, 9 / 64], rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.exhaustive_cases("3")
@@ -110,10 +114,10 @@ def test_power_of_a_lattice_grows_at_the_rate(d):
         z, phi = (a.ravel() for a in np.meshgrid(nodes, angles, indexing="ij"))
         x = np.stack([np.sqrt(1 - z**2) * np.cos(phi), np.sqrt(1 - z**2) * np.sin(phi), z], axis=1)
         masses, along = np.repeat(weights, 48), np.stack([0 * z, 0 * z, z], axis=1)
-    field = cjx.AttentionField(cjx.SoftmaxAttention(beta), masses=jnp.asarray(masses))
+    field = cjx.AttentionField(cjx.SoftmaxAttention(beta), masses=jnp.asarray(masses, float))
     pushed = x + push * along
     pushed = pushed / np.linalg.norm(pushed, axis=1, keepdims=True)
-    log_power = lambda x: jnp.log(cjx.angular_power(x, degree, jnp.asarray(masses))[degree])
+    log_power = lambda x: jnp.log(cjx.angular_power(x, degree, jnp.asarray(masses, float))[degree])
     rate = jax.jit(lambda x: jax.jvp(log_power, (x,), (field(0.0, x),))[1] / 2)(pushed)
     np.testing.assert_allclose(rate, cjx.uniform_growth_rates(beta, d, degree)[degree], rtol=1e-3)
 

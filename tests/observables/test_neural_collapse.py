@@ -35,10 +35,10 @@ def drawn(seed, sizes, d):
 @pytest.mark.parametrize(("sizes", "d"), ((SIZES, D), ((2, 7, 1, 4), 6), ((3, 4), 1), ((3, 2, 4, 3, 5), 2)))
 def test_measures_are_those_of_loops(sizes, d):
     features, labels, weights, bias = drawn(len(sizes), sizes, d)
-    measured = cjx.neural_collapse(jnp.asarray(features), labels, weights, bias)
+    measured = cjx.neural_collapse(jnp.asarray(features, float), labels, weights, bias)
     expected = reference.neural_collapse(features, labels, weights, bias)
     np.testing.assert_allclose(values(measured), expected, rtol=1e-9, atol=1e-14)
-    without = values(cjx.neural_collapse(jnp.asarray(features), labels, weights))
+    without = values(cjx.neural_collapse(jnp.asarray(features, float), labels, weights))
     expected = reference.neural_collapse(features, labels, weights, 0 * bias)
     np.testing.assert_allclose(without, expected, rtol=1e-9, atol=1e-14)
 
@@ -53,7 +53,7 @@ def test_all_are_zero_at_a_simplex(classes, d):
     corners, labels = 3 * corners @ frame.T, np.repeat(np.arange(classes), 4)
     shift = np.full(d, 0.3)
     # b = -<w, shift> puts the classifier where the nearest mean decides.
-    measure = lambda w: values(cjx.neural_collapse(jnp.asarray(corners[labels] + shift), labels, w, -w @ shift))
+    measure = lambda w: values(cjx.neural_collapse(jnp.asarray(corners[labels] + shift, float), labels, w, -w @ shift))
     np.testing.assert_allclose(measure(7 * corners), 0, atol=1e-12)
     np.testing.assert_allclose(measure(-7 * corners), [0, 0, 0, 0, 0, 4, 1], atol=1e-12)
 
@@ -61,10 +61,10 @@ def test_all_are_zero_at_a_simplex(classes, d):
 def test_rotations_and_scales():
     features, labels, weights, bias = drawn(1, SIZES, D)
     turn = np.linalg.qr(np.random.default_rng(2).normal(size=(5, 5)))[0]
-    plain = values(cjx.neural_collapse(jnp.asarray(features), labels, weights, bias))
-    turned = values(cjx.neural_collapse(jnp.asarray(features @ turn), labels, weights @ turn, bias))
+    plain = values(cjx.neural_collapse(jnp.asarray(features, float), labels, weights, bias))
+    turned = values(cjx.neural_collapse(jnp.asarray(features @ turn, float), labels, weights @ turn, bias))
     np.testing.assert_allclose(turned, plain, rtol=1e-11)
-    scaled = values(cjx.neural_collapse(jnp.asarray(1e3 * features), labels, 1e-3 * weights, bias))
+    scaled = values(cjx.neural_collapse(jnp.asarray(1e3 * features, float), labels, 1e-3 * weights, bias))
     np.testing.assert_allclose(scaled, plain, rtol=1e-11)
 
 
@@ -97,7 +97,7 @@ def test_the_derivative_of_variability(offset):
     """Against central differences; also at a simplex, where singular values are equal."""
     features, labels, weights, _ = drawn(5, SIZES, D)
     along = np.random.default_rng(6).normal(size=features.shape)
-    measure = lambda x: cjx.neural_collapse(jnp.asarray(x), labels, weights).variability
+    measure = lambda x: cjx.neural_collapse(jnp.asarray(x, float), labels, weights).variability
     gradient = jax.jit(jax.grad(measure))
     rise = [float(measure(features + offset + step * along)) for step in (-1e-5, 1e-5)]
     assert np.sum(gradient(features + offset) * along) == pytest.approx((rise[1] - rise[0]) / 2e-5, rel=1e-6)
@@ -108,14 +108,14 @@ def test_equal_means_have_no_measures():
     """Also where they differ by rounding; those of the classifier alone stay."""
     features, labels, weights, bias = drawn(3, SIZES, D)
     near = 0.1 * (1 + 4e-16 * labels[:, None]) * np.ones((1, D))
-    measured = values(cjx.neural_collapse(jnp.asarray(near), labels, weights, bias))
+    measured = values(cjx.neural_collapse(jnp.asarray(near, float), labels, weights, bias))
     assert np.isnan(measured).tolist() == [True, True, False, True, False, True, True]
-    assert np.isnan(values(cjx.neural_collapse(jnp.asarray(0 * features), labels, weights, bias))[0])
+    assert np.isnan(values(cjx.neural_collapse(jnp.asarray(0 * features, float), labels, weights, bias))[0])
 
 
 def test_traced_and_single():
     features, labels, weights, bias = drawn(4, SIZES, D)
-    plain = cjx.neural_collapse(jnp.asarray(features), labels, weights, bias)
+    plain = cjx.neural_collapse(jnp.asarray(features, float), labels, weights, bias)
     traced = jax.jit(cjx.neural_collapse)
     np.testing.assert_allclose(values(traced(features, labels, weights, bias)), values(plain), rtol=1e-12)
     for bad in (0 * labels, labels + 1):
@@ -123,11 +123,11 @@ def test_traced_and_single():
     single = cjx.neural_collapse(jnp.asarray(features, jnp.float32), labels, jnp.asarray(weights, jnp.float32))
     assert all(getattr(single, name).dtype == jnp.float32 for name in NAMES)
     np.testing.assert_allclose(
-        values(single), values(cjx.neural_collapse(jnp.asarray(features), labels, weights)), rtol=1e-4
+        values(single), values(cjx.neural_collapse(jnp.asarray(features, float), labels, weights)), rtol=1e-4
     )
 
 
-X = jnp.eye(4)
+X = jnp.asarray(np.eye(4), float)
 BAD = {
     "label": (([0, 1, 2, 1], np.ones((2, 4))), "^labels must be from 0 to 1, but one is 2; pass"),
     "empty class": (

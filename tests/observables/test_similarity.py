@@ -100,7 +100,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     assert "[11,11]" not in str(jax.make_jaxpr(histogram, static_argnums=1)(x, 8))
     np.testing.assert_allclose(density, reference.histogram(x, np.asarray(edges)), rtol=1e-12)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    share = _pairs.close_fraction(jnp.asarray(unit), jnp.asarray(0.3))
+    share = _pairs.close_fraction(jnp.asarray(unit, float), jnp.asarray(0.3))
     np.testing.assert_allclose(share, reference.close_pairs_fraction(x, 0.3), rtol=1e-12)
 
 
@@ -126,4 +126,4 @@ def test_gradient_of_cosines():
 @pytest.mark.parametrize("bins", (0, -3, True, 2.5, [0.0], [0.0, 0.5, 0.5], [0.0, np.nan], [[0.0, 1.0]]))
 def test_bad_bins(bins):
     with pytest.raises(ValueError, match="bins must be"):
-        inspect.unwrap(cosine_histogram)(jnp.asarray(cloud(0)), bins)
+        inspect.unwrap(cosine_histogram)(jnp.asarray(cloud(0), float), bins)

@@ -19,7 +19,7 @@ def uniform_causal(n):
 @pytest.mark.parametrize("include_self", (False, True))
 def test_mass_is_the_mean_of_columns(include_self):
     weights = attention(0)
-    actual = sink_mass(jnp.asarray(weights), include_self=include_self)
+    actual = sink_mass(jnp.asarray(weights, float), include_self=include_self)
     np.testing.assert_allclose(actual, reference.sink_mass(weights, include_self), rtol=1e-12)
 
 
@@ -57,8 +57,8 @@ def test_heads_by_vmap():
 
 def test_total_mass():
     """With the token itself the masses are a probability; without, a matrix that only looks at itself has none."""
-    np.testing.assert_allclose(jnp.sum(sink_mass(jnp.asarray(attention(1)), include_self=True)), 1, rtol=1e-12)
-    np.testing.assert_array_equal(sink_mass(jnp.asarray(np.eye(7))), np.zeros(7))
+    np.testing.assert_allclose(jnp.sum(sink_mass(jnp.asarray(attention(1), float), include_self=True)), 1, rtol=1e-12)
+    np.testing.assert_array_equal(sink_mass(jnp.asarray(np.eye(7), float)), np.zeros(7))
     first = np.zeros((7, 7))
     first[:, 0] = 1
-    np.testing.assert_allclose(sink_mass(jnp.asarray(first)), [1, 0, 0, 0, 0, 0, 0], rtol=1e-12)
+    np.testing.assert_allclose(sink_mass(jnp.asarray(first, float)), [1, 0, 0, 0, 0, 0, 0], rtol=1e-12)

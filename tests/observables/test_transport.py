@@ -152,7 +152,7 @@ BAD = {
 def test_bad_arguments(make, words):
     x, _ = clouds(0, 5, 3, True)
     with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
-        make(jnp.asarray(x))
+        make(jnp.asarray(x, float))
 
 
 @pytest.mark.exhaustive
@@ -163,8 +163,8 @@ def test_what_is_known():
     assert cjx.wasserstein(even, turned) == pytest.approx(0.3 * 2 * np.pi / 12, abs=1e-9)
     x = np.asarray(cjx.Sphere().sample(jr.key(0), 40, 3))
     field = cjx.AttentionField(cjx.SoftmaxAttention(4.0))
-    speed = float(jnp.sqrt(jnp.mean(jnp.sum(field(0.0, jnp.asarray(x)) ** 2, axis=1))))
-    later = cjx.simulate(field, jnp.asarray(x), jnp.array([0.0, 1e-4])).x1
+    speed = float(jnp.sqrt(jnp.mean(jnp.sum(field(0.0, jnp.asarray(x, float)) ** 2, axis=1))))
+    later = cjx.simulate(field, jnp.asarray(x, float), jnp.array([0.0, 1e-4])).x1
     assert cjx.wasserstein(x, later) / 1e-4 == pytest.approx(speed, rel=1e-3)
     # A metric.
     y, z = clouds(9, 40, 3, True)

@@ -76,15 +76,15 @@ def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):
     laws = {"query_key": Fixed(given[0]), "value": Fixed(given[1])} if with_matrices else {}
     slow = np.sqrt(beta) * np.exp(beta - 0.5) if unnormalised else 1.0
     row = PhaseDiagram(
-        Given(jnp.asarray(x0)), jnp.asarray(TIMES / slow), **laws, unnormalised=unnormalised, statistics=STATISTICS,
-        chunk=2,
+        Given(jnp.asarray(x0, float)), jnp.asarray(TIMES / slow, float), **laws, unnormalised=unnormalised,
+        statistics=STATISTICS, chunk=2,
     )  # fmt: skip
     found = jax.jit(lambda beta: row.systems(beta))(jnp.asarray(beta))
     for ours, theirs in zip(found, expected(x0, beta, STEPS, *given, unnormalised=unnormalised), strict=True):
         assert_close(ours, np.array(theirs, float))
 
 
-@pytest.mark.exhaustive_cases("False")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("unnormalised", (False, True))
 def test_adaptive_is_the_flow(unnormalised):
     """The tokens at each save time are those of SciPy's solver of the double sum on the sphere."""
@@ -98,7 +98,7 @@ def test_adaptive_is_the_flow(unnormalised):
         return (pulled - (pulled * x).sum(axis=1, keepdims=True) * x).ravel()
 
     exact = [solve_ivp(velocity, (0, 1), x.ravel(), t_eval=ts, rtol=1e-8, atol=1e-10).y.reshape(4, 2, 3) for x in x0]
-    np.testing.assert_allclose(run(jnp.asarray(x0)), np.transpose(exact, (0, 3, 1, 2)), atol=1e-6)
+    np.testing.assert_allclose(run(x0), np.transpose(exact, (0, 3, 1, 2)), atol=1e-6)
 
 
 @pytest.mark.exhaustive
@@ -118,7 +118,9 @@ def test_published_numbers():
 def test_causal_row_is_the_double_loop():
     """The share of close pairs of causal systems, and the first token stands still, as in no full one."""
     x0, beta = systems(10, 3, 5, 2), 2.0
-    row = PhaseDiagram(Given(jnp.asarray(x0)), jnp.asarray(TIMES), statistics=(ClosePairs(0.7),), mask=cjx.CausalMask())
+    row = PhaseDiagram(
+        Given(jnp.asarray(x0, float)), jnp.asarray(TIMES, float), statistics=(ClosePairs(0.7),), mask=cjx.CausalMask()
+    )
     found = jax.jit(lambda beta: row.systems(beta))(jnp.asarray(beta))[0]
     for x, shares in zip(x0, np.asarray(found).T, strict=True):
         for steps, share in zip(STEPS, shares, strict=True):

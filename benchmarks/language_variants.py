@@ -22,7 +22,6 @@ from _harness import HERE, header_of, options, report, say
 
 from clusterjax import probe, transformer
 from clusterjax._training.corpus import CLS, read_texts, set_aside
-from clusterjax._training.loop import stored_seconds
 
 
 SHORT: dict[str, Any] = {"steps": 800, "epoch_steps": 50, "warm_up": 100, "held_out": 0.1}
@@ -38,7 +37,7 @@ ORDER = ("learned", "sinusoidal", "relative", "rotary", "learned, begun", "LSTM"
 TEXTS, READ = 6000, 64  # to train on and hold out, and of the latter those whose attention is measured
 SINK = 0.1  # beyond uniform attention
 LOSSES = ["model", "first token", "parameters", "steps", "held-out loss", "error", "less learned", "error of it",
-          "texts", "minutes"]  # fmt: skip
+          "texts"]  # fmt: skip
 SINKS = ["step", "trained with token", "read with token", "strongest head", "error", "uniform", "sinks", "of heads",
          "length of first", "error of length", "cosine to others"]  # fmt: skip
 
@@ -118,7 +117,7 @@ def loss_rows(runs: Path, rows: np.ndarray) -> list[dict[str, Any]]:
             "model": name.removesuffix(", begun"), "first token": begin, "parameters": done["parameters"],
             "steps": done["steps"], "held-out loss": float(losses.mean()), "error": error_of(losses),
             "less learned": float((losses - first).mean()), "error of it": error_of(losses - first),
-            "texts": len(losses), "minutes": sum(stored_seconds(folder_of(runs, name) / "checkpoint.safetensors")) / 60,
+            "texts": len(losses),
         })  # fmt: skip
         say(f"{name}: {losses.mean():.3f} ± {error_of(losses):.3f} nats")
     return found

@@ -36,7 +36,7 @@ from .._summation import (
     check_supported,
     ratio,
 )
-from .._summation.blocked import longest_attended, tie_slack
+from .._summation.ties import longest_attended, tie_slack
 from .mask import AbstractMask, FullMask, check_mask
 from .schedule import (
     AbstractSchedule,

@@ -27,6 +27,7 @@ from .._base.numerics import below, matmul
 from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask
 from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
+from .ties import norms, tie_slack
 
 
 # The largest number of coordinates of a token and its value for which products are elementwise. Beyond it, matrix
@@ -249,7 +250,7 @@ def hardmax_top(
         def attend(masked):
             scores = _attended_scores(queries, rows, block, mask, masked)
             # The tolerance is relative to the largest norm among the tokens that the row may attend to.
-            lengths = jnp.where(scores > -jnp.inf, _lengths(block.tokens)[None, :], 0)
+            lengths = jnp.where(scores > -jnp.inf, norms(block.tokens)[None, :], 0)
             return jnp.maximum(top, scores.max(axis=1)), jnp.maximum(longest, lengths.max(axis=1))
 
         return _where_reached(rows, block, mask, attend, carry)
@@ -286,25 +287,6 @@ def _attended_scores(
     """The scores of one block, without derivative; minus infinity also for tokens without mass."""
     scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
     return scores if block.has_mass is None else jnp.where(block.has_mass[None, :], scores, -jnp.inf)
-
-
-def _lengths(tokens: Tokens) -> Float[Array, " n"]:
-    """The norms of tokens, which neither overflow nor underflow where the squares would."""
-    tokens = lax.stop_gradient(tokens)
-    # Tokens are divided by their largest coordinate before squaring.
-    largest = jnp.max(jnp.abs(tokens), axis=-1)
-    scale = jnp.where(largest > 0, largest, 1)
-    return scale * jnp.sqrt(jnp.sum((tokens / scale[..., None]) ** 2, axis=-1))
-
-
-def tie_slack(queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Scalar) -> Float[Array, " n"]:
-    """The gap to the maximum below which a score ties with it; `longest` is the largest norm of an attended token."""
-    return lax.stop_gradient(tie_tolerance * _lengths(queries) * longest)
-
-
-def longest_attended(tokens: Tokens, attended: Bool[Array, "n n"]) -> Float[Array, " n"]:
-    """The largest norm of the tokens that each row attends to."""
-    return jnp.max(jnp.where(attended, _lengths(tokens)[None, :], 0), axis=1)
 
 
 # The default number of rows and columns of a block: on a CPU, the scores fit the cache; on an accelerator, which has a

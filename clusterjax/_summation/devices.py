@@ -37,12 +37,13 @@ from .._model.summation import (
     check_supported,
 )
 from .auto import Auto, resolved
-from .blocked import Blocked, Columns, exponential_rows, hardmax_add, hardmax_top, lowest, make_columns, tie_slack
+from .blocked import Blocked, Columns, exponential_rows, hardmax_add, hardmax_top, lowest, make_columns
 from .collectives import Collectives
 from .dense import Dense
 from .harmonic.series import length_and_direction
 from .harmonic.summation import Harmonic, expand
 from .hull import Hull
+from .ties import tie_slack
 
 
 class TokenBlock(eqx.Module):

@@ -44,7 +44,7 @@ from .._base.numerics import matmul
 from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask
 from .._model.summation import AbstractNearestSearch, HardmaxSums, Support, check_supported
-from .blocked import tie_slack
+from .ties import tie_slack
 
 
 # A bounding-volume hierarchy over tokens in the plane, the sums of weights of its nodes, and the Hilbert order.

@@ -43,6 +43,7 @@ from .._model.schedule import (
 )
 from .._model.space import AbstractSpace, Euclidean
 from .._summation import AbstractExponentialSum, AbstractNearestSearch, Auto
+from .._summation.ties import norms
 
 
 # A token that ties with the mean to which it moves, and is within this many tie slacks of it, has arrived. A tie bounds
@@ -199,8 +200,8 @@ def hardmax_step(layer: HardmaxLayer, k: RealScalarLike, x: Tokens, hidden: Bool
     # the ties of other tokens between this leader and another. The correction carries no derivative.
     slack = attention._tolerance(x) * _longest(layer, k, x)
     queries = attention.queries(x, k)
-    ties = jnp.sum(queries * (average - x), axis=1) <= slack * _lengths(queries)
-    arrived = ties & (_lengths(average - x) <= _ARRIVED * slack)
+    ties = jnp.sum(queries * (average - x), axis=1) <= slack * norms(queries)
+    arrived = ties & (norms(average - x) <= _ARRIVED * slack)
     return moved + lax.stop_gradient(jnp.where(arrived[:, None], x - moved, 0))
 
 
@@ -225,14 +226,10 @@ def _moved(layer: HardmaxLayer, average: Tokens, k: RealScalarLike, x: Tokens) -
     return x + layer.step(k, x.dtype) * (average - x)
 
 
-def _lengths(x: Tokens) -> Float[Array, " n"]:
-    return lax.stop_gradient(jnp.sqrt(jnp.sum(x * x, axis=1)))
-
-
 def _longest(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Float[Array, ""]:
     """The largest norm of a token that is no padding."""
     masses = at_time(layer.masses, k, x.dtype)
-    return jnp.max(_lengths(x) if masses is None else jnp.where(masses > 0, _lengths(x), 0))
+    return jnp.max(norms(x) if masses is None else jnp.where(masses > 0, norms(x), 0))
 
 
 def _transposed(matrix: Any) -> Any:

@@ -20,7 +20,7 @@ from .._base.types import RealScalarLike, Tokens
 from .._model.mask import FullMask
 from .._model.schedule import at_time
 from .._observables.similarity import map_pair_rows
-from .._summation.blocked import tie_slack
+from .._summation.ties import longest_attended, tie_slack
 from ._layer import HardmaxLayer, check_hardmax_layer, hardmax_step
 
 
@@ -151,7 +151,6 @@ def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"
     attention, n = layer.attention, x.shape[0]
     masses = at_time(layer.masses, k, x.dtype)
     present = jnp.ones(n, bool) if masses is None else masses > 0
-    lengths = jnp.sqrt(jnp.sum(x * x, axis=1))
 
     def block(rows: Tokens, index: Int[Array, " rows"]) -> Bool[Array, " rows"]:
         queries = attention.queries(rows, k)
@@ -160,8 +159,8 @@ def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"
         # `own` is the score of each token with itself, `others` the largest other score.
         own = jnp.take_along_axis(scores, index[:, None], axis=1)[:, 0]
         others = jnp.where(index[:, None] == jnp.arange(n)[None, :], -jnp.inf, scores).max(axis=1)
-        longest = jnp.where(attended, lengths[None, :], 0).max(axis=1)
-        return (others < own - tie_slack(queries, longest, attention._tolerance(x))) & present[index]
+        slack = tie_slack(queries, longest_attended(x, attended), attention._tolerance(x))
+        return (others < own - slack) & present[index]
 
     return map_pair_rows(block, x)
 

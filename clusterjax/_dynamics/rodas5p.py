@@ -477,7 +477,9 @@ def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, n
             "adjoint must not be BacksolveAdjoint with Rodas5P, since a flow that contracts cannot be run backwards; "
             "leave it out."
         )
-    parts = jtu.tree_leaves(field, is_leaf=_is_part)
+    parts = jtu.tree_leaves(
+        field, is_leaf=lambda part: isinstance(part, HardmaxAttention | MultiHeadField | RescaledField)
+    )
     if any(isinstance(part, RescaledField) for part in parts):
         raise ValueError(
             "solver must not be Rodas5P with RescaledField, whose attention becomes a hardmax as t grows, with a "
@@ -497,10 +499,6 @@ def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, n
                 f"ts must span at most {longest:.3g} with Rodas5P in {ts.dtype}, but it spans {span:.3g}: by then the "
                 f"rounding of velocities has moved tokens by {_MOST_DRIFT}; {remedy}."
             )
-
-
-def _is_part(part: Any) -> bool:
-    return isinstance(part, HardmaxAttention | MultiHeadField | RescaledField)
 
 
 def _is_hardmax(part: Any) -> bool:

@@ -100,7 +100,9 @@ def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *,
     leaves, structure = jtu.tree_flatten(field)
     labelled = jtu.tree_unflatten(structure, [_Place(index) for index in range(len(leaves))])
     paths = [jtu.keystr(path) for path, _ in jtu.tree_flatten_with_path(field)[0]]
-    is_free = lambda index: eqx.is_inexact_array(leaves[index]) and not _is_time(field, paths[index])
+    # A solver steps exactly to the knots of a schedule, so no derivative flows through them.
+    is_time = lambda path: path.endswith(".ts") and _schedule_at(field, path) is not None
+    is_free = lambda index: eqx.is_inexact_array(leaves[index]) and not is_time(paths[index])
     if which is None:
         indices = [index for index in range(len(leaves)) if is_free(index)]
     else:
@@ -156,14 +158,9 @@ def _schedule_at(field: AbstractField, path: str) -> AbstractSchedule | None:
     """The schedule that contains the leaf at `path`, or None."""
     is_schedule = lambda node: isinstance(node, AbstractSchedule)
     for start, node in jtu.tree_flatten_with_path(field, is_leaf=is_schedule)[0]:
-        if is_schedule(node) and path.startswith(jtu.keystr(start)):
+        if is_schedule(node) and path.startswith(f"{jtu.keystr(start)}."):
             return node
     return None
-
-
-def _is_time(field: AbstractField, path: str) -> bool:
-    # A solver steps exactly to the knots of a schedule, so no derivative flows through them.
-    return _schedule_at(field, path) is not None and path.endswith(".ts")
 
 
 def _short(paths: list[str], indices: list[int]) -> tuple[str, ...]:

@@ -250,7 +250,8 @@ class _Search(eqx.Module):
             # An accurate run of the piece is used, so that errors of the coarse runs do not accumulate over the pieces.
             x = _run_of(self.parameters.with_vector(self.field, fitted.vector), x, self.knots[piece : piece + 2]).xs[-1]
         vector = jnp.concatenate(rows)
-        if _farthest(x, self.goal) > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
+        farthest = float(jnp.max(jnp.linalg.norm(x - self.goal, axis=1)))
+        if farthest > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
             whole = fit(
                 _Whole(self.field, self.parameters, self.runs, self.x0, self.knots, self.goal), vector, *options
             )
@@ -282,10 +283,6 @@ class _Search(eqx.Module):
 @eqx.filter_jit
 def _run_of(field: AbstractField, x0: Array, ts: Array) -> Trajectory:
     return read_runs(None, None, None, 100_000, x0.dtype)(field, x0, ts)
-
-
-def _farthest(x: Array, goal: Array) -> float:
-    return float(jnp.max(jnp.linalg.norm(x - goal, axis=1)))
 
 
 def along(space: AbstractSpace, x: Tokens, goal: Tokens, share: RealScalarLike) -> Tokens:

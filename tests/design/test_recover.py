@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from clusterjax import AttentionField, MultiHeadField, PiecewiseConstant, Sphere, WindowMask, design, simulate
+from clusterjax._model.field import AbstractField
 from clusterjax.design._parameters import pick_parameters
 from clusterjax.design._recover import Fit, _verdict, identify
 from tests.design import cases
@@ -115,6 +116,28 @@ def test_a_change_of_basis_between_query_and_key_is_said():
     told = identify(jacobian_of(field, parameters, x), 1.0, parameters, leaves)
     assert len(told.null) == 8
     assert told.words == ("the basis between query and key, rotations among its changes (8 dimensions)",)
+
+
+class Drifts(AbstractField):
+    """A drift that depends on time, and a rate whose name begins with the name of the drift."""
+
+    drift: PiecewiseConstant
+    drift_rate: jax.Array
+    space = Sphere()
+
+    def __call__(self, t, x, args=None):
+        return self.space.tangent(x, self.drift_rate * self.drift(t) * x)
+
+    def check(self, n, d):
+        pass
+
+
+def test_a_name_that_begins_with_the_name_of_a_schedule_is_no_schedule():
+    field = Drifts(PiecewiseConstant([0.0, 1.0], [1.0, 2.0]), jnp.ones(()))
+    assert pick_parameters(field, lambda f: f.drift_rate, pieces=True).names == ("drift_rate",)
+    assert pick_parameters(field, None).names == ("drift", "drift_rate")
+    with pytest.raises(ValueError, match="of a schedule"):
+        pick_parameters(field, lambda f: f.drift.values, pieces=True)
 
 
 def test_what_no_token_shows_is_said():

@@ -34,6 +34,11 @@ def _check_solver(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
     )
 
 
+# equinox gives the parameter of `__init__` the type of the parameter of its converter, which `check_space` leaves open.
+def _check_space(space: AbstractSpace) -> AbstractSpace:
+    return check_space(space)
+
+
 class Retract(dfx.AbstractWrappedSolver):
     r"""Any diffrax solver, where each step ends on `space`: $x_{k+1} = \text{retract}(\text{step}(x_k))$.
 
@@ -63,7 +68,7 @@ class Retract(dfx.AbstractWrappedSolver):
     """
 
     solver: dfx.AbstractSolver = eqx.field(converter=_check_solver)
-    space: AbstractSpace = eqx.field(converter=check_space)
+    space: AbstractSpace = eqx.field(converter=_check_space)
 
     # The `__init__` of a dataclass would let equinox flatten its arguments before the converters check them.
     def __init__(self, solver: dfx.AbstractSolver, space: AbstractSpace = Sphere()):

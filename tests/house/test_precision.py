@@ -162,7 +162,7 @@ CASES = {
     "hardmax": lambda: products_of(lambda x: cjx.hardmax.HardmaxLayer(1.0, FORM)(0, x), X),
     "classifier, lanes last": lambda: classifier(2),
     "classifier, lanes first": lambda: classifier(40),
-    "hold": lambda: products_of(_hold.missing, X, jnp.ones((2, 12), jnp.float32) / 12, jnp.float32(0.1)),
+    "hold": lambda: products_of(_hold.violations, X, jnp.ones((2, 12), jnp.float32) / 12, jnp.float32(0.1)),
     "damped, wide": lambda: damped(3, 5),
     "damped, tall": lambda: damped(5, 3),
     "collapse": lambda: products_of(cjx.neural_collapse, X, jnp.arange(12) % 3, FORM),

@@ -1,12 +1,12 @@
 """Atomic writing of files: under a hidden name beside the file, synced to the disk, and renamed by `os.replace`.
 
-A draft is called `.NAME.PID-NUMBER@HOST.clusterjax-draft`; a folder that is being replaced as a whole has a name of the
-same form that ends in `.clusterjax-old`. A process that is killed leaves its drafts. They are removed when the same
-file is written again, or when their folder is locked, if their process was one of this machine and has ended.
+A draft is called `.NAME.PID-NUMBER@HOST.clusterjax-draft`. A folder that is being replaced has a name of the same form
+with the ending `.clusterjax-old`. A killed process leaves its drafts. If the process was on this machine, they are
+removed when the same file is written again, or when their folder is locked.
 
-Invariants: at any moment the former file is there whole, or the new one; a name without the mark `clusterjax-` is of
-another program, and stays; devices, named pipes and folders are never replaced; of a link, the file is written to which
-the link leads.
+Invariants: at any moment either the former file or the new file exists, and is complete. Files without the mark
+`clusterjax-` in their names are of other programs, and are kept. Devices, named pipes and folders are never replaced.
+If the path is a link, the file to which the link leads is written.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _live: set[Path] = set()
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write `content` to `path` in one step; an OSError if this fails, and what was there before is then kept."""
+    """Write `content` to `path` atomically; an OSError if this fails, and the former file is then kept."""
     path = target_of(path)
     with draft_beside(path) as draft:
         # The mode "x" follows no link and opens no file that another process made.

@@ -181,7 +181,7 @@ def _refuse(name: str) -> float:
 
 
 def misfit(value: Any, form: Any, place: str = "") -> str | None:
-    """What is wrong with a value, and where; None if the value has the form."""
+    """The first misfit of a value and its position, in words; None if the value has the form."""
     # `bool` is a subclass of `int` in Python, but not a number here; the form `float` accepts integers too.
     if isinstance(form, type) and form in _TYPES:
         fits = value is not None or form is object

@@ -77,7 +77,7 @@ class SealedFile(NamedTuple):
     - `format`, `version`: The marks in the header; a file with other marks is refused. None accepts every format.
     - `remedy`: The instruction for a file that cannot be used, for messages.
     - `follow`: Settings that follow from the others; a message names them only if no other setting differs.
-    - `what`: What the file is called in messages.
+    - `what`: The name of this kind of file in messages.
     """
 
     argument: str
@@ -106,7 +106,7 @@ class SealedFile(NamedTuple):
             with open_regular(path) as file:
                 # The mark is the first name in the header.
                 ours = f'"{MARK}'.encode() in file.read(128)
-        except NotRegular:  # `write` refuses it, and says what it is
+        except NotRegular:  # `write` refuses it, and names its kind
             return
         except OSError:
             ours = not os.path.lexists(path)
@@ -118,7 +118,7 @@ class SealedFile(NamedTuple):
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The header and the arrays of a file of this kind, of a run with these settings.
 
-        `form` is the form of `further` in the header; see `clusterjax._files.json`. A ValueError says what is wrong.
+        `form` is the form of `further` in the header; see `clusterjax._files.json`. Any other file is a ValueError.
         """
         header, arrays = self.unpack(path, form)
         given, stored = plain(settings) or {}, header["settings"] or {}
@@ -205,14 +205,14 @@ def put_file(path: Path, content: bytes, argument: str) -> None:
 
 
 def write_file(path: Path, content: bytes, argument: str, what: str = "file") -> None:
-    """Write a file atomically, and the folders above it; a ValueError if it cannot be, and what was there is kept."""
+    """Write a file atomically, and create its folders; a ValueError if this fails, and the former file is then kept."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, content)
     except OSError as error:
         raise ValueError(
             f"{argument} must be a {what} that can be written, but {str(path)!r} cannot ({error.strerror or error}); "
-            f"{remedy_of(error, 'make room and run again: what was written before stays')}."
+            f"{remedy_of(error, 'make room and run again: files written before are kept')}."
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""What a run returns: the saved tokens, tokens in between, its file and its table."""
+"""The result of a run: the saved tokens, the tokens in between, its file and its table."""

@@ -125,7 +125,7 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
         raise refusal(
             "guess",
             "be near a stationary density",
-            "Newton's method found none from it" if not bool(good) else "what stands still there is negative somewhere",
+            "Newton's method found none from it" if not bool(good) else "the one near it is negative somewhere",
             "run the flow for a while from there, or follow a branch by clusterjax.phase.branch",
         )
     matrix = np.asarray(_jacobian(velocity, c), float)

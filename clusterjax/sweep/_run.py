@@ -554,7 +554,7 @@ def _run_in_store(
 
 
 def digest(values: Iterable[Any]) -> str:
-    """Twelve hexadecimal digits of nested tuples of arrays and of what has a `repr`."""
+    """Twelve hexadecimal digits that identify values: arrays, nested tuples, and other objects by their `repr`."""
     hasher = hashlib.sha256()
     for value in values:
         is_number = isinstance(value, np.ndarray) and value.dtype != object

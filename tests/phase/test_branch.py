@@ -253,7 +253,7 @@ BAD = {
     ),
     "negative": (
         lambda: cjx.phase.stationary(plain(0.05), 3 * jnp.cos(jnp.arange(34.0) ** 2).reshape(17, 2)),
-        "guess must be near a stationary density, but what stands still there is negative",
+        "guess must be near a stationary density, but the one near it is negative",
     ),
 }  # fmt: skip
 

@@ -151,7 +151,7 @@ def differences(source: Source, measured: Measured) -> tuple[str, ...]:
     if missing:
         raise ValueError(
             f"measured must state the size that {source.work} names, but it has no {', '.join(map(repr, missing))}; "
-            "add what was run."
+            "add it to the size."
         )
     # If several sizes were run, one of them must be that of the paper. Betas and times are compared with a tolerance,
     # since they may be results of computations such as 0.1 + 0.2.

@@ -57,7 +57,7 @@ def runs_of(controls: probe.Controls, pick: Callable[[Any], probe.Average]) -> l
 
 
 def against(controls: probe.Controls, pick: Callable[[Any], probe.Average], level: int) -> str:
-    """A caption's words on the compared statistic: above that of each control at a level, below, or no different."""
+    """Words for a caption: whether a statistic at a level is above that of each control, below, or no different."""
     words = []
     for beyond, name, (mean, _) in zip(
         (controls.beyond_shuffled, controls.beyond_random),

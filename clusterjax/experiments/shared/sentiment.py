@@ -1,4 +1,4 @@
-"""Reviews, models trained on them, and their leaders: what the figures of the sentiment classifier share.
+"""Reviews, models trained on them, and their leaders, for the figures of the sentiment classifier.
 
 A word leads from the first layer at which it attends to itself alone (glossary: leader). Reviews of like length are in
 one bucket, padded to one width, and share a compiled program. Padding has mass zero, no word attends to it, and no

@@ -5,6 +5,7 @@ import importlib.util
 import types
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clusterjax.experiments import EXPERIMENTS, Files, Settings, find_experiments, reproduce
@@ -29,6 +30,12 @@ def test_it_is_drawn_recorded_and_in_the_gallery(tmp_path):
     assert read_record(tmp_path / "coins") == record and record["claims"][0]["verdict"] == "reproduces"
     assert record["parameters"] == {"seed": 0, "n": 8, "share": 0.5, "coin": "fair"}, "no solver is made up for it"
     assert (tmp_path / "coins" / "coins.png").is_file()
+    with as_a_user():
+        settings = Settings(np.int64(0), np.int32(2), np.bool_(False), most_texts=np.int64(8), store=str(tmp_path))
+        files = Files(("png",), film=np.bool_(False))
+        (again,) = reproduce([experiment(asks=np.bool_(True))], tmp_path, settings, files, say=lambda line: None)
+    assert again == record, "NumPy scalars are recorded as numbers of Python, and the figure is done"
+    assert settings.store == tmp_path and repr(settings.most_texts) == "8"
     page = (tmp_path / "index.html").read_text("utf-8")
     assert 'id="coins"' in page and "The question: Do they fall on both sides?" in page
     assert "Not of this library: figures of your own" in page

@@ -155,6 +155,13 @@ def undeclared(names: Sequence[str], lacking: Mapping[str, Sequence[Parameter]])
     )  # fmt: skip
 
 
+def set_fields(instance: Any, **values: Any) -> None:
+    """Set fields of an instance of a frozen dataclass to their checked values, without NumPy scalars, which JSON does
+    not take."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
 MOST_STARTS, MOST_OF_NETWORK = 10**5, 10**6  # more starts, or more texts, tokens or layers, exceed any memory
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")  # a valid folder name on every system, and a valid part of a link
 
@@ -202,23 +209,27 @@ class Settings:
     ids: Path | None = None
 
     def __post_init__(self):
-        check_integer(self.seed, "seed", least=0, most=2**32 - 1)
-        check_integer(self.starts, "starts", least=2, most=MOST_STARTS)
-        check_flag(self.quick, "quick")
-        for name in ("albert", "imdb", "texts", "store", "ids"):
+        set_fields(
+            self, seed=check_integer(self.seed, "seed", least=0, most=2**32 - 1),
+            starts=check_integer(self.starts, "starts", least=2, most=MOST_STARTS),
+            quick=check_flag(self.quick, "quick"),
+        )  # fmt: skip
+        if self.albert is not None:
+            check_path(self.albert, "albert")
+        for name in ("imdb", "texts", "store", "ids"):
             if getattr(self, name) is not None:
-                check_path(getattr(self, name), name)
+                set_fields(self, **{name: check_path(getattr(self, name), name)})
         if self.ids is not None and self.texts is not None:
             problem = f"texts are {str(self.texts)!r}"
             raise refusal("ids", "be given in place of texts", problem, "leave one of them out")
         for name in ("most_texts", "length", "depth", "heads"):
             if getattr(self, name) is not None:
-                check_integer(getattr(self, name), name, most=MOST_OF_NETWORK)
+                set_fields(self, **{name: check_integer(getattr(self, name), name, most=MOST_OF_NETWORK)})
         if not isinstance(self.parameters, Mapping) or not all(isinstance(name, str) for name in self.parameters):
             problem = f"it is {shown(self.parameters)}"
             raise refusal("parameters", "be a dict of values by name", problem, 'pass {"beta": 5}, for example')
         # The settings keep a copy, so that later changes to the dict of the caller do not change the record.
-        object.__setattr__(self, "parameters", dict(self.parameters))
+        set_fields(self, parameters=dict(self.parameters))
 
     def read(self, kind: type[_P]) -> _P:
         """An instance of a class of parameters, with the values of `parameters` and otherwise the defaults.
@@ -284,11 +295,9 @@ class Claim:
     def __post_init__(self):
         for name in ("says", "measured", "criterion"):
             check_text(getattr(self, name), name)
-        # JSON takes booleans of Python only; a field of a frozen class is set by `object.__setattr__`.
-        object.__setattr__(self, "holds", check_flag(self.holds, "holds"))
         check_choice(self.kind, "kind", get_args(Kind))
-        for name in ("value", "error"):
-            object.__setattr__(self, name, _number_or_none(getattr(self, name), name))
+        numbers = {name: _number_or_none(getattr(self, name), name) for name in ("value", "error")}
+        set_fields(self, holds=check_flag(self.holds, "holds"), **numbers)
         if self.source is not None:
             check_instance(self.source, "source", Source, "a Source", "say what the paper measured it on")
         if self.on is not None:
@@ -323,8 +332,7 @@ class Film:
             problem, remedy = f"their dimension is {xs.shape[2]}", "choose two or three of their coordinates"
             raise refusal("xs", "be tokens of the plane or of space", problem, remedy)
         remedy = "pass the time of each entry of xs"
-        object.__setattr__(self, "ts", check_host_array(self.ts, "ts", shape=(len(xs),), remedy=remedy))
-        object.__setattr__(self, "xs", xs)
+        set_fields(self, xs=xs, ts=check_host_array(self.ts, "ts", shape=(len(xs),), remedy=remedy))
         if self.highlight is not None:
             remedy = "pass the index of a token"
             check_integer(self.highlight, "highlight", least=0, most=xs.shape[1] - 1, remedy=remedy)
@@ -356,8 +364,7 @@ class Outcome:
 
     def __post_init__(self):
         check_text(self.caption, "caption", empty=True)
-        claims = check_sequence(self.claims, "claims", Claim, "claims, each a Claim", least=0)
-        object.__setattr__(self, "claims", tuple(claims))
+        set_fields(self, claims=tuple(check_sequence(self.claims, "claims", Claim, "claims, each a Claim", least=0)))
         for name in ("parameters", "series"):
             value = getattr(self, name)
             if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -494,8 +501,7 @@ class Experiment:
         flags = (
             "reads_reviews", "reads_network", "reads_texts", "reads_depth", "reads_package", "reads_causal", "asks",
         )  # fmt: skip
-        for flag in flags:
-            check_flag(getattr(self, flag), flag)
+        set_fields(self, **{flag: check_flag(getattr(self, flag), flag) for flag in flags})
         check_integer(self.least_texts, "least_texts")
         if self.check is not None:
             check_callable(self.check, "check", "a function of settings, or None")

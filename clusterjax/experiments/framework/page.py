@@ -67,18 +67,6 @@ class Shown:
         return ", ".join(f"{kinds[kind]} {word}" for kind, word in words.items() if kinds[kind]) or "no claim"
 
     @property
-    def still(self) -> str | None:
-        return self.file(f"{self.name}.png")
-
-    @property
-    def film(self) -> str | None:
-        return self.file(f"{self.name}.gif")
-
-    @property
-    def player(self) -> str | None:
-        return self.file(f"{self.name}-player.html")
-
-    @property
     def size(self) -> tuple[int, int] | None:
         """The width and the height of the still picture, with which the page keeps its layout while pictures load."""
         try:

@@ -48,6 +48,7 @@ from .experiment import (
     changed_parameters,
     identity_of,
     parameters_of,
+    set_fields,
     undeclared,
     with_changed,
 )
@@ -166,8 +167,7 @@ class Files:
     def __post_init__(self):
         formats = check_sequence(self.formats, "formats", str, "names of formats")
         checked = tuple(check_choice(name, "formats", FORMATS) for name in formats)
-        object.__setattr__(self, "formats", checked)
-        check_flag(self.film, "film")
+        set_fields(self, formats=checked, film=check_flag(self.film, "film"))
 
 
 def reproduce(

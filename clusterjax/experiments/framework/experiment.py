@@ -385,7 +385,8 @@ class Outcome:
 
     def verdict(self, claim: Claim) -> str:
         """The verdict on one of the claims; see `clusterjax.experiments.framework.verdict`."""
-        return judge(claim.kind, claim.holds, self.apart(claim), claim.value)
+        apart = self.apart(claim)  # checks the claim, before its attributes are read
+        return judge(claim.kind, claim.holds, apart, claim.value)
 
     def apart(self, claim: Claim) -> tuple[str, ...]:
         """Those of "network", "data" and "size" in which the measurement of a claim differs from that of the paper."""

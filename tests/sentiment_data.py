@@ -37,6 +37,6 @@ VOCABULARY = Vocabulary(WORDS, (5,) * len(WORDS))
 
 def fitted_by_hand(heads: int = 1, A: np.ndarray | None = None, depth: int = 4) -> Fitted:
     rng = np.random.default_rng(0)
-    embedding, w = (jnp.asarray(rng.normal(size=shape)) for shape in ((VOCABULARY.size, heads, 2), (heads, 2)))
+    embedding, w = (jnp.asarray(rng.normal(size=shape), float) for shape in ((VOCABULARY.size, heads, 2), (heads, 2)))
     model = HardmaxClassifier(embedding, w, jnp.asarray(0.125), rng.uniform(0.5, 1.5, heads), A, depth=depth)
     return Fitted(model, VOCABULARY, Recipe(heads=heads, depth=depth), [{"loss": 0.5}], 1)

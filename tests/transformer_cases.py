@@ -93,4 +93,5 @@ def block_by_loops(block, x, where, mask, activation, present=None):
 
 
 def in_dtype(module, dtype):
-    return jax.tree_util.tree_map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, module)
+    cast = lambda leaf: jnp.asarray(np.asarray(leaf).astype(dtype), dtype) if eqx.is_inexact_array(leaf) else leaf
+    return jax.tree_util.tree_map(cast, module)

@@ -221,7 +221,7 @@ def predict_logits(model: HardmaxClassifier, ids: Numbers, counts: Numbers, *, b
     for start in range(0, len(ids), size):
         # Copies of the last review fill the last batch, so that one shape is compiled.
         rows = np.minimum(np.arange(start, start + size), len(ids) - 1)
-        parts.append(np.asarray(_logits(model, jnp.asarray(ids[rows]), jnp.asarray(counts[rows]))))
+        parts.append(np.asarray(_logits(model, *jax.device_put((ids[rows], counts[rows])))))
     return np.concatenate(parts)[: len(ids)] if parts else np.zeros(0, model.embedding.dtype)
 
 

@@ -173,8 +173,8 @@ def _model(arrays: dict[str, np.ndarray], depth: int) -> HardmaxClassifier:
             raise ValueError(f"{name!r} is of {arrays[name].dtype} and 'w' of {dtype}")
         if not np.all(np.isfinite(arrays[name])):
             raise ValueError(f"{name!r} has numbers that are not finite")
-    # NumPy converts dtypes without any compilation.
-    embedding, w, v, raw = (jnp.asarray(np.asarray(arrays[name], dtype)) for name in _ARRAYS)
+    # NumPy converts dtypes without any compilation, and jax needs none where the dtype is given.
+    embedding, w, v, raw = (jnp.asarray(np.asarray(arrays[name], dtype), dtype) for name in _ARRAYS)
     # The constructor takes alpha, but the file has raw_alpha, so alpha is 1 here and raw_alpha is replaced below.
     model = HardmaxClassifier(embedding, w, v, jnp.ones(raw.shape, dtype), arrays.get("A"), depth=depth)
     if raw.shape != model.raw_alpha.shape:

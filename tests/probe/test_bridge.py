@@ -67,12 +67,12 @@ def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
 
 def test_parts_are_removed(model, tensors):
     """Against loops over words: no feed-forward but both norms; no norms but both sums."""
-    hidden = np.asarray(probe.trace(model, TEXTS.token_ids[:1]).hidden[0])
+    hidden = np.asarray(probe.trace(model, *TEXTS).hidden[2])
     silent = tensors | {
         f"{LAYER}ffn_output.{name}": 0 * tensors[f"{LAYER}ffn_output.{name}"] for name in ("weight", "bias")
     }
     expected, _ = networks.albert_layer(hidden[0], silent, LAYER, 3, [True] * 8, "gelu_new", 1e-12)
-    found = np.asarray(probe.trace(probe.without_feed_forward(model), TEXTS.token_ids[:1]).hidden[0])
+    found = np.asarray(probe.trace(probe.without_feed_forward(model), *TEXTS).hidden[2])
     np.testing.assert_array_equal(found[0], hidden[0])
     np.testing.assert_allclose(found[1], expected, rtol=0, atol=1e-12)
     map_ = lambda name, x: networks.linear(x, tensors[f"{LAYER}{name}.weight"], tensors[f"{LAYER}{name}.bias"])
@@ -82,9 +82,9 @@ def test_parts_are_removed(model, tensors):
     )
     x = x + map_("attention.dense", heads[0])
     x = x + map_("ffn_output", np.vectorize(lambda v: networks.act("gelu_new", v))(map_("ffn", x)))
-    found = np.asarray(probe.trace(probe.without_norms(model), TEXTS.token_ids[:1]).hidden[0])
+    found = np.asarray(probe.trace(probe.without_norms(model), *TEXTS).hidden[2])
     np.testing.assert_allclose(found[1], x, rtol=0, atol=1e-11)
-    np.testing.assert_array_equal(probe.trace(model, TEXTS.token_ids[:1]).hidden[0], hidden)  # the model is as it was
+    np.testing.assert_array_equal(probe.trace(model, *TEXTS).hidden[2], hidden)  # the model is as it was
 
 
 @pytest.mark.exhaustive
@@ -238,7 +238,7 @@ def test_the_fit_ends_at_the_edge_and_turns_back_from_infinity():
 def test_the_bridge(model):
     """Curves start from one number, have errors over texts, and the fit is no worse than what it started from."""
     said = []
-    found = probe.bridge(model, TEXTS, fit_steps=5, batch_size=3, steps_per_layer=2, say=said.append)
+    found = probe.bridge(model, TEXTS, fit_steps=5, batch_size=3, steps_per_layer=1, say=said.append)
     hidden = np.asarray(probe.trace(model, *TEXTS).hidden)
     each = np.array(
         [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]

@@ -109,7 +109,7 @@ def test_without_a_number_of_tokens_places_are_left_out(rotated):
     assert np.abs(found - moved(probe.particle_field(model, RADII, n=N), 1.5, X)).max() > 1e-2
 
 
-@pytest.mark.exhaustive_cases("gpt2")
+@pytest.mark.exhaustive_cases("gpt2", "llama, some windows")
 def test_a_mask_that_was_given_is_that_of_the_particles(network):
     """`with_mask` replaces the windows of all layers, here and in the network."""
     model, config, tensors, _ = network

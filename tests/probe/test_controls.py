@@ -104,6 +104,10 @@ def test_what_was_removed_stays_removed(config, tmp_path):
         np.testing.assert_array_equal(*(probe.trace(m, TEXTS.token_ids[:2]).hidden for m in (one, other)))
         assert " with random weights" in one.name
     assert probe.randomise(probe.deeper(model, 2), jr.key(1)).num_layers == 2 * model.num_layers
+    tensors = tensors_of(config)
+    name = next(name for name in tensors if name.endswith(("attention.dense.weight", "SelfAttention.o.weight")))
+    model = probe.load(write(tmp_path / "zero", config, tensors | {name: 0 * tensors[name]}), dtype=jnp.float64)
+    assert not probe.tensors(probe.randomise(model, jr.key(1)).network)[name].any()
 
 
 def test_a_start_of_ones_own(model):
@@ -169,6 +173,8 @@ def spread_of(name, sizes):
 
 def test_the_spread_of_random_weights_is_named_and_can_be_given(model):
     """The matrices have the deviation that is asked for, the result and the name tell it, and it is not given twice."""
+    rows = np.linspace(0, 1, 18).reshape(6, 3)
+    constant, options = lambda model, texts: probe.Average(rows[0], rows[0], 6, rows), {"statistic": lambda it: it}
     for spread in (None, 0.3):
         drawn = probe.randomise(model, jr.key(3), spread=spread)
         words = probe.tensors(drawn.network)["embeddings.word_embeddings.weight"]
@@ -177,9 +183,9 @@ def test_the_spread_of_random_weights_is_named_and_can_be_given(model):
             0.75 * used < words.std() < 1.3 * used
             and drawn.name == f"{model.name} with random weights of spread {used}"
         )
-        found = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2, spread=spread)
+        found = probe.controls(constant, model, TEXTS, key=jr.key(0), draws=2, spread=spread, **options)
         assert found.spread == used and f"random weights of spread {used}: " in found.summary()
-    own = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2, initial=lambda key: model.network)
+    own = probe.controls(constant, model, TEXTS, key=jr.key(0), draws=2, initial=lambda key: model.network, **options)
     assert own.spread is None and "random weights: " in own.summary()
     with pytest.raises(ValueError, match="spread must be None beside initial"):
         probe.controls(measure, model, TEXTS, key=jr.key(0), initial=lambda key: model.network, spread=0.3)

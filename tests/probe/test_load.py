@@ -268,12 +268,16 @@ def test_layers_are_repeated_from_the_first(tmp_path, config, depth, order):
     assert probe.load(write(tmp_path, config, tensors_of(config)), depth=depth).network.order() == order
 
 
-def test_deeper_is_the_stack_again(folders, tmp_path):
-    """Depth 6 of an ALBERT of 4 layers is what a configuration of 6 makes; depth 5 of three blocks of T5 equals five
-    blocks of which the last two are copies of the first two."""
+@pytest.mark.exhaustive
+def test_deeper_is_what_a_configuration_of_that_depth_makes(folders, tmp_path):
+    """Six layers of an ALBERT of 4."""
     deep = probe.load(folders["shared"], depth=6)
     other = probe.load(write(tmp_path / "six", SHARED | {"num_hidden_layers": 6}, tensors_of(SHARED)))
     np.testing.assert_array_equal(probe.trace(deep, IDS, MASK).hidden, probe.trace(other, IDS, MASK).hidden)
+
+
+def test_deeper_is_the_stack_again(folders, tmp_path):
+    """Depth 5 of three blocks of T5 equals five blocks of which the last two are copies of the first two."""
     tensors = tensors_of(T5)
     for i in (0, 1):
         copies = {name: array for name, array in tensors.items() if name.startswith(f"encoder.block.{i}.")}

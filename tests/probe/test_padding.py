@@ -137,7 +137,7 @@ MEASURES = {
     "without": lambda model, data: probe.first_token(probe.without(model, "attention", layer=1, head=0, token=1), data),
     "unit_means": lambda model, data: unit_means(model, *data),
     "token_losses": lambda model, data: probe.token_losses(model, data)[:, :4],
-    "cut": lambda model, data: probe.similarity_histograms(model, data, length=4, without_first=True, **FEW),
+    "cut": lambda model, data: probe.similarity_histograms(model, data, length=4, without_first=True, bins=8),
     "similarity_histograms": lambda model, data: probe.similarity_histograms(model, data, **FEW),
     "first_token": lambda model, data: probe.first_token(model, data),
     "head_correlations": lambda model, data: probe.head_correlations(model, data, clusters=2, replicates=3),

@@ -14,7 +14,7 @@ from flax import nnx
 from clusterjax import probe
 from clusterjax.probe.measures.survey import Tally
 from tests.helpers import CountTraces, as_a_user, normal
-from tests.probe_cases import many_texts, tiny
+from tests.probe_cases import SHARED, many_texts, tensors_of, tiny, write
 from tests.reference import probes as reference
 
 
@@ -160,9 +160,9 @@ def test_a_store_of_another_run_is_refused(model, tmp_path):
         run(size=4)
     with pytest.raises(ValueError, match="of this run with texts = "):
         run(texts=probe.Encoded(TEXTS.token_ids[::-1], TEXTS.mask))
-    deeper = dataclasses.replace(model, network=probe.Albert(model.network.sizes, nnx.Rngs(5), dtype=jnp.float64))
+    other = probe.load(write(tmp_path / "other", SHARED, tensors_of(SHARED, seed=1)), dtype=jnp.float64)
     with pytest.raises(ValueError, match="of this run with model = "):
-        run(model=deeper)
+        run(model=other)
     store.write_bytes(b"no such file")
     with pytest.raises(ValueError, match="store must be a file of this library, but .* cannot be read"):
         run()

@@ -190,7 +190,7 @@ def test_masks_are_those_of_core_dynamics(model):
     np.testing.assert_allclose(part, kept, rtol=0, atol=1e-12)
 
 
-@pytest.mark.exhaustive_cases("gpt2", "t5")
+@pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_a_matrix_as_mask(model):
     """A mask with an array of its own is traced with the network; one of another size is refused."""
     allowed = np.tril(np.ones((8, 8), bool))

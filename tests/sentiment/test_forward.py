@@ -28,13 +28,13 @@ def batch(seed=0, words=WORDS, n=N):
     for row, length in enumerate(lengths):
         ids[row, :length] = 1 + rng.permutation(words - 1)[:length]
         counts[row, :length] = rng.integers(1, 4, length)
-    return jnp.asarray(ids), jnp.asarray(counts)
+    return jnp.asarray(ids, jnp.int32), jnp.asarray(counts, float)
 
 
 def parameters(case, seed=0):
     heads, d, form = CASES[case]
     A = normal(seed + 3, heads, d, d) if form else None
-    alpha = jnp.asarray(np.random.default_rng(seed).uniform(0.3, 2.0, heads))
+    alpha = jnp.asarray(np.random.default_rng(seed).uniform(0.3, 2.0, heads), float)
     return normal(seed, WORDS, heads, d), Decoder(normal(seed + 1, heads, d), jnp.asarray(0.25)), alpha, A
 
 

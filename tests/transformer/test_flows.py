@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
 from clusterjax import transformer
-from tests.helpers import as_a_user, normal
+from tests.helpers import as_a_user, normal, sphere_tokens
 from tests.solving import velocity
 
 
@@ -97,7 +97,7 @@ def test_tails():
 
 
 def test_the_flow_of_post_is_that_of_the_sphere():
-    x0 = cjx.Sphere().retract(normal(0, 6, 3))
+    x0 = sphere_tokens(0, 6, 3)
     value = normal(1, 3, 3)
     ours = transformer.NormalisationField(cjx.SoftmaxAttention(2.0), transformer.PostLN(), value)
     theirs = cjx.AttentionField(cjx.SoftmaxAttention(2.0), value)
@@ -152,7 +152,7 @@ def test_pre_and_peri_follow_one_curve():
 
 
 def test_ngpt_moves_by_alpha():
-    x0 = cjx.Sphere().retract(normal(0, 6, 3))
+    x0 = sphere_tokens(0, 6, 3)
     slow, fast = (
         velocity(transformer.NormalisationField(cjx.SoftmaxAttention(2.0), transformer.NormalisedGPT(alpha)), x0)
         for alpha in (0.5, 1.0)

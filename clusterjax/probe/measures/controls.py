@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flax import nnx
@@ -342,7 +343,7 @@ def _redrawn(path: Any, old: Any, drawn: Any) -> Any:
         )
     # A parameter that is all zero was removed on purpose (`without_feed_forward`) and stays zero. So do biases that are
     # zero, whose initial value is zero in any case.
-    return drawn[...].astype(old.dtype) if np.any(np.asarray(old)) else old
+    return jnp.asarray(np.asarray(drawn[...]).astype(old.dtype), old.dtype) if np.any(np.asarray(old)) else old
 
 
 def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ()) -> Encoded:

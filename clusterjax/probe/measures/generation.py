@@ -321,16 +321,22 @@ def _continue(
                        jnp.asarray(np.zeros(batch, bool), bool), integers(np.zeros(batch, np.int32)))  # fmt: skip
     write = functools.partial(_write, *parts.whole, ends=integers(ends), drawing=drawing, top_k=top_k)
     hidden, caches = read_on(parts, caches, written.ids, integers(np.zeros(batch, np.int32)), n)
-    hidden = hidden[np.arange(batch), lengths - 1]
+    hidden = _at(hidden, integers(lengths - 1))
     for step in range(num_tokens):
         if step:
             hidden, caches = read_on(parts, caches, written.ids, integers(lengths + np.int32(step - 1)), 1)
-            hidden = hidden[:, 0]
+            hidden = _at(hidden, integers(np.zeros(batch, np.int32)))
         written = write(hidden, written, integers(lengths), integers(np.asarray(step, np.int32)))
         if np.asarray(written.ended).all():
             break
     new_ids = np.asarray(written.ids)[np.arange(batch)[:, None], lengths[:, None] + np.arange(num_tokens)]
     return new_ids, np.asarray(written.log_probs)[:, :num_tokens], np.asarray(written.counts)
+
+
+@jax.jit
+def _at(hidden: Float[Array, "batch n d"], places: Int[Array, " batch"]) -> Float[Array, "batch d"]:
+    """The hidden state at one position of each text."""
+    return jnp.take_along_axis(hidden, places[:, None, None], axis=1)[:, 0]
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="top_k")

@@ -86,7 +86,7 @@ def token_losses(
         # Copies of its first text fill the last batch.
         filled = np.concatenate([rows, np.full(min(batch_size, len(order)) - len(rows), rows[0], rows.dtype)])
         width = min(-(-int(words[rows].max()) // _WIDTHS) * _WIDTHS, data.mask.shape[1])
-        ids, mask = (jnp.asarray(values[filled, :width]) for values in data)
+        ids, mask = (jax.device_put(values[filled, :width]) for values in data)
         losses = _losses(form, state, ids, mask)
         losses = np.asarray(losses, np.float64)[: len(rows)]
         all_losses[rows, : width - 1] = np.where(data.mask[rows, 1:width], losses, np.nan)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -158,7 +159,8 @@ def _allowed(model: Model, n: int) -> Bool[np.ndarray, "layers n n"]:
     """True where a token may attend to another, for each layer."""
     blocks, context = model.network.blocks(), model.network.shared_context(n)
     places = jnp.arange(n, dtype=jnp.int32)
-    rules = [block.allowed(places, places, context) for block in blocks]
+    # One program, instead of one for each comparison.
+    rules = jax.jit(lambda places: [block.allowed(places, places, context) for block in blocks])(places)
     matrices = np.stack([np.ones((n, n), bool) if rule is None else np.asarray(rule) for rule in rules])
     # A network with one shared block repeats its mask, without a call of `order`.
     return matrices[model.network.order()] if len(blocks) > 1 else np.repeat(matrices, model.num_layers, axis=0)
@@ -212,7 +214,7 @@ def of_layer(token_ids: np.ndarray, mask: np.ndarray, separators: Mapping[str, S
     """The measure of a layer for one batch of texts, with the positions of the separators."""
     ids = np.asarray(token_ids)
     places = [np.isin(ids, np.asarray(list(of), np.int64)) & mask for of in separators.values()]
-    return _OfLayer(jnp.asarray(np.stack(places, axis=1) if places else np.zeros((len(ids), 0, ids.shape[1]), bool)))
+    return _OfLayer(jnp.asarray(np.stack(places, axis=1) if places else np.zeros((len(ids), 0, ids.shape[1])), bool))
 
 
 def check_separators(separators: Any) -> dict[str, tuple[int, ...]]:

@@ -225,7 +225,7 @@ def similarity_of_hidden(
         raise ValueError("hidden must have no zero token, but a word is zero; leave it out by the mask.")
     # The sums are those of a survey, so that both functions give identical numbers.
     tally = Tally()
-    for name, array in _by_level(measure, hidden, jnp.asarray(mask)).items():
+    for name, array in _by_level(measure, hidden, jnp.asarray(mask, bool)).items():
         tally.add(name, np.moveaxis(np.asarray(array), 1, 0), keep=name in _SCALARS)
     tally.texts = hidden.shape[0]
     return _similarity(measure, near, {name: tally.average(name) for name in tally.names()})

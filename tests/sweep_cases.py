@@ -20,6 +20,12 @@ AXES = {
 DATE = {"SOURCE_DATE_EPOCH": "86400"}
 
 
+@pytest.fixture(autouse=True)
+def fixed_date(monkeypatch):
+    """For the modules that import it."""
+    monkeypatch.setenv(*next(iter(DATE.items())))
+
+
 def point(beta, model, V, key):
     """Two points of it fail: log(beta - 2) at beta = 1 and 2 of the second model."""
     start = jnp.concatenate([jr.key_data(key) % 7, jnp.ones(1, jnp.uint32)])

@@ -38,19 +38,6 @@ def test_next_words_and_the_likeliest_continuation(capsys, model):
 OPTIONS = ("--temperature", 1.5, "--seed", 5, "--num-tokens", 4, "--top-k", 20)
 
 
-@pytest.mark.exhaustive
-def test_drawn_as_json(capsys, model):
-    (line,) = lines_of(capsys, "language-model", TEXT, "--json", "--num-words", 2, *OPTIONS)
-    record = json.loads(line)
-    found = probe.generate(model, TEXT, 4, temperature=1.5, top_k=20, key=jr.key(5))
-    assert (record["model"], record["text"], record["tokens"]) == ("language-model", TEXT, 4)
-    assert record["continuation"] == found.texts[0]
-    np.testing.assert_allclose(record["log_prob"], found.log_probs.sum(), rtol=1e-6)
-    words = probe.next_words(model, TEXT, 2)
-    assert [pair["word"] for pair in record["next"]] == words.words
-    np.testing.assert_allclose([pair["probability"] for pair in record["next"]], words.probabilities, rtol=1e-6)
-
-
 def test_options_are_passed_on(capsys, monkeypatch):
     """What the functions are asked for, and what the command makes of their answers."""
     asked = []

@@ -161,19 +161,6 @@ def test_text_or_stdin_and_not_both(trained, capsys):
     assert "must be given, but not both" in refused(capsys, "predict", trained[0], "good", "--stdin")
 
 
-@pytest.mark.exhaustive
-def test_without_a_folder_the_classifier_of_the_package_answers(capsys, monkeypatch):
-    lines = lines_of(capsys, "predict", "A wonderful film.")
-    assert lines[0].startswith("positive, probability 0.987 of positive (logit +4.33")
-    assert lines[1] == "leader wonderful (+1.45), followed by film"
-    feed(monkeypatch, b"A wonderful film.\nA waste of time.\n")
-    first, second = lines_of(capsys, "predict", "--stdin")
-    assert first == "positive 0.987 leaders: wonderful" and second.startswith("negative")
-    (line,) = lines_of(capsys, "predict", "heads", "A waste of time.", "--json")
-    record = json.loads(line)
-    assert record["sentiment"] == "negative" and {leader["head"] for leader in record["leaders"]} == {0, 1, 2, 3}
-
-
 def test_a_folder_alone_is_no_review(trained, tmp_path, capsys, monkeypatch):
     text = refused(capsys, "predict", trained[0])
     assert "TEXT must be a review" in text and "is a folder; add the review after it, or --stdin" in text
@@ -181,12 +168,3 @@ def test_a_folder_alone_is_no_review(trained, tmp_path, capsys, monkeypatch):
     assert lines_of(capsys, "predict", "no such folder")[0].startswith("negative")
     assert "DIR must be the folder of a model" in refused(capsys, "predict", 300 * "a", "good")
     assert "DIR must be the folder of a model" in refused(capsys, "predict", "", "good")
-
-
-def test_what_was_not_read_is_said(trained, capsys):
-    assert "not known: qwertz, asdf" in lines_of(capsys, "predict", trained[0], "wonderful qwertz asdf qwertz superb")
-    lines = lines_of(capsys, "predict", trained[0], "wonderful " * 60 + "superb")
-    assert "only the end was read: 13 known words stand before it" in lines
-    (line,) = lines_of(capsys, "predict", trained[0], "wonderful " * 60 + "xyzzy", "--json")
-    record = json.loads(line)
-    assert record["unknown_words"] == ["xyzzy"] and record["words_before"] == 12

@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 
 from clusterjax import simulate
 from clusterjax.experiments.figures import design_steer as steer
 from clusterjax.experiments.figures.design_steer import (
     BLOCK,
     CLAIMS,
+    LADDER,
     SETTINGS,
     SPACE,
     SPHERE,
@@ -21,6 +23,7 @@ from clusterjax.experiments.figures.design_steer import (
     Parameters,
     Results,
     Solved,
+    draw,
 )
 from clusterjax.experiments.framework.figure import stated
 
@@ -131,3 +134,14 @@ def test_each_claim_can_fail(results):
     for number, change in wrong:
         claims = stated(CLAIMS, results._replace(**change))
         assert [k for k, claim in enumerate(claims) if not claim.holds] == [number]
+
+
+def test_the_picture_has_its_panels(results):
+    left, middle, right = draw(results).axes
+    assert len(left.lines) == 6
+    heights = [bar.get_height() for bar in middle.patches if isinstance(bar, Rectangle)]
+    assert heights == [39, 0, 0, 0, 0, 1]
+    top = 1.4 * LADDER[-1]
+    # The problem that no pieces solved stands above the last of the ladder.
+    assert [list(line.get_ydata()) for line in right.lines[:4]] == [[1, 3, 3], [3, 4, 4], [4, 6, 8], [6, 8, top]]
+    assert right.lines[-1].get_ydata().tolist() == [3, 4, 6, 8]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from scipy.stats import kstest, laplace, logistic, norm
+from scipy.stats import laplace, logistic, norm
 
 from clusterjax import probe
 from clusterjax.experiments import Settings
@@ -153,20 +153,6 @@ def test_a_spike_of_two_bins_has_no_distance():
     spike[:, -1], spike[1, 0] = 1.0, 1.0
     found = distances(spike, edges)
     assert np.isnan(found[0]) and found[1] > 0.3
-
-
-@pytest.mark.exhaustive
-def test_texts_and_not_pairs_are_resampled():
-    """Normal numbers that share a part within their text: a test that takes them as independent rejects nearly all."""
-    rng, rejected, naive = np.random.default_rng(1), 0, 0
-    for _ in range(40):
-        texts = [0.2 * rng.normal() + 0.1 * rng.normal(size=400) for _ in range(24)]
-        rejected += normality(texts, rng, np.arange(24)).p < 0.05
-        every = np.concatenate(texts)
-        naive += kstest(every, norm(every.mean(), every.std()).cdf).pvalue < 0.05
-    uniform = [rng.uniform(-0.5, 0.5, 400) for _ in range(24)]
-    assert rejected <= 6 and normality(uniform, rng, np.arange(24)).p < 0.01
-    assert naive > rejected + 3
 
 
 def test_articles_and_not_their_texts_are_resampled():

@@ -66,15 +66,11 @@ def test_the_command_passes_parameters_on(asked, tmp_path):
 
 CASES = {
     "as it comes": ("figure4", Settings()),
-    "a seed": ("figure3", Settings(seed=7)),
     "quick": ("figure5", Settings(quick=True, starts=64, seed=2)),
-    "few starts": ("figure5", Settings(starts=5)),
     "quick with as many starts as a full run": ("figure6", Settings(quick=True)),
     "parameters": ("figure4", Settings(parameters={"beta": np.float64(5), "n": np.int64(12), "radius": 1e-05})),
     "a network in a folder with a space": ("figure7", Settings(albert="my network")),
-    "texts": ("figure1", Settings(texts=Path("some texts.txt"))),
     "ids": ("figure1", Settings(albert="a folder", ids=Path("ids.txt"))),
-    "texts of a causal network": ("causal-network", Settings(texts=Path("texts.txt"))),
     "reviews": ("sentiment-words", Settings(imdb=Path("IMDB Dataset.csv"))),
 }
 

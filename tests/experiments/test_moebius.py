@@ -7,7 +7,7 @@ import pytest
 
 from clusterjax.experiments import Settings
 from clusterjax.experiments.figures import moebius
-from clusterjax.experiments.figures.moebius import EVEN, R0, TS, at_one_point, drift_of, moved_evenly
+from clusterjax.experiments.figures.moebius import EVEN, R0, TS, drift_of, moved_evenly
 
 
 def test_cross_ratios_are_those_of_the_definition():
@@ -50,10 +50,3 @@ def test_the_mean_follows_the_printed_numbers(found):
     np.testing.assert_allclose(found.mean[at[:3]], printed[:3], rtol=0, atol=1e-8)
     # The mean of n tokens is off by about its length to the power n - 1, which matters near one.
     assert 1e-8 < np.abs(found.mean[-1] - printed[-1]) < 0.97151958 ** (EVEN - 1)
-
-
-def test_a_token_on_its_way_is_not_at_one_point():
-    """Two opposite points, which are at rest, are not at one point either."""
-    east = np.tile([1.0, 0.0], (4, 1))
-    near = np.vstack([east[1:], [[np.cos(0.01), np.sin(0.01)]]])
-    assert at_one_point(np.stack([east, near, east * [[1], [1], [1], [-1]]]), moebius.LATE) == 1

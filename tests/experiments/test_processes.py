@@ -6,7 +6,6 @@ import os
 import pytest
 
 from clusterjax.experiments import Files, Settings, reproduce
-from clusterjax.experiments.framework import run as reproducing
 from clusterjax.experiments.framework.run import in_processes
 from tests.experiments.task import environment, work
 
@@ -59,33 +58,6 @@ def test_after_a_failure_none_is_begun(tmp_path):
 def test_a_process_that_is_ended_says_what_to_do(tmp_path):
     with pytest.raises(ValueError, match="jobs must be few enough .*; pass fewer, and run again: finished"):
         in_processes(work, [(tmp_path, "killed", 0.0)], 1, lambda line: None, lambda index, result: None)
-
-
-@pytest.mark.exhaustive
-def test_the_longest_are_begun_first_and_what_is_done_is_not(tmp_path, monkeypatch):
-    """Records come in the order of the figures whatever the order of the runs; the page has all."""
-    settings, files = Settings(quick=True, starts=2), Files(("png",), False)
-    began, lines = [], []
-
-    def here(task, each, jobs, say, ended):
-        began.extend(arguments[0] for arguments in each)
-        for index, arguments in reversed(list(enumerate(each))):
-            ended(index, task(*arguments, say))
-        assert jobs == min(7, len(each))
-
-    monkeypatch.setattr(reproducing, "in_processes", here)
-    names = ["figure3", "emergence-mixed"]
-    first = reproduce(["emergence-mixed"], tmp_path, settings, files, jobs=7, say=lines.append)
-    assert began == ["emergence-mixed"] and any("s" in line for line in lines)
-    records = reproduce(names, tmp_path, settings, files, jobs=7, say=lines.append)
-    assert began[1:] == ["figure3"] and [record["fingerprint"]["name"] for record in records] == names
-    assert records[1] == first[0]
-    again = reproduce(names, tmp_path, settings, files, force=True, jobs=7, say=lines.append)
-    cost = {one.name: one.cost.quick for one in reproducing.find_experiments(names)}
-    assert began[2:] == sorted(names, key=lambda name: -cost[name])
-    assert [record["fingerprint"]["name"] for record in again] == names
-    page = (tmp_path / "index.html").read_text("utf-8")
-    assert all(name in page for name in names)
 
 
 @pytest.mark.exhaustive

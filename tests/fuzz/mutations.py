@@ -13,23 +13,9 @@ import numpy as np
 
 HUGE = (0, -1, 1, 7, 2**31, 2**53, 2**63, 10**30, 10**400)
 ODD = (
-    None,
-    True,
-    "",
-    "x",
-    "\ud800",
-    [],
-    {},
-    [[]],
-    {"": {}},
-    1.5,
-    float("nan"),
-    float("inf"),
-    "int8",
-    "NaN",
-    [0, 1],
-    *HUGE,
-)
+    None, True, "", "x", "\ud800", "int8", "NaN", [], [[]], [0, 1], {}, {"": {}}, 1.5, float("nan"),
+    float("inf"), *HUGE,
+)  # fmt: skip
 
 
 def mutated(name: str, data: bytes, rng: np.random.Generator, other: bytes) -> tuple[str, bytes]:

@@ -6,9 +6,6 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
-
 from tests.house.test_docs import NAMES
 
 
@@ -71,28 +68,3 @@ def test_public_parameters_have_types():
     assert sorted(untyped - set(ANYTHING)) == [], "give these a type, such as those of clusterjax/_base/types.py"
     assert sorted(set(ANYTHING) & set(PARAMETERS) - untyped) == [], "these have a type by now: take them off the list"
     assert len(ANYTHING) <= 10 and all(ANYTHING.values())
-
-
-def _converted(value: float) -> Any:
-    return jnp.asarray(value)
-
-
-class _Module(eqx.Module):
-    stored: Any = eqx.field(converter=_converted)
-    anything: Any
-    perhaps: Any | None = None
-
-    def method(self, untyped, typed: int) -> None:
-        pass
-
-
-def test_the_reader_of_types_sees():
-    """A constructor takes what its converters take, whatever the field holds; and what has no type may be anything."""
-    found = {name: is_anything(annotation) for name, annotation in parameters({"_Module": _Module}).items()}
-    assert found == {
-        "_Module stored": False,
-        "_Module anything": True,
-        "_Module perhaps": True,
-        "_Module.method untyped": True,
-        "_Module.method typed": False,
-    }

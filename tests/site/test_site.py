@@ -139,24 +139,6 @@ def test_every_link_leads_somewhere(site, pages):
     assert not astray(pages, site)
 
 
-def test_the_readers_of_pages_see_faults(tmp_path):
-    """The tests above rest on these."""
-    text = (
-        '<a href="https://a.org">a</a><img src="//b.org/x.png"><script src="http://c.org/x.js"></script><p id="here">'
-        '<a href="#here">a</a><a href="#there">a</a><a href="/root.html">a</a><a href="lost.html">a</a>'
-        '<img src="x.png">'
-    )
-    (tmp_path / "p.html").touch()
-    page = read(text)
-    assert fetched(page) == ["//b.org/x.png", "http://c.org/x.js"]
-    assert astray({"p.html": page}, tmp_path) == [
-        "p.html: #there",
-        "p.html: /root.html",
-        "p.html: lost.html",
-        "p.html: x.png",
-    ]
-
-
 def public() -> dict[str, Any]:
     return {
         f"{module.__name__}.{name}": getattr(module, name) for module in public_modules() for name in module.__all__

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterjax import sweep
-from tests.sweep_cases import DATE, content, run
+from tests.sweep_cases import DATE, content, fixed_date as fixed_date, run
 
 
 pytestmark = pytest.mark.optimised  # the other processes are
@@ -26,11 +26,6 @@ def whole(tmp_path_factory):
         patch.setenv(*next(iter(DATE.items())))
         run(path)
     return content(path)
-
-
-@pytest.fixture(autouse=True)
-def fixed_date(monkeypatch):
-    monkeypatch.setenv(*next(iter(DATE.items())))
 
 
 def start(*arguments) -> subprocess.Popen:

@@ -16,12 +16,7 @@ from clusterjax.sweep import _run, _store
 from clusterjax.sweep._labels import REASON, STATUS, Coord, Output
 from clusterjax.sweep._store import Frame, Store
 from tests.helpers import as_a_user
-from tests.sweep_cases import AXES, DATE, content, point, run, run_unfinished
-
-
-@pytest.fixture(autouse=True)
-def fixed_date(monkeypatch):
-    monkeypatch.setenv(*next(iter(DATE.items())))
+from tests.sweep_cases import AXES, DATE, content, fixed_date as fixed_date, point, run, run_unfinished
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def test_words_are_nearest_by_hand(found):
         best = max(real, key=lambda i: eigenvalues[i].real)
         assert reading.eigenvalue == pytest.approx(eigenvalues[best].real, abs=1e-9)
         others = [e.real for e in eigenvalues if abs(e) > 1e-9]
-        assert reading.beaten == (max(others) > reading.eigenvalue + 1e-9)
+        assert reading.overtaken == (max(others) > reading.eigenvalue + 1e-9)
         v = vectors[:, best].real
         cosines = [row @ v / np.linalg.norm(row) / np.linalg.norm(v) for row in table]
         order = np.argsort(cosines)

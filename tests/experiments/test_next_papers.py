@@ -103,14 +103,14 @@ def test_heads_have_a_largest_eigenvalue_of_one_and_fewer_are_the_first_of_many(
 def heads_of(**measured):
     """Of three numbers of heads, and nothing else."""
     nothing, none = np.zeros((1, 1)), {1: np.zeros((1, 1))}
-    names = ("axes", "alone", "moved", "off", "agreement", "force_cosine", "kept", "energies")
+    names = ("axes", "alone", "moved", "off", "agreement", "force_cosine", "with_company", "energies")
     arrays = dict.fromkeys(names, nothing) | measured
     return Results(p=Parameters(), counts=(2, 4, 8), company=none, clusters=none, aligned=none, defect=0.0, **arrays)
 
 
 def test_jackknife_of_a_mean_is_its_standard_error():
     rows = np.random.default_rng(5).normal(size=9)
-    mean, error = jackknife(lambda kept: rows[kept].mean(), 9)
+    mean, error = jackknife(lambda left: rows[left].mean(), 9)
     assert mean == pytest.approx(rows.mean()) and error == pytest.approx(rows.std(ddof=1) / 3)
 
 

@@ -38,10 +38,10 @@ def test_made_up_texts_are_of_the_words_that_they_should_be(corpus):
     assert blame[~many.labels].sum() / (praise + blame)[~many.labels].sum() == pytest.approx(small.TRUE, abs=0.03)
     assert all(word in vocabulary for text in many.texts for word in text.split())
     assert {len(text.split()) for text in many.texts} == {small.LONG}
-    parts = [set(corpus.seen), set(corpus.chosen.texts), set(corpus.scored.texts)]
+    parts = [set(corpus.training), set(corpus.chosen.texts), set(corpus.scored.texts)]
     assert len(set.union(*parts)) == sum(map(len, parts)) == 72, "no text is in two parts"
     again = small.corpus_of(Settings(), 12, 30)
-    assert again.seen == corpus.seen and small.corpus_of(Settings(seed=1), 12, 30).seen != corpus.seen
+    assert again.training == corpus.training and small.corpus_of(Settings(seed=1), 12, 30).training != corpus.training
 
 
 def test_only_after_a_trigger_comes_a_word_of_the_texts_own(corpus):
@@ -67,9 +67,10 @@ def test_reviews_are_read_in_three_parts(tmp_path):
     path.write_text("\n".join(rows), "utf-8")
     found = small.corpus_of(Settings(imdb=path), 20, 4)
     # One of the twelve is for validation, which is not used.
-    assert len(found.seen) == 7 and len(found.chosen.texts) == len(found.scored.texts) == 4
-    assert all(text.startswith("train") and "<br" not in text for text in [*found.seen, *found.chosen.texts])
-    assert all(text.startswith("test") for text in found.scored.texts) and not set(found.seen) & set(found.chosen.texts)
+    assert len(found.training) == 7 and len(found.chosen.texts) == len(found.scored.texts) == 4
+    assert all(text.startswith("train") and "<br" not in text for text in [*found.training, *found.chosen.texts])
+    assert all(text.startswith("test") for text in found.scored.texts)
+    assert not set(found.training) & set(found.chosen.texts)
     assert [bool(int(text.split()[3][:2].rstrip("of")) % 2) for text in found.scored.texts] == list(found.scored.labels)
     with pytest.raises(ValueError, match=r"^imdb must hold more than 11 reviews .*; add others\.$"):
         small.corpus_of(Settings(imdb=path), 20, 11)
@@ -89,14 +90,14 @@ def test_rows_begin_or_end_where_they_are_asked_to():
 def test_training_is_that_of_the_command(corpus, tmp_path):
     """The model after the last step is that of `train_language_model`, on the same rows and of the same seed."""
     texts, out = tmp_path / "texts.txt", tmp_path / "out"
-    texts.write_text("\n".join(corpus.seen), "utf-8")
+    texts.write_text("\n".join(corpus.training), "utf-8")
     out.mkdir()
     transformer.load_tokenizer().save(str(out / "tokenizer.json"))
     asked = recipe(held_out=0.2)
     transformer.train_language_model(out, [texts], asked, seed=3, say=lambda line: None)
-    aside = set_aside(len(corpus.seen), 0.2, 3)
+    aside = set_aside(len(corpus.training), 0.2, 3)
     assert 0 < aside.sum() < len(aside)
-    kept = [text for text, out in zip(corpus.seen, aside, strict=True) if not out]
+    kept = [text for text, out in zip(corpus.training, aside, strict=True) if not out]
     found = small.train_small(kept, asked, seed=3, snapshots=2)
     assert [one.step for one in found] == [0, 4, 6]
     leaves = lambda model: [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(eqx.filter(model, eqx.is_array))]

@@ -17,9 +17,9 @@ from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, of_units
 from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, plus_minus
-from ..shared.causal import BRIDGE_TEXTS, CURVES, BridgeControls, Effort, controls_of, share_missed
+from ..shared.causal import BRIDGE_TEXTS, CURVES, BridgeControls, Effort, controls_of, same_start, share_missed
 from ..shared.controls import NAMES_OF_CONTROLS, STARTS, random_words
-from ..shared.layout import panels
+from ..shared.layout import one_legend, panels
 from ..shared.networks import WIDE, Network, articles_words, by_articles, each_text, network_of
 
 
@@ -72,7 +72,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         network.model, texts, fit_on=others, fit_steps=how.steps, steps_per_layer=how.per_layer,
         batch_size=len(texts.mask), store=settings.store, say=say,
     )  # fmt: skip
-    special = network.fixed if network.fixed is not None else getattr(network.model.tokenizer, "all_special_ids", ())
+    special = network.fixed if network.fixed is not None else probe.special_ids(network.model)
     # The initial weights of the network of the package are known.
     draw = partial(probe.randomise, initial=probe.bundled_start if network.bundled else None)
     beside = controls_of(
@@ -150,14 +150,6 @@ def feed_forward(m: Results) -> Found:
     )  # fmt: skip
 
 
-@claim("less than 1e-5", kind="identity")
-def same_start(m: Results) -> Found:
-    """All curves start from the same embedded tokens."""
-    network = each_text(m.bridge.network)[:, 0]
-    start = max(float(np.abs(each_text(curve)[:, 0] - network).max()) for curve in m.bridge.curves.values())
-    return Found(f"largest difference before the first layer, over texts: {start:.1e}", start < 1e-5, start)
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     bridge, beside = m.bridge, m.beside
     # A network without its norms may overflow in float32.
@@ -208,13 +200,7 @@ def draw(m: Results) -> Figure:
     shown = panels(m, (beside_network(*PARTS), beside_network(*CURVES), _differences, _controls), columns=2, height=4.9)
     axes = shown.get_axes()
     axes[1].sharey(axes[0])
-    entries = {}
-    for ax in axes:
-        # Several panels have the same label, and the legend has it once.
-        entries |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-        if (legend := ax.get_legend()) is not None:
-            legend.remove()
-    shown.legend(entries.values(), entries, loc="outside upper center", ncols=3, handlelength=2.4)
+    one_legend(shown, axes, loc="outside upper center", ncols=3, handlelength=2.4)
     return shown
 
 

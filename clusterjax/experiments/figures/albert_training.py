@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ... import probe
-from ...plot import OKABE_ITO, style, time_series
+from ...plot import style, time_series
 from ...probe.measures.survey import clustered_error, encoded
 from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.controls import STARTS, Starts, keys_of, starts_of
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import WIDTH, cosine_panel, letter, loss_panel
 from ..shared.networks import articles_of, articles_words, each_text, model_of, subject_of
 
 
@@ -195,24 +195,15 @@ def series(m: Results) -> dict:
 def draw(m: Results) -> Figure:
     picture = Figure(figsize=(WIDTH, 2.7), layout="constrained")
     left, middle, right = axes = picture.subplots(1, 3)
-    losses(left, m)
+    loss_panel(left, m.training, {"unigram loss": ("by frequency", "--")})
     levels(middle, m)
-    last_level(right, m)
+    cosine_panel(right, m.steps, m.last, m.starts.each[:, -1])
     for ax in (left, right):
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4))
         for end in m.ends[:-1]:
             ax.axvline(end, color="0.6", ls=":", lw=0.8, zorder=0)
     letter(axes)
     return picture
-
-
-def losses(ax: Axes, m: Results) -> None:
-    history, by_frequency = m.training["history"], m.training["report"]["unigram loss"]
-    steps, loss = (np.array([row[name] for row in history]) for name in ("step", "held-out loss"))
-    label = {"xlabel": "training step", "ylabel": "held-out loss (nats)"}
-    time_series(steps, loss, None, ax, colour=OKABE_ITO[0], **label)
-    ax.axhline(by_frequency, color="0.4", ls="--", lw=0.9)
-    ax.text(steps[-1], by_frequency, "by frequency", ha="right", va="bottom", fontsize=6)
 
 
 def levels(ax: Axes, m: Results) -> None:
@@ -226,22 +217,8 @@ def levels(ax: Axes, m: Results) -> None:
         time_series(numbers, mean, error, ax, colour=colour, label=f"{snapshot['step']}", **label)
     time_series(numbers, m.starts.mean, m.starts.error, ax, colour="0.25", linestyle="--", label="starts", **label)
     ax.plot(numbers, m.of_words, color="0.1", lw=0.9, ls=(0, (1, 1)), label="words alone")
-    if (legend := ax.get_legend()) is not None:  # `time_series` makes a legend without a title
-        legend.remove()
     ax.legend(title="step", fontsize=5, title_fontsize=6, loc="best", handlelength=1.2)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def last_level(ax: Axes, m: Results) -> None:
-    label = {"xlabel": "training step", "ylabel": "mean cosine, last layer"}
-    lines = (("cosine", OKABE_ITO[0], "-", "texts"), ("shuffled cosine", OKABE_ITO[1], "--", "tokens shuffled"))
-    for name, colour, line, word in lines:
-        mean, error = m.last[name], m.last[f"{name} error"]
-        time_series(m.steps, mean, error, ax, colour=colour, linestyle=line, label=word, **label)
-    # The random starts are at step 0, where no axis may clip the crosses.
-    each = m.starts.each[:, -1]
-    ax.plot(np.zeros(len(each)), each, "x", color="0.25", ms=4, label="starts", clip_on=False)
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=6, handlelength=1.6, columnspacing=0.8)
 
 
 def measured_on(m: Results) -> Measured:

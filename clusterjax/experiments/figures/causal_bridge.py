@@ -38,6 +38,7 @@ from ..shared.causal import (
     Effort,
     controls_of,
     reading_of,
+    same_start,
     share_missed,
     spread_words,
     untrained,
@@ -333,14 +334,6 @@ def linear(m: Results) -> Found:
     return Found(f"the largest difference after a layer, relative to the norm, is {off:.1e}", off < ALONE, off)
 
 
-@claim("less than 1e-5", kind="identity")
-def same_start(m: Results) -> Found:
-    """All curves start from the same embedded tokens."""
-    network = each_text(m.bridge.network)[:, 0]
-    off = max(float(np.abs(each_text(curve)[:, 0] - network).max()) for curve in m.bridge.curves.values())
-    return Found(f"the largest difference before the first layer, over texts, is {off:.1e}", off < 1e-5, off)
-
-
 @claim("the share of the fitted ones is below 1 by two standard errors")
 def better_than_constant(m: Results) -> Found:
     """Fitted particles predict the similarity of the tokens of {m.name} better than the best constant."""
@@ -560,6 +553,10 @@ def _draw_cases(ax: Axes, m: Results) -> None:
 
 FIGURE = figure(
     __name__,
+    claims=(
+        alone, linear, same_start, better_than_constant, beta_matters, better_than_controls, first_particle,
+        goes_elsewhere, cases, stay_apart,
+    ),
     over=lambda m: articles_words(m.articles),
     on=lambda m: Measured(m.network, m.data, {
         "texts": len(m.texts.mask), "tokens": m.texts.mask.shape[1], "layers": m.layers, "seeds": m.p.draws,

@@ -25,7 +25,7 @@ from ...phase import Adaptive, Given, NormalisedEuler, PhaseDiagram
 from ...plot import OKABE_ITO, phase_diagram, style
 from ..framework.figure import Claim, Found, Say, Settings, Source, claim, figure, parameter, plus_minus, unmet, within
 from ..shared.ensemble import passage
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import WIDTH, letter, remove_legend
 from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
@@ -253,8 +253,7 @@ def _draw_diagram(ax: Axes, m: Results, title: str, share: np.ndarray) -> None:
         m.times, m.betas, share, ax, curves=curves, xlabel="time $t$", ylabel=r"inverse temperature $\beta$",
         label="share of close pairs", limits=(0.0, 1.0), title=title,
     )  # fmt: skip
-    if (legend := ax.get_legend()) is not None:
-        legend.remove()
+    remove_legend(ax)
 
 
 def _draw_shares(ax: Axes, m: Results) -> None:

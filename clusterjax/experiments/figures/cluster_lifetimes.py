@@ -209,9 +209,8 @@ def _waits(ax: Axes, m: Results) -> None:
 
 
 def _ends(ax: Axes, m: Results) -> None:
-    share = np.arange(1, m.starts + 1) / m.starts
     for name, lives in m.lives.items():
-        ax.plot(np.sort(lives.log_last), share, color=COLOURS[name], drawstyle="steps-post")
+        ax.ecdf(lives.log_last, color=COLOURS[name])
     ax.set(xlabel="log10 of the last merger", ylabel="share of the starts", ylim=(0, 1.02))
 
 

@@ -164,7 +164,9 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     search = []
     for number, runs in enumerate(solved[SPHERE.name].runs[: p.searched]):
         say(f"leading the tokens by random search: problem {number} of {min(p.searched, count)}")
-        search.append(search_at(SPHERE, jr.fold_in(jr.fold_in(key, 0), number), p, int(runs)))
+        # The problem is the one that `solve` has with this key.
+        problem_key, _, search_key = jr.split(jr.fold_in(jr.fold_in(key, 0), number), 3)
+        search.append(random_search(SPHERE, search_key, *SPHERE.draw(problem_key), p.pieces, int(runs)))
     sizes, needed = [n for n in SIZES if n <= p.largest], []
     for n in sizes:
         say(f"counting the pieces that {n} tokens need")
@@ -204,12 +206,6 @@ def simulations(runs: int, pieces: int, numbers: int) -> int:
 def pieces_needed(key: Any, n: int) -> float:
     """The least number of pieces of the ladder that leads `n` tokens of the sphere to their targets."""
     return next((float(pieces) for pieces in LADDER if lead(SPHERE, key, n, pieces, TWICE)[2].reached), np.inf)
-
-
-def search_at(setting: Setting, key: Any, p: Parameters, runs: int) -> float:
-    """The result of `random_search` at the problem that `solve` has with this key."""
-    problem_key, _, search_key = jr.split(key, 3)
-    return random_search(setting, search_key, *setting.draw(problem_key), p.pieces, runs)
 
 
 def random_search(setting: Setting, key: PRNGKeyArray, x0: Array, targets: Array, pieces: int, runs: int) -> float:

@@ -170,10 +170,11 @@ def draw(m: Results) -> Figure:
     }
 
     def left(ax: Axes) -> None:
-        ordered = np.sort(np.maximum(m.left, 1e-16))
-        ax.semilogx(ordered, np.arange(1, m.starts + 1) / m.starts, color=OKABE_ITO[1], drawstyle="steps-post")
+        ax.ecdf(np.maximum(m.left, 1e-16), color=OKABE_ITO[1])
         ax.axvline(ONE_LEVEL, color="0.4", ls="--", lw=0.8)
-        ax.set(xlabel=r"spread of $\varphi_1^*$ that is left", ylabel="share of the starts", ylim=(0, 1.02))
+        ax.set(
+            xscale="log", xlabel=r"spread of $\varphi_1^*$ that is left", ylabel="share of the starts", ylim=(0, 1.02)
+        )
 
     residuals = emergence.residuals_panel({"theorem applies": m.run, "sign turned": m.turned})
     return emergence.figure_of_shapes(m.p.ts, rows, (*TIMES, m.p.end), (residuals, left))

@@ -122,10 +122,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 def draw(m: Results) -> Figure:
 
     def wide(ax: Axes) -> None:
-        share = np.arange(1, m.starts + 1) / m.starts
         for values, name, colour in ((m.within, "in F", OKABE_ITO[0]), (m.across, "along G", OKABE_ITO[1])):
-            ax.semilogx(np.sort(np.maximum(values, 1e-16)), share, color=colour, drawstyle="steps-post", label=name)
-        ax.set(xlabel="width of the tokens of one corner", ylabel="share of the starts", ylim=(0, 1.02))
+            ax.ecdf(np.maximum(values, 1e-16), color=colour, label=name)
+        ax.set(xscale="log", xlabel="width of the tokens of one corner", ylabel="share of the starts", ylim=(0, 1.02))
         ax.legend(loc="lower right")
 
     shape = m.run.shapes[0]

@@ -33,7 +33,7 @@ from ...probe.measures.survey import Clustered, clustered_error
 from ...probe.networks.batch import continuation_ids, prompt_ids
 from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, name_of, smollm2_or_own
-from ..shared.layout import panels
+from ..shared.layout import one_legend, panels
 from ..shared.networks import articles_of, passages
 
 
@@ -494,7 +494,7 @@ def draw(m: Results) -> Figure:
         low, high = (pick(ax.get_ylim()[end] for ax in row) for end, pick in enumerate((min, max)))
         for ax in row:
             ax.set_ylim(low, high)
-    shown.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=6)
+    one_legend(shown, axes[:4], loc="outside upper center", ncols=4, fontsize=6)
     return shown
 
 
@@ -503,8 +503,6 @@ def _by_layer(ax: Axes, m: Results, change: np.ndarray, ylabel: str) -> None:
     for k, name in enumerate(CLASSES):
         time_series(m.layers + 1, mean[:, k], error[:, k], ax, label=name, colour=COLOURS[k], linestyle=LINES[k],
                     xlabel="layer", ylabel=ylabel)  # fmt: skip
-    if (legend := ax.get_legend()) is not None:
-        legend.remove()
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
     # The first layer costs nats, later layers hundredths of a nat.
     ax.set_yscale("symlog", linthresh=0.1, linscale=0.7)
@@ -517,8 +515,7 @@ def _neurons(ax: Axes, m: Results) -> None:
         (m.neurons.promoting, COLOURS[1], "-", "promote the object most"),
         (m.neurons.random, COLOURS[3], "--", "others, as aligned"),
     ):
-        values = np.sort(change.ravel())
-        ax.plot(values, np.arange(1, values.size + 1) / values.size, line, color=colour, label=label)
+        ax.ecdf(change.ravel(), ls=line, color=colour, label=label)
     ax.axvline(0, color="0.6", lw=0.6, zorder=0)
     ax.set_xscale("symlog", linthresh=0.01, linscale=0.7)
     ax.set_xticks([-1, -0.1, -0.01, 0, 0.01, 0.1], labels=["−1", "−0.1", "−0.01", "0", "0.01", "0.1"], fontsize=6)

@@ -41,7 +41,7 @@ from ...probe.particle_bridge.bridge import embedded_directions
 from ..framework.experiment import MOST_OF_NETWORK, Claim, Say, Settings, parameter, percent, plus_minus
 from ..framework.figure import Found, claim, figure
 from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, beyond_both, measured, random_words, runs_of
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import WIDTH, letter, one_legend
 from ..shared.networks import Network, articles_words, each_text, further, network_of
 from ..shared.sources import PEAT_FIGURE_1
 
@@ -276,10 +276,6 @@ class Results(NamedTuple):
         rise = each_text(alike.height)[:, self.late] - each_text(alike.top)[:, 0]
         return clustered_error(rise, self.network.articles)
 
-    def has_spike(self, alike: Alike) -> bool:
-        """True if the mean histogram is highest near 1, and there significantly higher than before the first layer."""
-        return bool(alike.mode[self.late] > self.p.near and self.rise_of(alike).above())
-
     def below_words(self, both: Both) -> Clustered:
         """The mean cosine of words minus the mean cosine between special tokens and words, after training."""
         difference = each_text(both.words.cosine) - each_text(both.apart)
@@ -402,7 +398,8 @@ def spike_by_late(m: Results) -> Found:
             f"at most {alike.top.mean[0]:.1f}; half of the pairs are within {at(alike.width, late)} "
             f"({m.beside(m.runs('width', which), late)})"
         )
-    return Found("; ".join(parts), m.has_spike(m.controls.trained.every), spike.mean, spike.error)
+    holds = m.controls.trained.every.mode[late] > m.p.near and spike.above()
+    return Found("; ".join(parts), holds, spike.mean, spike.error)
 
 
 ONE_CLUSTER = f"in at least {100 * SINGLE:g} % of the texts chains of cosines of {{p.near:g}} or more connect them all"
@@ -503,18 +500,13 @@ def draw(m: Results) -> Figure:
     every = m.controls.trained.every
     axes[1, 1].plot(levels, 100 * every.near_mass.mean, color="0.1", lw=0.8, label=SPECIAL)
     axes[1, 2].plot(levels, every.num_clusters.mean, color="0.1", lw=0.8, label=SPECIAL)
-    (words,) = axes[0, 0].plot(levels, m.controls.trained.words.cosine.mean, color="0.1", lw=0.8, ls=(0, (4, 1)))
+    axes[0, 0].plot(levels, m.controls.trained.words.cosine.mean, color="0.1", lw=0.8, ls=(0, (4, 1)), label=WORDS)
     for ax in (axes[0, 2], axes[1, 2]):
         ax.set_yscale("log")
     axes[0, 2].set_ylim(bottom=1e-2)
     for ax in (axes[0, 1], axes[1, 0], axes[1, 1]):
         ax.set_ylim(bottom=0)
-    # One legend below serves all panels.
-    handles, names = axes[1, 1].get_legend_handles_labels()
-    for ax in axes.flat:
-        if ax.get_legend() is not None:
-            ax.get_legend().remove()
-    picture.legend([*handles, words], [*names, WORDS], loc="outside lower center", ncols=3, handlelength=2.8)
+    one_legend(picture, (axes[1, 1], *axes.flat), loc="outside lower center", ncols=3, handlelength=2.8)
     return picture
 
 

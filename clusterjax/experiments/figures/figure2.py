@@ -27,7 +27,7 @@ from ...plot import style, time_series
 from ...probe.measures.survey import average_of, clustered_error
 from ..framework.figure import MOST_OF_NETWORK, Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, against, beyond_both, measured, random_words, runs_of
-from ..shared.layout import WIDTH, drawable
+from ..shared.layout import WIDTH, drawable, letter, one_legend
 from ..shared.networks import Network, articles_words, each_text, network_of
 from ..shared.sources import PEAT_FIGURE_2
 
@@ -122,16 +122,16 @@ class Results:
     p: Parameters
     network: Network
     activation: probe.Activation  # the attention that each token of one text receives
-    of_sinks: probe.Controls  # the attention to the first token and to special tokens, with controls
-    of_heads: probe.Controls  # the correlations of heads, with controls
+    sink_controls: probe.Controls  # the attention to the first token and to special tokens, with controls
+    head_controls: probe.Controls  # the correlations of heads, with controls
 
     @property
     def sinks(self) -> probe.AttentionSinks:
-        return self.of_sinks.trained
+        return self.sink_controls.trained
 
     @property
     def alike(self) -> probe.HeadCorrelations:
-        return self.of_heads.trained
+        return self.head_controls.trained
 
     @cached_property
     def targets(self) -> dict[str, str]:
@@ -159,7 +159,7 @@ class Results:
     @property
     def lines(self) -> list[Run]:
         """The mean correlation of two heads and its error over texts, (layers,), trained and controls."""
-        return runs_of(self.of_heads, lambda alike: alike.between_heads)
+        return runs_of(self.head_controls, lambda alike: alike.between_heads)
 
     @cached_property
     def groups(self) -> list[Groups]:
@@ -196,10 +196,10 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     )  # fmt: skip
     # The two surveys keep files of equal names, and so need separate folders.
     below = lambda name: None if store is None else store / name
-    of_sinks = measured(sinks, network, key, draws=p.draws, store=below("sinks"))
-    of_heads = measured(alike, network, key, draws=p.draws, store=below("heads"))
+    sink_controls = measured(sinks, network, key, draws=p.draws, store=below("sinks"))
+    head_controls = measured(alike, network, key, draws=p.draws, store=below("heads"))
     activation = probe.token_activation(model, probe.Encoded(texts.token_ids[:1], texts.mask[:1]))
-    return Results(p, network, activation, of_sinks, of_heads)
+    return Results(p, network, activation, sink_controls, head_controls)
 
 
 @claim("the rise exceeds two standard errors", source=PEAT_FIGURE_2)
@@ -274,24 +274,26 @@ def sink(m: Results) -> Found:
 
 
 @claim(
-    "both differences exceed {m.of_heads.sigmas:g} standard errors, or with few networks as many as are as improbable"
+    "both differences exceed {m.head_controls.sigmas:g} standard errors, or with few networks as many as are as "
+    "improbable"
 )
 def heads_beyond_controls(m: Results) -> Found:
     """At the last layer the attention maps of the trained heads are more alike than with shuffled tokens and with
     random weights."""
-    beyond = m.of_heads.beyond_shuffled, m.of_heads.beyond_random
-    return beyond_both(f"mean correlation at layer {len(m.groups)}", beyond, -1, m.of_heads.sigmas)
+    beyond = m.head_controls.beyond_shuffled, m.head_controls.beyond_random
+    return beyond_both(f"mean correlation at layer {len(m.groups)}", beyond, -1, m.head_controls.sigmas)
 
 
 @claim(
-    "both differences exceed {m.of_sinks.sigmas:g} standard errors, or with few networks as many as are as improbable"
+    "both differences exceed {m.sink_controls.sigmas:g} standard errors, or with few networks as many as are as "
+    "improbable"
 )
 def sink_beyond_controls(m: Results) -> Found:
     """The strongest sink is stronger than the strongest sink of its layer with shuffled tokens and with random
     weights."""
     name, layer, _ = m.strongest
     words = f"excess at the head with the largest excess at layer {layer + 1}"
-    return beyond_both(words, m.of_sinks.compare(largest_of(name)), layer, m.of_sinks.sigmas)
+    return beyond_both(words, m.sink_controls.compare(largest_of(name)), layer, m.sink_controls.sigmas)
 
 
 @claim("less than 1e-5", kind="identity")
@@ -336,7 +338,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"of heads, in the order of the {CLUSTERS} groups of average linkage, with the stability of the groups: the "
         "adjusted Rand index under resampling of articles. A head alone is an outlier and no cluster. (e) The mean "
         "correlation of two heads; at the last layer it is "
-        f"{against(m.of_heads, lambda alike: alike.between_heads, -1)}. Standard errors are over "
+        f"{against(m.head_controls, lambda alike: alike.between_heads, -1)}. Standard errors are over "
         f"{articles_words(network.articles)}, and for random weights over networks."
     )
 
@@ -363,16 +365,15 @@ def draw(m: Results) -> Figure:
     second = middle.subplots(1, many + 1, width_ratios=[1.0] * many + [1.15])
     sink_panels(second[:-1], m)
     name = m.strongest[0]
-    lines_panel(second[-1], runs_of(m.of_sinks, largest_of(name)), f"largest excess, {m.targets[name]}")
+    lines_panel(second[-1], runs_of(m.sink_controls, largest_of(name)), f"largest excess, {m.targets[name]}")
     second[-1].axhline(0, color="0.6", lw=0.6, zorder=0)
     # A small network has fewer than three layers.
     shown = sorted({0, (layers - 1) // 2, layers - 1})
     third = bottom.subplots(1, len(shown) + 1, width_ratios=[1.0] * len(shown) + [1.15])
     correlation_panels(third[:-1], m, shown)
     lines_panel(third[-1], m.lines, "mean correlation")
-    picture.legend(*third[-1].get_legend_handles_labels(), loc="outside lower right", ncols=3, handlelength=2.8)
-    for character, ax in zip("abcde", (first, second[0], second[-1], third[0], third[-1]), strict=True):
-        ax.text(-0.03, 1.03, f"({character})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    one_legend(picture, (second[-1], third[-1]), loc="outside lower right", ncols=3, handlelength=2.8)
+    letter((first, second[0], second[-1], third[0], third[-1]))
     return picture
 
 
@@ -441,8 +442,6 @@ def lines_panel(ax: Axes, runs: list[Run], label: str) -> None:
     for (mean, error), name, colour, line in zip(runs, NAMES, COLOURS, LINES, strict=False):
         error = error if error is not None and np.isfinite(error).all() else None
         time_series(layers, mean, error, ax, colour=colour, linestyle=line, label=name, xlabel="layer", ylabel=label)
-    if (legend := ax.get_legend()) is not None:
-        legend.remove()
     layer_ticks(ax, len(layers), 1)
 
 

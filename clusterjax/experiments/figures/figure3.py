@@ -93,11 +93,6 @@ def listed(m: Results, series: Series, times: Iterable[float], digits: int = 2) 
     return ", ".join(f"{at(series, m.plain.index(t), digits)} at t = {t:g}" for t in times)
 
 
-def share_single(m: Results, runs: Ensemble) -> Series:
-    """The share of the starts that are a single cluster at `end`, and its standard error."""
-    return mean_and_error(runs.clusters[:, runs.index(m.p.end)] == 1)
-
-
 HALF = "more than half of the starts are a single cluster at t = {p.end:g}"
 
 
@@ -141,7 +136,7 @@ def single_with_identity(m: Results) -> Found:
 
 
 def single_cluster(m: Results, runs: Ensemble, counts: str = "") -> Found:
-    share, error = share_single(m, runs)
+    share, error = mean_and_error(runs.clusters[:, runs.index(m.p.end)] == 1)
     measured = f"{percent(share, error)} of the starts are a single cluster at t = {m.p.end:g}{counts}"
     return Found(measured, share > 0.5, share, error)
 

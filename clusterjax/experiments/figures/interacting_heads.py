@@ -29,7 +29,7 @@ from ...plot import OKABE_ITO, sphere, style, time_series
 from ...probe.measures.heads import adjusted_rand
 from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.ensemble import draw_starts, mean_and_error
-from ..shared.layout import WIDTH
+from ..shared.layout import WIDTH, letter
 from ..shared.sources import particles
 
 
@@ -342,9 +342,9 @@ def draw(m: Results) -> Figure:
     top, bottom = picture.subfigures(2, 1, height_ratios=(2.0, 2.6))  # pyright: ignore
     _draw_start(top, m)
     panels = bottom.subplots(1, 3)
-    for letter, ax, fill in zip("bcd", panels, (_draw_clusters, _draw_average, _draw_agreement), strict=True):
+    for ax, fill in zip(panels, (_draw_clusters, _draw_average, _draw_agreement), strict=True):
         fill(ax, m)
-        ax.text(-0.03, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    letter(panels, "bcd")
     return picture
 
 

@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ... import probe, transformer
-from ...plot import OKABE_ITO, time_series
+from ...plot import OKABE_ITO
 from ...probe.measures.survey import clustered_error
 from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.controls import STARTS, Starts, keys_of, seed_of, starts_of
 from ..shared.ensemble import mean_and_error
-from ..shared.layout import panels
+from ..shared.layout import cosine_panel, loss_panel, panels
 from ..shared.networks import articles_of, articles_words, passages
 
 
@@ -178,30 +178,13 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    shown = panels(m, (_losses, _cosine, _sinks, _lens), columns=2, height=4.6)
+    baselines = {"bigram loss": ("by the word before", "--"), "unigram loss": ("by frequency", ":")}
+    losses = lambda ax, m: loss_panel(ax, m.training, baselines)
+    cosine = lambda ax, m: cosine_panel(ax, m.steps, m.last, m.starts.each[:, -1])
+    shown = panels(m, (losses, cosine, _sinks, _lens), columns=2, height=4.6)
     for ax in shown.get_axes()[:3]:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=5))
     return shown
-
-
-def _losses(ax: Axes, m: Results) -> None:
-    step, loss = (np.array([row[name] for row in m.training["history"]]) for name in ("step", "held-out loss"))
-    time_series(step, loss, None, ax, colour=OKABE_ITO[0], xlabel="training step", ylabel="held-out loss (nats)")
-    for name, line, label in (("bigram loss", "--", "by the word before"), ("unigram loss", ":", "by frequency")):
-        ax.axhline(m.report[name], color="0.4", ls=line, lw=0.9)
-        ax.text(step[-1], m.report[name], label, ha="right", va="bottom", fontsize=6)
-
-
-def _cosine(ax: Axes, m: Results) -> None:
-    for name, colour, line, label in (
-        ("cosine", OKABE_ITO[0], "-", "texts"),
-        ("shuffled cosine", OKABE_ITO[1], "--", "words in random order"),
-    ):
-        time_series(m.steps, m.last[name], m.last[f"{name} error"], ax, colour=colour, linestyle=line, label=label,
-                    xlabel="training step", ylabel="mean cosine, last layer")  # fmt: skip
-    each = m.starts.each[:, -1]
-    ax.plot(np.zeros(len(each)), each, "x", color="0.25", ms=4, label="random starts")
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=6, handlelength=1.6)
 
 
 def _sinks(ax: Axes, m: Results) -> None:

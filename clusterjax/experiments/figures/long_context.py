@@ -26,7 +26,7 @@ from ..._model.attention import SoftmaxAttention
 from ...plot import OKABE_ITO
 from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, plus_minus, unmet, within
 from ..framework.verdict import Measured, Source, Subject
-from ..shared.ensemble import mean_and_error
+from ..shared.ensemble import Series, mean_and_error
 from ..shared.layout import panels
 from ..shared.sources import PARTICLES, UNIFORM, particles
 
@@ -38,7 +38,6 @@ LONG = (1e2, 1e4, 1e6)  # the numbers of tokens for the closed form
 FULL = (12, 128, 1024)  # the numbers of tokens for the layer itself
 DIMENSIONS, SHOWN = (2, 3, 4), 3
 GRID = np.geomspace(3e-3, 3e4, 50)
-MeanAndError = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,8 @@ class Results(NamedTuple):
     thresholds: dict[tuple[str, int], list[tuple[float, float]]]
     # The slope, its standard error and the height of the line through each of `thresholds`.
     fits: dict[tuple[str, int], tuple[float, float, float]]
-    curves: dict[int, list[list[MeanAndError]]]  # the cosine and the own weight over the grid of betas, by size
-    fixed: dict[tuple[int, int], MeanAndError]  # the cosine at the fixed beta, by size and dimension
+    curves: dict[int, list[list[Series]]]  # the cosine and the own weight over the grid of betas, by size
+    fixed: dict[tuple[int, int], Series]  # the cosine at the fixed beta, by size and dimension
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:

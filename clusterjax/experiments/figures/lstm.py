@@ -167,7 +167,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     networks, models = {}, {}
     for name, recipe in recipes_of(p).items():
         say(f"training the {'LSTM' if name == 'lstm' else name}")
-        models[name] = train_small(corpus.seen, recipe, seed=seeds[0])[-1].model
+        models[name] = train_small(corpus.training, recipe, seed=seeds[0])[-1].model
         every = models[name], *(recipe.model(seed) for seed in seeds)
         say(f"reading {len(ids)} texts, and {2 * p.labelled} for sentiment, also with {p.draws} of random weights")
         units = [best_units(model, corpus.chosen, corpus.scored, LENGTH) for model in every]

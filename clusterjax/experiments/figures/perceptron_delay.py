@@ -16,7 +16,6 @@ import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from ... import probe
@@ -27,13 +26,12 @@ from ..._model.field import AbstractField, AttentionField, PerceptronField
 from ..._model.space import Sphere
 from ..._observables import cluster_labels, energy_dissipation, interaction_energy, perceptron_energy
 from ...plot import OKABE_ITO, sphere, style, time_series
-from ...probe.measures.controls import _special
 from ...probe.measures.survey import Clustered, clustered_error, encoded, threshold
 from ...probe.networks.block import Context, activation
 from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, percent, plus_minus
 from ..framework.verdict import Measured, Subject
 from ..shared.ensemble import count_clusters, mean_and_error
-from ..shared.layout import WIDTH
+from ..shared.layout import WIDTH, letter, one_legend
 from ..shared.networks import articles_of, articles_words, model_of, spread, subject_of
 
 
@@ -128,7 +126,7 @@ def measure_flows(seed: int, texts: int, tokens: int, draws: int, say: Say) -> F
     block = model.network.blocks()[0]
     passages = spread(probe.bundled_texts(), texts)
     data = encoded(model, passages, tokens)
-    shuffled = probe.shuffle_tokens(data, jr.fold_in(jr.key(seed), 5), _special(model))
+    shuffled = probe.shuffle_tokens(data, jr.fold_in(jr.key(seed), 5), probe.special_ids(model))
     start, start_shuffled = (jnp.asarray(model.network.embed(jnp.asarray(text.token_ids))) for text in (data, shuffled))
     radius, fed = _norms(model, start)
     heads = probe.particle_field(model, radius)
@@ -544,7 +542,7 @@ def draw(m: Results) -> Figure:
     clusters.set_yscale("log", base=2)
     clusters.yaxis.set_major_formatter("{x:g}")
     clusters.axhline(1.0, color="0.6", lw=0.6, zorder=0)
-    _one_legend(top, (cosine, clusters), 3)
+    one_legend(top, (cosine, clusters), loc="outside upper center", ncols=3, handlelength=2.4, columnspacing=1.2)
     spheres, right = bottom.subfigures(1, 2, width_ratios=(1.75, 1.25))
     _draw_groups(spheres, learnt)
     purity = right.subplots()
@@ -553,9 +551,8 @@ def draw(m: Results) -> Figure:
                     linestyle=line, ylabel="purity of the clusters")  # fmt: skip
     purity.axvline(END, color="0.4", ls=":", lw=0.9, zorder=0)
     purity.set_ylim(0.45, 1.03)
-    _one_legend(right, (purity,), 2)
-    for letter, ax in (("a", cosine), ("b", clusters), ("d", purity)):
-        ax.text(-0.03, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    one_legend(right, (purity,), loc="outside upper center", ncols=2, handlelength=2.4, columnspacing=1.2)
+    letter((cosine, clusters, purity), "abd")
     return picture
 
 
@@ -566,14 +563,6 @@ def _draw_groups(part: SubFigure, learnt: Trained) -> None:
         sphere(learnt.xs[name][0, at], ax, labels=GROUPS)
         ax.set_title(f"{words}\nt = {TS_OF_GROUPS[at]:g}")
     axes[0].text(0.0, 1.05, "(c)", ha="right", va="bottom", transform=axes[0].transAxes, weight="bold")
-
-
-def _one_legend(part: SubFigure, axes: tuple[Axes, ...], columns: int) -> None:
-    for ax in axes:
-        if (legend := ax.get_legend()) is not None:
-            legend.remove()
-    part.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=columns, handlelength=2.4,
-                columnspacing=1.2)  # fmt: skip
 
 
 def measured_on(m: Results) -> Measured:

@@ -17,7 +17,7 @@ from ...phase import Adaptive, LikeQueryKey, PerBeta, Product, Square, Wigner, p
 from ...plot import clustering_diagram, phase_diagram as draw_phase_diagram, style
 from ..framework.figure import Claim, Found, Say, Settings, Source, claim, figure, parameter, plus_minus
 from ..shared.ensemble import passage
-from ..shared.layout import WIDTH, letter
+from ..shared.layout import WIDTH, letter, remove_legend
 from ..shared.sources import PARTICLES, UNIFORM, particles
 
 
@@ -281,8 +281,7 @@ def draw(m: Results) -> Figure:
         plain = map_.dataset.attrs["query_key"] == map_.dataset.attrs["value"] == "Identity()"
         clustering_diagram(map_.dataset, ax, delta=DELTA if plain else None)
         ax.set_title(title)
-        if (legend := ax.get_legend()) is not None:
-            legend.remove()
+        remove_legend(ax)
     draw_phase_diagram(
         # Colours are symmetric about zero.
         m.accurate.times, m.accurate.betas, m.off, axes[shown - 1], symmetric=True, xlabel="time $t$",

@@ -136,7 +136,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         architecture="lstm", d=64, hidden=p.units, length=LENGTH, steps=p.steps, epoch_steps=max(1, p.steps // 16),
         warm_up=p.steps // 10,
     )  # fmt: skip
-    lstm = train_small(corpus.seen, recipe, seed=seed_of(keys[0]))[-1].model
+    lstm = train_small(corpus.training, recipe, seed=seed_of(keys[0]))[-1].model
     cell = best_units(lstm, *parts, LENGTH)["cell"]
     first = means[1].neurons[:, 0].astype(float)
     off = float(np.abs(areas(2 * first + 1, labels[1]) - areas(first, labels[1])).max())

@@ -22,7 +22,7 @@ from ...plot import OKABE_ITO, style, time_series
 from ..framework.figure import Claim, ClaimOf, Found, Measured, Say, Settings, Subject, claim, figure, parameter, unmet
 from ..shared.controls import Few, keys_of, seed_of
 from ..shared.ensemble import mean_and_error
-from ..shared.layout import panels
+from ..shared.layout import one_legend, panels
 from ..shared.networks import rows_of
 from ..shared.small_models import LENGTH, Corpus, Snapshot, corpus_of, parameters_of, train_small
 
@@ -105,14 +105,14 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     for number, key in enumerate(keys_of(settings.seed, p.trainings), 1):
         for begin, name in NAMES.items():
             say(f"training {number} of {p.trainings}, {name} a token that begins each text")
-            snapshots = train_small(corpus.seen, recipe_of(p, begin), seed=seed_of(key), snapshots=SNAPSHOTS)
+            snapshots = train_small(corpus.training, recipe_of(p, begin), seed=seed_of(key), snapshots=SNAPSHOTS)
             for read in NAMES:
                 raw[begin, read].append([_read(snapshot, texts[read]) for snapshot in snapshots])
             losses[begin].append(_losses(snapshots[-1], texts[begin], begin))
     model = snapshots[-1].model
     heads = probe.position_heads(probe.from_language_model(model), texts[True])
     exact = float((np.sum(1 / np.arange(1, LENGTH + 1)) - 1) / (LENGTH - 1))
-    part = lambda rows, k: np.array([[snapshot[k] for snapshot in of_training] for of_training in rows])
+    part = lambda rows, k: np.array([[snapshot[k] for snapshot in rows_of_training] for rows_of_training in rows])
     return Results(
         p, corpus, np.array([snapshot.step for snapshot in snapshots]),
         {kind: Reading(part(rows, 0), part(rows, 1), part(rows, 2)) for kind, rows in raw.items()},
@@ -256,8 +256,6 @@ def draw(m: Results) -> Figure:
             if level is not None:
                 ax.axhline(level, color="0.6", lw=0.7, ls=(0, (1, 2)))
             ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-            if (legend := ax.get_legend()) is not None:
-                legend.remove()
 
         return fill
 
@@ -266,8 +264,8 @@ def draw(m: Results) -> Figure:
     mean = curves(lambda reading: reading.excess.mean(axis=(2, 3)), f"all heads: {weight}", None)
     ratio = curves(lambda reading: reading.ratio, "norm of the first token over\nthe median of the others", 1.0)
     shown = panels(m, (strongest, mean, ratio, _heads), columns=2, height=4.8)
-    shown.legend(*shown.get_axes()[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=6,
-                 title="the token that begins a text", title_fontsize=6)  # fmt: skip
+    one_legend(shown, shown.get_axes(), loc="outside upper center", ncols=2, fontsize=6, title_fontsize=6,
+               title="the token that begins a text")  # fmt: skip
     return shown
 
 

@@ -348,9 +348,8 @@ def _law(ax: Axes, m: Results) -> None:
 
 
 def _ends(ax: Axes, m: Results) -> None:
-    share = np.arange(1, m.starts + 1) / m.starts
     for stairs, colour in zip(m.stairs.values(), OKABE_ITO, strict=False):
-        ax.plot(np.sort(stairs.ends), share, color=colour, drawstyle="steps-post")
+        ax.ecdf(stairs.ends, color=colour)
     ax.set(xlabel="log10 of the last merger", ylabel="share of the starts", ylim=(0, 1.02))
 
 

@@ -21,7 +21,7 @@ from ..._base.checks import check_integer, refusal
 from ...probe.measures.controls import _comparison
 from ...probe.measures.survey import clustered_error
 from ...probe.networks.gguf import find_smollm2
-from ..framework.figure import Found, Say, Settings, Subject, plus_minus
+from ..framework.figure import Found, Say, Settings, Subject, claim, plus_minus
 from .controls import NAMES_OF_CONTROLS, STARTS, Starts, keys_of, seed_of, starts_of
 from .networks import articles_of, each_text, package_digest, spread
 from .sources import C4
@@ -205,6 +205,15 @@ def share_missed(bridge: probe.Bridge, curve: str) -> np.ndarray:
     """The error of a curve as a share of the error of the best constant, (texts,): the root mean square difference over
     levels, divided by the standard deviation of the text's own curve."""
     return np.sqrt(np.mean(each_text(bridge.difference(curve)) ** 2, axis=1)) / each_text(bridge.network).std(axis=1)
+
+
+# The measurement has the curves of a network and of its particles as `bridge`.
+@claim("less than 1e-5", kind="identity")
+def same_start(m: Any) -> Found:
+    """All curves start from the same embedded tokens."""
+    network = each_text(m.bridge.network)[:, 0]
+    off = max(float(np.abs(each_text(curve)[:, 0] - network).max()) for curve in m.bridge.curves.values())
+    return Found(f"the largest difference before the first layer, over texts, is {off:.1e}", off < 1e-5, off)
 
 
 def controls_of(

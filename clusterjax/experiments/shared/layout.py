@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
-from ...plot import snapshots, style, time_series
+from ...plot import OKABE_ITO, snapshots, style, time_series
 from ...plot._labels import one_line, seen_blanks
 
 
@@ -114,10 +114,46 @@ def layer_lines(ax: Axes, ylabel: str, lines: Iterable[tuple[Any, ...]], *, firs
     ax.legend(fontsize=6, handlelength=2.2)
 
 
-def letter(axes: Iterable[Axes]) -> None:
-    """Write (a), (b), ... to the upper left of the panels."""
-    for character, ax in zip(ascii_lowercase, axes, strict=False):
+def letter(axes: Iterable[Axes], letters: str = ascii_lowercase) -> None:
+    """Write (a), (b), ..., or other letters, to the upper left of the panels."""
+    for character, ax in zip(letters, axes, strict=False):
         ax.text(-0.02, 1.02, f"({character})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+
+
+def remove_legend(ax: Axes) -> None:
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
+
+
+def one_legend(part: Figure | SubFigure, axes: Iterable[Axes], **options: Any) -> None:
+    """A legend of a figure, or of a part, that has each label once, in place of the legends of these axes."""
+    entries: dict[Any, Any] = {}
+    for ax in axes:
+        entries |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+        remove_legend(ax)
+    part.legend(list(entries.values()), list(entries), **options)
+
+
+def loss_panel(ax: Axes, training: dict[str, Any], baselines: Mapping[str, tuple[str, str]]) -> None:
+    """The held-out loss along a recorded training, and a line for the loss of each of `baselines`: a label and a line
+    style by the name in the report."""
+    step, loss = (np.array([row[name] for row in training["history"]]) for name in ("step", "held-out loss"))
+    time_series(step, loss, None, ax, colour=OKABE_ITO[0], xlabel="training step", ylabel="held-out loss (nats)")
+    for name, (label, line) in baselines.items():
+        ax.axhline(training["report"][name], color="0.4", ls=line, lw=0.9)
+        ax.text(step[-1], training["report"][name], label, ha="right", va="bottom", fontsize=6)
+
+
+def cosine_panel(ax: Axes, steps: np.ndarray, last: Mapping[str, np.ndarray], starts: np.ndarray) -> None:
+    """The mean cosine after the last layer along a training, in texts and in shuffled texts, and of each random
+    start."""
+    lines = (("cosine", OKABE_ITO[0], "-", "texts"), ("shuffled cosine", OKABE_ITO[1], "--", "tokens shuffled"))
+    for name, colour, line, label in lines:
+        time_series(steps, last[name], last[f"{name} error"], ax, colour=colour, linestyle=line, label=label,
+                    xlabel="training step", ylabel="mean cosine, last layer")  # fmt: skip
+    # The random starts are at step 0, where no axis may clip the crosses.
+    ax.plot(np.zeros(len(starts)), starts, "x", color="0.25", ms=4, label="starts", clip_on=False)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=6, handlelength=1.6, columnspacing=0.8)
 
 
 def drawable(token: str) -> str:

@@ -50,7 +50,7 @@ class Labelled(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    seen: list[str]  # the texts to train on
+    training: list[str]  # the texts to train on
     # `chosen`, `scored`: other texts, on which a unit is chosen, and further texts, on which it is scored
     chosen: Labelled
     scored: Labelled
@@ -62,12 +62,12 @@ class Snapshot(NamedTuple):
     model: Any
 
 
-def corpus_of(settings: Settings, seen: int, labelled: int) -> Corpus:
-    """At most `seen` texts to train on, and `labelled` texts of each of the two other parts. Raises a ValueError if the
-    reviews cannot be read, or are too few."""
+def corpus_of(settings: Settings, training: int, labelled: int) -> Corpus:
+    """At most `training` texts to train on, and `labelled` texts of each of the two other parts. Raises a ValueError if
+    the reviews cannot be read, or are too few."""
     if settings.imdb is None:
         rng = generator(jr.key(settings.seed))
-        parts = [made_up_texts(rng, count) for count in (seen, labelled, labelled)]
+        parts = [made_up_texts(rng, count) for count in (training, labelled, labelled)]
         return Corpus(parts[0].texts, parts[1], parts[2], MADE_UP_TEXTS)
     loaded, key = load_imdb(settings.imdb), jr.key(settings.seed)
     split = random_split(loaded, key=key) if loaded.split is None else official_split(loaded, key=key)
@@ -79,7 +79,7 @@ def corpus_of(settings: Settings, seen: int, labelled: int) -> Corpus:
     # Reviews are taken in random order, because files are sorted by label.
     order = np.random.default_rng(settings.seed).permutation(len(split.train))
     data = Subject("reviews", f"film reviews of {Path(settings.imdb).name}")
-    texts = _labelled(split.train.take(order[labelled : labelled + seen])).texts
+    texts = _labelled(split.train.take(order[labelled : labelled + training])).texts
     others = np.random.default_rng(settings.seed).permutation(len(split.test))[:labelled]
     return Corpus(texts, _labelled(split.train.take(order[:labelled])), _labelled(split.test.take(others)), data)
 

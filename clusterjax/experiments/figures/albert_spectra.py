@@ -1,10 +1,10 @@
 """The spectra of the heads of a trained network, as the theorems of Geshkovski et al. (2305.05465) need them.
 
-V of a head is a d x d matrix of rank k, the size of the head, so that its k eigenvalues that may differ from zero are
-those of a k x k product of its factors. A product of random (k, d) and (d, k) matrices with entries of variances a and
-b has its eigenvalues in a disc of radius (a b k d)^(1/2) (Burda, Jarosz, Livan, Nowak and Swiech, 2010): eigenvalues
-outside come from training. The symmetric part of Q^T K has rank 2k at most, and by Sylvester's law of inertia as many
-negative eigenvalues as positive ones if 2k <= d.
+V of a head is a d x d matrix of rank k, the size of the head, so that the k eigenvalues of V that may differ from zero
+are the eigenvalues of a k x k product of its factors. A product of random (k, d) and (d, k) matrices with entries of
+variances a and b has its eigenvalues in a disc of radius (a b k d)^(1/2) (Burda, Jarosz, Livan, Nowak and Swiech,
+2010): eigenvalues outside come from training. The symmetric part of Q^T K has rank 2k at most, and by Sylvester's law
+of inertia as many negative eigenvalues as positive ones if 2k <= d.
 """
 
 from collections.abc import Sequence
@@ -300,13 +300,13 @@ def inertia(m: Results) -> Found | None:
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     blocks = m.matrices.value.shape[0]
     text = (
-        f"The heads of {m.network.words}"
-        f"{f': those of layer {m.p.layer}, of {blocks} with weights of their own' if blocks > 1 else ''}. (a) The "
-        f"{m.value.shape[1]} eigenvalues of V of each head that may differ from zero, those of largest modulus filled. "
-        "Dashed: the disc of the eigenvalues of random matrices with the norms of the two factors of V. (b) The "
-        "eigenvalues of the symmetric part of Q^T K, with its scale, that may differ from zero, in decreasing order "
-        "and in the colours of (c). (c) The effective beta, √d times the Frobenius norm of the symmetric part (beta if "
-        f"that part is beta I / d); dashed: that of random weights, {m.untrained:.3g}."
+        "The heads of "
+        f"{m.network.words}{f', in layer {m.p.layer} of {blocks} with weights of their own' if blocks > 1 else ''}. "
+        f"(a) The {m.value.shape[1]} eigenvalues of V of each head that may differ from zero; those of largest modulus "
+        "are filled. Dashed: the disc of the eigenvalues of random matrices with the norms of the two factors of V. "
+        "(b) The eigenvalues of the symmetric part of Q^T K, with its scale, that may differ from zero, in decreasing "
+        "order and in the colours of (c). (c) The effective beta, √d times the Frobenius norm of the symmetric part "
+        f"(beta if that part is beta I / d); dashed: the effective beta of random weights, {m.untrained:.3g}."
     )
     if not m.readings:
         return text

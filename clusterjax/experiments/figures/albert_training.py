@@ -36,7 +36,7 @@ class Results(NamedTuple):
     training: dict[str, Any]  # the snapshots, the report and the history of the losses, as the training recorded them
     steps: np.ndarray  # the training step of each snapshot, (snapshots,)
     last: dict[str, np.ndarray]  # the statistics of each snapshot at its last level, by name, (snapshots,)
-    off: float  # the largest difference between the recorded mean cosines and those of the network of the package
+    off: float  # the largest difference between the recorded mean cosines and the network of the package
     starts: Starts  # the random starts, and the trained network against them
     words: Starts  # `starts` for words alone, without the special tokens at both ends of a text
     shuffled_words: np.ndarray  # the mean cosine of words in random order, trained network, (texts, levels)

@@ -132,12 +132,12 @@ def late(m: Results) -> Found:
 
 @claim("a slope within 0.1 of 1")
 def barrier(m: Results) -> Found:
-    """The time of a token's way to the first token a is exponential in beta times the largest <x, Q^T K(x - a)> on its
-    path."""
+    """The time that a token takes to the first token a is exponential in beta times the largest <x, Q^T K(x - a)> on
+    its path."""
     waited, exponents = m.waits_by("waited", "barrier")
     slope, error, _ = line_of(waited, exponents, m.wait_starts)
     return Found(
-        "the slope of the logarithm of the time against that of the exponential is "
+        "the slope of the logarithm of the time against the logarithm of the exponential is "
         f"{plus_minus(slope, error, 3)}, of {len(m.waits)} waits",
         abs(slope - 1) < 0.1, slope, error,
     )  # fmt: skip

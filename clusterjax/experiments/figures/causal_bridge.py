@@ -196,7 +196,7 @@ def parts_of(texts: probe.Encoded, tokens: int) -> tuple[probe.Encoded, probe.En
 
 
 def first_path(model: probe.Model, texts: probe.Encoded, radius: np.ndarray | float, time: float) -> FirstPath:
-    """All paths of the first tokens; `radius` and `time` are those of the bridge."""
+    """All paths of the first tokens; `radius` and `time` come from the bridge."""
     assert texts.mask[:, 0].all()
     first = lambda model, n: stream_of_first(model, probe.Encoded(texts.token_ids[:, :n], texts.mask[:, :n]))
     real, alone = first(model, texts.mask.shape[1]), first(model, 1)
@@ -272,7 +272,7 @@ def particle_path(start: np.ndarray, values: np.ndarray, order: list[int], facto
 
 def _off_linear(model: probe.Model, stream: np.ndarray) -> float:
     """The largest relative difference of a layer without feed-forward from x + A(N(x)), with the linear map A and its
-    bias; `stream` is that of the first token, (texts, layers, d)."""
+    bias; `stream` is the stream of the first token, (texts, layers, d)."""
     network, worst = model.network, 0.0
     blocks = network.blocks()
     for layer, index in enumerate(network.order()[: stream.shape[1] - 1]):
@@ -392,7 +392,7 @@ def goes_elsewhere(m: Results) -> Found:
     cosine = m.path.cosines["attention alone"]
     mean = m.mean_of(m.path.over_levels("attention alone"))
     return Found(
-        "cosine of the first token without feed-forward to that of the network, after layer 1 "
+        "cosine of the first token without feed-forward to the first token of the network, after layer 1 "
         f"{m.words(cosine[:, 1], 3)}, before the last layer {m.words(cosine[:, -1], 3)}; mean over layers "
         f"{plus_minus(mean.mean, mean.error, 3)}",
         mean.below(HALF), mean.mean, mean.error,

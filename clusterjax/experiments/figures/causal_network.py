@@ -122,7 +122,7 @@ class Windows(NamedTuple):
     # The cost by width and number of tokens kept, over the texts that are longer than the width
     cost: dict[tuple[int, int], Average]
     articles: dict[int, np.ndarray]  # the article of each text that is longer than a width, by width
-    off: float  # the largest difference of a loss from that of the full mask at a position at which both see all tokens
+    off: float  # the largest difference of a loss from the loss of the full mask where the window leaves nothing out
 
     @property
     def listed(self) -> str:
@@ -324,7 +324,7 @@ def controls(m: Results) -> Found:
             f"as they were drawn before training, and yet less alike than with weights of spread {USUAL:g}."
         )
         measured += f"; of spread {USUAL:g}: {described(usual)}"
-        # The comparison is one-sided: the other side is that of the negative difference.
+        # The comparison is one-sided: the negative difference tests the other side.
         holds = holds and bool(usual.beyond._replace(z=-usual.beyond.z).exceeds()[level])
     return Found(measured, holds, own.beyond.difference[level], own.beyond.error[level], says=says)
 
@@ -520,7 +520,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
             f"; a window of {width} tokens costs {m.windows.cost[width, 0].mean:.2f} nats a token, of which the first "
             f"token in sight gives back {m.windows.given_back(width, 1).mean:.2f}"
         )
-    large = f"No first token of {net.name} has a norm far larger than that of the others"
+    large = f"No first token of {net.name} has a norm far larger than the norm of the others"
     if m.onset is not None:
         large = (
             f"From layer {m.onset} on the first token of {net.name} has up to {first.ratio.mean.max():.0f} times the "

@@ -152,8 +152,8 @@ def law(name: str) -> ClaimOf:
         lives = m.lives[name]
         slope, error, factor = line_of(lives.waits, lives.laws, lives.wait_starts)
         return Found(
-            f"the logarithms of the waits against those of the law have the slope {plus_minus(slope, error, 3)}, with "
-            f"a median factor of {factor:.2f}, over {len(lives.waits)} waits",
+            "the logarithms of the waits against the logarithms of the law have the slope "
+            f"{plus_minus(slope, error, 3)}, with a median factor of {factor:.2f}, over {len(lives.waits)} waits",
             abs(slope - 1) < 0.1 and factor < 2.0, slope, error,
         )  # fmt: skip
 

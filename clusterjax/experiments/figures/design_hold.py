@@ -65,7 +65,7 @@ class Parameters:
 
 
 class Kept(NamedTuple):
-    """Problems of clusters, one or (problems,) of them."""
+    """One problem of clusters, or (problems,) problems."""
 
     gradient: Bool[np.ndarray, "*many"]  # True if `hold` keeps the clusters
     search: Bool[np.ndarray, "*many"]  # True if random search does
@@ -76,12 +76,12 @@ class Kept(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """Problems of collapse, one or (problems,) of them, by each of `METHODS` and with V = I last."""
+    """One problem of collapse, or (problems,) problems, by each of `METHODS` and with V = I last."""
 
     cosine: Float[np.ndarray, "*many methods"]  # the mean cosine at the time `AIM`
     time: Float[np.ndarray, "*many methods"]  # the time at which it passes `GATHERED`, at most the end of the run
     change: Float[np.ndarray, "*many methods d d"]  # dV
-    runs: Int[np.ndarray, "*many"]  # the number of runs that `delay` simulated, which is that of random changes
+    runs: Int[np.ndarray, "*many"]  # the number of runs that `delay` simulated, and of random changes
 
 
 class Results(NamedTuple):

@@ -98,7 +98,9 @@ def growth_of(run: emergence.Emergence, values: np.ndarray) -> float:
 @claim("less than 1e-12", kind="identity")
 def nested(m: Results) -> Found:
     """The largest phi_1* of a token never rises and the smallest never falls, whatever Q and K are."""
-    return Found(f"the largest change the other way: {m.growth:.1e} of the longest token", m.growth < 1e-12, m.growth)
+    return Found(
+        f"the largest change in the other direction: {m.growth:.1e} of the longest token", m.growth < 1e-12, m.growth
+    )
 
 
 @claim(

@@ -32,7 +32,7 @@ class Results(NamedTuple):
     run: emergence.Emergence  # the starts and their shapes
     # The largest distance in F of two tokens at one corner, relative to the longest part in F, (starts,).
     within: np.ndarray
-    across: np.ndarray  # the same distance in the direction of G, (starts,)
+    across: np.ndarray  # this distance in the direction of G, (starts,)
 
 
 def measure(p: emergence.RescaledParameters, settings: Settings, say: Say) -> Results:

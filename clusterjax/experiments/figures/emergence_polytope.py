@@ -110,10 +110,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
         f"{m.p.n} tokens, uniform in a box, under attention with V = Q = K = I and beta = {m.p.beta:g}, rescaled by "
         "exp(-t). The rows show one start in the plane and one in space over the polytope; the colour of a token is "
-        f"that of its corner at the end. Over {m.starts} starts: (a) the distance of the farthest token from the set "
-        "that Theorem 3.1 of 2305.05465 allows (zero, or the face that a token attends to), median and middle 80 %; "
-        "the dashed line is the tolerance of the certificate; (b) the corners of the polytope against those of the "
-        "first hull."
+        f"the colour of its corner at the end. Over {m.starts} starts: (a) the distance of the farthest token from the "
+        "set that Theorem 3.1 of 2305.05465 allows (zero, or the face that a token attends to), median and middle 80 "
+        "%; the dashed line is the tolerance of the certificate; (b) the corners of the polytope against the corners "
+        "of the first hull."
     )
 
 

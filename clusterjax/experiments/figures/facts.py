@@ -111,7 +111,7 @@ class Chosen(NamedTuple):
 
 class Results(NamedTuple):
     p: Parameters
-    own: bool  # True if the network is that of the package, because SmolLM2 is not installed
+    own: bool  # True if the network is the model of the package, because SmolLM2 is not installed
     listed: int  # the number of facts that were asked; 0 for the network of the package
     facts: Facts  # the known facts
     # `layers`, `num_layers`: the silenced layers, from 0, and the number of all layers

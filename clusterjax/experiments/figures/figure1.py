@@ -153,7 +153,8 @@ def distances(density: np.ndarray, edges: np.ndarray) -> np.ndarray:
     mass = mass / mass.sum(axis=1, keepdims=True)
     middle = edges[:-1] + widths / 2
     mean = mass @ middle
-    # Sheppard's correction: the variance of a histogram exceeds that of its numbers by the variance within a bin.
+    # Sheppard's correction: the variance of a histogram exceeds the variance of its numbers by the variance within a
+    # bin.
     square = mass @ middle**2 - widths.mean() ** 2 / 12
     spread = np.sqrt(np.maximum(square - mean**2, 0.0))
     spread = np.where(spread < 2 * widths.mean(), np.nan, spread)
@@ -425,7 +426,7 @@ def one_cluster_of_all(m: Results) -> Found:
 
 @claim(ONE_CLUSTER, source=PEAT_FIGURE_1)
 def one_cluster_of_words(m: Results) -> Found:
-    """When the layers are applied further, all tokens of a text but the special ones come to one cluster."""
+    """When the layers are applied further, all tokens of a text but the special tokens come to one cluster."""
     return one_cluster(m, "words")
 
 

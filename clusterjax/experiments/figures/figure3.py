@@ -35,7 +35,7 @@ OWN_SCHEME = ((6.0, 0.5956, 0.035), (15.0, 0.9637, 0.015))
 @dataclass(frozen=True)
 class Parameters:
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
-    d: int = parameter(3, "the dimension, that of a picture", least=2, most=3)
+    d: int = parameter(3, "the dimension, 2 or 3 so that a picture can show it", least=2, most=3)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
     radius: float = parameter(0.1, "the distance within which tokens are linked to a cluster", above=0, most=2)
     end: float = parameter(12.0, "the time at which clusters are counted", least=1, most=100)

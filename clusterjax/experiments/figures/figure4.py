@@ -34,7 +34,7 @@ SIZE = {"tokens": 64, "d": 3}  # of the paper
 @dataclass(frozen=True)
 class Parameters:
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
-    d: int = parameter(3, "the dimension, that of a picture", least=2, most=3)
+    d: int = parameter(3, "the dimension, 2 or 3 so that a picture can show it", least=2, most=3)
     beta: float = parameter(9.0, "the inverse temperature", above=0, most=50)
     radius: float = parameter(0.1, "the distance within which tokens are linked to a cluster", above=0, most=2)
     end: float = parameter(1000.0, "the end of the run", quick=100.0, least=30, most=10_000)

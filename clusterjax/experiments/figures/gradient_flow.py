@@ -329,7 +329,7 @@ def series(m: Results) -> dict:
     table: dict = {"t": m.ts, "density_ratio_by_time": m.density}
     median = lambda column: float(np.nanmedian(column)) if np.any(np.isfinite(column)) else np.nan
     for name, flow in m.flows.items():
-        table[f"way of the first start, {name}"] = flow.lengths
+        table[f"path length of the first start, {name}"] = flow.lengths
         table[f"energy of the first start, {name}"] = flow.rates.energy[0]
         table[f"median ratio, {name}"] = [median(column) for column in flow.ratios.T]
     return table | {

@@ -84,9 +84,9 @@ VERDICTS = ("held", "failed", "open")
 CLOUDS = Subject("whole-clouds", "normal tokens, rounded to whole numbers")
 # Clouds and counterexamples have whole numbers, so that their arithmetic is exact.
 UNIT = 16  # A has normal entries in units of 1 / 16: coarse enough for short numbers, fine enough that ties are rare
-FINE = 64  # the tokens of the clouds are normal ones in units of 1 / 64
-COARSE = 8  # the tokens of the search for counterexamples are normal ones in units of 1 / 8
-SHARE = Fraction(1, 2)  # the share of the way that tokens go in a layer: alpha = 1
+FINE = 64  # the tokens of the clouds are normal, in units of 1 / 64
+COARSE = 8  # the tokens of the search for counterexamples are normal, in units of 1 / 8
+SHARE = Fraction(1, 2)  # the share of the distance to their target that tokens move in a layer: alpha = 1
 DEPTH = 40  # the largest number of layers; a clause that is not decided by then is open
 DIMENSIONS = (2, 3, 4, 6, 8)
 MOST_TOKENS, MOST_REACH = 4, 3  # of a small counterexample

@@ -38,7 +38,7 @@ EMERGING, LATE = np.array(
      [-0.27, -0.48], [0.32, -1.69], [1.01, -0.65], [1.13, 0.97], [0.7, 1.52], [-0.5, 0.9], [-0.9, 0.2], [0.1, -0.9]]
 ), 10  # fmt: skip
 ASIDE = "clusters off the vertices"
-CLOUDS = Subject("clouds", "four chosen clouds, and normal ones")
+CLOUDS = Subject("clouds", "four chosen clouds, and clouds of normal tokens")
 # The tokens, and the second matrix, of the panels that show which tokens attract a token.
 PICTURE = np.array([[0.55, 0.35], [1.45, 0.25], [0.5, 1.25], [-1.1, 0.75], [-0.85, -0.8], [0.7, -0.95], [-0.2, 0.3]])
 STRETCH = np.diag([0.35, 1.6])

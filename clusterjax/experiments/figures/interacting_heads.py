@@ -139,8 +139,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def draw_heads(seed: int, starts: int, count: int) -> Float[Array, "starts heads d d"]:
-    """Symmetric Gaussian matrices whose eigenvalues have the largest modulus 1; more heads or starts repeat the first
-    ones."""
+    """Symmetric Gaussian matrices whose eigenvalues have the largest modulus 1; the first
+    heads and starts do not depend on the number of heads and starts."""
 
     def draw(start: Array, head: Array) -> Array:
         # The first number keeps these keys apart from the keys of the starts.

@@ -94,7 +94,7 @@ class Passages(NamedTuple):
 
     counts: np.ndarray  # the number of tokens that left the first and the second cloud, (parts, 2, systems)
     shares: np.ndarray  # the share of tokens in the first cloud between the parts, (parts + 1, systems)
-    distances: np.ndarray  # the angle from the middle of the first cloud to that of the second, (parts + 1, systems)
+    distances: np.ndarray  # the angle from the first to the second middle of the clouds, (parts + 1, systems)
     part: float  # the duration of each part
 
 
@@ -547,14 +547,14 @@ def slope_of_clouds(m: Results) -> Found:
 
 @claim(WITHIN)
 def unequal_clouds(m: Results) -> Found:
-    """As clouds drift and grow unequal, the time between passages is that in the potential of clouds of these masses
+    """As clouds drift and grow unequal, the time between passages follows from the potential of clouds of these masses
     and this distance."""
     times, expected = m.clouds.whole()
     known = 100 * (1 - np.isnan(m.clouds.expected).mean())
     equal = ", ".join(f"{ratio:.2f}" for ratio in times.means / times.exact)
     words = (
         f"the time over the quadrature in the {known:.0f} % of the window in which both clouds have a well is {{}}; "
-        f"the time over that of equal clouds is {equal}"
+        f"the time over the time of equal clouds is {equal}"
     )
     return _over_theory(times, expected, words)
 

@@ -201,7 +201,7 @@ def clusters(m: Results) -> Found:
     (last, error), fastest = means[max(means)], int(np.argmax(m.rates[2]))
     return Found(
         "; ".join(f"{plus_minus(*mean)} clusters of {n} tokens" for n, mean in means.items())
-        + f" at t = {m.p.end:g}, counted on {SAMPLE} of them; the fastest degree is {fastest}",
+        + f" at t = {m.p.end:g}, counted on {SAMPLE} of the tokens; the fastest degree is {fastest}",
         within(float(last), float(fastest), 1.0), last, error,
     )  # fmt: skip
 

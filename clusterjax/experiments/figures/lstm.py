@@ -4,8 +4,8 @@ The similarity of a position is the mean cosine of its state to all earlier stat
 state c_t, or the last level of the residual stream. The similarity of a level is the mean cosine of all pairs of
 tokens.
 
-Invariants: the same loop trains both models on the same rows; the models are measured on texts that neither was trained
-on; random weights are those of the recipes, from several seeds.
+Invariants: one loop trains both models on the same rows; the models are measured on texts on which neither was trained;
+random weights are drawn as the recipes say, from several seeds.
 
 Source: Hochreiter, Schmidhuber, *Long short-term memory* (1997); *Transformers, part 2*, slides 10 to 14.
 """
@@ -68,13 +68,14 @@ class States(NamedTuple):
 
     @property
     def rise(self) -> np.ndarray:
-        """The mean similarity of the last quarter of the positions minus that of the first quarter, (texts,)."""
+        """The mean similarity of the last quarter of the positions minus the mean similarity of the first quarter,
+        (texts,)."""
         quarter = max(1, self.along_text.shape[1] // 4)
         return self.along_text[:, -quarter:].mean(axis=1) - self.along_text[:, :quarter].mean(axis=1)
 
     @property
     def growth(self) -> np.ndarray:
-        """The similarity of the last level minus that of the first level, (texts,)."""
+        """The similarity of the last level minus the similarity of the first level, (texts,)."""
         return self.along_layers[:, -1] - self.along_layers[:, 0]
 
     @property
@@ -101,7 +102,7 @@ class Network(NamedTuple):
         return max(self.units.items(), key=lambda item: item[1].chosen)
 
     def beside_random(self, pick: Callable[[States], np.ndarray]) -> Starts:
-        """A statistic of each text, (texts, levels), beside that of random weights."""
+        """A statistic of each text, (texts, levels), compared with random weights."""
         return starts_of(pick(self.trained), [pick(states) for states in self.random])
 
     def random_words(self, pick: Callable[[States], np.ndarray]) -> str:
@@ -114,7 +115,8 @@ class Network(NamedTuple):
         return float(mean), float(error)
 
     def right_beside_random(self) -> Starts:
-        """The texts that the best unit classifies correctly, paired with those of the best units of random weights."""
+        """The texts that the best unit classifies correctly, paired with the texts that the best units of random
+        weights do."""
         kind, unit = self.best
         right = lambda detector: detector.right.astype(float)[:, None]
         return starts_of(right(unit), [right(units[kind]) for units in self.random_units])
@@ -248,7 +250,7 @@ def along_text(m: Results) -> Found:
     """The cell states of the LSTM become more alike along a text."""
     rises, pick = clustered_error(m.lstm.trained.rise), lambda states: states.rise
     return Found(
-        "mean cosine of a cell state to earlier ones, last quarter of the positions minus first quarter: "
+        "mean cosine of a cell state to earlier cell states, last quarter of the positions minus first quarter: "
         f"{_words(m.lstm.trained.rise)}, with random weights {m.lstm.random_words(pick)}; for the last level of the "
         f"transformer {_words(m.transformer.trained.rise)}, with random weights {m.transformer.random_words(pick)}",
         rises.above(), rises.mean, rises.error,
@@ -318,8 +320,8 @@ def sentiment(m: Results) -> Found:
     words = lambda gap: plus_minus(100 * gap.difference[0], 100 * gap.error[0], 1)
     return Found(
         f"LSTM: {m.lstm.unit_words()}; transformer: {m.transformer.unit_words()}. The best unit classifies "
-        f"{words(gain)} % more texts correctly than that of random weights in the LSTM, {words(other)} % more in the "
-        "transformer",
+        f"{words(gain)} % more texts correctly than the best unit of random weights in the LSTM, {words(other)} % "
+        "more in the transformer",
         gain.exceeds()[0], gain.difference[0], gain.error[0],
     )  # fmt: skip
 

@@ -132,7 +132,7 @@ class Results(NamedTuple):
     loops: dict[int, Loop]  # by dimension, for the beta of `LOOP`
     # The averages of tokens by dimension and beta, and by the names of `stays_of`
     tokens: dict[tuple[int, float], dict[str, Sample]]
-    critical: dict[int, Sample]  # the critical temperature of tokens over that of theory, by dimension
+    critical: dict[int, Sample]  # the critical temperature of tokens over the theory, by dimension
     brackets: dict[int, Bracket]  # by dimension
 
 
@@ -489,7 +489,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "(a) on the circle and (b) on the sphere, for beta = 1 to 9. Solid lines: stable densities; dashed lines: "
         "unstable densities; dots: folds; crosses: equal free energies; squares: tokens, with three standard errors. "
         "(c) The temperature is raised and lowered: mean field (triangles) and tokens (squares). (d) The critical "
-        f"temperature of tokens over that of theory, in five dimensions. {unmet(claims)}"
+        f"temperature of tokens over the theory, in five dimensions. {unmet(claims)}"
     )
 
 

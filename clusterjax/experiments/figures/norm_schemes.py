@@ -352,8 +352,8 @@ def _slopes(left: np.ndarray, scheme: int, start: float, end: float, clock: Call
 def _median(samples: np.ndarray) -> tuple[float, float]:
     """The median and its standard error for normal samples."""
     middle = float(np.median(samples))
-    # The error of a median is 1.2533 times that of a mean, and a standard deviation is 1.4826 times the median absolute
-    # deviation; the product is 1.858.
+    # The error of a median is 1.2533 times the error of a mean, and a standard deviation is 1.4826 times the median
+    # absolute deviation; the product is 1.858.
     return middle, float(1.858 * np.median(np.abs(samples - middle)) / np.sqrt(len(samples)))
 
 

@@ -101,7 +101,7 @@ class Flows(NamedTuple):
 
     @property
     def units(self) -> str:
-        return f"{articles_words(self.articles)}, of random ones over {len(self.cosine['random'])} draws"
+        return f"{articles_words(self.articles)}, of random perceptrons over {len(self.cosine['random'])} draws"
 
     def mean_of(self, name: str, values: np.ndarray) -> Clustered:
         """The mean over the texts of a flow, with its error over articles, or over draws of random perceptrons."""
@@ -239,7 +239,7 @@ def _mean_cosine(xs: Float[np.ndarray, "texts times n d"]) -> Float[np.ndarray, 
 #
 # The perceptron is the gradient of an energy (2601.21366, Section 2), so that attention and perceptron together are a
 # gradient flow: its energy rises at the mean squared speed of the tokens. This identity checks the runs. The loss is
-# the mean cosine of tokens of different groups less that of tokens of the same group at the end of a short run. The
+# the mean cosine of tokens of different groups minus the mean cosine within a group at the end of a short run. The
 # test has fresh starts and runs four times as long; starts that are rotated at random show whether the perceptron has
 # learnt a position for each group or the groups themselves.
 

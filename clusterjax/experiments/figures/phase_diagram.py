@@ -232,7 +232,7 @@ def step(m: Results) -> Found:
     """The published step of 0.1 changes the share of close pairs by more than 0.05 at some point of the diagram."""
     worst = float(np.abs(m.off).max())
     return Found(
-        f"the shares differ from those of accurate integration from the same starts by up to {worst:.2f} in d = "
+        f"the shares differ from accurate integration of the same starts by up to {worst:.2f} in d = "
         f"{m.stepped}",
         worst > 0.05, worst,
     )  # fmt: skip

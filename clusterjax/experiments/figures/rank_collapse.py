@@ -200,7 +200,7 @@ def recursion(n: int, beta: float, layers: int) -> np.ndarray:
     r"""The distance of tokens at equal distances after each layer, from $\sqrt2$, by
     $\delta \mapsto \delta\,(e^{\beta\delta^2/2} - 1) / (e^{\beta\delta^2/2} + n - 1)$.
 
-    The exponent $3^L$ is that of 2103.03404; the recursion follows from the symmetry of the tokens.
+    The exponent $3^L$ is from 2103.03404; the recursion follows from the symmetry of the tokens.
     """
     distances = [np.sqrt(2.0)]
     for _ in range(layers):

@@ -276,7 +276,8 @@ def corrected(m: Results) -> Found:
     source=Source(f"{PAPER}, Appendix C.4", ANY, UNIFORM, {"d": 2}),
 )
 def parked(m: Results) -> Found:
-    """The mean number of ordinary centres on the circle is that of Renyi's parking problem, 0.75 times 2 pi / delta."""
+    """The mean number of ordinary centres on the circle is the number of cars in Renyi's parking problem, 0.75 times 2
+    pi / delta."""
     mean, error = mean_and_error(m.counts.ordinary[2][:, -1])
     (expected,) = mean_parked(m.p.separation, m.p.n)
     measured = f"{plus_minus(mean, error, 3)} of {m.p.n} tokens, where parking gives {expected:.3f}, and "
@@ -391,7 +392,7 @@ def _paths(ax: Axes, m: Results) -> None:
     strong, ordinary = m.marks
     plain = ("0.75", 0.5, "other tokens")
     looks = [plain, (COLOURS["ordinary"], 1.2, "other centres"), (COLOURS["strong"], 1.6, "strong centres")]
-    # Strong centres are also ordinary ones and are drawn last, above all other tokens.
+    # Strong centres are also ordinary centres and are drawn last, above all other tokens.
     for token in np.argsort(2 * strong.astype(int) + ordinary):
         colour, wide, _ = looks[2 if strong[token] else int(ordinary[token])]
         ax.plot(m.p.ts, angles[:, token], color=colour, lw=wide)

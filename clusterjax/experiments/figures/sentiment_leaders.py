@@ -1,8 +1,8 @@
 """Sentiment: the words that lead most often, their distance from the hyperplane, and their number in a review.
 
-With `--imdb`, or with another dimension than 2, a model is trained. Otherwise the leaders are those of the classifier
-of the package: reviews are not in the package, and so `benchmarks/sentiment_shipped.py` counted these leaders once over
-the IMDb test part, by `count` of this file.
+With `--imdb`, or with another dimension than 2, a model is trained. Otherwise the leaders are the leaders of the
+classifier of the package: reviews are not in the package, and so `benchmarks/sentiment_shipped.py` counted these
+leaders once over the IMDb test part, by `count` of this file.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -225,7 +225,7 @@ def few(m: Results) -> Found:
 @claim("", says="")
 def accurate(m: Results) -> Found:
     right, test = m.counted.accuracy, m.counted.test
-    # The published accuracy is asked only of a test part as large as that of IMDb.
+    # The published accuracy is required only of a test part as large as the test part of IMDb.
     least = 0.8 if m.planted or test < 25000 else 0.855
     error = float(np.sqrt(right * (1 - right) / test))
     dimensions = "two" if m.p.d == 2 else m.p.d

@@ -183,7 +183,7 @@ def every_other(labels: Bool[np.ndarray, " texts"]) -> Bool[np.ndarray, " texts"
 def difference_of_means(
     levels: Float[np.ndarray, "texts levels d"], labels: Bool[np.ndarray, " texts"]
 ) -> Float[np.ndarray, "levels d"]:
-    """The mean stream of the texts that praise minus that of the others, at each level."""
+    """The mean stream of the texts that praise minus the mean stream of the others, at each level."""
     levels = levels.astype(float)
     return levels[labels].mean(axis=0) - levels[~labels].mean(axis=0)
 
@@ -198,7 +198,7 @@ def discriminants(
         centred = np.concatenate([x[of] - x[of].mean(axis=0) for of in (labels, ~labels)])
         eigenvalues, axes = np.linalg.eigh(centred.T @ centred / len(x))
         for number, strength in enumerate(STRENGTHS):
-            # If all texts are equal, as they may be before the first layer, every direction is as good.
+            # All texts may be equal before the first layer; every direction is then equally good.
             damped = np.maximum(eigenvalues, 0) + strength * max(eigenvalues.mean(), np.finfo(float).tiny)
             directions[level, number] = axes @ ((axes.T @ along) / damped)
     return directions

@@ -235,7 +235,7 @@ def series(m: Results) -> dict:
     table = {"step": m.steps}
     for (trained, read), reading in m.readings.items():
         words = f"trained {NAMES[trained]}, read {NAMES[read]}"
-        # The first axis is that of the steps.
+        # The steps are the first axis.
         table |= {
             f"strongest head, {words}": reading.strongest.T, f"longest first token, {words}": reading.ratio.T,
             f"heads, {words}": reading.excess.mean(axis=0),

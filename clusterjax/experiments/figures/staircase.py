@@ -107,7 +107,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def draw_arc(seed: int, starts: int, n: int, arc: float) -> np.ndarray:
-    """Independent uniform tokens on an arc of the circle, (starts, n, 2); more starts do not change the first ones."""
+    """Independent uniform tokens on an arc of the circle, (starts, n, 2); more starts do not change the first
+    starts."""
     angles = np.stack([np.random.default_rng([seed, k]).uniform(0, arc, n) for k in range(starts)])
     return np.stack([np.cos(angles), np.sin(angles)], axis=2)
 
@@ -186,7 +187,7 @@ def _slopes(places: np.ndarray, x: np.ndarray, width: float) -> np.ndarray:
 
 
 def counts_of_normal(seed: int, sizes: tuple[int, ...], draws: int) -> Float[np.ndarray, "powers draws sizes"]:
-    """The number of modes of n normal tokens at beta = n^power; more draws do not change the first ones."""
+    """The number of modes of n normal tokens at beta = n^power; more draws do not change the first draws."""
     clouds = [[np.random.default_rng([seed, 2412, draw, n]).normal(size=n) for n in sizes] for draw in range(draws)]
     count = lambda x, power: len(modes_of(x, len(x) ** power))
     return np.array([[[count(x, power) for x in row] for row in clouds] for power in POWERS], float)
@@ -249,7 +250,9 @@ def law(m: Results) -> Found:
     )
     last = fits[max(fits)]
     holds = bool(known) and all(abs(line.slope - 1) < 0.02 and line.factor < 1.5 for line in known)
-    return Found(f"the logarithms of the lengths against those of the law: {listed}", holds, last.slope, last.error)
+    return Found(
+        f"the logarithms of the lengths against the logarithms of the law: {listed}", holds, last.slope, last.error
+    )
 
 
 @claim("all starts, and a bound below 1e-2")
@@ -279,7 +282,7 @@ def modes(m: Results) -> Found:
     modes."""
     slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[0])]
     return Found(
-        "the slope of the logarithm of the number of modes against that of the law, for n from "
+        "the slope of the logarithm of the number of modes against the logarithm of the law, for n from "
         f"{m.p.sizes[0]} to {m.p.sizes[-1]}, is {_by_power(slopes)}",
         all(abs(slope - 1) < 0.15 for slope, _ in slopes), *slopes[1],
     )  # fmt: skip

@@ -57,7 +57,7 @@ class Cosines(NamedTuple):
 
 
 class Results(NamedTuple):
-    own: bool  # True if the network is that of the package, because SmolLM2 is not installed
+    own: bool  # True if the network is the model of the package, because SmolLM2 is not installed
     words: tuple[str, ...]  # the words that are one token
     contexts: int  # the number of contexts of each sense
     # `trained`, `shuffled`, `random`: the cosines in the contexts, with the other words of each context in random

@@ -65,7 +65,7 @@ def against(controls: probe.Controls, pick: Callable[[Any], probe.Average], leve
         runs_of(controls, pick)[1:],
         strict=True,
     ):
-        # `exceeds` is one-sided; the test of the other side is that of the negative difference.
+        # `exceeds` is one-sided; the negative difference tests the other side.
         less = beyond._replace(z=-beyond.z)
         word = "above" if beyond.exceeds()[level] else "below" if less.exceeds()[level] else "no different from"
         words.append(f"{word} that of {name} ({mean[level]:.2f})")
@@ -120,7 +120,8 @@ class Starts(NamedTuple):
 def starts_of(trained: np.ndarray, starts: Sequence[np.ndarray], units: np.ndarray | None = None) -> Starts:
     """The `Starts` of a statistic of each text, (texts, levels), in the trained network and in each random start.
 
-    The error is that of `probe.controls`, with the `units` of `clustered_error`, such as the article of each text.
+    The error is computed as by `probe.controls`, with the `units` of `clustered_error`, such as the article of each
+    text.
     """
     drawn = np.stack(starts)
     each = drawn.mean(axis=1)

@@ -87,7 +87,7 @@ def run_ensemble(
     """
     starts, _, d = x0.shape
     identity, shape = jnp.eye(d, dtype=x0.dtype), (starts, d, d)
-    # Q, K and V are arguments of the program for every start, also where all starts have equal ones.
+    # Q, K and V are arguments of the program for every start, also where all starts have equal matrices.
     values = jnp.broadcast_to(identity if value is None else jnp.asarray(value, x0.dtype), shape)
     forms = jnp.broadcast_to(identity if query_key is None else query_key, shape)
     # Strict promotion refuses a mixture of dtypes.

@@ -110,7 +110,7 @@ class Network(NamedTuple):
     # Ids of the tokens that may be sinks, by name; None leaves the choice to the tokenizer.
     special: Mapping[str, int] | None = None
     names: Mapping[int, str] | None = None  # the symbol of each id where there is no tokenizer
-    bundled: bool = False  # True if the network is that of the package
+    bundled: bool = False  # True if the network is the network of the package
     named_c4: bool = False  # True if the file of the texts has the name of C4, which is then taken for C4
 
     def measured(self, **size: int | float | tuple[int, ...]) -> Measured:
@@ -214,7 +214,7 @@ def _network(path: str | None, heads: int | None, texts: str | None, many: int, 
             "name a file of token ids as ids."
         )
     every = probe.bundled_texts() if texts is None else probe.read_texts([texts])
-    # All texts are checked, because the chosen ones could be duplicates.
+    # All texts are checked, because the chosen texts could be duplicates.
     rows = spread(_several(every, texts), many)
     # This second encoding counts the truncated texts; verbose=False, because transformers warns of long texts.
     truncated = sum(len(row) > length for row in model.tokenizer(rows, verbose=False)["input_ids"])

@@ -136,8 +136,8 @@ def _moves(model: HardmaxClassifier, ids: Array, counts: Array) -> tuple[Array, 
 #
 # Each review is hashed with its label, by letters and digits alone, so that mark-up, quotes and line ends do not count.
 # The 64 smallest hashes of the published 50,000 are kept here: any 64 would serve, and the smallest do not depend on
-# the order of the file. Reviews are those of IMDb if nearly all of the 64 are among their hashes and they have as many
-# different hashes, within a hundredth.
+# the order of the file. Reviews count as the IMDb reviews if nearly all of the 64 are among their hashes and they have
+# as many different hashes, within a hundredth.
 
 
 DIFFERENT = 49_575  # the number of different reviews: the others of the 50,000 are repeated

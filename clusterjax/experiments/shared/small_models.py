@@ -7,7 +7,7 @@ in the Bigram-Backcopy task of Guo et al., *Active-dormant attention heads* (241
 pieces of the tokenizer of the package, which reads both kinds of texts.
 
 Invariants: the texts of the training, the texts on which units are chosen and the texts that are scored are disjoint;
-the training is that of `clusterjax train language-model`, and one seed always gives one model.
+the training is the training of `clusterjax train language-model`, and one seed always gives one model.
 """
 
 from dataclasses import replace
@@ -122,7 +122,7 @@ def train_small(
     """Snapshots of a model that is trained on texts: before training, and at most `snapshots` at steps that double, the
     last one at the end.
 
-    The loop, the loss and the optimiser are those of `transformer.train_language_model`, without its files.
+    The loop, the loss and the optimiser come from `transformer.train_language_model`, without its files.
     """
     model = recipe.model(seed)
     pieces = tokenise(transformer.load_tokenizer(), texts)

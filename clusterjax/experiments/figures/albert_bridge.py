@@ -17,8 +17,17 @@ from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, of_units
 from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, plus_minus
-from ..shared.causal import BRIDGE_TEXTS, CURVES, BridgeControls, Effort, controls_of, same_start, share_missed
-from ..shared.controls import NAMES_OF_CONTROLS, STARTS, random_words
+from ..shared.causal import (
+    BRIDGE_TEXTS,
+    CURVES,
+    BridgeControls,
+    Effort,
+    controls_of,
+    missed_panel,
+    same_start,
+    share_missed,
+)
+from ..shared.controls import STARTS, random_words
 from ..shared.layout import one_legend, panels
 from ..shared.networks import WIDE, Network, articles_words, by_articles, each_text, network_of
 
@@ -218,16 +227,7 @@ def _differences(ax: Axes, m: Results) -> None:
 
 
 def _controls(ax: Axes, m: Results) -> None:
-    """A bar for the network and for each control; a cross for each network of random weights."""
-    at = np.arange(3)
-    for curve, shift in zip(CURVES, (-0.2, 0.2), strict=True):
-        mean, error = np.array(m.beside.runs(curve)).T
-        ax.bar(at + shift, mean, 0.38, yerr=error, color=LOOKS[curve][1], error_kw={"elinewidth": 0.8}, lw=0)
-        each = m.beside.random[curve].mean(axis=1)
-        ax.plot(np.full(len(each), at[2] + shift), each, "x", color="0.1", ms=3.5, mew=0.8)
-    ax.axhline(1.0, color="0.1", lw=0.8, ls="--")
-    ax.set_xticks(at, ["trained", *NAMES_OF_CONTROLS])
-    ax.set(ylabel="error / error of the best constant", ylim=(0, None))
+    missed_panel(ax, m.beside, {curve: LOOKS[curve][:2] for curve in CURVES}, 0.4)
 
 
 FIGURE = figure(

@@ -105,7 +105,7 @@ BEYOND = (
 
 @claim(BEYOND)
 def gathers(m: Results) -> Found:
-    """After training the tokens are more alike than in networks with random initial weights."""
+    """After training the tokens are more alike than in random starts of the network."""
     cosine, error, near = m.last["cosine"], m.last["cosine error"], 100 * m.last["near_mass"]
     return beyond_starts(
         f"the mean cosine after the last layer is {plus_minus(cosine[-1], error[-1], 3)} after training, "
@@ -117,8 +117,7 @@ def gathers(m: Results) -> Found:
 
 @claim(BEYOND)
 def gathers_words(m: Results) -> Found:
-    """After training the words alone, without special tokens, are more alike than in networks with random initial
-    weights."""
+    """After training the words alone, without special tokens, are more alike than in random starts."""
     shuffled = plus_minus(*clustered_error(m.shuffled_words[:, -1], m.articles)[:2], 3)
     return beyond_starts(
         f"the mean cosine of the words after the last layer is {m.of_words[-1]:.3f} after training ({shuffled} in "

@@ -132,8 +132,8 @@ def late(m: Results) -> Found:
 
 @claim("a slope within 0.1 of 1")
 def barrier(m: Results) -> Found:
-    """The time that a token takes to the first token a is exponential in beta times the largest <x, Q^T K(x - a)> on
-    its path."""
+    """The time of arrival at the first token a is exponential in beta times the largest <x, Q^T K(x - a)> on the
+    way."""
     waited, exponents = m.waits_by("waited", "barrier")
     slope, error, _ = line_of(waited, exponents, m.wait_starts)
     return Found(

@@ -74,8 +74,7 @@ def rank_of(weights: np.ndarray) -> int:
 
 
 def rate_of(ts: np.ndarray, distance: np.ndarray) -> float:
-    """The slope of log log(1 / distance) against time while the distance falls from 1e-2 to 1e-12; NaN without two such
-    times."""
+    """The slope of log log(1 / distance) against time, for distances of 1e-2 to 1e-12; NaN without two such times."""
     falling = (distance < 1e-2) & (distance > 1e-12)
     if falling.sum() < 2:
         return float("nan")
@@ -127,8 +126,7 @@ def low_rank(m: Results) -> Found:
 
 @claim("above 0.8; a merely exponential decay would have a rate that tends to zero")
 def fast(m: Results) -> Found:
-    """The attention matrix converges doubly exponentially: the logarithm of its distance from the limit grows
-    exponentially."""
+    """The attention matrix converges doubly exponentially: the logarithm of the distance grows exponentially."""
     known = m.rates[np.isfinite(m.rates)]
     mean, error = mean_and_error(known) if len(known) > 1 else (np.nan, np.nan)
     return Found(

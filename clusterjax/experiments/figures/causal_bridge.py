@@ -37,6 +37,7 @@ from ..shared.causal import (
     BridgeControls,
     Effort,
     controls_of,
+    missed_panel,
     reading_of,
     same_start,
     share_missed,
@@ -328,8 +329,7 @@ def alone(m: Results) -> Found:
 
 @claim(f"less than {ALONE:g} at every level", kind="identity")
 def linear(m: Results) -> Found:
-    """Without feed-forward each layer maps the first token x to x + A(N(x)) with a linear A, the discrete form of x' =
-    P(Vx)."""
+    """Without feed-forward a layer maps the first token x to x + A(N(x)), A linear, the discrete form of x' = P(Vx)."""
     off = m.path.linear
     return Found(f"the largest difference after a layer, relative to the norm, is {off:.1e}", off < ALONE, off)
 
@@ -364,8 +364,7 @@ def beta_matters(m: Results) -> Found:
 
 @claim("both differences exceed two standard errors, or with few texts and networks as many as are as improbable")
 def better_than_controls(m: Results) -> Found:
-    """Fitted particles predict {m.name} better than networks of random weights, and better than {m.name} on shuffled
-    tokens."""
+    """Fitted particles predict {m.name} better than random weights, and better than {m.name} on shuffled tokens."""
     over = f" (± over {articles_words(m.articles)}, of random weights over {len(m.beside.random['fitted'])} networks)"
     return m.beside.beyond_both(f" {m.spread}", over)
 
@@ -491,20 +490,10 @@ def _draw_curves(ax: Axes, m: Results) -> None:
 
 
 def _draw_missed(ax: Axes, m: Results) -> None:
-    places = np.arange(3)
-    bars = {"width": 0.25, "error_kw": {"elinewidth": 0.8}, "lw": 0}
-    for curve, shift in (("particles", -0.26), ("fitted", 0.0)):
-        mean, error = np.array(m.beside.runs(curve)).T
-        label, colour, _ = STYLES[curve]
-        ax.bar(places + shift, mean, yerr=error, color=colour, label=label, **bars)
-        each = m.beside.random[curve].mean(axis=1)
-        ax.plot(np.full(len(each), places[2] + shift), each, "x", color="0.1", ms=3.5, mew=0.8)
+    missed_panel(ax, m.beside, {curve: STYLES[curve][:2] for curve in CURVES}, 0.26)
     # The controls have no curve with beta 0.
     average, (label, colour, _) = m.mean_of(share_missed(m.bridge, "uniform")), STYLES["uniform"]
-    ax.bar([0.26], [average.mean], yerr=[average.error], color=colour, label=label, **bars)
-    ax.axhline(1.0, color="0.1", lw=0.8, ls="--")
-    ax.set_xticks(places, ["trained", "tokens shuffled", "random weights"])
-    ax.set(ylabel="error / error of the\nbest constant", ylim=(0, None))
+    ax.bar(0.52, average.mean, 0.25, yerr=average.error, color=colour, label=label, error_kw={"elinewidth": 0.8}, lw=0)
     ax.legend(fontsize=6, handlelength=2.2)
 
 

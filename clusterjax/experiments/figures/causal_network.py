@@ -133,8 +133,7 @@ class Windows(NamedTuple):
         return "; ".join(f"window {width}: {plus_minus(cost.mean, cost.error)}" for width, cost in costs.items())
 
     def given_back(self, width: int, kept: int, than: int = 0, share: float = 0.0) -> Clustered:
-        """The decrease of the cost with `kept` tokens in place of `than`, paired by text, less a share of the cost with
-        `than`."""
+        """The decrease of the cost with `kept` tokens, from `than`, paired by text, less a share of the latter cost."""
         less, more = each_text(self.cost[width, than]), each_text(self.cost[width, kept])
         return clustered_error((1 - share) * less - more, self.articles[width])
 
@@ -280,8 +279,7 @@ def alone(m: Results) -> Found:
 
 @claim(f"by less than {SMALL:g} at every level, in the mean over texts")
 def mean_cosine(m: Results) -> Found:
-    """At every level the first token changes the mean cosine of the tokens of {m.network.name} by less than
-    {SMALL:g}."""
+    """At every level the first token changes the mean cosine of tokens of {m.network.name} by less than {SMALL:g}."""
     whole, others = m.network.trained.cosine, m.network.trained.first.cosine_of_others
     change = each_text(others) - each_text(whole)
     level = int(np.argmax(np.abs(change.mean(axis=0))))
@@ -451,8 +449,7 @@ def own_model(m: Results) -> Found | None:
 
 @claim("more than 1 by two standard errors, for every window")
 def window(m: Results) -> Found | None:
-    """A sliding window of {m.windows.listed} tokens, which leaves out the first tokens, costs {NAME} more than one nat
-    a token."""
+    """A sliding window of {m.windows.listed} tokens without the first tokens costs {NAME} more than one nat a token."""
     if (windows := m.windows) is None:
         return None
     loss, last = windows.loss, windows.cost[windows.widths[-1], 0]

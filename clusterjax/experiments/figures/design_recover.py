@@ -354,8 +354,7 @@ def largest(m: Results) -> Found:
 
 @claim(f"{AT_LEAST} of the estimates")
 def likeliest(m: Results) -> Found:
-    """Estimates from noisy tokens are the likeliest ones: a fit that begins at the truth ends with no smaller
-    residual."""
+    """Estimates from noisy tokens are the likeliest: a fit that begins at the truth has no smaller residual."""
     noisy, beyond = m.likeliest[1:], ~m.inside[1:]
     share = noisy.mean()
     return Found(

@@ -120,8 +120,7 @@ def hyperplanes(m: Results) -> Found:
 
 @claim("tokens at zero in less than 2 % of the starts, and on two hyperplanes in most")
 def two(m: Results) -> Found:
-    """In most starts random tokens come to two of the hyperplanes, and fewer than 2 % of the starts have a token at
-    zero."""
+    """In most starts tokens come to two of the hyperplanes, and fewer than 2 % of the starts have a token at zero."""
     certified = m.run.certified
     counts = np.bincount(m.levels[certified], minlength=4)
     measured = (

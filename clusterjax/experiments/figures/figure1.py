@@ -432,8 +432,7 @@ def one_cluster_of_words(m: Results) -> Found:
 
 @claim("both differences exceed two standard errors, or with few networks as many as are as improbable")
 def beyond_controls(m: Results) -> Found:
-    """After the last layer of training the tokens are more alike than in shuffled texts and in networks of random
-    weights."""
+    """After training the tokens are more alike than in shuffled texts and in networks of random weights."""
     beyond = m.controls.beyond_shuffled, m.controls.beyond_random
     return beyond_both("mean cosine after the last layer of training", beyond, m.trained, m.controls.sigmas)
 

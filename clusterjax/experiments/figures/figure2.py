@@ -109,8 +109,7 @@ def largest_of(name: str) -> Callable[[probe.AttentionSinks], probe.Average]:
 
 
 def targets_of(sinks: probe.AttentionSinks) -> dict[str, str]:
-    """The names of the targets of attention; a special token that is always the first token is not a target of its
-    own."""
+    """The names of the targets of attention; a special token that is always the first token has no name of its own."""
     values: dict[str, Any] = {name: average.values for name, average in sinks.mass.items()}
     same = [name for name, each in values.items() if name != "first" and np.array_equal(each, values["first"])]
     first = " ".join(["first token", *same])
@@ -289,8 +288,7 @@ def heads_beyond_controls(m: Results) -> Found:
     "improbable"
 )
 def sink_beyond_controls(m: Results) -> Found:
-    """The strongest sink is stronger than the strongest sink of its layer with shuffled tokens and with random
-    weights."""
+    """The strongest sink is stronger than the strongest of its layer with shuffled tokens and with random weights."""
     name, layer, _ = m.strongest
     words = f"excess at the head with the largest excess at layer {layer + 1}"
     return beyond_both(words, m.sink_controls.compare(largest_of(name)), layer, m.sink_controls.sigmas)

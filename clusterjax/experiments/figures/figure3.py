@@ -98,7 +98,7 @@ HALF = "more than half of the starts are a single cluster at t = {p.end:g}"
 
 @claim(HALF, source=peat("Figure 3", size=SIZE))
 def single_with_random(m: Results) -> Found:
-    """With V = I, random Q and K and beta = {p.beta:g} the tokens of most starts are in a single cluster by t =
+    """With V = I, random Q, K and beta = {p.beta:g} the tokens of most starts are in a single cluster by t =
     {p.end:g}."""
     return single_cluster(m, m.random, f"; clusters: {listed(m, m.random.count, m.p.times)}")
 
@@ -130,8 +130,7 @@ def rate_of_second(m: Results) -> Found | None:
 
 @claim(HALF, source=peat("Section 4.2.1", size=SIZE))
 def single_with_identity(m: Results) -> Found:
-    """With Q = K = I, as in the text of the paper, the tokens of most starts are in a single cluster by t =
-    {p.end:g}."""
+    """With Q = K = I, as in the paper's text, the tokens of most starts are in a single cluster by t = {p.end:g}."""
     return single_cluster(m, m.plain)
 
 

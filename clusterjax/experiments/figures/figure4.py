@@ -19,6 +19,7 @@ from ..shared.ensemble import (
     mean_and_error,
     run_ensemble,
     second_token,
+    with_errors,
 )
 from ..shared.exact import pair_error
 from ..shared.layout import figure_of_run
@@ -123,12 +124,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    (count, error), (distance, distance_error) = m.runs.count, m.runs.distance
-    return {
-        "t": m.p.ts, "clusters": count, "clusters_error": error, "distance_to_first": distance,
-        "distance_to_first_error": distance_error,
-        "clusters_at_15_by_beta": [[beta, float(mean), float(error)] for beta, (mean, error) in m.by_beta.items()],
-    }  # fmt: skip
+    by_beta = [[beta, float(mean), float(error)] for beta, (mean, error) in m.by_beta.items()]
+    runs = with_errors(clusters=m.runs.count, distance_to_first=m.runs.distance)
+    return {"t": m.p.ts} | runs | {"clusters_at_15_by_beta": by_beta}
 
 
 def draw(m: Results) -> Figure:

@@ -26,6 +26,7 @@ from ..shared.ensemble import (
     mean_and_error,
     run_ensemble,
     second_token,
+    with_errors,
 )
 from ..shared.exact import dyadic_distance, pair_error
 from ..shared.layout import figure_of_run
@@ -154,12 +155,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    plain, (count, error) = m.runs[PLAIN], m.runs[PLAIN].count
-    return (
-        {"t": plain.ts, "t_gapped": m.runs[GAPPED].ts, "clusters": count, "clusters_error": error}
-        | {f"opposition_{SECOND[name]:g}": mean for name, (mean, _) in m.opposition.items()}
-        | {f"opposition_{SECOND[name]:g}_error": error for name, (_, error) in m.opposition.items()}
-    )
+    opposed = {f"opposition_{SECOND[name]:g}": order for name, order in m.opposition.items()}
+    times = {"t": m.runs[PLAIN].ts, "t_gapped": m.runs[GAPPED].ts}
+    return times | with_errors(clusters=m.runs[PLAIN].count, **opposed)
 
 
 def draw(m: Results) -> Figure:

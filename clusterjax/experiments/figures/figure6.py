@@ -26,6 +26,7 @@ from ..shared.ensemble import (
     mean_and_error,
     run_ensemble,
     second_token,
+    with_errors,
 )
 from ..shared.exact import pair_error
 from ..shared.layout import figure_of_run
@@ -176,12 +177,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    plain, gapped, turning = (m.runs[name].count for name in (PLAIN, GAPPED, TURNING))
-    return {
-        "t": m.p.ts, "nearest": m.nearest[PLAIN][0], "nearest_error": m.nearest[PLAIN][1], "clusters": plain[0],
-        "clusters_error": plain[1], "clusters_gapped": gapped[0], "clusters_gapped_error": gapped[1],
-        "clusters_turning": turning[0], "clusters_turning_error": turning[1],
-    }  # fmt: skip
+    names = {"clusters": PLAIN, "clusters_gapped": GAPPED, "clusters_turning": TURNING}
+    counts = {key: m.runs[name].count for key, name in names.items()}
+    return {"t": m.p.ts} | with_errors(nearest=m.nearest[PLAIN], **counts)
 
 
 def draw(m: Results) -> Figure:

@@ -29,6 +29,7 @@ from ..shared.ensemble import (
     first_token,
     mean_and_error,
     run_ensemble,
+    with_errors,
 )
 from ..shared.layout import figure_of_run
 from ..shared.sources import PEAT_FIGURE_7
@@ -100,8 +101,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def runs_of_heads(x0: Array, matrices: np.ndarray, p: Parameters) -> HeadRuns:
-    """The runs of every head. The heads share the starts, so that the compiled program of `Results.run` is used
-    again."""
+    """The runs of every head. The heads share the starts, so that the program of `Results.run` is used again."""
     heads = len(matrices)
     # An error needs two starts of each head: starts are repeated where there are too few.
     x0 = x0[np.arange(max(len(x0), 2 * heads)) % len(x0)]
@@ -222,10 +222,8 @@ def series(m: Results) -> dict:
     runs, heads = {"": m.run, ", unscaled": m.raw}, {"": m.heads, ", unscaled": m.raw_heads}
     return (
         {"t": TS, "largest_real_part_by_head": m.source.top}
-        | {f"clusters{which}{word}": each for which, run in runs.items()
-           for word, each in zip(("", "_error"), run.count, strict=True)}
-        | {f"distance_to_first{which}{word}": each for which, run in runs.items()
-           for word, each in zip(("", "_error"), run.distance, strict=True)}
+        | with_errors(**{f"clusters{which}": run.count for which, run in runs.items()})
+        | with_errors(**{f"distance_to_first{which}": run.distance for which, run in runs.items()})
         | {f"clusters_at_15_by_head{which}": result.at15[0] for which, result in heads.items()}
         | {f"clusters_at_15_error_by_head{which}": result.at15[1] for which, result in heads.items()}
         | {f"distance_at_15_by_head{which}": result.distance[0] for which, result in heads.items()}

@@ -32,6 +32,7 @@ from ..shared.ensemble import (
     exact_first_token,
     mean_and_error,
     run_ensemble,
+    with_errors,
 )
 from ..shared.layout import figure_of_run
 from ..shared.sources import PEAT_FIGURE_8
@@ -152,8 +153,7 @@ def aligns(m: Results) -> Found:
 
 @claim("the rate of exp(Vt) to within a thousandth of the gap", kind="identity")
 def pace(m: Results) -> Found:
-    """The first token approaches the leading eigenspace at the rate of exp(Vt), which tends to the gap of the real
-    parts."""
+    """The first token approaches the leading eigenspace at the rate of exp(Vt), which tends to the spectral gap."""
     rate, exact = (rate_of(first, m.top) for first in (m.run.xs[:, :, 0], m.exact))
     gap = float(m.source.value[0, 0] - m.source.value[m.top, m.top])
     return Found(
@@ -214,11 +214,9 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    return {
-        "t": TS, "alignment": m.alignment[0], "alignment_error": m.alignment[1],
-        "distance_to_first": m.run.distance[0], "distance_to_first_error": m.run.distance[1],
-        "alignment, unscaled": m.slow[0], "distance_to_first, unscaled": m.raw.distance[0],
-    }  # fmt: skip
+    scaled = with_errors(alignment=m.alignment, distance_to_first=m.run.distance)
+    unscaled = {"alignment, unscaled": m.slow[0], "distance_to_first, unscaled": m.raw.distance[0]}
+    return {"t": TS} | scaled | unscaled
 
 
 def shown(m: Results) -> np.ndarray:

@@ -260,8 +260,7 @@ def steepest(m: Results) -> Found:
 
 @claim("the ratio differs from 1 by less than 0.001")
 def of_density(m: Results) -> Found:
-    """For a density with one bump, unnormalised attention among infinitely many tokens is the gradient flow of its
-    energy, too."""
+    """For a density with one bump, unnormalised attention of infinitely many tokens is the gradient flow, too."""
     off = float(np.abs(m.density - 1).max())
     return Found(f"the ratio for a density with one bump differs from 1 by at most {off:.1e}", off < 1e-3, off)
 

@@ -517,8 +517,7 @@ def rank_one(m: Results) -> Found:
 
 @claim("within 4 standard errors of it")
 def two_leaders(m: Results) -> Found:
-    """With A = u u^T there are two leaders in the share of clouds that have tokens on both sides of <u, z> = 0, and not
-    always."""
+    """With A = u u^T there are two leaders where tokens lie on both sides of <u, z> = 0, and not always."""
     counts = m.leaders[KINDS.index("rank one, u u^T")]
     share, expected = float(np.mean(counts == 2)), 1 - 2.0 ** (1 - m.p.n)
     error = float(np.sqrt(expected * (1 - expected) / len(counts)))
@@ -531,8 +530,7 @@ def two_leaders(m: Results) -> Found:
 
 @claim(f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more")
 def small_counterexamples(m: Results) -> Found:
-    """Clauses fail for other A on clouds of at most {MOST_TOKENS} tokens with whole coordinates of at most
-    {MOST_REACH}."""
+    """Clauses fail for other A on at most {MOST_TOKENS} tokens with whole coordinates of at most {MOST_REACH}."""
     pairs = {(example.kind, example.clause) for example in m.small}
     failing = {(KINDS[k], c) for k, c in zip(*np.nonzero(m.verdicts[:, :, 1]), strict=True)}
     tokens = max((len(example.tokens) for example in m.small), default=0)

@@ -263,8 +263,7 @@ def climb(m: Results) -> Found:
 
 @claim("for every number of heads between 1.5 and 2.5")
 def two_clusters(m: Results) -> Found:
-    """With 1 to {m.most} heads the tokens end in about two clusters on average, and not in two clusters for each
-    head."""
+    """With 1 to {m.most} heads the tokens end in about two clusters on average, and not in two for each head."""
     end = {count: mean_and_error(clusters[:, -1]) for count, clusters in m.clusters.items()}
     return Found(f"clusters at t = {TS[-1]:g}, by the number of heads: {_by_number(end)}", m.in_two, *end[m.most])
 

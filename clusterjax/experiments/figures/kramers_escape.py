@@ -453,8 +453,7 @@ def cloud_passages(
 
 @claim(f"each mean is within {SIGMAS:g} standard errors of the quadrature")
 def first_passage(m: Results) -> Found:
-    """The mean time after which a token leaves one of two clusters for the other is the mean first passage time by
-    quadrature."""
+    """The mean time of a token's passage from one of two clusters to the other is the mean first passage time."""
     off = np.concatenate([np.abs(times.means - times.exact) / times.errors for times in m.held.values()])
     share = max((times.errors / times.means).max() for times in m.held.values())
     return Found(

@@ -68,8 +68,7 @@ class States(NamedTuple):
 
     @property
     def rise(self) -> np.ndarray:
-        """The mean similarity of the last quarter of the positions minus the mean similarity of the first quarter,
-        (texts,)."""
+        """The mean similarity in the last quarter of the positions minus that in the first quarter, (texts,)."""
         quarter = max(1, self.along_text.shape[1] // 4)
         return self.along_text[:, -quarter:].mean(axis=1) - self.along_text[:, :quarter].mean(axis=1)
 
@@ -115,8 +114,7 @@ class Network(NamedTuple):
         return float(mean), float(error)
 
     def right_beside_random(self) -> Starts:
-        """The texts that the best unit classifies correctly, paired with the texts that the best units of random
-        weights do."""
+        """The texts that the best unit classifies correctly, paired with those of the best units of random weights."""
         kind, unit = self.best
         right = lambda detector: detector.right.astype(float)[:, None]
         return starts_of(right(unit), [right(units[kind]) for units in self.random_units])
@@ -232,8 +230,7 @@ def _words(values: np.ndarray, scale: int = 1, digits: int = 3) -> str:
 
 @claim("the difference is above zero by two standard errors")
 def loss(m: Results) -> Found:
-    """After equally many steps the transformer guesses the next word better than an LSTM with equally many
-    parameters."""
+    """After equally many steps the transformer predicts the next word better than an LSTM of equal size."""
     ours, theirs = m.lstm.trained.loss, m.transformer.trained.loss
     less = clustered_error(ours - theirs)
     random = [np.mean([states.loss.mean() for states in network.random]) for network in (m.lstm, m.transformer)]
@@ -287,8 +284,7 @@ def along_layers(m: Results) -> Found:
     "as improbable"
 )
 def gates(m: Results) -> Found:
-    """Training lowers the mean of the forget gate, so that cells keep less of their former state than with random
-    weights."""
+    """Training lowers the mean of the forget gate, so that cells keep less of their state than with random weights."""
     starts, trained = m.lstm.beside_random(lambda states: states.mean_gates), m.lstm.trained.mean_gates
     means = "; ".join(
         f"{gate.replace('_', ' ')} {_words(trained[:, k])}, before training "

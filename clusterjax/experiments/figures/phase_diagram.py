@@ -240,8 +240,7 @@ def step(m: Results) -> Found:
 
 @claim("more than one half, by two standard errors")
 def random_matrices(m: Results) -> Found | None:
-    """With random Q and K and a random positive semidefinite V, drawn for each start, most pairs are close at beta = 9,
-    too."""
+    """With random Q, K and a random positive semidefinite V for each start, most pairs are close at beta = 9, too."""
     if m.quick:  # a quick run has no random matrices
         return None
     share, error = m.random["random Q, K, V"].at(9.0, 30.0)

@@ -283,8 +283,7 @@ def skips(m: Results) -> Found:
 
 @claim("p is below 2, and no residual is below 1e-6 at the end", source=TRAINED)
 def neurons(m: Results) -> Found:
-    """Feed-forward layers stop the rank collapse (2103.03404), here without skip connections and with random
-    weights."""
+    """Feed-forward layers stop the rank collapse (2103.03404), here without skips and with random weights."""
     holds = m.powers[NEURONS][0] < 2 and _last(m, NEURONS).min() > 1e-6
     return Found(_decay(m, NEURONS), holds, *m.powers[NEURONS])
 
@@ -333,8 +332,7 @@ def slows_down(m: Results) -> Found:
 
 @claim("1.00 for attention alone; with PreNorm above 2 by four standard errors")
 def final_rank(m: Results) -> Found:
-    """In the end the tokens of attention alone have rank one, and the tokens of blocks with PreNorm have a higher
-    rank."""
+    """In the end tokens of attention alone have rank one, and tokens of blocks with PreNorm have a higher rank."""
     ranks = dict(zip(PARTS, (mean_and_error(rank[:, -1]) for rank in m.rank), strict=True))
     listed = "; ".join(f"{plus_minus(*ranks[name])} ({name})" for name in (ALONE, SKIPPED, PLAIN, POST, PRE))
     mean, error = ranks[PRE]

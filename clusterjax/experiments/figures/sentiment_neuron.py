@@ -239,8 +239,7 @@ def beyond_random(m: Results) -> Found:
 
 @claim("more in order by two standard errors")
 def order(m: Results) -> Found:
-    """The best neuron of {m.called} distinguishes praise from blame better in texts than in the same words in random
-    order."""
+    """The best neuron of {m.called} distinguishes praise from blame better in texts than in shuffled texts."""
     mixed = m.shuffled.best["neuron"]
     more, error = paired(m.trained.best["neuron"], mixed)
     return Found(
@@ -268,8 +267,7 @@ def direction(m: Results) -> Found:
 
 @claim("more by two standard errors")
 def beyond_lstm(m: Results) -> Found:
-    """The best neuron of {m.called} distinguishes praise from blame better than the best cell of an LSTM that was
-    trained here."""
+    """The best neuron of {m.called} distinguishes praise from blame better than the best cell of an LSTM."""
     more, error = paired(m.trained.best["neuron"], m.lstm)
     small = "" if m.small is None else (
         f"; the best neuron of the language model of the package {accuracy(m.small.best['neuron'])}"

@@ -185,8 +185,7 @@ def not_before(m: Results) -> Found:
 
 @claim(f"above {{p.times:g}} {SURELY}")
 def norm(m: Results) -> Found:
-    """The norm of the token that begins every text grows to more than {p.times:g} times the median norm of the other
-    tokens."""
+    """The norm of the token that begins every text grows to more than {p.times:g} times the median of the others."""
     ratio = lambda kind, snapshot: Few.of(m.readings[kind, kind].ratio[:, snapshot])
     begun = ratio(True, -1)
     return Found(

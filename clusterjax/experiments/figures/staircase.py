@@ -107,8 +107,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def draw_arc(seed: int, starts: int, n: int, arc: float) -> np.ndarray:
-    """Independent uniform tokens on an arc of the circle, (starts, n, 2); more starts do not change the first
-    starts."""
+    """Uniform tokens on an arc of the circle, (starts, n, 2); more starts do not change the first starts."""
     angles = np.stack([np.random.default_rng([seed, k]).uniform(0, arc, n) for k in range(starts)])
     return np.stack([np.cos(angles), np.sin(angles)], axis=2)
 
@@ -278,8 +277,7 @@ def _by_power(slopes: list[tuple[np.ndarray, np.ndarray]]) -> str:
     source=Source("Geshkovski, Rigollet and Sun, 2412.09080, of normal tokens", ANY, ANY),
 )
 def modes(m: Results) -> Found:
-    """The density of n normal tokens, each spread over a variance of 1 / beta, has of the order of sqrt(beta log beta)
-    modes."""
+    """The density of n normal tokens, each of variance 1 / beta, has of the order of sqrt(beta log beta) modes."""
     slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[0])]
     return Found(
         "the slope of the logarithm of the number of modes against the logarithm of the law, for n from "
@@ -298,8 +296,7 @@ def beyond_the_root(m: Results) -> Found:
 
 @claim("the mean numbers agree within 10 % at each beta")
 def clusters_are_modes(m: Results) -> Found:
-    """The mean number of clusters at t = {EARLY:g} agrees with the mean number of modes of the density of the tokens at
-    the start."""
+    """The mean number of clusters at t = {EARLY:g} agrees with the number of modes of the initial density."""
     ratios = {beta: float(stairs.early.mean() / stairs.modes.mean()) for beta, stairs in m.stairs.items()}
     listed = ", ".join(
         f"{stairs.early.mean():.2f} clusters of {stairs.modes.mean():.2f} modes at beta = {beta:g}"

@@ -169,8 +169,7 @@ def cosines(model: probe.Model, texts: probe.Encoded, at: np.ndarray, senses: di
 
 @claim(f"the gap is above zero {SURELY}")
 def gap(m: Results) -> Found | None:
-    """In {m.called} the stream of a word is more similar in two contexts of one sense than in contexts of two
-    senses."""
+    """In {m.called} the stream of a word is more similar in two contexts of one sense than of two senses."""
     if len(m.words) < LEAST:
         return None
     gap = m.scored(m.trained.gap)

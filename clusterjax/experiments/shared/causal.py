@@ -5,7 +5,7 @@ only the language model of this package. The texts are those of `Settings.texts`
 texts are left out, so that all texts have the same number of tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
 
 from ... import probe, transformer
 from ..._base.checks import check_integer, refusal
@@ -214,6 +215,21 @@ def same_start(m: Any) -> Found:
     network = each_text(m.bridge.network)[:, 0]
     off = max(float(np.abs(each_text(curve)[:, 0] - network).max()) for curve in m.bridge.curves.values())
     return Found(f"the largest difference before the first layer, over texts, is {off:.1e}", off < 1e-5, off)
+
+
+def missed_panel(ax: Axes, controls: BridgeControls, looks: Mapping[str, tuple[str, str]], width: float) -> None:
+    """Bars of the error as a share of the error of the best constant, for the network and both controls, with a cross
+    for each network of random weights; `looks` has the label and the colour of each of `CURVES`."""
+    places = np.arange(3)
+    for number, (curve, (label, colour)) in enumerate(looks.items()):
+        at = places + width * number
+        mean, error = np.array(controls.runs(curve)).T
+        ax.bar(at, mean, 0.95 * width, yerr=error, color=colour, label=label, error_kw={"elinewidth": 0.8}, lw=0)
+        each = controls.random[curve].mean(axis=1)
+        ax.plot(np.full(len(each), at[2]), each, "x", color="0.1", ms=3.5, mew=0.8)
+    ax.axhline(1.0, color="0.1", lw=0.8, ls="--")
+    ax.set_xticks(places + width / 2, ["trained", *NAMES_OF_CONTROLS])
+    ax.set(ylabel="error / error of\nthe best constant", ylim=(0, None))
 
 
 def controls_of(

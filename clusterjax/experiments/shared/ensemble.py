@@ -179,6 +179,13 @@ def at(series: Series, index: int, digits: int = 2) -> str:
     return plus_minus(series[0][index], series[1][index], digits)
 
 
+def with_errors(**series: Series) -> dict[str, np.ndarray]:
+    """Each mean by its name, and its standard error by the name with `_error`."""
+    return {
+        f"{name}{end}": part for name, pair in series.items() for end, part in zip(("", "_error"), pair, strict=True)
+    }
+
+
 def falls(series: Series, first: int = 0, last: int = -1) -> bool:
     """True if the entry `last` is below the entry `first` by more than four standard errors."""
     mean, error = series

@@ -79,8 +79,7 @@ def figure_of_rows(
 
 @style()
 def panels(m: Any, fills: Sequence[Callable[[Axes, Any], Any]], *, columns: int, height: float) -> Figure:
-    """A figure of lettered panels, row by row; each of `fills`, as many as fill all rows, draws the measurement m on an
-    Axes."""
+    """A figure of lettered panels, row by row; each of `fills`, which fill all rows, draws m on an Axes."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots(len(fills) // columns, columns, squeeze=False)
     for ax, fill in zip(axes.flat, fills, strict=True):
@@ -145,8 +144,7 @@ def loss_panel(ax: Axes, training: dict[str, Any], baselines: Mapping[str, tuple
 
 
 def cosine_panel(ax: Axes, steps: np.ndarray, last: Mapping[str, np.ndarray], starts: np.ndarray) -> None:
-    """The mean cosine after the last layer along a training, in texts and in shuffled texts, and of each random
-    start."""
+    """The mean cosine after the last layer along a training, in texts, in shuffled texts and of random starts."""
     lines = (("cosine", OKABE_ITO[0], "-", "texts"), ("shuffled cosine", OKABE_ITO[1], "--", "tokens shuffled"))
     for name, colour, line, label in lines:
         time_series(steps, last[name], last[f"{name} error"], ax, colour=colour, linestyle=line, label=label,
@@ -157,6 +155,5 @@ def cosine_panel(ax: Axes, steps: np.ndarray, last: Mapping[str, np.ndarray], st
 
 
 def drawable(token: str) -> str:
-    """The token with visible spaces, with escapes for characters that the font lacks, and with dollars outside
-    formulas."""
+    """The token with visible spaces, escapes for characters that the font lacks, and dollars outside formulas."""
     return one_line(seen_blanks(token)).replace("$", r"\$")

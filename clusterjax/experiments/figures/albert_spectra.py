@@ -257,7 +257,8 @@ def words(m: Results) -> Found | None:
 
 @claim("less than 1e-6", kind="identity")
 def whole_spectrum(m: Results) -> Found:
-    """The small product of the factors of V has the non-zero eigenvalues of the whole matrix V, {m.d} x {m.d}."""
+    """At the head of the largest eigenvalue the product of the factors has the non-zero eigenvalues of all of V, {m.d}
+    x {m.d}."""
     # One head is enough: the spectrum of the whole operator takes d^3 operations.
     head = int(np.abs(m.leading).argmax())
     _, _, value, output = m.factors(head)
@@ -274,7 +275,7 @@ def whole_spectrum(m: Results) -> Found:
 
 @claim("less than 1e-9", kind="identity")
 def whole_form(m: Results) -> Found:
-    """The effective beta from the factors equals the effective beta of the whole matrix Q^T K."""
+    """The effective beta of the head of the largest eigenvalue equals that of the whole matrix Q^T K."""
     head = int(np.abs(m.leading).argmax())
     query, key, _, _ = m.factors(head)
     expected = effective_beta(m.matrices.scale * query @ key.T)

@@ -292,9 +292,7 @@ def _off_linear(model: probe.Model, stream: np.ndarray) -> float:
     return worst
 
 
-def head_runs(
-    name: str, model: probe.Model, seed: int, n: int, beta: float, say: Say, starts: int = STARTS
-) -> HeadRuns:
+def head_runs(name: str, model: probe.Model, seed: int, n: int, beta: float, say: Say) -> HeadRuns:
     """The clusters of particles that one head moves, by causal attention with Q = K = I from the same few starts.
 
     As in figure 7, the three eigenvalues of largest real part of its V stand for a head. They are divided by the
@@ -306,8 +304,8 @@ def head_runs(
     # A head whose leading eigenvalue is 0 moves nothing.
     sizes = np.where(np.abs(spectra[:, 0]) > 0, np.abs(spectra[:, 0]), 1.0)
     forms = np.stack([leading_block(spectrum / size, D) for spectrum, size in zip(spectra, sizes, strict=True)])
-    x0 = np.asarray(draw_starts(seed, starts, n, D))
-    head, start = (part.ravel() for part in np.indices((len(forms), starts)))
+    x0 = np.asarray(draw_starts(seed, STARTS, n, D))
+    head, start = (part.ravel() for part in np.indices((len(forms), STARTS)))
     counts = np.empty(len(head))
     for first in range(0, len(head), SYSTEMS):
         # Copies of its first system fill up the last batch: another shape would compile again.
@@ -316,7 +314,7 @@ def head_runs(
         run = run_ensemble(jnp.asarray(x0[start[rows]]), np.array([0.0, TIME]), beta=beta, value=forms[head[rows]])
         clusters = np.asarray(count_clusters(jnp.asarray(run.xs[:, -1:]), jnp.asarray(RADIUS)))[:, 0]
         counts[first : first + SYSTEMS] = clusters[: len(head) - first]
-    return HeadRuns(name, signs, counts.reshape(*signs.case.shape, starts).mean(axis=-1), n)
+    return HeadRuns(name, signs, counts.reshape(*signs.case.shape, STARTS).mean(axis=-1), n)
 
 
 @claim(f"less than {ALONE:g} at every level", kind="identity")

@@ -318,8 +318,8 @@ def controls(m: Results) -> Found:
     if net.usual:
         usual = _beside(net, net.usual)
         says = (
-            f"The tokens of {net.name} are less alike than in random order, and more alike than with random weights "
-            f"as they were drawn before training, and yet less alike than with weights of spread {USUAL:g}."
+            f"The tokens of {net.name} are less alike than the same tokens in random order, and more alike than with "
+            f"random weights drawn as before training, but less alike than with weights of spread {USUAL:g}."
         )
         measured += f"; of spread {USUAL:g}: {described(usual)}"
         # The comparison is one-sided: the negative difference tests the other side.

@@ -130,7 +130,7 @@ def range_words(values: np.ndarray, digits: int) -> str:
     source=PEAT_FIGURE_7,
 )
 def metastable(m: Results) -> Found:
-    """By t = 6 the system is in a state of several clusters, whose number stays equal to t = 15."""
+    """At t = 6 the system is in a state of several clusters, whose mean number hardly changes until t = 15."""
     count, slow, n = m.run.count, m.raw.count, m.p.n
     change, change_error = mean_and_error(m.run.clusters[:, I6] - m.run.clusters[:, -1])
     return Found(

@@ -453,7 +453,7 @@ def cloud_passages(
 
 @claim(f"each mean is within {SIGMAS:g} standard errors of the quadrature")
 def first_passage(m: Results) -> Found:
-    """The mean time of a token's passage from one of two clusters to the other is the mean first passage time."""
+    """Tokens pass from one of two clusters to the other in the mean first passage time of the quadrature."""
     off = np.concatenate([np.abs(times.means - times.exact) / times.errors for times in m.held.values()])
     share = max((times.errors / times.means).max() for times in m.held.values())
     return Found(

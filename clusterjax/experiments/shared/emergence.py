@@ -105,9 +105,7 @@ def draw_pairs(draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]], settin
     return [np.stack(matrices) for matrices in zip(*pairs, strict=True)]
 
 
-def emerge(
-    x0: np.ndarray, ts: np.ndarray, values: np.ndarray, forms: np.ndarray, beta: float, tolerance: float = TOLERANCE
-) -> Emergence:
+def emerge(x0: np.ndarray, ts: np.ndarray, values: np.ndarray, forms: np.ndarray, beta: float) -> Emergence:
     """Run each start with its V and Q^T K, (starts, d, d) each, and judge its shape."""
     xs, speeds = map(np.asarray, _run_all(*map(jnp.asarray, (x0, ts, values, forms, float(beta)))))
     shapes = []

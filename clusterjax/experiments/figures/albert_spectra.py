@@ -222,7 +222,7 @@ def forms(m: Results) -> Found:
 
 @claim("the largest modulus is above {p.outside:g} times the radius of the disc at half of the heads or more")
 def discs(m: Results) -> Found:
-    """At half of the heads or more V has an eigenvalue far outside the disc of the eigenvalues of random matrices whose
+    """At half of the heads or more V has an eigenvalue outside the disc of the eigenvalues of random matrices whose
     factors have the same norms."""
     ratio = np.abs(m.leading) / m.radius
     return Found(

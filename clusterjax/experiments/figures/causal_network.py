@@ -432,8 +432,8 @@ def place_claim(place: str) -> ClaimOf:
 
 @claim("at no level and in no head, in the mean over texts")
 def own_model(m: Results) -> Found | None:
-    """In the language model of the package, whose training texts begin anywhere, no first token has {p.times:g} times
-    the norm of the others, and no head gives it {p.sink:g} beyond uniform attention."""
+    """In the language model of the package, whose training texts begin at any word, no first token has {p.times:g}
+    times the norm of the others, and no head gives the first token {p.sink:g} beyond uniform attention."""
     if m.reading is None:
         return None
     ratio, heads = m.own.trained.first.ratio, m.own.trained.heads

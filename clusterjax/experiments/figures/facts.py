@@ -370,7 +370,7 @@ def fact(m: Results) -> Found | None:
 @claim(f"the first third costs more than each other third, {SURELY}")
 def depth(m: Results) -> Found | None:
     """At the last token of the subject {m.called} loses more margin without a feed-forward of the first third of the
-    layers than without one of either other third."""
+    layers than without a feed-forward of either other third."""
     if m.own:
         return None
     margin = m.margin[:, :, FEED_FORWARD, SUBJECT]

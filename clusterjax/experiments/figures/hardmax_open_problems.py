@@ -608,7 +608,7 @@ def clauses_survive(m: Results) -> Found:
 
 @claim(f"a mean difference of less than {FEW:g}")
 def as_few_leaders(m: Results) -> Found:
-    """With the A that is trained from the identity the number of leaders per review is as small as with A = I."""
+    """With the A that is trained from the identity about as few words of a review lead as with A = I."""
     leaders = m.learnt.leaders
     fixed, learnt, random = (Few.of(each).words(2) for each in leaders)
     more = Few.of(leaders[1] - leaders[0])

@@ -465,7 +465,7 @@ def first_passage(m: Results) -> Found:
 
 @claim("the slope is within 10 % of the barrier for each beta")
 def arrhenius(m: Results) -> Found:
-    """The logarithm of the mean time rises linearly in 1 / T, with the height of the barrier as its slope."""
+    """The logarithm of the mean time rises with 1 / T, at a slope that is the height of the barrier."""
     slopes = {beta: [part / barrier(beta) for part in times.slope()] for beta, times in m.held.items()}
     off = max(abs(slope - 1) for slope, _, _ in slopes.values())
     listed = ", ".join(

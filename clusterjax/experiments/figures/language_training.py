@@ -85,7 +85,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 @claim("the held-out loss is lower than by the word before by more than 0.3 nats")
 def learnt(m: Results) -> Found:
-    """The model predicts words better than the word before each word alone does."""
+    """The model predicts words better than a bigram model does."""
     loss, bigram, unigram = (m.report[f"{name} loss"] for name in ("held-out", "bigram", "unigram"))
     return Found(
         f"held-out loss {loss:.3f} nats per word piece; {bigram:.3f} by the word before, {unigram:.3f} by frequency",

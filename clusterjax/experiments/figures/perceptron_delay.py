@@ -55,7 +55,7 @@ FLOWS = {
     "attention": ("attention alone", BLUE, "-"),
     "perceptron": ("perceptron alone", GREEN, ":"),
     "both": ("attention + trained perceptron", VERMILION, "-"),
-    "both, shuffled": ("the same, tokens shuffled", ORANGE, "--"),
+    "both, shuffled": ("attention + trained, shuffled", ORANGE, "--"),
     "random": ("attention + random perceptron", PURPLE, "-."),
     "both, shorter": ("attention + trained, smaller r", SKY, ":"),
 }

@@ -40,9 +40,7 @@ class Parameters:
     draws: int = parameter(99, "the number of random directions for each head", least=19, most=9999)
     layer: int = parameter(1, "the layer whose heads are shown", least=1, most=MOST_OF_NETWORK)
     top: int = parameter(5, "the number of words at each end of a direction", least=1, most=20)
-    outside: float = parameter(
-        1.25, "the modulus, in radii of the disc, above which an eigenvalue counts as outside", least=1, most=100
-    )
+    outside: float = parameter(1.25, "the least modulus outside of the disc, in its radii", least=1, most=100)
 
 
 class Reading(NamedTuple):

@@ -34,9 +34,7 @@ class Parameters:
     n: int = parameter(16, "the number of tokens", quick=12, least=3, most=64)
     d: int = parameter(3, "the dimension", least=2, most=8)
     beta: float = parameter(9.0, "the inverse temperature", least=1, most=20)
-    reach: float = parameter(
-        0.01, "the distance within which a token has arrived at the first token", least=3e-3, most=0.1
-    )
+    reach: float = parameter(0.01, "the largest distance of a token at the first token", least=3e-3, most=0.1)
 
 
 class Results(NamedTuple):

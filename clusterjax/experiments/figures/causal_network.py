@@ -58,12 +58,8 @@ TRAINED, SHUFFLED, RANDOM, FIRST, USUAL_SHOWN = (OKABE_ITO[k] for k in (0, 1, 2,
 class Parameters:
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32, quick=2)
     times: float = parameter(10.0, "the ratio of the norm of the first token to others that counts as large", above=1)
-    sink: float = parameter(
-        0.3, "the weight beyond uniform attention from which a head counts as attending to a position", above=0, most=1
-    )
-    width: int = parameter(
-        64, "the number of tokens of the widest window; two others have a half and a quarter of it", least=8, most=128
-    )
+    sink: float = parameter(0.3, "the least weight on a position beyond uniform attention", above=0, most=1)
+    width: int = parameter(64, "the number of tokens of the widest window", least=8, most=128)
 
 
 class Run(NamedTuple):

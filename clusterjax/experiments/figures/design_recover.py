@@ -302,9 +302,7 @@ AT_LEAST = f"at least {100 * ENOUGH:.0f} %"
 def symmetry(m: Results) -> Found:
     """A larger beta with a smaller B changes no run: this direction is in the null space of the Fisher information."""
     worst = m.outside.max()
-    measured = (
-        f"the largest part of its unit vector outside of the null space is {worst:.1e}, in {m.outside.size} problems"
-    )
+    measured = f"the largest part of the direction outside of it is {worst:.1e}, in {m.outside.size} problems"
     return Found(measured, worst <= 1e-5, worst)
 
 

@@ -109,12 +109,8 @@ class Parameters:
     d: int = parameter(3, "the dimension of the tokens", least=2, most=6)
     tries: int = parameter(400, "the number of clouds searched for counterexamples", quick=60, least=10, most=10_000)
     trainings: int = parameter(3, "the number of classifiers of each kind of A", quick=2, least=2, most=32)
-    reviews: int = parameter(
-        4000, "the largest number of reviews that a classifier is trained on", quick=1000, least=64, most=50_000
-    )
-    examined: int = parameter(
-        200, "the number of reviews of each kind whose clauses are examined", quick=20, least=2, most=10_000
-    )
+    reviews: int = parameter(4000, "the largest number of training reviews", quick=1000, least=64, most=50_000)
+    examined: int = parameter(200, "the number of examined reviews of each kind", quick=20, least=2, most=10_000)
 
 
 class Counterexample(NamedTuple):

@@ -65,9 +65,7 @@ SIGMAS = 3.0
 @dataclass(frozen=True)
 class Parameters:
     n: int = parameter(2048, "the number of tokens of each system of two clouds", quick=128, least=16, most=10**5)
-    window: float = parameter(
-        0.25, "the time over which passages are counted, over the passage time", quick=0.05, above=0, most=10
-    )
+    window: float = parameter(0.25, "the time of counting over the passage time", quick=0.05, above=0, most=10)
 
 
 class Times(NamedTuple):

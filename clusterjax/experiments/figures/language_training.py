@@ -35,9 +35,7 @@ NETWORK, TEXTS = "clusterjax-language-model", Subject("texts", "passages of Wiki
 @dataclass(frozen=True)
 class Parameters:
     draws: int = parameter(STARTS, "the number of random starts for comparison", least=2, most=32)
-    sink: float = parameter(
-        0.1, "the weight beyond uniform attention from which a head counts as a sink", above=0, most=1
-    )
+    sink: float = parameter(0.1, "the least weight of a sink beyond uniform attention", above=0, most=1)
 
 
 class Results(NamedTuple):

@@ -52,9 +52,7 @@ class Parameters:
     layers: int = parameter(2, "the number of layers of the transformer", least=1, most=32)
     draws: int = parameter(3, "the number of networks of random weights of each kind", least=2, most=32, quick=2)
     texts: int = parameter(48, "the number of texts whose states are measured", least=4, most=1000, quick=16)
-    labelled: int = parameter(
-        1000, "the number of texts that choose a unit, and of other texts that score the unit", least=20, quick=100
-    )
+    labelled: int = parameter(1000, "the number of texts to choose, and to score, a unit", least=20, quick=100)
 
 
 class States(NamedTuple):

@@ -73,12 +73,8 @@ SIGMAS = 3.0
 @dataclass(frozen=True)
 class Parameters:
     n: int = parameter(12_500, "the number of tokens of each of up to 8 systems", quick=500, least=100, most=10**6)
-    small: int = parameter(
-        256, "the number of tokens of each system in dimensions up to 16", quick=64, least=16, most=10**4
-    )
-    time: float = parameter(
-        40.0, "the time over which the mean token fluctuates, times its slowest rate", quick=10.0, least=4, most=1000
-    )
+    small: int = parameter(256, "the number of tokens of a small system", quick=64, least=16, most=10**4)
+    time: float = parameter(40.0, "the time of fluctuations, times the slowest rate", quick=10.0, least=4, most=1000)
 
 
 class Sample(NamedTuple):

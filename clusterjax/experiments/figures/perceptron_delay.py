@@ -70,9 +70,7 @@ FLOWS_OF_GROUPS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    texts: int = parameter(
-        10, "the number of texts that ALBERT reads, at most the number of starts", quick=4, least=2, most=48
-    )
+    texts: int = parameter(10, "the number of texts, at most the number of starts", quick=4, least=2, most=48)
     tokens: int = parameter(32, "the number of tokens to which a text is cut", least=4, most=128)
     draws: int = parameter(6, "the number of random perceptrons", quick=3, least=2, most=64)
     steps: int = parameter(40, "the number of training steps of the perceptron", quick=20, least=1, most=2000)

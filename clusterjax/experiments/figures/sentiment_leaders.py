@@ -33,9 +33,7 @@ POSITIVE, NEGATIVE, NEITHER = OKABE_ITO[0], OKABE_ITO[5], "#A9A9A9"
 
 @dataclass(frozen=True)
 class Parameters:
-    d: int = parameter(
-        2, "the dimension of the words; a dimension other than 2 trains on made-up reviews", least=2, most=64
-    )
+    d: int = parameter(2, "the dimension of the words; any other than 2 is trained", least=2, most=64)
     leaders: int = parameter(15, "the number of most frequent leaders to show", least=3, most=MOST)
 
     @property

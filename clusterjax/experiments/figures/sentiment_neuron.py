@@ -51,12 +51,7 @@ COLOURS: dict[str, str] = dict(zip(KINDS, (OKABE_ITO[0], OKABE_ITO[2], OKABE_ITO
 
 @dataclass(frozen=True)
 class Parameters:
-    texts: int = parameter(
-        1000,
-        "the number of texts on which units are chosen, and of other texts on which they are scored",
-        least=20,
-        quick=60,
-    )
+    texts: int = parameter(1000, "the number of texts to choose, and to score, units", least=20, quick=60)
     draws: int = parameter(3, "the number of networks of random weights", least=2, most=32, quick=2)
     steps: int = parameter(3000, "the number of steps of the training of the LSTM", least=16, most=100_000, quick=64)
     units: int = parameter(187, "the number of units of the LSTM", least=4, most=4096, quick=24)

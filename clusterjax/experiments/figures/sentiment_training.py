@@ -24,9 +24,7 @@ MARKERS = dict(zip(DIMS, "osD^", strict=True))
 
 @dataclass(frozen=True)
 class Parameters:
-    sampled: int = parameter(
-        2000, "the number of test reviews whose words are followed", quick=500, least=2, most=50_000
-    )
+    sampled: int = parameter(2000, "the number of followed test reviews", quick=500, least=2, most=50_000)
 
 
 class Curves(NamedTuple):

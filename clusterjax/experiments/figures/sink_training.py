@@ -50,9 +50,7 @@ class Parameters:
     d: int = parameter(128, "the dimension of the stream of four heads", least=8, most=1024, quick=16)
     layers: int = parameter(3, "the number of layers", least=1, most=32, quick=2)
     texts: int = parameter(48, "the number of texts that are measured", least=4, most=1000, quick=16)
-    sink: float = parameter(
-        0.05, "the weight beyond uniform attention from which a head counts as a sink", above=0, most=1
-    )
+    sink: float = parameter(0.05, "the least weight of a sink beyond uniform attention", above=0, most=1)
     times: float = parameter(2.0, "the ratio of norms above which the first token counts as large", above=1)
 
 

@@ -41,14 +41,10 @@ POWERS = (2 / 3, 1.0, 4 / 3)
 @dataclass(frozen=True)
 class Parameters:
     n: int = parameter(32, "the number of tokens", least=4, most=128)
-    beta: float = parameter(
-        4000.0, "the largest inverse temperature; the others are fractions of it", least=400, most=5000
-    )
+    beta: float = parameter(4000.0, "the largest of four inverse temperatures", least=400, most=5000)
     arc: float = parameter(0.5, "the arc on which the tokens begin, in radians", least=0.1, most=0.5)
     points: int = parameter(120, "the number of times at which the energy is read", quick=60, least=20, most=1000)
-    doublings: int = parameter(
-        5, "the number of doublings, from 256 on, of the number of normal tokens", quick=3, least=2, most=8
-    )
+    doublings: int = parameter(5, "the number of doublings of 256 normal tokens", quick=3, least=2, most=8)
 
     @property
     def betas(self) -> tuple[float, ...]:

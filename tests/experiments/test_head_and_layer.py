@@ -98,7 +98,7 @@ def test_spectra_of_another_layer(layered):
     for reading in m.readings:
         assert np.isclose(m.value[reading.head], reading.eigenvalue, rtol=1e-6).any()
     assert all(claim.holds for claim in stated(claims_of(vars(albert_spectra)), m) if claim.kind == "identity")
-    assert "those of layer 3, of 3 with weights of their own" in caption(m, ())
+    assert "in layer 3 of 3 with weights of their own" in caption(m, ())
 
 
 def test_cases_of_heads():

@@ -112,7 +112,7 @@ def emerge(x0: np.ndarray, ts: np.ndarray, values: np.ndarray, forms: np.ndarray
     for x, speed, value, form in zip(xs, speeds, values, forms, strict=True):
         field = RescaledField(SoftmaxAttention(beta, query_key=form), value)
         matrices = matrices_of(field, float(ts[-1]), jnp.asarray(x[-1]))
-        shapes.append(shape_in_space(matrices, Run(ts, x, speed, float(ts[-1])), tolerance))
+        shapes.append(shape_in_space(matrices, Run(ts, x, speed, float(ts[-1])), TOLERANCE))
     return Emergence(ts, xs, shapes)
 
 

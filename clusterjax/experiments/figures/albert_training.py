@@ -105,7 +105,7 @@ BEYOND = (
 
 @claim(BEYOND)
 def gathers(m: Results) -> Found:
-    """After training the tokens are more alike than in random starts of the network."""
+    """After training the network gathers its tokens more than random starts do."""
     cosine, error, near = m.last["cosine"], m.last["cosine error"], 100 * m.last["near_mass"]
     return beyond_starts(
         f"the mean cosine after the last layer is {plus_minus(cosine[-1], error[-1], 3)} after training, "

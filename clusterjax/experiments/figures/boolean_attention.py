@@ -115,7 +115,7 @@ def boolean(m: Results) -> Found:
 
 @claim("3 at most at the end: two Boolean rows and the excepted one", source=THEOREM)
 def low_rank(m: Results) -> Found:
-    """The rank of the attention matrix falls to 3 or less."""
+    """The attention matrix comes to have a low rank: 3 or less."""
     first, last = m.ranks[:, 0], m.ranks[:, -1]
     return Found(
         f"the rank of the matrix of {m.p.n} tokens is {first.mean():.2f} at the start, {last.mean():.2f} at the end, "

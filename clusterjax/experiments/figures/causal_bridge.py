@@ -385,7 +385,7 @@ def first_particle(m: Results) -> Found:
 
 @claim(f"the mean over layers is below {HALF} by two standard errors")
 def goes_elsewhere(m: Results) -> Found:
-    """Without feed-forward the first token of {m.name} takes another path than with it."""
+    """Without feed-forward the first token of {m.name} goes elsewhere than with it."""
     cosine = m.path.cosines["attention alone"]
     mean = m.mean_of(m.path.over_levels("attention alone"))
     return Found(

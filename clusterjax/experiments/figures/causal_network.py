@@ -460,7 +460,7 @@ def window(m: Results) -> Found | None:
 
 @claim("more than half by two standard errors, for every window")
 def first_kept(m: Results) -> Found | None:
-    """A window that keeps the first token regains more than half of the cost of a window without it."""
+    """More than half of the cost of a window is given back by keeping the first token alone in sight."""
     if (windows := m.windows) is None:
         return None
     back = {w: windows.given_back(w, 1) for w in windows.widths}

@@ -349,7 +349,7 @@ def normal_at_first(m: Results) -> Found:
 
 @claim("the rise exceeds two standard errors", source=PEAT_FIGURE_1)
 def more_alike(m: Results) -> Found:
-    """Tokens are more alike after the layers of training than before the first layer."""
+    """Tokens become more alike from the embedding to the last layer of training."""
     trained, every, words = m.trained, m.controls.trained.every.cosine, m.controls.trained.words.cosine
     rise = clustered_error(each_text(every)[:, trained] - each_text(every)[:, 0], m.network.articles)
     return Found(

@@ -203,7 +203,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 @claim("the rise exceeds two standard errors", source=PEAT_FIGURE_2)
 def correlations_rise(m: Results) -> Found:
-    """The mean correlation of two heads is larger at the last layer than at the first."""
+    """The correlations between heads are larger at the last layer than at the first, in the mean."""
     between, resampled = m.alike.between(), m.between_resampled
     spread = resampled.std(axis=0, ddof=1)
     # The error of the rise is its spread over resamples, so that the common part of both layers does not count twice.

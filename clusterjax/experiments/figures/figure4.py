@@ -79,7 +79,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     source=peat("Figure 4", size=SIZE | {"beta": 9}, least={"t": 15}),
 )
 def several(m: Results) -> Found:
-    """At beta = {p.beta:g} almost all starts still have several clusters at t = 15."""
+    """At beta = {p.beta:g} distinct clusters persist to t = 15 in almost all starts."""
     count, (share, error) = m.runs.count, mean_and_error(m.runs.clusters[:, m.early] > 1)
     counts = ", ".join(f"{at(count, m.runs.index(t))} at t = {t:g}" for t in (*TIMES, m.p.end))
     measured = f"{percent(share, error)} of the starts have several clusters at t = 15; clusters: {counts}"

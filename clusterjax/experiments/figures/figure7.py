@@ -130,7 +130,7 @@ def range_words(values: np.ndarray, digits: int) -> str:
     source=PEAT_FIGURE_7,
 )
 def metastable(m: Results) -> Found:
-    """At t = 6 the system is in a state of several clusters, whose mean number hardly changes until t = 15."""
+    """By t = 6 the system is in a metastable state: its mean number of clusters hardly changes until t = 15."""
     count, slow, n = m.run.count, m.raw.count, m.p.n
     change, change_error = mean_and_error(m.run.clusters[:, I6] - m.run.clusters[:, -1])
     return Found(

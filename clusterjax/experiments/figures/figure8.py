@@ -165,7 +165,7 @@ def pace(m: Results) -> Found:
 
 @claim("falls below half, with scaled V", source=PEAT_FIGURE_8)
 def attracts(m: Results) -> Found:
-    """The other tokens approach the first token: their mean distance halves from t = 0.6 to t = 9."""
+    """The mean distance of the subsequent tokens to the first token halves from t = 0.6 to t = 9."""
     distance, error = m.run.distance
     return Found(
         f"the mean distance to the first token is {at(m.run.distance, START)} at t = 0.6 and {at(m.run.distance, -1)} "

@@ -593,7 +593,7 @@ def becomes_definite(m: Results) -> Found:
 
 @claim(f"each clause on {100 * SURVIVES:g} % or more")
 def clauses_survive(m: Results) -> Found:
-    """On 99 % of the reviews or more, each clause of the theorem holds for the A that is trained from the identity."""
+    """The A that is trained from the identity keeps all clauses of the theorem, each on 99 % of the reviews or more."""
     by_kind = "; ".join(
         f"{kind}: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(CLAUSES, shares, strict=True))
         for kind, shares in zip(FORMS, m.learnt.shares, strict=True)

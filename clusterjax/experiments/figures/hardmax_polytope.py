@@ -148,7 +148,7 @@ def ties(m: Results) -> Found:
 
 @claim("less than 1e-3", source=HARDMAX_THEOREM)
 def clustered(m: Results) -> Found:
-    """At layer {p.layers} all tokens of the four clouds are at their limits, to within 1e-3."""
+    """At layer {p.layers} the tokens are clustered: they are within 1e-3 of their limits."""
     farthest = max(float(values[-1]) for values in m.left.values())
     measured = f"the farthest token of the four clouds is {farthest:.1e} from its limit"
     return Found(measured, farthest < 1e-3, farthest)
@@ -156,7 +156,7 @@ def clustered(m: Results) -> Found:
 
 @claim("it leads, but not from layer 0 on", source=HARDMAX_THEOREM)
 def emerges(m: Results) -> Found:
-    """A token that does not lead at first may become a leader."""
+    """A leader may emerge from a token that does not lead at first."""
     leads = f"leads from layer {m.emerged} on" if m.emerged >= 0 else "never leads"
     return Found(f"token {LATE} of the third cloud {leads}", m.emerged > 0, m.emerged)
 
@@ -181,7 +181,7 @@ def random_clouds(m: Results) -> Found:
 
 @claim("less than 5 %")
 def late_leaders(m: Results) -> Found:
-    """On at least 95 % of random clouds no token becomes a leader after layer 0."""
+    """On random clouds the leaders are nearly always the leaders of layer 0."""
     share, error = share_and_error(np.array([int(cloud.limit.leaders.first.max()) > 0 for cloud in m.random]))
     mean = np.mean([len(cloud.limit.leaders.indices) for cloud in m.random])
     return Found(

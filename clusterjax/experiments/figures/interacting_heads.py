@@ -280,7 +280,7 @@ def axes(m: Results) -> Found:
 
 @claim("the power is below 0 by more than two standard errors")
 def average(m: Results) -> Found:
-    """The relative error with which the average head predicts the tokens falls as the number of heads grows."""
+    """The more heads there are, the smaller is the relative error of the average head as a prediction."""
     power, error = exponent(m)
     errors = dict(zip(m.counts, zip(*relative(m), strict=True), strict=True))
     return Found(

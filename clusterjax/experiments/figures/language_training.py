@@ -83,7 +83,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 @claim("the held-out loss is lower than by the word before by more than 0.3 nats")
 def learnt(m: Results) -> Found:
-    """The model predicts words better than a bigram model does."""
+    """The model has learnt more than a bigram model: its loss is lower."""
     loss, bigram, unigram = (m.report[f"{name} loss"] for name in ("held-out", "bigram", "unigram"))
     return Found(
         f"held-out loss {loss:.3f} nats per word piece; {bigram:.3f} by the word before, {unigram:.3f} by frequency",
@@ -96,7 +96,7 @@ def learnt(m: Results) -> Found:
     "as improbable"
 )
 def gathers(m: Results) -> Found:
-    """After training the tokens are more alike than in models with random initial weights."""
+    """After training the model gathers its tokens more than models with random initial weights."""
     cosine, error = m.last["cosine"], m.last["cosine error"]
     difference, difference_error = m.starts.beyond.difference[-1], m.starts.beyond.error[-1]
     return Found(

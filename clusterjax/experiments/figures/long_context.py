@@ -230,7 +230,7 @@ def phases(m: Results) -> Found:
 
 @claim("the products agree within 5 %, and the width at the largest n exceeds 0.1")
 def wide(m: Results) -> Found:
-    """The width of the transition in gamma falls only like 1 / log n, and is still above 0.1 at a million tokens."""
+    """The transition is wide up to a million tokens: its width in gamma falls like 1 / log n."""
     widths = [_width(n, RHOS[1]) for n in LONG]
     products = [width * np.log(n) for width, n in zip(widths, LONG, strict=True)]
     listed = ", ".join(f"{width:.3f} (n = {n:g})" for width, n in zip(widths, LONG, strict=True))

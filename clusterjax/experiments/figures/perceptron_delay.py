@@ -426,7 +426,7 @@ def more_clusters(m: Results) -> Found:
 
 @claim("with the perceptron the mean cosine is lower, by more than two standard errors")
 def later(m: Results) -> Found:
-    """With the trained perceptron the tokens are less alike at t = {EARLY:g} than under attention alone."""
+    """The trained perceptron delays the gathering of tokens: the tokens are less alike at t = {EARLY:g}."""
     flows = m.flows
     sooner = flows.mean_of("both", flows.early("both") - flows.early("attention"))
     cosine = {name: _words(flows.mean_of(name, flows.early(name))) for name in flows.cosine}
@@ -470,7 +470,7 @@ def held_apart(m: Results) -> Found:
 
 @claim(f"purity above {APART} by two standard errors")
 def turned_apart(m: Results) -> Found:
-    """The trained perceptron also holds apart groups that are rotated at random."""
+    """The trained perceptron also holds groups apart that are turned at random."""
     pure = m.learnt.pure["trained, turned"]
     return Found(f"purity at t = {TS_OF_GROUPS[-1]:g}: {_words(pure, 3)}", pure.above(APART), *pure[:2])
 

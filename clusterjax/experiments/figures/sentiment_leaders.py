@@ -168,7 +168,7 @@ def _moved(fit: sentiment.Trained) -> float:
 
 @claim("less than 1e-5", kind="identity")
 def still(m: Results) -> Found:
-    """A leader does not move after it has begun to lead."""
+    """A leader never moves again after it has begun to lead."""
     moved = m.counted.moved
     return Found(f"the largest move is {moved:.1e} in the first {STILL} test reviews", moved < 1e-5, moved)
 
@@ -210,7 +210,7 @@ def far_away(m: Results) -> Found:
 
 @claim("at most 3")
 def few(m: Results) -> Found:
-    """A review has at most three leaders on average."""
+    """A review has few leaders: at most three on average."""
     reviews = m.counted.reviews_by_leaders
     leaders, many = np.arange(len(reviews)), reviews.sum()
     mean = float(leaders @ reviews / many)

@@ -108,7 +108,7 @@ def settled(m: Results) -> Found:
 
 @claim("at most 3")
 def few_leaders(m: Results) -> Found:
-    """At d = {m.low} a review has at most three leaders on average."""
+    """Few words lead at d = {m.low}: at most three per review on average."""
     leaders = m.curves[m.low].per_review
     return Found(f"{leaders:.2f} leaders per review", leaders <= 3, leaders)
 

@@ -140,7 +140,7 @@ def choose(fit: sentiment.Trained, label: int, p: Parameters, frequent: np.ndarr
 
 @claim("less than 1e-4", kind="identity")
 def logit_of_the_picture(m: Results) -> Found:
-    """The logit of a review follows from the mean position of the words in the picture."""
+    """The logit of a review follows from the mean of the words that are drawn."""
     error = max(review.error for review in m.pair)
     return Found(f"the largest difference is {error:.1e}", error < 1e-4, error)
 

@@ -160,7 +160,7 @@ def strongest(trained: bool, read: bool, says: str, *, sink: bool = True) -> Cla
 
 @claim(f"the difference is above zero {SURELY}")
 def of_the_token(m: Results) -> Found:
-    """Models trained with the token give the first position less weight in texts without the token."""
+    """Without the token the models that were trained with it give the first word less weight."""
     difference = Few.of(m.readings[True, True].strongest[:, -1] - m.readings[True, False].strongest[:, -1])
     return Found(
         "weight that the strongest head of models trained with the token gives the first position: "
@@ -172,7 +172,7 @@ def of_the_token(m: Results) -> Found:
 
 @claim("less than a tenth of {p.sink:g}")
 def not_before(m: Results) -> Found:
-    """No head of these models is a sink before training."""
+    """Random weights have no sink in these models."""
     largest = max(float(reading.strongest[:, 0].max()) for reading in m.readings.values())
     return Found(
         f"the strongest head of all {2 * m.p.trainings} models has {largest:.4f} beyond uniform attention, over both "
@@ -196,7 +196,7 @@ def norm(m: Results) -> Found:
 
 @claim(f"the difference is above {-CHEAP:g} and below {CHEAP:g} nats, both {SURELY}")
 def loss(m: Results) -> Found:
-    """The token changes the loss of the other words by less than {CHEAP:g} nats."""
+    """The token hardly changes the loss of the other words: by less than {CHEAP:g} nats."""
     with_it, without = m.loss[True].mean(axis=1), m.loss[False].mean(axis=1)
     change = Few.of(with_it - without)
     text_error = float(mean_and_error((m.loss[True] - m.loss[False]).mean(axis=0))[1])

@@ -292,7 +292,7 @@ def beyond_the_root(m: Results) -> Found:
 
 @claim("the mean numbers agree within 10 % at each beta")
 def clusters_are_modes(m: Results) -> Found:
-    """The mean number of clusters at t = {EARLY:g} agrees with the number of modes of the initial density."""
+    """At t = {EARLY:g} there are on average as many clusters as the density of the first tokens has modes."""
     ratios = {beta: float(stairs.early.mean() / stairs.modes.mean()) for beta, stairs in m.stairs.items()}
     listed = ", ".join(
         f"{stairs.early.mean():.2f} clusters of {stairs.modes.mean():.2f} modes at beta = {beta:g}"

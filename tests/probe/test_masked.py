@@ -95,7 +95,7 @@ def test_loss_is_the_mean_cross_entropy_of_what_was_hidden(held):
 @pytest.mark.exhaustive
 def test_rows_in_pieces_are_pieces_at_their_positions(held):
     """Of 16 tokens 4 at a time: the cost is that of four networks whose positions begin at 0, 4, 8 and 12."""
-    key, pieces = jr.key(6), IDS.reshape(-1, 4)
+    key, pieces = jr.key(6), jnp.asarray(IDS.reshape(-1, 4), jnp.int32)
     cost, more = jax.jit(lambda held, ids, key: MaskedLoss(WORDS, 0.3, None, 4)(held, ids, key))(held, IDS, key)
     seen, places, words = hide(pieces, WORDS, 0.3, key)
     logits = np.zeros((24, 4, WORDS))

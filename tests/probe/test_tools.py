@@ -28,8 +28,9 @@ def model(request):
 def test_changes(model):
     """Each changed network runs, differs from the one that it was made of, and leaves that one as it is."""
     before = np.asarray(probe.trace(model, IDS, MASK).hidden)
+    spread = 0.5 if getattr(model.network.sizes, "spread", 0.0) is None else None
     makers = (
-        lambda: probe.randomise(model, jr.key(0)),
+        lambda: probe.randomise(model, jr.key(0), spread=spread),
         lambda: probe.deeper(model, 2),
         lambda: probe.without_norms(model),
         lambda: probe.on_sphere(model, 2.0),

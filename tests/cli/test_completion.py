@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from clusterjax._cli import _parser, commands_of, main
-from clusterjax.experiments.framework.listing import entries
+from clusterjax._cli import main
 
 
 shtab = pytest.importorskip("shtab", reason="shtab is not installed")
@@ -20,16 +19,6 @@ def script(shell, capsys):
     output = capsys.readouterr()
     assert stop.value.code == 0 and output.err == ""
     return output.out
-
-
-@pytest.mark.parametrize("shell", ("bash", "zsh"))
-def test_it_has_every_command_every_option_that_is_shown_and_every_figure(capsys, shell):
-    text = script(shell, capsys)
-    for command in commands_of(_parser()):
-        for action in command._actions:
-            for option in action.option_strings:
-                assert option in text, option
-    assert all(name in text for name in (*entries(), "language-model", "phase-diagram", "transformer", "lstm"))
 
 
 def completed(file, words):

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 
 CODE = """
 import sys
@@ -47,26 +45,3 @@ def test_the_base_package_says_what_else_to_install(tmp_path):
     for call, extra, line in zip(calls, calls.values(), found.stderr.splitlines(), strict=True):
         assert line.startswith(f"clusterjax {call.split()[0]}: ") and f"pip install 'clusterjax[{extra}]'" in line
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
-
-
-@pytest.mark.exhaustive
-def test_pictures_alone_reproduce_the_figures_of_no_network(tmp_path):
-    body = """
-from clusterjax.experiments import EXPERIMENTS, find_experiments
-there = [one.name for one in find_experiments(["figure3", "figure6", "norm-schemes", "sentiment-words"])]
-print(len(EXPERIMENTS), *there)
-for call in ("figure1 figure3", "", "--quick", "phase-diagram"):
-    print(main(["reproduce", *call.split(), "--out", "out"]))
-"""
-    found = child((*PROBE, *SWEEP), body, tmp_path)
-    number, *there = found.stdout.splitlines()[0].split()
-    assert int(number) >= 23 and there == ["figure3", "figure6", "norm-schemes", "sentiment-words"], found.stderr[
-        -2000:
-    ]
-    assert found.stdout.split()[5:] == ["2"] * 4
-    one, every, quick, sweeps = found.stderr.splitlines()
-    assert "figure1 need flax, transformers; install them with: pip install 'clusterjax[probe]', or name " in one
-    assert "there are figure3, figure4, " in one and "phase-diagram need xarray, zarr;" in sweeps
-    for line in (every, quick):
-        assert "figure1, figure2, figure7, figure8, " in line and "'clusterjax[probe,sweep]'" in line
-    assert not (tmp_path / "out").exists()

@@ -114,7 +114,7 @@ def test_it_is_an_attention_of_heads():
         cjx.MultiHeadField(1.0, forms, forms, attention=cjx.KernelAttention)
 
 
-@pytest.mark.exhaustive_cases("FullMask-True")
+@pytest.mark.exhaustive_cases("FullMask-False")
 @pytest.mark.parametrize("normalise", (True, False))
 @pytest.mark.parametrize("mask", MASKS, ids=name_of)
 def test_degenerate_clouds(mask, normalise):

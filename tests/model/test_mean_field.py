@@ -291,7 +291,7 @@ def test_a_run_is_differentiable_and_maps():
 
 
 def test_parameters_may_depend_on_time():
-    switch = cjx.PiecewiseConstant(jnp.array([0.0, 0.5]), jnp.stack([jnp.eye(2), -jnp.eye(2)]))
+    switch = cjx.PiecewiseConstant(np.array([0.0, 0.5]), np.stack([np.eye(2), -np.eye(2)]))
     field = cjx.MeanField(cjx.SoftmaxAttention(lambda t: 1 + t), switch, d=2, degree=12, temperature=lambda t: 0.1 + t)
     c = start(field, lopsided)
     for t, sign in ((0.2, 1), (0.8, -1)):

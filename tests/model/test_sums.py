@@ -194,10 +194,10 @@ def test_one_trace_for_any_factor():
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dtype_is_that_of_the_tokens(dtype):
     heads = cjx.MultiHeadField(BETAS, FORMS, VALUES, masses=MASSES)
-    for field in (heads, cjx.PerceptronField(W_IN, W_OUT, bias_in=BIAS_IN), 2.5 * heads + PERCEPTRON):
-        found = velocity(field, X.astype(dtype), jnp.asarray(0.5))
-        assert found.dtype == dtype
-        assert_close(found, velocity(field, X, jnp.asarray(0.5)), "composed")
+    field = 2.5 * heads + cjx.PerceptronField(W_IN, W_OUT, bias_in=BIAS_IN, bias_out=BIAS_OUT)
+    found = velocity(field, np.asarray(X, dtype), jnp.asarray(0.5))
+    assert found.dtype == dtype
+    assert_close(found, velocity(field, X, jnp.asarray(0.5)), "composed")
 
 
 @pytest.mark.parametrize("field", (cjx.MultiHeadField(BETAS, FORMS, VALUES), 2.5 * ATTENTION + PERCEPTRON), ids=name_of)

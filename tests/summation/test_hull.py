@@ -53,7 +53,7 @@ def program(name, method):
 @pytest.mark.parametrize(("shape", "tolerance"), (("heap", 0.0), ("origin", 0.0), ("heap", 0.7), ("heap", 3.0)))
 def test_any_tolerance_takes_what_dense_takes(name, shape, tolerance):
     """Half the cloud and more: nodes with scores on both sides of the threshold are descended to, and none twice."""
-    data = (*data_of(shape), tolerance)
+    data = (*data_of(shape), np.asarray(tolerance))
     found, wanted = (program(name, method)(*data)[0] for method in (cjx.Hull(), cjx.Dense()))
     assert_close(found.normaliser, wanted.normaliser, "identity")
     assert_close(found.total, wanted.total, "identity")
@@ -66,7 +66,7 @@ def test_tokens_that_differ_by_rounding_are_one(name):
     heaps = np.where(np.arange(N)[:, None] % 3 == 0, [[1.0, 0.5]], [[-0.5, 1.0]])
     x = heaps * (1 + 2 * np.finfo(float).eps * np.random.default_rng(5).integers(-1, 2, (N, 2)))
     queries, _, values, _ = data_of("heap")
-    data = (queries, x, values, np.ones(N), 64 * np.finfo(float).eps)
+    data = (queries, x, values, np.ones(N), np.asarray(64 * np.finfo(float).eps))
     found, wanted = (program(name, method)(*data)[0] for method in (cjx.Hull(), cjx.Dense()))
     assert_same(found.normaliser, wanted.normaliser)
     assert np.sum(np.asarray(wanted.normaliser) >= 90) > N / 3
@@ -78,7 +78,7 @@ def test_tokens_that_differ_by_rounding_are_one(name):
 def test_deep_hierarchies_and_many_packets_are_those_of_every_pair(name, shape, monkeypatch):
     """A packet spans several nodes, and there are more packets than one call takes."""
     monkeypatch.setattr("clusterjax._summation.hull._PACKETS_PER_CALL", 8)
-    data = (*data_of(shape, 2500), 64 * np.finfo(float).eps)
+    data = (*data_of(shape, 2500), np.asarray(64 * np.finfo(float).eps))
     (found, gradients), (wanted, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Blocked()))
     assert_close(found.normaliser, wanted.normaliser, "identity")
     assert_close(found.total, wanted.total, "identity")

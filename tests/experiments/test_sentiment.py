@@ -131,3 +131,11 @@ def test_figures_of_reviews_are_made_again_for_other_reviews_and_others_are_not(
     changed = {name for name, (before, after) in prints.items() if before != after}
     of_networks = {"sink-training", "lstm", "sentiment-neuron", "hardmax-open-problems"}
     assert changed == {"sentiment-words", "sentiment-leaders", "sentiment-training"} | of_networks
+
+
+def test_figures_without_reviews_are_made_again_for_another_classifier_of_the_package(monkeypatch):
+    words = next(one for one in EXPERIMENTS if one.name == "sentiment-words")
+    before = fingerprint(words, SETTINGS, Files())
+    monkeypatch.setattr("clusterjax.experiments.framework.run.shipped_digest", lambda: "another")
+    assert fingerprint(words, SETTINGS, Files()) == before | {"classifier": "another"}
+    assert len(before["classifier"]) == 64

@@ -82,8 +82,11 @@ TINY = {
     "design-hold": {"problems": 3},
     "design-steer": {"problems": 3, "pieces": 3, "attempts": 1},
 }
-# A figure of each kind: particles, the heads of a network, hardmax, sentiment.
-QUICK = ("figure4", "albert-spectra", "hardmax-polytope", "sentiment-leaders")
+# Figures that take a few seconds at most; among them are particles, heads, hardmax, sentiment and the words of a network.
+QUICK = (
+    "figure6", "emergence-hyperplanes", "any-query-key", "albert-spectra", "hardmax-polytope", "sentiment-leaders",
+    "word-senses", "cluster-lifetimes",
+)  # fmt: skip
 
 
 @pytest.mark.exhaustive_cases(*(experiment.name for experiment in EXPERIMENTS if experiment.name not in QUICK))

@@ -82,7 +82,7 @@ TINY = {
     "design-hold": {"problems": 3},
     "design-steer": {"problems": 3, "pieces": 3, "attempts": 1},
 }
-# Figures that take a few seconds at most; among them are particles, heads, hardmax, sentiment and the words of a network.
+# Figures that take a few seconds at most: of particles, heads, hardmax, sentiment and the words of a network.
 QUICK = (
     "figure6", "emergence-hyperplanes", "any-query-key", "albert-spectra", "hardmax-polytope", "sentiment-leaders",
     "word-senses", "cluster-lifetimes",

@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from flax import nnx
 from jaxtyping import Array, Float
 
 from ..._base.checks import (
@@ -180,17 +179,11 @@ class Model:
 
         - `ValueError` if the model has no such head.
         """
-        return _logits(*nnx.split(self.network), hidden)
+        return self.network.logits(hidden)
 
     def text_view(self) -> NetworkView:
         """The model as `residual_stream`, `key_value_memory` and the logit lens of `transformer` accept it."""
         return NetworkView.of(self.network)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _logits(form: Any, state: Any, hidden: Array) -> Array:
-    """The scores by one program, instead of one for each operation."""
-    return nnx.merge(form, state).logits(hidden)
 
 
 def replace_network(model: Model, network: AbstractNetwork, name: str) -> Model:

@@ -20,7 +20,7 @@ from _harness import options, report, say
 
 from clusterjax.hardmax import HardmaxLayer, choose_leaders
 from clusterjax.hardmax._certificate import make_certificate
-from clusterjax.hardmax._choose import startable
+from clusterjax.hardmax._choose_leaders import startable
 from clusterjax.hardmax._limit import run_to_fixed_point, settled_tolerance
 
 

@@ -29,8 +29,8 @@ PRODUCTS = {"einsum", "matmul", "dot", "tensordot", "vdot", "inner", "convolve",
 # Modules of both libraries in which `@` is of NumPy's arrays.
 OF_NUMPY = {
     "_limits/sphere.py", "_observables/clusters.py", "_observables/equiangular.py", "_observables/spectra.py",
-    "design/_recover.py", "hardmax/_certificate.py", "hardmax/_choose.py", "hardmax/_limit.py", "phase/_branch.py",
-    "probe/measures/sinks.py", "sentiment/_explain.py",
+    "design/_recover.py", "hardmax/_certificate.py", "hardmax/_choose_leaders.py", "hardmax/_limit.py",
+    "phase/_branch.py", "probe/measures/sinks.py", "sentiment/_explain.py",
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from clusterjax.hardmax import HardmaxLayer, certificate, choose_leaders, leaders
-from clusterjax.hardmax._choose import startable
+from clusterjax.hardmax._choose_leaders import startable
 from tests.helpers import as_a_user, normal
 
 

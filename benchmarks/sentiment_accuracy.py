@@ -41,7 +41,7 @@ ROWS = {name: ("official", recipe) for name, recipe in MODELS.items()}
 ROWS |= {f"{name}, 35k/15k": ("random", MODELS[name]) for name in RANDOM}
 SAMPLE = 1024
 COLUMNS = ["protocol", "model", "test accuracy", "validation accuracy", "alpha", "leaders a review",
-           "leading share of words", "settled", "published", "epoch s", "seeds"]  # fmt: skip
+           "leading share of words", "settled", "published", "seeds"]  # fmt: skip
 
 
 def leading(model, encoded, sample: int = SAMPLE) -> dict[str, float]:
@@ -97,7 +97,6 @@ def run(name: str, imdb: Path, seeds: int) -> dict:
             "test": sentiment.accuracy(logits, test.labels),
             "validation": max(epoch["validation accuracy"] for epoch in done.history),
             "alpha": float(jnp.mean(done.model.alpha)),
-            "epoch s": float(np.median(done.seconds)),
         }
         if recipe.depth:
             row |= leading(done.model, test)

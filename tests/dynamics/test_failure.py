@@ -53,7 +53,7 @@ CAUSES = {
         r"is not finite at t = 0: function\(s\) of KernelAttention is not finite in float32 at s = \S+; return finite",
     ),
     "large tokens": (
-        cjx.AttentionField(SOFT, space=SPACE), 1e300 * np.asarray(X), TS,
+        cjx.AttentionField(SOFT, space=SPACE), jnp.asarray(1e300 * np.asarray(X)), TS,
         r"is not finite at t = 0: coordinates are as large as \S+e\+\d+, and their squares overflow float64; pass ",
     ),
     "tokens that grow": (

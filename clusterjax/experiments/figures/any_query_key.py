@@ -108,14 +108,15 @@ def first_rests(m: Results) -> Found:
 
 
 @claim(
-    "all starts that could be followed, to a distance below 0.001", source=Source("2411.04990, Theorem 4.1", ANY, ANY)
+    "every start that `coarsen` can follow, to a distance below 0.001",
+    source=Source("2411.04990, Theorem 4.1", ANY, ANY),
 )
 def collapse(m: Results) -> Found:
-    """With V = I all tokens come to the first token, whatever Q and K are, in all starts that could be followed."""
+    """With V = I all tokens come to the first token in every start that `coarsen` can follow, whatever Q and K are."""
     done = float(np.mean(np.isfinite(m.last)))
     times = ", ".join(f"1e{quantile:.1f}" for quantile in np.percentile(m.log_last, [25, 50, 75, 100]))
     return Found(
-        f"all tokens arrive in {100 * done:.1f} % of the {m.followed.sum()} starts that could be followed, of "
+        f"all tokens arrive in {100 * done:.1f} % of the {m.followed.sum()} starts that `coarsen` can follow, of "
         f"{m.starts}; they end within {m.astray:.1e} of the first; quartiles and maximum of the time: {times}",
         done == 1.0 and m.astray < 1e-3, done,
     )  # fmt: skip

@@ -82,7 +82,7 @@ MORE = {
         "activation_function": "gelu_pytorch_tanh", "scale_attn_by_inverse_layer_idx": True,
     },
     "gpt2: not tied": {"tie_word_embeddings": False},
-    "gpt2, body: one layer, one head": {"n_layer": 1, "n_head": 1},
+    "gpt2, body: one layer, one head": {"n_layer": 1, "n_head": 1, "tie_word_embeddings": False},
     "llama: a key for each head": {"num_key_value_heads": 4},
     "llama: one key for all heads": {"num_key_value_heads": 1},
     "llama: gelu": {"hidden_act": "gelu"},

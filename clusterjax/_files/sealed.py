@@ -186,7 +186,7 @@ def _header_of(path: Path) -> dict[str, Any]:
         with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
             metadata = decode(file.read(min(length, MOST_BYTES)))["__metadata__"]
-        header = decode(metadata[MARK], finite=False)
+        header = decode(str(metadata[MARK]), finite=False)
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return header if isinstance(header, dict) else {}

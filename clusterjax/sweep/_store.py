@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 import zarr
+from numcodecs import Zstd
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from .._base.checks import check_path, refusal, shown
@@ -327,15 +328,29 @@ def _values_of(array: Any) -> np.ndarray:
     """All values of an array of zarr; those of a chunk that cannot be read are arbitrary, and fit no checksum."""
     with _without_warnings():
         try:
+            _check_counts(array, "*")
             values = array[...]
         except Exception:  # zarr and its codecs raise errors of many types
-            values = np.full(array.shape, _UNREADABLE if array.dtype.kind == "i" else array.fill_value, array.dtype)
-            for first in range(0, len(values), array.chunks[0]):
+            values_by_kind = {"i": _UNREADABLE, "T": "unreadable", "O": "unreadable"}
+            unreadable = values_by_kind.get(array.dtype.kind, array.fill_value)
+            values = np.full(array.shape, unreadable, array.dtype)
+            for number, first in enumerate(range(0, len(values), array.chunks[0])):
                 with contextlib.suppress(Exception):
+                    _check_counts(array, number)
                     chunk = slice(first, first + array.chunks[0])
                     values[chunk] = array[chunk]
     # Versions of zarr differ in the dtype of strings.
     return values.astype(object) if values.dtype.kind == "T" else values
+
+
+def _check_counts(array: Any, number: int | str) -> None:
+    """Raise a ValueError unless the chunks `number` along the first axis hold as many strings as a chunk has."""
+    # The codec of strings allocates as many as the first four bytes say, up to 34 GB, before it reads the first string.
+    chunks = ".".join(["c", str(number), *"*" * (array.ndim - 1)])
+    for file in (Path(array.store.root) / array.path).glob(chunks) if array.dtype.kind in "TO" else ():
+        count = int.from_bytes(bytes(Zstd().decode(file.read_bytes()[:-4]))[:4], "little")
+        if count != math.prod(array.chunks):
+            raise ValueError(f"{file} must hold {math.prod(array.chunks)} strings, but it holds {count}.")
 
 
 def _bytes_of(values: np.ndarray) -> bytes:

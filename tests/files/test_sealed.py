@@ -9,6 +9,7 @@ import safetensors.numpy
 
 from clusterjax._files.arrays import read_arrays
 from clusterjax._files.sealed import (
+    MARK,
     MODEL,
     SealedFile,
     check_beside,
@@ -59,6 +60,13 @@ def test_other_formats_and_versions_are_named(tmp_path):
         FILE._replace(version=2).unpack(tmp_path / "run")
     assert FILE._replace(format=None, version=0).unpack(tmp_path / "run")[0]["format"] == "test"
     assert format_of(tmp_path / "run") == "test" and format_of(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("value", (7, None, [1], {"format": "test"}, "7"))
+def test_a_file_of_others_may_have_anything_under_the_name_of_the_header(tmp_path, value):
+    header = json.dumps({"__metadata__": {MARK: value}}).encode()
+    (tmp_path / "file").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert format_of(tmp_path / "file") is None
 
 
 KINDS = "f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 ? c8".split()

@@ -5,11 +5,13 @@ import os
 import shutil
 import threading
 import time
+import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
 import xarray as xr
+from numcodecs import CRC32C, Zstd
 
 from clusterjax import sweep
 from clusterjax.sweep import _run, _store
@@ -251,6 +253,20 @@ def test_a_damaged_batch_is_named_and_run_again(whole, tmp_path, capsys, ran, ki
         assert (f"sweep: {len(lost)} batches are damaged" in capsys.readouterr().err) != is_unmarked
         assert content(path) == whole[1] and set(ran[-1]) == lost | left
         shutil.rmtree(path)
+
+
+def test_a_chunk_that_claims_many_strings_is_damaged_and_takes_no_memory(whole, tmp_path):
+    """The checksum of zarr in the chunk is right."""
+    path = tmp_path / "store"
+    shutil.copytree(whole[0], path)
+    (path / "sweep.checksum/c.1").unlink()
+    (path / "reason/c.0.0").write_bytes(CRC32C(location="end").encode(Zstd().encode((2**24).to_bytes(4, "little"))))
+    tracemalloc.start()
+    half = sweep.open(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert set(half.reason.values[half.status.values == 3]) == {"", f"run again: batch 0 in {str(path)!r} is damaged"}
+    assert int((half.status == 3).sum()) == 4 and peak < 2**25
 
 
 @pytest.mark.parametrize("name", ("zarr.json", "V_values/c.0.0.0", "model/c.0", "sweep.points/c.0.0"))

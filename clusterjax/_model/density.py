@@ -670,15 +670,15 @@ class MeanField(AbstractField):
                 f"shape is {shape}; make it of tokens by to_coefficients, or of a density by from_density."
             )
 
-    def _state(self, c: Coefficients) -> Coefficients:
+    def _state(self, c: Coefficients, name: str = "c") -> Coefficients:
         """`c` as an array, or a ValueError unless it has the shape of the coefficients."""
-        c = check_tokens(c, "c")
-        self._check_shape(c.shape, "c")
+        c = check_tokens(c, name)
+        self._check_shape(c.shape, name)
         return c
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(t)
-        c = self.enter(x)
+        c = self.enter(self._state(x, "x"))
         flux = self.basis.values(self.degree, c)[None] * self._velocity(c, t)
         moved = self.basis.divergence(self.degree, flux)
         temperature = at_time(self.temperature, t, c.dtype)

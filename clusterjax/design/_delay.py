@@ -18,12 +18,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._base.checks import check_concrete, check_fits, check_integer, check_key, check_number, refusal
+from .._base.checks import check_fits, check_integer, check_key, check_number, refusal
 from .._base.random import draw_normal
 from .._base.summary import short
 from .._base.types import Tokens
 from .._model.field import AbstractField, check_field
-from ._parameters import Parameters, pick_parameters, read_start
+from ._parameters import Parameters, check_host, pick_parameters, read_start
 from ._recover import Runs
 
 
@@ -150,9 +150,8 @@ def delay(
     - `RuntimeError` if the run without a change stops before `until`.
     """
     parameters = pick_parameters(check_field(field), which)
+    check_host(field=field, x0=x0, until=until, norm=norm, key=key)
     x0 = read_start(field, x0)
-    check_concrete(until, "until")
-    check_concrete(norm, "norm")
     until = check_number(until, "until", above=0, remedy="pass a time above 0")
     norm = check_number(norm, "norm", above=0, remedy="pass how large the change is")
     check_fits(np.float64(until), "until", x0.dtype)

@@ -21,7 +21,6 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 
 from .._base.checks import (
     check_array,
-    check_concrete,
     check_fits,
     check_integer,
     check_key,
@@ -37,7 +36,7 @@ from .._dynamics.failure import why_stopped
 from .._model.field import AbstractField
 from .._observables import num_clusters
 from .._trajectory.trajectory import Trajectory
-from ._parameters import Parameters, check_pieces, pick_parameters, read_start
+from ._parameters import Parameters, check_host, check_pieces, pick_parameters, read_start
 from ._recover import Runs, fit, read_runs
 
 
@@ -184,9 +183,8 @@ def hold(
         above zero; or if `which` picks no arrays of the field, or an array that must not depend on time, such as the
         gain of a norm.
     """
+    check_host(field=field, x0=x0, radius=radius, labels=labels, key=key)
     x0 = read_start(field, x0)
-    check_concrete(radius, "radius")
-    check_concrete(labels, "labels")
     clusters = check_integer(clusters, "clusters", most=len(x0), remedy="pass how many clusters to keep")
     until = check_number(until, "until", above=0, remedy="pass a time above 0")
     check_fits(np.float64(until), "until", x0.dtype)

@@ -17,8 +17,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._base.checks import check_callable, check_room, check_tokens, refusal, shown
-from .._base.numerics import is_concrete
+from .._base.checks import check_callable, check_concrete, check_room, check_tokens, refusal, shown
 from .._base.types import Tokens
 from .._model.field import AbstractField, check_field
 from .._model.schedule import AbstractSchedule, PiecewiseConstant
@@ -85,12 +84,19 @@ class Parameters(eqx.Module):
         return self.put(field, tuple(PiecewiseConstant(knots, part) for part in self.split(rows)))
 
 
-def read_start(field: AbstractField, x0: Any, *others: Any) -> Tokens:
-    """The tokens at the start, on the space of `field`; no argument may be traced, as a design branches on them."""
+def check_host(**arguments: Any) -> None:
+    """Raise a ValueError if an argument is traced, because a design branches on its numbers.
+
+    Within a transformation of jax every result is traced, so arguments are checked as they were passed.
+    """
+    for name, value in arguments.items():
+        check_concrete(value, name)
+
+
+def read_start(field: AbstractField, x0: Any) -> Tokens:
+    """The tokens at the start, on the space of `field`."""
     x0 = check_tokens(x0, "x0")
-    if not is_concrete((check_field(field), x0, others)):
-        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
-    check_directions(field.space, x0, "x0")
+    check_directions(check_field(field).space, x0, "x0")
     field.check(*x0.shape)
     return field.space.retract(x0)
 

@@ -26,14 +26,14 @@ from .._base.checks import (
     check_number,
     refusal,
 )
-from .._base.numerics import is_concrete, matmul
+from .._base.numerics import matmul
 from .._base.summary import short
 from .._base.types import Numbers, RealScalarLike
 from .._dynamics.failure import why_stopped
 from .._dynamics.simulate import simulate
 from .._model.field import AbstractField, check_field
 from .._model.space import Sphere, check_directions
-from ._parameters import Parameters, pick_parameters
+from ._parameters import Parameters, check_host, pick_parameters
 
 
 # Identifiability of parameters: Fisher information, its null space in words, and the Cramer-Rao bound.
@@ -491,11 +491,12 @@ def recover(
     if not fields:
         raise refusal("field", "be a field or several", "it is an empty list", "pass a first guess")
     fields = [check_field(each, "field" if len(fields) == 1 else f"field[{k}]") for k, each in enumerate(fields)]
+    check_host(field=fields, observed=observed, ts=ts, x0=x0)
     data = _read(fields[0], observed, ts, x0)
     runs = read_runs(solver, stepsize_controller, dt0, max_steps, data.x0.dtype)
-    noise = (
-        None if noise is None else check_number(noise, "noise", above=0, remedy="pass a standard deviation, or None")
-    )
+    if noise is not None:
+        # The square of a number near the largest float is infinite.
+        noise = check_number(noise, "noise", above=0, most=1e150, remedy="pass a standard deviation, or None")
     tolerance = check_number(tolerance, "tolerance", above=0, remedy="pass a small number, such as 1e-10")
     most = check_integer(most, "most", remedy="pass the most steps of the fit")
     results = [_recover(each, data, pick_parameters(each, which), noise, runs, tolerance, most) for each in fields]
@@ -530,11 +531,9 @@ class _Residual(eqx.Module):
 
 
 def _read(field: AbstractField, observed: Any, ts: Any, x0: Any) -> _Data:
-    """The checked observations, which must be concrete because the fit branches on them."""
+    """The checked observations."""
     observed = check_array(observed, "observed", remedy="pass tokens at the times ts, (T, n, d)")
     ts = check_array(ts, "ts", shape=("times",), remedy="pass the times of the observations")
-    if not is_concrete((field, observed, ts, x0)):
-        raise refusal("observed", "not be traced", "it is", "call this host function outside of jax.jit")
     if observed.ndim not in (3, 4) or observed.shape[-3] != len(ts) or len(ts) < 2 or 0 in observed.shape:
         problem = f"its shape is {observed.shape} and ts has {len(ts)} times"
         raise refusal("observed", "be (T, n, d) or (runs, T, n, d), with T the number of ts, two or more", problem,

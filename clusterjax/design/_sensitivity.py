@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._base.checks import check_concrete, check_fits, check_number, check_scalar, refusal
+from .._base.checks import check_fits, check_number, check_scalar, refusal
 from .._base.summary import short
 from .._base.types import Tokens
 from .._dynamics.events import clustered_event
@@ -26,7 +26,7 @@ from .._dynamics.failure import why_stopped
 from .._dynamics.simulate import simulate
 from .._model.field import AbstractField, check_field
 from .._model.space import AbstractSpace
-from ._parameters import Parameters, pick_parameters, read_start
+from ._parameters import Parameters, check_host, pick_parameters, read_start
 
 
 # The largest fraction of the time by which errors of the run may move it if the derivative is called determined.
@@ -124,8 +124,8 @@ def sensitivity(
         Chen, Amos, Nickel, *Learning neural event functions for ordinary differential equations* (2011.03902).
     """
     parameters = pick_parameters(check_field(field), which)
+    check_host(field=field, x0=x0, radius=radius)
     x0 = read_start(field, x0)
-    check_concrete(radius, "radius")
     radius_ = check_scalar(radius, "radius", x0.dtype, above=0, remedy="pass a distance above zero")
     until = check_number(until, "until", above=0, remedy="pass how long to wait")
     check_fits(np.float64(until), "until", x0.dtype)

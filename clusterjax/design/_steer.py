@@ -22,7 +22,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._base.checks import (
     check_array,
-    check_concrete,
     check_fits,
     check_integer,
     check_key,
@@ -37,7 +36,7 @@ from .._dynamics.failure import why_stopped
 from .._model.field import AbstractField
 from .._model.space import AbstractSpace, Sphere
 from .._trajectory.trajectory import Trajectory
-from ._parameters import Parameters, check_pieces, pick_parameters, read_start
+from ._parameters import Parameters, check_host, check_pieces, pick_parameters, read_start
 from ._recover import Runs, fit, read_runs
 
 
@@ -191,6 +190,7 @@ def steer(
         Geshkovski, Rigollet, Ruiz-Balet, *Measure-to-measure interpolation using transformers* (2411.04551), for
         parameters that are piecewise constant in time. The search is our own.
     """
+    check_host(field=field, x0=x0, targets=targets, labels=labels, spread=spread, key=key)
     x0, goal = _read(field, x0, targets, labels)
     pieces = check_integer(pieces, "pieces", remedy="pass in how many pieces the parameters are constant")
     t_end = float(pieces) if t_end is None else check_number(t_end, "t_end", above=0, remedy="pass a time above 0")
@@ -318,7 +318,6 @@ def passes(space: AbstractSpace, x: np.ndarray, goal: np.ndarray) -> bool:
 
 
 def _spreads(spread: Any, parameters: Parameters) -> Array:
-    check_concrete(spread, "spread")
     if isinstance(spread, bool | int | float):
         spread = check_number(spread, "spread", least=0, remedy="pass a number that is not negative")
     given = check_array(spread, "spread", least=0, remedy="pass a number, or one for each parameter that is picked")
@@ -331,7 +330,7 @@ def _spreads(spread: Any, parameters: Parameters) -> Array:
 
 def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Tokens]:
     """The tokens, and the target of each token."""
-    x0 = read_start(field, x0, targets)
+    x0 = read_start(field, x0)
     targets = check_tokens(targets, "targets").astype(x0.dtype)
     if targets.shape[1] != x0.shape[1]:
         raise refusal("targets", f"be points of R^{x0.shape[1]}, as the tokens are", f"the shape is {targets.shape}",

@@ -31,8 +31,9 @@ KEPT = {
         plateaus.ts plateaus.values plateaus.tolerance plateaus.min_dwell effective_beta.query_key product_spectrum.left
         product_spectrum.right spectrum.matrix symmetric_part_spectrum.matrix wasserstein.x wasserstein.y
         hardmax.choose_leaders.condition sentiment.accuracy.logits phase.PhaseDiagram.cost.beta plot.WordRun.xs
-        plot.animate.turn MeanField.smoothed.time design.recover.tolerance design.steer.tolerance experiments.Cost.full
-        experiments.Cost.quick experiments.parameter.default transformer.RotaryPositions.base
+        plot.animate.turn plot.relative_positions.beta MeanField.smoothed.time design.recover.tolerance
+        design.sensitivity.tolerance design.steer.tolerance experiments.Cost.full experiments.Cost.quick
+        experiments.parameter.default transformer.RotaryPositions.base
         transformer.SinusoidalPositions.base transformer.sinusoidal_positions.base probe.Comparison.exceeds.sigmas
         probe.controls.sigmas probe.FirstToken.apart.times probe.FirstToken.apart.sigmas
     """,
@@ -66,6 +67,8 @@ def beyond(good: Any) -> Any:
 
 def is_floating(good: Any) -> bool:
     """Whether a value is a float of Python or a list or array of floats that is not empty; a PRNG key is none."""
+    if not isinstance(good, float | list | jax.Array | np.ndarray):
+        return False
     dtype = good.dtype if hasattr(good, "dtype") else np.asarray(good).dtype
     return np.size(good) > 0 and bool(jnp.issubdtype(dtype, jnp.floating))
 

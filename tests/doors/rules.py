@@ -27,14 +27,23 @@ GAPS = labels("nan array, inf array")
 ANYTHING = ("args",)
 # Accepted, and would take hours.
 ENDLESS = ("probe.train_albert.recipe", "experiments.reproduce.names")
-# Numbers of the result that are not finite are no fault: steps that a run did not take, and much noise.
-UNBOUNDED = ("simulate.dense", "simulate.noise")
+# Numbers of the result that are not finite are no fault: steps that a run did not take, much noise, exp(-t V), and runs
+# of a search that did not reach its targets.
+UNBOUNDED = (
+    "simulate.dense", "simulate.noise", "RescaledField.rescale.t", "design.steer.t_end", "design.steer.spread",
+)  # fmt: skip
 # Doors whose results hold infinities or NaN for good values too: a margin, an empty part, a time without an end.
 NOT_FINITE = (
     "RescaledField.unscale", "interaction_energy", "neural_collapse", "equiangular_beta", "equiangular_time",
     "lifetimes", "plateaus", "limit_shape", "hardmax.certificate", "hardmax.examine", "design.sensitivity",
+    "design.hold",
     "phase.ClosePairs.__call__", "phase.GramRank.__call__", "phase.ClusterRank.__call__", "probe.bundled_training",
     "probe.token_losses", "transformer.bundled_training", "probe.controls",
+)  # fmt: skip
+# A value that does not fit another argument may be refused in the name of that one.
+PAIRED = (
+    "experiments.parameter.least", "experiments.parameter.most", "experiments.parameter.above",
+    "sentiment.Vocabulary.words",
 )  # fmt: skip
 # Doors, by the beginnings of their names, of which a call may compute for longer than ten seconds.
 SLOW = (

@@ -19,7 +19,7 @@ import numpy as np
 
 from tests.doors.good import good_values
 from tests.doors.inside import is_door, split
-from tests.doors.rules import ANYTHING, ENDLESS, NOT_FINITE, SLOW, UNBOUNDED, accepted
+from tests.doors.rules import ANYTHING, ENDLESS, NOT_FINITE, PAIRED, SLOW, UNBOUNDED, accepted
 from tests.doors.values import TRACED, VALUES, Hang, is_numeric, traced_like
 
 
@@ -187,9 +187,12 @@ def judge(door: Door, argument: str, good: Any, label: str | Callable[[Any], Any
         if label == "masked" and is_numeric(good) and "masked" not in str(error):
             return f"not refused as masked: {_short(error)}"
         mismatched = label in ("other shape", "more axes", "empty array", "list", "long list", "empty list")
+        mismatched |= f"{door.name}.{argument}" in PAIRED
         others = (*door.arguments, *parts_of(door)) if mismatched else ()
         return "refused" if is_clear(error, (argument, *others)) else f"{type(error).__name__}: {_short(error)}"
     except Exception as error:
+        if isinstance(error, RuntimeError) and str(error).startswith("The run stopped at t = "):
+            return "refused"
         return f"{type(error).__name__}: {_short(error)}"
     return "accepted" if door.name in NOT_FINITE or is_finite(out) else INFINITE
 

@@ -1,5 +1,6 @@
 """Sizes that neither memory nor jax can hold are refused at the door, before an array is made."""
 
+import importlib
 import re
 
 import jax
@@ -51,6 +52,12 @@ SIZES = {
     "intermediate_size": lambda: probe.Llama(probe.LlamaSizes(8, 4, 2, 1, 2, MANY, 1), rngs()),
     "hidden_size": lambda: probe.Bert(probe.BertSizes(8, 10**6, 2, 4, 1), rngs()),
 }
+
+
+@pytest.fixture(autouse=True)
+def imported():
+    """A module that is first imported while a test replaces `memory_room` would keep the replacement."""
+    importlib.import_module("clusterjax.sweep._labels")
 
 
 @pytest.mark.parametrize("name", SIZES)

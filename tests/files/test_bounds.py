@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import tracemalloc
 import zlib
 
 import jax.numpy as jnp
@@ -39,6 +40,16 @@ def test_texts_have_a_ceiling_that_can_be_raised(tmp_path, name):
     ):
         read_texts([path], most_bytes=10**6)
     assert read_texts([path], most_bytes=10**8)
+
+
+def test_a_line_without_an_end_is_unpacked_to_the_ceiling_alone(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a" * 10**8, 1))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="pass a larger most_bytes"):
+        read_texts([tmp_path / "a.txt.gz"], most_bytes=10**6)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10**7
 
 
 @pytest.mark.exhaustive

@@ -104,6 +104,7 @@ from ._summation import (
     Auto as Auto,
     Blocked as Blocked,
     Dense as Dense,
+    Fused as Fused,
     Harmonic as Harmonic,
     Hull as Hull,
     Sharded as Sharded,

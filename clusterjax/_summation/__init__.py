@@ -15,6 +15,7 @@ from .auto import Auto as Auto
 from .blocked import Blocked as Blocked
 from .dense import Dense as Dense
 from .devices import Sharded as Sharded
+from .fused import Fused as Fused
 from .harmonic.summation import Harmonic as Harmonic
 from .hull import Hull as Hull
 from .recorder import Names as Names, recorded as recorded

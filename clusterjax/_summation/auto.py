@@ -25,6 +25,7 @@ from .._model.summation import (
 )
 from .blocked import Blocked
 from .dense import Dense
+from .fused import Fused, is_few, on_nvidia, usable
 from .harmonic.summation import Harmonic, longest_query
 from .hull import Hull
 
@@ -48,11 +49,14 @@ _HARMONIC = {
 # full mask on an NVIDIA H200; the other entries are guesses in favour of pairs.
 _HARMONIC_ON_GPU = {2: (16_384, 65_536), 3: (131_072, 524_288), 4: (1_048_576, 4_194_304)}
 # The summations are made once, since `simulate` chooses at every call.
-_BY_MATRIX, _BY_BLOCKS, _BY_SERIES, _BY_HULL = Dense(), Blocked(), Harmonic(), Hull()
+_BY_MATRIX, _BY_BLOCKS, _BY_KERNEL, _BY_SERIES, _BY_HULL = Dense(), Blocked(), Fused(), Harmonic(), Hull()
+# The largest dimension for which a block of rows and its sums fit the registers of the kernel.
+_MOST_FUSED = 256
 
 
 class Auto(AbstractExponentialSum, AbstractNearestSearch):
-    """`Dense` for few tokens, `Blocked` from 1,024 tokens on, and `Harmonic` where it is faster.
+    """`Dense` for few tokens, `Blocked` from 1,024 tokens on, and `Harmonic` where it is faster; on an NVIDIA card
+    `Fused` for float32 in the place of the first two.
 
     `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, in dimension 4 some ten thousands, more
     on a GPU) with a full or a causal mask, unless the queries are known to be too long for it. For hardmax of many
@@ -96,6 +100,8 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
             least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize] if on_cpu else _HARMONIC_ON_GPU[d], mask)
             if n >= least and not _too_long(queries, d, dtype):
                 return _BY_SERIES
+        if on_nvidia() and d <= _MOST_FUSED and serves(_BY_KERNEL, mask, d, dtype) and usable(is_few(d)):
+            return _BY_KERNEL
         # Below 1,024 tokens, a matrix of all pairs is at most 8 MB in float64.
         return _BY_MATRIX if n < 1024 else _BY_BLOCKS
 
@@ -146,7 +152,11 @@ def _too_long(queries: Any, d: int, dtype: Any) -> bool:
 def resolved(
     summation: AbstractSummation, queries: Tokens, tokens: Tokens, mask: AbstractMask, hardmax: bool
 ) -> AbstractSummation:
-    """Return `summation`, or the summation that `Auto` chooses for these tokens."""
+    """Return `summation`, or the summation that sums in its place: the choice of `Auto` for these tokens, or `Blocked`
+    where the kernel of `Fused` cannot run.
+    """
+    if isinstance(summation, Fused):
+        return summation.chosen(is_few(tokens.shape[1]))
     if not isinstance(summation, Auto):
         return summation
     n, d = tokens.shape

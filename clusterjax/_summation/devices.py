@@ -40,6 +40,7 @@ from .auto import Auto, resolved
 from .blocked import Blocked, Columns, exponential_rows, hardmax_add, hardmax_top, lowest, make_columns
 from .collectives import Collectives
 from .dense import Dense
+from .fused import Fused
 from .harmonic.series import length_and_direction
 from .harmonic.summation import Harmonic, expand
 from .hull import Hull
@@ -353,10 +354,10 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
     def resolve(self, tokens: Tokens, mask: AbstractMask, hardmax: bool) -> AbstractSummation:
         """The summation that each device runs: `inner` or, if `inner` is `Auto`, its choice for all `tokens`.
 
-        The ring has no search trees: `Blocked` replaces `Hull`.
+        The ring has neither search trees nor kernels: `Blocked` replaces `Hull` and `Fused`.
         """
         inner = resolved(self.inner, tokens, tokens, mask, hardmax)
-        return Blocked() if isinstance(inner, Hull) else inner
+        return Blocked() if isinstance(inner, Hull | Fused) else inner
 
     def _map(self, local: Any, extra: Any, *arrays: Any) -> Any:
         """Call `local(collectives, extra, *arrays)` on each device with its rows of `arrays` and a copy of `extra`."""

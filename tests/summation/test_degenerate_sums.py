@@ -47,6 +47,7 @@ SUMMATIONS = {
     "Blocked": lambda: BLOCKED,
     "Harmonic": lambda: cjx.Harmonic(),
     "Hull": lambda: cjx.Hull(),
+    "Fused": lambda: cjx.Fused(interpret=True),
     "Sharded": lambda: sharded(BLOCKED),
     "Sharded Harmonic": lambda: sharded(cjx.Harmonic()),
     "Auto": lambda: cjx.Auto(),
@@ -55,12 +56,14 @@ SUMMATIONS = {
 # A summation that serves some masks and averages only; the others serve all.
 TWO = "full", "causal"
 SERVES = {"Harmonic": (TWO, KINDS[:1]), "Sharded Harmonic": (TWO, KINDS[:1]), "Hull": (TWO, KINDS[2:])}
-USUAL = (("Dense", "matrix", "float64"),)
+SERVES |= {"Fused": (MASKS, KINDS[:2])}
+DTYPES = {"Fused": ("float32",)}
+USUAL = (("Dense", "matrix", "float64"), ("Fused", "causal", "float32"))
 CASES = [
     pytest.param(*case, kinds, marks=() if case in USUAL else pytest.mark.exhaustive)
     for summation in SUMMATIONS
     for masks, kinds in [SERVES.get(summation, (MASKS, KINDS))]
-    for case in itertools.product((summation,), masks, ("float32", "float64"))
+    for case in itertools.product((summation,), masks, DTYPES.get(summation, ("float32", "float64")))
 ]
 
 
@@ -241,7 +244,7 @@ def field_program(summation, mask, dtype):
     [
         (name, mask)
         for name in SUMMATIONS
-        if "Sharded" not in name and "softmax" in SERVES.get(name, (MASKS, KINDS))[1]
+        if "Sharded" not in name and name != "Fused" and "softmax" in SERVES.get(name, (MASKS, KINDS))[1]
         for mask in SERVES.get(name, (MASKS, KINDS))[0]
     ],
 )

@@ -118,7 +118,7 @@ def derivatives(summation, name, n, d, k, dtype):
         (("causal", 33, 3, 0), ("sink", 30, 6, 2)),
         itertools.product(
             ("full", "causal", "window", "causal window", "sink", "matrix"),
-            ((33, 3, 0), (130, 3, 2), (30, 6, 2), (70, 20, 0)),
+            ((33, 3, 0), (300, 3, 2), (30, 6, 2), (70, 20, 0)),
         ),
     ),
 )

@@ -127,7 +127,7 @@ def ratio(total: Float[Array, "n k"], normaliser: Float[Array, " n"]) -> Float[A
 # The name of each kind and the remedy, for the error messages.
 _KINDS: dict[type[AbstractSummation], tuple[str, str]] = {
     AbstractSummation: ("a summation of clusterjax", "pass Auto() or Dense(), for example"),
-    AbstractExponentialSum: ("one that sums exponentials", "pass Auto(), Dense(), Blocked() or Harmonic()"),
+    AbstractExponentialSum: ("one that sums exponentials", "pass Auto(), Dense(), Blocked(), Fused() or Harmonic()"),
     AbstractNearestSearch: ("one that searches for the largest score", "pass Auto(), Dense(), Blocked() or Hull()"),
 }
 

@@ -38,6 +38,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
 from .._base.batching import map_blocks
+from .._base.checks import check_flag
 from .._base.numerics import bounded
 from .._base.types import Masses, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask, SinkMask, WindowMask
@@ -671,6 +672,9 @@ class Fused(AbstractExponentialSum):
     """
 
     interpret: bool = eqx.field(default=False, static=True)
+
+    def __check_init__(self):
+        check_flag(self.interpret, "interpret")
 
     @property
     def supports(self) -> Support:

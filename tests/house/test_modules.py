@@ -99,6 +99,7 @@ def objects() -> tuple[eqx.Module, ...]:
         cjx.Blocked(2),
         cjx.Auto(),
         cjx.Hull(),
+        cjx.Fused(),
         cjx.Sharded(cjx.Blocked(2), "tokens"),
         cjx.Harmonic(1e-4),
         attention,

@@ -104,7 +104,7 @@ def derivatives(summation, name, n, d, k, dtype):
             first, second = compute(*given)
             return jnp.sum(jnp.sin(first)) + jnp.sum(jnp.cos(second))
 
-        tilt = lambda given: sum(jnp.sum(jnp.sin(part)) for part in jax.tree.leaves(jax.grad(loss)(given)))
+        tilt = lambda given: sum(jax.tree.leaves(jax.tree.map(jnp.vdot, jax.grad(loss)(given), along)))
         forward = jax.jvp(lambda given: compute(*given), (given,), (along,))[1]
         twice = jax.jvp(jax.grad(loss), (given,), (along,))[1]
         return {"reverse": jax.grad(loss)(given), "forward": forward, "twice": twice, "tilt": jax.grad(tilt)(given)}

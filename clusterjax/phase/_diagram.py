@@ -53,8 +53,9 @@ from .._model.mask import AbstractMask, FullMask, check_mask
 from .._model.schedule import at_time
 from .._model.space import AbstractSpace, Euclidean
 from .._observables.similarity import close_fraction
+from ..sweep._batches import digest
 from ..sweep._labels import Axis, Variable, check_seed
-from ..sweep._run import digest, run
+from ..sweep._run import run
 from ._laws import AbstractLaw, Identity
 
 

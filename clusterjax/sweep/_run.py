@@ -1,299 +1,43 @@
 """Runs a sweep: checks the arguments, then runs batch after batch, in memory or in a store that survives a kill.
 
-The grid is flattened in C order. Points with the same static values are adjacent, since one program runs them; among
-these the costliest come first, so that the points of a batch, which wait for each other, have similar costs. A batch is
-one call of `jax.jit(jax.vmap(function))` on one device, and one batch is in flight for each entry of the list of
-devices. Asynchronous calls from one thread do not overlap on CPU devices: with several entries each call has its own
-thread, except the first call on each device, which compiles. If a batch raises, its points are run one by one, so that
-the error belongs to a single point. With a store the rows of each batch are written before the next one is fetched.
+With a store the rows of each batch are written before the next one is fetched. Batches run in this process, in all
+processes of `jax.distributed`, or in the workers of an executor.
 
 Invariants: the result does not depend on the number of devices or processes, nor on whether the run was killed and
-resumed, bit for bit. Every batch is padded to the same width, so that nothing compiles anew and the numbers of a point
-do not depend on the number of its neighbours; the key of a point is fold_in(root key, its flat index). A failed point
-does not affect the others; a store of another sweep is refused.
+resumed, bit for bit; a store of another sweep is refused.
 """
 
 import contextlib
-import functools
-import hashlib
-import logging
-import math
 import os
-import re
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime
-from importlib.metadata import version as version_of
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import xarray as xr
 
 from .._base.checks import (
-    call_traced,
     check_callable,
     check_flag,
     check_integer,
     check_sequence,
     check_text,
     refusal,
-    shown,
 )
+from ._batches import Definition, finished_batches
 from ._labels import (
     FINISHED,
-    NOT_FINITE,
-    RAISED,
-    REASON,
-    STATUS,
-    Parsed,
     Variable,
-    as_outputs,
     check_function,
-    check_point_room,
     check_seed,
     check_variables,
-    label_outputs,
-    names_taken,
-    one_shape,
     parse_axes,
 )
 from ._store import Frame, Rows, Store
-
-
-_WITHIN = re.compile(r"(?:\w+\.)*_?(\w*(?:Error|Exception)): (.*)")
-
-
-def plan(axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None) -> tuple[np.ndarray, np.ndarray]:
-    """The flat indices of the points of each batch, (batches, width), padded with -1, and the cost of each point."""
-    sizes = [len(axis.values) for axis in axes]
-    indices = np.arange(math.prod(sizes))
-    static = [k for k, axis in enumerate(axes) if axis.static]
-    # (groups, points in each): static axes come first, flattened separately from the others.
-    groups = np.moveaxis(indices.reshape(sizes), static, range(len(static)))
-    groups = groups.reshape(math.prod(sizes[k] for k in static), -1)
-    costs = np.ones(len(indices)) if cost is None else _costs(axes, indices, cost)
-    # The sort is stable, so that points of equal cost keep the order of the grid on every machine.
-    groups = np.take_along_axis(groups, np.argsort(-costs[groups], axis=1, kind="stable"), axis=1)
-    # Batches start anew in each group, so that the last batch of a group may be smaller.
-    width = min(batch_size, groups.shape[1])
-    padded = np.pad(groups, ((0, 0), (0, -groups.shape[1] % width)), constant_values=-1)
-    return padded.reshape(-1, width), costs
-
-
-def point_values(axes: list[Parsed], points: np.ndarray) -> dict[str, np.ndarray]:
-    """The values of the dynamic axes at flat indices."""
-    places = np.unravel_index(points, [len(axis.values) for axis in axes])
-    return {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True) if not axis.static}
-
-
-def static_values(axes: list[Parsed], point: int) -> dict[str, Any]:
-    """The values of the static axes at one flat index."""
-    places = np.unravel_index(point, [len(axis.values) for axis in axes])
-    return {axis.name: axis.values[int(place)] for axis, place in zip(axes, places, strict=True) if axis.static}
-
-
-def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> np.ndarray:
-    values, names = point_values(axes, points), names_taken(cost, [axis.name for axis in axes])
-    costs = np.empty(len(points))
-    for point in points.tolist():
-        # The values are Python numbers and NumPy scalars, since the cost is not a function of jax.
-        values_at = static_values(axes, point) | {name: array[point] for name, array in values.items()}
-        returned = cost(**{name: values_at[name] for name in names})
-        try:
-            costs[point] = float(returned)
-        except (TypeError, ValueError, OverflowError):
-            costs[point] = np.nan
-        if not np.isfinite(costs[point]):
-            raise refusal("cost", "be finite", f"it is {shown(returned)} at point {point}", "mend it there")
-    return costs
-
-
-class Programs:
-    """The compiled programs of a function of a point, one for each choice of the static values."""
-
-    def __init__(self, function: Callable[..., Any], takes_key: bool, axes: list[Parsed], width: int, seed: int):
-        self.function, self.takes_key, self.axes, self.width, self.seed = function, takes_key, axes, width, seed
-        self._jitted: dict[Any, Any] = {}
-        self._latest: Any = None
-
-    def shapes(self, point: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes and dtypes that the program for the static values of `point` returns."""
-        return jax.eval_shape(self._at(point), *self.arguments(np.asarray([point]), self.width))
-
-    def next(self, point: int) -> Any:
-        """The program for the static values of `point`."""
-        which = self._which(point)
-        # A compiled program occupies memory on the device; no later batch needs the previous program again.
-        if which != self._latest:
-            self._jitted.pop(self._latest, None)
-            self._latest = which
-        return self._at(point)
-
-    def arguments(self, points: np.ndarray, width: int) -> tuple[Any, ...]:
-        """The arguments of a program, padded with copies of the last point, so that all batches have one shape."""
-        padded = np.pad(points, (0, width - len(points)), mode="edge")
-        values = point_values(self.axes, padded)
-        # On the host float64 axes become float32 without a warning for each batch, unless x64 is enabled.
-        canonical = {name: array.astype(jax.dtypes.canonicalize_dtype(array.dtype)) for name, array in values.items()}
-        return jr.key(self.seed), padded.astype(np.uint32), canonical
-
-    def _at(self, point: int) -> Any:
-        return self._jitted.setdefault(self._which(point), jax.jit(self._mapped(point)))
-
-    def _mapped(self, point: int) -> Callable[..., dict[str, jax.Array]]:
-        """The function of (root key, flat indices, values) for many points that share the static values of `point`."""
-        static = static_values(self.axes, point)
-
-        def at_point(root, index, values):
-            # The key depends on the flat index of the point in the grid, and not on its position in the order.
-            key = {"key": jr.fold_in(root, index)} if self.takes_key else {}
-            return as_outputs(
-                call_traced(self.function, "function", "a function of one point", **static, **values, **key)
-            )
-
-        # The root key is shared; indices and values are mapped.
-        return jax.vmap(at_point, in_axes=(None, 0, 0))
-
-    def _which(self, point: int) -> Any:
-        # The static part of the position in the grid.
-        places = np.unravel_index(point, [len(axis.values) for axis in self.axes])
-        return tuple(int(place) for axis, place in zip(self.axes, places, strict=True) if axis.static)
-
-
-def finished_batches(
-    programs: Programs, frame: Frame, numbers: Iterable[int], devices: list[Any], finite: bool
-) -> Iterator[tuple[int, Rows]]:
-    """The rows of each batch; one batch is in flight for each entry of `devices`."""
-    in_flight: deque[tuple[int, Any, Any, Any]] = deque()
-    # The program of the previous batch, and the devices for which it was compiled.
-    latest: Any = None
-    compiled: set[Any] = set()
-
-    def collect() -> tuple[int, Rows]:
-        number, result, program, device = in_flight.popleft()
-        points = frame.batch(number)
-        try:
-            if isinstance(result, Exception):
-                raise result
-            with _quiet():
-                # This waits for the batch, and raises the errors of its execution.
-                arrays = jax.device_get(result.result() if isinstance(result, Future) else result)
-        except Exception as error:
-            # Insufficient memory is reported before the points are tried one by one.
-            _refuse_full_memory(error, programs.width)
-            return number, _one_by_one(programs, frame, points, program, device, finite)
-        return number, _rows_of(frame, arrays, len(points), finite)
-
-    # The filter of the log belongs to the process, and so threads must not remove each other's filter.
-    with _quiet(), ThreadPoolExecutor(len(devices)) as threads:
-        for turn, number in enumerate(numbers):
-            # Every entry has a batch: the oldest is collected before the next one is sent.
-            if len(in_flight) == len(devices):
-                yield collect()
-            device, points = devices[turn % len(devices)], frame.batch(number)
-            # The arguments are moved to the device first, so that the program runs there.
-            arguments = jax.device_put(programs.arguments(points, programs.width), device)
-            program = programs.next(int(points[0]))
-            if program is not latest:
-                latest, compiled = program, set()
-            if len(devices) > 1 and device in compiled:
-                result: Any = threads.submit(lambda program, arguments: jax.block_until_ready(program(*arguments)),
-                                             program, arguments)  # fmt: skip
-            else:
-                # The first call is made here, since two threads would both compile.
-                compiled.add(device)
-                try:
-                    result = program(*arguments)
-                except Exception as error:
-                    result = error
-            in_flight.append((number, result, program, device))
-        while in_flight:
-            yield collect()
-
-
-def _rows_of(frame: Frame, arrays: dict[str, Any], count: int, finite: bool) -> Rows:
-    """The rows of points that were run; with `finite`, those with a number that is not finite are marked."""
-    *outputs, _, _ = frame.outputs
-    rows = {out.name: np.asarray(arrays[out.name])[:count].astype(out.dtype) for out in outputs}
-    status, reasons = np.full(count, FINISHED, np.uint8), np.full(count, "", object)
-    if finite:
-        bad = {name: ~np.all(_is_number(values).reshape(count, -1), axis=1) for name, values in rows.items()}
-        for k in np.flatnonzero(np.any(list(bad.values()), axis=0)):
-            status[k] = NOT_FINITE
-            reasons[k] = "not finite: " + ", ".join(name for name in rows if bad[name][k])
-    for out in outputs:
-        # A point with one invalid output keeps none of its numbers, so that no incomplete point is averaged by mistake.
-        rows[out.name][status != FINISHED] = out.fill
-    return rows | {"status": status, "reason": reasons}
-
-
-def _is_number(array: np.ndarray) -> np.ndarray:
-    """True where an entry is a number: neither NaN, nor infinite, nor the smallest integer, a NaN count."""
-    return array != np.iinfo(array.dtype).min if array.dtype.kind == "i" else np.isfinite(array)
-
-
-def _one_by_one(programs: Programs, frame: Frame, points: np.ndarray, program: Any, device: Any, finite: bool) -> Rows:
-    """The rows of a batch that raised an error, from runs of its points one at a time."""
-    try:
-        # If tracing itself fails, no point can run, and trying each would only take time.
-        jax.eval_shape(program, *programs.arguments(points[:1], 1))
-    except Exception as error:
-        return _raised(frame, error, len(points))
-    singles = []
-    for point in points:
-        try:
-            with _quiet():
-                arguments = jax.device_put(programs.arguments(np.asarray([point]), 1), device)
-                singles.append(_rows_of(frame, jax.device_get(program(*arguments)), 1, finite))
-        except Exception as error:
-            _refuse_full_memory(error, 1)
-            singles.append(_raised(frame, error, 1))
-    return {out.name: np.concatenate([single[out.name] for single in singles]) for out in frame.outputs}
-
-
-def _raised(frame: Frame, error: Exception, count: int) -> Rows:
-    rows = {out.name: out.blank(count) for out in frame.outputs}
-    rows["status"][:], rows["reason"][:] = RAISED, _reason(error)
-    return rows
-
-
-def _reason(error: Exception) -> str:
-    """The line of an error that does not depend on where and when the error was raised."""
-    # Tracebacks and addresses would make the reason differ from run to run.
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # An error of a callback, also of `equinox.error_if`, is wrapped, after a traceback of the runtime.
-    inner_errors = [match for line in lines if (match := _WITHIN.match(line))]
-    if inner_errors and "Traceback" in str(error):
-        return f"{inner_errors[-1][1]}: {inner_errors[-1][2]}"[:300]
-    return f"{type(error).__name__}: {lines[0]}"[:300] if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the log of a traceback for an error that becomes the reason of a point."""
-    # `equinox.error_if` reports through the logger of jax's callbacks. Each context has its own filter, so that
-    # contexts that overlap do not remove each other's filter.
-    logger, drop = logging.getLogger("jax._src.callback"), lambda record: "callback failed" not in record.getMessage()
-    logger.addFilter(drop)
-    try:
-        yield
-    finally:
-        logger.removeFilter(drop)
-
-
-def _refuse_full_memory(error: Exception, width: int) -> None:
-    # Full memory is no property of the points: running them one by one would hide that batches are too large.
-    if "RESOURCE_EXHAUSTED" in str(error):
-        raise ValueError(
-            f"batch_size must be such that a batch fits the memory of a device, but one of {width} points does not; "
-            f"pass a smaller one ({_reason(error)})."
-        ) from error
+from ._workers import batches_of_workers, check_executor
 
 
 _LONGEST = 2_000
@@ -380,6 +124,7 @@ def run(
     store: str | os.PathLike[str] | None = None,
     resume: bool = True,
     devices: Sequence[Any] | None = None,
+    executor: Any = None,
     progress: bool = True,
     seed: int = 0,
     cost: Callable[..., float] | None = None,
@@ -431,6 +176,12 @@ def run(
         all. A device that is listed twice has two batches at a time: a program of loops does not use several cores by
         itself, and `4 * jax.devices("cpu")` occupies four cores, with the memory of four batches. The number of devices
         changes no bit of the result.
+    - `executor`: An executor of `concurrent.futures`, or what has its method `submit`, such as that of
+        `dask.distributed`, Ray or `submitit`; its workers run the batches, on all devices of each worker, and write
+        them to the store, at least every half second. A task is one batch or, if there are more than 256 batches, all
+        that share a chunk of the store. The function must be importable by the workers, unless the executor pickles
+        functions by value, as Dask and `submitit` do. The result is that of one process, bit for bit, on workers with
+        the same kind of processor.
     - `progress`: Whether to show the progress and the remaining time on stderr.
     - `seed`: The seed of the keys.
     - `cost`: The approximate work of a point, a function of those axes that it names. Points of similar cost share a
@@ -451,6 +202,8 @@ def run(
     - `ValueError` if an argument is invalid; if the store is of another sweep (the store is not changed), has damaged
         labels, is being written by another process, or cannot be written (finished batches are kept); if a batch does
         not fit the memory of a device. The error of the function, if it raises for all static values.
+    - `RuntimeError` if the executor loses a task, for example with a worker process that was killed. Finished batches
+        are in the store; the executor of Dask runs a lost task again on another worker.
 
     Under `jax.distributed` every process makes the same call, runs its share of the batches, and returns the complete
     result; all processes must have access to the folder of the store.
@@ -467,35 +220,28 @@ def run(
     if cost is not None:
         check_callable(cost, "cost", "a function of axes, by their names")
     check_variables(variables)
-    points, costs = plan(parsed, batch_size, cost)
-    # All batches have one width, so that each choice of static values is one compilation.
-    programs = Programs(function, takes_key, parsed, points.shape[1], seed)
-    # One point for each choice of static values, whose points are adjacent in the order.
-    firsts = points[points >= 0][:: math.prod(len(axis.values) for axis in parsed if not axis.static)].tolist()
-    # The function is traced and not run: names, shapes and dtypes are known before the first batch.
-    shapes = one_shape((str(static_values(parsed, k)), lambda k=k: programs.shapes(k)) for k in firsts)
-    outputs, coords = label_outputs(shapes, parsed, variables)
-    check_point_room(outputs, len(costs))
-    names, sizes = tuple(axis.name for axis in parsed), tuple(len(axis.values) for axis in parsed)
-    options = {"version": version, "batch_size": batch_size, "seed": seed, "finite": int(finite)}
-    attrs = {"function": _name_of(function), **options, **_environment()}
-    axis_coords = [coord for axis in parsed for coord in axis.coords()]
-    frame = Frame(names, sizes, axis_coords + coords, [*outputs, STATUS, REASON], attrs, points)
-    # A store must have this identity to be continued.
-    identity = {
-        "axes": f"{', '.join(axis.describe() for axis in parsed)} [{digest(axis_coords)}]",
-        "outputs": f"{', '.join(shapes)} [{digest([*outputs, *coords])}]",
-        "order of the points": digest([points[points >= 0]]),
-        **{name: str(value) for name, value in attrs.items() if name not in ("date", "numpy_version")},
-        "keys": str(jax.eval_shape(jax.random.key, 0).dtype),
-    }
+    definition = Definition(function, takes_key, parsed, batch_size, seed, cost, variables, finite, version)
+    programs, frame, identity, costs = definition.prepare()
+    points = frame.points
+    if executor is not None:
+        check_executor(executor, devices)
 
     def run_batches(arrays: Rows, share: np.ndarray, left: np.ndarray, shown: bool) -> Iterator[int]:
-        """Run the batches that are left of a share, and yield the number of each batch whose rows are in `arrays`."""
+        """Run the batches that are left of a share, and yield the number of each batch that is to be written.
+
+        The rows of these batches are in `arrays`; the workers of an executor write theirs.
+        """
         numbers = np.flatnonzero(share & left).tolist()
         todo = points[numbers]
         done = int(np.sum(points[share] >= 0)) - int(np.sum(todo >= 0))
         meter = Progress(costs, todo[todo >= 0], done, shown and todo.size > 0)
+        if executor is not None:
+            folder = None if result_store is None else str(result_store.path)
+            for batch in batches_of_workers(executor, definition, frame, identity, numbers, folder):
+                for name, values in ({} if batch.rows is None else batch.rows).items():
+                    arrays[name][frame.batch(batch.number)] = values
+                meter.add(frame.batch(batch.number), batch.failed)
+            return
         for number, rows in finished_batches(programs, frame, numbers, run_devices, finite):
             for name, values in rows.items():
                 arrays[name][frame.batch(number)] = values
@@ -504,7 +250,8 @@ def run(
             meter.add(frame.batch(number), int(np.sum(rows["status"] != FINISHED)))
 
     if result_store is not None:
-        return _run_in_store(result_store, frame, identity, run_batches, resume, progress)
+        rereads = executor is not None or jax.process_count() > 1
+        return _run_in_store(result_store, frame, identity, run_batches, resume, progress, rereads)
     arrays, every = frame.empty(), np.ones(len(points), bool)
     deque(run_batches(arrays, every, every, progress), maxlen=0)
     return frame.dataset(arrays)
@@ -517,7 +264,9 @@ def _run_in_store(
     run_batches: Callable[..., Iterator[int]],
     resume: bool,
     progress: bool,
+    rereads: bool,
 ) -> xr.Dataset:
+    """Run the batches that the store lacks; `rereads` is True if other processes write to the store too."""
     # One process begins the store; all processes write batches.
     leads, state = jax.process_index() == 0, None
     with contextlib.ExitStack() as stack:
@@ -549,36 +298,7 @@ def _run_in_store(
             # Each batch is on the disk before the next one is fetched.
             for number in run_batches(state.arrays, share, state.left, progress and leads):
                 result_store.write(state, number)
-    # Other processes have written to the store too.
-    return state.frame.dataset(state.arrays if jax.process_count() == 1 else result_store.read().arrays)
-
-
-def digest(values: Iterable[Any]) -> str:
-    """Twelve hexadecimal digits that identify values: arrays, nested tuples, and other objects by their `repr`."""
-    hasher = hashlib.sha256()
-    for value in values:
-        is_number = isinstance(value, np.ndarray) and value.dtype != object
-        nested = isinstance(value, tuple)
-        piece = digest(value) if nested else f"{value.dtype} {value.shape}" if is_number else repr(value)
-        hasher.update(piece.encode() + b"\0" + (value.tobytes() if is_number else b""))
-    return hasher.hexdigest()[:12]
-
-
-def _name_of(function: Any) -> str:
-    """The qualified name of a function, or of the class of a callable."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__qualname__", None) or type(function).__qualname__
-
-
-def _environment() -> dict[str, str]:
-    """The settings of jax and the versions that determine the numbers besides the arguments, and the date."""
-    # Reproducible builds set the date by this variable.
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    date = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
-    versions = {f"{name}_version": version_of(name) for name in ("clusterjax", "jax", "jaxlib", "numpy")}
-    kinds = {"floats": jnp.result_type(float).name, "platform": jax.default_backend()}
-    return kinds | versions | {"date": date.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return state.frame.dataset(result_store.read().arrays if rereads else state.arrays)
 
 
 def _devices(devices: Any) -> list[Any]:

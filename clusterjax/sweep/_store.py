@@ -74,6 +74,11 @@ class Frame(NamedTuple):
         points = self.points[number]
         return points[points >= 0]
 
+    def chunk(self, number: int) -> tuple[int, np.ndarray]:
+        """The first batch of the chunk of a batch, and the flat indices of the points of its batches, as `points`."""
+        first = number - number % self.gathered
+        return first, self.points[first : first + self.gathered]
+
     def empty(self) -> Rows:
         """The rows of all points in the order of the grid, none of which is finished."""
         total = int(np.sum(self.points >= 0))
@@ -102,6 +107,21 @@ class State(NamedTuple):
     def left(self) -> np.ndarray:
         """True for each batch that is to be run, (batches,)."""
         return self.marks == _UNMARKED
+
+
+class Chunk(NamedTuple):
+    """The batches that share the chunks of a store, whose files are replaced together."""
+
+    frame: Frame
+    first: int  # the number of the first of these batches
+    rows: Rows  # the rows of each batch, (batches, width, ...)
+    marks: np.ndarray  # the checksum of each batch, (batches,), -1 if it is to be run
+    seed: int
+
+    def set(self, number: int, rows: Rows) -> None:
+        """Set the rows of a batch, one for each of its points; padding stays as it is."""
+        for name, values in rows.items():
+            self.rows[name][number - self.first, : len(values)] = values
 
 
 class Store:
@@ -154,17 +174,37 @@ class Store:
 
     def write(self, state: State, number: int) -> None:
         """Write the rows of a batch from the arrays of `state`, and then mark the batch as finished."""
-        first = number - number % state.frame.gathered
-        chunk = slice(first, first + state.frame.gathered)
-        points, checksum = state.frame.points[chunk], zlib.crc32(b"%d" % number, state.seed)
+        first, points = state.frame.chunk(number)
+        rows = {}
+        for out in state.frame.outputs:
+            rows[out.name] = state.arrays[out.name][points]
+            rows[out.name][points < 0] = out.fill
+        self.write_chunk(
+            Chunk(state.frame, first, rows, state.marks[first : first + len(points)], state.seed), [number]
+        )
+
+    def chunk(self, frame: Frame, identity: dict[str, str], numbers: list[int]) -> "Chunk":
+        """The rows and marks of the chunk of batches to which `numbers` belong, which this process alone writes."""
+        first, _ = frame.chunk(numbers[0])
+        names = [*(out.name for out in frame.outputs), CHECKSUM]
+        values = {name: _chunk_of(self._to_write[name], first // frame.gathered) for name in names}
+        marks = values.pop(CHECKSUM)
+        # A batch that is to be run counts as unfinished until it is written again, also one that is damaged.
+        marks[[number - first for number in numbers]] = _UNMARKED
+        return Chunk(frame, first, values, marks, _seed_of(identity))
+
+    def write_chunk(self, chunk: "Chunk", numbers: list[int]) -> None:
+        """Write the rows of a chunk, and then mark the batches `numbers` of it as finished."""
+        batches = slice(chunk.first, chunk.first + len(chunk.marks))
+        checksums = [zlib.crc32(b"%d" % number, chunk.seed) for number in numbers]
         with self._writing():
-            for out in state.frame.outputs:
-                rows = state.arrays[out.name][points]
-                rows[points < 0] = out.fill
-                checksum = zlib.crc32(_bytes_of(rows[number - first]), checksum)
-                self._to_write[out.name][chunk] = rows
-            state.marks[number] = checksum
-            self._to_write[CHECKSUM][chunk] = state.marks[chunk]
+            for out in chunk.frame.outputs:
+                rows = chunk.rows[out.name]
+                for k, number in enumerate(numbers):
+                    checksums[k] = zlib.crc32(_bytes_of(rows[number - chunk.first]), checksums[k])
+                self._to_write[out.name][batches] = rows
+            chunk.marks[[number - chunk.first for number in numbers]] = checksums
+            self._to_write[CHECKSUM][batches] = chunk.marks
 
     @property
     def is_marked(self) -> bool:
@@ -186,7 +226,7 @@ class Store:
                 )
         frame = _frame_of(root, stored, labels)
         arrays, real, numbers = frame.empty(), frame.points >= 0, range(len(frame.points))
-        seed = zlib.crc32(json.dumps(record["identity"], sort_keys=True).encode())
+        seed = _seed_of(record["identity"])
         marks, checksums = _values_of(stored[CHECKSUM]), [zlib.crc32(b"%d" % number, seed) for number in numbers]
         for name, array in arrays.items():
             rows = _values_of(stored[name])
@@ -246,6 +286,11 @@ class Store:
                 f"({error.strerror or error}); make room, or choose another, and run again: the batches that are "
                 "finished stay."
             ) from error
+
+
+def _seed_of(identity: dict[str, str]) -> int:
+    """The start of the checksum of each batch, which belongs to this sweep."""
+    return zlib.crc32(json.dumps(identity, sort_keys=True).encode())
 
 
 def _build(folder: Path, frame: Frame, identity: dict[str, str]) -> None:
@@ -340,6 +385,19 @@ def _values_of(array: Any) -> np.ndarray:
                     chunk = slice(first, first + array.chunks[0])
                     values[chunk] = array[chunk]
     # Versions of zarr differ in the dtype of strings.
+    return values.astype(object) if values.dtype.kind == "T" else values
+
+
+def _chunk_of(array: Any, number: int) -> np.ndarray:
+    """The values of one chunk along the first axis; blank if they cannot be read, since all of them are run again."""
+    batches = slice(number * array.chunks[0], (number + 1) * array.chunks[0])
+    with _without_warnings():
+        try:
+            _check_counts(array, number)
+            values = array[batches]
+        except Exception:  # zarr and its codecs raise errors of many types
+            size = len(range(*batches.indices(array.shape[0])))
+            values = np.full((size, *array.shape[1:]), array.fill_value, array.dtype)
     return values.astype(object) if values.dtype.kind == "T" else values
 
 

@@ -16,8 +16,9 @@ import pytest
 import xarray as xr
 
 from clusterjax import sweep
+from clusterjax.sweep._batches import plan
 from clusterjax.sweep._labels import parse_axes
-from clusterjax.sweep._run import Progress, plan
+from clusterjax.sweep._run import Progress
 from tests.helpers import CountTraces, assert_close
 
 

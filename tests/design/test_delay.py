@@ -47,7 +47,6 @@ def test_no_other_change_of_v_leaves_tokens_farther_apart():
     assert "in place of" in found.summary() and "the same by 2 of 2 attempts" in found.summary()
 
 
-@pytest.mark.exhaustive
 def test_of_one_parameter_both_signs_are_compared():
     beta = {"which": lambda f: f.attention.beta, "attempts": 3}
     found = design.delay(FIELD, X0, **(OPTIONS | beta))

@@ -22,7 +22,6 @@ OPTIONS = {"clusters": 2, "until": 10.0, "radius": 0.3, "key": KEY, "which": PIC
 violated = jax.jit(violations)
 
 
-@pytest.mark.exhaustive
 def test_two_clusters_are_kept_by_a_larger_beta():
     """With beta = 1 all tokens are one cluster at the end; the beta that is found keeps two, in plain loops too."""
     found = design.hold(FIELD, X0, **OPTIONS)

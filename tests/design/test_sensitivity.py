@@ -33,7 +33,6 @@ def found():
     return design.sensitivity(FIELD, pair(1.5), RADIUS, until=50.0)
 
 
-@pytest.mark.exhaustive
 def test_two_tokens_against_a_quadrature(found):
     """By the angle -1 / c' times -sin, by beta a central difference of the integral."""
     assert found.determined and abs(found.time - time_of(1.5, 2.0)) < 1e-6
@@ -51,7 +50,6 @@ def test_two_tokens_against_a_quadrature(found):
     assert "its derivative determined" in found.summary() and len(repr(found)) < 700
 
 
-@pytest.mark.exhaustive
 def test_it_grows_like_one_over_the_distance_from_the_saddle():
     """Nearly antipodal tokens: the gain times the distance tends to a constant, and from some distance on it is said
     that nothing is determined; exactly antipodal ones never meet."""

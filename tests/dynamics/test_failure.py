@@ -89,7 +89,19 @@ CAUSES = {
 
 
 @pytest.mark.exhaustive_cases(
-    *(name for name in CAUSES if name not in ("steps that no longer advance", "stiff where Rodas5P serves not"))
+    *(
+        name
+        for name in CAUSES
+        if name
+        not in (
+            "steps that no longer advance",
+            "stiff where Rodas5P serves not",
+            "a kernel that overflows",
+            "NaN of a schedule",
+            "tokens that grow",
+            "stiff",
+        )
+    )
 )
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_run_that_stopped_names_its_cause(name):
@@ -140,7 +152,6 @@ def test_steps_of_constant_length():
     assert cjx.simulate(FLOW, X, TS, **dict(options, max_steps=5100)).failure == ""
 
 
-@pytest.mark.exhaustive
 def test_of_a_batch_the_run_that_stopped_first():
     """By its number, and the token, of that run; of a function that has numbers from without, all causes."""
     field = until(None, row=4)

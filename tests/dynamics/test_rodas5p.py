@@ -157,7 +157,6 @@ def test_order_five_and_interpolant_of_order_four(name):
     assert np.all(slopes > 4.0), (between, slopes)
 
 
-@pytest.mark.exhaustive
 def test_a_batch_is_each_run_alone_in_both_forms(monkeypatch):
     """One after the other, as on a CPU, and by batches of decompositions, as elsewhere; one run is at its end."""
     solver, field = cjx.Rodas5P(), flow(4.0)

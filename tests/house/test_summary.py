@@ -23,6 +23,31 @@ def test_spreads():
     assert spread(np.asarray(7)) == "7" and spread(np.asarray(["a", "b"])) == "2 entries"
 
 
+def test_a_run_says_its_tokens_times_result_and_settings():
+    layers = run("layers")
+    assert repr(layers) == (
+        "Trajectory(ts=f64[3], xs=f64[3,5,3], t1=4, result=successful, event_reached=False)"
+    )  # fmt: skip
+    assert layers.summary().splitlines()[:4] == [
+        "5 tokens of dimension 3, float64", "layers 0 to 4, 3 saved; reached 4", "successful after 4 layers",
+        "layer: ResidualLayer(field=AttentionField(attention=SoftmaxAttention(beta=2, mask=CausalMask(), ...",
+    ]  # fmt: skip
+    single = run("single").summary()
+    assert single.startswith("5 tokens of dimension 3, float32") and "reached 2" in single
+
+
+def test_runs_of_a_batch_are_counted():
+    lines = run("batch").summary().splitlines()
+    assert lines[:4] == [
+        "5 tokens of dimension 3, float64, in 3 runs",
+        "times 0 to 1, 3 saved; reached 0.6667 on average, from 0 to 1",
+        "event reached in 1 of 3 runs",
+        "event_occurred (1), successful (2) after 3 on average, from 1 to 4 steps; summed by Dense",
+    ]
+    assert lines[4].startswith("field: AttentionField(attention=SoftmaxAttention(beta=f64[3]")
+    assert lines[-1].startswith("event: Event(cond_fn=")
+
+
 def test_a_run_that_is_traced_has_shapes():
     seen = []
     jax.eval_shape(lambda traj: seen.append((repr(traj), traj.summary())), run("single"))

@@ -153,7 +153,6 @@ def test_the_critical_temperature(d, beta, critical):
         assert np.sign(velocity(field, uniform)[1, 0]) == sign
 
 
-@pytest.mark.exhaustive
 def test_a_density_that_steepens_ends_the_run_with_the_reason():
     field = plain("SA", 2.0, 2, 24)
     c0 = start(field, lopsided)
@@ -220,7 +219,6 @@ def test_coefficients_of_tokens_are_means_with_masses(d):
     np.testing.assert_allclose(field.to_coefficients(many), halves, atol=1e-13)
 
 
-@pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_samples_have_the_density(d):
     field, n, points = plain(d=d, degree=12, beta=1.0), 4000, sphere_tokens(5, 6, d)

@@ -84,7 +84,7 @@ def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):
         assert_close(ours, np.array(theirs, float))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive_cases("True")
 @pytest.mark.parametrize("unnormalised", (False, True))
 def test_adaptive_is_the_flow(unnormalised):
     """The tokens at each save time are those of SciPy's solver of the double sum on the sphere."""

@@ -90,3 +90,46 @@ def test_time_series_draws_the_band_of_one_error():
     assert ax.lines[0].get_color() != ax.lines[1].get_color()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("t", "clusters")
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "words"),
+    (
+        (
+            [np.zeros((2, 3))],
+            {},
+            r"values\[0\] must be numbers in a row, or a square matrix, but its shape is \(2, 3\)",
+        ),
+        ([np.zeros(4)] * 1001, {}, "values must be at most 1000 arrays, one for each time, but there are 1001"),
+        (
+            [np.zeros(4)],
+            {"bins": [0.0, 0.5, 0.5]},
+            "bins must be two edges that increase, .* but two neighbours do not",
+        ),
+        ([np.zeros(4)], {"bins": [0.5]}, "bins must be two edges that increase, .* but there are 1"),
+        ([np.zeros(4)], {"bins": 8, "counted": True}, r"values\[0\] must be \(8,\), a count for each bin"),
+        ([np.full(8, -1.0)], {"bins": 8, "counted": True}, "be counts, finite and not negative, but one is -1.0"),
+        ([np.full(4, np.nan)], {}, "values must hold a number within the bins, but there is none"),
+        ([np.zeros(4)], {"labels": ["a", "b"]}, "labels must be .*one for each histogram"),
+        (
+            [np.zeros(4)],
+            {"axes": []},
+            "axes must be a sequence of plain Axes of matplotlib, at least 1, but it holds 0",
+        ),
+    ),
+    ids=("matrix", "many", "equal edges", "one edge", "counts", "negative", "nothing", "labels", "axes"),
+)
+def test_what_is_no_histogram_is_refused(values, options, words):
+    with pytest.raises(ValueError, match=words):
+        plot.histograms(values, **options)
+
+
+def test_histograms_are_drawn_into_given_axes_and_five_take_two_rows():
+    from matplotlib.figure import Figure
+
+    values = [np.linspace(-1, 1, 9)] * 5
+    axes = plot.histograms(values, bins=4)
+    assert len(axes) == 5 and len(axes[0].get_figure().axes) == 5
+    given = Figure().subplots(1, 5)
+    drawn = plot.histograms(values, bins=4, axes=given)
+    assert list(drawn) == list(given) and given[4].get_xlabel() == "cosine similarity"

@@ -77,7 +77,6 @@ def test_after_an_implicit_step_in_vain_none_is_tried_for_some_steps():
     assert after.stiff == 1 - steps._STIFF
 
 
-@pytest.mark.exhaustive
 def test_gradients_go_through_implicit_steps():
     """The gradient of the time of the last merger, at the first implicit step, against runs from there."""
     flow, monitored = stiff_run(7)

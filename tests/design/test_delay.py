@@ -89,7 +89,6 @@ def test_single_precision():
     assert found.dispersion == pytest.approx(wanted.dispersion, rel=1e-3) and found.changes[0].dtype == np.float32
 
 
-@pytest.mark.exhaustive
 def test_tokens_at_one_point_and_runs_that_do_not_end_are_refused():
     same = jnp.tile(jnp.array([[0.6, 0.8]]), (4, 1))
     with as_a_user(), pytest.raises(ValueError, match="x0 must be at several points, but they are at one"):

@@ -219,7 +219,6 @@ def test_each_layer_has_its_own_noise_whatever_the_depth():
     assert np.abs(np.asarray(late.xs[3] - late.xs[2])).max() > 0.01
 
 
-@pytest.mark.exhaustive
 def test_noisy_layers_keep_the_dtype_and_are_differentiable():
     x0 = jnp.asarray(oracles.unit_tokens(3, 5, 3))
     layer = NoisyLayer(still(), 0.2, time=0.1, key=jr.key(5))

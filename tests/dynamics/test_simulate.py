@@ -275,7 +275,6 @@ def test_minus_the_field_runs_backwards():
     np.testing.assert_allclose(backwards.xs[-1], X0, rtol=0, atol=1e-9)
 
 
-@pytest.mark.exhaustive
 def test_backsolve_runs_the_same():
     """It saves by another path."""
     traj = run(softmax_field(1.0), adjoint=dfx.BacksolveAdjoint())

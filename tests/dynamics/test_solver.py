@@ -154,7 +154,7 @@ def test_gradients_through_unretracted_stages_agree():
     np.testing.assert_allclose((above - below) / (2 * shift), reverse, rtol=1e-7)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive_cases("hessian")
 @pytest.mark.parametrize("derivative", [jax.hessian, jax.jacfwd])
 def test_forward_mode_says_which_adjoint_serves(derivative):
     parts = Retract(dfx.Heun()), Euclidean()

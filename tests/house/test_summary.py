@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+import clusterjax as cjx
 from clusterjax._base.summary import estimate, levels, short, spread, summary
 from tests.trajectory.test_trajectory_file import run
 
@@ -46,6 +47,14 @@ def test_runs_of_a_batch_are_counted():
     ]
     assert lines[4].startswith("field: AttentionField(attention=SoftmaxAttention(beta=f64[3]")
     assert lines[-1].startswith("event: Event(cond_fn=")
+
+
+def test_plateaus_have_a_line_each():
+    found = cjx.plateaus(np.arange(9.0), np.array([0, 0, 0, 1, 1, 1, 1, 5, 9.0]), tolerance=0.1, min_dwell=1.0)
+    assert repr(found) == "Plateaus(start=f64[2], stop=f64[2], level=f64[2], escape_times=f64[2])"
+    assert found.summary().splitlines() == [
+        "2 plateaus", "  from 0 to 2 at 0, for 2, left by 3", "  from 3 to 6 at 1, for 3, left by 7"
+    ]  # fmt: skip
 
 
 def test_a_run_that_is_traced_has_shapes():

@@ -220,7 +220,6 @@ def test_a_matrix_that_is_nearly_a_multiple_of_the_identity_is_none_on_the_spher
     assert cjx.limit_shape(x, cjx.AttentionField(cjx.SoftmaxAttention(9.0), turn @ turn.T)).applies
 
 
-@pytest.mark.exhaustive
 def test_runs_on_the_sphere():
     """V = I comes to one point; V = -I to a simplex, every token a point of its own; before that they move."""
     end = cjx.limit_shape(cjx.simulate(CALM, sphere_tokens(0, 8, 3), TS), CALM)
@@ -250,7 +249,6 @@ def test_fields_without_a_theorem_are_answered():
     assert cjx.limit_shape(x, later, t=1.0).kind == "none"
 
 
-@pytest.mark.exhaustive
 def test_bad_input_is_refused_in_one_sentence(run):
     x = sphere_tokens(0, 5, 3)
     # As simulate(..., save=...) and jax.vmap leave them.

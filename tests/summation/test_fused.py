@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._summation import fused
+from clusterjax._summation import fused, kernels
 from tests.attention_cases import masks_of
 from tests.helpers import as_a_user, assert_close, normal, sphere_tokens
 from tests.summation.test_sums import FEW, MANY, compiled, data_of, expected, shiftless
@@ -135,8 +135,10 @@ def test_a_derivative_by_some_operands_needs_no_other(monkeypatch):
     """Without a derivative by tokens, values and masses no kernel runs over columns."""
     x = sphere_tokens(1, 20, 3, DTYPE)
     names = []
-    launch = fused._launch
-    monkeypatch.setattr(fused, "_launch", lambda kernel, *args: names.append(kernel.__name__) or launch(kernel, *args))
+    launch = kernels._launch
+    monkeypatch.setattr(
+        kernels, "_launch", lambda kernel, *args: names.append(kernel.__name__) or launch(kernel, *args)
+    )
     total = lambda q, y: jnp.sum(FUSED.exponential(q, y, None, None, cjx.FullMask()).total ** 2)
     by_queries = jax.grad(total)(x, x)
     assert "_pull_rows" in names and "_pull_columns" not in names
@@ -220,7 +222,7 @@ def test_every_kernel_is_compiled_for_nvidia_cards(name, n, d):
     shapes = [jax.ShapeDtypeStruct(shape, DTYPE) for shape in ((5, n, d), (5, n, d), (5, n, 2), (5, n))]
 
     def total(*data):
-        sums = fused._exponential(*data, mask, False)
+        sums = kernels.exponential(*data, mask, False)
         return jnp.sum(sums.total) + jnp.sum(sums.normaliser)
 
     reverse = jax.vmap(jax.grad(total, (0, 1, 2, 3)))
@@ -233,7 +235,7 @@ def test_every_kernel_is_compiled_for_nvidia_cards(name, n, d):
 def test_no_copy_is_made_for_a_launch():
     """The arrays go to the kernel as they come; XLA only scales the shifts."""
     x = jax.ShapeDtypeStruct((1000, 3), DTYPE)
-    sums = lambda x: fused._exponential(x, x, None, None, cjx.CausalMask(), False)
+    sums = lambda x: kernels.exponential(x, x, None, None, cjx.CausalMask(), False)
     lowered = jax.jit(sums).trace(x).lower(lowering_platforms=("cuda",)).as_text()
     assert not any(f"stablehlo.{copy}" in lowered for copy in ("pad", "transpose", "gather", "concatenate"))
 
@@ -255,7 +257,7 @@ def card(monkeypatch):
 def interpreted(card):
     """The kernel is interpreted where it would be compiled."""
     compute = fused._exponential
-    card.setattr(fused, "_exponential", lambda *data, interpret=None: compute(*data[:5], True))
+    card.setattr(fused, "_exponential", lambda *data, interpret: compute(*data, interpret=True))
     return card
 
 
@@ -293,7 +295,7 @@ def test_a_kernel_that_is_wrong_is_not_used(interpreted, of, n):
     """By one part in a hundred, in one row of either sum."""
     compute = fused._exponential
 
-    def wrong(*data, interpret=None):
+    def wrong(*data, interpret):
         sums = compute(*data, interpret=interpret)
         rows = getattr(sums, of)
         off = jnp.where(jnp.arange(len(rows)) == 77 % len(rows), 1.01, 1.0).astype(rows.dtype)

@@ -25,7 +25,7 @@ from .._model.summation import (
 )
 from .blocked import Blocked
 from .dense import Dense
-from .fused import Fused, is_few, on_nvidia, usable
+from .fused import Fused, in_use, is_few, on_nvidia, usable
 from .harmonic.summation import Harmonic, longest_query
 from .hull import Hull
 
@@ -156,7 +156,7 @@ def resolved(
     where the kernel of `Fused` cannot run.
     """
     if isinstance(summation, Fused):
-        return summation.chosen(is_few(tokens.shape[1]))
+        return in_use(summation, is_few(tokens.shape[1]))
     if not isinstance(summation, Auto):
         return summation
     n, d = tokens.shape

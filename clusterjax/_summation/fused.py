@@ -26,6 +26,12 @@ from .dense import Dense
 FEW_DIMENSIONS = 4
 
 
+def _flag(value: bool) -> bool:
+    # A converter refuses an array before equinox warns that it is static.
+    check_flag(value, "interpret")
+    return value
+
+
 class Fused(AbstractExponentialSum):
     """All pairs of tokens in one kernel of an NVIDIA card, with O(n^2) time and O(n) memory, in float32.
 
@@ -59,10 +65,7 @@ class Fused(AbstractExponentialSum):
         (2205.14135).
     """
 
-    interpret: bool = eqx.field(default=False, static=True)
-
-    def __check_init__(self):
-        check_flag(self.interpret, "interpret")
+    interpret: bool = eqx.field(default=False, static=True, converter=_flag)
 
     @property
     def supports(self) -> Support:
@@ -71,19 +74,22 @@ class Fused(AbstractExponentialSum):
     def exponential(
         self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
-        if self.chosen(is_few(*(part.shape[1] for part in (tokens, values) if part is not None))) is not self:
+        widths = (part.shape[1] for part in (tokens, values) if part is not None)
+        if in_use(self, is_few(*widths)) is not self:
             return _IN_PLACE.exponential(queries, tokens, values, masses, mask)
         return _exponential(queries, tokens, values, masses, mask, interpret=self.interpret)
 
-    def chosen(self, few: bool) -> AbstractExponentialSum:
-        """The summation that sums: this one, or `Blocked` where the kernel cannot run or is wrong.
 
-        `few` is True for tokens and values in at most four dimensions, whose kernel is another one.
-        """
-        return self if self.interpret or usable(few) else _IN_PLACE
-
-
+# What sums where the kernel cannot.
 _IN_PLACE = Blocked()
+
+
+def in_use(summation: Fused, few: bool) -> AbstractExponentialSum:
+    """The summation that sums: `summation`, or `Blocked` where the kernel cannot run or is wrong.
+
+    `few` is True for tokens and values in at most four dimensions, whose kernel is another one.
+    """
+    return summation if summation.interpret or usable(few) else _IN_PLACE
 
 
 def is_few(*dimensions: int) -> bool:
@@ -91,11 +97,13 @@ def is_few(*dimensions: int) -> bool:
     return max(dimensions) <= FEW_DIMENSIONS
 
 
-def _exponential(*data: Any, interpret: bool) -> ExponentialSums:
-    """Queries, tokens, values, masses and mask to the sums by the kernel."""
+def _exponential(
+    queries: Any, tokens: Any, values: Any, masses: Any, mask: AbstractMask, *, interpret: bool
+) -> ExponentialSums:
+    """The sums by the kernel."""
     from .kernels import exponential
 
-    return exponential(*data, interpret)
+    return exponential(queries, tokens, values, masses, mask, interpret)
 
 
 @functools.cache

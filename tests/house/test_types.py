@@ -17,6 +17,7 @@ ANYTHING = {
     "simulate args": HANDED_ON,
     "iterate args": HANDED_ON,
     "plot.style overrides": "settings of matplotlib, each of a type of its own",
+    "sweep.run executor": "what has a method submit: executors share no class",
     "probe.Controls trained": "what the user's own measure returned",
     "probe.Controls shuffled": "what the user's own measure returned",
     "probe.Model config": "a configuration of transformers, whose classes differ from version to version",

@@ -36,7 +36,7 @@ def cases(usual, every):
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "k"), cases(((33, *FEW),), itertools.product((1, 33, 64, 129), (FEW, MANY, (140, 3))))
+    ("n", "d", "k"), cases(((33, *MANY),), itertools.product((1, 33, 64, 129), (FEW, MANY, (140, 3))))
 )
 def test_sums_are_the_double_loop(n, d, k):
     """Every mask, without masses and with; 33 is no multiple of a block, and 129 is more than one block."""
@@ -115,7 +115,7 @@ def derivatives(summation, name, n, d, k, dtype):
 @pytest.mark.parametrize(
     ("name", "n", "d", "k"),
     cases(
-        (("causal", 33, 3, 0), ("sink", 30, 6, 2)),
+        (("causal", 33, 3, 0),),
         itertools.product(
             ("full", "causal", "window", "causal window", "sink", "matrix"),
             ((33, 3, 0), (300, 3, 2), (30, 6, 2), (70, 20, 0)),

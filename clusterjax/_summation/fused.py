@@ -14,16 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.backend import get_backend
 
+from .._base.batching import FEW_DIMENSIONS
 from .._base.checks import check_flag
 from .._base.types import Masses, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask, SinkMask, WindowMask
 from .._model.summation import AbstractExponentialSum, ExponentialSums, Support, ratio
 from .blocked import Blocked
 from .dense import Dense
-
-
-# The largest dimension of tokens and of values for which products are elementwise: these have another kernel.
-FEW_DIMENSIONS = 4
 
 
 def _flag(value: bool) -> bool:

@@ -34,13 +34,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from .._base.batching import map_blocks
+from .._base.batching import FEW_DIMENSIONS, map_blocks
 from .._base.numerics import bounded
 from .._base.types import Masses, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask, SinkMask, WindowMask
 from .._model.summation import ExponentialSums
 from .blocked import exponential_rows, last_shift, make_columns, rounded_down
-from .fused import FEW_DIMENSIONS
 
 
 # The largest number of tokens for which several systems share a program, and the number of their pairs.

@@ -212,9 +212,14 @@ class _Program:
         for start, stop, masked in blocks:
             if isinstance(start, int) and isinstance(stop, int) and start >= stop:
                 continue
-            body = functools.partial(lambda block, carry, masked: step(carry, block, masked), masked=masked)
+            body = lambda block, carry, masked=masked: step(carry, block, masked)
             carry = lax.fori_loop(jnp.int32(start), jnp.int32(stop), body, carry)
         return carry
+
+    def fold_columns(self, block: Any, step: Callable[[Any, Any, bool], Any], carry: Any) -> Any:
+        """`carry` after `step` for each block of columns to which the rows of `block` attend."""
+        rows = self.plan.rows
+        return self.fold(_blocks_of_columns(self.plan, self.n, block * rows, (block + 1) * rows - 1), step, carry)
 
     def values(self, index: Array, tokens: tuple[Array, ...]) -> tuple[Array, ...]:
         return self.load("values", index) if self.plan.has_values else tokens
@@ -327,8 +332,7 @@ def _forward(program: _Program) -> None:
     start = program.numbers(plan.rows, float(np.finfo(np.float32).min))
     width = "values" if plan.has_values else "tokens"
     carry = (start, start, program.numbers(plan.rows, 0.0), program.zeros(width, plan.rows))
-    blocks = _blocks_of_columns(plan, program.n, block * plan.rows, (block + 1) * plan.rows - 1)
-    top, other, normaliser, total = program.fold(blocks, step, carry)
+    top, other, normaliser, total = program.fold_columns(block, step, carry)
     if plan.has_masses:
         top = jnp.where(normaliser == 0, other, top)
     program.store_numbers("top", rows, top)
@@ -341,7 +345,7 @@ def _tangents(program: _Program) -> None:
     plan, block = program.plan, pl.program_id(1)
     rows = program.index(block, plan.rows)
     queries, top = program.load("queries", rows), program.load_numbers("top", rows)
-    moved = {name: True for name in plan.linear}
+    moved = plan.linear
     dqueries = program.load("queries_dot", rows) if "queries" in moved else None
 
     def step(carry, number, masked):
@@ -372,8 +376,7 @@ def _tangents(program: _Program) -> None:
 
     width = "values" if plan.has_values else "tokens"
     carry = (program.numbers(plan.rows, 0.0), program.zeros(width, plan.rows))
-    blocks = _blocks_of_columns(plan, program.n, block * plan.rows, (block + 1) * plan.rows - 1)
-    normaliser, total = program.fold(blocks, step, carry)
+    normaliser, total = program.fold_columns(block, step, carry)
     program.store_numbers("normaliser_dot", rows, normaliser)
     program.store("total_dot", rows, total)
 
@@ -394,8 +397,7 @@ def _pull_rows(program: _Program) -> None:
         change = weights * (of_normaliser[..., :, None] + program.products(of_total, values))
         return _added(carry, program.over_columns(change, tokens))
 
-    blocks = _blocks_of_columns(plan, program.n, block * plan.rows, (block + 1) * plan.rows - 1)
-    program.store("queries_bar", rows, program.fold(blocks, step, program.zeros("queries", plan.rows)))
+    program.store("queries_bar", rows, program.fold_columns(block, step, program.zeros("queries", plan.rows)))
 
 
 def _pull_columns(program: _Program) -> None:

@@ -269,7 +269,7 @@ print("done")
 """
 
 
-@pytest.mark.exhaustive_cases("__main__")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("without", (".figures.", "__main__"))
 def test_nothing_at_import_starts_a_device(without):
     """Every module, and a process that is forked afterwards computes: threads of a device would not be in it."""

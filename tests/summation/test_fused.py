@@ -131,6 +131,7 @@ def test_derivatives_of_first_and_second_order(name, n, d, k):
             assert a.dtype == DTYPE and np.abs(a - b).max() <= allowed * np.abs(b).max(), order
 
 
+@pytest.mark.exhaustive
 def test_a_derivative_by_some_operands_needs_no_other(monkeypatch):
     """Without a derivative by tokens, values and masses no kernel runs over columns."""
     x = sphere_tokens(1, 20, 3, DTYPE)
@@ -150,6 +151,7 @@ def test_a_derivative_by_some_operands_needs_no_other(monkeypatch):
         assert_close(found, wanted)
 
 
+@pytest.mark.exhaustive
 def test_a_token_without_mass_that_scores_far_above_the_others_changes_no_value():
     x = np.array([[1e3, 1e3], [0.0, 1.0], [1.0, 0.0]], DTYPE)
     queries, masses = np.array([[-1.0, 1.0], [1.0, 0.0], [1.0, 1.0]], DTYPE), np.array([0.0, 1.0, 1.0], DTYPE)
@@ -188,6 +190,7 @@ def test_a_batch_of_batches_is_each_system(name, n, d):
         np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max())
 
 
+@pytest.mark.exhaustive
 def test_a_graph_for_each_system():
     n = 6
     x, graphs = sphere_tokens(1, n, 3, DTYPE), np.random.default_rng(0).random((4, n, n)) < 0.4
@@ -198,6 +201,7 @@ def test_a_graph_for_each_system():
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_that_of_dense():
     x = sphere_tokens(3, 12, 3, DTYPE)
     field = lambda summation: cjx.AttentionField(cjx.SoftmaxAttention(3.0, mask=cjx.CausalMask(), summation=summation))
@@ -290,7 +294,8 @@ def test_auto_chooses_by_dimension_dtype_and_mask(interpreted):
     assert isinstance(choose(2000, 3, mask=cjx.FunctionMask(lambda i, j: j <= i)), cjx.Blocked)
 
 
-@pytest.mark.parametrize(("of", "n"), cases((("total", 9),), (("normaliser", 11),)))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("of", "n"), (("total", 9), ("normaliser", 11)))
 def test_a_kernel_that_is_wrong_is_not_used(interpreted, of, n):
     """By one part in a hundred, in one row of either sum."""
     compute = fused._exponential

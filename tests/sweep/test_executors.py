@@ -85,6 +85,7 @@ def test_an_interrupted_sweep_is_continued_by_workers_and_the_other_way_round(wh
     assert content(tmp_path / "many") == whole["many"]
 
 
+@pytest.mark.exhaustive_cases("y")
 @pytest.mark.parametrize("name", ("y", "sweep.checksum"))
 def test_workers_run_damaged_batches_again(whole, tmp_path, name):
     """One chunk of three batches, of the numbers or of the checksums; the other batches of a task are kept."""
@@ -96,6 +97,7 @@ def test_workers_run_damaged_batches_again(whole, tmp_path, name):
     assert content(tmp_path / "store") == whole["many"]
 
 
+@pytest.mark.exhaustive
 def test_a_task_that_runs_twice_changes_nothing(whole, tmp_path):
     """As where the worker of the first run was lost after its last batch."""
 
@@ -146,6 +148,7 @@ class Later:
             pass
 
 
+@pytest.mark.exhaustive
 def test_tasks_need_only_say_whether_they_are_done(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(_workers, "_PAUSE", 0.0)
     run(tmp_path / "store", executor=Later())

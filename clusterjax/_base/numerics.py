@@ -139,8 +139,11 @@ def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
 def _over_coordinates(what: Literal["max", "sum"], x: Float[Array, "*batch d"]) -> Array:
     """The maximum or the sum over all coordinates, (*batch, 1).
 
-    Few coordinates are written out, since XLA's reduction along so short an axis takes ten times as long on a CPU.
+    Few coordinates are written out, since XLA's reduction along so short an axis takes ten times as long on a CPU. Many
+    are summed by a matrix product there, since a reduction adds one number at a time.
     """
+    if what == "sum" and x.shape[-1] > 8 and jax.default_backend() == "cpu":
+        return matmul(x, jnp.ones((x.shape[-1], 1), x.dtype))
     if not 1 <= x.shape[-1] <= 8:
         return (jnp.max if what == "max" else jnp.sum)(x, axis=-1, keepdims=True)
     coordinates = (x[..., k : k + 1] for k in range(x.shape[-1]))

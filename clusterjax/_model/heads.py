@@ -366,7 +366,7 @@ class MultiHeadField(AbstractField):
         beta, masses = (at_time(p, t, y.dtype) for p in (self.beta, self.masses))
         total = self._of_forms if self.factors is None else self._of_factors
         # The projection is linear, so that the sum is projected once.
-        return self.space.tangent(y, total(t, y, beta, masses))
+        return self.space.project(y, total(t, y, beta, masses))
 
     def check(self, n: int, d: int) -> None:
         self.mask.check(n)

@@ -21,17 +21,21 @@ from jaxtyping import Array, Float
 
 from .._base.batching import call_with_rule, map_blocks
 from .._base.numerics import below, matmul
-from .._base.types import Masses, Scalar, Tokens, Values
+from .._base.types import DTypeLike, Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask
 from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 from .blocked import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
 
 
 # The largest dimension of tokens and of values for which a CPU sums in strips; beyond it, matrix products are faster.
-_FEW_DIMENSIONS = 4
+# From the least number of tokens on there is more than one strip.
+_FEW_DIMENSIONS, _LEAST_STRIPPED = 4, 32
 # The number of scores of a batch held at once on a CPU, in float64 and in other dtypes. More scores do not fit the
 # caches. Fewer need a loop over blocks, which takes 1.2 times as long in float32 for 2,048 systems of 32 tokens.
 _DOUBLES_AT_ONCE, _SCORES_AT_ONCE = 2**18, 2**20
+# The same for matrix products of tokens that are not much fewer numbers than their scores: the loop would copy the
+# tokens, and takes 1.5 times as long in float32 for 32 to 128 tokens in 64 dimensions.
+_WIDE_AT_ONCE, _WIDE = 2**24, 4
 
 
 class Dense(AbstractExponentialSum, AbstractNearestSearch):
@@ -88,10 +92,13 @@ def _blocks_of_systems(single: Callable[..., Any], batched: Any, *args: Any) -> 
         axes = [0 if is_batched else None for is_batched in many]
         return jax.vmap(lambda *one: single(*jax.tree.unflatten(tree, one)), axes)(*given)
 
-    n, width = args[0].shape[-2], _strip_width(args[0].shape[-2])
-    scores = n * (width if _in_strips(args[1], args[2]) else n)
+    (n, d), strips = args[1].shape[-2:], _in_strips(args[1], args[2])
+    width = _strip_width(n, args[0].dtype)
+    scores = n * (width if strips else n)
     # Systems of one strip are computed at once, since XLA does not vectorise them within a loop over blocks.
     most = _DOUBLES_AT_ONCE if args[0].dtype == jnp.float64 else _SCORES_AT_ONCE
+    if not strips and n <= _WIDE * d and args[0].dtype != jnp.float64:
+        most = _WIDE_AT_ONCE
     size = len(of_systems[0]) if width == n else max(1, most // scores)
     return map_blocks(block, size, *of_systems)
 
@@ -106,9 +113,11 @@ def _single(queries, tokens, values, masses, mask: AbstractMask, in_batch: bool 
     n, d = tokens.shape
     if _in_strips(tokens, values):
         # XLA computes masked scores twice, for maximum and weights, unless the mask is applied to both of these. The
-        # latter is up to 2.5 times faster for a batch in float64, but slower for one system and in float32.
-        late = in_batch and queries.dtype == jnp.float64
-        return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask, late)
+        # latter is up to 2.5 times faster for a batch in float64 or of systems of one strip, but slower for one system
+        # and for several strips in float32.
+        width = _strip_width(n, queries.dtype)
+        late = in_batch and (queries.dtype == jnp.float64 or width == n)
+        return _strips(queries, make_columns(tokens, values, masses, width), mask, late)
     scores = matmul(queries, tokens.T)
     if not isinstance(mask, FullMask):
         scores = jnp.where(mask.matrix(n), scores, -jnp.inf)
@@ -149,10 +158,13 @@ def _masked(scores: Array, rows: Array, block: Columns, mask: AbstractMask, fill
     return jnp.where(allowed, scores, fill)
 
 
-def _strip_width(n: int) -> int:
-    """The number of columns of a strip: strip and accumulators fit the first-level cache."""
-    # A strip has 2048 scores, in 8 or 16 KB.
-    return min(n, 16, max(8, 2048 // n))
+def _strip_width(n: int, dtype: DTypeLike) -> int:
+    """The number of columns of a strip of a system of `n` tokens: strip and accumulators fit the first-level cache."""
+    # Two strips of few tokens take up to three times as long as one, and a padded strip needs a mask.
+    if n < _LEAST_STRIPPED:
+        return n
+    most = 8 if dtype == jnp.float64 else min(16, max(8, 2048 // n))
+    return -(-n // -(-n // most))
 
 
 def _strips(

@@ -1,0 +1,117 @@
+"""Is any batch of systems slower than ten lines of plain jax and diffrax that a user would write in our place?
+
+Softmax attention on the sphere, beta = 9, V = I, with all defaults: the velocity, its gradient, and a run to t = 2 with
+diffrax's step control at 1e-4, for 1 to 4,096 systems of 8 to 4,096 tokens under `jax.vmap`. Plain jax does not retract
+tokens to the sphere, as our fields do; what the retraction adds to the velocity in plain jax is measured beside it. A
+number of the table is our time over that of plain jax.
+"""
+
+import itertools
+import statistics
+
+import _plain
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _harness import Program, check, compiled, interleave, mask_of, options, report, say, some_rows, sphere, velocity
+
+import clusterjax as cjx
+
+
+BETA, END, RTOL, INSIDE = 9.0, 2.0, 1e-4, 4
+SIZES = ((8, 1), (8, 64), (8, 4096), (32, 1), (32, 64), (32, 2048), (64, 1), (64, 64), (64, 1024), (128, 32), (512, 8),
+         (1024, 1), (4096, 1))  # fmt: skip
+DIMENSIONS, PARTS, GOAL = (2, 3, 8, 64), ("velocity", "gradient", "run"), 1.05
+MOST_IN_RUN = 2**22  # pairs of all systems, for a run takes hundreds of velocities
+QUICK = ((8, 64), (64, 1))
+NAMES = {size: f"{size[0]} x {size[1]}" for size in SIZES}
+
+
+def our_run(x, beta, causal):
+    tolerance = jnp.asarray(RTOL, x.dtype)
+    field = cjx.AttentionField(cjx.SoftmaxAttention(beta, mask=mask_of(causal)))
+    controller = dfx.PIDController(rtol=tolerance, atol=tolerance)
+    return cjx.simulate(field, x, jnp.asarray([0, END], x.dtype), stepsize_controller=controller).x1
+
+
+def plain_run(x, beta, causal):
+    tolerance = jnp.asarray(RTOL, x.dtype)
+    return _plain.solve(x, beta, causal, jnp.asarray([0, END], x.dtype), dfx.Tsit5(), tolerance).ys[-1]
+
+
+def retracting(x, beta, causal):
+    return _plain.velocity(x / jnp.linalg.norm(x, axis=1, keepdims=True), beta, causal)
+
+
+def program(name: str, part: str, way, x: np.ndarray, causal: bool) -> Program:
+    """A velocity, a gradient or a run of all systems; velocities and gradients are repeated inside one program."""
+    of_one = lambda y: way(y, jnp.asarray(BETA, y.dtype), causal)
+    fn = jax.grad(lambda y: jnp.sum(of_one(y) ** 3)) if part == "gradient" else of_one
+    batch = fn if x.ndim == 2 else jax.vmap(fn)
+
+    def repeated(x):
+        return jax.lax.fori_loop(0, INSIDE, lambda _, y: y + jnp.asarray(1e-6, x.dtype) * batch(y), x), batch(x)
+
+    if part == "run":
+        return compiled(name, batch, jnp.asarray(x))
+    return compiled(name, repeated, jnp.asarray(x), count=INSIDE + 1)
+
+
+def measured(part: str, n: int, systems: int, d: int, dtype, causal: bool) -> tuple[float, float]:
+    """Our time over that of plain jax, once the answers agree, and for a velocity what the retraction adds to plain
+    jax."""
+    x = sphere(n * systems, d, dtype).reshape((systems, n, d) if systems > 1 else (n, d))
+    ours, plain = (our_run, plain_run) if part == "run" else (velocity, _plain.velocity)
+    ways = {"ours": ours, "plain": plain} | ({"retracting": retracting} if part == "velocity" else {})
+    programs = [program(name, part, way, x, causal) for name, way in ways.items()]
+    found = [np.asarray(each.run() if part == "run" else each.run()[1]) for each in programs]
+    # A run without retraction leaves the sphere by the errors of its steps.
+    allowed = 30 * RTOL if part == "run" else 2e-5 if dtype == np.float32 else 1e-12
+    if part == "gradient":  # of a function that does not retract, the gradient has a radial part
+        found = [gradient - np.sum(gradient * x, axis=-1, keepdims=True) * x for gradient in found]
+    scale = max(1.0, np.abs(found[1]).max())
+    if part == "velocity":
+        rows, expected = some_rows(x[-1] if systems > 1 else x, BETA, causal, count=8)
+        check("ours", (found[0][-1] if systems > 1 else found[0])[rows], expected, allowed)
+    check(f"ours beside plain jax, {part}, n = {n}, d = {d}", found[0] / scale, found[1] / scale, allowed)
+    interleave(programs, repeats=9, budget_s=1.5)
+    medians = [each.median for each in programs]
+    return medians[0] / medians[1], medians[-1] / medians[1]
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    chosen = options(__doc__, "plain_jax.json")
+    sizes, rows, retraction = QUICK if chosen.quick else SIZES, [], {d: [] for d in DIMENSIONS}
+    dtypes = (np.float32, np.float64)
+    for part, causal, dtype, d in itertools.product(PARTS, (False, True), dtypes, DIMENSIONS):
+        row = {"part": part, "attention": "causal" if causal else "full", "dtype": dtype.__name__, "d": d}
+        for n, systems in sizes:
+            if part == "run" and n * n * systems > MOST_IN_RUN:
+                continue
+            say(f"{part}, {systems} systems of n = {n}, d = {d}, {dtype.__name__}, {row['attention']}")
+            row[NAMES[n, systems]], added = measured(part, n, systems, d, dtype, causal)
+            if part == "velocity":
+                retraction[d].append(added)
+        rows.append(row)
+        jax.clear_caches()
+    ratios = lambda part, d: [row[name] for row in rows if (row["part"], row["d"]) == (part, d)
+                              for name in NAMES.values() if name in row]  # fmt: skip
+    every = [ratio for part in PARTS for d in DIMENSIONS for ratio in ratios(part, d)]
+    above = sum(ratio > GOAL for ratio in every)
+    findings = [f"Goal: never more than {GOAL} times plain jax. {len(every) - above} of {len(every)} cases meet this; "
+                f"the median is {statistics.median(every):.2f}, the largest ratio {max(every):.2f}."]  # fmt: skip
+    for part in PARTS:
+        shown = "; ".join(f"d = {d}: {statistics.median(ratios(part, d)):.2f}, at most {max(ratios(part, d)):.2f}"
+                          for d in DIMENSIONS)  # fmt: skip
+        findings.append(f"Our time over that of plain jax, {part}, median: {shown}.")
+    added = ", ".join(f"d = {d}: {statistics.median(retraction[d]):.2f}" for d in DIMENSIONS)
+    findings.append(f"Plain jax that retracts takes {added} times as long as plain jax (velocities, median).")
+    report(rows, chosen.out, title="Our time over that of plain jax and diffrax, n x systems",
+           columns=["part", "attention", "dtype", "d", *(NAMES[size] for size in sizes)],
+           findings=tuple(findings), quick=chosen.quick)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

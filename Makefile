@@ -1,7 +1,7 @@
 # Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce publish test pytest exhaustive optimised mutants oldest lint format notebooks docs bench bench-stale clean
+.PHONY: help reproduce publish test pytest exhaustive optimised mutants oldest lint format notebooks docs bench bench-stale accelerator clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -36,6 +36,8 @@ help:
 	@echo "make docs        the site, into site/: open site/index.html, no server is needed"
 	@echo "make bench       run every benchmark and rewrite benchmarks/results"
 	@echo "make bench-stale list the results whose measured code has changed"
+	@echo "make accelerator test and measure what runs on an accelerator, in six minutes; BIN=/folder/of/python takes an"
+	@echo "                 environment that is there, with its jax (ARGS=--resume: continue measurements that were cut off)"
 	@echo "make clean       remove .venv, caches, the gallery and the site"
 
 # A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository, of smaller
@@ -100,6 +102,18 @@ bench-stale: $(STAMPS)/dev
 
 bench: $(STAMPS)/dev
 	set -e; for script in benchmarks/[!_]*.py; do $(BIN)/python "$$script" $(ARGS); done
+
+# Tests and benchmarks on the card that jax sees, 100 and about 240 seconds long; benchmarks also follow tests that fail.
+# Where BIN is given, nothing is installed: its Python needs jax for the card, what the package needs, and pytest.
+CARD := tests/summation/test_fused_on_a_card.py tests/summation/test_sums.py
+accelerator: export PYTHONPATH := $(CURDIR)$(addprefix :,$(PYTHONPATH))
+accelerator: $(if $(filter file,$(origin BIN)),$(STAMPS)/dev)
+	@backend=$$($(BIN)/python -c 'import jax; print(jax.default_backend())') || exit 1; \
+	if [ "$$backend" = cpu ]; then echo "There is no accelerator here: nothing was tested or measured."; exit 0; fi; \
+	status=0; \
+	OPTIMISED=1 timeout 100 $(BIN)/python -m pytest -q -p no:cacheprovider -o addopts= -o filterwarnings=default \
+		-m "not exhaustive" $(CARD) || { status=$$?; echo "The tests failed, or did not end in 100 s: $$status"; }; \
+	$(BIN)/python benchmarks/accelerator.py --budget 240 $(ARGS) || exit; exit $$status
 
 clean:
 	rm -rf $(VENV) gallery site dist .pytest_cache .ruff_cache .jax_cache

@@ -45,6 +45,7 @@ class Program:
     trace_s: float | None = None
     compile_s: float | None = None
     temp_bytes: int | None = None
+    executable: Any = None  # of jax, compiled
     samples: list[float] = field(default_factory=list)
     cpu_samples: list[float] = field(default_factory=list)
 
@@ -70,8 +71,11 @@ class Program:
         }
 
 
-def compiled(name: str, fn: Callable[..., Any], *args: Any, count: float = 1) -> Program:
-    """`fn(*args)` compiled by jax for the arrays in `args`; tracing and compiling are timed apart, traces counted."""
+def compiled(name: str, fn: Callable[..., Any], *args: Any, count: float = 1, calls: int = 1) -> Program:
+    """`fn(*args)` compiled by jax for the arrays in `args`; tracing and compiling are timed apart, traces counted.
+
+    A run makes `calls` calls in a row, and waits once.
+    """
     arrays, rest = eqx.partition(args, eqx.is_array)
     traces = []
 
@@ -88,8 +92,9 @@ def compiled(name: str, fn: Callable[..., Any], *args: Any, count: float = 1) ->
     assert len(traces) == 1, f"{name} was traced {len(traces)} times"
     memory = program.memory_analysis()
     temp = None if memory is None else memory.temp_size_in_bytes
-    run = lambda: jax.block_until_ready(program(arrays))
-    return Program(name, run, count, trace_s=middle - begin, compile_s=end - middle, temp_bytes=temp)
+    run = lambda: jax.block_until_ready([program(arrays) for _ in range(calls)][-1])
+    return Program(name, run, count * calls, trace_s=middle - begin, compile_s=end - middle, temp_bytes=temp,
+                   executable=program)  # fmt: skip
 
 
 def called(name: str, fn: Callable[..., Any], *args: Any, compiles: bool = True, count: float = 1) -> Program:
@@ -179,8 +184,9 @@ def report(
     findings: tuple[str, ...] = (),
     quick: bool = False,
     anew: bool = True,
+    shown: bool = True,
 ) -> None:
-    """Print the rows as a Markdown table and write them, with machine and versions, to `path`.
+    """Print the rows as a Markdown table, if `shown`, and write them, with machine and versions, to `path`.
 
     `best` names the column whose least value is bold within each `group`; `findings` are the goals and what came out.
     Where not all rows are measured `anew`, machine, commit, date and code stay those of the results before. Results of
@@ -202,8 +208,9 @@ def report(
         "findings": list(findings),
         "rows": rows,
     }
-    print(f"\n## {title}\n\n{markdown(document)}\n", *(f"- {finding}" for finding in findings), sep="\n")
-    print(machine(document))
+    if shown:
+        print(f"\n## {title}\n\n{markdown(document)}\n", *(f"- {finding}" for finding in findings), sep="\n")
+        print(machine(document))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
     say(f"wrote {path}")

@@ -38,3 +38,32 @@ def torch_average(x, beta, causal):
 def torch_velocity(x, beta, causal):
     average = torch_average(x, beta, causal)
     return average - (average * x).sum(-1, keepdim=True) * x
+
+
+def torch_solve(x, beta, end, rtol, atol):
+    """A batch (systems, n, d) at time `end` by Tsit5, where each system has steps of its own, as under `jax.vmap`.
+
+    The size of a step follows its error alone: the I controller of diffrax. The loop asks the card at each step whether
+    all systems are done.
+    """
+    import torch
+
+    tableau, column = dfx.Tsit5.tableau, (slice(None), None, None)
+    t, step = x.new_zeros(len(x)), x.new_full((len(x),), 0.01)
+    first = torch_velocity(x, beta, False)
+    for _ in range(100_000):
+        last = step >= end - t
+        h, ks = torch.where(last, end - t, step), [first]
+        for row in tableau.a_lower:
+            y = x + h[column] * sum(float(a) * k for a, k in zip(row, ks, strict=True))
+            ks.append(torch_velocity(y, beta, False))
+        error = h[column] * sum(float(b) * k for b, k in zip(tableau.b_error, ks, strict=True))
+        scaled = error / (atol + rtol * torch.maximum(x.abs(), y.abs()))
+        size = scaled.square().mean((1, 2)).sqrt()
+        good = size <= 1
+        t = torch.where(good, torch.where(last, torch.full_like(t, end), t + h), t)
+        x, first = torch.where(good[column], y, x), torch.where(good[column], ks[-1], first)
+        step = h * (0.9 * size.clamp_min(1e-10) ** -0.2).clamp(0.2, 10.0)
+        if bool((t >= end).all()):
+            return x
+    raise RuntimeError("the systems did not come to the end")

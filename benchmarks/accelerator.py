@@ -1,40 +1,57 @@
 """What do a velocity, a batch, a gradient and a whole run cost on an accelerator, beside PyTorch there?
 
-Attention on the sphere, V = I, beta = 9: `Dense`, `Blocked` and `Harmonic` beside PyTorch's softmax of a matrix
-product, in full precision, and its fused `scaled_dot_product_attention`, whose tokens are padded to a multiple of 8
-numbers. Without an accelerator nothing is measured.
+Attention on the sphere, V = I, beta = 9: `Fused`, `Dense`, `Blocked` and `Harmonic` beside PyTorch's softmax of a
+matrix product, in full precision, and its fused `scaled_dot_product_attention`, whose tokens are padded to a multiple
+of 8 numbers. Then whole runs and sweeps (`_accelerator_runs.py`). Answers are compared with float64 before anything is
+timed. Without an accelerator nothing is measured.
+
+The parts run in the order of their weight, and results are written after each: what was measured before the `--budget`
+of seconds ended, or the script did, stays. `--resume` continues with the parts that are missing, `--parts WORDS`
+measures those anew whose name has these words; both keep the other rows if card, versions and measured code are the
+same.
 """
 
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import _accelerator_runs as runs
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _card import Peer, fused_serves, measured
 from _harness import (
     Program,
     check,
     compiled,
+    environment,
     mask_of,
     options,
     report,
-    rows_of,
     say,
     some_rows,
     sphere,
     timed,
-    torch_or_none,
 )
 from _plain import torch_average
+from table import source
 
 import clusterjax as cjx
 
 
+BEGIN = time.perf_counter()
 BETA, END, SYSTEMS = 9.0, 15.0, 2048
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 LARGEST_MATRIX = 2**29  # pairs, of a method that holds them all
-COLUMNS = ["what", "dtype", "d", "n", "systems", "method", "ps per pair", "median ms", "IQR/median", "repeats",
-           "compile s", "temporary MB", "error"]  # fmt: skip
+COLUMNS = ["what", "dtype", "d", "n", "systems", "method", "ps per pair", "share of limit", "over forward", "median ms",
+           "IQR/median", "repeats", "compile s", "temporary MB", "launches", "in a turn", "started", "copies to host",
+           "error"]  # fmt: skip
 
 
 def ours(x, summation, causal=False):
@@ -42,8 +59,8 @@ def ours(x, summation, causal=False):
     return attention.average(x, None)
 
 
-def gradient(x, summation):
-    return jax.grad(lambda x: jnp.sum(ours(x, summation) ** 2))(x)
+def gradient(x, summation, causal=False):
+    return jax.grad(lambda x: jnp.sum(ours(x, summation, causal) ** 2))(x)
 
 
 def fused(x, beta, causal):
@@ -55,73 +72,84 @@ def fused(x, beta, causal):
     return (out[0, 0] if x.ndim == 2 else out[:, 0])[..., : x.shape[-1]]
 
 
-def in_torch(torch, x: np.ndarray, causal: bool = False, backwards: bool = False) -> list[Program]:
-    """Both ways of PyTorch on its first GPU, complete when they return; none without a GPU."""
-    if torch is None:
+def in_torch(
+    peer: Peer | None, x: np.ndarray, causal: bool, *, backwards: bool = False, calls: int = 1
+) -> list[Program]:
+    """Both ways of PyTorch; none without it."""
+    if peer is None:
         return []
-    tokens = torch.from_numpy(x).cuda()
+    tokens = peer.tensor(x)
 
-    def program(name, fn):
+    def program(name, way):
         def run():
             given = tokens.clone().requires_grad_() if backwards else tokens
-            out = fn(given, BETA, causal)
+            out = way(given, BETA, causal)
             if backwards:
                 (out**2).sum().backward()
                 out = given.grad
-            torch.cuda.synchronize()
             return out
 
-        run()
-        return Program(name, run)
+        return peer.program(name, run, calls=calls)
 
-    ways = {"PyTorch, fused": fused} | ({"PyTorch": torch_average} if x.shape[-2] ** 2 <= LARGEST_MATRIX else {})
-    return [program(name, fn) for name, fn in ways.items()]
-
-
-def measured(
-    what: str, x: np.ndarray, pairs: float, programs: list[Program], answer, expected, tolerance
-) -> list[dict]:
-    """Check each program, PyTorch with twenty times the tolerance, and time all of them in turn."""
-    for program in programs:
-        found = program.run()
-        found = np.asarray(found.detach().cpu() if hasattr(found, "cpu") else found)
-        allowed = tolerance * (20 if program.name.startswith("PyTorch") else 1)
-        program.error = check(program.name, answer(found), expected, allowed)
-    systems, (n, d) = (len(x) if x.ndim == 3 else 1), x.shape[-2:]
-    rows = rows_of(programs, pairs=pairs, budget_s=1.5, what=what, dtype=x.dtype.name, d=d, n=n, systems=systems)
-    return [row | {"ps per pair": row["ns per pair"] * 1e3} for row in rows]
+    ways = {"fused": fused} | ({"": torch_average} if x.shape[-2] ** 2 <= LARGEST_MATRIX else {})
+    return [program(name, way) for name, way in ways.items()]
 
 
-def averages(n: int, d: int, dtype, causal: bool, torch) -> list[dict]:
+def summations_for(n: int, d: int, dtype: Any, causal: bool) -> list[Any]:
+    """Ours that serve: `Fused` where its guard lets it, and what `Auto` chooses without it."""
+    single = dtype == np.float32
+    fused = [cjx.Fused()] if single and fused_serves(d <= 4) else []
+    dense = [cjx.Dense()] if n * n <= (2**20 if fused else LARGEST_MATRIX) else []
+    series = [cjx.Harmonic()] if d <= 3 and n > 10_000 and single and not causal else []
+    return [*fused, cjx.Blocked(), *dense, *series]
+
+
+def pairs_of(n: int, causal: bool) -> float:
+    return n * (n + 1) / 2 if causal else float(n * n)
+
+
+def named(what: str, causal: bool) -> str:
+    return f"{what}, {'causal' if causal else 'full'}"
+
+
+def averages(n: int, d: int, dtype: Any, causal: bool, peer: Peer | None) -> list[dict]:
     x = sphere(n, d, dtype)
-    say(f"averages: n = {n:,}, d = {d}, {x.dtype.name}, {'causal' if causal else 'full'}")
     at, expected = some_rows(x, BETA, causal, tangent=False, count=20)
-    summations = [cjx.Blocked()] + ([cjx.Dense()] if n * n <= LARGEST_MATRIX else [])
-    if d <= 3 and n > 10_000 and x.dtype == np.float32 and not causal:
-        summations.append(cjx.Harmonic())
-    programs = [compiled(type(each).__name__, ours, jnp.asarray(x), each, causal) for each in summations]
-    pairs = n * (n + 1) / 2 if causal else float(n * n)
-    what = f"averages, {'causal' if causal else 'full'}"
-    programs += in_torch(torch, x, causal)
-    return measured(what, x, pairs, programs, lambda found: found[at], expected, TOLERANCE[x.dtype.name])
+    programs = [compiled(type(each).__name__, ours, jnp.asarray(x), each, causal)
+                for each in summations_for(n, d, dtype, causal)] + in_torch(peer, x, causal)  # fmt: skip
+    return measured(named("averages", causal), programs, expected, TOLERANCE[x.dtype.name],
+                    answer=lambda found: found[at], pairs=pairs_of(n, causal), single=dtype == np.float32,
+                    dtype=x.dtype.name, d=d, n=n, systems=1)  # fmt: skip
 
 
-def batches(n: int, d: int, torch) -> list[dict]:
-    say(f"batches: {SYSTEMS} systems, n = {n}, d = {d}")
+def batches(n: int, d: int, causal: bool, calls: int, peer: Peer | None) -> list[dict]:
+    """Small systems under `jax.vmap`, also some calls in a row that are waited for once."""
     x = sphere(SYSTEMS * n, d, np.float32).reshape(SYSTEMS, n, d)
-    at, expected = some_rows(x[-1], BETA, False, tangent=False, count=20)
-    batch = jax.vmap(partial(ours, summation=cjx.Auto()))
-    programs = [compiled("vmap", batch, jnp.asarray(x)), *in_torch(torch, x)]
-    answer, pairs = lambda found: found[-1][at], float(SYSTEMS * n * n)
-    return measured("averages of a batch", x, pairs, programs, answer, expected, TOLERANCE["float32"])
+    at, expected = some_rows(x[-1], BETA, causal, tangent=False, count=20)
+    chosen = ([cjx.Fused()] if fused_serves(d <= 4) else []) + [cjx.Dense()]  # before and after
+    programs = [compiled(f"vmap, {type(each).__name__}", jax.vmap(partial(ours, summation=each, causal=causal)),
+                         jnp.asarray(x), calls=calls) for each in chosen]  # fmt: skip
+    programs += in_torch(peer, x, causal, calls=calls)
+    what = named("averages of a batch", causal) + (f", {calls} in a row" if calls > 1 else "")
+    return measured(what, programs, expected, TOLERANCE["float32"], answer=lambda found: found[-1][at],
+                    pairs=SYSTEMS * pairs_of(n, causal), dtype="float32", d=d, n=n, systems=SYSTEMS)  # fmt: skip
 
 
-def gradients(n: int, torch) -> list[dict]:
-    say(f"gradients: n = {n:,}")
+def gradients(n: int, causal: bool, peer: Peer | None) -> list[dict]:
+    """The gradient with its forward pass, and how many forward passes of the same summation that takes."""
     x = sphere(n, 3, np.float32)
-    exact = np.asarray(jax.jit(partial(gradient, summation=cjx.Blocked()))(jnp.asarray(x.astype(np.float64))))
-    programs = [compiled("Blocked", gradient, jnp.asarray(x), cjx.Blocked()), *in_torch(torch, x, backwards=True)]
-    return measured("gradient of a sum of squares", x, float(n * n), programs, lambda found: found, exact, 1e-4)
+    exact = jax.jit(partial(gradient, summation=cjx.Blocked(), causal=causal))(jnp.asarray(x.astype(np.float64)))
+    chosen = ([cjx.Fused()] if fused_serves(True) else []) + [cjx.Blocked()]
+    programs = [compiled(type(each).__name__, gradient, jnp.asarray(x), each, causal) for each in chosen]
+    programs += in_torch(peer, x, causal, backwards=True)
+    rows = measured(named("gradient of a sum of squares", causal), programs, exact, 1e-4, pairs=pairs_of(n, causal),
+                    single=False, dtype="float32", d=3, n=n, systems=1)  # fmt: skip
+    forward = [compiled(type(each).__name__, ours, jnp.asarray(x), each, causal) for each in chosen]
+    at, expected = some_rows(x, BETA, causal, tangent=False, count=20)
+    alone = measured("", forward, expected, TOLERANCE["float32"], answer=lambda found: found[at])
+    for row, one in zip(rows, alone, strict=False):
+        row["over forward"] = row["seconds"] / one["seconds"]
+    return rows
 
 
 @eqx.filter_jit
@@ -130,59 +158,159 @@ def whole(x0, ts, beta):
     return traj.x1, traj.stats
 
 
-def run_of(n: int, d: int) -> dict:
+def run_of(n: int, d: int) -> list[dict]:
     """A run to t = 15 with all defaults; the velocity is checked by its definition at the end as well."""
-    say(f"run: n = {n:,}, d = {d}")
     given = jnp.asarray(sphere(n, d, np.float32)), jnp.asarray([0, END], jnp.float32), jnp.float32(BETA)
     program, compile_s = timed(lambda: whole.lower(*given).compile())
     (x1, stats), run_s = timed(lambda: program(*given))
     at, expected = some_rows(np.asarray(x1), BETA, False, tangent=False, count=20)
     found = jax.jit(partial(ours, summation=cjx.Auto()))(x1)
     error = check("the end of the run", np.asarray(found)[at], expected, TOLERANCE["float32"])
-    return {"what": f"run to t = {END:.0f}, {int(stats['num_steps'])} steps", "dtype": "float32", "d": d, "n": n,
-            "systems": 1, "method": str(stats.get("summation")), "median ms": run_s * 1e3, "repeats": 1,
-            "compile s": compile_s, "error": error}  # fmt: skip
+    return [{"what": f"run to t = {END:.0f}, {int(stats['num_steps'])} steps", "dtype": "float32", "d": d, "n": n,
+             "systems": 1, "method": str(stats.get("summation")), "median ms": run_s * 1e3, "repeats": 1,
+             "compile s": compile_s, "error": error}]  # fmt: skip
 
 
-def finding(rows: list[dict], what: str, n: int, dtype: str = "float32", d: int = 3) -> list[str]:
+class Part(NamedTuple):
+    """Rows that are measured together, of one question; `goal` is what was aimed at, before the measurement."""
+
+    name: str
+    goal: str
+    run: Callable[[], list[dict]]
+
+
+def parts_of(quick: bool, peer: Peer | None) -> list[Part]:
+    """All parts; those that matter most come first, and those that answer known questions again last."""
+    f32, f64, found = np.float32, np.float64, []
+
+    def add(name, goal, function, *given):
+        found.append(Part(name, goal, partial(function, *given)))
+
+    def sums(n, d, dtype, causal, goal=""):
+        name = f"{named('averages', causal)}, n = {n:,}, d = {d}, {np.dtype(dtype).name}"
+        add(name, goal, averages, n, d, dtype, causal, peer)
+
+    few, many, systems = (256, 512, 32) if quick else (16_384, 100_000, SYSTEMS)
+    no_slower, five, within = "no slower than PyTorch", "5 times faster than PyTorch", "at most 1.1 of PyTorch's time"
+    sums(many, 3, f32, False, "at most 8 ms")
+    sums(many, 3, f32, True, "at most 5 ms")
+    for n in (32, 64):
+        add(f"phase cell, n = {n}", five, runs.phase_cells, n, systems, 20 if quick else 200, peer)
+    for n in (32, 64):
+        add(f"adaptive run, n = {n}", five, runs.adaptive, n, systems, peer)
+    for causal in (False, True):
+        sums(few, 64, f32, causal, no_slower)
+    for causal in (False, True):
+        add(named("batch", causal), no_slower, batches, 8 if quick else 64, 3, causal, 1, peer)
+    for causal in (False, True):
+        add(named("gradient", causal), "at most 3 forward passes", gradients, few, causal, peer)
+    add("training step", within, runs.training_step, quick, peer)
+    add("forward pass", within, runs.forward_pass, quick, peer)
+    add("sweep", "", runs.swept, *((6, 12) if quick else (100, 2500)), peer)
+    add("batch, full, 20 in a row", no_slower, batches, 8 if quick else 64, 3, False, 20, peer)
+    for d in (2, 16):
+        add(f"hardmax epoch, d = {d}", "", runs.hardmax_epoch, d, 1000 if quick else 35_000, peer)
+    for causal in (False, True):
+        sums(few, 3, f32, causal)
+    for n in (256,) if quick else (10_000, 100_000):
+        add(f"run, n = {n:,}", "", run_of, n, 3)
+    if not quick:
+        add("run, n = 1,000,000", "", run_of, 1_000_000, 2)
+        sums(many, 2, f32, False)
+        for causal in (False, True):
+            sums(1024, 3, f32, causal)
+    for causal in (False, True):
+        sums(few, 3, f64, causal)
+    return found
+
+
+def finding(part: Part, rows: list[dict]) -> list[str]:
     """The fastest of ours beside the fastest of PyTorch."""
-    at = [row for row in rows if (row["what"], row["n"], row["dtype"], row["d"]) == (what, n, dtype, d)]
+    at = [row for row in rows if row["part"] == part.name]
     theirs = [row for row in at if row["method"].startswith("PyTorch")]
-    if not theirs:
+    if not at or not (theirs or part.goal):
         return []
-    one, other = (min(part, key=lambda r: r["median ms"]) for part in ([r for r in at if r not in theirs], theirs))
-    return [f"{what}, n = {n:,}, d = {d}, {dtype}: {one['method']} {one['median ms']:.3g} ms, {other['method']} "
-            f"{other['median ms']:.3g} ms: {other['median ms'] / one['median ms']:.2g} times; errors "
-            f"{one['error']:.1e} and {other['error']:.1e}."]  # fmt: skip
+    fastest = lambda among: min(among, key=lambda row: row["median ms"])
+    words = lambda row: f"{row['method']} {row['median ms']:.3g} ms" + (
+        "" if row["error"] is None else f", error {row['error']:.1e}")  # fmt: skip
+    one = fastest([row for row in at if row not in theirs])
+    told = (f"Goal: {part.goal}. " if part.goal else "") + f"{part.name}: {words(one)}"
+    if one.get("over forward"):
+        told += f", {one['over forward']:.2g} forward passes"
+    if one.get("share of limit"):
+        told += f", {one['share of limit']:.2g} of the exponentials of the card"
+    if theirs:
+        other = fastest(theirs)
+        told += f"; {words(other)}: {other['median ms'] / one['median ms']:.2g} times ours"
+    return [f"{told}."]
 
 
-def main() -> None:
+def kept_rows(path: Path, quick: bool) -> list[dict]:
+    """The rows of an earlier measurement of the same code with the same versions on the same card."""
+    if not path.exists():
+        return []
+    document = json.loads(path.read_text())
+    of, now = document["environment"], environment() | {"source": source("accelerator")}
+    same = document["quick"] == quick and all(of[name] == now[name] for name in ("device", "versions", "source"))
+    return [row for row in document["rows"] if "part" in row] if same else []
+
+
+def measure_parts(
+    parts: list[Part], rows: list[dict], left_s: Callable[[], float], write: Callable[[list[dict], list[str]], None]
+) -> bool:
+    """Measure the parts that have no row yet while time is left, and write all rows after each; False if one failed."""
+    notes, good = [], True
+    for part in parts:
+        if any(row["part"] == part.name for row in rows):
+            continue
+        if left_s() <= 0:
+            notes.append(f"Not measured, since the time was over: {part.name}.")
+            continue
+        say(part.name)
+        try:
+            found = part.run()
+        except Exception as error:  # any: a part that fails does not cost the others their time on the card
+            traceback.print_exc()
+            first = (str(error).strip() or "no words").splitlines()[0]
+            notes.append(f"Failed: {part.name} ({type(error).__name__}: {first})")
+            good = False
+            continue
+        rows += [row | {"part": part.name} for row in found]
+        write(rows, notes)
+    write(rows, notes)
+    return good
+
+
+def main() -> int:
     jax.config.update("jax_enable_x64", True)
-    chosen = options(__doc__, "accelerator.json")
+    chosen = options(
+        __doc__, "accelerator.json",
+        ("--budget", {"type": float, "default": 300.0, "help": "seconds after which no part begins (default: 300)"}),
+        ("--resume", {"action": "store_true", "help": "keep the parts that the results have, and measure the others"}),
+        ("--parts", {"metavar": "WORDS", "help": "measure only the parts whose name has these words"}),
+    )  # fmt: skip
     if jax.default_backend() == "cpu" and not chosen.quick:
         print("There is no accelerator here: nothing was measured. --quick runs small sizes on a CPU.")
-        return
-    torch = torch_or_none() if jax.default_backend() == "gpu" else None
-    if torch is not None:
-        torch.set_float32_matmul_precision("highest")
-    if chosen.quick:
-        cases = [(256, 3, np.float32, False), (256, 3, np.float64, True)]
-        n_batch, n_gradient, runs = 8, 256, [(256, 3)]
-    else:
-        cases = [(n, 3, np.float32, causal) for causal in (False, True) for n in (1024, 16_384, 100_000)]
-        cases += [(16_384, 3, np.float64, False), (16_384, 3, np.float64, True), (16_384, 64, np.float32, False)]
-        cases += [(100_000, 2, np.float32, False)]
-        n_batch, n_gradient, runs = 64, 16_384, [(10_000, 3), (100_000, 3), (1_000_000, 2)]
-    rows = [row for case in cases for row in averages(*case, torch)]
-    rows += batches(n_batch, 3, torch) + gradients(n_gradient, torch) + [run_of(*run) for run in runs]
-    wanted = [("averages, full", n) for n in (1024, 16_384, 100_000)]
-    wanted += [("averages, causal", 100_000), ("averages, full", 16_384, "float64")]
-    wanted += [("averages, full", 16_384, "float32", 64), ("averages of a batch", n_batch)]
-    wanted += [("gradient of a sum of squares", n_gradient)]
-    report(rows, chosen.out, title="On an accelerator", columns=COLUMNS, best="median ms",
-           group=("what", "dtype", "d", "n"), quick=chosen.quick,
-           findings=tuple(line for each in wanted for line in finding(rows, *each)))  # fmt: skip
+        return 0
+    parts = parts_of(chosen.quick, Peer.find())
+    wanted = [part for part in parts if (chosen.parts or "") in part.name]
+    again = {part.name for part in wanted} if chosen.parts and not chosen.resume else set()
+    rows = kept_rows(chosen.out, chosen.quick) if chosen.parts or chosen.resume else []
+    rows = [row for row in rows if row["part"] not in again]
+    order = {part.name: number for number, part in enumerate(parts)}
+    told: list[Any] = []
+
+    def write(rows, notes, shown=False):
+        told[:] = rows, notes
+        rows = sorted(rows, key=lambda row: order[row["part"]])
+        findings = (*(line for part in parts for line in finding(part, rows)), *notes)
+        report(rows, chosen.out, title="On an accelerator", columns=COLUMNS, best="median ms",
+               group=("what", "dtype", "d", "n"), quick=chosen.quick, findings=findings, shown=shown)  # fmt: skip
+
+    good = measure_parts(wanted, rows, lambda: chosen.budget - (time.perf_counter() - BEGIN), write)
+    write(*told, shown=True)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -46,6 +46,21 @@ def twin(torch: Any) -> Any:
         return load(file.parent, gguf_file=file.name, attn_implementation="sdpa", dtype=torch.float32).eval()
 
 
+def random_twin(torch: Any, network: probe.Llama) -> Any:
+    """The `LlamaModel` of transformers with the weights of a network of default frequencies."""
+    import transformers
+
+    sizes = network.sizes
+    config = transformers.LlamaConfig(
+        vocab_size=sizes.vocab_size, hidden_size=sizes.hidden_size, intermediate_size=sizes.intermediate_size,
+        num_hidden_layers=sizes.num_layers, num_attention_heads=sizes.num_heads, num_key_value_heads=sizes.num_shared,
+        head_dim=sizes.head_size, rms_norm_eps=sizes.eps, attn_implementation="sdpa",
+    )  # fmt: skip
+    theirs = transformers.LlamaModel(config).eval()
+    theirs.load_state_dict({name: torch.tensor(array) for name, array in probe.tensors(network).items()})
+    return theirs
+
+
 def forward_programs(torch: Any, model: probe.Model, theirs: Any, texts: int, n: int) -> list[Program]:
     ids = np.random.default_rng(0).integers(3, model.network.sizes.vocab_size, (texts, n), dtype=np.int32)
     published = lambda: theirs.model(torch.from_numpy(ids.astype(np.int64))).last_hidden_state.numpy()

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from _harness import Program, called, check, options, report, rows_of, say, timed
-from _published_phase import Cell
+from _published_phase import BETA, STEP, Cell, N, starts, steps_of, times_of
 
 
 CORES = os.cpu_count() or 1
@@ -23,20 +23,9 @@ jax.config.update("jax_num_cpu_devices", CORES)
 from clusterjax.phase import Adaptive, Given, NormalisedEuler, PhaseDiagram, phase_diagram
 
 
-N, BETA, STEP = 32, 4.0, 0.1
 SAMPLES = {2: 2048, 8: 512, 128: 128}
 COLUMNS = ["d", "systems", "attention", "dtype", "method", "ms per cell", "median s", "IQR/median", "repeats",
            "compile s", "error"]  # fmt: skip
-
-
-def times_of(count: int) -> np.ndarray:
-    """Save times, as far apart as the 200 published ones up to t = 30, and the steps up to each."""
-    return np.arange(1, count + 1) * 30 / 199
-
-
-def starts(samples: int, d: int) -> np.ndarray:
-    x = np.random.default_rng(d).normal(size=(samples, N, d))
-    return x / np.linalg.norm(x, axis=2, keepdims=True)
 
 
 def side_by_side(rows: list) -> list[np.ndarray]:
@@ -55,8 +44,7 @@ def rows_for(d: int, dtype: str, count: int, quick: bool) -> list[dict]:
     samples = SAMPLES[d] // (8 if quick else 1)
     say(f"d = {d}, {dtype}")
     x0, ts = starts(samples, d).astype(dtype), times_of(count)
-    steps = [int(np.ceil(t / STEP - 1e-3)) for t in ts]
-    published, programs = Cell(x0, BETA, STEP), []
+    published, steps, programs = Cell(x0, BETA, STEP), steps_of(ts), []
     expected = np.array(published.row(steps))
     for name, integrator in (("clusterjax", NormalisedEuler(STEP)), ("clusterjax, accurate", Adaptive())):
         accurate = integrator == Adaptive()

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from _harness import IMDB, Program, called, check, measure, options, report, rows_of, say
+from _harness import IMDB, Program, check, measure, options, report, rows_of, say, timed
 
 from clusterjax import sentiment
 from clusterjax._training.loop import Batches, _epoch, _State
@@ -25,17 +25,17 @@ WORDS, LENGTH, BATCH, DEPTH, STEPS = 121_296, 128, 64, 8, 12
 COLUMNS = ["question", "d", "method", "seconds", "best s", "IQR/median", "repeats", "times faster", "reviews a second"]
 
 
-def published_step(ids: np.ndarray, labels: np.ndarray, d: int):
+def published_step(ids: np.ndarray, labels: np.ndarray, d: int, device: str = "cpu"):
     """A function that makes `STEPS` steps of the published training."""
     import torch
 
     torch.manual_seed(0)
-    embedding, linear = torch.nn.Embedding(WORDS, d), torch.nn.Linear(d, 1)
-    alpha = torch.nn.Parameter(torch.rand(()))
+    embedding, linear = torch.nn.Embedding(WORDS, d).to(device), torch.nn.Linear(d, 1).to(device)
+    alpha = torch.nn.Parameter(torch.rand((), device=device))
     parameters = [*embedding.parameters(), *linear.parameters(), alpha]
     adam, loss = torch.optim.Adam(parameters, lr=1e-3), torch.nn.BCELoss()
-    rows = torch.from_numpy(ids[: STEPS * BATCH].astype(np.int64)).split(BATCH)
-    goals = torch.from_numpy(labels[: STEPS * BATCH].astype(np.float32)).split(BATCH)
+    rows = torch.from_numpy(ids[: STEPS * BATCH].astype(np.int64)).to(device).split(BATCH)
+    goals = torch.from_numpy(labels[: STEPS * BATCH].astype(np.float32)).to(device).split(BATCH)
 
     def steps():
         for batch, goal in zip(rows, goals, strict=True):
@@ -60,8 +60,11 @@ def our_epoch(encoded, words: int, recipe, steps: int) -> Program:
     params, fixed = eqx.partition(model, eqx.is_inexact_array)
     state, loss = _State(params, optimiser.init(params), params), _Loss(recipe.drop, recipe.label_smoothing)
     key, most = jax.random.key(1), jnp.asarray(batches.steps)
-    run = lambda: _epoch(state, fixed, batches, key, most, loss=loss, optimiser=optimiser)
-    return called(f"clusterjax, drop {recipe.drop}", run, count=batches.steps / steps)
+    given, how = (state, fixed, batches, key, most), {"loss": loss, "optimiser": optimiser}
+    program, seconds = timed(lambda: _epoch.lower(*given, **how).compile())
+    run = lambda: jax.block_until_ready(program(*given, **how))
+    name, count = f"clusterjax, drop {recipe.drop}", batches.steps / steps
+    return Program(name, run, count, compile_s=seconds, executable=program.compiled)
 
 
 def plain_logits(model, ids, counts):

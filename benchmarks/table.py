@@ -56,7 +56,10 @@ SHIPPED = {
     "sentiment_shipped": ("sentiment/data/d2/model.safetensors", "sentiment/data/heads/model.safetensors"),
 }
 MEASURED = SHIPPED | {
-    "accelerator": (*_SERIES, *_RUNS),
+    "accelerator": (
+        *_SERIES, *_RUNS, "_summation/fused.py", "_summation/kernels.py", "phase/_diagram.py",
+        "_observables/similarity.py", *_LANGUAGE, *_CLASSIFIER, *_BLOCK[:1], "probe/networks/llama.py", "sweep",
+    ),
     "batched": _PAIRS,
     "coarsening": ("_coarsen", *_STIFF),
     "coarsening_many": ("_coarsen", *_PAIRS),

@@ -14,10 +14,14 @@ from tests.helpers import fresh_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-# Each example of these by itself. Those of docs/experiments.md, sweeps.md and scaling.md have tests of their own.
+# Each example of these by itself. Those of docs/experiments.md and sweeps.md have tests of their own.
 PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/sentiment.md", "docs/transformer.md")
 # The examples of each of these build on each other.
-IN_ONE = ("docs/first_steps.md", *(f"docs/howto/{page.name}" for page in sorted((ROOT / "docs/howto").glob("*.md"))))
+IN_ONE = (
+    "docs/first_steps.md",
+    "docs/scaling.md",
+    *(f"docs/howto/{page.name}" for page in sorted((ROOT / "docs/howto").glob("*.md"))),
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

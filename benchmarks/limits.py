@@ -61,7 +61,7 @@ def average(x, causal, summation):
     return attention.average(x, None)
 
 
-def averages(n: int, d: int, systems: int = 1, causal: bool = False, summation=cjx.Auto()) -> Work:
+def averages(n: int, d: int, systems: int = 1, causal: bool = False, summation=cjx.Dense()) -> Work:
     x = jnp.asarray(sphere(n * systems, d, np.float32).reshape(systems, n, d))
     one = partial(average, causal=causal, summation=summation)
     many = compiled(type(summation).__name__, repeated, x, jax.vmap(one) if systems > 1 else lambda x: one(x[0])[None],
@@ -103,9 +103,9 @@ def training_step(quick: bool) -> Work:
 def main() -> None:
     chosen = options(__doc__, "limits.json")
     can, few = rates(chosen.quick), chosen.quick
-    works = [averages(256 if few else 4096, 3, causal=causal) for causal in (False, True)]
+    works = [averages(256 if few else 4096, 3, causal=causal, summation=cjx.Blocked()) for causal in (False, True)]
     works += [averages(64, 3, 32 if few else 2048, causal=causal) for causal in (False, True)]
-    works += [averages(128 if few else 2048, 64), averages(64, 64, 4 if few else 256)]
+    works += [averages(128 if few else 2048, 64, summation=cjx.Blocked()), averages(64, 64, 4 if few else 256)]
     works += [averages(10_000 if few else 1_000_000, 2, summation=cjx.Harmonic())]
     works += [step(64, 3, 1), step(32, 2, 32 if few else 2048), training_step(few)]
     interleave([work.program for work in works], repeats=3 if few else 9, budget_s=3 if few else 60)

@@ -22,9 +22,13 @@ _PLAIN = frozenset((bool, int, float, complex, str, bytes, np.ndarray))
 
 def is_concrete(value: Any) -> bool:
     """True if no leaf of `value` is a tracer or lies on devices of other processes, so that its numbers can be read."""
-    return not any(
-        isinstance(leaf, Tracer) or not getattr(leaf, "is_fully_addressable", True)
-        for leaf in leaves_unless_plain(value)
+    return not any(isinstance(leaf, Tracer) for leaf in leaves_unless_plain(value)) and addressable(value)
+
+
+def addressable(value: Any) -> bool:
+    """True if no leaf of `value`, traced or not, is known to lie on devices of other processes."""
+    return all(
+        isinstance(leaf, Tracer) or getattr(leaf, "is_fully_addressable", True) for leaf in leaves_unless_plain(value)
     )
 
 
@@ -73,9 +77,10 @@ def as_float(value: Any, dtype: Any = None) -> Array:
     if isinstance(value, Array) and not value.weak_type and jnp.issubdtype(value.dtype, jnp.inexact):
         if dtype is None or value.dtype == dtype:
             return value
-    # An integer too large for jax is converted to a float by NumPy; jax would wrap integers of NumPy around.
-    large = type(value) is int and abs(value) >= 2**31 or isinstance(value, np.ndarray) and value.dtype.kind in "iu"
-    array = as_array(np.asarray(value, float) if large else value)
+    # An integer too large for jax is converted to a float by NumPy; jax would wrap integers of NumPy around. Python
+    # numbers take the same way, since jax would compile a program to convert them.
+    plain = type(value) in (bool, int, float) or isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+    array = as_array(np.asarray(value, float) if plain else value)
     if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
         dtype = jnp.result_type(float)
     # A weakly typed array, made from a Python number, would compile anew.
@@ -127,6 +132,7 @@ def _outside(frame: FrameType) -> int:
 _LIBRARIES = {"clusterjax", "jax", "equinox", "diffrax", "jaxtyping", "beartype"}
 
 
+@functools.partial(jax.jit, inline=True)
 def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     """Each row divided by its Euclidean norm, without overflow or underflow of the squares."""
     # The result is invariant under the scale, which therefore may be a constant for the derivative.

@@ -22,12 +22,15 @@ _PLAIN = frozenset((bool, int, float, complex, str, bytes, np.ndarray))
 
 def is_concrete(value: Any) -> bool:
     """True if no leaf of `value` is a tracer or lies on devices of other processes, so that its numbers can be read."""
-    return not any(isinstance(leaf, Tracer) for leaf in leaves_unless_plain(value)) and addressable(value)
+    return not any(
+        isinstance(leaf, Tracer) or not getattr(leaf, "is_fully_addressable", True)
+        for leaf in leaves_unless_plain(value)
+    )
 
 
 def addressable(value: Any) -> bool:
     """True if no leaf of `value`, traced or not, is known to lie on devices of other processes."""
-    return all(
+    return jax.process_count() == 1 or all(
         isinstance(leaf, Tracer) or getattr(leaf, "is_fully_addressable", True) for leaf in leaves_unless_plain(value)
     )
 
@@ -67,8 +70,12 @@ def _containers(value: Any) -> list[Any]:
 
 
 def as_array(value: Any) -> Array:
-    """`value` as an array of jax; the dtype of NumPy's is given, since jax otherwise compiles a program a shape."""
-    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(value.dtype) if isinstance(value, np.ndarray) else None)
+    """`value` as an array of jax; NumPy rounds its own arrays, for which jax would compile a program a shape."""
+    if isinstance(value, np.ndarray):
+        with np.errstate(over="ignore"):
+            value = value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False)
+        return jnp.asarray(value, value.dtype)
+    return jnp.asarray(value)
 
 
 def as_float(value: Any, dtype: Any = None) -> Array:

@@ -8,7 +8,7 @@ line between the ends of a step varies less than the path does.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -28,7 +28,7 @@ from .._trajectory.interpolants import AbstractInterpolant, last_saved
 from .retract import StepsByLayer, ending, stored_stages
 
 
-class SolverOptions(eqx.Module):
+class SolverOptions(NamedTuple):
     """The solver and its options, as `integrate` passes them to diffrax."""
 
     solver: dfx.AbstractSolver
@@ -42,7 +42,7 @@ def setup_of(
     field: AbstractField, args: Any, options: SolverOptions, most: int | None = MOST_NUMBERS, **further: Any
 ) -> Setup:
     """The description of a run."""
-    return Setup.of(most, field=field, args=args, **vars(options), **further)
+    return Setup.of(most, field=field, args=args, **options._asdict(), **further)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ field; every number of the field, of `x0` and of `args` is traced, so that its v
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -47,7 +47,17 @@ from .._summation import Auto, Harmonic, Names, recorded
 from .._trajectory.interpolants import Stored
 from .._trajectory.trajectory import Trajectory, with_error
 from .failure import why_stopped
-from .integrate import KnownTimes, Resumed, Saved, SolverOptions, TokensAnd, blanked, forward_mode_told, integrate, setup_of
+from .integrate import (
+    KnownTimes,
+    Resumed,
+    Saved,
+    SolverOptions,
+    TokensAnd,
+    blanked,
+    forward_mode_told,
+    integrate,
+    setup_of,
+)
 from .noise import check_noise, check_noisy_steps, make_terms
 from .retract import Retract
 from .rodas5p import check_suits
@@ -208,7 +218,7 @@ def _with_error(traj: Trajectory) -> Trajectory:
     return with_error(traj)
 
 
-class _Request(eqx.Module):
+class _Request(NamedTuple):
     """The options of a run except for its solver.
 
     `throw` is True if a failed run raises an error within the compiled run, and `checked` if the save times are known.

@@ -126,8 +126,8 @@ class Model:
     **Attributes:**
 
     - `network`: The network: an `Albert`, a `Bert`, a `GPT2`, a `Llama`, a `T5Encoder`, or another.
-    - `config`: The configuration, a class of `transformers`; for the ALBERT of this package the entries of its file, and
-        for a language model of this package only its type.
+    - `config`: The configuration, a class of `transformers`; for the ALBERT of this package the entries of its file,
+        and for a language model of this package only its type.
     - `name`: The name under which the model was loaded.
     - `folder`: The folder with its files, or its GGUF file; None if it has none.
     - `left_out`: The tensors of its file that were left out on purpose: a decoder, heads for tasks.

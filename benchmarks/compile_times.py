@@ -119,7 +119,7 @@ def main() -> None:
     )
     checkouts = {"before": chosen.against.resolve()} if chosen.against else {}
     checkouts["after" if checkouts else "this"] = HERE.parent
-    rows, repeats = [], 1 if chosen.quick else 5
+    rows, repeats = [], 1 if chosen.quick else 3
     for name, code in PROCESSES.items():
         if chosen.only is not None and chosen.only not in name:
             continue

@@ -72,7 +72,7 @@ def _use(path: Path) -> None:
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    # jax decides once, at its first compilation, whether there is a cache.
+    # jax opens the folder of its cache once: a second call would otherwise change nothing.
     compilation_cache.reset_cache()
 
 

@@ -86,8 +86,10 @@ jax.monitoring.register_event_listener(lambda event, **_: hits.append(event) if 
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, *_, **__: programs.append(event) if event.endswith("backend_compile_duration") else None
 )
-jnp.arange(3).sum()  # jax has then looked for a cache, and found none
+cjx.enable_compilation_cache(sys.argv[1] + "-before")
+jnp.arange(3).sum()  # jax has then opened that folder
 cjx.enable_compilation_cache(sys.argv[1])
+hits.clear()
 programs.clear()
 x0 = cjx.Sphere().sample(jax.random.key(0), n=4, d=2)
 field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
@@ -107,5 +109,6 @@ def test_a_second_process_reads_every_program_of_the_first(tmp_path):
         answers.append(run.stdout.splitlines())
     (first, wrote), (second, read) = answers
     assert first == second
+    assert any("_run" in entry.name for entry in (tmp_path / "cache").glob("*/*"))
     programs, hits = map(int, read.split())
     assert programs == hits == int(wrote.split()[0]) > 3

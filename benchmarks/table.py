@@ -62,6 +62,10 @@ MEASURED = SHIPPED | {
     ),
     "batched": _PAIRS,
     "coarsening": ("_coarsen", *_STIFF),
+    "compile_times": (
+        *_RUNS, "_trajectory/trajectory.py", "probe/networks/load.py", "probe/networks/albert.py",
+        "sentiment/_store.py", "sentiment/_explain.py",
+    ),
     "coarsening_many": ("_coarsen", *_PAIRS),
     "gradient_cost": _RUNS,
     "hardmax_control": _LAYERS,

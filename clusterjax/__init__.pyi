@@ -8,6 +8,7 @@ from . import (
     sweep as sweep,
     transformer as transformer,
 )
+from ._base.compilation_cache import enable_compilation_cache as enable_compilation_cache
 from ._base.version import __version__ as __version__
 from ._coarsen import MergeTree as MergeTree, coarsen as coarsen
 from ._dynamics.events import clustered_event as clustered_event, stationary_event as stationary_event

@@ -28,6 +28,13 @@ def is_concrete(value: Any) -> bool:
     )
 
 
+def addressable(value: Any) -> bool:
+    """True if no leaf of `value`, traced or not, is known to lie on devices of other processes."""
+    return jax.process_count() == 1 or all(
+        isinstance(leaf, Tracer) or getattr(leaf, "is_fully_addressable", True) for leaf in leaves_unless_plain(value)
+    )
+
+
 def leaves_unless_plain(value: Any) -> list[Any]:
     """The leaves of `value`; an empty list if all of them are plain numbers, words or NumPy arrays, or if `value` is an
     iterator or nested too deeply."""
@@ -63,8 +70,12 @@ def _containers(value: Any) -> list[Any]:
 
 
 def as_array(value: Any) -> Array:
-    """`value` as an array of jax; the dtype of NumPy's is given, since jax otherwise compiles a program a shape."""
-    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(value.dtype) if isinstance(value, np.ndarray) else None)
+    """`value` as an array of jax; NumPy rounds its own arrays, for which jax would compile a program a shape."""
+    if isinstance(value, np.ndarray):
+        with np.errstate(over="ignore"):
+            value = value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False)
+        return jnp.asarray(value, value.dtype)
+    return jnp.asarray(value)
 
 
 def as_float(value: Any, dtype: Any = None) -> Array:
@@ -73,9 +84,10 @@ def as_float(value: Any, dtype: Any = None) -> Array:
     if isinstance(value, Array) and not value.weak_type and jnp.issubdtype(value.dtype, jnp.inexact):
         if dtype is None or value.dtype == dtype:
             return value
-    # An integer too large for jax is converted to a float by NumPy; jax would wrap integers of NumPy around.
-    large = type(value) is int and abs(value) >= 2**31 or isinstance(value, np.ndarray) and value.dtype.kind in "iu"
-    array = as_array(np.asarray(value, float) if large else value)
+    # An integer too large for jax is converted to a float by NumPy; jax would wrap integers of NumPy around. Python
+    # numbers take the same way, since jax would compile a program to convert them.
+    plain = type(value) in (bool, int, float) or isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+    array = as_array(np.asarray(value, float) if plain else value)
     if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
         dtype = jnp.result_type(float)
     # A weakly typed array, made from a Python number, would compile anew.
@@ -127,6 +139,7 @@ def _outside(frame: FrameType) -> int:
 _LIBRARIES = {"clusterjax", "jax", "equinox", "diffrax", "jaxtyping", "beartype"}
 
 
+@functools.partial(jax.jit, inline=True)
 def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     """Each row divided by its Euclidean norm, without overflow or underflow of the squares."""
     # The result is invariant under the scale, which therefore may be a constant for the derivative.

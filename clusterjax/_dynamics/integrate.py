@@ -8,7 +8,7 @@ line between the ends of a step varies less than the path does.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -28,7 +28,7 @@ from .._trajectory.interpolants import AbstractInterpolant, last_saved
 from .retract import StepsByLayer, ending, stored_stages
 
 
-class SolverOptions(eqx.Module):
+class SolverOptions(NamedTuple):
     """The solver and its options, as `integrate` passes them to diffrax."""
 
     solver: dfx.AbstractSolver
@@ -42,7 +42,7 @@ def setup_of(
     field: AbstractField, args: Any, options: SolverOptions, most: int | None = MOST_NUMBERS, **further: Any
 ) -> Setup:
     """The description of a run."""
-    return Setup.of(most, field=field, args=args, **vars(options), **further)
+    return Setup.of(most, field=field, args=args, **options._asdict(), **further)
 
 
 @contextmanager
@@ -151,9 +151,42 @@ def _resume(run: tuple[AbstractField, Any, SolverOptions], t: Array, ts: Array, 
 
 # The values that a run saves at its times, of any dtype.
 #
+# `KnownTimes` are save times that `simulate` has checked outside of `jit`.
+#
 # diffrax fills times that a run did not reach with infinity, which integers and booleans cannot represent. They are
 # therefore stored as floats of 16 bits each, which float32 holds exactly, and are reassembled after the run; times that
 # were not reached are then marked in the dtype of the caller. Invariant: no bit of the result of `save` changes.
+
+
+class KnownTimes(eqx.Module):
+    """Save times of diffrax that are known to increase: every comparison of them, in search of a fault, is False.
+
+    diffrax would otherwise check them within the compiled run, and report a fault by a callback to Python. Such a
+    program compiles for longer, and jax does not keep it in its persistent cache.
+    """
+
+    ts: Float[Array, " times"]
+
+    @property
+    def dtype(self) -> Any:
+        return self.ts.dtype
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return KnownTimes(self.ts[index]) if isinstance(index, slice) else self.ts[index]
+
+    def __mul__(self, direction: Any) -> "KnownTimes":
+        return KnownTimes(self.ts * direction)
+
+    def __lt__(self, other: Any) -> bool:
+        return False
+
+    __gt__ = __lt__
+
+    def astype(self, dtype: Any) -> "KnownTimes":
+        return KnownTimes(self.ts.astype(dtype))
 
 
 WHAT = "a function of t, x and args"

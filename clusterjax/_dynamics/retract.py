@@ -275,7 +275,7 @@ def _is_schedule(node: Any) -> bool:
 # **Reference.** Tsitouras, *Runge-Kutta pairs of order 5(4)* (2011); the coefficients are those of `diffrax.Tsit5`.
 #
 # **Invariants.** Steps, error estimates and interpolants are those of `diffrax.Tsit5` except for rounding. The field is
-# traced once, and evaluated as often: the last stage of a step is the first of the next step, unless the state jumped.
+# evaluated as often: the last stage of a step is the first of the next step, unless the state jumped.
 
 
 # Six stages of all pairs of this many tokens take 0.2 MB in float64, less than the 1 MB of the checkpoints of a run.
@@ -292,15 +292,18 @@ def stored_stages(solver: dfx.AbstractSolver, terms: Any, y0: Any, adjoint: dfx.
 class StoredStages(dfx.Tsit5):
     """`diffrax.Tsit5` for a state that is one array, which stores all stages of a step for the backward pass."""
 
+    def init(self, terms: Any, t0: Time, t1: Time, y0: Any, args: Any) -> Any:
+        # diffrax evaluates the field there too, to choose the first step, and XLA evaluates it once.
+        return terms.vf(t0, y0, args)
+
     def step(self, terms: Any, t0: Time, t1: Time, y0: Any, args: Any, solver_state: Any, made_jump: Any):
-        first, last = solver_state
+        vf, last = terms.vf, solver_state
+        if made_jump is not False:  # a controller that steps onto jumps
+            # The field is traced once here, since it is used twice below. All runs of a batch evaluate the first stage
+            # if one of them must: under `vmap` a condition that differs between runs would evaluate it in every step.
+            vf = eqx.filter_closure_convert(terms.vf, t0, y0, args)
+            last = lax.cond(eqxi.unvmap_any(made_jump), lambda: vf(t0, y0, args), lambda: solver_state)
         control, weights = terms.contr(t0, t1), self._weights(y0.dtype)
-        # The field is traced once here, since it is used twice below.
-        vf = eqx.filter_closure_convert(terms.vf, t0, y0, args)
-        # All runs of a batch evaluate the first stage if one of them must, as in diffrax: under `vmap` a condition that
-        # differs between runs would evaluate it in every step.
-        anew = eqxi.unvmap_any(first | made_jump)
-        last = lax.cond(anew, lambda: vf(t0, y0, args), lambda: last)
 
         def stage(carry, of_stage):
             ks, _, _ = carry
@@ -314,7 +317,7 @@ class StoredStages(dfx.Tsit5):
         of_stages = (jnp.arange(1, len(ks)), weights, jnp.asarray(self.tableau.c, jnp.result_type(t0, t1)))
         (ks, y1, f1), _ = lax.scan(stage, (ks, y0, last), of_stages)
         error = tensordot(jnp.asarray(self.tableau.b_error, y0.dtype), ks, 1)
-        return y1, error, {"y0": y0, "y1": y1, "k": ks}, (False, f1), dfx.RESULTS.successful
+        return y1, error, {"y0": y0, "y1": y1, "k": ks}, f1, dfx.RESULTS.successful
 
     def _weights(self, dtype: Any) -> Array:
         """The weights of all stages in each stage except the first, (stages - 1, stages)."""

@@ -6,7 +6,7 @@ field; every number of the field, of `x0` and of `args` is traced, so that its v
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -34,7 +34,7 @@ from .._base.checks import (
     refusal,
 )
 from .._base.defaults import ATOL, MAX_STEPS, RTOL
-from .._base.numerics import as_float, is_concrete, warn_of_rounding
+from .._base.numerics import addressable, as_float, is_concrete, warn_of_rounding
 from .._base.summary import StaticString
 from .._base.types import RealScalarLike, Tokens
 from .._model.attention import AbstractAttention, KernelAttention, SoftmaxAttention, UnnormalisedAttention
@@ -47,7 +47,17 @@ from .._summation import Auto, Harmonic, Names, recorded
 from .._trajectory.interpolants import Stored
 from .._trajectory.trajectory import Trajectory, with_error
 from .failure import why_stopped
-from .integrate import Resumed, Saved, SolverOptions, TokensAnd, blanked, forward_mode_told, integrate, setup_of
+from .integrate import (
+    KnownTimes,
+    Resumed,
+    Saved,
+    SolverOptions,
+    TokensAnd,
+    blanked,
+    forward_mode_told,
+    integrate,
+    setup_of,
+)
 from .noise import check_noise, check_noisy_steps, make_terms
 from .retract import Retract
 from .rodas5p import check_suits
@@ -188,23 +198,31 @@ def simulate(
         raise ValueError("noise must be None with MeanField, but it is a number; give the field a temperature.")
     field, sharding, args = _with_summations(field, x0), _sharding(x0), check_args(args)
     check_suits(solver, field, ts, adjoint=adjoint, noise=noise, sharded=sharding is not None)
-    # An error raised here can say how far the run came; traced arguments, and several devices, need one within the run.
-    inside = throw and (sharding is not None or not is_concrete((field, x0, ts, args, options, event, save, noise)))
-    request = _Request(event, watch, save, dense, noise, key, inside, progress, sharding)
+    # An error raised here can say how far the run came; several devices need one within the run.
+    inside = throw and (sharding is not None or not addressable((field, x0, ts, args, options, event, save, noise)))
+    request = _Request(event, watch, save, dense, noise, key, inside, is_concrete(ts), progress, sharding)
     with forward_mode_told(options.adjoint):
         traj, okay = _run(field, x0, ts, args, options, request)
     if throw and not inside:
-        # Within another `jit` the run is traced even if all arguments are constants.
-        if isinstance(okay, Tracer):
-            return with_error(traj)
+        # Under `jit` and `vmap` the result is traced. A derivative outside of them knows it, but not the numbers.
+        if isinstance(okay, Tracer) or not (okay or is_concrete((traj, field, args))):
+            return _with_error(traj)
         # The field is passed, since a run with a `save` function, noise or polynomials stores only a description of it.
         if not okay:
             raise RuntimeError(why_stopped(traj, (field, args)))
     return traj
 
 
-class _Request(eqx.Module):
-    """The options of a run except for its solver; `throw` is True if a failed run raises an error within `jit`."""
+@eqx.filter_jit
+def _with_error(traj: Trajectory) -> Trajectory:
+    return with_error(traj)
+
+
+class _Request(NamedTuple):
+    """The options of a run except for its solver.
+
+    `throw` is True if a failed run raises an error within the compiled run, and `checked` if the save times are known.
+    """
 
     event: dfx.Event | None
     watch: Any
@@ -213,6 +231,7 @@ class _Request(eqx.Module):
     noise: Array | None
     key: PRNGKeyArray | None
     throw: bool
+    checked: bool
     progress: dfx.AbstractProgressMeter
     sharding: NamedSharding | None
 
@@ -227,7 +246,7 @@ def _run(field: AbstractField, x0: Tokens, ts: Array, args: Any, options: Solver
     names = Names()
     jumps = jumps_of((field, args), x0.dtype)
     terms = make_terms(recorded(field, names), x0, ts, noise, request.key, options.dt0, jumps)
-    saveat = _save_at(field.space, ts, save, request.dense, options.adjoint)
+    saveat = _save_at(field.space, ts, request, options.adjoint)
     # The result is checked below, and not by `integrate`.
     ends = _any_of(request.event if noise is None else _at_steps(request.event), watch)
     solution = integrate(
@@ -355,7 +374,8 @@ def _summations(names: Names, field: AbstractField) -> dict[str, Any]:
     return {"summation": StaticString(" and ".join(used))} if used else {}
 
 
-def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: dfx.AbstractAdjoint) -> dfx.SaveAt:
+def _save_at(space: AbstractSpace, ts: Array, request: _Request, adjoint: dfx.AbstractAdjoint) -> dfx.SaveAt:
+    save = request.save
     if isinstance(adjoint, dfx.BacksolveAdjoint):
         if save is not None:
             raise ValueError(
@@ -368,7 +388,9 @@ def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: d
         subs["beside"] = dfx.SubSaveAt(ts=ts, fn=Saved(space, save.fn))
     elif save is not None:
         subs["at_ts"] = dfx.SubSaveAt(ts=ts, fn=Saved(space, save))
-    return dfx.SaveAt(subs=subs, dense=dense)
+    saveat = dfx.SaveAt(subs=subs, dense=request.dense)
+    times = lambda saveat: [sub.ts for sub in saveat.subs.values() if sub.ts is not None]
+    return eqx.tree_at(times, saveat, replace_fn=KnownTimes) if request.checked else saveat
 
 
 def check_start(field: AbstractField, x0: Any) -> Tokens:

@@ -5,9 +5,11 @@ A space retracts points, projects vectors onto tangent spaces, samples and measu
 tangent vectors of the sphere are orthogonal to the point, even if the point is not a unit vector.
 """
 
+import functools
 from abc import abstractmethod
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -175,11 +177,16 @@ class Sphere(AbstractSpace):
         # The sphere of R^1 consists of two points.
         if d == 1:
             return jr.rademacher(key, (n, 1)).astype(dtype)
-        # Directions of normal vectors are uniform on the sphere (Muller, 1959).
-        return normalise(draw_normal(key, (n, d), dtype))
+        return _directions(key, (n, d), dtype)
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         # The angle depends on the directions only, so points off the sphere are projected first.
         x, y = map(normalise, _check_points(x=x, y=y))
         # Kahan's formula: the arc cosine of an inner product loses half the digits at 0 and pi.
         return 2 * jnp.arctan2(jnp.linalg.norm(x - y, axis=-1), jnp.linalg.norm(x + y, axis=-1))
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _directions(key: PRNGKeyArray, shape: tuple[int, int], dtype: Any) -> Tokens:
+    # Directions of normal vectors are uniform on the sphere (Muller, 1959).
+    return normalise(draw_normal(key, shape, dtype))

@@ -133,6 +133,32 @@ def test_at_of_a_run_compiles_once():
             assert COMPILED[0] == before and np.all(np.isfinite(found[0])) and np.all(np.isfinite(found[1]))
 
 
+def test_a_first_run_compiles_few_programs():
+    """One for the tokens, none for the field, one for the run, and two of diffrax while it is traced."""
+    key, times = jax.random.key(0), jnp.asarray([0.0, 1.0])
+    counts = [COMPILED[0]]
+    x0 = cjx.Sphere().sample(key, n=13, d=3)  # a shape that no other test has
+    counts.append(COMPILED[0])
+    field = cjx.AttentionField(cjx.SoftmaxAttention(9.0, mask=cjx.CausalMask()))
+    counts.append(COMPILED[0])
+    cjx.simulate(field, x0, times)
+    counts.append(COMPILED[0])
+    cjx.Sphere().retract(x0)
+    tokens, fields, runs, retractions = np.diff([*counts, COMPILED[0]])
+    assert (tokens, fields, retractions) == (1, 0, 1) and 1 <= runs <= 3
+
+
+def test_a_run_whose_times_are_known_has_no_callback():
+    """A callback compiles for longer, and jax keeps no program with one on disk."""
+    words = lambda run, *args: str(jax.make_jaxpr(run)(*args))
+    times = jnp.asarray([0.0, 1.0])
+    end = lambda x0: cjx.simulate(field(), x0, times, throw=False).x1
+    for run in (end, jax.grad(lambda x0: end(x0).sum())):
+        assert "callback" not in words(run, tokens())
+    # Where the times are traced, diffrax checks them within the run.
+    assert "callback" in words(lambda x0, ts: cjx.simulate(field(), x0, ts, throw=False).x1, tokens(), times)
+
+
 PROGRAM = """
 import warnings, numpy as np, jax.numpy as jnp, clusterjax as cjx
 x = np.eye(3)

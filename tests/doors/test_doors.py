@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clusterjax._base import compilation_cache
 from clusterjax._training.corpus import read_texts
 from clusterjax.transformer import _train
 from tests.doors.good import MODULES, good_values
@@ -27,8 +28,11 @@ every_door = pytest.mark.parametrize("name", sorted(DOORS))
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path, monkeypatch):
-    """A folder in which a door may write a file "x"; and texts that a training would learn are only read."""
+    """A folder in which a door may write a file "x"; texts that a training would learn are only read; and the cache of
+    jax stays off."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compilation_cache, "_use", lambda path: None)
     monkeypatch.setattr(_train, "_train_in", lambda asked: {"texts": len(read_texts(asked.paths))})
     with as_a_user():
         yield

@@ -1,6 +1,7 @@
 """Why a run stopped: the message names the cause that a run was given, also of a batch, and under `jit` all of them."""
 
 import dataclasses
+import sys
 from typing import Any
 
 import diffrax as dfx
@@ -174,6 +175,15 @@ def test_under_jit_all_causes_are_named():
     words = r"A run stopped before ts\[-1\] .*: with a constant dt0 more steps may be needed; the velocity may not be"
     with pytest.raises(Exception, match=words):
         jax.block_until_ready(solve(X))
+
+
+def test_a_derivative_outside_of_jit_raises_after_the_run(monkeypatch):
+    """The compiled run has no check, whose callback jax could not keep on disk; a failed run raises all the same."""
+    end = lambda x0, most: jnp.sum(cjx.simulate(until(2.0), x0, TS, max_steps=most).x1)
+    with pytest.raises(RuntimeError, match=r"A run stopped before ts\[-1\] after max_steps steps"):
+        jax.grad(end)(X, 16)
+    monkeypatch.setattr(sys.modules[cjx.simulate.__module__], "with_error", None)
+    assert jnp.all(jnp.isfinite(jax.grad(lambda x0: jnp.sum(cjx.simulate(-FLOW, x0, TS / 10).x1))(X)))
 
 
 @pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16, jnp.float8_e4m3fn), ids=lambda dtype: dtype.__name__)

@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from flax import nnx
@@ -245,13 +246,16 @@ _WORDS = {"activation": "an activation", "scaling": "a rope_type"}
 _LABELS = Within(int, 0, 10**5)
 
 
-def read_config(folder: Path) -> Any:
-    """The `transformers` configuration of a folder; neither a network nor code of the folder is run."""
+def read_config(folder: Path, complete: bool = False) -> Any:
+    """The `transformers` configuration of a folder; neither a network nor code of the folder is run.
+
+    If the file is `complete`, as that of the package is, its entries alone are the configuration, without transformers.
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise ValueError(f"path must be a folder with a config.json, but {str(folder)!r} has none; put it there.")
     fields = read_json(path, object, argument="config", remedy="fetch it again")
-    config = make_config(fields, repr(str(path)))
+    config = SimpleNamespace(**fields) if complete else make_config(fields, repr(str(path)))
     check_beside(path, "config", "fetch it again")
     return config
 

@@ -126,7 +126,8 @@ class Model:
     **Attributes:**
 
     - `network`: The network: an `Albert`, a `Bert`, a `GPT2`, a `Llama`, a `T5Encoder`, or another.
-    - `config`: The configuration, a class of `transformers`; for a language model of this package only its type.
+    - `config`: The configuration, a class of `transformers`; for the ALBERT of this package the entries of its file,
+        and for a language model of this package only its type.
     - `name`: The name under which the model was loaded.
     - `folder`: The folder with its files, or its GGUF file; None if it has none.
     - `left_out`: The tensors of its file that were left out on purpose: a decoder, heads for tasks.
@@ -359,7 +360,7 @@ def _as_dtype(module: Any, dtype: Any) -> Any:
 
 def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[str, ...]]:
     """The network of a folder, its configuration, its sizes, and the names of the tensors that were left out."""
-    config = read_config(folder)
+    config = read_config(folder, complete=folder == BUNDLED)
     sizes = sizes_of(config, folder / "config.json")
     network, left_out = read_weights(folder, sizes, options)
     return network, config, sizes, left_out

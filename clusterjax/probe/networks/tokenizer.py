@@ -68,7 +68,7 @@ def read_tokenizer(folder: Path) -> Any:
     if not files:
         return None
     # Imported here: importing transformers takes seconds, and most uses of `probe` need no tokenizer.
-    AutoTokenizer = transformers_library().AutoTokenizer
+    transformers, settings = transformers_library(), {}
 
     for file in files:
         check_beside(file, "model", "fetch it again")
@@ -84,7 +84,10 @@ def read_tokenizer(folder: Path) -> Any:
             wrong = misfit(settings, _FORM)
             if wrong is not None:
                 raise ValueError(f"in {_CONFIG} {wrong}")
-        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        # `AutoTokenizer` would take this class too, after it has imported PyTorch where that is installed.
+        if settings.get("tokenizer_class") == "PreTrainedTokenizerFast":
+            return transformers.PreTrainedTokenizerFast.from_pretrained(str(folder), local_files_only=True)
+        return transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
 
 
 def special_tokens(tokenizer: Any, folder: Any) -> int:

@@ -36,7 +36,7 @@ from .schedule import (
     optional_parameter,
     parameter,
 )
-from .space import AbstractSpace, Euclidean, Sphere, check_directions, check_space
+from .space import AbstractSpace, Euclidean, Sphere, check_directions, check_space, project
 
 
 # The interface of the fields: a velocity on a space, the checks of its arguments, sums and multiples.
@@ -237,7 +237,7 @@ class AttentionField(AbstractField):
         # V commutes with the average over tokens. After the average it costs n d^2, without a second set of columns.
         average = self.attention.average(y, None, t, at_time(self.masses, t, y.dtype))
         # Tokens are rows: V x_j is row j of x V^T.
-        return self.space.project(y, average if value is None else matmul(average, value.T))
+        return project(self.space, y, average if value is None else matmul(average, value.T))
 
     def check(self, n: int, d: int) -> None:
         type(self.attention).check(self.attention, n, d)
@@ -295,7 +295,7 @@ class FunctionField(AbstractField):
         # Evaluation on the space and projection make a vector field of the space from any function of tokens.
         velocity, remedy = call_traced(self.fn, "fn", _FUNCTION, t, y, args), "return the velocity of each token"
         velocity = check_array(velocity, "fn(t, x, args)", shape=y.shape, finite=False, remedy=remedy)
-        return self.space.project(y, velocity.astype(y.dtype))
+        return project(self.space, y, velocity.astype(y.dtype))
 
     def check(self, n: int, d: int) -> None:
         pass  # the shapes that a function accepts are known only when it is called
@@ -366,7 +366,7 @@ class PerceptronField(AbstractField):
         hidden = hidden if bias_in is None else hidden + bias_in[None, :]
         hidden = call_traced(self.activation, "activation", _PERCEPTRON, hidden)
         out = matmul(hidden, w_out.T)
-        return self.space.project(y, out if bias_out is None else out + bias_out[None, :])
+        return project(self.space, y, out if bias_out is None else out + bias_out[None, :])
 
     def check(self, n: int, d: int) -> None:
         shape = jnp.shape(example(self.w_in))

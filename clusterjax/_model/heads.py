@@ -40,7 +40,7 @@ from .schedule import (
     optional_parameter,
     parameter,
 )
-from .space import AbstractSpace, Sphere, check_space
+from .space import AbstractSpace, Sphere, check_space, project
 
 
 # `HeadFactors`: the matrices of several heads as factors of rank k, so that no (d, d) matrix is formed.
@@ -366,7 +366,7 @@ class MultiHeadField(AbstractField):
         beta, masses = (at_time(p, t, y.dtype) for p in (self.beta, self.masses))
         total = self._of_forms if self.factors is None else self._of_factors
         # The projection is linear, so that the sum is projected once.
-        return self.space.project(y, total(t, y, beta, masses))
+        return project(self.space, y, total(t, y, beta, masses))
 
     def check(self, n: int, d: int) -> None:
         self.mask.check(n)

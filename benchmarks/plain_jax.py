@@ -75,7 +75,7 @@ def measured(part: str, n: int, systems: int, d: int, dtype, causal: bool) -> tu
         rows, expected = some_rows(x[-1] if systems > 1 else x, BETA, causal, count=8)
         check("ours", (found[0][-1] if systems > 1 else found[0])[rows], expected, allowed)
     check(f"ours beside plain jax, {part}, n = {n}, d = {d}", found[0] / scale, found[1] / scale, allowed)
-    interleave(programs, repeats=9, budget_s=1.5)
+    interleave(programs, repeats=7, budget_s=0.6)
     medians = [each.median for each in programs]
     return medians[0] / medians[1], medians[-1] / medians[1]
 

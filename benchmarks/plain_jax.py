@@ -1,12 +1,13 @@
 """Is any batch of systems slower than ten lines of plain jax and diffrax that a user would write in our place?
 
 Softmax attention on the sphere, beta = 9, V = I, with all defaults: the velocity, its gradient, and a run to t = 2 with
-diffrax's step control at 1e-4, for 1 to 4,096 systems of 8 to 4,096 tokens under `jax.vmap`. Plain jax does not retract
+diffrax's step control at 1e-5, for 1 to 4,096 systems of 8 to 4,096 tokens under `jax.vmap`. Plain jax does not retract
 tokens to the sphere, as our fields do; what the retraction adds to the velocity in plain jax is measured beside it. A
 number of the table is our time over that of plain jax.
 """
 
 import itertools
+import json
 import statistics
 
 import _plain
@@ -19,12 +20,12 @@ from _harness import Program, check, compiled, interleave, mask_of, options, rep
 import clusterjax as cjx
 
 
-BETA, END, RTOL, INSIDE = 9.0, 2.0, 1e-4, 4
+BETA, END, RTOL, INSIDE = 9.0, 2.0, 1e-5, 4
 SIZES = ((8, 1), (8, 64), (8, 4096), (32, 1), (32, 64), (32, 2048), (64, 1), (64, 64), (64, 1024), (128, 32), (512, 8),
          (1024, 1), (4096, 1))  # fmt: skip
 DIMENSIONS, PARTS, GOAL = (2, 3, 8, 64), ("velocity", "gradient", "run"), 1.05
-MOST_IN_RUN = 2**22  # pairs of all systems, for a run takes hundreds of velocities
-QUICK = ((8, 64), (64, 1))
+# Of runs, which take hundreds of velocities and seconds to compile, fewer sizes.
+RUNS, QUICK = ((8, 64), (32, 64), (64, 1), (64, 64), (128, 32)), ((8, 64), (64, 1))
 NAMES = {size: f"{size[0]} x {size[1]}" for size in SIZES}
 
 
@@ -66,8 +67,8 @@ def measured(part: str, n: int, systems: int, d: int, dtype, causal: bool) -> tu
     ways = {"ours": ours, "plain": plain} | ({"retracting": retracting} if part == "velocity" else {})
     programs = [program(name, part, way, x, causal) for name, way in ways.items()]
     found = [np.asarray(each.run() if part == "run" else each.run()[1]) for each in programs]
-    # A run without retraction leaves the sphere by the errors of its steps.
-    allowed = 30 * RTOL if part == "run" else 2e-5 if dtype == np.float32 else 1e-12
+    # A run without retraction leaves the sphere by the errors of its steps, and some starts are near a saddle.
+    allowed = 300 * RTOL if part == "run" else 2e-5 if dtype == np.float32 else 1e-12
     if part == "gradient":  # of a function that does not retract, the gradient has a radial part
         found = [gradient - np.sum(gradient * x, axis=-1, keepdims=True) * x for gradient in found]
     scale = max(1.0, np.abs(found[1]).max())
@@ -80,37 +81,50 @@ def measured(part: str, n: int, systems: int, d: int, dtype, causal: bool) -> tu
     return medians[0] / medians[1], medians[-1] / medians[1]
 
 
-def main() -> None:
-    jax.config.update("jax_enable_x64", True)
-    chosen = options(__doc__, "plain_jax.json")
-    sizes, rows, retraction = QUICK if chosen.quick else SIZES, [], {d: [] for d in DIMENSIONS}
-    dtypes = (np.float32, np.float64)
-    for part, causal, dtype, d in itertools.product(PARTS, (False, True), dtypes, DIMENSIONS):
-        row = {"part": part, "attention": "causal" if causal else "full", "dtype": dtype.__name__, "d": d}
-        for n, systems in sizes:
-            if part == "run" and n * n * systems > MOST_IN_RUN:
-                continue
-            say(f"{part}, {systems} systems of n = {n}, d = {d}, {dtype.__name__}, {row['attention']}")
-            row[NAMES[n, systems]], added = measured(part, n, systems, d, dtype, causal)
-            if part == "velocity":
-                retraction[d].append(added)
-        rows.append(row)
-        jax.clear_caches()
+def findings_of(rows: list[dict]) -> tuple[str, ...]:
     ratios = lambda part, d: [row[name] for row in rows if (row["part"], row["d"]) == (part, d)
                               for name in NAMES.values() if name in row]  # fmt: skip
     every = [ratio for part in PARTS for d in DIMENSIONS for ratio in ratios(part, d)]
     above = sum(ratio > GOAL for ratio in every)
-    findings = [f"Goal: never more than {GOAL} times plain jax. {len(every) - above} of {len(every)} cases meet this; "
-                f"the median is {statistics.median(every):.2f}, the largest ratio {max(every):.2f}."]  # fmt: skip
-    for part in PARTS:
-        shown = "; ".join(f"d = {d}: {statistics.median(ratios(part, d)):.2f}, at most {max(ratios(part, d)):.2f}"
-                          for d in DIMENSIONS)  # fmt: skip
-        findings.append(f"Our time over that of plain jax, {part}, median: {shown}.")
-    added = ", ".join(f"d = {d}: {statistics.median(retraction[d]):.2f}" for d in DIMENSIONS)
-    findings.append(f"Plain jax that retracts takes {added} times as long as plain jax (velocities, median).")
-    report(rows, chosen.out, title="Our time over that of plain jax and diffrax, n x systems",
-           columns=["part", "attention", "dtype", "d", *(NAMES[size] for size in sizes)],
-           findings=tuple(findings), quick=chosen.quick)  # fmt: skip
+    found = [f"Goal: never more than {GOAL} times plain jax. {len(every) - above} of {len(every)} cases meet this; "
+             f"the median is {statistics.median(every):.2f}, the largest ratio {max(every):.2f}."]  # fmt: skip
+    for part in ("retraction", *PARTS):
+        of_each = [(d, ratios(part, d)) for d in DIMENSIONS if ratios(part, d)]
+        shown = "; ".join(f"d = {d}: {statistics.median(of):.2f}, at most {max(of):.2f}" for d, of in of_each)
+        what = (
+            "Plain jax that retracts over plain jax, velocity"
+            if part == "retraction"
+            else f"Ours over plain jax, {part}"
+        )
+        found.append(f"{what}, median: {shown}.")
+    return tuple(found)
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    chosen = options(
+        __doc__, "plain_jax.json",
+        ("--resume", {"action": "store_true", "help": "keep the rows that the results have, and measure the others"}),
+    )  # fmt: skip
+    kept = json.loads(chosen.out.read_text()) if chosen.resume and chosen.out.exists() else {"quick": None, "rows": []}
+    rows = kept["rows"] if kept["quick"] == chosen.quick else []
+    keys = ("part", "attention", "dtype", "d")
+    done = {tuple(row[key] for key in keys) for row in rows}
+    sizes = QUICK if chosen.quick else SIZES
+    for part, causal, dtype, d in itertools.product(PARTS, (False, True), (np.float32, np.float64), DIMENSIONS):
+        of = dict(zip(keys, (part, "causal" if causal else "full", dtype.__name__, d), strict=True))
+        if tuple(of.values()) in done:
+            continue
+        row, retraction = dict(of), of | {"part": "retraction"}
+        for n, systems in [size for size in sizes if part != "run" or size in RUNS]:
+            say(f"{part}, {systems} systems of n = {n}, d = {d}, {dtype.__name__}, {of['attention']}")
+            row[NAMES[n, systems]], retraction[NAMES[n, systems]] = measured(part, n, systems, d, dtype, causal)
+        rows += [row, retraction] if part == "velocity" else [row]
+        jax.clear_caches()
+        report(rows, chosen.out, title="Our time over that of plain jax and diffrax, n x systems",
+               columns=[*keys, *(NAMES[size] for size in sizes)], findings=findings_of(rows), quick=chosen.quick,
+               shown=False)  # fmt: skip
+    print(*findings_of(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -149,15 +149,6 @@ def _resume(run: tuple[AbstractField, Any, SolverOptions], t: Array, ts: Array, 
     return field.space.retract(solution.ys[-1])
 
 
-# The values that a run saves at its times, of any dtype.
-#
-# `KnownTimes` are save times that `simulate` has checked outside of `jit`.
-#
-# diffrax fills times that a run did not reach with infinity, which integers and booleans cannot represent. They are
-# therefore stored as floats of 16 bits each, which float32 holds exactly, and are reassembled after the run; times that
-# were not reached are then marked in the dtype of the caller. Invariant: no bit of the result of `save` changes.
-
-
 class KnownTimes(eqx.Module):
     """Save times of diffrax that are known to increase: every comparison of them, in search of a fault, is False.
 
@@ -187,6 +178,13 @@ class KnownTimes(eqx.Module):
 
     def astype(self, dtype: Any) -> "KnownTimes":
         return KnownTimes(self.ts.astype(dtype))
+
+
+# The values that a run saves at its times, of any dtype.
+#
+# diffrax fills times that a run did not reach with infinity, which integers and booleans cannot represent. They are
+# therefore stored as floats of 16 bits each, which float32 holds exactly, and are reassembled after the run; times that
+# were not reached are then marked in the dtype of the caller. Invariant: no bit of the result of `save` changes.
 
 
 WHAT = "a function of t, x and args"

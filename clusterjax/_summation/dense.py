@@ -28,13 +28,14 @@ from .blocked import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_
 
 
 # The largest dimension of tokens and of values for which a CPU sums in strips; beyond it, matrix products are faster.
-# From the least number of tokens on there is more than one strip.
+# Systems of fewer than _LEAST_STRIPPED tokens are one strip.
 _FEW_DIMENSIONS, _LEAST_STRIPPED = 4, 32
 # The number of scores of a batch held at once on a CPU, in float64 and in other dtypes. More scores do not fit the
 # caches. Fewer need a loop over blocks, which takes 1.2 times as long in float32 for 2,048 systems of 32 tokens.
 _DOUBLES_AT_ONCE, _SCORES_AT_ONCE = 2**18, 2**20
-# The same for matrix products of tokens that are not much fewer numbers than their scores: the loop would copy the
-# tokens, and takes 1.5 times as long in float32 for 32 to 128 tokens in 64 dimensions.
+# In float32, matrix products of systems with n <= _WIDE d hold this number of scores instead. The tokens of such
+# systems are nearly as many numbers as the scores, and a loop over blocks, which copies the tokens, takes 1.5 times as
+# long (32 to 128 tokens in 64 dimensions).
 _WIDE_AT_ONCE, _WIDE = 2**24, 4
 
 

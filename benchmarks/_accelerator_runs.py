@@ -144,12 +144,15 @@ def forward_pass(quick: bool, peer: Peer | None) -> list[dict]:
 
     from clusterjax import probe
 
-    small, large = (256, 64, 4, 2, 16, 128, 2), (49_152, 576, 9, 3, 64, 1536, 30)
-    sizes = probe.LlamaSizes(*(small if quick else large), tied=True, eps=1e-5)
+    names = ("vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+             "intermediate_size", "num_hidden_layers")  # fmt: skip
+    numbers = (256, 64, 4, 2, 16, 128, 2) if quick else (49_152, 576, 9, 3, 64, 1536, 30)
+    config = dict(zip(names, numbers, strict=True)) | {"tie_word_embeddings": True, "rms_norm_eps": 1e-5}
     texts, n = (2, 32) if quick else (8, 256)
-    network = probe.Llama(sizes, nnx.Rngs(0))
+    network = probe.from_config(config | {"model_type": "llama"}, jax.random.key(0)).network
     form, state = nnx.split(network)
-    form64 = nnx.split(nnx.eval_shape(lambda: probe.Llama(sizes, nnx.Rngs(0), dtype=jnp.float64)))[0]
+    sizes = network.sizes
+    form64 = nnx.split(nnx.eval_shape(lambda: probe.Network(sizes, nnx.Rngs(0), dtype=jnp.float64)))[0]
     ids = jnp.asarray(np.random.default_rng(0).integers(3, sizes.vocab_size, (texts, n)), jnp.int32)
     run = lambda form: lambda state, ids, mask: nnx.merge(form, state)(ids, mask)
     mask = jnp.ones(ids.shape, bool)

@@ -4,21 +4,26 @@ import json
 import os
 from typing import Any
 
+import jax.random as jr
 import numpy as np
 from _harness import DATA, say
-from flax import nnx
 
 from clusterjax import probe
 
 
 PLBERT = DATA / "albert-plbert"
-BASE = probe.AlbertSizes(30_000, 128, 768, 12, 3072, 12)
-XLARGE = probe.AlbertSizes(30_000, 128, 2048, 16, 8192, 24)
+BASE = {
+    "model_type": "albert", "vocab_size": 30_000, "embedding_size": 128, "hidden_size": 768, "num_attention_heads": 12,
+    "intermediate_size": 3072, "num_hidden_layers": 12, "hidden_act": "gelu_new",
+}  # fmt: skip
+XLARGE = BASE | {
+    "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 8192, "num_hidden_layers": 24
+}  # fmt: skip
 
 
-def random_model(sizes: probe.AlbertSizes, depth: int | None = None) -> probe.Model:
-    """A network of these sizes with random weights, which are not written anywhere."""
-    return probe.Model(probe.Albert(sizes, nnx.Rngs(0), depth=depth), None, "random weights")
+def random_model(config: dict[str, Any], depth: int | None = None) -> probe.Model:
+    """A network of this configuration with random weights, which are not written anywhere."""
+    return probe.from_config(config, jr.key(0), depth=depth, head=False)
 
 
 def trained_model(depth: int | None = None) -> probe.Model:

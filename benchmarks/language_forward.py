@@ -46,7 +46,7 @@ def twin(torch: Any) -> Any:
         return load(file.parent, gguf_file=file.name, attn_implementation="sdpa", dtype=torch.float32).eval()
 
 
-def random_twin(torch: Any, network: probe.Llama) -> Any:
+def random_twin(torch: Any, network: probe.Network) -> Any:
     """The `LlamaModel` of transformers with the weights of a network of default frequencies."""
     import transformers
 

@@ -133,11 +133,12 @@ def apart(found: np.ndarray, expected: np.ndarray) -> float:
     return max(gaps[one].min(axis=1).max(), gaps[:, other].min(axis=0).max()) / np.abs(expected).max()
 
 
-def spectra_rows(sizes: probe.AlbertSizes, name: str) -> list[dict]:
+def spectra_rows(config: dict, name: str) -> list[dict]:
     import torch
 
     say(f"spectra, {name}")
-    model, heads = random_model(sizes, depth=1), sizes.num_heads
+    model = random_model(config, depth=1)
+    sizes, heads = model.network.sizes, model.num_heads
     prefix = "encoder.albert_layer_groups.0.albert_layers.0.attention."
     tensors = probe.tensors(model.network)
     matrices = [torch.tensor(tensors[f"{prefix}{part}.weight"]).T for part in ("query", "key", "value", "dense")]

@@ -35,7 +35,7 @@ _HARDMAX = (
     "_base/batching.py", "_base/numerics.py",
 )
 _LAYERS = ("hardmax", "_model/layer.py", "_dynamics/iterate.py", *_HARDMAX)
-_BLOCK = ("probe/networks/block.py", "probe/networks/albert.py")
+_BLOCK = ("probe/networks/block.py", "probe/networks/network.py", "probe/networks/positions.py")
 _SURVEY = (
     *_BLOCK, "probe/measures/survey.py", "probe/measures/similarity.py", "_observables/similarity.py",
     "_observables/clusters.py",
@@ -58,12 +58,12 @@ SHIPPED = {
 MEASURED = SHIPPED | {
     "accelerator": (
         *_SERIES, *_RUNS, "_summation/fused.py", "_summation/kernels.py", "phase/_diagram.py",
-        "_observables/similarity.py", *_LANGUAGE, *_CLASSIFIER, *_BLOCK[:1], "probe/networks/llama.py", "sweep",
+        "_observables/similarity.py", *_LANGUAGE, *_CLASSIFIER, *_BLOCK, "sweep",
     ),
     "batched": _PAIRS,
     "coarsening": ("_coarsen", *_STIFF),
     "compile_times": (
-        *_RUNS, "_trajectory/trajectory.py", "probe/networks/load.py", "probe/networks/albert.py",
+        *_RUNS, "_trajectory/trajectory.py", "probe/networks/load.py", *_BLOCK,
         "sentiment/_store.py", "sentiment/_explain.py",
     ),
     "coarsening_many": ("_coarsen", *_PAIRS),
@@ -72,7 +72,7 @@ MEASURED = SHIPPED | {
     "hardmax_convergence": _LAYERS,
     "hardmax_hull": _HARDMAX,
     "harmonic": _SERIES,
-    "language_forward": (*_BLOCK, "probe/networks/llama.py", "probe/measures/generation.py"),
+    "language_forward": (*_BLOCK, "probe/measures/generation.py"),
     "language_variants": (*_LANGUAGE, *_TRAINING, "transformer/_lstm.py"),
     "language_variants_sinks": (
         *_LANGUAGE, *_TRAINING, "probe/networks/language_model.py", "probe/measures/position_heads.py",

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from flax import nnx
 
 from clusterjax import probe
-from tests.probe_cases import drawn
+from tests.probe_cases import drawn, sizes_like
 
 
 WORDS = 26
@@ -27,11 +27,11 @@ class Letters:
 
 @functools.cache
 def causal_network(max_positions):
-    sizes = probe.LlamaSizes(
-        vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12, num_layers=2,
-        max_positions=max_positions, tied=False, spread=None,
+    sizes = sizes_like(
+        "llama", vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12,
+        num_layers=2, max_positions=max_positions, tied=False, spread=None,
     )  # fmt: skip
-    return drawn(probe.Llama(sizes, nnx.Rngs(0), head=True), 0.6)
+    return drawn(probe.Network(sizes, nnx.Rngs(0), head=True), 0.6)
 
 
 def causal_model(max_positions=40):

@@ -200,6 +200,18 @@ def write(folder, config, tensors, metadata=None):
     return folder
 
 
+def sizes_like(family, **fields):
+    """The sizes of a network of this family with these numbers, without transformers."""
+    from clusterjax.probe import NetworkSizes, Rotary
+    from clusterjax.probe.networks.families import FAMILIES
+
+    rotary = {"rotary": (Rotary(),)} if family == "llama" else {}
+    biases = {"num_buckets": 32, "factor": 1.0} if family == "t5" else {}
+    types = {"type_vocab_size": 2, "max_positions": 512} if family in ("albert", "bert") else {}
+    groups = {"num_groups": 1} if family == "albert" else {}
+    return NetworkSizes(family=family, **(FAMILIES[family].fixed | rotary | biases | types | groups | fields))
+
+
 CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}
 
 

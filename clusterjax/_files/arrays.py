@@ -29,6 +29,7 @@ _SIZE = Within(int, 0, 2**62)
 _TENSOR = {"dtype": str, "shape": [_SIZE], "data_offsets": [_SIZE], str: ()}
 _HEADER = {"__metadata__?": {str: str}, str: _TENSOR}
 MOST_UNPACKED = 2**29
+_LONGEST = 2**62
 
 
 class NotRead(ValueError):
@@ -46,23 +47,48 @@ class Arrays(NamedTuple):
     metadata: dict[str, str]
 
 
+class Place(NamedTuple):
+    """Where the bytes of an array are in its file, and what they mean."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    begin: int
+    size: int
+
+
+class Places(NamedTuple):
+    """The wanted arrays of a file, the names of the others, and the texts of the header."""
+
+    places: dict[str, Place]
+    left_out: tuple[str, ...]
+    metadata: dict[str, str]
+
+
 def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name: True) -> Arrays:
     """Copies of the tensors of a file that is in memory, for whose names `wanted` returns True.
 
     For a file that is not complete, or a wanted tensor of a dtype that NumPy does not have, a ValueError gives the
     reason in a few words.
     """
-    header, start = _header(data)
-    metadata = header.pop("__metadata__", {})
+    places, left_out, metadata = find_arrays(data, wanted)
     # A sparse file occupies no space on the disk, but the copies of its tensors occupy memory.
-    needed = sum(
-        sum(tensor["data_offsets"][-1:]) - sum(tensor["data_offsets"][:1])
-        for name, tensor in header.items()
-        if wanted(name)
-    )
+    needed = sum(place.size for place in places.values())
     if needed > (room := room_for(needed)):
         raise ValueError(f"its tensors take {needed} bytes, and {room} bytes of memory are free")
-    place, arrays, left_out = 0, {}, []
+    arrays = {}
+    for name, (shape, dtype, begin, size) in places.items():
+        flat = np.frombuffer(data, np.uint8, size, begin).copy().view(dtype)
+        if dtype == np.bool_ and np.any(flat.view(np.uint8) > 1):
+            raise ValueError(f"tensor {name!r} holds bytes that are neither true nor false")
+        arrays[name] = flat.reshape(shape)
+    return Arrays(arrays, left_out, metadata)
+
+
+def find_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name: True) -> Places:
+    """The places of the tensors of a file, as `read_arrays` reads them."""
+    header, start = _header(data)
+    metadata = header.pop("__metadata__", {})
+    place, places, left_out = 0, {}, []
     for key, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         dtype = np.dtype(DTYPES[tensor["dtype"]]) if tensor["dtype"] in DTYPES else None
         begin, end = tensor["data_offsets"] if len(tensor["data_offsets"]) == 2 else (-1, -1)
@@ -75,16 +101,15 @@ def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name:
             continue
         if dtype is None:
             raise NotRead(f"tensor {key!r} is of {tensor['dtype']!r}, which is not read")
-        flat = np.frombuffer(data, np.uint8, size, start + begin).copy().view(dtype)
-        if dtype == np.bool_ and np.any(flat.view(np.uint8) > 1):
-            raise ValueError(f"tensor {key!r} holds bytes that are neither true nor false")
-        try:
-            arrays[key] = flat.reshape(tensor["shape"])
-        except ValueError as error:  # the array is empty, and the product of its other axes overflows an integer
-            raise ValueError(f"tensor {key!r} has no such shape") from error
+        # An array may be empty although the product of its other axes overflows an integer.
+        if max(tensor["shape"], default=0) > _LONGEST or (
+            size == 0 and math.prod(filter(None, tensor["shape"])) > _LONGEST
+        ):
+            raise ValueError(f"tensor {key!r} has no such shape")
+        places[key] = Place(tuple(tensor["shape"]), dtype, start + begin, size)
     if start + place != len(data):
         raise ValueError("it has another length than its header says")
-    return Arrays(arrays, tuple(sorted(left_out)), metadata)
+    return Places(places, tuple(sorted(left_out)), metadata)
 
 
 def _header(data: bytes | mmap) -> tuple[dict[str, Any], int]:

@@ -55,9 +55,7 @@ from .measures.survey import (
     survey as survey,
     trace as trace,
 )
-from .networks.albert import Albert as Albert
 from .networks.batch import Encoded as Encoded, encode as encode
-from .networks.bert import Bert as Bert
 from .networks.bundled import (
     bundled_start as bundled_start,
     bundled_texts as bundled_texts,
@@ -70,16 +68,14 @@ from .networks.directions import (
     head_matrices as head_matrices,
     nearest_words as nearest_words,
 )
-from .networks.gpt2 import GPT2 as GPT2, GPT2Sizes as GPT2Sizes
-from .networks.llama import Llama as Llama
-from .networks.load import Model as Model, from_language_model as from_language_model, load as load
-from .networks.sizes import (
-    AlbertSizes as AlbertSizes,
-    BertSizes as BertSizes,
-    LlamaSizes as LlamaSizes,
-    T5Sizes as T5Sizes,
+from .networks.load import (
+    Model as Model,
+    from_config as from_config,
+    from_language_model as from_language_model,
+    load as load,
 )
-from .networks.t5 import T5Encoder as T5Encoder
+from .networks.network import Network as Network
+from .networks.sizes import NetworkSizes as NetworkSizes, Patches as Patches, Rotary as Rotary
 from .networks.train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
 from .networks.weights import tensors as tensors
 from .particle_bridge.ablations import (

@@ -56,9 +56,10 @@ class NetworkField(AbstractField):
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         x = self.enter(x)
         block = self.view.block(self.layer, x.shape[0])
-        read = (lambda part: block.read(part, x)) if self.normed else (lambda part: x)
-        velocity, bias = jnp.sum(block.heads(read(0)).updates, axis=0), block.attention_bias()
-        for more in (bias, block.added(read(1))):
+        read = (lambda part: block.read(part, x, x)) if self.normed else (lambda part: x)
+        parts = block.heads(read(0))
+        velocity = jnp.sum(parts.updates, axis=0)
+        for more in (parts.bias, block.added(read(1))):
             velocity = velocity if more is None else velocity + more
         return self.space.tangent(x, velocity)
 

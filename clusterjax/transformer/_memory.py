@@ -316,11 +316,11 @@ def _activations(view: AbstractView, ids: Array, present: Array, layer: Array) -
     def of_text(ids: Array, present: Array) -> Array:
         def step(block: AbstractBlockView, carry: tuple[Array, Array, Array], _: None) -> tuple[Any, None]:
             x, activations, index = carry
-            middle = block.after_attention(x)
-            fired = cast(Array, block.activations(block.read(1, middle)))
+            entered = block.enter(x, x)
+            fired = cast(Array, block.activations(block.read(1, block.after_attention(entered), entered)))
             # Only the activations of one layer are kept: an array of all layers would be (layers, n, m).
             activations = jnp.where(index == layer, fired, activations)
-            return (block.after_feed_forward(middle), activations, index + 1), None
+            return (block.after(x), activations, index + 1), None
 
         order, back = words_first(present)
         ids, present = arranged(ids, order, 0), arranged(present, order, 0)

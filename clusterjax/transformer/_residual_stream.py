@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._base.checks import refusal, shown
 from .._base.padding import arranged, words_first
 from .._base.types import AbstractPart, Numbers
-from ._attention import Heads, Passed
+from ._attention import Passed
 from ._block import Block, Transformer
 from ._checks import check_ids, check_present, check_stream
 from ._language_model import LanguageModel
@@ -33,6 +33,23 @@ from ._norm import PostNorm, lifted
 # compiles once for each kind of network and shape.
 
 
+class HeadParts(eqx.Module):
+    """What the attention of a block adds to the stream, by head.
+
+    **Attributes:**
+
+    - `weights`: (h, n, n), the attention weights.
+    - `updates`: (h, n, d), the vector that each head adds to each token.
+    - `bias`: (n, d), the vector that is added beside those of the heads; None is zero.
+    - `scale`: (h, n), the factor of the passed vectors that each head adds to each token; None is 1.
+    """
+
+    weights: Float[Array, "h n n"]
+    updates: Float[Array, "h n d"]
+    bias: Float[Array, "n d"] | None = None
+    scale: Float[Array, "h n"] | None = None
+
+
 class AbstractBlockView(AbstractPart):
     """One block acting on one text; part 0 is the attention, and part 1 is the feed-forward layer."""
 
@@ -41,8 +58,8 @@ class AbstractBlockView(AbstractPart):
         """The image of a share of the stream `x` under the map that the block applies before its parts."""
 
     @abstractmethod
-    def read(self, part: int, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The input of the part, from the stream `x`."""
+    def read(self, part: int, x: Float[Array, "n d"], entered: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The input of the part, from the stream `x` before it, and the stream before the block, after `enter`."""
 
     @abstractmethod
     def write(self, part: int, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -55,20 +72,12 @@ class AbstractBlockView(AbstractPart):
         """The image of a share of the sum `total` under `write`, without the bias of the norm."""
 
     @abstractmethod
-    def heads(self, read: Float[Array, "n d"]) -> Heads:
+    def heads(self, read: Float[Array, "n d"]) -> HeadParts:
         """The attention weights and the updates of each head."""
-
-    @abstractmethod
-    def attention_bias(self) -> Float[Array, "n d"] | None:
-        """The bias that the attention adds to the updates of its heads; None is zero."""
 
     @abstractmethod
     def passed(self, read: Float[Array, "n d"]) -> Passed:
         """The vector that each token passes to a token that attends to it alone."""
-
-    @abstractmethod
-    def written(self, weights: Float[Array, "h n n"]) -> Float[Array, "h n n"]:
-        """The weights with which passed vectors are added: the attention weights, except for knocked-out heads."""
 
     @abstractmethod
     def activations(self, read: Float[Array, "n d"]) -> Float[Array, "n m"] | None:
@@ -78,15 +87,17 @@ class AbstractBlockView(AbstractPart):
     def added(self, read: Float[Array, "n d"]) -> Float[Array, "n d"] | None:
         """The output of the feed-forward layer; None without a feed-forward layer."""
 
-    def after_attention(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The stream between the two parts."""
-        x = self.enter(x, x)
-        total, bias = x + jnp.sum(self.heads(self.read(0, x)).updates, axis=0), self.attention_bias()
-        return self.write(0, total if bias is None else total + bias)
+    def after_attention(self, entered: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The stream between the two parts, from the stream before the block, after `enter`."""
+        parts = self.heads(self.read(0, entered, entered))
+        total = entered + jnp.sum(parts.updates, axis=0)
+        return self.write(0, total if parts.bias is None else total + parts.bias)
 
-    def after_feed_forward(self, middle: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The stream after the block, from the stream `middle` between its parts."""
-        added = self.added(self.read(1, middle))
+    def after(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The stream after the block."""
+        entered = self.enter(x, x)
+        middle = self.after_attention(entered)
+        added = self.added(self.read(1, middle, entered))
         return middle if added is None else self.write(1, middle + added)
 
 
@@ -189,7 +200,7 @@ class _ModuleBlock(AbstractBlockView):
     def enter(self, x: Float[Array, "n d"], share: Float[Array, "*shares n d"]) -> Float[Array, "*shares n d"]:
         return share
 
-    def read(self, part: int, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    def read(self, part: int, x: Float[Array, "n d"], entered: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return self.block.residual.read(self.block.norms[part], x)
 
     def write(self, part: int, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -200,17 +211,12 @@ class _ModuleBlock(AbstractBlockView):
     ) -> Float[Array, "*shares n d"]:
         return self.block.residual.carry(self.block.norms[part], total, share)
 
-    def heads(self, read: Float[Array, "n d"]) -> Heads:
-        return self.block.attention.heads(read, self.present)
-
-    def attention_bias(self) -> None:
-        return None
+    def heads(self, read: Float[Array, "n d"]) -> HeadParts:
+        found = self.block.attention.heads(read, self.present)
+        return HeadParts(found.weights, found.updates)
 
     def passed(self, read: Float[Array, "n d"]) -> Passed:
         return self.block.attention.passed(read)
-
-    def written(self, weights: Float[Array, "h n n"]) -> Float[Array, "h n n"]:
-        return weights
 
     def activations(self, read: Float[Array, "n d"]) -> Float[Array, "n m"] | None:
         return None if self.block.feed_forward is None else self.block.feed_forward.activations(read)
@@ -416,13 +422,12 @@ def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> Residua
     def step(block: AbstractBlockView, carry: tuple[Array, Array, Array, Array], _: None) -> tuple[Any, Any]:
         before, parts, biases, layer = carry
         x, parts, biases = (block.enter(before, share) for share in (before, parts, biases))
-        sublayers, stream = [], []
+        sublayers, stream, entered = [], [], x
         for sub in (0, 1):
-            read = block.read(sub, x)
+            read = block.read(sub, x, entered)
             if sub == 0:
                 heads_result = block.heads(read)
-                updates, offset, there = heads_result.updates, 0, True
-                bias = block.attention_bias()
+                updates, offset, there, bias = heads_result.updates, 0, True, heads_result.bias
             else:
                 update, bias = block.added(read), None
                 there, offset = update is not None, heads
@@ -439,21 +444,22 @@ def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> Residua
                 # The norm adds its bias to the carried sum; biases are a separate part, and are carried further.
                 biases = biases + (x - block.carry(sub, total, total))
             stream.append(x)
-        return (x, parts, biases, layer + 1), (before, tuple(sublayers), jnp.stack(stream), heads_result.weights)
+        attention = heads_result.weights, heads_result.scale
+        return (x, parts, biases, layer + 1), (before, tuple(sublayers), jnp.stack(stream), attention)
 
     # (1 + layers (h + 1), n, d): the embedding, then the heads and the feed-forward part of each layer.
     parts = jnp.zeros((1 + layers * parts_per_layer, *x.shape), x.dtype).at[0].set(x)
-    (last, parts, biases, _), (entered, sublayers, stream, weights) = view.scan(
+    (last, parts, biases, _), (entered, sublayers, stream, attention) = view.scan(
         step, (x, parts, jnp.zeros_like(x), jnp.asarray(0)), present, n=n
     )
 
-    def step_back(block: AbstractBlockView, covector: Array, given: tuple[Any, Any, Array]) -> tuple[Array, Any]:
-        before, (first, second), weights = given
+    def step_back(block: AbstractBlockView, covector: Array, given: tuple[Any, Any, Any]) -> tuple[Array, Any]:
+        before, (first, second), (weights, scale) = given
         if block.added(second.read) is not None:
             covector = _transposed(lambda share: block.carry(1, second.total, share), covector)
         covector = _transposed(lambda share: block.carry(0, first.total, share), covector)
         # The vectors that head h passes from j to i, before later norms.
-        passed, written = block.passed(first.read), block.written(weights)
+        passed, written = block.passed(first.read), weights if scale is None else weights * scale[:, :, None]
         # (h, n, n) each: the norm of the moved vector, and its inner product with the covector, which is its share of
         # the last stream.
         moved, share = written * passed.lengths(), written * passed.along(covector)
@@ -463,11 +469,11 @@ def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> Residua
     # be zero, and then has no shares.
     square = jnp.sum(last * last, axis=-1, keepdims=True)
     covector = last / jnp.where(square > 0, square, jnp.ones_like(square))
-    given = (entered, sublayers, weights)
+    given = (entered, sublayers, attention)
     moved, share = view.scan(step_back, covector, present, given, n=n, reverse=True)[1]
     stream = jnp.concatenate([x[None], stream.reshape(2 * layers, *x.shape)])
     written = parts[1:].reshape(layers, parts_per_layer, *x.shape)
-    return ResidualStream(stream, parts[0], written[:, :heads], written[:, heads], biases, weights, moved, share)
+    return ResidualStream(stream, parts[0], written[:, :heads], written[:, heads], biases, attention[0], moved, share)
 
 
 def _transposed(carry: Callable[[Array], Array], covector: Array) -> Array:
@@ -528,7 +534,7 @@ def logit_lens(
 @eqx.filter_jit
 def _lens(view: AbstractView, ids: Array, present: Array | None, words: Array | None) -> Array:
     def step(block: AbstractBlockView, x: Array, _: None) -> tuple[Array, Array]:
-        return block.after_feed_forward(block.after_attention(x)), x
+        return block.after(x), x
 
     last, earlier = view.scan(step, view.embed(ids, present), present, n=ids.shape[0])
 

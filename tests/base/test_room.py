@@ -14,6 +14,7 @@ from clusterjax._base import checks as check
 from clusterjax._model import density as checks
 from clusterjax.probe.networks.sizes import check_weights
 from tests.helpers import as_a_user
+from tests.probe_cases import sizes_like
 
 
 X = np.eye(3)
@@ -23,7 +24,9 @@ run = lambda steps, **options: cjx.simulate(
     cjx.AttentionField(cjx.SoftmaxAttention(1.0)), X, [0.0, 1.0], max_steps=steps, **options
 )
 diagram = lambda *sizes: phase.PhaseDiagram(phase.Uniform(*sizes), [1.0])
-rngs = lambda: nnx.Rngs(0)
+NUMBERS = {"vocab_size": 8, "hidden_size": 4, "num_heads": 2, "intermediate_size": 4, "num_layers": 1}
+small = lambda family, **numbers: sizes_like(family, **(NUMBERS | numbers))
+network = lambda family, **numbers: probe.Network(small(family, **numbers), nnx.Rngs(0))
 SIZES = {
     "n of more tokens than an array can index": lambda: cjx.Sphere().sample(jax.random.key(0), 2**20, 2**12),
     "n of more tokens than memory holds": lambda: cjx.Euclidean().sample(jax.random.key(0), 2**24, 4),
@@ -43,14 +46,12 @@ SIZES = {
     "samples": lambda: diagram(10**9, 2, 2),
     "max_steps": lambda: run(2**31),
     "max_steps of an interpolation": lambda: run(2**19, dense=True),
-    "vocab_size": lambda: probe.Albert(probe.AlbertSizes(MANY, 4, 4, 2, 4, 1), rngs()),
-    "vocab_size of BERT": lambda: probe.Bert(probe.BertSizes(MANY, 4, 2, 4, 1), rngs()),
-    "vocab_size of T5": lambda: probe.T5Encoder(probe.T5Sizes(MANY, 4, 2, 2, 4, 1), rngs()),
-    "vocab_size of Llama": lambda: probe.Llama(probe.LlamaSizes(MANY, 4, 2, 1, 2, 4, 1), rngs()),
-    "vocab_size of GPT-2": lambda: probe.GPT2(probe.GPT2Sizes(MANY, 4, 2, 4, 1), rngs()),
-    "max_positions": lambda: probe.Albert(probe.AlbertSizes(8, 4, 4, 2, 4, 1, max_positions=MANY), rngs()),
-    "intermediate_size": lambda: probe.Llama(probe.LlamaSizes(8, 4, 2, 1, 2, MANY, 1), rngs()),
-    "hidden_size": lambda: probe.Bert(probe.BertSizes(8, 10**6, 2, 4, 1), rngs()),
+    "vocab_size": lambda: network("albert", vocab_size=MANY, embedding_size=4),
+    "vocab_size of T5": lambda: network("t5", vocab_size=MANY),
+    "vocab_size of Llama": lambda: network("llama", vocab_size=MANY, head_size=2),
+    "max_positions": lambda: network("albert", embedding_size=4, max_positions=MANY),
+    "intermediate_size": lambda: network("llama", intermediate_size=MANY, head_size=2),
+    "hidden_size": lambda: network("bert", hidden_size=10**6),
 }
 
 
@@ -71,13 +72,13 @@ def test_what_does_not_fit_is_refused(name, monkeypatch):
 
 
 def test_rotary_positions_need_no_room():
-    probe.Llama(probe.LlamaSizes(8, 4, 2, 1, 2, 4, 1, max_positions=MANY), rngs())
+    network("llama", max_positions=MANY)
 
 
 def test_a_table_may_have_more_numbers_than_int32_counts(monkeypatch):
     """Its rows and its columns are indexed apart."""
     monkeypatch.setattr(check, "memory_room", lambda: 2.0**40)
-    check_weights(probe.AlbertSizes(2**20, 2**12, 2**12, 2, 4, 1), np.dtype(np.float32))
+    check_weights(small("albert", vocab_size=2**20, embedding_size=2**12, hidden_size=2**12), np.dtype(np.float32))
 
 
 @pytest.mark.parametrize("function", (hardmax.leaders, hardmax.limit_set, hardmax.certificate))

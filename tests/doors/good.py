@@ -31,6 +31,7 @@ from clusterjax.probe.measures.survey import average_of
 from clusterjax.probe.networks.bundled import BUNDLED
 from tests.causal_cases import causal_model
 from tests.helpers import normal, sphere_tokens
+from tests.probe_cases import sizes_like
 
 
 N, D, HEADS = 5, 4, 2
@@ -189,20 +190,12 @@ def _plot() -> dict[str, Any]:
 def _probe() -> dict[str, Any]:
     ids = np.array([[2, 5, 6, 3], [2, 7, 3, 0]], np.int32)
     mask = np.array([[1, 1, 1, 1], [1, 1, 1, 0]], bool)
-    sizes = {
-        # As many words as the tokenizer of the package has.
-        "Albert": probe.AlbertSizes(4096, D, D, 2, D, 1, max_positions=8),
-        "T5Encoder": probe.T5Sizes(8, D, 2, 2, D, 1, num_buckets=4),
-        "Llama": probe.LlamaSizes(8, D, 2, 1, 2, D, 1, window=2, sliding=(True,)),
-        "Bert": probe.BertSizes(8, D, 2, D, 1, max_positions=8),
-        "GPT2": probe.GPT2Sizes(8, D, 2, D, 1, max_positions=8),
-    }
-    albert = probe.Albert(sizes["Albert"], nnx.Rngs(0), pooler=True, head=True)
-    networks = {
-        "Llama.self": probe.Llama(sizes["Llama"], nnx.Rngs(0), head=True),
-        "Bert.self": probe.Bert(sizes["Bert"], nnx.Rngs(0), pooler=True, head=True),
-        "Albert.self": albert,
-    }
+    # As many words as the tokenizer of the package has.
+    sizes = sizes_like(
+        "albert", vocab_size=4096, embedding_size=D, hidden_size=D, num_heads=2, intermediate_size=D, num_layers=1,
+        max_positions=8,
+    )  # fmt: skip
+    albert = probe.Network(sizes, nnx.Rngs(0), pooler=True, head=True)
     model = probe.Model(albert, SimpleNamespace(pad_token_id=0), "tiny", BUNDLED)
     texts = probe.Encoded(ids, mask)
     letters = same(causal_model(), *(f"{name}.model" for name in ("token_losses", "next_words", "generate")))
@@ -212,17 +205,18 @@ def _probe() -> dict[str, Any]:
     cosines, others = SimpleNamespace(cosine=curve), SimpleNamespace(cosine=other)
     correlation = np.full((1, 2, 2), 0.5) + 0.5 * np.eye(2)
     return {
-        **{f"{name}.sizes": given for name, given in sizes.items()},
-        **{f"{type(given).__name__}.*": given._asdict() for given in sizes.values()}, **networks, **letters,
+        "Network.sizes": sizes, "NetworkSizes.*": sizes._asdict(), "Network.self": albert, **letters,
+        "Rotary.*": probe.Rotary()._asdict(), "Patches.*": {"image_size": 8, "patch_size": 4},
+        "config": {"model_type": "gpt2", "vocab_size": 8, "n_embd": D, "n_head": 2, "n_layer": 1, "n_positions": 8},
         **same(1, "depth", "clusters", "fit_steps", "steps_per_layer"),
-        **same(2, "Albert.heads", "Bert.heads", "GPT2.heads", "replicates", "top", "deeper.times"),
+        **same(2, "Network.heads", "replicates", "top", "deeper.times"),
         "dtype": "float32", "token_types": 0 * ids, **same(texts, "texts", "fit_on"),
         "fixed": (2, 3), "paths": [BUNDLED / "texts.txt"],
         **same(np.array([0, 0, 1]), "first", "second"), **same(0, "layer", "value_directions.head", "seed"),
         "rngs": nnx.Rngs(0),
-        "Llama.head": True, "token_ids": ids, "mask": mask, "position_ids": np.tile(np.arange(4), (2, 1)),
+        "token_ids": ids, "mask": mask, "position_ids": np.tile(np.arange(4), (2, 1)),
         "hidden": jnp.ones((1, 2, D)), "similarity_of_hidden.hidden": np.asarray(normal(0, 2, 2, 4, D)),
-        "load.heads": 8, "network": albert, "model": model, "Model.self": model,
+        "load.heads": 8, "from_config.heads": 2, "network": albert, "model": model, "Model.self": model,
         "from_language_model.model": transformer.LanguageModel.random(KEY, 5, D, 2, 6, 1), "name": "fitted",
         "radius": 1.0, "part": "attention", "without.*": {"head": [0], "token": 1},
         "with_mask.mask": cjx.SinkMask(2, 1), "initial": lambda key: albert, "encode.texts": ["a b", "c"],

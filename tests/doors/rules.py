@@ -81,6 +81,7 @@ BY_PLACE = {
         + ("plot.time_series.mean", "plot.time_series.error", "plot.heatmap.matrix", "plot.phase_diagram.grid"),
         GAPS,  # times that a run did not reach, padding, and gaps in a picture
     ),
+    "probe.NetworkSizes.activation": CALLABLE,
     **dict.fromkeys(("plot.histograms.values",), GAPS | {"ragged"}),
     **dict.fromkeys(("sentiment.HardmaxClassifier.alpha", "design.steer.spread"), labels("list")),
     **dict.fromkeys(("probe.without.layer", "probe.without.token"), labels("list, zero, minus one")),

@@ -20,10 +20,8 @@ def test_words_are_nearest_by_hand(found):
     measured = spectra_of(found, 0)
     assert measured.readings
     network = found.model.network
-    table = np.asarray(network.embeddings.word_embeddings.embedding[...], np.float64)
-    table = (table - table.mean(axis=0)) @ np.asarray(
-        network.encoder.embedding_hidden_mapping_in.kernel[...], np.float64
-    )
+    table = np.asarray(network.words.embedding[...], np.float64)
+    table = (table - table.mean(axis=0)) @ np.asarray(network.projection.kernel[...], np.float64)
     names = found.model.tokenizer.convert_ids_to_tokens(list(range(len(table))))
     for reading in measured.readings:
         value, output = (one[0, reading.head] for one in (measured.matrices.value, measured.matrices.output))

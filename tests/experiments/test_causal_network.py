@@ -15,6 +15,7 @@ from clusterjax.experiments.figures.causal_network import FIGURE, Parameters, me
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.shared import causal
 from clusterjax.experiments.shared.networks import articles_of, articles_words
+from tests.probe_cases import sizes_like
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxy."
@@ -31,11 +32,11 @@ def letters():
 
 @pytest.fixture(scope="module")
 def model():
-    sizes = probe.LlamaSizes(
-        vocab_size=len(LETTERS), hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12,
+    sizes = sizes_like(
+        "llama", vocab_size=len(LETTERS), hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12,
         num_layers=3, max_positions=256, tied=False, spread=0.6,
     )  # fmt: skip
-    model = probe.Model(probe.Llama(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "letters")
+    model = probe.Model(probe.Network(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "letters")
     model.__dict__["tokenizer"] = letters()
     return model
 

@@ -40,9 +40,9 @@ def test_perceptron_is_the_feed_forward_of_the_network(block):
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     trained = perceptron_of(block, 5.0)
     for field, length in ((trained, 5.0), (_at_norm(trained, 0.5), 2.5)):
-        hidden = np.asarray(block.ffn(jnp.asarray(length * x)))
+        hidden = np.asarray(block.feed_forward.into(jnp.asarray(length * x)))
         gelu = 0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))
-        added = np.asarray(block.ffn_output(jnp.asarray(gelu, jnp.float32))) / length
+        added = np.asarray(block.feed_forward.out(jnp.asarray(gelu, jnp.float32))) / length
         expected = added - np.sum(added * x, axis=1, keepdims=True) * x
         np.testing.assert_allclose(eqx.filter_jit(field)(0.0, jnp.asarray(x)), expected, atol=2e-5)
 

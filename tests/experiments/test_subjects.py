@@ -11,8 +11,8 @@ from clusterjax import probe
 from clusterjax.experiments.shared.networks import _SIZES, subject_of
 from clusterjax.experiments.shared.sentiment import is_imdb
 from clusterjax.experiments.shared.sources import ALBERT
-from clusterjax.probe.networks.sizes import AlbertSizes
 from clusterjax.sentiment import Reviews, synthetic_reviews
+from tests.probe_cases import sizes_like
 from tests.sentiment_data import needs_imdb, real_reviews
 
 
@@ -59,7 +59,10 @@ def test_made_up_reviews_are_not_the_real_ones():
 def model(numbers, *, name="albert-base-v2", words=(30000, 128), heads=None, folder=None):
     """The network of the package, which says that it has these sizes; of the weights only the number counts."""
     (width, num_heads, layers, middle), loaded = numbers, probe.load()
-    loaded.network.sizes = AlbertSizes(*words, width, num_heads, middle, layers)
+    loaded.network.sizes = sizes_like(
+        "albert", vocab_size=words[0], embedding_size=words[1], hidden_size=width, num_heads=num_heads,
+        intermediate_size=middle, num_layers=layers,
+    )  # fmt: skip
     loaded.network.num_heads = heads or num_heads
     return dataclasses.replace(loaded, name=name, folder=folder)
 

@@ -9,6 +9,7 @@ from flax import nnx
 
 from clusterjax import probe
 from clusterjax.experiments.figures.word_senses import Parameters, _single, measure_model, read_senses, shuffled
+from tests.probe_cases import sizes_like
 
 
 SENSES = {
@@ -34,11 +35,11 @@ class Words:
 
 @pytest.fixture(scope="module")
 def run():
-    sizes = probe.LlamaSizes(
-        vocab_size=80, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12, num_layers=2,
-        max_positions=40, spread=0.6,
+    sizes = sizes_like(
+        "llama", vocab_size=80, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12,
+        num_layers=2, max_positions=40, spread=0.6,
     )  # fmt: skip
-    model = probe.Model(probe.Llama(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "words")
+    model = probe.Model(probe.Network(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "words")
     model.__dict__["tokenizer"] = Words()
     return model, measure_model(Parameters(draws=2), model, False, SENSES, 0, lambda line: None)
 

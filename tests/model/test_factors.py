@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.probe.networks.block import rotate
+from clusterjax.probe.networks.positions import rotate
 from tests.attention_cases import MASKS, MASSES
 from tests.helpers import DTYPES, as_a_user, assert_close, assert_derivatives, name_of, normal
 from tests.reference import fields as reference

@@ -132,7 +132,7 @@ def test_a_step_of_the_particles_is_a_block_of_t5_on_the_sphere(t5):
                 np.testing.assert_allclose(after * lengths[block], text[layer + 1], rtol=0, atol=1e-5)
                 assert np.abs(after - np.asarray(x + unbiased(layer + 0.5, x, None))).max() > 1e-3
             else:  # the last norm scales what comes out
-                scale = np.asarray(t5.network.encoder.final_layer_norm.weight[...])
+                scale = np.asarray(t5.network.norm.scale[...])
                 np.testing.assert_allclose(unit(after * scale), unit(text[4]), rtol=0, atol=1e-5)
 
 
@@ -276,7 +276,7 @@ def test_bad_arguments(model):
         wild = dataclasses.replace(model, network=nnx.clone(model.network))
         for block in wild.network.blocks():
             block.attention.value.kernel[...] = 1e200 * block.attention.value.kernel[...]
-            block.attention.dense.kernel[...] = 1e200 * block.attention.dense.kernel[...]
+            block.attention.output.kernel[...] = 1e200 * block.attention.output.kernel[...]
         with pytest.raises(ValueError, match="particles must stay finite, .* larger steps_per_layer than 2, or load"):
             particles = Particles.make(wild, TEXTS, 9.0, 3, 2)
             fit_scales(particles, np.zeros((3, 5)), 1, 0.5, lambda line: None)

@@ -11,10 +11,10 @@ import pytest
 from flax import nnx
 
 from clusterjax import FullMask, SinkMask, probe, transformer
-from clusterjax.probe.networks.block import _layer
+from clusterjax.probe.networks.network import _layer
 from tests.causal_cases import WORDS, Letters, causal_model
 from tests.helpers import as_a_user
-from tests.probe_cases import drawn, kinds
+from tests.probe_cases import drawn, kinds, sizes_like
 
 
 TEXTS = ["c", "defghijk", "lmn"]
@@ -30,11 +30,11 @@ def lettered(network, **config):
 
 @functools.cache
 def llama_network(**options):
-    sizes = probe.LlamaSizes(
-        vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12, num_layers=3,
-        max_positions=40, spread=None, **({"tied": False} | options),
+    sizes = sizes_like(
+        "llama", vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12,
+        num_layers=3, max_positions=40, spread=None, **({"tied": False} | options),
     )  # fmt: skip
-    return drawn(probe.Llama(sizes, nnx.Rngs(0), head=True, dtype=jnp.float64), 0.6)
+    return drawn(probe.Network(sizes, nnx.Rngs(0), head=True, dtype=jnp.float64), 0.6)
 
 
 def llama(**options):
@@ -42,8 +42,11 @@ def llama(**options):
 
 
 def gpt2():
-    sizes = probe.GPT2Sizes(WORDS, 8, 2, 12, 3, max_positions=24, scaled_by_layer=True, spread=0.5)
-    return lettered(probe.GPT2(sizes, nnx.Rngs(0), dtype=jnp.float64))
+    sizes = sizes_like(
+        "gpt2", vocab_size=WORDS, hidden_size=8, num_heads=2, intermediate_size=12, num_layers=3, max_positions=24,
+        scaled_by_layer=True, spread=0.5, tied=True,
+    )  # fmt: skip
+    return lettered(probe.Network(sizes, nnx.Rngs(0), dtype=jnp.float64))
 
 
 def language(**options):

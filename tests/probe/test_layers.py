@@ -9,7 +9,7 @@ from jax import lax
 
 from clusterjax import probe
 from clusterjax.probe.networks.block import _ROWS, Distances, attend, distance_rows
-from clusterjax.probe.networks.t5 import relative_buckets
+from clusterjax.probe.networks.positions import relative_buckets
 from tests.probe_cases import CONFIGS, GPT2, IDS, LLAMA, MASK, TYPES, kinds, tensors_of, tiny, tiny_tensors, write
 from tests.reference import networks
 
@@ -149,16 +149,11 @@ def test_derivatives_reach_every_parameter(kind):
 BUCKETS = pytest.mark.parametrize(("buckets", "furthest"), ((32, 128), (8, 10), (8, 20), (64, 256), (12, 50)))
 
 
-def buckets_of(distances, buckets, furthest):
-    sizes = probe.T5Sizes(9, 4, 2, 2, 8, 1, num_buckets=buckets, max_distance=furthest)
-    return relative_buckets(distances, sizes)
-
-
 @BUCKETS
 def test_relative_buckets(buckets, furthest):
     """In whole numbers, as in the reference."""
     distances = np.arange(-3 * furthest, 3 * furthest + 1)
-    found = buckets_of(distances, buckets, furthest)
+    found = relative_buckets(distances, buckets, furthest)
     assert found.tolist() == [networks.t5_bucket(int(d), buckets, furthest) for d in distances]
     assert set(found.tolist()) == set(range(buckets)) - {buckets // 2}  # no distance is both zero and ahead
 
@@ -172,7 +167,7 @@ def test_relative_buckets_of_pytorch(buckets, furthest):
 
     distances = np.arange(-3 * furthest, 3 * furthest + 1)
     theirs = T5Attention._relative_position_bucket(torch.tensor(distances), True, buckets, furthest)
-    assert buckets_of(distances, buckets, furthest).tolist() == theirs.tolist()
+    assert relative_buckets(distances, buckets, furthest).tolist() == theirs.tolist()
 
 
 @pytest.mark.exhaustive

@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 
 from clusterjax import CausalMask, probe
-from clusterjax.probe.networks.architectures import sizes_of
+from clusterjax.probe.networks.families import sizes_of
 from tests.helpers import as_a_user
 from tests.probe_cases import (
     ALBERT,
@@ -27,6 +27,7 @@ from tests.probe_cases import (
     T5,
     flax_tree,
     kinds,
+    sizes_like,
     tensors_of,
     tiny,
     write,
@@ -63,29 +64,33 @@ def test_a_changed_network_keeps_the_tokenizer_that_was_read():
 
 # By family: what is changed in its configuration, and what is said of it.
 MISFITS = (
-    (SHARED, {"model_type": "electra"}, "architecture among albert, t5, mt5, .* is of 'electra'"),
+    (SHARED, {"model_type": "xlnet"}, "architecture among albert, bert, .* is of 'xlnet'"),
     (SHARED, {"model_type": None}, "is of None"),
-    (SHARED, {"hidden_act": "mish"}, "activation among gelu, .*, swish, but in '.*config.json' it is 'mish'"),
+    (SHARED, {"hidden_act": "mish"}, "one of gelu, .*, swish as hidden_act, but in '.*config.json' it is 'mish'"),
     (SHARED, {"num_attention_heads": 5}, "num_attention_heads that divides .* 12, but in '.*config.json' it is 5"),
-    (SHARED, {"num_hidden_layers": 0}, "positive num_layers, but in '.*config.json' it is 0"),
+    (SHARED, {"num_hidden_layers": 0}, "positive num_hidden_layers, but in '.*config.json' it is 0"),
     (SHARED, {"num_hidden_layers": "many"}, "config"),
     (SHARED, {"vocab_size": 31}, "'embeddings.word_embeddings.weight' of .* has the shape"),
-    (T5, {"feed_forward_proj": "gated-mish"}, "activation among .*config.json"),
+    (T5, {"feed_forward_proj": "gated-mish"}, "one of gelu, .* as dense_act_fn, .*config.json"),
     (T5, {"feed_forward_proj": "a-b-c"}, "config must be one of t5, but .* is refused"),
     (T5, {"relative_attention_num_buckets": 2}, "at least 4 buckets .*config.json"),
     (T5, {"relative_attention_max_distance": 2}, "at least 4 buckets .*config.json"),
     (BERT, {"num_attention_heads": 5}, "num_attention_heads that divides the hidden size, 12, .* it is 5"),
     (BERT, {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; name another"),
-    (BERT, {"is_decoder": True}, "must be of an encoder, but in '.*config.json' is_decoder is true; name another"),
+    (BERT, {"is_decoder": True}, "represented here, but in '.*config.json' is_decoder is true; name another"),
     (BERT, {"num_hidden_layers": 4}, "lacks 'encoder.layer.3"),
     (GPT2, {"n_head": 5}, "n_head that divides the hidden size, 12, but in '.*config.json' it is 5"),
     (GPT2, {"add_cross_attention": True}, "add_cross_attention is true; name another checkpoint"),
     (GPT2, {"n_inner": 20}, "'h.0.mlp.c_fc.*' of .* has the shape"),
     (LLAMA, {"num_attention_heads": 5, "head_dim": None}, "divides .* 12, or a head_dim, .* 5;"),
     (LLAMA, {"num_key_value_heads": 3}, "num_key_value_heads that divides .* 4, but in '.*config.json' it is 3"),
-    (LLAMA, {"head_dim": 3}, "heads of an even size, but in '.*config.json' it is 3; mend it"),
+    (LLAMA, {"head_dim": 3}, "heads of an even size, or .*, but in '.*config.json' it is 3; mend it"),
     (LLAMA, {"sliding_window": 0}, "positive window, but in '.*config.json' it is 0"),
-    (LLAMA, {"rope_parameters": ROPE | {"rope_type": "yarn"}}, "among default, linear, llama3 for all .* 'yarn'"),
+    (
+        LLAMA,
+        {"rope_parameters": ROPE | {"rope_type": "longrope"}},
+        "config must be one of qwen2, .*longrope|among default, linear, dynamic",
+    ),
     (LLAMA, {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": -1.0}}, "positive factor, .* -1"),
     (LLAMA, {"rope_parameters": ROPE | {"low_freq_factor": 4.0}}, "low_freq_factor below the high_freq_factor, 4.0"),
     # In each of these two the latter by transformers 5.17.
@@ -138,18 +143,24 @@ def test_numbers_that_are_none(family, wrong):
 
 
 def test_sizes_that_do_not_fit():
-    make = lambda **options: probe.LlamaSizes(**(dict(
+    make = lambda **options: sizes_like("llama", **(dict(
         vocab_size=8, hidden_size=4, num_heads=2, num_shared=1, head_size=2, intermediate_size=4, num_layers=2
     ) | options))  # fmt: skip
-    assert make(window=3).widths == [3, 3] and make().widths is None
-    assert make(window=3, sliding=(False, True)).widths == [2**31 - 1, 3]
+    make(window=3, sliding=(False, True))
     for options, message in (
         ({"num_heads": 3, "num_shared": 2}, "num_shared must divide num_heads, 3, but it is 2"),
         ({"head_size": 3}, "head_size must be even, but it is 3"),
-        ({"sliding": (True,)}, "sliding must be None or a tuple of True and False, one for each of 2 layers"),
-        ({"scaling": "yarn"}, "scaling must be one of 'default', 'linear', 'llama3', but it is 'yarn'"),
-        ({"scaling": "llama3", "low_frequency": 4.0}, "low_frequency must be below high_frequency, 4.0"),
-        ({"window": 0}, "window must be an integer from 1"),
+        ({"head_size": None, "hidden_size": 5}, "num_heads must divide the hidden size, 5, but it is 2"),
+        ({"rotary_size": 1}, "rotary_size must be even, but it is 1"),
+        ({"sliding": (True,)}, "sliding must have an entry for each of 2 layers, but it is 1"),
+        ({"sliding": True}, "sliding must be a tuple of bool, but it is True"),
+        ({"rotary_kinds": (0,)}, "rotary_kinds must have an entry for each of 2 layers, but it is 1"),
+        ({"rotary": (probe.Rotary(scaling="llama3", low=4.0),)}, "rotary must have a low below the high, 4.0"),
+        ({"window": 0}, "window must be a positive integer, but it is 0"),
+        ({"norm": "batch"}, "norm must be one of layer, rms, but it is 'batch'"),
+        ({"num_layers": 2**21}, "num_layers must be at most 1048576"),
+        ({"gated": 1}, "gated must be True or False, but it is 1"),
+        ({"eps": "small"}, "eps must be a positive number, but it is 'small'"),
     ):
         with pytest.raises(ValueError, match=message):
             make(**options)
@@ -327,7 +338,7 @@ def test_heads_are_never_changed_silently(folders, tmp_path):
     for heads, rule in wrong:
         with as_a_user(), pytest.raises(ValueError, match=f"heads must {rule}"):
             probe.load(folders["shared"], heads=heads)
-    with pytest.raises(ValueError, match="heads must be None for T5"):
+    with pytest.raises(ValueError, match="heads must be None for a network whose 2 heads are made each for its own"):
         probe.load(folders["t5"], heads=1)
     with pytest.raises(ValueError, match="heads must be None for a network whose 4 heads are rotated each by itself"):
         probe.load(write(tmp_path / "llama", LLAMA, tensors_of(LLAMA)), heads=2)

@@ -101,7 +101,7 @@ def test_rows_in_pieces_are_pieces_at_their_positions(held):
     logits = np.zeros((24, 4, WORDS))
     for begin in range(4):
         later = nnx.clone(held.network)
-        table = later.embeddings.position_embeddings.embedding
+        table = later.positions.embedding
         table[...] = jnp.roll(table[...], -4 * begin, axis=0)
         logits[begin::4] = later.logits(later(seen[begin::4]))
     costs, right = [], []

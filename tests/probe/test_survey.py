@@ -194,7 +194,7 @@ def test_states_that_are_not_finite(model, tmp_path):
     """The text and the first level are named, and the batches before are kept; if asked, the numbers are what they
     are."""
     wild = dataclasses.replace(model, network=nnx.clone(model.network))
-    tables = wild.network.embeddings.word_embeddings.embedding
+    tables = wild.network.words.embedding
     tables[...] = tables[...].at[3].set(jnp.inf)
     ids = np.where(TEXTS.token_ids == 3, 4, TEXTS.token_ids)
     texts = probe.Encoded(np.where(np.arange(7)[:, None] == 5, 3, ids).astype(np.int32), TEXTS.mask)

@@ -28,7 +28,8 @@ def model(request):
 def test_changes(model):
     """Each changed network runs, differs from the one that it was made of, and leaves that one as it is."""
     before = np.asarray(probe.trace(model, IDS, MASK).hidden)
-    spread = 0.5 if getattr(model.network.sizes, "spread", 0.0) is None else None
+    sizes = model.network.sizes
+    spread = 0.5 if sizes.spread is None and sizes.factor is None else None
     makers = (
         lambda: probe.randomise(model, jr.key(0), spread=spread),
         lambda: probe.deeper(model, 2),

@@ -256,7 +256,7 @@ def test_a_layer_as_a_field(model):
             for i in range(5):
                 for j in range(5):
                     expected[i] += weights[0, head, i, j] * values[j, head] @ np.asarray(heads[head])
-        expected += np.asarray(block.feed_forward(x[None])[0])
+        expected += np.asarray(block.added(x[None])[0])
         tangent = expected - np.sum(expected * x, axis=1, keepdims=True) * np.asarray(x)
         np.testing.assert_allclose(field(0.0, x), tangent, rtol=0, atol=1e-11)
     traj = cjx.simulate(

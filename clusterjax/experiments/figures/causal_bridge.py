@@ -283,8 +283,9 @@ def _off_linear(model: probe.Model, stream: np.ndarray) -> float:
         value = block.project(block.read(0, x)).value
         value = jnp.repeat(value, network.num_heads // value.shape[2], axis=2)
         kernel, bias = block.head_outputs()
-        update = jnp.einsum("bnhk,hkd->bnd", value, kernel)
-        after = block.write(0, x + (update if bias is None else update + bias[None, None]))
+        output = jnp.einsum("bnhk,hkd->bnd", value, kernel)
+        update = block.update(0, output if bias is None else output + bias[None, None])
+        after = block.write(0, x + update)
         # A feed-forward of zero still has its norm, where norms act on the stream.
         after = np.asarray(block.write(1, after) if block.post_norm else after)[:, 0]
         off = np.linalg.norm(after - stream[:, layer + 1], axis=1) / np.linalg.norm(stream[:, layer + 1], axis=1)

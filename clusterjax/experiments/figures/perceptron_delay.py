@@ -155,7 +155,7 @@ def measure_flows(seed: int, texts: int, tokens: int, draws: int, say: Say) -> F
 
 def perceptron_of(block: Any, radius: float) -> PerceptronField:
     """The feed-forward F of a layer of ALBERT as a velocity on the unit sphere: F(r x) / r, with r = `radius`."""
-    into, out = block.ffn, block.ffn_output
+    into, out = block.feed_forward.into, block.feed_forward.out
     return PerceptronField(
         radius * into.kernel[...].T,
         out.kernel[...].T / radius,

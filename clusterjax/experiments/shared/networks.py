@@ -23,7 +23,6 @@ from ..._training.corpus import CLS
 from ...probe.measures.survey import encoded, fingerprint, of_units
 from ...probe.networks.batch import read_ids
 from ...probe.networks.bundled import BUNDLED
-from ...probe.networks.sizes import AlbertSizes
 from ..framework.figure import MOST_OF_NETWORK, Measured, Settings, Subject
 from .sources import ALBERT, C4
 
@@ -128,7 +127,7 @@ def subject_of(model: probe.Model, words: str) -> Subject:
 
     sizes, many = model.network.sizes, sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model.network, nnx.Param)))
     key = "another network"
-    if isinstance(sizes, AlbertSizes) and model.num_heads == sizes.num_heads:
+    if sizes.family == "albert" and model.num_heads == sizes.num_heads:
         numbers = (sizes.hidden_size, sizes.num_heads, sizes.num_layers, sizes.intermediate_size)
         # Another training may have the same sizes, and any network may have the name.
         same = [name for name, published in _PUBLISHED.items() if published == numbers]

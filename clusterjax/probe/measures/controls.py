@@ -35,15 +35,15 @@ from ..._base.checks import (
 from ..._base.random import generator
 from ..._base.summary import estimate, levels, short, spread
 from ..networks.batch import Encoded
-from ..networks.block import AbstractNetwork
 from ..networks.load import Model, check_model, replace_network
+from ..networks.network import Network
 from .heads import HeadCorrelations
 from .sinks import AttentionSinks
 from .survey import Average, clustered_error, encoded, threshold, units_of
 
 
 Statistic = str | Callable[[Any], Average]
-Initial = Callable[[PRNGKeyArray], AbstractNetwork]
+Initial = Callable[[PRNGKeyArray], Network]
 
 
 class Comparison(NamedTuple):
@@ -295,10 +295,10 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
     name = f"{model.name} with random weights"
     if initial is None:
         sizes = _drawn_sizes(model, spread)
-        name += f" of spread {sizes.spread:.3g}" if hasattr(sizes, "spread") else ""
-        initial, spread = lambda key: type(network)(sizes, nnx.Rngs(key)), None
+        name += f" of spread {sizes.spread:.3g}" if sizes.factor is None else ""
+        initial, spread = lambda key: Network(sizes, nnx.Rngs(key)), None
     drawn_network = _check_initial(initial, spread)(key)
-    if not isinstance(drawn_network, AbstractNetwork):
+    if not isinstance(drawn_network, Network):
         raise refusal(
             "initial",
             "return a network of probe",
@@ -321,11 +321,11 @@ def _drawn_sizes(model: Model, spread: float | None) -> Any:
     sizes: Any = model.network.sizes
     if spread is not None:
         spread = check_number(spread, "spread", above=0)
-        if not hasattr(sizes, "spread"):
+        if sizes.factor is not None:
             problem = f"those of {model.name!r} have one each"
             raise refusal("spread", "be None where matrices have no common spread", problem, "leave it out")
         return sizes._replace(spread=spread)
-    if getattr(sizes, "spread", 0.0) is None:
+    if sizes.spread is None and sizes.factor is None:
         raise ValueError(
             f"spread must be given where no file says how the weights of a network were drawn, but it is None, and "
             f"{model.name!r} is such a network; pass the standard deviation of its weights before training, "

@@ -24,8 +24,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from ..._base.checks import check_concrete, check_integer, check_key, check_scalar, check_sequence, check_text, refusal
 from ..._base.types import RealScalarLike
 from ..networks.batch import check_batch, continuation_ids, prompt_ids
-from ..networks.block import AbstractNetwork, check_not_ahead, empty, read_on, run_layers_measured, take_apart, whole
 from ..networks.load import Model, check_model
+from ..networks.network import Network, check_not_ahead, empty, read_on, run_layers_measured, take_apart, whole
 
 
 # Texts are padded to a multiple of `LENGTHS`, so that few lengths are compiled.
@@ -301,7 +301,7 @@ class _Written(NamedTuple):
 
 
 def _continue(
-    network: AbstractNetwork,
+    network: Network,
     rows: Sequence[np.ndarray],
     num_tokens: int,
     sizes: tuple[int, int, int],

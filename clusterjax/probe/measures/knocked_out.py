@@ -26,9 +26,10 @@ from jax import lax
 from jaxtyping import Array
 
 from ..._base.checks import refusal
-from ..._base.numerics import rotate_pairs
-from ..networks.block import pick_block, rotate, scan_layers, stack_blocks
+from ..networks.block import capped
 from ..networks.load import Model
+from ..networks.network import pick_block, scan_layers, stack_blocks
+from ..networks.positions import rotate
 
 
 PARTS = ("attention", "feed_forward")
@@ -106,6 +107,7 @@ def prepare(model: Model, token_ids: np.ndarray, lengths: np.ndarray) -> Prepare
     network, n = model.network, token_ids.shape[1]
     context, first = network.shared_context(n), network.blocks()[0]
     plain = context.causal and context.allowed is None and context.bias is None and first.width is None
+    plain = plain and not network.sizes.distances
     if not plain or network.gains is not None:
         rule = "be causal, without windows, biases of positions or parts taken away"
         raise refusal("model", rule, f"{model.name!r} is not", "load 'smollm2' or 'language-model'")
@@ -186,11 +188,11 @@ def _clean(form: Any, state: Any, ids: Array, lengths: Array) -> Clean:
     at_last = lambda x: jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1)
 
     def step(block: Any, hidden: Array, _: Any) -> tuple[Array, tuple[Array, ...]]:
-        projected = block.project(block.read(0, block.enter(hidden)))
-        key = projected.key if context.rotation is None else rotate(projected.key, context.rotation)
-        middle, _ = block.after_attention(hidden, mask, context)
-        fired = block.activations(block.read(1, at_last(middle)))[:, 0]
-        return block.after_feed_forward(middle), (hidden, key, projected.value, fired)
+        entered = block.enter(hidden)
+        projected = block.turned(block.read(0, entered), context)
+        middle, _ = block.after_attention(entered, mask, context)
+        fired = block.activations(block.read(1, at_last(middle), at_last(entered)))[:, 0]
+        return block.after_feed_forward(entered, middle), (hidden, projected.key, projected.value, fired)
 
     last, (levels, keys, values, fired) = scan_layers(network, step, network.embed(ids), ids.shape[1])
     scores = network.logits(at_last(network.finish(last)))[:, 0]
@@ -218,30 +220,31 @@ def _without(
     places = begin[:, None] + jnp.arange(width)[None]
     # (jobs, width, n): each position attends to itself and to earlier ones.
     visible = jnp.arange(n)[None, None] <= places[:, :, None]
-    rotation = network.context(n).rotation
-    turn = lambda x: x if rotation is None else rotate_pairs(x, *(part[places][:, :, None] for part in rotation))
+    context = network.context(n)
     replaced = jax.vmap(lambda whole, some, at: lax.dynamic_update_slice_in_dim(whole, some, at, axis=0))
 
     def step(index: Array, x: Array) -> Array:
         block = pick_block(block_form, blocks, order[index])
         # Only the layer with the index `layer` is silenced.
         gain = jnp.where(index == layer, gains, jnp.ones_like(gains))[..., None]
-        x = block.enter(x)
+        x = entered = block.enter(x)
         query, key, value, _ = block.project(block.read(0, x))
+        angles = block.turn(context)
+        turn = lambda x: x if angles is None else rotate(x, (angles[0][places], angles[1][places]))
         keys = replaced(clean.keys[index][text], turn(key), begin)
         values = replaced(clean.values[index][text], value, begin)
         kernel, bias = block.head_outputs()
-        attended = _attend(turn(query), keys, values, visible)
-        update = jnp.einsum("bqhk,hkd->bqd", attended, kernel, precision="highest")
-        x = block.write(0, x + gain[0] * _biased(update, bias))
-        fired = block.activations(block.read(1, x))
+        attended = _attend(turn(query), keys, values, visible, block.cap)
+        update = _biased(jnp.einsum("bqhk,hkd->bqd", attended, kernel, precision="highest"), bias)
+        x = block.write(0, x + gain[0] * block.update(0, update))
+        fired = block.activations(block.read(1, x, entered))
         if neuron is not None:
             # In the feed-forward only the chosen neuron is silenced.
             chosen = jax.nn.one_hot(neuron, fired.shape[-1], dtype=fired.dtype)[:, None]
             fired, gain = fired * (1 - (1 - gain[1]) * chosen), jnp.ones_like(gain)
         kernel, bias = block.neuron_values()
-        update = jnp.einsum("bqm,md->bqd", fired, kernel, precision="highest")
-        return block.write(1, x + gain[1] * _biased(update, bias))
+        update = _biased(jnp.einsum("bqm,md->bqd", fired, kernel, precision="highest"), bias)
+        return block.write(1, x + gain[1] * block.update(1, update))
 
     begins_with = jax.vmap(lambda whole, at: lax.dynamic_slice_in_dim(whole, at, width))(
         clean.levels[layer][text], begin
@@ -257,10 +260,10 @@ def _biased(update: Array, bias: Array | None) -> Array:
     return update if bias is None else update + bias[None, None]
 
 
-def _attend(query: Array, keys: Array, values: Array, seen: Array) -> Array:
+def _attend(query: Array, keys: Array, values: Array, seen: Array, cap: float | None) -> Array:
     """The attention output of each head, (jobs, width, heads, k); consecutive heads may share keys and values."""
     jobs, width, heads, k = query.shape
     grouped = query.reshape(jobs, width, keys.shape[2], -1, k)
-    scores = jnp.einsum("bqsgk,bnsk->bsgqn", grouped, keys, precision="highest")
+    scores = capped(jnp.einsum("bqsgk,bnsk->bsgqn", grouped, keys, precision="highest"), cap)
     weights = jax.nn.softmax(jnp.where(seen[:, None, None], scores, -jnp.inf), axis=-1)
     return jnp.einsum("bsgqn,bnsk->bqsgk", weights, values, precision="highest").reshape(jobs, width, heads, k)

@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._base.checks import check_integer, check_say
 from ..networks.batch import Encoded
-from ..networks.block import check_not_ahead, run_layers_measured
 from ..networks.load import Model, check_model
+from ..networks.network import check_not_ahead, run_layers_measured
 from .survey import encoded
 
 

@@ -18,8 +18,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._base.padding import words_first
-from ..networks.block import scan_layers
 from ..networks.load import Model, check_model
+from ..networks.network import scan_layers
 
 
 BATCH = 16
@@ -74,32 +74,22 @@ def _means(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Array
 
     def step(block: Any, hidden: Array, given: tuple[Any, Any]) -> tuple[Array, tuple[Array, Array]]:
         hidden = jnp.where(mask[..., None], hidden, 0)
-        middle, _ = block.after_attention(hidden, mask, context, given[0])
-        fired = block.activations(block.read(1, middle))
-        return block.after_feed_forward(middle, given[0]), (mean(hidden), mean(fired))
+        entered = block.enter(hidden)
+        middle, _ = block.after_attention(entered, mask, context, given[0])
+        fired = block.activations(block.read(1, middle, entered))
+        return block.after_feed_forward(entered, middle, given[0]), (mean(hidden), mean(fired))
 
     last, (levels, fired) = scan_layers(network, step, network.embed(ids), ids.shape[1])
     return fired, jnp.concatenate([levels, mean(last)[None]])
 
 
-# A parameter belongs to the first part with a name in the path of the parameter. The order matters: the norm of a head
-# counts to the head, and a bias of distances inside an attention to the positions.
-_NAMES = {
-    "unembedding": {"predictions", "lm_head", "head", "cls", "pooler"},
-    "positions": {
-        "position_embeddings", "wpe", "position_table", "relative_attention_bias", "distance_keys", "distance_values",
-    },
-    "norms": {
-        "LayerNorm", "layer_norm", "final_layer_norm", "full_layer_layer_norm", "input_layernorm",
-        "post_attention_layernorm", "norm", "ln_1", "ln_2", "ln_f", "first", "second",
-    },
-    "embedding": {
-        "word_embeddings", "token_type_embeddings", "embedding_hidden_mapping_in", "wte", "shared", "embed_tokens",
-    },
-    "attention": {"attention", "attn", "self_attn", "SelfAttention", "query", "key", "value"},
-    "feed_forward": {
-        "mlp", "ffn", "ffn_output", "intermediate", "DenseReluDense", "w_in", "w_out", "bias_in", "bias_out",
-    },
+# The part to which a module of a network belongs; norms and positions are parts of their own, wherever they are.
+_PARTS = {
+    "words": "embedding", "types": "embedding", "projection": "embedding", "embedding_norm": "norms", "norm": "norms",
+    "positions": "positions", "relative": "positions", "head": "unembedding", "pooler": "unembedding",
+    "patches": "embedding", "attention": "attention", "feed_forward": "feed_forward", "attention_norms": "norms",
+    "feed_forward_norms": "norms", "query_norm": "norms", "key_norm": "norms", "distance_keys": "positions",
+    "distance_values": "positions",
 }  # fmt: skip
 
 
@@ -153,10 +143,6 @@ def parameter_counts(model: Model) -> ParameterCounts:
 
     A `ParameterCounts`.
 
-    **Raises:**
-
-    - `ValueError` if the network has a parameter with a name that no supported architecture has.
-
     ??? cite "Source"
 
         *Transformers, part 2*, slide 9: most parameters are in the feed-forward.
@@ -168,15 +154,9 @@ def parameter_counts(model: Model) -> ParameterCounts:
 
 
 def _part_of(path: tuple[str, ...]) -> str:
-    for part, names in _NAMES.items():
-        if names & set(path):
-            return part
-    # The embedding of the language model of this package is at the root of the tree.
-    if path == ("embedding",):
-        return "embedding"
-    if "output" in path:
-        # "output" is the map of the heads of that model, and the second map of the feed-forward of a BERT.
-        return "attention" if path[-1] == "output" else "feed_forward"
-    raise ValueError(
-        f"model must have parameters of known names, but {'/'.join(path)!r} is none; pass a network that load returns."
-    )
+    if path[0] == "patches" and path[-1] == "positions":
+        return "positions"
+    if path[0] != "layers":
+        return _PARTS[path[0]]
+    # The norm of queries and the vectors of distances are within the attention.
+    return _PARTS[next((name for name in path[3:] if name in _PARTS), path[2])]

@@ -46,8 +46,8 @@ from ..._base.types import AbstractPart
 from ..._files.json import Within
 from ..._files.sealed import SealedFile
 from ..networks.batch import Encoded, check_batch, encode
-from ..networks.block import run_layers_measured
 from ..networks.load import Model, check_model
+from ..networks.network import run_layers_measured
 from ..networks.token_ids import in_parts
 
 

@@ -28,7 +28,7 @@ from ..._base.padding import words_first
 from ..._files.json import decode
 from ..._files.tables import lines_of, read_bytes
 from .load import Model, check_model
-from .token_ids import check_ids, check_like, check_mask, in_parts
+from .token_ids import check_ids, check_images, check_like, check_mask, in_parts
 from .tokenizer import special_tokens, tokenize
 
 
@@ -201,6 +201,12 @@ def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> Ba
     """Returns the batch as arrays, with texts cut to the number of positions of the model."""
     whole = token_ids
     token_ids, mask, token_types = in_parts(token_ids, mask, token_types)
+    patches = model.network.sizes.patches
+    if patches is not None:
+        if mask is not None or token_types is not None:
+            raise refusal("mask", "be None for images", "it is given", "pass the images alone")
+        images = check_images(token_ids, patches)
+        return Batch(images, jnp.ones((len(images), patches.num_tokens), bool), None, (None, None))
     if token_ids is not whole and model.network.num_token_types is None:
         # Some tokenizers return token types for every network.
         token_types = None

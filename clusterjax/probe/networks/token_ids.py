@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._base.checks import as_numbers, refusal, shown
+from ..._base.checks import as_numbers, check_array, refusal, shown
 from ..._base.numerics import is_concrete
+from .sizes import Patches
 
 
 def in_parts(token_ids: Any, mask: Any, token_types: Any) -> tuple[Any, Any, Any]:
@@ -59,16 +60,11 @@ def check_like(value: Any, name: str, shape: tuple[int, ...], size: int, what: s
     return jnp.asarray(ids, jnp.int32)
 
 
-def check_places(ids: Any, most: int) -> None:
-    """Raise a ValueError if the texts exceed the positions of the network."""
-    # A lookup beyond the table gives NaN without an error, and a later message would blame the hidden states.
-    if np.shape(ids)[1] > most:
-        raise refusal(
-            "token_ids",
-            f"hold at most {most} tokens a text, the positions",
-            f"their shape is {np.shape(ids)}",
-            "cut the texts",
-        )
+def check_images(value: Any, patches: Patches) -> Array:
+    """Returns `value` as an array of images, (batch, channels, height, width), of the size that the network reads."""
+    shape = ("batch", patches.channels, patches.image_size, patches.image_size)
+    remedy = "pass the pixel_values of an image processor of transformers"
+    return jnp.asarray(check_array(value, "token_ids", shape=shape, remedy=remedy))
 
 
 def check_mask(mask: Any, shape: tuple[int, ...], of: str = "token_ids") -> Array:

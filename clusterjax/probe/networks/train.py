@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, final
 
 import equinox as eqx
@@ -40,8 +41,9 @@ from ..._training.pretraining import (
     pretrain,
     read_corpus,
 )
-from .albert import Albert
-from .sizes import AlbertSizes
+from .families import sizes_of
+from .network import Network
+from .sizes import NetworkSizes
 from .weights import tensors
 
 
@@ -184,7 +186,7 @@ class AlbertRecipe(AbstractRecipe):
     **Arguments:**
 
     - `vocab_size`: The number of word pieces, including special ones.
-    - `embedding_size`, `hidden_size`, `num_heads`, `intermediate_size`, `num_layers`: As in `AlbertSizes`.
+    - `embedding_size`, `hidden_size`, `num_heads`, `intermediate_size`, `num_layers`: As in `NetworkSizes`.
     - `length`: The number of tokens in a row of training, and thus the longest text that the network can read.
     - `batch_size`: The number of rows in a step.
     - `steps`: The total number of steps.
@@ -263,12 +265,9 @@ class AlbertRecipe(AbstractRecipe):
         return *(((few, 16, 0.4),) if self.length % 16 == 0 else ()), (few, self.length, 0.6), last
 
     @property
-    def sizes(self) -> AlbertSizes:
+    def sizes(self) -> NetworkSizes:
         """The sizes of the network."""
-        return AlbertSizes(
-            self.vocab_size, self.embedding_size, self.hidden_size, self.num_heads, self.intermediate_size,
-            self.num_layers, max_positions=self.length, spread=self.spread,
-        )  # fmt: skip
+        return sizes_of(SimpleNamespace(**_config(self)), Path("config.json"))
 
 
 def _stages(stages: Any) -> tuple[tuple[int, int, float], ...]:
@@ -379,7 +378,7 @@ def _record(recipe: AlbertRecipe) -> dict[str, Any]:
     return asdict(recipe) | {"stages": [list(each) for each in recipe.schedule]}
 
 
-def _network(recipe: AlbertRecipe, seed: int) -> Albert:
+def _network(recipe: AlbertRecipe, seed: int) -> Network:
     """An ALBERT with random weights, smaller in the maps that write to the hidden states, and with positions that start
     as sinusoids, so that features learnt at one position generalise to the next.
 
@@ -388,10 +387,10 @@ def _network(recipe: AlbertRecipe, seed: int) -> Albert:
     """
     # Post-norm layers with plain random weights make the tokens nearly parallel within this depth; smaller output maps
     # prevent this.
-    network = Albert(recipe.sizes, nnx.Rngs(seed), head=True)
-    network.embeddings.position_embeddings.embedding[...] = jnp.asarray(_sinusoids(recipe), jnp.float32)
+    network: Any = Network(recipe.sizes, nnx.Rngs(seed), head=True)
+    network.positions.embedding[...] = jnp.asarray(_sinusoids(recipe), jnp.float32)
     for block in network.blocks():
-        for writes in (block.attention.dense, block.ffn_output):
+        for writes in (block.attention.output, block.feed_forward.out):
             writes.kernel[...] = writes.kernel[...] * (2 * recipe.num_layers) ** -0.5
     return network
 
@@ -442,7 +441,7 @@ def _write(
     folder: Path, recipe: AlbertRecipe, model: Held, files: dict[str, bytes], history: list[Any], report: dict[str, Any]
 ) -> None:
     """Write a network in the format of `transformers`; `files` are those of its tokenizer."""
-    files = {"config.json": json.dumps(_config(recipe.sizes), indent=1).encode()} | files
+    files = {"config.json": json.dumps(_config(recipe), indent=1).encode()} | files
     for name, content in files.items():
         put_file(folder / name, content, "out")
     # The weights come last: without them, the folder holds no model.
@@ -450,13 +449,15 @@ def _write(
     _write_weights(folder / MODEL, model, files=digests, history=history, report=report)
 
 
-def _config(sizes: AlbertSizes) -> dict[str, Any]:
+def _config(recipe: AlbertRecipe) -> dict[str, Any]:
+    """The entries of the `config.json` of the network."""
     return {
-        "model_type": "albert", "architectures": ["AlbertForMaskedLM"], "vocab_size": sizes.vocab_size,
-        "embedding_size": sizes.embedding_size, "hidden_size": sizes.hidden_size, "num_hidden_layers": sizes.num_layers,
-        "num_hidden_groups": 1, "inner_group_num": 1, "num_attention_heads": sizes.num_heads,
-        "intermediate_size": sizes.intermediate_size, "hidden_act": sizes.activation, "layer_norm_eps": sizes.eps,
-        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": sizes.max_positions,
-        "type_vocab_size": sizes.type_vocab_size, "initializer_range": sizes.spread, "tie_word_embeddings": True,
-        "pad_token_id": PAD, "bos_token_id": CLS, "eos_token_id": SEP,
+        "model_type": "albert", "architectures": ["AlbertForMaskedLM"], "vocab_size": recipe.vocab_size,
+        "embedding_size": recipe.embedding_size, "hidden_size": recipe.hidden_size,
+        "num_hidden_layers": recipe.num_layers, "num_hidden_groups": 1, "inner_group_num": 1,
+        "num_attention_heads": recipe.num_heads, "intermediate_size": recipe.intermediate_size,
+        "hidden_act": "gelu_new", "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0, "max_position_embeddings": recipe.length, "type_vocab_size": 2,
+        "initializer_range": recipe.spread, "tie_word_embeddings": True, "pad_token_id": PAD, "bos_token_id": CLS,
+        "eos_token_id": SEP,
     }  # fmt: skip

@@ -16,13 +16,14 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._base.checks import check_integer, refusal
-from ...transformer._attention import Heads, Passed
-from ...transformer._residual_stream import AbstractBlockView, AbstractView
-from .block import AbstractBlock, AbstractNetwork, Context, Gains, blank, gains_of, scan_layers
+from ...transformer._attention import Passed
+from ...transformer._residual_stream import AbstractBlockView, AbstractView, HeadParts
+from .block import Block, Context, Gains, blank
+from .network import Network, gains_of, scan_layers
 
 
 class _BlockView(AbstractBlockView):
-    block: AbstractBlock
+    block: Block
     gains: Gains
     present: Bool[Array, " n"]
     context: Context
@@ -32,8 +33,8 @@ class _BlockView(AbstractBlockView):
         share, length = self._blank(share), self.block.length
         return share if length is None else length.carry(x[None], share[..., None, :, :])[..., 0, :, :]
 
-    def read(self, part: int, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        return self.block.read(part, x[None])[0]
+    def read(self, part: int, x: Float[Array, "n d"], entered: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return self.block.read(part, x[None], entered[None])[0]
 
     def write(self, part: int, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return self._blank(self.block.write(part, total[None])[0])
@@ -48,21 +49,32 @@ class _BlockView(AbstractBlockView):
         present = jnp.expand_dims(self.present[:, None], tuple(range(share.ndim - 2)))
         return jnp.where(present, share, jnp.zeros_like(share))
 
-    def heads(self, read: Float[Array, "n d"]) -> Heads:
+    def heads(self, read: Float[Array, "n d"]) -> HeadParts:
         attended, weights = self.block.attend(read[None], self.present[None], self.context)
-        updates = jnp.einsum("nhk,hkd->hnd", attended[0], self.block.head_outputs().kernel, precision="highest")
-        gain = self._gain()
-        return Heads(weights[0], updates if gain is None else updates * gain[:, :, None])
-
-    def attention_bias(self) -> Float[Array, "n d"] | None:
         kernel, bias = self.block.head_outputs()
-        if bias is None:
-            return None
-        of_tokens = jnp.broadcast_to(bias[None], (self.present.shape[0], kernel.shape[-1]))
-        return of_tokens if self.gains.attention is None else of_tokens * self.gains.attention[:, None]
+        outputs = jnp.einsum("nhk,hkd->hnd", attended[0], kernel, precision="highest")
+        gain = self.gains.heads
+        outputs = outputs if gain is None else outputs * gain[:, :, None]
+        # The norm of the update divides the outputs of all heads and the bias by one number for each token.
+        shares = jnp.zeros_like(outputs[0]) if bias is None else jnp.broadcast_to(bias[None], outputs[0].shape)
+        whole = jnp.sum(outputs, axis=0) + shares
+        carried = self.block.carry_update(0, whole[None], jnp.concatenate([outputs, shares[None]])[:, None])[:, 0]
+        # What remains of the update is the bias of its norm.
+        rest = self.block.update(0, whole[None])[0] - self.block.carry_update(0, whole[None], whole[None])[0]
+        updates, of_bias, scale = carried[:-1], carried[-1] + rest, gain
+        norm, heads = self.block.attention_norms.update, self.block.num_heads
+        if norm is not None:
+            factor = norm.factor(whole[None])[0, :, 0][None]
+            scale = jnp.broadcast_to(factor, (heads, factor.shape[1])) if scale is None else scale * factor
+        if self.gains.attention is not None:
+            attention = self.gains.attention[None]
+            updates, of_bias = updates * attention[:, :, None], of_bias * attention[0, :, None]
+            scale = jnp.broadcast_to(attention, (heads, attention.shape[1])) if scale is None else scale * attention
+        unbiased = bias is None and (norm is None or norm.offset() is None)
+        return HeadParts(weights[0], updates, None if unbiased else of_bias, scale)
 
     def passed(self, read: Float[Array, "n d"]) -> Passed:
-        parts, output = self.block.project(read[None]), self.block.head_outputs().kernel
+        parts, output = self.block.project(read[None]), self._shaped(self.block.head_outputs().kernel)
         # (n, h, k): a value that heads share is copied for each of them.
         values = jnp.repeat(parts.value[0], output.shape[0] // parts.value.shape[2], axis=1)
         given = jnp.einsum("nhk,hkd->hnd", values, output, precision="highest")
@@ -71,23 +83,17 @@ class _BlockView(AbstractBlockView):
         by_distance = jnp.einsum("rk,hkd->hrd", parts.distances.values, output, precision="highest")
         return Passed(given, by_distance, parts.distances.rows)
 
-    def written(self, weights: Float[Array, "h n n"]) -> Float[Array, "h n n"]:
-        gain = self._gain()
-        return weights if gain is None else weights * gain[:, :, None]
+    def _shaped(self, kernel: Float[Array, "h k d"]) -> Float[Array, "h k d"]:
+        """The map of each head, with the part of the norm of the update that does not depend on the token."""
+        norms = self.block.attention_norms
+        kernel = kernel if norms.update is None else norms.update.linear(kernel)
+        return kernel if norms.scale is None else kernel * norms.scale[...][None, None]
 
-    def activations(self, read: Float[Array, "n d"]) -> Float[Array, "n m"]:
-        return self.block.activations(read[None])[0]
+    def activations(self, read: Float[Array, "n d"]) -> Float[Array, "n m"] | None:
+        return None if self.block.feed_forward is None else self.block.activations(read[None])[0]
 
-    def added(self, read: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        return self.block.feed_forward(read[None], self.gains)[0]
-
-    def _gain(self) -> Float[Array, "h n"] | None:
-        """The gain of each head at each token; None is 1."""
-        whole, heads = self.gains.attention, self.gains.heads
-        if whole is None:
-            return heads
-        whole = jnp.broadcast_to(whole[None], (self.block.head_outputs().kernel.shape[0], *whole.shape))
-        return whole if heads is None else whole * heads
+    def added(self, read: Float[Array, "n d"]) -> Float[Array, "n d"] | None:
+        return None if self.block.feed_forward is None else self.block.added(read[None], self.gains)[0]
 
 
 class NetworkView(AbstractView):
@@ -97,12 +103,12 @@ class NetworkView(AbstractView):
     state: Any
 
     @classmethod
-    def of(cls, network: AbstractNetwork) -> "NetworkView":
+    def of(cls, network: Network) -> "NetworkView":
         """The view of a network."""
         return cls(*nnx.split(network))
 
     @property
-    def network(self) -> AbstractNetwork:
+    def network(self) -> Network:
         """The network, rebuilt with the arrays that the view holds."""
         return nnx.merge(self.form, self.state)
 
@@ -158,7 +164,7 @@ class NetworkView(AbstractView):
         present = jnp.ones(n, bool) if present is None else present
         context = network.shared_context(n)
 
-        def step_of_block(block: AbstractBlock, carry: Any, given: tuple[Gains, Any]) -> tuple[Any, Any]:
+        def step_of_block(block: Block, carry: Any, given: tuple[Gains, Any]) -> tuple[Any, Any]:
             return step(_BlockView(block, given[0], present, context), carry, given[1])
 
         return scan_layers(network, step_of_block, carry, n, each, reverse=reverse)

@@ -1,11 +1,12 @@
 """Matching of the tensors of a checkpoint with the parameters of a network, one to one.
 
-The names in a file are those of the parameter tree, up to three differences: the prefix of a model with a head, the
-last word (`kernel` in Flax, `weight` in PyTorch; old words in old files) and the layout of a linear map, which PyTorch
-stores as (out, in). Copies of tied weights that transformers writes are compared with their originals and left out.
+The table of a family has the name of each module in files, to which the format adds the last word (`kernel` in Flax,
+`weight` in PyTorch) and the layout of a linear map, which PyTorch stores as (out, in). Some families store several maps
+in one tensor. Copies of tied weights that transformers writes are compared with their originals and left out.
 
-Invariants: each parameter gets one tensor, and each tensor of the file is a parameter, a tied copy, or in a part that
-is left out on purpose; anything else is an error. `tensors` and `load` are inverse, bit for bit.
+Invariants: each parameter gets one tensor, or its part of one, and each tensor of the file is a parameter, a tied copy,
+or in a part that is left out on purpose; anything else is an error. `tensors` and `load` are inverse, bit for bit.
+Tensors of a safetensors file are read one at a time, so that memory holds the weights and one tensor more.
 """
 
 import functools
@@ -23,11 +24,12 @@ import numpy as np
 from flax import nnx
 
 from ..._base.checks import check_instance
-from ..._files.arrays import NotRead, read_arrays
+from ..._files.arrays import NotRead, Place, find_arrays
 from ..._files.json import decode, misfit, open_regular, read_bounded, read_regular
-from ..._files.sealed import is_whole
-from .architectures import architecture_of
-from .block import AbstractNetwork
+from ..._files.sealed import MARK, is_whole
+from .families import FAMILIES, Family
+from .network import Network
+from .sizes import NetworkSizes
 
 
 # Reader for the msgpack files of Flax: trees of arrays, each checked against the available bytes before allocation.
@@ -145,13 +147,26 @@ MOST_INDEX = 2**26
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
+class Stored(NamedTuple):
+    """A tensor in a file, which `read` reads."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[], np.ndarray]
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> "Stored":
+        """A tensor that is in memory."""
+        return cls(array.shape, array.dtype, lambda: array)
+
+
 class Tensors(NamedTuple):
     """The tensors in the files of a folder, under dotted names.
 
-    `arrays` has the wanted tensors and `left_out` the names of the others; `flax` is True if the names are Flax's.
+    `stored` has the wanted tensors and `left_out` the names of the others; `flax` is True if the names are Flax's.
     """
 
-    arrays: dict[str, np.ndarray]
+    stored: dict[str, Stored]
     left_out: tuple[str, ...]
     flax: bool
     file: Path
@@ -179,18 +194,19 @@ def read_tensors(folder: Path, wanted: Callable[[str], bool]) -> Tensors:
     )
 
 
-def _tensors(contents: dict[str, np.ndarray | None], file: Path) -> Tensors:
-    arrays = {name: array for name, array in contents.items() if array is not None}
-    left_out = tuple(sorted(name for name, array in contents.items() if array is None))
-    return Tensors(arrays, left_out, file.name in (FLAX, FLAX_INDEX), file)
+def _tensors(contents: dict[str, Stored | None], file: Path) -> Tensors:
+    stored = {name: tensor for name, tensor in contents.items() if tensor is not None}
+    left_out = tuple(sorted(name for name, tensor in contents.items() if tensor is None))
+    return Tensors(stored, left_out, file.name in (FLAX, FLAX_INDEX), file)
 
 
-def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, Stored | None]:
     try:
         with open_regular(file) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
             # A memory map, so that the unwanted decoder of a T5 is never read from the disk.
-            tensors_read = read_arrays(data, wanted)
-            if not is_whole(data[:], tensors_read.metadata):
+            found = find_arrays(data, wanted)
+            # Only files of this package have a checksum, and they are small.
+            if MARK in found.metadata and not is_whole(data[:], found.metadata):
                 raise ValueError("its checksum is another")
     except NotRead as error:
         raise ValueError(
@@ -201,10 +217,22 @@ def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np
         raise ValueError(
             f"weights must be a whole safetensors file, but {str(file)!r} is not ({error}); fetch it again."
         ) from error
-    return tensors_read.arrays | dict.fromkeys(tensors_read.left_out)
+    return {name: _mapped(file, place) for name, place in found.places.items()} | dict.fromkeys(found.left_out)
 
 
-def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+def _mapped(file: Path, place: Place) -> Stored:
+    shape, dtype, begin, size = place
+
+    def read() -> np.ndarray:
+        if size == 0:  # an empty range cannot be mapped
+            return np.zeros(shape, dtype)
+        # The map is dropped with its array, so that only one tensor of the file is in memory.
+        return np.memmap(file, np.uint8, "r", begin, (size,)).view(dtype).reshape(shape)
+
+    return Stored(shape, dtype, read)
+
+
+def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], bool]) -> dict[str, Stored | None]:
     try:
         # Names in Flax have slashes instead of the dots used here.
         listed = decode(read_bounded(index, MOST_INDEX, "weights", "fetch it again"))
@@ -221,7 +249,7 @@ def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], 
     plain = all(Path(name).name == name and "\0" not in name for name in shards)
     if not plain:
         raise ValueError(f"weights must be in shards beside their index, but {str(index)!r} names {shards}; mend it.")
-    contents: dict[str, np.ndarray | None] = {}
+    contents: dict[str, Stored | None] = {}
     for shard in shards:
         file = index.parent / shard
         if not file.is_file():
@@ -236,7 +264,7 @@ def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], 
     return contents
 
 
-def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, Stored | None]:
     try:
         contents = read_flax(read_regular(file), wanted)
     except NoTree as error:
@@ -248,67 +276,148 @@ def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.nda
             f"weights must be a whole msgpack file of Flax, but {str(file)!r} is not ({error}); fetch it again."
         ) from error
     # Sorted, so that messages about the first wrong tensor do not depend on the file.
-    return dict(sorted(contents.items()))
+    return {name: None if array is None else Stored.of(array) for name, array in sorted(contents.items())}
 
 
-# The last word of a parameter in the tree of Flax, and its name in the PyTorch files of transformers.
+# The last word of a parameter, and its name in the PyTorch files of transformers.
 _TORCH = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
 
 
-def read_weights(folder: Path, sizes: Any, options: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+class _Slot(NamedTuple):
+    """A tensor of a file: the parameters in it, in their order, and how they are laid out.
+
+    **Arguments:**
+
+    - `paths`: The paths of the parameters.
+    - `shapes`: Their shapes.
+    - `turned`: True if the tensor has the transposed maps, (out, in).
+    - `groups`: The number of groups along the outputs, each of which has a part of every parameter.
+    """
+
+    paths: list[tuple[Any, ...]]
+    shapes: list[tuple[int, ...]]
+    turned: bool
+    groups: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor."""
+        first = self.shapes[0]
+        whole = first if len(self.shapes) == 1 else (*first[:-1], sum(shape[-1] for shape in self.shapes))
+        return whole[::-1] if self.turned else whole
+
+    def split(self, array: np.ndarray) -> list[np.ndarray]:
+        """The parameters, from the tensor."""
+        array = array.T if self.turned else array
+        if len(self.shapes) == 1:
+            return [array]
+        widths = [shape[-1] // self.groups for shape in self.shapes]
+        grouped = array.reshape(*array.shape[:-1], self.groups, -1)
+        parts = np.split(grouped, np.cumsum(widths)[:-1], axis=-1)
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def join(self, arrays: list[np.ndarray]) -> np.ndarray:
+        """The tensor, from the parameters."""
+        if len(arrays) > 1:
+            grouped = [array.reshape(*array.shape[:-1], self.groups, -1) for array in arrays]
+            whole = np.concatenate(grouped, axis=-1)
+            arrays = [whole.reshape(*arrays[0].shape[:-1], -1)]
+        return arrays[0].T if self.turned else arrays[0]
+
+
+def _slots(flat: Any, sizes: NetworkSizes, flax: bool) -> dict[str, _Slot]:
+    """The tensors of a file of this network, by name, from its parameters and their paths."""
+    family, members = FAMILIES.get(sizes.family), {}
+    for path, value in flat:
+        words = tuple(map(str, path))
+        # The norm is not there; its parameters stay as they are made.
+        if sizes.first_unnormed and words[:4] == ("layers", "0", "attention_norms", "read"):
+            continue
+        if family is None:  # a network of this package
+            members.setdefault(".".join(words), []).append((0, "", path, value.shape))
+            continue
+        module, last = family.name_of(words, sizes)
+        of_flax = "weight" if last == "scale" and sizes.norm == "rms" else last
+        name = module if not last else f"{module}.{of_flax if flax else _TORCH.get(last, last)}"
+        members.setdefault(name, []).append((_rank(family, words, sizes), last, path, value.shape))
+    slots = {}
+    for name, group in members.items():
+        ranks, lasts, paths, shapes = zip(*sorted(group, key=lambda each: each[0]), strict=True)
+        in_out = flax or (family is not None and family.in_out and str(paths[0][0]) == "layers")
+        turned = lasts[0] == "kernel" and len(shapes[0]) == 2 and not in_out
+        by_head = family is not None and any(name.rpartition(".")[0].endswith(each) for each in family.by_head)
+        slots[name] = _Slot(list(paths), list(shapes), turned, sizes.num_heads if by_head else 1)
+    return slots
+
+
+def _rank(family: Family, words: tuple[str, ...], sizes: NetworkSizes) -> int:
+    """The place of a parameter among those of one tensor: the order of the table of the family."""
+    if words[0] != "layers":
+        return 0
+    listed = list(family.in_block(sizes))
+    return next((k for k, module in enumerate(listed) if ".".join(words[2:]).startswith(f"{module}.")), 0)
+
+
+def read_weights(folder: Path, sizes: NetworkSizes, options: dict[str, Any]) -> tuple[Network, tuple[str, ...]]:
     """A network with the weights of a folder, and the names of the tensors that were left out on purpose."""
-    architecture = architecture_of(sizes)
+    family = FAMILIES[sizes.family]
     # A pattern, since the heads for tasks differ between the classes of transformers that saved the file.
-    left_out = re.compile(architecture.left_out)
-    tensors = read_tensors(folder, lambda name: not left_out.match(architecture.bare(name)))
+    left_out = re.compile(family.left_out)
+    tensors = read_tensors(folder, lambda name: not left_out.match(family.bare(name)))
     return fill(tensors, sizes, options)
 
 
-def fill(tensors: Tensors, sizes: Any, options: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+def fill(tensors: Tensors, sizes: NetworkSizes, options: dict[str, Any]) -> tuple[Network, tuple[str, ...]]:
     """A network with these tensors as its weights, and the names of the tensors that were left out on purpose.
 
     `options` are the depth, the number of heads and the dtype of the network.
     """
-    architecture = architecture_of(sizes)
-    arrays, sizes = _untied(_bare(tensors, architecture.bare), sizes, tensors)
-    arrays = _without_copies(arrays, architecture.ties(sizes), tensors)
-    _check_layers(sizes, arrays, tensors)
-    # The pooler and the masked-LM head are built only if the file has them, so that no random weights remain.
-    parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
-    form, state, constants = _without_weights(architecture.make, sizes, tuple((options | parts).items()))
+    family = FAMILIES[sizes.family]
+    stored, sizes = _untied(_bare(tensors, family), sizes, tensors)
+    stored = _without_copies(stored, _ties(family, sizes), tensors)
+    _check_layers(sizes, stored, tensors)
+    # The pooler and the head are built only if the file has them, so that no random weights remain.
+    has = lambda *modules: any(
+        name.startswith(f"{family.names[module]}.") for module in modules if module in family.names for name in stored
+    )
+    parts = {"pooler": has("pooler"), "head": has("head", "head.dense", "head.decoder", "head.project")}
+    form, state, constants = _without_weights(sizes, tuple((options | parts).items()))
     flat = list(nnx.to_flat_state(state))
-    names = [_name_in_file(path, tensors.flax) for path, _ in flat]
-    _account(names, arrays, tensors)
-    dtype = options["dtype"]
-    filled = [
-        (path, variable.replace(_parameter(name, str(path[-1]), variable.shape, arrays[name], tensors, dtype)))
-        for name, (path, variable) in zip(names, flat, strict=True)
-    ]
+    slots = _slots(flat, sizes, tensors.flax)
+    _account(list(slots), stored, tensors)
+    values, dtype = {}, options["dtype"]
+    for name, slot in slots.items():
+        values |= zip(slot.paths, _parameters(name, slot, stored[name], tensors, dtype), strict=True)
+    filled = []
+    for path, variable in flat:
+        # A norm that is not there has no tensor.
+        value = values[path] if path in values else jnp.ones(variable.shape, dtype)
+        filled.append((path, variable.replace(value)))
     # `copy`, because networks of the same sizes are given the same `constants`.
     return nnx.merge(form, nnx.from_flat_state(filled), constants, copy=True), tensors.left_out
 
 
 @functools.lru_cache(maxsize=32)
-def _without_weights(make: Any, sizes: Any, options: tuple[tuple[str, Any], ...]) -> tuple[Any, Any, Any]:
+def _without_weights(sizes: NetworkSizes, options: tuple[tuple[str, Any], ...]) -> tuple[Any, Any, Any]:
     """The form of a network, the shapes of its parameters, and its numbers of layers that no file contains.
 
     The cache saves tracing the initialisers, most of the time of loading a small network, for networks of equal sizes.
     """
     # `eval_shape` avoids drawing random weights that would be replaced at once.
-    split = lambda: nnx.split(make(sizes, **dict(options)), nnx.Param, ...)
+    split = lambda: nnx.split(Network(sizes, nnx.Rngs(0), **dict(options)), nnx.Param, ...)
     form, state, constants = nnx.eval_shape(split)
     # `jit` removes the random weights, which are not used.
     return form, state, jax.jit(lambda: split()[2])() if constants else constants
 
 
-def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
+def _check_layers(sizes: NetworkSizes, stored: dict[str, Stored], tensors: Tensors) -> None:
     """Raise a ValueError if there are fewer tensors than layers, before a network with this many layers is built."""
     layers = sizes.num_blocks
     # Otherwise a `config.json` with a billion layers would build a billion modules before the names are compared.
-    if layers > len(arrays):
+    if layers > len(stored):
         raise ValueError(
             f"weights must be those of config.json, which has {layers} layers of weights, but {str(tensors.file)!r} "
-            f"has {len(arrays)} tensors; mend config.json, or name the folder of one model."
+            f"has {len(stored)} tensors; mend config.json, or name the folder of one model."
         )
 
 
@@ -320,7 +429,7 @@ def tensors(network: nnx.Module) -> dict[str, np.ndarray]:
 
     **Arguments:**
 
-    - `network`: An `Albert`, or another network of `probe`.
+    - `network`: The network of a model, `model.network`.
 
     **Returns:**
 
@@ -330,38 +439,54 @@ def tensors(network: nnx.Module) -> dict[str, np.ndarray]:
 
     - `ValueError` if `network` is not a network of `probe`.
     """
-    check_instance(network, "network", AbstractNetwork, "a network of probe", "pass model.network, say")
-    arrays = {}
-    for path, value in nnx.to_flat_state(nnx.state(network, nnx.Param)):
-        array = np.asarray(value[...])
-        # Contiguous, because safetensors writes the memory in its order.
-        arrays[_name_in_file(path, False)] = np.ascontiguousarray(array.T if path[-1] == "kernel" else array)
-    return arrays
+    network = check_instance(network, "network", Network, "a network of probe", "pass model.network, say")
+    flat = {path: value for path, value in nnx.to_flat_state(nnx.state(network, nnx.Param))}
+    slots = _slots(flat.items(), network.sizes, flax=False)
+    # Contiguous, because safetensors writes the memory in its order.
+    return {
+        name: np.ascontiguousarray(slot.join([np.asarray(flat[path][...]) for path in slot.paths]))
+        for name, slot in slots.items()
+    }
 
 
-def _bare(tensors: Tensors, bare: Any) -> dict[str, np.ndarray]:
-    """The arrays under their names without the prefix of a model with a head."""
-    arrays: dict[str, np.ndarray] = {}
-    for name, array in tensors.arrays.items():
-        if bare(name) in arrays:
+def _bare(tensors: Tensors, family: Family) -> dict[str, Stored]:
+    """The tensors under their names without the prefix of a model with a head."""
+    stored: dict[str, Stored] = {}
+    for name, tensor in tensors.stored.items():
+        bare = family.bare(name)
+        if bare in stored:
             raise ValueError(
-                f"weights must name each tensor once, but {str(tensors.file)!r} has {bare(name)!r} with and without "
-                "a prefix; save it anew."
+                f"weights must name each tensor once, but {str(tensors.file)!r} has {bare!r} with and without a "
+                "prefix; save it anew."
             )
-        arrays[bare(name)] = array
-    return arrays
+        stored[bare] = tensor
+    return stored
 
 
-def _untied(arrays: dict[str, np.ndarray], sizes: Any, tensors: Tensors) -> tuple[dict[str, np.ndarray], Any]:
-    """The arrays and the sizes of a network with a separate decoder, if the file has different numbers for weights that
-    its config.json ties, in which case transformers 5 ties nothing."""
-    ties_of = architecture_of(sizes).ties
-    ties = ties_of(sizes) if getattr(sizes, "tied", True) else {}
-    differ = [tied for tied, name in ties.items() if tied in arrays and not _is_copy(arrays, tied, name)]
+def _ties(family: Family, sizes: NetworkSizes) -> dict[str, str]:
+    """The names of the copies of tied weights that transformers writes, each with its original."""
+    names, ties = family.names, dict(family.copies)
+    if sizes.head == "none":
+        return ties
+    decoder, masked = names["head.decoder"], sizes.head == "masked"
+    # transformers names the bias of the decoder after the head if the decoder is tied, and after the decoder otherwise.
+    biases = (f"{names['head']}.bias", f"{decoder}.bias") if masked else ("", "")
+    if sizes.tied:
+        ties |= {f"{decoder}.weight": f"{names['words']}.weight", f"{decoder}.kernel": f"{names['words']}.embedding"}
+        biases = biases[::-1]
+    return ties | {biases[0]: biases[1]} if biases[0] != biases[1] else ties
+
+
+def _untied(stored: dict[str, Stored], sizes: NetworkSizes, tensors: Tensors) -> tuple[dict[str, Stored], NetworkSizes]:
+    """The tensors and the sizes of a network with a separate decoder, if the file has different numbers for weights
+    that its config.json ties, in which case transformers 5 ties nothing."""
+    family = FAMILIES[sizes.family]
+    ties = _ties(family, sizes) if sizes.tied or family.copies else {}
+    differ = [copy for copy, name in ties.items() if copy in stored and not _is_copy(stored, copy, name)]
     if not differ:
-        return arrays, sizes
+        return stored, sizes
     pair = f"{differ[0]!r} and {ties[differ[0]]!r}"
-    if not hasattr(sizes, "tied"):
+    if not sizes.tied:
         raise ValueError(
             f"weights must be equal where the network has one matrix, but {pair} differ in {str(tensors.file)!r}; save "
             "it anew with one of them."
@@ -372,52 +497,51 @@ def _untied(arrays: dict[str, np.ndarray], sizes: Any, tensors: Tensors) -> tupl
         stacklevel=2,
     )
     sizes = sizes._replace(tied=False)
-    for tied, name in ties.items():
-        if name in arrays:
-            arrays.setdefault(tied, arrays[name].T if tied.endswith("kernel") else arrays[name])
+    for copy, name in ties.items():
+        if name in stored:
+            turned = copy.endswith("kernel")
+            stored.setdefault(copy, Stored.of(stored[name].read().T) if turned else stored[name])
     # Drops a bias that the separate decoder does not add.
-    return {name: array for name, array in arrays.items() if name not in ties_of(sizes)}, sizes
+    ties = _ties(family, sizes)
+    return {name: tensor for name, tensor in stored.items() if name not in ties}, sizes
 
 
-def _is_copy(arrays: dict[str, np.ndarray], tied: str, name: str) -> bool:
+def _is_copy(stored: dict[str, Stored], copy: str, name: str) -> bool:
     """True if the file has equal numbers under both names, or only one of the names."""
-    copy = arrays[tied]
-    return name not in arrays or np.array_equal(arrays[name], copy.T if tied.endswith("kernel") else copy)
+    if name not in stored:
+        return True
+    array = stored[copy].read()
+    return np.array_equal(stored[name].read(), array.T if copy.endswith("kernel") else array)
 
 
-def _without_copies(arrays: dict[str, np.ndarray], ties: dict[str, str], tensors: Tensors) -> dict[str, np.ndarray]:
-    """The arrays without the copies of tied weights that transformers writes."""
-    arrays = dict(arrays)
-    for tied, name in ties.items():
-        if tied not in arrays:
+def _without_copies(stored: dict[str, Stored], ties: dict[str, str], tensors: Tensors) -> dict[str, Stored]:
+    """The tensors without the copies of tied weights that transformers writes."""
+    stored = dict(stored)
+    for copy, name in ties.items():
+        if copy not in stored:
             continue
-        same, copy = _is_copy(arrays, tied, name), arrays.pop(tied)
+        same, tensor = _is_copy(stored, copy, name), stored.pop(copy)
         # If the file has only the copy, it becomes the original.
-        arrays.setdefault(name, copy.T if tied.endswith("kernel") else copy)
+        stored.setdefault(name, Stored.of(tensor.read().T) if copy.endswith("kernel") else tensor)
         if not same:
             warnings.warn(
-                f"{str(tensors.file)!r} ties {tied!r} to {name!r}, but holds different numbers for them; {name!r} is "
+                f"{str(tensors.file)!r} ties {copy!r} to {name!r}, but holds different numbers for them; {name!r} is "
                 "used, as in transformers.",
                 stacklevel=2,
             )
-    return arrays
+    return stored
 
 
-def _name_in_file(path: tuple[Any, ...], flax: bool) -> str:
-    *parents, last = (str(part) for part in path)
-    return ".".join((*parents, last if flax else _TORCH.get(last, last)))
-
-
-def _account(names: list[str], arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
+def _account(names: list[str], stored: dict[str, Stored], tensors: Tensors) -> None:
     """Raise a ValueError unless the tensors of the file are exactly the parameters of the network."""
     file = str(tensors.file)
-    missing = [name for name in names if name not in arrays]
+    missing = [name for name in names if name not in stored]
     if missing:
         raise ValueError(
             f"weights must be those of config.json, but {file!r} lacks {missing[0]!r}{_more(missing)}; name the folder "
             "of one whole model."
         )
-    extra = sorted(set(arrays) - set(names))
+    extra = sorted(set(stored) - set(names))
     if extra:
         raise ValueError(
             f"weights must be those of config.json, but {file!r} has {extra[0]!r}{_more(extra)}, which no part of the "
@@ -429,25 +553,36 @@ def _more(names: list[str]) -> str:
     return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
-def _parameter(name: str, kind: str, shape: tuple[int, ...], array: np.ndarray, tensors: Tensors, dtype: Any) -> Any:
-    """The array as a parameter, checked for its shape and for finite values, in the requested precision."""
-    turned = kind == "kernel" and not tensors.flax  # in PyTorch the first axis of a linear map is that of its outputs
-    expected = shape[::-1] if turned else shape
-    if array.shape != expected:
+def _parameters(name: str, slot: _Slot, stored: Stored, tensors: Tensors, dtype: Any) -> list[Any]:
+    """The parameters in a tensor, checked for its shape and for finite values, in the requested precision."""
+    if stored.shape != slot.shape:
         raise ValueError(
-            f"weights must be those of config.json, but {name!r} of {str(tensors.file)!r} has the shape {array.shape} "
-            f"in place of {expected}; name the folder of one model."
+            f"weights must be those of config.json, but {name!r} of {str(tensors.file)!r} has the shape {stored.shape} "
+            f"in place of {slot.shape}; name the folder of one model."
         )
-    if not jnp.issubdtype(array.dtype, jnp.floating):
+    if not jnp.issubdtype(stored.dtype, jnp.floating):
         raise ValueError(
-            f"weights must be floats, but {name!r} of {str(tensors.file)!r} is of {array.dtype}; name a checkpoint "
+            f"weights must be floats, but {name!r} of {str(tensors.file)!r} is of {stored.dtype}; name a checkpoint "
             "that is not quantised."
         )
-    # Cast before the check: a float64 of 1e300 is finite in the file but infinite in float32.
-    array = array.astype(dtype)
-    if not np.all(np.isfinite(array)):
-        raise ValueError(
-            f"weights must be finite, but {name!r} of {str(tensors.file)!r} holds NaN or infinity; train it again."
-        )
-    # The dtype is given, because jax otherwise compiles a program for each shape.
-    return jnp.asarray(array.T if turned else array, dtype)
+    values = []
+    for part in slot.split(stored.read()):
+        array = _aligned(part.shape, dtype)
+        # A float64 of 1e300 is finite in the file but infinite in float32, which the check below finds.
+        with np.errstate(over="ignore"):
+            np.copyto(array, part, casting="unsafe")
+        if not np.all(np.isfinite(array)):
+            raise ValueError(
+                f"weights must be finite, but {name!r} of {str(tensors.file)!r} holds NaN or infinity; train it again."
+            )
+        # The dtype is given, because jax otherwise compiles a program for each shape.
+        values.append(jnp.asarray(array, dtype))
+    return values
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array whose memory begins at a multiple of 64 bytes, which jax takes over on a CPU without a copy."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + size].view(dtype).reshape(shape)

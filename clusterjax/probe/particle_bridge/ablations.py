@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from ..._base.checks import check_array, check_choice, check_concrete, check_integer, refusal, shown
 from ..._model.mask import AbstractMask, check_mask
 from ..measures.survey import dtype_of
-from ..networks.block import AbstractBlock, AbstractNorm, Gains, at_places
+from ..networks.block import AbstractNorm, Block, Gains, at_places
 from ..networks.load import Model, check_model, replace_network
 
 
@@ -79,7 +79,7 @@ def without(
             )
     layers = _places(layer, "layer", network.num_layers)
     heads = _places(head, "head", network.num_heads)
-    neurons = None if neuron is None else _places(neuron, "neuron", network.blocks()[0].neuron_values().kernel.shape[0])
+    neurons = None if neuron is None else _places(neuron, "neuron", network.sizes.intermediate_size)
     tokens = None if token is None else _places(token, "token", None)
     # The last entry holds for all further positions.
     silent = np.ones((network.num_layers, 1 if tokens is None else max(tokens) + 2))
@@ -87,7 +87,7 @@ def without(
     what = part if head is None and neuron is None else "heads" if neuron is None else "neurons"
     if what in ("heads", "neurons"):
         chosen = heads if what == "heads" else neurons
-        count = network.num_heads if what == "heads" else network.blocks()[0].neuron_values().kernel.shape[0]
+        count = network.num_heads if what == "heads" else network.sizes.intermediate_size
         of_part = np.ones((network.num_layers, count, silent.shape[1]))
         of_part[:, chosen] = silent[:, None]
         silent = of_part
@@ -236,7 +236,12 @@ def without_norms(model: Model) -> Model:
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1): dynamics
         without norms.
     """
-    return _changed(check_model(model), lambda block: block.set_norms(_Nothing()), "without norms")
+
+    def remove(block: Block) -> None:
+        for norms in (block.attention_norms, block.feed_forward_norms):
+            norms.read = norms.update = norms.stream = None
+
+    return _changed(check_model(model), remove, "without norms")
 
 
 def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Model:
@@ -267,10 +272,10 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
     remaining_lengths = iter(check_radius(model, radius).tolist())
 
     # `blocks()` yields each block with its own weights once, in the order of `radius`.
-    def hold(block: AbstractBlock) -> None:
+    def hold(block: Block) -> None:
         length = _Length(next(remaining_lengths), dtype_of(model))
         if block.post_norm:
-            block.set_norms(length)
+            block.attention_norms.stream = block.feed_forward_norms.stream = length
         else:
             # The rescaling precedes the first norm of the block, which then reads tokens of a known norm.
             block.length = nnx.data(length)
@@ -297,14 +302,6 @@ def check_radius(model: Model, radius: Any) -> np.ndarray:
     return np.broadcast_to(lengths, (blocks,))
 
 
-class _Nothing(AbstractNorm):
-    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
-        return share
-
-    def offset(self) -> None:
-        return None
-
-
 class _Length(AbstractNorm):
     """Rescales every row to one norm, held in an array so that another norm does not trigger compilation."""
 
@@ -312,17 +309,19 @@ class _Length(AbstractNorm):
         # A `Variable` and not a `Param`: it is not trained, not written to checkpoints and not drawn by `randomise`.
         self.radius = nnx.Variable(jnp.asarray(radius, dtype))
 
-    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
+    def factor(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n 1"]:
         square = jnp.sum(x * x, axis=-1, keepdims=True)
         # Rows of padding are zero and stay zero.
-        scale = self.radius[...] / jnp.sqrt(jnp.where(square > 0, square, jnp.ones_like(square)))
-        return share * jnp.expand_dims(scale, tuple(range(share.ndim - scale.ndim)))
+        return self.radius[...] / jnp.sqrt(jnp.where(square > 0, square, jnp.ones_like(square)))
+
+    def linear(self, share: Float[Array, "*shares batch n d"]) -> Float[Array, "*shares batch n d"]:
+        return share
 
     def offset(self) -> None:
         return None
 
 
-def _changed(model: Model, change: Callable[[AbstractBlock], None], what: str) -> Model:
+def _changed(model: Model, change: Callable[[Block], None], what: str) -> Model:
     network = nnx.clone(model.network)
     # Layers that share the weights of a block change with it.
     for block in network.blocks():

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._base.checks import check_integer, check_scalar
+from ..._base.checks import check_integer, check_scalar, refusal
 from ..._base.numerics import normalise
 from ..._base.types import RealScalarLike
 from ..._model.heads import MultiHeadField
@@ -21,7 +21,7 @@ from ..._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask
 from ..._model.schedule import PiecewiseConstant
 from ..measures.survey import dtype_of
 from ..networks.directions import head_matrices
-from ..networks.load import Model
+from ..networks.load import Model, check_model
 from .ablations import check_radius
 
 
@@ -61,13 +61,15 @@ def particle_field(
 
     **Raises:**
 
-    - `ValueError` if a radius is not positive, or the number of radii is not the number of blocks.
+    - `ValueError` if a radius is not positive, the number of radii is not the number of blocks, or the heads have parts
+        that no particle model has: norms of queries and keys, caps of scores, norms of updates.
 
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2.
     """
-    matrices, dtype = head_matrices(model), dtype_of(model)
+    _check_linear(check_model(model))
+    matrices, dtype, pairs = head_matrices(model), dtype_of(model), _pairs(model)
     beta = check_scalar(beta, "beta", dtype)
     n = None if n is None else check_integer(n, "n")
     order = np.asarray(model.network.order())
@@ -87,15 +89,52 @@ def particle_field(
         return PiecewiseConstant(jnp.arange(len(order), dtype=dtype), jnp.asarray(array[order], dtype))
 
     context = model.network.context(1 if n is None else n)
-    bias, rotation = (None, None) if n is None else (context.bias, context.rotation)
+    bias, rotation = (None, None) if n is None else (context.bias, _rotation_of(model, n))
     # The queries include the scale of the scores, so that beta = 1 is the temperature of the network.
     return MultiHeadField.factored(
-        beta, over_time(matrices.query * (matrices.scale * read_scale)),
-        over_time(matrices.key * read_scale), over_time(matrices.value * write_scale), over_time(matrices.output),
+        beta, over_time(matrices.query[..., pairs] * (matrices.scale * read_scale)),
+        over_time(matrices.key[..., pairs] * read_scale), over_time(matrices.value * write_scale),
+        over_time(matrices.output),
         bias=None if bias is None else jnp.asarray(bias[0], dtype),
         rotation=rotation,
         mask=_mask_of(model, n),
     )  # fmt: skip
+
+
+def _check_linear(model: Model) -> None:
+    """Raise a ValueError if the heads of the network are not those of a particle model: linear in what they read."""
+    sizes = model.network.sizes
+    problems = {
+        "norms of queries and keys": sizes.head_norm != "none", "caps of scores": sizes.score_cap is not None,
+        "norms of updates": sizes.norm_place in ("update", "both"), "factors of updates": sizes.update_scale,
+        "rotations that differ between layers": len(set(sizes.rotary_kinds or (0,))) > 1,
+    }  # fmt: skip
+    there = [name for name, is_there in problems.items() if is_there]
+    if there:
+        problem = f"{model.name!r} has {there[0]}"
+        raise refusal("model", "have heads that a particle model has", problem, "measure the network itself")
+
+
+def _rotation_of(model: Model, n: int) -> tuple[Any, Any] | None:
+    """The cosines and sines of the rotation of all layers, (n, k / 2) both; None without rotation."""
+    network = model.network
+    rotation, k = network.context(n).rotation, network.sizes.width_of_head
+    if rotation is None:
+        return None
+    cosines, sines = (part[(network.sizes.rotary_kinds or (0,))[0]] for part in rotation)
+    # Entries that are not rotated have the angle zero.
+    still = jnp.ones((n, k // 2 - cosines.shape[1]), cosines.dtype)
+    return jnp.concatenate([cosines, still], axis=1), jnp.concatenate([sines, 0 * still], axis=1)
+
+
+def _pairs(model: Model) -> np.ndarray:
+    """The order of the entries of a head in which entries a and a + k/2 are a pair, also where some are not rotated."""
+    sizes = model.network.sizes
+    k, turned = sizes.width_of_head, sizes.rotary_size
+    if turned is None:
+        return np.arange(k)
+    first, second, still = np.arange(turned // 2), np.arange(turned // 2, turned), np.arange(turned, k)
+    return np.concatenate([first, still[: len(still) // 2], second, still[len(still) // 2 :]])
 
 
 def _mask_of(model: Model, n: int | None) -> AbstractMask:

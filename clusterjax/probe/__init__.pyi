@@ -75,6 +75,7 @@ from .networks.load import (
     load as load,
 )
 from .networks.network import Network as Network
+from .networks.recorded import Recorded as Recorded, from_arrays as from_arrays
 from .networks.sizes import NetworkSizes as NetworkSizes, Patches as Patches, Rotary as Rotary
 from .networks.train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
 from .networks.weights import tensors as tensors

@@ -205,6 +205,10 @@ def _probe() -> dict[str, Any]:
     cosines, others = SimpleNamespace(cosine=curve), SimpleNamespace(cosine=other)
     correlation = np.full((1, 2, 2), 0.5) + 0.5 * np.eye(2)
     return {
+        "from_arrays.*": {
+            "hidden": np.asarray(normal(3, 2, 2, 4, D)), "attention": np.full((2, 1, 2, 4, 4), 0.25), "causal": False,
+            "mask": np.ones((2, 4), bool), "token_ids": ids, "name": "arrays",
+        },
         "Network.sizes": sizes, "NetworkSizes.*": sizes._asdict(), "Network.self": albert, **letters,
         "Rotary.*": probe.Rotary()._asdict(), "Patches.*": {"image_size": 8, "patch_size": 4},
         "config": {"model_type": "gpt2", "vocab_size": 8, "n_embd": D, "n_head": 2, "n_layer": 1, "n_positions": 8},

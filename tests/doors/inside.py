@@ -9,7 +9,7 @@ RECORDS = {
     "transformer": "DepthProfile Detector Heads KeyValueMemory LSTMStates ResidualStream",
     "probe": "Activation AttentionSinks Average Bridge Comparison Controls Directions FirstToken Generated "
     "HeadClusters HeadCorrelations HeadMatrices HeadSigns Model NearestWords NextWords ParameterCounts PositionHeads "
-    "Similarity Streamed Survey Trace ValueSpectra",
+    "Recorded Similarity Streamed Survey Trace ValueSpectra",
     "phase": "Branch Stationary",
     "design": "Delay Hold Recovery Sensitivity Steering",
     "plot": "Player",
@@ -25,7 +25,7 @@ STEPS = {
     "transformer": "check enter validated brake growth carry read write retract tangent distance summary statistics "
     "MultiHeadAttention.passed LanguageModel.check_range Transformer.scan longest",
     "probe": "check enter blocks order position_bias embed finish pool context attention_maps word_factors norm_scales "
-    "last_scale shared_context unembedding drop_head fit T5Encoder.logits summary",
+    "last_scale shared_context unembedding drop_head summary save load to_xarray to_pandas allowed measured",
     "sentiment": "summary",
     "design": "summary",
     "phase": "steps Adaptive.run NormalisedEuler.run draw sample",

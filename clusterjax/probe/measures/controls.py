@@ -40,12 +40,14 @@ from ..networks.network import Network
 from .heads import HeadCorrelations
 from .sinks import AttentionSinks
 from .survey import Average, clustered_error, encoded, threshold, units_of
+from .table import tabled
 
 
 Statistic = str | Callable[[Any], Average]
 Initial = Callable[[PRNGKeyArray], Network]
 
 
+@tabled("level", difference="level *", error="level *", z="level *")
 class Comparison(NamedTuple):
     """The comparison of the trained network with one control, paired by text.
 
@@ -89,6 +91,7 @@ class Comparison(NamedTuple):
         return self.z > threshold(self.freedom, check_number(sigmas, "sigmas"))
 
 
+@tabled("level", units="text")
 class Controls(NamedTuple):
     """The result of `controls`.
 

@@ -26,12 +26,14 @@ from ..._base.types import RealScalarLike
 from ..networks.batch import check_batch, continuation_ids, prompt_ids
 from ..networks.load import Model, check_model
 from ..networks.network import Network, check_not_ahead, empty, read_on, run_layers_measured, take_apart, whole
+from .table import tabled
 
 
 # Texts are padded to a multiple of `LENGTHS`, so that few lengths are compiled.
 LENGTHS = 16
 
 
+@tabled("rank", words="rank", token_ids="rank", probabilities="rank")
 class NextWords(NamedTuple):
     """The result of `next_words`.
 
@@ -166,6 +168,7 @@ def _next(form: Any, state: Any, ids: Int[Array, "batch n"], mask: Bool[Array, "
 _SINGLE = 8
 
 
+@tabled("text", texts="text", token_ids="text new_token", log_probs="text new_token", lengths="text")
 class Generated(NamedTuple):
     """The result of `generate`, one entry or row for each text.
 

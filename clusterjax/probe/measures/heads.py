@@ -23,13 +23,22 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
-from ..._base.checks import check_array, check_choice, check_concrete, check_integer, check_key, refusal
+from ..._base.checks import (
+    check_array,
+    check_choice,
+    check_concrete,
+    check_host_array,
+    check_integer,
+    check_key,
+    refusal,
+)
 from ..._base.numerics import einsum, matmul
 from ..._base.summary import short, summary
 from ..._observables import product_spectrum
 from ..networks.batch import Encoded
 from ..networks.directions import head_matrices
 from ..networks.load import Model
+from ..networks.recorded import Recorded
 from .survey import (
     AbstractToldPairs,
     Average,
@@ -43,8 +52,10 @@ from .survey import (
     survey,
     units_of,
 )
+from .table import tabled
 
 
+@tabled("layer head", labels="layer head", linkage="layer merge *", stability="layer", together="layer head head_2")
 class HeadClusters(NamedTuple):
     """The clusters of the heads of each layer, with their stability when the texts are resampled.
 
@@ -118,8 +129,7 @@ def head_clusters(
         ("correlation", correlation, ("layers", "heads", "heads")),
         ("resampled", resampled, ("replicates", "layers", "heads", "heads")),
     ):
-        check_concrete(value, name)
-        check_array(value, name, shape=axes, remedy=remedy)
+        check_host_array(value, name, shape=axes, remedy=remedy)
     correlation, resampled = np.asarray(correlation, np.float64), np.asarray(resampled, np.float64)
     layers, heads = correlation.shape[:2]
     if correlation.shape[2] != heads:
@@ -221,6 +231,7 @@ _ROWS, _LANES = 64, 8
 _VARIED = 0.25
 
 
+@tabled("layer", correlation="layer head head_2", resampled="replicate layer head head_2", between_heads="layer")
 class HeadCorrelations(NamedTuple):
     """The result of `head_correlations`.
 
@@ -255,8 +266,8 @@ class HeadCorrelations(NamedTuple):
 
 
 def head_correlations(
-    model: Model,
-    texts: Sequence[str] | Encoded,
+    model: Model | Recorded,
+    texts: Sequence[str] | Encoded | None = None,
     *,
     clusters: int = 2,
     replicates: int = 100,
@@ -278,8 +289,8 @@ def head_correlations(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
-    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
+    - `model`: The model that `load` returned, or what `from_arrays` returned.
+    - `texts`: The texts, or their `Encoded` form; None for what `from_arrays` returned. Each has at least two tokens.
 
     **Other arguments:**
 
@@ -441,6 +452,7 @@ CASES = ("attractive", "repulsive", "rotating", "neutral")
 _ROUNDING = 1e-9
 
 
+@tabled("block head", values="block head *", case="block head", order="layer")
 class HeadSigns(NamedTuple):
     """The result of `head_signs`; a block is a layer with its own weights.
 

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._base.padding import words_first
 from ..networks.load import Model, check_model
 from ..networks.network import scan_layers
+from .table import tabled
 
 
 BATCH = 16
@@ -93,6 +94,7 @@ _PARTS = {
 }  # fmt: skip
 
 
+@tabled()
 class ParameterCounts(NamedTuple):
     """The number of parameters of each part of a network.
 

@@ -23,12 +23,15 @@ from ..._base.numerics import einsum
 from ..._base.summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
+from ..networks.recorded import Recorded
 from .survey import Average, Measure, average_of, check_surveyed, encoded, survey
+from .table import tabled
 
 
 PLACES = ("previous", "self", "next", "first")
 
 
+@tabled("target layer head", mass="target layer head", baseline="target layer head", excess="target layer head")
 class PositionHeads(NamedTuple):
     """The result of `position_heads`; each `Average` is over texts, (layers, heads), and keeps the value of each text.
 
@@ -74,8 +77,8 @@ class PositionHeads(NamedTuple):
 
 
 def position_heads(
-    model: Model,
-    texts: Sequence[str] | Encoded,
+    model: Model | Recorded,
+    texts: Sequence[str] | Encoded | None = None,
     *,
     separators: Mapping[str, int | Sequence[int]] | None = None,
     length: int | None = None,
@@ -106,8 +109,8 @@ def position_heads(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
-    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
+    - `model`: The model that `load` returned, or what `from_arrays` returned.
+    - `texts`: The texts, or their `Encoded` form; None for what `from_arrays` returned. Each has at least two tokens.
 
     **Other arguments:**
 
@@ -155,8 +158,10 @@ def position_heads_of(
     return PositionHeads(split(mass.values), split(baseline), split(mass.values - baseline))
 
 
-def _allowed(model: Model, n: int) -> Bool[np.ndarray, "layers n n"]:
+def _allowed(model: Model | Recorded, n: int) -> Bool[np.ndarray, "layers n n"]:
     """True where a token may attend to another, for each layer."""
+    if isinstance(model, Recorded):
+        return model.allowed(n)
     blocks, context = model.network.blocks(), model.network.shared_context(n)
     places = jnp.arange(n, dtype=jnp.int32)
     # One program, instead of one for each comparison.
@@ -238,7 +243,7 @@ def check_separators(separators: Any) -> dict[str, tuple[int, ...]]:
     return ids_by_name
 
 
-def _sep(model: Model) -> dict[str, tuple[int, ...]]:
+def _sep(model: Model | Recorded) -> dict[str, tuple[int, ...]]:
     """The [SEP] of the tokenizer, if it has one."""
     token = None if model.tokenizer is None else model.tokenizer.sep_token_id
     return {} if token is None else {"[SEP]": (int(token),)}

@@ -27,9 +27,11 @@ from ..._observables.clusters import components
 from ..._observables.similarity import among, among_equal, check_edges
 from ..networks.batch import Encoded
 from ..networks.load import Model
+from ..networks.recorded import Recorded
 from ..networks.token_ids import check_mask
 from .sinks import OfKept, check_enough, check_kept, kept_tokens
 from .survey import Average, Measure, Tally, check_surveyed, dtype_of, encoded, survey
+from .table import tabled
 
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -37,6 +39,17 @@ _SCALARS = ("cosine", "near_mass", "effective_rank", "num_clusters")
 _Bins = int | Real[np.ndarray | Array, " edges"]
 
 
+@tabled(
+    "level",
+    edges="edge",
+    density="level bin",
+    probabilities="quantile",
+    quantiles="level quantile",
+    cosine="level",
+    near_mass="level",
+    effective_rank="level",
+    num_clusters="level",
+)
 class Similarity(NamedTuple):
     """The result of `similarity_histograms`; each `Average` is over texts, its first axis the level.
 
@@ -79,8 +92,8 @@ class Similarity(NamedTuple):
 
 
 def similarity_histograms(
-    model: Model,
-    texts: Sequence[str] | Encoded,
+    model: Model | Recorded,
+    texts: Sequence[str] | Encoded | None = None,
     *,
     bins: _Bins = 200,
     near: float = 0.9,
@@ -116,8 +129,8 @@ def similarity_histograms(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
-    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
+    - `model`: The model that `load` returned, or what `from_arrays` returned.
+    - `texts`: The texts, or their `Encoded` form; None for what `from_arrays` returned. Each has at least two tokens.
 
     **Other arguments:**
 

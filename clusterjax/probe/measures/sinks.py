@@ -24,6 +24,7 @@ from ..._base.summary import short, summary
 from ..._observables import sink_mass, uniform_causal_sink
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
+from ..networks.recorded import Recorded
 from .heads import uniform_map
 from .survey import (
     AbstractToldPairs,
@@ -38,8 +39,10 @@ from .survey import (
     stream,
     survey,
 )
+from .table import tabled
 
 
+@tabled("target layer head", mass="target layer head", excess="target layer head", causal_excess="target layer head")
 class AttentionSinks(NamedTuple):
     """The result of `attention_sinks`; each `Average` is over texts, (layers, heads), and keeps the value of each text.
 
@@ -63,8 +66,8 @@ class AttentionSinks(NamedTuple):
 
 
 def attention_sinks(
-    model: Model,
-    texts: Sequence[str] | Encoded,
+    model: Model | Recorded,
+    texts: Sequence[str] | Encoded | None = None,
     *,
     special: Mapping[str, int] | None = None,
     include_self: bool = False,
@@ -85,8 +88,8 @@ def attention_sinks(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
-    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
+    - `model`: The model that `load` returned, or what `from_arrays` returned.
+    - `texts`: The texts, or their `Encoded` form; None for what `from_arrays` returned. Each has at least two tokens.
 
     **Other arguments:**
 
@@ -151,6 +154,7 @@ def attention_sinks(
     return AttentionSinks(split("mass"), split("excess"), split("causal"))
 
 
+@tabled("layer head token", received="layer head token", token_ids="token", words="token")
 class Activation(NamedTuple):
     """The result of `token_activation`.
 
@@ -257,7 +261,7 @@ def _check_special(special: Any) -> None:
         check_integer(token, f"special[{name!r}]", least=0)
 
 
-def _special(model: Model, data: Encoded) -> dict[str, int]:
+def _special(model: Model | Recorded, data: Encoded) -> dict[str, int]:
     """The ids of [CLS] and [SEP], if the tokenizer has them and every text contains them."""
     if model.tokenizer is None:
         return {}
@@ -336,6 +340,7 @@ class OfKept(eqx.Module):
         return self.level(hidden, mask & self.kept)
 
 
+@tabled("level", cosine="level", cosine_of_others="level", length="level", length_of_others="level", ratio="level")
 class FirstToken(NamedTuple):
     """The result of `first_token`; each `Average` is over texts, (levels,), and keeps the value of each text.
 
@@ -385,8 +390,8 @@ class FirstToken(NamedTuple):
 
 
 def first_token(
-    model: Model,
-    texts: Sequence[str] | Encoded,
+    model: Model | Recorded,
+    texts: Sequence[str] | Encoded | None = None,
     *,
     length: int | None = None,
     batch_size: int = 8,
@@ -413,8 +418,8 @@ def first_token(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
-    - `texts`: The texts, or their `Encoded` form, each of at least three tokens.
+    - `model`: The model that `load` returned, or what `from_arrays` returned.
+    - `texts`: The texts, or their `Encoded` form; None for what `from_arrays` returned. Each has at least three tokens.
 
     **Other arguments:**
 

@@ -19,12 +19,14 @@ from ..._base.summary import short, summary
 from ..._observables import product_spectrum, symmetric_part_spectrum
 from ..networks.directions import head_matrices
 from ..networks.load import Model
+from .table import tabled
 
 
 # Cholesky's factor, eight times faster than Householder's, squares the condition number: about ten digits are left.
 _WELL_CONDITIONED = 1e-3
 
 
+@tabled("block head", value="block head *", query_key="block head *", beta="block head", order="layer")
 class ValueSpectra(NamedTuple):
     """The result of `value_spectra`; a block is a layer with its own weights.
 
@@ -50,6 +52,7 @@ class ValueSpectra(NamedTuple):
         return summary(self)
 
 
+@tabled("direction", eigenvalues="direction", vectors="direction dim")
 class Directions(NamedTuple):
     """The result of `value_directions`.
 

@@ -48,7 +48,9 @@ from ..._files.sealed import SealedFile
 from ..networks.batch import Encoded, check_batch, encode
 from ..networks.load import Model, check_model
 from ..networks.network import run_layers_measured
+from ..networks.recorded import Recorded, check_measured
 from ..networks.token_ids import in_parts
+from .table import tabled
 
 
 LEVEL, LAYER = "a function of hidden and mask", "a function of hidden, attention and mask"
@@ -95,8 +97,12 @@ class Measure(AbstractPart):
         if self.level is not None:
             check_callable(self.level, "level", LEVEL, takes=2)
         if self.layer is not None:
-            takes = 4 if isinstance(self.layer, AbstractToldPairs) else 3
-            check_callable(self.layer, "layer", LAYER, takes=takes)
+            check_callable(self.layer, "layer", LAYER, takes=self.arity)
+
+    @property
+    def arity(self) -> int:
+        """The number of arguments of `layer`: the allowed pairs are passed only to an `AbstractToldPairs`."""
+        return 4 if isinstance(self.layer, AbstractToldPairs) else 3
 
 
 class Streamed(eqx.Module):
@@ -112,6 +118,12 @@ class Streamed(eqx.Module):
     layers: PyTree
 
 
+@tabled(
+    "text layer head token token_2",
+    hidden="text level token dim",
+    attention="text layer head token token_2",
+    mask="text token",
+)
 class Trace(eqx.Module):
     """The result of `trace`: all hidden states and attentions of a batch.
 
@@ -220,14 +232,15 @@ def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: b
     # None is a PyTree without leaves, so a missing function adds nothing to the scan.
     level = (lambda *_: None) if measure.level is None else partial(call_traced, measure.level, "level", LEVEL)
     layer = (lambda *_: None) if measure.layer is None else partial(call_traced, measure.layer, "layer", LAYER)
-    # The allowed pairs are passed only to an `AbstractToldPairs`.
-    arity = 4 if isinstance(measure.layer, AbstractToldPairs) else 3
     # The scan measures the hidden states that enter each layer: levels 0 to L - 1. Level L is the output of the last.
     last, (levels, layers) = run_layers_measured(
         network,
         mask,
         (token_ids, token_types),
-        lambda hidden, weights, allowed: (level(hidden, mask), layer(*(hidden, weights, mask, allowed)[:arity])),
+        lambda hidden, weights, allowed: (
+            level(hidden, mask),
+            layer(*(hidden, weights, mask, allowed)[: measure.arity]),
+        ),
         moved,
     )
     with_last = lambda earlier, last_level: jnp.concatenate([earlier, jnp.asarray(last_level)[None]])
@@ -241,6 +254,7 @@ def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: b
 _FILE = SealedFile("store", "clusterjax survey", 1, "remove it, or choose another file")
 
 
+@tabled(mean="*", spread="*", values="text *")
 class Average(NamedTuple):
     """The mean of a statistic over texts, and its uncertainty.
 
@@ -480,6 +494,7 @@ _FINITE = "hidden states are finite"
 _MOST = 2**31 - 1
 
 
+@tabled("level", levels="level *", layers="layer *", resampled="replicate *")
 class Survey(NamedTuple):
     """The result of `survey`.
 
@@ -505,8 +520,8 @@ class Survey(NamedTuple):
 
 
 def survey(
-    model: Model,
-    texts: Sequence[str] | Encoded,
+    model: Model | Recorded,
+    texts: Sequence[str] | Encoded | None,
     measure: Measure | Callable[[Any, Any], Measure],
     *,
     length: int | None = None,
@@ -528,9 +543,9 @@ def survey(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
+    - `model`: The model that `load` returned, or what `from_arrays` returned.
     - `texts`: The texts, or their `Encoded` form (required for a model without a tokenizer), or the result of a
-        tokenizer of `transformers`. Each text has at least two tokens.
+        tokenizer of `transformers`. Each text has at least two tokens. None for what `from_arrays` returned.
     - `measure`: A `Measure` whose functions return dictionaries from the names of statistics to arrays with one row per
         text, (batch, ...), to which padding has contributed nothing. Or a function of (token_ids, mask) that returns
         such a `Measure` for each batch; these may differ only in their arrays. All padding is behind the words.
@@ -598,10 +613,14 @@ def survey(
     if path is not None and path.exists():
         tally.restore(path, run_settings, run_settings["statistics"], most=len(data.mask), finite=finite)
         say(f"resuming after {tally.texts} of {len(data.mask)} texts")
-    for rows, ids, mask in _batches(data, size, tally.texts):
+    for rows, filled, ids, mask in _batches(data, size, tally.texts):
         batch_measure = _made(measure, ids, mask)
         # The finiteness of hidden states is measured together with `level`, in the same pass.
-        streamed = stream(model, ids, mask, Measure(_WithFinite(batch_measure.level), batch_measure.layer))
+        whole = Measure(_WithFinite(batch_measure.level), batch_measure.layer)
+        if isinstance(model, Recorded):
+            streamed = Streamed(*model.measured(filled, mask.shape[1], whole))
+        else:
+            streamed = stream(model, ids, mask, whole)
         if finite:
             # Only the rows of this batch's texts: copies fill the last batch.
             _check_finite(model, np.asarray(streamed.levels[_FINITE])[:, : len(rows)], rows)
@@ -628,9 +647,15 @@ def check_texts(texts: Any, name: str) -> Any:
     return texts if whole else check_sequence(texts, name, str, "texts")
 
 
-def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], length: int | None = None) -> Encoded:
+def encoded(
+    model: Model | Recorded,
+    texts: Sequence[str] | Encoded | Mapping[str, Any] | None,
+    length: int | None = None,
+) -> Encoded:
     """The texts as one batch, padded on the right, with at most `length` tokens and at most the number of positions,
     each of at least two tokens."""
+    if isinstance(model, Recorded):
+        return _encoded_of(model, texts, length)
     limit = check_model(model).max_positions
     if length is not None:
         length = check_integer(length, "length", least=2, most=limit, remedy="pass None for the positions of the model")
@@ -639,7 +664,7 @@ def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], le
         ids, mask, _ = in_parts(texts, None, None)
         texts = Encoded(np.asarray(ids), np.ones(np.shape(ids), bool) if mask is None else np.asarray(mask))
     if not isinstance(texts, Encoded):
-        texts = encode(model, texts, length=length)
+        texts = encode(model, check_sequence(texts, "texts", str, "texts"), length=length)
     order, _ = words_first(texts.mask)
     if order is not None:
         texts = Encoded(*(np.take_along_axis(part, order, axis=1) for part in texts))
@@ -652,6 +677,19 @@ def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], le
     if short.size:
         raise ValueError(f"texts must have at least two tokens each, but text {short[0]} has one; leave it out.")
     return Encoded(ids, mask)
+
+
+def _encoded_of(model: Recorded, texts: Any, length: int | None) -> Encoded:
+    """The tokens of a recorded trace; where their ids were not recorded, each is -1."""
+    # A measure encodes its texts before it surveys them.
+    known = isinstance(texts, Encoded) and texts.mask is model.mask
+    for name, value in (("texts", None if known else texts), ("length", length)):
+        if value is not None:
+            raise refusal(name, "be None for recorded arrays", f"it is {shown(value)}", "leave it out")
+    short = np.flatnonzero(model.mask.sum(axis=1) < 2)
+    if short.size:
+        raise ValueError(f"model must have two words in each text, but text {short[0]} has one; leave it out.")
+    return Encoded(np.full(model.mask.shape, -1) if model.token_ids is None else model.token_ids, model.mask)
 
 
 def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarray:
@@ -679,9 +717,11 @@ def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarr
     return generator(key).multinomial(texts, np.full(texts, 1 / texts), size=replicates).astype(np.int32)
 
 
-def fingerprint(model: Model, n: int | None = None) -> str:
+def fingerprint(model: Model | Recorded, n: int | None = None) -> str:
     """A hash of the network: its sizes, depth and heads, its weights, its knocked-out parts, and, for texts of `n`
     tokens, its attention mask; without `n` a mask of `with_mask` is left out."""
+    if isinstance(model, Recorded):
+        return digest([part for part in (model.hidden, model.attention, model.mask) if part is not None])
     network = model.network
     hasher = hashlib.sha256(repr((_sizes_said(network.sizes), network.depth, network.num_heads)).encode())
     # The leaves are in the order of their names, so that the same weights always give the same hash.
@@ -708,8 +748,10 @@ def _sizes_said(sizes: Any) -> Any:
     return [name(entry) if callable(entry) else entry for entry in sizes]
 
 
-def dtype_of(model: Model) -> np.dtype:
+def dtype_of(model: Model | Recorded) -> np.dtype:
     """The dtype of the weights, and thus of all hidden states."""
+    if isinstance(model, Recorded):
+        return model.hidden.dtype
     return np.dtype(jtu.tree_leaves(nnx.state(model.network, nnx.Param))[0].dtype)
 
 
@@ -724,7 +766,7 @@ class _WithFinite(eqx.Module):
         return {**statistics, _FINITE: jnp.all(jnp.isfinite(hidden), axis=(1, 2))}
 
 
-def _check_finite(model: Model, finite: Bool[np.ndarray, "levels texts"], rows: np.ndarray) -> None:
+def _check_finite(model: Model | Recorded, finite: Bool[np.ndarray, "levels texts"], rows: np.ndarray) -> None:
     if not finite.all():
         text = int(np.flatnonzero(~finite.all(axis=0))[0])
         raise ValueError(
@@ -751,12 +793,14 @@ def _made(measure: Any, ids: np.ndarray, mask: np.ndarray) -> Measure:
     return check_instance(result, "measure", Measure, "a Measure, or return one", "return Measure(level=...), say")
 
 
-def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[str]:
+def _names(model: Model | Recorded, measure: Any, batch: tuple[np.ndarray, ...]) -> list[str]:
     """The names of all statistics of a measure, without running the network."""
     # `eval_shape` computes shapes alone: no network runs, and nothing is compiled.
-    batch_measure, (size, n), dtype = _made(measure, *batch[1:]), batch[1].shape, dtype_of(model)
-    hidden = jax.ShapeDtypeStruct((size, n, model.network.sizes.hidden_size), dtype)
-    attention = jax.ShapeDtypeStruct((size, model.num_heads, n, n), dtype)
+    batch_measure, (size, n), dtype = _made(measure, *batch[2:]), batch[2].shape, dtype_of(model)
+    width = model.hidden.shape[-1] if isinstance(model, Recorded) else model.network.sizes.hidden_size
+    hidden = jax.ShapeDtypeStruct((size, n, width), dtype)
+    heads = 1 if batch_measure.layer is None else model.num_heads
+    attention = jax.ShapeDtypeStruct((size, heads, n, n), dtype)
     mask = jax.ShapeDtypeStruct((size, n), bool)
     level, layer = batch_measure.level, batch_measure.layer
     levels = {} if level is None else eqx.filter_eval_shape(partial(call_traced, level, "level", LEVEL), hidden, mask)
@@ -779,8 +823,8 @@ def _survey_of(tally: Tally, resample: Sequence[str], replicates: np.ndarray | N
     return Survey(averages["levels"], averages["layers"], resampled, tally.texts)
 
 
-def _batches(data: Encoded, size: int, done: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The rows of each batch and its arrays; copies, which are not counted, fill the last batch."""
+def _batches(data: Encoded, size: int, done: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """The rows of each batch; these with the copies, which are not counted, that fill the last batch; its arrays."""
     for start in range(done, len(data.mask), size):
         rows = np.arange(start, min(start + size, len(data.mask)))
         # Copies of the first row give the last batch the shape of the others.
@@ -788,7 +832,7 @@ def _batches(data: Encoded, size: int, done: int) -> Iterator[tuple[np.ndarray, 
         longest = int(np.flatnonzero(data.mask[rows].any(axis=0))[-1]) + 1
         # A power of two: texts of up to 512 tokens give six widths, hence at most six programs.
         width = min(data.mask.shape[1], max(_NARROWEST, 1 << (longest - 1).bit_length()))
-        yield rows, data.token_ids[filled, :width], data.mask[filled, :width]
+        yield rows, filled, data.token_ids[filled, :width], data.mask[filled, :width]
 
 
 def digest(arrays: Sequence[np.ndarray]) -> str:
@@ -802,7 +846,7 @@ def digest(arrays: Sequence[np.ndarray]) -> str:
 
 def check_surveyed(model: Any, batch_size: Any, store: Any, say: Any) -> None:
     """Raise a ValueError unless these arguments of a survey are valid."""
-    check_model(model)
+    check_measured(model)
     check_integer(batch_size, "batch_size", remedy="pass 8, say")
     if store is not None:
         check_path(store, "store")

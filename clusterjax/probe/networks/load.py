@@ -250,8 +250,10 @@ def load(
         remain those of the trained network: an ALBERT applies its shared layer further; other networks repeat their
         stack cyclically, with any last norm after the last block, and a warning is issued.
     - `heads`: Divides the trained matrices into another number of heads, where no head has parameters, positions or
-        keys of its own. This changes the network from layer 1 on, and a warning is issued; published figures of deep ALBERT have 1 head in place of 16.
-    - `dtype`: float32, or float64 if `jax_enable_x64` is set; half precision in a file is converted.
+        keys of its own. This changes the network from layer 1 on, and a warning is issued; published figures of deep
+        ALBERT have 1 head in place of 16.
+    - `dtype`: The dtype of the weights and of all computations, to which the numbers of a file are converted: float32,
+        bfloat16 or float16, or float64 if `jax_enable_x64` is set.
 
     **Returns:**
 
@@ -441,8 +443,8 @@ def _read_gguf(file: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tupl
 
 def _check_dtype(dtype: Any) -> np.dtype:
     dtype = check_float_dtype(dtype)
-    if dtype not in (np.dtype("float32"), np.dtype("float64")):
-        raise refusal("dtype", "be float32 or float64", f"it is {dtype}", "pass one of them")
+    if dtype not in map(np.dtype, (jnp.float32, jnp.float64, jnp.bfloat16, jnp.float16)):
+        raise refusal("dtype", "be float32, float64, bfloat16 or float16", f"it is {dtype}", "pass one of them")
     # Without x64, JAX would silently compute in float32.
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise ValueError(

@@ -40,6 +40,7 @@ from ..measures.survey import (
     fingerprint,
     survey,
 )
+from ..measures.table import tabled
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .ablations import on_sphere, without_feed_forward, without_norms
@@ -285,6 +286,7 @@ def _embedded(form: Any, state: Any, ids: Array) -> Array:
 _MOST = 2**31 - 1
 
 
+@tabled("level", network="level", curves="target level", losses="step", radius="block")
 class Bridge(NamedTuple):
     """The result of `bridge`. A curve is an `Average` over texts of the mean pairwise cosine of tokens at each level.
 

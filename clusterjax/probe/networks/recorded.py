@@ -1,0 +1,240 @@
+"""Hidden states and attention from somebody else's program, in a form that the measures of `probe` take.
+
+A measure reads a network level by level and layer by layer; here the levels and layers are given. Words are moved to
+the front of each text once, as in a network, and padding becomes zero.
+
+Invariant: a measure of a recorded trace equals the measure of the network that made the trace.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from ..._base.checks import as_numbers, check_array, check_concrete, check_flag, check_path, check_text, refusal
+from ..._base.padding import arranged, words_first
+from ..._base.types import AbstractPart
+from ..._files.arrays import read_arrays
+from ..._files.json import read_regular
+from .load import Model, check_model
+from .token_ids import check_ids, check_mask
+
+
+_ROWS = 1e-3  # how far from 1 the weights of a word may sum in half precision
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recorded:
+    """The hidden states and the attention of texts, made by `from_arrays`; measures take it in place of a model.
+
+    **Attributes:**
+
+    - `hidden`: (texts, layers + 1, n, d), zero at padding.
+    - `attention`: (texts, layers, heads, n, n), zero at padding; None if it was not recorded.
+    - `mask`: True at words, which precede padding, (texts, n).
+    - `token_ids`: The ids of the tokens, (texts, n); None if they were not recorded.
+    - `causal`: True if no token attends to a later one.
+    - `name`: The name in messages.
+    """
+
+    hidden: np.ndarray = dataclasses.field(repr=False)
+    attention: np.ndarray | None = dataclasses.field(repr=False)
+    mask: np.ndarray = dataclasses.field(repr=False)
+    token_ids: np.ndarray | None = dataclasses.field(repr=False)
+    causal: bool
+    name: str
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers."""
+        return self.hidden.shape[1] - 1
+
+    @property
+    def num_heads(self) -> int:
+        """The number of heads of each layer.
+
+        **Raises:**
+
+        - `ValueError` if no attention was recorded.
+        """
+        return self.maps.shape[2]
+
+    @property
+    def maps(self) -> np.ndarray:
+        """The attention of all layers, (texts, layers, heads, n, n).
+
+        **Raises:**
+
+        - `ValueError` if no attention was recorded.
+        """
+        if self.attention is None:
+            rule, problem = "have attention for this measure", f"{self.name!r} has hidden states alone"
+            raise refusal("model", rule, problem, "pass attention to from_arrays as well")
+        return self.attention
+
+    @property
+    def tokenizer(self) -> None:
+        """None, because arrays have no tokenizer."""
+        return None
+
+    def allowed(self, n: int) -> np.ndarray:
+        """The pairs of tokens between which the mask of each layer allows attention, (layers, n, n)."""
+        full = np.ones((n, n), bool)
+        return np.broadcast_to(np.tril(full) if self.causal else full, (self.num_layers, n, n))
+
+    def measured(self, rows: Int[np.ndarray, " rows"], width: int, measure: AbstractPart) -> tuple[Any, Any]:
+        """The results of both functions of a `Measure` for the texts `rows`, cut to `width` tokens, stacked by level
+        and by layer."""
+        hidden, mask = jnp.asarray(self.hidden[rows, :, :width]), jnp.asarray(self.mask[rows, :width])
+        attention = (
+            None if getattr(measure, "layer", None) is None else jnp.asarray(self.maps[rows, :, :, :width, :width])
+        )
+        rule = jnp.asarray(self.allowed(width)[0])
+        parts: Any = measure
+        return _measured(hidden, attention, mask, rule, parts.level, parts.layer, parts.arity)
+
+
+# One level and one layer at a time: statistics of pairs take n^2 numbers for each.
+@eqx.filter_jit
+def _measured(
+    hidden: Float[Array, "texts levels n d"], attention: Array | None, mask: Array, rule: Array,
+    level: Callable[..., Any] | None, layer: Callable[..., Any] | None, arity: int,
+) -> tuple[Any, Any]:  # fmt: skip
+    by_level = jnp.moveaxis(hidden, 1, 0)
+    levels = None if level is None else lax.map(lambda x: level(x, mask), by_level)
+    if layer is None or attention is None:
+        return levels, None
+    allowed = mask[:, :, None] & mask[:, None, :] & rule[None]
+    of_layer = lambda given: layer(*(*given, mask, allowed)[:arity])
+    return levels, lax.map(of_layer, (by_level[:-1], jnp.moveaxis(attention, 1, 0)))
+
+
+def from_arrays(
+    hidden: ArrayLike | str | os.PathLike[str],
+    attention: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    *,
+    token_ids: ArrayLike | None = None,
+    causal: bool | None = None,
+    name: str = "arrays",
+) -> Recorded:
+    """Hidden states and attention that another program recorded, for the measures that need no weights.
+
+    `similarity_histograms`, `first_token`, `attention_sinks`, `position_heads`, `head_correlations` and `survey` take
+    the result in place of a model, without texts.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import probe
+        >>> trace = probe.trace(probe.load(), [[2, 40, 41, 3], [2, 50, 51, 3]])
+        >>> recorded = probe.from_arrays(trace.hidden, trace.attention)
+        >>> probe.first_token(recorded).cosine.mean.shape
+        (13,)
+        ```
+
+    **Arguments:**
+
+    - `hidden`: The hidden states before the layers and after each, (texts, layers + 1, n, d), as an array of NumPy, jax
+        or PyTorch; or the path of a safetensors file with arrays `hidden` and, if there are any, `attention`, `mask`
+        and `token_ids`.
+    - `attention`: The attention of each layer, (texts, layers, heads, n, n); the rows of words sum to 1.
+    - `mask`: (texts, n), true at words; None if nothing is padding. Padding may be anywhere and may hold anything.
+
+    **Other arguments:**
+
+    - `token_ids`: (texts, n), which only measures need that leave ids out or look for separators.
+    - `causal`: True if no token attends to a later one, which decides what attention without preference is. None finds
+        it in the attention: no weight is above the diagonal.
+    - `name`: The name in messages.
+
+    **Returns:**
+
+    A `Recorded`.
+
+    **Raises:**
+
+    - `ValueError` if shapes do not fit together, words have numbers that are not finite or weights that do not sum to
+        1, or the file cannot be read.
+    """
+    if isinstance(hidden, str | os.PathLike):
+        path = Path(check_path(hidden, "hidden"))
+        if attention is not None or mask is not None or token_ids is not None:
+            raise refusal("attention", "be None beside a file, which has all arrays", "it is given", "leave it out")
+        try:
+            arrays = read_arrays(read_regular(path)).arrays
+        except (ValueError, OSError) as error:
+            problem = f"{str(path)!r} is none ({error})"
+            raise refusal("hidden", "be a whole safetensors file", problem, "write it anew") from error
+        unknown = sorted(set(arrays) - {"hidden", "attention", "mask", "token_ids"})
+        if "hidden" not in arrays or unknown:
+            problem = f"{str(path)!r} has {', '.join(sorted(arrays)) or 'none'}"
+            raise refusal("hidden", "be a file of hidden, attention, mask and token_ids", problem, "name them so")
+        hidden, attention, mask, token_ids = (arrays.get(part) for part in ("hidden", "attention", "mask", "token_ids"))
+    check_concrete(hidden, "hidden")
+    states = _floats(hidden, "hidden", ("texts", "levels", "n", "d"))
+    texts, levels, n, _ = states.shape
+    words = np.asarray(check_mask(_plain(mask), (texts, n), "texts and tokens"))
+    maps = None if attention is None else _floats(attention, "attention", ("texts", "layers", "heads", "n", "n"))
+    if maps is not None and maps.shape != (texts, levels - 1, maps.shape[2], n, n):
+        rule = f"be of shape {(texts, levels - 1, 'heads', n, n)}, one layer less than there are levels"
+        raise refusal("attention", rule, f"its shape is {maps.shape}", "pass those of the same texts")
+    ids = None if token_ids is None else np.asarray(check_ids(_plain(token_ids), "token_ids"))
+    if ids is not None and ids.shape != (texts, n):
+        raise refusal(
+            "token_ids", f"be of shape {(texts, n)}", f"their shape is {ids.shape}", "pass one for each token"
+        )
+    if not words.any(axis=1).all():
+        empty = int(np.flatnonzero(~words.any(axis=1))[0])
+        raise refusal("mask", "leave each text a word", f"text {empty} has none", "leave it out")
+    order, _ = words_first(words)
+    if order is not None:
+        each = lambda x, *axes: np.stack([np.asarray(arranged(x[k], order[k], *axes)) for k in range(texts)])
+        states, words = each(states, 1), np.take_along_axis(words, order, axis=1)
+        maps = None if maps is None else each(maps, 2, 3)
+        ids = None if ids is None else np.take_along_axis(ids, order, axis=1)
+    pairs = words[:, :, None] & words[:, None, :]
+    states = np.where(words[:, None, :, None], states, 0)
+    maps = None if maps is None else np.where(pairs[:, None, None], maps, 0)
+    for part, array in (("hidden", states), ("attention", maps)):
+        if array is not None and not np.isfinite(array).all():
+            raise refusal(part, "be finite at words", "it holds NaN or infinity", "leave these texts out")
+    if maps is not None:
+        sums = maps.sum(axis=-1, dtype=np.float64)
+        off = np.abs(np.where(words[:, None, None], sums - 1, 0)).max()
+        if off > _ROWS or (maps < 0).any():
+            problem = f"a row sums to {1 + off:.4g} or has a negative weight"
+            raise refusal("attention", "have rows of words that sum to 1 over words", problem, "pass the softmax")
+    seen_ahead = maps is not None and bool(np.triu(maps, 1).any())
+    is_causal = bool(maps is not None and not seen_ahead) if causal is None else check_flag(causal, "causal")
+    if is_causal and seen_ahead:
+        raise refusal("causal", "be False where a token attends to a later one", "it is True", "leave it out")
+    return Recorded(states, maps, words, ids, is_causal, check_text(name, "name"))
+
+
+def check_measured(model: Any) -> Model | Recorded:
+    """Returns `model` if it is a `Model` or a `Recorded`, and raises a ValueError otherwise."""
+    return model if isinstance(model, Recorded) else check_model(model)
+
+
+def _plain(value: Any) -> Any:
+    """A tensor of PyTorch as an array; other values are returned as they are."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") and hasattr(value, "cpu") else value
+
+
+def _floats(value: Any, name: str, axes: tuple[str, ...]) -> np.ndarray:
+    """The array in float32, or in float64 if it has that dtype."""
+    if hasattr(value, "detach") and str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        value = value.float()  # NumPy has no such dtype
+    value = _plain(value)
+    check_concrete(value, name)
+    check_array(value, name, shape=axes, finite=False, remedy="pass those of all texts in one array")
+    array = np.asarray(as_numbers(value, name))
+    return array if array.dtype == np.float64 else array.astype(np.float32)

@@ -1,0 +1,134 @@
+"""Arrays of other programs: every measure of a recorded trace is that of the network which made it."""
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from clusterjax import probe
+from tests.helpers import as_a_user
+from tests.probe_cases import IDS, MASK, kinds, tiny
+
+
+TEXTS = probe.Encoded(IDS.astype(np.int32), MASK)
+# Each text has at least three words.
+TEXTS = probe.Encoded(TEXTS.token_ids, np.arange(8)[None] < np.array([8, 5, 3])[:, None])
+SEPARATORS = {"a": (int(IDS[0, 2]),)}
+MEASURES = {
+    "similarity": lambda *given: probe.similarity_histograms(*given, bins=10),
+    "similarity without ids": lambda *given: probe.similarity_histograms(*given, leave_out=(int(IDS[0, 3]),)),
+    "first": probe.first_token,
+    "sinks": probe.attention_sinks,
+    "places": lambda *given: probe.position_heads(*given, separators=SEPARATORS),
+    "heads": lambda *given: probe.head_correlations(*given, clusters=1, replicates=3),
+}
+
+
+def numbers(result):
+    """All arrays of a result, by name."""
+    if isinstance(result, np.ndarray):
+        return {"": result}
+    items = result.items() if isinstance(result, dict) else getattr(result, "_asdict", dict)().items()
+    return {f"{name}.{inner}": array for name, part in items for inner, array in numbers(part).items()}
+
+
+@pytest.fixture(scope="module", params=kinds("gpt2", every=("gpt2", "bert")))
+def pair(request):
+    """A network and its trace as arrays, with rubbish at padding."""
+    model = tiny(request.param)
+    trace = probe.trace(model, *TEXTS)
+    hidden = np.where(TEXTS.mask[:, None, :, None], trace.hidden, np.nan)
+    pairs = TEXTS.mask[:, None, None, :, None] & TEXTS.mask[:, None, None, None, :]
+    return model, hidden, np.where(pairs, trace.attention, 7.0)
+
+
+def assert_same(found, expected):
+    found, expected = numbers(found), numbers(expected)
+    assert found.keys() == expected.keys() and found
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_measure_of_arrays_is_that_of_the_network(pair, name):
+    """Also where padding is on the left, and in the middle, and in batches of two texts."""
+    model, hidden, attention = pair
+    expected = MEASURES[name](model, TEXTS)
+    recorded = probe.from_arrays(hidden, attention, TEXTS.mask, token_ids=TEXTS.token_ids)
+    assert recorded.causal == model.network.sizes.causal
+    assert_same(MEASURES[name](recorded), expected)
+    rng = np.random.default_rng(0)
+    order = np.argsort(TEXTS.mask + rng.permuted(np.tile(np.linspace(0, 0.5, 8), (3, 1)), axis=1), axis=1)
+    # Words keep their order, at places drawn at random.
+    places = np.sort(np.where(TEXTS.mask, rng.permuted(np.tile(np.arange(8), (3, 1)), axis=1), 99), axis=1)
+    moved = np.stack([np.r_[row[row < 99], np.setdiff1d(np.arange(8), row)] for row in places])
+    order = np.argsort(moved, axis=1)
+    text = np.arange(3)[:, None]
+    shuffled = probe.from_arrays(
+        np.stack([hidden[k][:, order[k]] for k in range(3)]),
+        np.stack([attention[k][:, :, order[k]][:, :, :, order[k]] for k in range(3)]),
+        TEXTS.mask[text, order], token_ids=TEXTS.token_ids[text, order],
+    )  # fmt: skip
+    assert_same(MEASURES[name](shuffled), expected)
+
+
+def test_a_file_and_tensors_of_pytorch(pair, tmp_path):
+    model, hidden, attention = pair
+    found = numbers(probe.first_token(model, TEXTS))
+    hidden = np.nan_to_num(hidden)
+    file = tmp_path / "trace.safetensors"
+    file.write_bytes(safetensors.numpy.save({"hidden": hidden, "attention": attention, "mask": TEXTS.mask}))
+    assert_same(probe.first_token(probe.from_arrays(file)), probe.first_token(model, TEXTS))
+    torch = pytest.importorskip("torch")
+    tensors = (torch.tensor(part) for part in (hidden, attention, TEXTS.mask))
+    assert_same(probe.first_token(probe.from_arrays(*tensors)), probe.first_token(model, TEXTS))
+    half = probe.from_arrays(torch.tensor(hidden).bfloat16(), mask=TEXTS.mask)
+    assert half.hidden.dtype == np.float32 and found
+    near = numbers(probe.first_token(half))
+    np.testing.assert_allclose(near["cosine.mean."], found["cosine.mean."], atol=0.02)
+
+
+def test_a_store_resumes_and_belongs_to_its_arrays(pair, tmp_path):
+    _, hidden, attention = pair
+    recorded, store = probe.from_arrays(hidden, attention, TEXTS.mask), tmp_path / "store.safetensors"
+    first = probe.first_token(recorded, batch_size=2, store=store)
+    assert_same(probe.first_token(recorded, batch_size=2, store=store), first)
+    with pytest.raises(ValueError, match="store must"):
+        probe.first_token(probe.from_arrays(2 * hidden, attention, TEXTS.mask), batch_size=2, store=store)
+
+
+def test_what_does_not_fit_is_refused(pair, tmp_path):
+    _, hidden, attention = pair
+    whole = probe.from_arrays(hidden, mask=TEXTS.mask)
+    (tmp_path / "noise").write_bytes(b"noise")
+    (tmp_path / "other").write_bytes(safetensors.numpy.save({"states": np.zeros(3)}))
+    cases = (
+        (lambda: probe.from_arrays(hidden[0]), "hidden must"),
+        (lambda: probe.from_arrays(hidden), "hidden must be finite at words, but it holds NaN"),
+        (
+            lambda: probe.from_arrays(hidden, attention[:, :2], TEXTS.mask),
+            "attention must be of shape .*one layer less",
+        ),
+        (lambda: probe.from_arrays(hidden, 0.5 * attention, TEXTS.mask), "attention must have rows .* sum to 1"),
+        (lambda: probe.from_arrays(hidden, mask=0 * TEXTS.mask), "mask must leave each text a word, but text 0"),
+        (lambda: probe.from_arrays(hidden, mask=TEXTS.mask, token_ids=IDS[:, :3]), "token_ids must be of shape"),
+        (lambda: probe.from_arrays(tmp_path / "noise"), "hidden must be a whole safetensors file"),
+        (lambda: probe.from_arrays(tmp_path / "other"), "hidden must be a file of hidden, .* has states"),
+        (lambda: probe.from_arrays(tmp_path / "other", mask=TEXTS.mask), "attention must be None beside a file"),
+        (lambda: probe.attention_sinks(whole), "model must have attention for this measure"),
+        (lambda: probe.first_token(whole, TEXTS), "texts must be None for recorded arrays"),
+        (lambda: probe.first_token(whole, length=4), "length must be None for recorded arrays"),
+        (lambda: probe.first_token(tiny("gpt2")), "texts must be"),
+    )
+    for call, message in cases:
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_a_causal_trace_that_looks_ahead():
+    """The baseline of sinks depends on the mask, which the attention itself may contradict."""
+    ahead = np.full((1, 1, 1, 3, 3), 1 / 3)
+    hidden = np.random.default_rng(0).normal(size=(1, 2, 3, 4))
+    with pytest.raises(ValueError, match="causal must be False where a token attends to a later one"):
+        probe.from_arrays(hidden, ahead, causal=True)
+    full = probe.from_arrays(hidden, np.eye(3)[None, None, None], causal=False)
+    assert not full.causal and probe.from_arrays(hidden, np.eye(3)[None, None, None]).causal

@@ -100,6 +100,7 @@ def test_what_does_not_fit_is_refused(pair, tmp_path):
     _, hidden, attention = pair
     whole = probe.from_arrays(hidden, mask=TEXTS.mask)
     (tmp_path / "noise").write_bytes(b"noise")
+    (tmp_path / "whole").write_bytes(safetensors.numpy.save({"hidden": np.zeros((1, 2, 3, 4))}))
     (tmp_path / "other").write_bytes(safetensors.numpy.save({"states": np.zeros(3)}))
     cases = (
         (lambda: probe.from_arrays(hidden[0]), "hidden must"),
@@ -113,7 +114,7 @@ def test_what_does_not_fit_is_refused(pair, tmp_path):
         (lambda: probe.from_arrays(hidden, mask=TEXTS.mask, token_ids=IDS[:, :3]), "token_ids must be of shape"),
         (lambda: probe.from_arrays(tmp_path / "noise"), "hidden must be a whole safetensors file"),
         (lambda: probe.from_arrays(tmp_path / "other"), "hidden must be a file of hidden, .* has states"),
-        (lambda: probe.from_arrays(tmp_path / "other", mask=TEXTS.mask), "attention must be None beside a file"),
+        (lambda: probe.from_arrays(tmp_path / "whole", mask=TEXTS.mask), "attention must be None beside a file"),
         (lambda: probe.attention_sinks(whole), "model must have attention for this measure"),
         (lambda: probe.first_token(whole, TEXTS), "texts must be None for recorded arrays"),
         (lambda: probe.first_token(whole, length=4), "length must be None for recorded arrays"),

@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,6 +25,14 @@ from ..._files.arrays import read_arrays
 from ..._files.json import read_regular
 from .load import Model, check_model
 from .token_ids import check_ids, check_mask
+
+
+@runtime_checkable
+class HasArray(Protocol):
+    """A tensor of another library that NumPy reads, such as one of PyTorch."""
+
+    def __array__(self) -> Any:
+        """The tensor as an array."""
 
 
 _ROWS = 1e-3  # how far from 1 the weights of a word may sum in half precision
@@ -117,11 +125,11 @@ def _measured(
 
 
 def from_arrays(
-    hidden: ArrayLike | str | os.PathLike[str],
-    attention: ArrayLike | None = None,
-    mask: ArrayLike | None = None,
+    hidden: ArrayLike | HasArray | str | os.PathLike[str],
+    attention: ArrayLike | HasArray | None = None,
+    mask: ArrayLike | HasArray | None = None,
     *,
-    token_ids: ArrayLike | None = None,
+    token_ids: ArrayLike | HasArray | None = None,
     causal: bool | None = None,
     name: str = "arrays",
 ) -> Recorded:
@@ -166,8 +174,6 @@ def from_arrays(
     """
     if isinstance(hidden, str | os.PathLike):
         path = Path(check_path(hidden, "hidden"))
-        if attention is not None or mask is not None or token_ids is not None:
-            raise refusal("attention", "be None beside a file, which has all arrays", "it is given", "leave it out")
         try:
             arrays = read_arrays(read_regular(path)).arrays
         except (ValueError, OSError) as error:
@@ -177,7 +183,10 @@ def from_arrays(
         if "hidden" not in arrays or unknown:
             problem = f"{str(path)!r} has {', '.join(sorted(arrays)) or 'none'}"
             raise refusal("hidden", "be a file of hidden, attention, mask and token_ids", problem, "name them so")
-        hidden, attention, mask, token_ids = (arrays.get(part) for part in ("hidden", "attention", "mask", "token_ids"))
+        if attention is not None or mask is not None or token_ids is not None:
+            raise refusal("attention", "be None beside a file, which has all arrays", "it is given", "leave it out")
+        found: Any = [arrays.get(part) for part in ("hidden", "attention", "mask", "token_ids")]
+        hidden, attention, mask, token_ids = found
     check_concrete(hidden, "hidden")
     states = _floats(hidden, "hidden", ("texts", "levels", "n", "d"))
     texts, levels, n, _ = states.shape

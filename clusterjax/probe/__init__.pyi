@@ -44,6 +44,11 @@ from .measures.spectra import (
     value_directions as value_directions,
     value_spectra as value_spectra,
 )
+from .measures.streams import (
+    key_value_memory as key_value_memory,
+    logit_lens as logit_lens,
+    residual_stream as residual_stream,
+)
 from .measures.survey import (
     Average as Average,
     Measure as Measure,

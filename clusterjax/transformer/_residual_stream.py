@@ -25,7 +25,7 @@ from ._attention import Passed
 from ._block import Block, Transformer
 from ._checks import check_ids, check_present, check_stream
 from ._language_model import LanguageModel
-from ._norm import PostNorm, lifted
+from ._norm import PostNorm
 
 
 # The interface of networks for the tools that analyse them, for modules of this package and for loaded networks. The
@@ -296,7 +296,9 @@ class _ModuleView(AbstractView):
 
 
 class ResidualStream(eqx.Module):
-    r"""The residual stream of one text, and the parts of the last stream.
+    r"""The residual stream of a text, and the parts of the last stream.
+
+    The arrays of `probe.residual_stream` have the texts as a further first axis.
 
     **Attributes:**
 
@@ -321,28 +323,30 @@ class ResidualStream(eqx.Module):
         circuits* (2021).
     """
 
-    stream: Float[Array, "stages n d"]
-    embedding: Float[Array, "n d"]
-    heads: Float[Array, "layers h n d"]
-    feed_forward: Float[Array, "layers n d"]
-    biases: Float[Array, "n d"]
-    weights: Float[Array, "layers h n n"]
-    moved: Float[Array, "layers h n n"]
-    share: Float[Array, "layers h n n"]
+    stream: Float[Array, "*texts stages n d"]
+    embedding: Float[Array, "*texts n d"]
+    heads: Float[Array, "*texts layers h n d"]
+    feed_forward: Float[Array, "*texts layers n d"]
+    biases: Float[Array, "*texts n d"]
+    weights: Float[Array, "*texts layers h n n"]
+    moved: Float[Array, "*texts layers h n n"]
+    share: Float[Array, "*texts layers h n n"]
 
     @property
-    def total(self) -> Float[Array, "n d"]:
-        """The sum of all contributions, which equals `stream[-1]`."""
-        return self.embedding + self.heads.sum((0, 1)) + self.feed_forward.sum(0) + self.biases
+    def total(self) -> Float[Array, "*texts n d"]:
+        """The sum of all contributions, which equals the last stage of `stream`."""
+        return self.embedding + self.heads.sum((-4, -3)) + self.feed_forward.sum(-3) + self.biases
 
     def shares(self) -> dict[str, Float[Array, "..."]]:
         """The share of each part in the last stream of each token: `embedding` (n,), `heads` (layers, h, n),
         `feed_forward` (layers, n), `biases` (n,); they sum to 1.
         """
-        last = self.stream[-1]
+        last = self.stream[..., -1, :, :]
         square = jnp.sum(last * last, axis=-1)
-        along = lambda part: jnp.sum(part * lifted(last, part), axis=-1)
-        of = lambda part: along(part) / lifted(square, along(part))
+        # The axes of layers and heads are between those of texts and tokens.
+        among = lambda part: tuple(range(last.ndim - 2, part.ndim - 2))
+        along = lambda part: jnp.sum(part * jnp.expand_dims(last, among(part)), axis=-1)
+        of = lambda part: along(part) / jnp.expand_dims(square, among(part))
         return {name: of(getattr(self, name)) for name in ("embedding", "heads", "feed_forward", "biases")}
 
 
@@ -394,14 +398,14 @@ def residual_stream(
         order, back = words_first(present)
         ids, present = arranged(ids, order, 0), arranged(present, order, 0)
         x = view.embed(ids, present)
-    stream = _taken_apart(view, x, present)
+    stream = taken_apart(view, x, present)
     return stream if back is None else ResidualStream(
-        **{name: arranged(getattr(stream, name), back, *axes) for name, axes in _TOKENS.items()}
+        **{name: arranged(getattr(stream, name), back, *axes) for name, axes in TOKENS.items()}
     )  # fmt: skip
 
 
 # The axes of tokens of each field of `ResidualStream`.
-_TOKENS = {
+TOKENS = {
     "stream": (1,), "embedding": (0,), "heads": (2,), "feed_forward": (1,), "biases": (0,), "weights": (2, 3),
     "moved": (2, 3), "share": (2, 3),
 }  # fmt: skip
@@ -415,7 +419,8 @@ class _SubLayer(eqx.Module):
 
 
 @eqx.filter_jit
-def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> ResidualStream:
+def taken_apart(view: AbstractView, x: Array, present: Array | None) -> ResidualStream:
+    """The stream of one text, whose words precede its padding, from the input of its first block."""
     layers, heads, n = view.num_layers, view.num_heads, x.shape[0]
     parts_per_layer = heads + 1  # the heads of a layer and its feed-forward part
 
@@ -528,11 +533,13 @@ def logit_lens(
     chosen = None if words is None else jnp.asarray(check_ids(words, view.num_words, "words"), jnp.int32)
     present = check_present(present, ids.shape[0])
     order, back = words_first(present)
-    return arranged(_lens(view, arranged(ids, order, 0), arranged(present, order, 0), chosen), back, 1)
+    return arranged(lens(view, arranged(ids, order, 0), arranged(present, order, 0), chosen), back, 1)
 
 
 @eqx.filter_jit
-def _lens(view: AbstractView, ids: Array, present: Array | None, words: Array | None) -> Array:
+def lens(view: AbstractView, ids: Array, present: Array | None, words: Array | None) -> Array:
+    """The scores of the head at each level of one text, whose words precede its padding."""
+
     def step(block: AbstractBlockView, x: Array, _: None) -> tuple[Array, Array]:
         return block.after(x), x
 

@@ -23,6 +23,15 @@ from .measures.heads import (
 )
 from .measures.losses import token_losses as token_losses
 from .measures.neurons import ParameterCounts as ParameterCounts, parameter_counts as parameter_counts
+from .measures.patching import (
+    CausalTrace as CausalTrace,
+    CopyOf as CopyOf,
+    Edit as Edit,
+    MeanOver as MeanOver,
+    activations as activations,
+    causal_trace as causal_trace,
+    patch as patch,
+)
 from .measures.position_heads import PositionHeads as PositionHeads, position_heads as position_heads
 from .measures.similarity import (
     Similarity as Similarity,

@@ -209,6 +209,12 @@ def _probe() -> dict[str, Any]:
             "hidden": np.asarray(normal(3, 2, 2, 4, D)), "attention": np.full((2, 1, 2, 4, 4), 0.25), "causal": False,
             "mask": np.ones((2, 4), bool), "token_ids": ids, "name": "arrays",
         },
+        "edits": probe.Edit("stream", 0.0, 0), "place": "stream",
+        "causal_trace.*": {
+            "model": causal_model(), "text": probe.Encoded(np.array([[2, 3, 4]]), np.ones((1, 3), bool)), "answer": 3,
+            "tokens": [0], "spread": 1.0, "draws": 1,
+        },
+        "logit_lens.words": [1, 2], "key_value_memory.*": {"token_ids": ids, "mask": mask, "words": 2, "top": 2},
         "Network.sizes": sizes, "NetworkSizes.*": sizes._asdict(), "Network.self": albert, **letters,
         "Rotary.*": probe.Rotary()._asdict(), "Patches.*": {"image_size": 8, "patch_size": 4},
         "config": {"model_type": "gpt2", "vocab_size": 8, "n_embd": D, "n_head": 2, "n_layer": 1, "n_positions": 8},

@@ -79,3 +79,13 @@ def test_what_does_not_fit_is_refused():
     ):
         with as_a_user(), pytest.raises(ValueError, match=message):
             call()
+
+
+def test_memories_are_those_of_the_texts():
+    """The tokens that fire a neuron, by either way in, where padding is on the left."""
+    model = tiny("gpt2")
+    found = probe.key_value_memory(model, np.where(LEFT, IDS, 0), LEFT, layer=1, top=2, words=3)
+    other = transformer.key_value_memory(model, np.where(LEFT, IDS, 0), LEFT, layer=1, top=2, words=3)
+    for one, two in zip(found, other, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert (found.position >= 8 - LEFT.sum(axis=1)[found.text]).all()

@@ -13,9 +13,9 @@ TEXTS = probe.Encoded(IDS.astype(np.int32), np.arange(8)[None] < np.array([8, 5,
 
 
 NAMES = (
-    "Activation", "AttentionSinks", "Average", "Bridge", "Comparison", "Controls", "Directions", "FirstToken",
-    "Generated", "HeadClusters", "HeadCorrelations", "HeadSigns", "NextWords", "ParameterCounts", "PositionHeads",
-    "Similarity", "Survey", "Trace", "ValueSpectra",
+    "Activation", "AttentionSinks", "Average", "Bridge", "CausalTrace", "Comparison", "Controls", "Directions",
+    "FirstToken", "Generated", "HeadClusters", "HeadCorrelations", "HeadSigns", "NextWords", "ParameterCounts",
+    "PositionHeads", "Similarity", "Survey", "Trace", "ValueSpectra",
 )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def results():
             probe.token_activation(model, probe.Encoded(IDS[:1], MASK[:1])), 72,
             ("received", ("layer", "head", "token")),
         ),
+        "CausalTrace": (probe.CausalTrace(np.zeros((4, 8)), -1.0, -2.0), 32, ("restored", ("level", "token"))),
         "Trace": (probe.trace(model, *TEXTS), 1728, ("attention", ("text", "layer", "head", "token", "token_2"))),
         "ParameterCounts": (probe.parameter_counts(model), 1, ("norms", ())),
         "Comparison": (comparison, 4, ("z", ("level",))),
@@ -68,6 +69,7 @@ def results():
 
 @pytest.fixture(scope="module")
 def every():
+    assert probe.causal_trace  # its class is registered once it is imported
     return results()
 
 

@@ -12,12 +12,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._base.checks import refusal
+from ..._base.checks import check_concrete, refusal
 from ..._base.padding import arranged
 from ...transformer._checks import check_ids
-from ...transformer._memory import key_value_memory as key_value_memory
+from ...transformer._memory import KeyValueMemory, key_value_memory as memory_of_texts
 from ...transformer._residual_stream import TOKENS, ResidualStream, lens, taken_apart
 from ..networks.batch import check_batch
 from ..networks.load import Model, check_model
@@ -103,6 +104,45 @@ def residual_stream(model: Model, token_ids: _Batch, mask: _Batch | None = None)
     return ResidualStream(**parts)
 
 
+def key_value_memory(
+    model: Model,
+    token_ids: _Batch,
+    mask: _Batch | None = None,
+    *,
+    layer: int,
+    top: int = 10,
+    words: int = 10,
+    batch_size: int = 32,
+) -> KeyValueMemory:
+    """For each neuron of a feed-forward, the tokens with the largest activation and the words that its value promotes.
+
+    **Arguments:**
+
+    - `model`: The model that `load` returned.
+    - `token_ids`, `mask`: As in `trace`.
+
+    **Other arguments:**
+
+    - `layer`, `top`, `words`, `batch_size`: As in `transformer.key_value_memory`.
+
+    **Returns:**
+
+    A `transformer.KeyValueMemory`.
+
+    **Raises:**
+
+    - `ValueError` if the layer does not exist, `words` exceeds the vocabulary, and in the cases of `trace`.
+
+    ??? cite "Source"
+
+        Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Sections 3 and 4.
+    """
+    check_concrete(batch_size, "batch_size")
+    batch = check_batch(check_model(model), token_ids, mask, None)
+    texts = np.asarray(batch.token_ids), np.asarray(batch.mask)
+    return memory_of_texts(model, *texts, layer=layer, top=top, words=words, batch_size=batch_size)
+
+
 def _texts(model: Model, token_ids: Any, mask: Any) -> tuple[Array, Array, Any]:
     """The ids and the mask of each text, words first, and the places of its rows before; None where none moved."""
     if model.network.sizes.patches is not None:
@@ -125,7 +165,7 @@ def _back(results: Array, moved: Any, axes: tuple[int, ...]) -> Array:
 
 @eqx.filter_jit
 def _lenses(view: Any, ids: Array, present: Array, words: Array | None) -> Array:
-    return jax.lax.map(lambda text: lens(view, *text, words), (ids, present))
+    return jax.lax.map(lambda text: lens(view, text[0], text[1], words), (ids, present))
 
 
 @eqx.filter_jit

@@ -731,6 +731,9 @@ def fingerprint(model: Model | Recorded, n: int | None = None) -> str:
         # The leaves include the gains but not the names of their parts.
         named = [name for name, gain in zip(network.gains._fields, network.gains, strict=True) if gain is not None]
         hasher.update(repr(named).encode())
+    for edit in network.edits:
+        # The leaves include the arrays of edits but neither their places nor their functions.
+        hasher.update(repr((edit.place, getattr(edit.function, "__qualname__", None))).encode())
     # A mask is not a leaf. A full mask adds nothing, so that files of version 0.1.0 remain readable.
     context = network.context(1) if n is None else network.shared_context(n)
     if context.causal:

@@ -21,6 +21,7 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from .edits import LayerEdit, apply
 from .positions import rotate
 from .sizes import NetworkSizes
 
@@ -421,51 +422,73 @@ class Block(nnx.Module):
         return (self.attention_norms, self.feed_forward_norms)[part]
 
     def __call__(
-        self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context, gains: Gains = Gains()
+        self,
+        hidden: Float[Array, "batch n d"],
+        mask: Bool[Array, "batch n"],
+        context: Context,
+        gains: Gains = Gains(),
+        edits: tuple[LayerEdit, ...] = (),
     ) -> tuple[Float[Array, "batch n d"], Float[Array, "batch heads n n"]]:
         """The stream after the block, and the attention weights."""
         hidden = self.enter(hidden)
-        middle, weights = self.after_attention(hidden, mask, context, gains)
-        return self.after_feed_forward(hidden, middle, gains), weights
+        middle, weights = self.after_attention(hidden, mask, context, gains, edits)
+        return self.after_feed_forward(hidden, middle, gains, edits), weights
 
     def enter(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
         """The stream at the entry of the block, rescaled if `length` is set."""
         return hidden if self.length is None else self.length(hidden)
 
     def after_attention(
-        self, entered: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context, gains: Gains = Gains()
+        self,
+        entered: Float[Array, "batch n d"],
+        mask: Bool[Array, "batch n"],
+        context: Context,
+        gains: Gains = Gains(),
+        edits: tuple[LayerEdit, ...] = (),
     ) -> tuple[Float[Array, "batch n d"], Float[Array, "batch heads n n"]]:
         """The stream between the two parts, and the attention weights, from the stream `enter` returned."""
         attended, weights = self.attend(self.read(0, entered), mask, context)
-        return self.add_heads(entered, attended, gains), weights
+        return self.add_heads(entered, attended, gains, edits), weights
 
     def add_heads(
-        self, entered: Float[Array, "batch n d"], attended: Float[Array, "batch n heads k"], gains: Gains = Gains()
+        self,
+        entered: Float[Array, "batch n d"],
+        attended: Float[Array, "batch n heads k"],
+        gains: Gains = Gains(),
+        edits: tuple[LayerEdit, ...] = (),
     ) -> Float[Array, "batch n d"]:
         """The stream after the heads have added their outputs, given their attention outputs `attended`."""
         if gains.heads is not None:
             attended = attended * gains.heads.T[None, :, :, None]
+        attended = apply(edits, "head", attended)
         kernel, bias = self.head_outputs()
         # One product over heads and their entries: (b, n, h k) times (h k, d).
         flat = attended.reshape(*attended.shape[:2], -1)
         update = product("bni,id->bnd", flat, kernel.reshape(-1, kernel.shape[-1]), self.precision)
-        return self.write(0, entered + _gained(self.update(0, _biased(update, bias)), gains.attention))
+        update = _gained(self.update(0, _biased(update, bias)), gains.attention)
+        return self.write(0, entered + apply(edits, "attention", update))
 
     def after_feed_forward(
-        self, entered: Float[Array, "batch n d"], middle: Float[Array, "batch n d"], gains: Gains = Gains()
+        self,
+        entered: Float[Array, "batch n d"],
+        middle: Float[Array, "batch n d"],
+        gains: Gains = Gains(),
+        edits: tuple[LayerEdit, ...] = (),
     ) -> Float[Array, "batch n d"]:
         """The stream after the feed-forward, from the streams before the attention and after it."""
         if self.feed_forward is None:
             return middle
-        return self.write(1, middle + self.added(self.read(1, middle, entered), gains))
+        return self.write(1, middle + self.added(self.read(1, middle, entered), gains, edits))
 
-    def added(self, read: Float[Array, "batch n d"], gains: Gains = Gains()) -> Float[Array, "batch n d"]:
+    def added(
+        self, read: Float[Array, "batch n d"], gains: Gains = Gains(), edits: tuple[LayerEdit, ...] = ()
+    ) -> Float[Array, "batch n d"]:
         """The update of the stream by the feed-forward."""
         fired = self.activations(read)
-        fired = fired if gains.neurons is None else fired * gains.neurons.T[None]
+        fired = apply(edits, "neuron", fired if gains.neurons is None else fired * gains.neurons.T[None])
         kernel, bias = self.neuron_values()
         update = _biased(product("bnm,md->bnd", fired, kernel, self.precision), bias)
-        return _gained(self.update(1, update), gains.feed_forward)
+        return apply(edits, "feed_forward", _gained(self.update(1, update), gains.feed_forward))
 
     def read(
         self, part: int, hidden: Float[Array, "batch n d"], entered: Float[Array, "batch n d"] | None = None

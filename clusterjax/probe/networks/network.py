@@ -44,6 +44,7 @@ from .block import (
     init_normal,
     product,
 )
+from .edits import LayerEdit, apply, of_layers
 from .positions import linear_bias, relative_buckets, rotation
 from .sizes import MOST_LAYERS, NetworkSizes, Patches, check_heads, check_sizes, check_weights
 from .token_ids import check_ids, check_images, check_like, check_mask
@@ -177,7 +178,7 @@ class Network(nnx.Module):
     The parts of the embedding are `words`, `positions`, `types`, `patches`, `embedding_norm` and `projection`; `layers`
     has the blocks with their own weights; `relative` the biases of distances; `norm`, `head` and `pooler` follow the
     last layer. Parts that a network does not have are None. `mask` replaces the mask of the training, `trained_mask`,
-    if it is not None; `gains` are factors of the outputs of the parts of each layer.
+    if it is not None; `gains` are factors of the outputs of the parts of each layer, and `edits` are those of `patch`.
 
     **Raises:**
 
@@ -192,6 +193,7 @@ class Network(nnx.Module):
     mask: AbstractMask | None = None
     trained_mask: AbstractMask | None = None
     gains: Gains | None = None
+    edits: tuple[LayerEdit, ...] = ()
 
     def __init__(
         self,
@@ -533,8 +535,11 @@ def run_layers_measured(
         weights, kept = _arranged(weights, back, *axes), pairs if weights.ndim == 3 else pairs[:, None]
         return jnp.where(kept, weights, jnp.zeros_like(weights))
 
-    def step(block: Block, hidden: Array, given: tuple[Gains, None]) -> tuple[Array, Any]:
-        after, attention = block(hidden, words, context, given[0])
+    edits, layers = network.edits, network.num_layers
+
+    def step(block: Block, hidden: Array, given: tuple[Gains, Any]) -> tuple[Array, Any]:
+        hidden = blank(apply(given[1], "stream", hidden), words)
+        after, attention = block(hidden, words, context, given[0], given[1])
         if measure is None:
             return blank(after, words), None
         rule = block.allowed(places, places, context)
@@ -543,7 +548,11 @@ def run_layers_measured(
         return blank(after, words), measured
 
     # The embedding of padding is not zero.
-    hidden, measured = scan_layers(network, step, blank(embedded, words), n)
+    hidden, measured = scan_layers(
+        network, step, blank(embedded, words), n, of_layers(edits, slice(layers)), edited=True
+    )
+    if edits:
+        hidden = apply(of_layers(tuple(edit for edit in edits if edit.place == "stream"), layers), "stream", hidden)
     # Padding is blanked again, because a last norm with a bias would make it non-zero.
     return put_back(blank(network.finish(hidden), words)), measured
 
@@ -563,6 +572,7 @@ def scan_layers(
     each: Any = None,
     *,
     reverse: bool = False,
+    edited: bool = False,
 ) -> tuple[Any, Any]:
     """Apply `step(block, carry, (gains, entry of each)) -> (carry, result)` to each layer in turn.
 
@@ -574,11 +584,14 @@ def scan_layers(
     - `n`: The number of tokens of the texts.
     - `each`: Arrays whose first axis is that of the layers.
     - `reverse`: True if the last layer comes first.
+    - `edited`: True if `step` applies the edits of the network.
 
     **Returns:**
 
     The last `carry`, and the results, stacked along a first axis in the order of the layers.
     """
+    if not edited:
+        check_unedited(network)
     order, block_of = _blocks(network)
     given = (order, gains_of(network, n), each)
     # For a single block `order` is None, and `length` gives the number of its applications.
@@ -587,6 +600,13 @@ def scan_layers(
         lambda carry, given: step(block_of(given[0]), carry, given[1:]), carry, given, length=network.num_layers,
         unroll=network.unroll, reverse=reverse,
     )  # fmt: skip
+
+
+def check_unedited(network: Network) -> None:
+    """Raise a ValueError if the network has edits of `patch`, which not every tool applies."""
+    if network.edits:
+        rule, problem = "be without edits of patch for this tool", "it has some"
+        raise refusal("model", rule, problem, "measure it by trace, survey, next_words or token_losses")
 
 
 def gains_of(network: Network, n: int) -> Gains:
@@ -675,6 +695,7 @@ def take_apart(network: Network, size: int) -> Parts:
     """
     context, gains = network.shared_context(size), gains_of(network, size)
     check_not_ahead(network, "this network", size)
+    check_unedited(network)
     layers = range(network.num_layers)
     return Parts(
         _flat(network), [_flat(block) for block in network.blocks()], network.order(),

@@ -1,0 +1,363 @@
+"""Values set at places of a network: zeros, means, the values of another text, or functions of what stands there.
+
+`activations` reads what a network computes at a place, `patch` makes a network in which something else stands there,
+and `causal_trace` restores the stream of a text, one place at a time, in a run on a corrupted text.
+
+Source: Vig et al., *Causal mediation analysis for interpreting neural NLP* (2004.12265), Section 3; Meng et al.,
+*Locating and editing factual associations in GPT* (2202.05262), Section 2.1.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from ..._base.checks import (
+    check_callable,
+    check_choice,
+    check_concrete,
+    check_host_array,
+    check_integer,
+    check_key,
+    check_number,
+    check_sequence,
+    refusal,
+    shown,
+)
+from ..networks.batch import Encoded, check_batch
+from ..networks.block import blank
+from ..networks.edits import PLACES, VECTOR, LayerEdit
+from ..networks.load import Model, check_model, replace_network
+from ..networks.network import run_layers_measured, scan_layers
+from .survey import dtype_of, encoded
+from .table import tabled
+
+
+_Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
+
+
+class MeanOver(NamedTuple):
+    """The mean of a place over all words of given texts, as the value of an `Edit`.
+
+    **Arguments:**
+
+    - `texts`: The texts, or their `Encoded` form.
+    """
+
+    texts: Sequence[str] | Encoded
+
+
+class CopyOf(NamedTuple):
+    """The values at the same place, layer and token in other texts, as the value of an `Edit`.
+
+    **Arguments:**
+
+    - `texts`: One text, whose values stand in every text, or as many texts as will be read, of as many tokens.
+    """
+
+    texts: Sequence[str] | Encoded
+
+
+class Edit(NamedTuple):
+    """What stands at a place of a network in place of its own values.
+
+    **Arguments:**
+
+    - `place`: "embedding"; "stream", the stream that enters a layer, where the layer after the last is the stream after
+        it, and layer 0 the embedding;
+        "head", the attention output of a head before its map into the stream; "attention" or "feed_forward", the update
+        of the stream by either part; "neuron", the activation of a neuron.
+    - `value`: A number; an array with the axes (texts, n, ...) of the place, of which leading ones may be absent; a
+        function that maps an array (texts, n, ...) to one of its shape; a `MeanOver` or a `CopyOf`.
+    - `layer`: The layers, counted from 0, or from the end; None selects all.
+    - `index`: The heads or the neurons; None selects all.
+    - `token`: The tokens of every text, counted from its first word; None selects all.
+    """
+
+    place: str
+    value: ArrayLike | Callable[[Any], Any] | MeanOver | CopyOf = 0.0
+    layer: int | Sequence[int] | None = None
+    index: int | Sequence[int] | None = None
+    token: int | Sequence[int] | None = None
+
+
+def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
+    """The model with other values at some of its places.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import probe
+        >>> model = probe.load("language-model")
+        >>> mean = probe.MeanOver(["the river runs", "a king"])
+        >>> patched = probe.patch(model, probe.Edit("head", mean, layer=1, index=2))
+        >>> probe.trace(patched, [[5, 80, 300]]).hidden.shape
+        (1, 5, 3, 128)
+        ```
+
+    **Arguments:**
+
+    - `model`: The model that `load` returned; it is not modified.
+    - `edits`: An `Edit`, or several, which act one after another.
+
+    **Returns:**
+
+    A `Model`, which `trace`, `stream`, every measure of texts, `next_words`, `continuation_log_prob` and
+    `token_losses` take. The tools that take the stream apart, and `generate`, refuse it.
+
+    **Raises:**
+
+    - `ValueError` if a place, layer, head, neuron or token does not exist, or a value does not have its shape.
+
+    ??? cite "Source"
+
+        Vig et al., *Causal mediation analysis for interpreting neural NLP* (2004.12265), Section 3; `without` is the
+        case of zero at an attention or a feed-forward.
+    """
+    network: Any = nnx.clone(check_model(model).network)
+    several = [edits] if isinstance(edits, Edit) else check_sequence(edits, "edits", Edit, "edits")
+    stored = tuple(_stored(model, edit) for edit in several)
+    network.edits = nnx.data((*network.edits, *stored))
+    return replace_network(model, network, f"{model.name} patched at {', '.join(edit.place for edit in several)}")
+
+
+def activations(
+    model: Model, token_ids: _Batch, mask: _Batch | None = None, *, place: str
+) -> Float[Array, "batch layers n *more"]:
+    """What a network computes at a place, for all layers.
+
+    **Arguments:**
+
+    - `model`: The model that `load` returned.
+    - `token_ids`, `mask`: As in `trace`; padding is behind the words.
+
+    **Other arguments:**
+
+    - `place`: As in `Edit`.
+
+    **Returns:**
+
+    (batch, layers, n, ...): "head" (heads, k), "neuron" (neurons,), and otherwise (d,); "stream" has layers + 1 levels.
+    Values at padding have no meaning.
+
+    **Raises:**
+
+    - `ValueError` if there is no such place, padding precedes a word, and in the cases of `trace`.
+    """
+    check_choice(place, "place", PLACES)
+    batch = check_batch(check_model(model), token_ids, mask, None)
+    if batch.moved[0] is not None:
+        raise refusal("mask", "have padding behind the words", "it precedes some", "pad on the right")
+    form, state = nnx.split(model.network)
+    return jnp.moveaxis(_activations(form, state, batch.token_ids, batch.mask, place), 0, 1)
+
+
+@eqx.filter_jit
+def _activations(form: Any, state: Any, ids: Array, mask: Array, place: str) -> Array:
+    network = nnx.merge(form, state)
+    context = network.shared_context(mask.shape[1], jnp.sum(mask, axis=1))
+
+    def step(block: Any, hidden: Array, given: Any) -> tuple[Array, Array]:
+        hidden = blank(hidden, mask)
+        entered = block.enter(hidden)
+        attended, _ = block.attend(block.read(0, entered), mask, context)
+        middle = block.add_heads(entered, attended, given[0])
+        after = block.after_feed_forward(entered, middle, given[0])
+        if place == "stream":
+            return after, hidden
+        if place == "head":
+            return after, attended
+        if place == "attention":
+            kernel, bias = block.head_outputs()
+            output = jnp.einsum("bnhk,hkd->bnd", attended, kernel, precision=block.precision)
+            return after, block.update(0, output if bias is None else output + bias[None, None])
+        read = block.read(1, middle, entered)
+        return after, block.activations(read) if place == "neuron" else block.added(read, given[0])
+
+    last, found = scan_layers(network, step, blank(network.embed(ids), mask), mask.shape[1])
+    return jnp.concatenate([found, blank(last, mask)[None]]) if place == "stream" else found
+
+
+def _stored(model: Model, edit: Edit) -> LayerEdit:
+    """An edit as a network holds it, with an entry for each layer."""
+    check_choice(edit.place, "place", ("embedding", *PLACES))
+    if edit.place == "embedding":
+        if edit.layer is not None:
+            raise refusal("layer", "be None for the embedding", f"it is {shown(edit.layer)}", "leave it out")
+        edit = edit._replace(place="stream", layer=0)
+    network, place, dtype = model.network, edit.place, dtype_of(model)
+    levels = network.num_layers + (place == "stream")
+    layers = _chosen(edit.layer, "layer", levels)
+    tokens = None if edit.token is None else _chosen(edit.token, "token", None)
+    # The last entry holds for all further tokens.
+    where = np.zeros((levels, 1 if tokens is None else max(tokens) + 2), bool)
+    where[np.ix_(layers, [0] if tokens is None else tokens)] = True
+    counts = {"head": network.num_heads, "neuron": network.sizes.intermediate_size}
+    units = None
+    if edit.index is not None:
+        if place not in counts:
+            problem = f"the place is {place!r}"
+            raise refusal("index", "be None unless the place is 'head' or 'neuron'", problem, "leave it out")
+        units = np.zeros((levels, counts[place]), bool)
+        units[:, _chosen(edit.index, "index", counts[place])] = True
+    as_array = lambda array: None if array is None else jnp.asarray(array)
+    if callable(edit.value):
+        function = check_callable(edit.value, "value", "a function of what stands there", takes=1)
+        return LayerEdit(place, jnp.asarray(where), as_array(units), None, function)
+    if isinstance(edit.value, MeanOver | CopyOf):
+        found = _read(model, edit.value, place)
+    else:
+        found = np.asarray(check_host_array(edit.value, "value", remedy="pass a number, or an array of the place"))
+        # Leading axes may be absent: those of layers, texts and tokens.
+        most = 2 + VECTOR[place]
+        if found.ndim > most:
+            rule = f"have at most the {most} axes of {place!r}, (texts, n, ...)"
+            raise refusal("value", rule, f"its shape is {found.shape}", "name the layers by edits of their own")
+        found = found.reshape((1,) * (1 + most - found.ndim) + found.shape)
+        found = np.broadcast_to(found, (levels, *found.shape[1:]))
+    return LayerEdit(place, jnp.asarray(where), as_array(units), jnp.asarray(found, dtype))
+
+
+def _read(model: Model, source: MeanOver | CopyOf, place: str) -> np.ndarray:
+    """The values of other texts at a place, (layers, texts or 1, n or 1, ...)."""
+    data = encoded(model, source.texts)
+    found = np.moveaxis(np.asarray(activations(model, *data, place=place), np.float64), 1, 0)
+    if isinstance(source, CopyOf):
+        return found
+    words = found[:, data.mask]
+    return words.mean(axis=1)[:, None, None]
+
+
+def _chosen(value: Any, name: str, count: int | None) -> list[int]:
+    if value is None:
+        return list(range(count or 0))
+    several = [value] if isinstance(value, int | np.integer) else check_sequence(value, name, object, "integers")
+    if count is None:
+        return [check_integer(each, name, least=0, remedy="count from 0") for each in several]
+    remedy = f"there are {count}"
+    return [check_integer(each, name, least=-count, most=count - 1, remedy=remedy) % count for each in several]
+
+
+@tabled("level token", restored="level token", clean="", corrupted="")
+class CausalTrace(NamedTuple):
+    """The result of `causal_trace`: log probabilities of the answer at the last token, in nats.
+
+    **Attributes:**
+
+    - `restored`: With the stream of one level and one token restored in the corrupted run, (layers + 1, n).
+    - `clean`, `corrupted`: Of the text, and of the text with corrupted tokens.
+    """
+
+    restored: np.ndarray
+    clean: float
+    corrupted: float
+
+    @property
+    def effect(self) -> np.ndarray:
+        """The share of what the corruption took that each place gives back, (layers + 1, n); 1 restores all of it."""
+        return (self.restored - self.corrupted) / (self.clean - self.corrupted)
+
+
+def causal_trace(
+    model: Model,
+    text: str | Encoded,
+    answer: int,
+    *,
+    tokens: Sequence[int],
+    key: PRNGKeyArray,
+    spread: float | None = None,
+    draws: int = 8,
+) -> CausalTrace:
+    """Where a causal network holds what it knows of some tokens: the stream of the text is restored at one level and
+    one token at a time, in a run whose embedding of these tokens is corrupted by noise.
+
+    All levels and tokens are one compiled program, which is mapped over places.
+
+    **Arguments:**
+
+    - `model`: A causal model with a head.
+    - `text`: A text, or the `Encoded` form of one text.
+    - `answer`: The id of the word whose log probability at the last token is measured.
+
+    **Other arguments:**
+
+    - `tokens`: The corrupted tokens, counted from the first word.
+    - `key`: PRNG key of the noise.
+    - `spread`: The standard deviation of the noise; None is three times that of the word embeddings.
+    - `draws`: The number of draws of the noise, over which log probabilities are averaged.
+
+    **Returns:**
+
+    A `CausalTrace`.
+
+    **Raises:**
+
+    - `ValueError` if the model has no head, is not causal, or a token or the answer does not exist.
+
+    ??? cite "Source"
+
+        Meng et al., *Locating and editing factual associations in GPT* (2202.05262), Section 2.1.
+    """
+    network = check_model(model).network
+    if not isinstance(text, str | Encoded):
+        raise refusal("text", "be one text", f"it is {shown(text)}", "pass a string, or the Encoded of one")
+    for name, value in (("answer", answer), ("tokens", tokens), ("spread", spread), ("draws", draws)):
+        check_concrete(value, name)
+    answer = check_integer(answer, "answer", least=0, most=network.sizes.vocab_size - 1)
+    data = encoded(model, [text] if isinstance(text, str) else text)
+    if len(data.mask) != 1:
+        raise refusal("text", "be one text", f"there are {len(data.mask)}", "pass one")
+    n = int(data.mask.sum())
+    chosen = _chosen(tokens, "tokens", n)
+    check_concrete(check_key(key), "key")
+    draws = check_integer(draws, "draws", remedy="pass 8, say")
+    words, _ = network.word_factors()
+    spread = 3 * float(words.std()) if spread is None else check_number(spread, "spread", above=0)
+    ids = data.token_ids[:, :n]
+    levels = activations(model, ids, place="stream")[0]
+    start = np.asarray(levels[0])
+    noise = np.zeros((draws, n, start.shape[-1]))
+    noise[:, chosen] = spread * np.asarray(jr.normal(key, (draws, len(chosen), start.shape[-1]), jnp.float32))
+    corrupted = jnp.asarray(start[None] + noise, levels.dtype)
+    form, state = nnx.split(network)
+    arguments = (form, state, jnp.asarray(ids, jnp.int32), jnp.asarray(answer))
+    clean, spoiled, restored = _traced(*arguments, levels, corrupted)
+    return CausalTrace(np.asarray(restored, np.float64), float(clean), float(spoiled))
+
+
+@eqx.filter_jit
+def _traced(form: Any, state: Any, ids: Array, answer: Array, levels: Array, corrupted: Array) -> Any:
+    count, n = levels.shape[:2]
+
+    def log_prob(where: Array, value: Array) -> Array:
+        """The mean log probability of the answer, with these values of the stream where they are wanted."""
+        # Rebuilt here, since a network cannot be changed inside of a map that it was built outside of.
+        network: Any = nnx.merge(form, state)
+        network.edits = nnx.data((LayerEdit("stream", where, None, value),))
+        texts = jnp.broadcast_to(ids, (value.shape[1], n))
+        last, _ = run_layers_measured(network, jnp.ones(texts.shape, bool), (texts,), None)
+        scores = network.logits(last[:, -1:])[:, 0]
+        return jnp.mean(jax.nn.log_softmax(scores, axis=-1)[:, answer])
+
+    draws = len(corrupted)
+    # The corrupted embedding at level 0, and the clean stream at one place more.
+    value = jnp.broadcast_to(levels[:, None], (count, draws, *levels.shape[1:])).at[0].set(corrupted)
+    at_start = jnp.zeros((count, n), bool).at[0].set(True)
+    nothing = jnp.zeros((count, n), bool)
+
+    def restored(place: Array) -> Array:
+        level, token = place
+        where = at_start.at[level, token].set(True)
+        # At level 0 the clean embedding of the token replaces the corrupted one.
+        first = jnp.where((level == 0) & (jnp.arange(n) == token)[None, :, None], levels[0][None], value[0])
+        return log_prob(where, value.at[0].set(first))
+
+    places = jnp.stack(jnp.meshgrid(jnp.arange(count), jnp.arange(n), indexing="ij"), axis=-1).reshape(-1, 2)
+    found = jax.lax.map(restored, places, batch_size=16)
+    return log_prob(nothing, value), log_prob(at_start, value), found.reshape(count, n)

@@ -1,0 +1,72 @@
+"""Values that stand at places of a network in place of its own: at some layers, tokens, heads or neurons.
+
+An edit acts on one of five places of a layer: the stream that enters it, the attention outputs of its heads, the update
+by its attention, the activations of its neurons, the update by its feed-forward. Layers are scanned, so that an edit
+has an entry for each layer, which says where it acts; one compiled program serves all layers, values and places.
+
+Invariants: where an edit does not act, every number is unchanged; tokens are counted from the first word of a text.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..._base.checks import refusal
+
+
+PLACES = ("stream", "head", "attention", "neuron", "feed_forward")
+# The number of axes of the values at one token: heads have entries, and a neuron is a number of many.
+VECTOR = {"stream": 1, "head": 2, "attention": 1, "neuron": 1, "feed_forward": 1}
+
+
+class LayerEdit(eqx.Module):
+    """An edit of one place, for each layer, or within a scan for one layer.
+
+    The stream has an entry more than there are layers, for the stream after the last layer.
+
+    **Attributes:**
+
+    - `place`: One of `PLACES`.
+    - `where`: True at the tokens where the edit acts, (layers, p); the last entry holds for all further tokens.
+    - `units`: True at the heads or neurons that are edited, (layers, units); None for all.
+    - `value`: What stands there, (layers, texts or 1, n or 1, ...); None for a function.
+    - `function`: The function of what stood there; None for a value.
+    """
+
+    place: str = eqx.field(static=True)
+    where: Bool[Array, "*layers p"]
+    units: Bool[Array, "*layers units"] | None
+    value: Float[Array, "..."] | None
+    function: Callable[[Any], Any] | None = eqx.field(static=True, default=None)
+
+    def __call__(self, x: Float[Array, "batch n *more"]) -> Float[Array, "batch n *more"]:
+        """The values at the place, `x`, with those of the edit where it acts."""
+        n = x.shape[1]
+        there = self.where[np.minimum(np.arange(n), self.where.shape[-1] - 1)]
+        mask = there.reshape(1, n, *(1,) * (x.ndim - 2))
+        if self.units is not None:
+            # The axis of heads or neurons is the first behind that of tokens.
+            mask = mask & self.units.reshape(1, 1, -1, *(1,) * (x.ndim - 3))
+        new = x if self.function is None else jnp.asarray(self.function(x))
+        new = new if self.value is None else self.value
+        if new.ndim != x.ndim or any(size not in (1, wanted) for size, wanted in zip(new.shape, x.shape, strict=True)):
+            rule = f"have values of shape {x.shape} at {self.place}, or 1 along an axis"
+            raise refusal("edits", rule, f"there the shape is {new.shape}", "pass those of as many texts and tokens")
+        return jnp.where(mask, jnp.broadcast_to(new, x.shape).astype(x.dtype), x)
+
+
+def apply(edits: tuple[LayerEdit, ...], place: str, x: Any) -> Any:
+    """`x` after the edits of a place, in their order."""
+    for edit in edits:
+        x = edit(x) if edit.place == place else x
+    return x
+
+
+def of_layers(edits: tuple[LayerEdit, ...], layers: slice | int) -> tuple[LayerEdit, ...]:
+    """The edits of some layers, whose arrays have the layers as their first axis, or of one layer."""
+    return jtu.tree_map(lambda leaf: leaf[layers], edits)

@@ -82,7 +82,7 @@ BY_PLACE = {
         GAPS,  # times that a run did not reach, padding, and gaps in a picture
     ),
     "probe.NetworkSizes.activation": CALLABLE,
-    "probe.causal_trace.answer": labels("zero"),
+    **dict.fromkeys(("probe.causal_trace.answer", "probe.causal_trace.tokens"), labels("zero")),
     **dict.fromkeys(("plot.histograms.values",), GAPS | {"ragged"}),
     **dict.fromkeys(("sentiment.HardmaxClassifier.alpha", "design.steer.spread"), labels("list")),
     **dict.fromkeys(("probe.without.layer", "probe.without.token"), labels("list, zero, minus one")),

@@ -27,6 +27,7 @@ from ..._base.checks import (
     check_key,
     check_number,
     check_sequence,
+    check_text,
     refusal,
     shown,
 )
@@ -310,7 +311,7 @@ def causal_trace(
     for name, value in (("answer", answer), ("tokens", tokens), ("spread", spread), ("draws", draws)):
         check_concrete(value, name)
     answer = check_integer(answer, "answer", least=0, most=network.sizes.vocab_size - 1)
-    data = encoded(model, [text] if isinstance(text, str) else text)
+    data = encoded(model, [check_text(text, "text")] if isinstance(text, str) else text)
     if len(data.mask) != 1:
         raise refusal("text", "be one text", f"there are {len(data.mask)}", "pass one")
     n = int(data.mask.sum())

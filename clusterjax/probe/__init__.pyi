@@ -5,6 +5,7 @@ from .measures.controls import (
     randomise as randomise,
     shuffle_tokens as shuffle_tokens,
 )
+from .measures.energies import EnergyBudget as EnergyBudget, energy_budget as energy_budget
 from .measures.generation import (
     Generated as Generated,
     NextWords as NextWords,

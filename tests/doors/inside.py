@@ -8,8 +8,8 @@ RECORDS = {
     "sentiment": "Evaluation Explanation Leader LeadersReport Leading Split SyntheticReviews",
     "transformer": "DepthProfile Detector Heads KeyValueMemory LSTMStates ResidualStream",
     "probe": "Activation AttentionSinks Average Bridge CausalTrace Comparison Controls CopyOf Directions Edit "
-    "FirstToken Generated HeadClusters HeadCorrelations HeadMatrices HeadSigns MeanOver Model NearestWords NextWords "
-    "ParameterCounts PositionHeads Recorded Similarity Streamed Survey Trace ValueSpectra",
+    "EnergyBudget FirstToken Generated HeadClusters HeadCorrelations HeadMatrices HeadSigns MeanOver Model "
+    "NearestWords NextWords ParameterCounts PositionHeads Recorded Similarity Streamed Survey Trace ValueSpectra",
     "phase": "Branch Stationary",
     "design": "Delay Hold Recovery Sensitivity Steering",
     "plot": "Player",

@@ -186,10 +186,14 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path):
 
 
 def test_precision(folders):
-    """float32 unless asked for; float64 only where JAX has it."""
-    assert probe.trace(probe.load(folders["shared"]), IDS, MASK).hidden.dtype == jnp.float32
-    with pytest.raises(ValueError, match="dtype must be float32 or float64, but it is float16"):
-        probe.load(folders["shared"], dtype=jnp.float16)
+    """float32 unless asked for; half precision computes in itself; float64 only where JAX has it."""
+    hidden = probe.trace(probe.load(folders["shared"]), IDS, MASK).hidden
+    assert hidden.dtype == jnp.float32
+    half = probe.trace(probe.load(folders["shared"], dtype=jnp.bfloat16), IDS, MASK)
+    assert half.hidden.dtype == half.attention.dtype == jnp.bfloat16
+    np.testing.assert_allclose(half.hidden.astype(jnp.float32), hidden, rtol=0, atol=0.2)
+    with pytest.raises(ValueError, match="dtype must be float32, float64, bfloat16 or float16, but it is float8"):
+        probe.load(folders["shared"], dtype=jnp.float8_e4m3fn)
     jax.config.update("jax_enable_x64", False)
     try:
         with pytest.raises(ValueError, match="set jax.config.update"):

@@ -14,8 +14,8 @@ TEXTS = probe.Encoded(IDS.astype(np.int32), np.arange(8)[None] < np.array([8, 5,
 
 NAMES = (
     "Activation", "AttentionSinks", "Average", "Bridge", "CausalTrace", "Comparison", "Controls", "Directions",
-    "FirstToken", "Generated", "HeadClusters", "HeadCorrelations", "HeadSigns", "NextWords", "ParameterCounts",
-    "PositionHeads", "Similarity", "Survey", "Trace", "ValueSpectra",
+    "EnergyBudget", "FirstToken", "Generated", "HeadClusters", "HeadCorrelations", "HeadSigns", "NextWords",
+    "ParameterCounts", "PositionHeads", "Similarity", "Survey", "Trace", "ValueSpectra",
 )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def results():
             probe.token_activation(model, probe.Encoded(IDS[:1], MASK[:1])), 72,
             ("received", ("layer", "head", "token")),
         ),
+        "EnergyBudget": (probe.energy_budget(model, TEXTS, margin=True), 3, ("margin", ("level",))),
         "CausalTrace": (probe.CausalTrace(np.zeros((4, 8)), -1.0, -2.0), 32, ("restored", ("level", "token"))),
         "Trace": (probe.trace(model, *TEXTS), 1728, ("attention", ("text", "layer", "head", "token", "token_2"))),
         "ParameterCounts": (probe.parameter_counts(model), 1, ("norms", ())),

@@ -458,6 +458,16 @@ class Block(nnx.Module):
         edits: tuple[LayerEdit, ...] = (),
     ) -> Float[Array, "batch n d"]:
         """The stream after the heads have added their outputs, given their attention outputs `attended`."""
+        return self.write(0, self.with_heads(entered, attended, gains, edits))
+
+    def with_heads(
+        self,
+        entered: Float[Array, "batch n d"],
+        attended: Float[Array, "batch n heads k"],
+        gains: Gains = Gains(),
+        edits: tuple[LayerEdit, ...] = (),
+    ) -> Float[Array, "batch n d"]:
+        """The sum of the stream and the update by the heads, before the norm of the stream."""
         if gains.heads is not None:
             attended = attended * gains.heads.T[None, :, :, None]
         attended = apply(edits, "head", attended)
@@ -466,7 +476,7 @@ class Block(nnx.Module):
         flat = attended.reshape(*attended.shape[:2], -1)
         update = product("bni,id->bnd", flat, kernel.reshape(-1, kernel.shape[-1]), self.precision)
         update = _gained(self.update(0, _biased(update, bias)), gains.attention)
-        return self.write(0, entered + apply(edits, "attention", update))
+        return entered + apply(edits, "attention", update)
 
     def after_feed_forward(
         self,
@@ -478,7 +488,19 @@ class Block(nnx.Module):
         """The stream after the feed-forward, from the streams before the attention and after it."""
         if self.feed_forward is None:
             return middle
-        return self.write(1, middle + self.added(self.read(1, middle, entered), gains, edits))
+        return self.write(1, self.with_feed_forward(entered, middle, gains, edits))
+
+    def with_feed_forward(
+        self,
+        entered: Float[Array, "batch n d"],
+        middle: Float[Array, "batch n d"],
+        gains: Gains = Gains(),
+        edits: tuple[LayerEdit, ...] = (),
+    ) -> Float[Array, "batch n d"]:
+        """The sum of the stream and the update by the feed-forward, before the norm of the stream."""
+        if self.feed_forward is None:
+            return middle
+        return middle + self.added(self.read(1, middle, entered), gains, edits)
 
     def added(
         self, read: Float[Array, "batch n d"], gains: Gains = Gains(), edits: tuple[LayerEdit, ...] = ()

@@ -1,0 +1,84 @@
+"""The energy at each level by a double loop, and the parts of its changes from the streams between the parts."""
+
+import math
+
+import numpy as np
+import pytest
+
+from clusterjax import probe
+from tests.helpers import as_a_user
+from tests.probe_cases import IDS, kinds, tiny
+
+
+MASK = np.arange(8)[None] < np.array([8, 5, 3])[:, None]
+TEXTS = probe.Encoded(IDS.astype(np.int32), MASK)
+
+
+def energy(x, beta):
+    """The energy of the directions of the rows, pair by pair."""
+    n, total = len(x), 0.0
+    for i in range(n):
+        for j in range(n):
+            total += math.exp(beta * float(x[i] @ x[j]) / math.sqrt(float(x[i] @ x[i]) * float(x[j] @ x[j])))
+    return total / (2 * beta * n * n)
+
+
+@pytest.mark.parametrize("kind", kinds("gpt2", "bert"))
+def test_parts_add_up_to_the_changes_between_levels(kind):
+    """Levels by double loops; parts from the streams that `activations` and the blocks give; batches of two texts."""
+    model, beta = tiny(kind), 1.5
+    found = probe.energy_budget(model, TEXTS, beta=beta, margin=True, batch_size=2)
+    hidden = np.asarray(probe.trace(model, *TEXTS).hidden)
+    expected = [[energy(level[words], beta) for level in levels] for levels, words in zip(hidden, MASK, strict=True)]
+    np.testing.assert_allclose(found.energy.values, expected, rtol=1e-12)
+    np.testing.assert_allclose(found.change.values, np.diff(expected, axis=1), rtol=0, atol=1e-12)
+    parts = found.attention.values + found.feed_forward.values + found.norm.values + found.remainder.values
+    np.testing.assert_allclose(parts, found.change.values, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.remainder.values, 0, atol=1e-12)
+    np.testing.assert_array_equal(found.falls.values, found.change.values < 0)
+    streams, updates, fed = (
+        np.asarray(probe.activations(model, *TEXTS, place=place)) for place in ("stream", "attention", "feed_forward")
+    )
+    post = model.network.blocks()[0].post_norm
+    for text, words in enumerate(MASK):
+        for layer in range(model.num_layers):
+            x = streams[text, layer][words]
+            with_heads = x + updates[text, layer][words]
+            attention = energy(with_heads, beta) - energy(x, beta)
+            np.testing.assert_allclose(found.attention.values[text, layer], attention, rtol=0, atol=1e-11)
+            if not post:
+                both = with_heads + fed[text, layer][words]
+                change = energy(both, beta) - energy(with_heads, beta)
+                np.testing.assert_allclose(found.feed_forward.values[text, layer], change, rtol=0, atol=1e-11)
+                # Only a norm after the last layer acts on the stream.
+                last = layer == model.num_layers - 1 and model.network.norm is not None
+                assert last or abs(found.norm.values[text, layer]) < 1e-12
+    assert found.margin.values.shape == found.energy.values.shape
+
+
+def test_equal_tokens_have_the_largest_energy_and_margin():
+    """All tokens in one direction: e^beta / (2 beta), and a margin of 1."""
+    model = tiny("gpt2")
+    same = probe.patch(model, probe.Edit("stream", np.arange(1.0, 13.0), layer=2))
+    with pytest.raises(ValueError, match="model must be without edits of patch"):
+        probe.energy_budget(same, TEXTS)
+    silent = probe.without(probe.without(model, "attention"), "feed_forward")
+    found = probe.energy_budget(silent, TEXTS)
+    # Nothing is added, so that only the last norm changes the energy.
+    for part in (found.attention, found.feed_forward):
+        np.testing.assert_allclose(part.values, 0, atol=1e-14)
+    np.testing.assert_allclose(found.change.values[:, :-1], 0, atol=1e-14)
+    np.testing.assert_allclose(found.norm.values[:, -1], found.change.values[:, -1], atol=1e-14)
+
+
+def test_errors_are_over_units_and_options_are_checked():
+    model = tiny("gpt2")
+    found, units = (probe.energy_budget(model, TEXTS, units=units) for units in (None, np.array([0, 0, 1])))
+    np.testing.assert_allclose(found.energy.mean, units.energy.mean)
+    assert not np.allclose(found.energy.error, units.energy.error)
+    for options, message in (
+        ({"beta": 0.0}, "beta must be"), ({"beta": 81.0}, "beta must be"), ({"margin": 1}, "margin must be"),
+        ({"units": np.array([0, 1])}, "units must be"), ({"batch_size": 0}, "batch_size must be"),
+    ):  # fmt: skip
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            probe.energy_budget(model, TEXTS, **options)

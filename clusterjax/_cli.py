@@ -468,9 +468,10 @@ def _parameters(pairs: list[tuple[str, int | float]]) -> dict[str, int | float]:
 def _probe(arguments: argparse.Namespace) -> int:
     """How a trained network clusters: similarity, heads, sinks, spectra, and its particle model.
 
-    Measure a trained ALBERT or T5 encoder, in comparison with networks of random weights and with shuffled texts, and
-    draw figures 1 and 2 of 'Clustering in Transformers', the spectra, and the bridge to the particle model. A second
-    run skips figures that are done.
+    Measure a trained network, in comparison with networks of random weights and with shuffled texts, and draw figures 1
+    and 2 of 'Clustering in Transformers', the spectra, and the bridge to the particle model. A second run skips figures
+    that are done. Networks are ALBERT, BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2, GPT-NeoX (Pythia), OPT,
+    BLOOM, Llama, Mistral, Qwen2, Qwen3, Phi-3, OLMo-2, SmolLM3, Gemma 2 and 3, T5 and mT5.
 
     example: clusterjax probe albert/albert-base-v2 --texts wikitext.txt --out albert-base
     """

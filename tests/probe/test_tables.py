@@ -117,6 +117,10 @@ def test_numbers_of_a_table_are_those_of_the_result(every):
     assert data["excess"].sel(target="first", layer=2, head=1) == expected == frame.loc[("first", 2, 1), "excess"]
     assert data["excess_error"].sel(target="first", layer=2, head=1) == sinks.excess["first"].error[2, 1]
     np.testing.assert_array_equal(data["mass_of_texts"].sel(target="first"), sinks.mass["first"].values)
+    first = every["FirstToken"][0]
+    for name, expected in (("ratio", first.ratio.mean), ("ratio_error", first.ratio.error)):
+        np.testing.assert_array_equal(first.to_xarray()[name], expected)
+        np.testing.assert_array_equal(first.to_pandas()[name], expected)
 
 
 def test_files_that_are_none(every, tmp_path):

@@ -538,7 +538,7 @@ def run_layers_measured(
     edits, layers = network.edits, network.num_layers
 
     def step(block: Block, hidden: Array, given: tuple[Gains, Any]) -> tuple[Array, Any]:
-        hidden = blank(apply(given[1], "stream", hidden), words)
+        hidden = blank(apply(given[1], "stream", hidden), words) if given[1] else hidden
         after, attention = block(hidden, words, context, given[0], given[1])
         if measure is None:
             return blank(after, words), None

@@ -17,9 +17,9 @@ from flax import nnx
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ..._base.checks import check_concrete, check_flag, check_number
-from ..._base.numerics import matmul, normalise
+from ..._base.numerics import normalise
 from ..._base.summary import short, summary
-from ..._observables import hemisphere
+from ..._observables import hemisphere, interaction_energy
 from ..networks.batch import Encoded
 from ..networks.block import blank
 from ..networks.load import Model
@@ -189,8 +189,6 @@ def _budget(
 
 def _energy(x: Float[Array, "n d"], words: Bool[Array, " n"], beta: Array) -> Float[Array, ""]:
     """The energy of the directions of the words of one text."""
-    unit = jnp.where(words[:, None], normalise(jnp.where(words[:, None], x, jnp.ones_like(x))), jnp.zeros_like(x))
-    pairs = words[:, None] & words[None]
-    kernel = jnp.where(pairs, jnp.exp(beta * jnp.clip(matmul(unit, unit.T), -1, 1)), 0)
-    n = jnp.sum(words).astype(x.dtype)
-    return jnp.sum(kernel) / (2 * beta * n * n)
+    # Padding is zero, has no direction, and has no mass.
+    unit = normalise(jnp.where(words[:, None], x, jnp.ones_like(x)))
+    return interaction_energy(unit, beta, masses=words.astype(x.dtype))

@@ -33,7 +33,7 @@ from ..._base.checks import (
 )
 from ..networks.batch import Encoded, check_batch
 from ..networks.block import blank
-from ..networks.edits import PLACES, VECTOR, LayerEdit
+from ..networks.edits import PLACES, VECTOR, LayerEdit, chosen
 from ..networks.load import Model, check_model, replace_network
 from ..networks.network import run_layers_measured, scan_layers
 from .survey import dtype_of, encoded
@@ -194,8 +194,8 @@ def _stored(model: Model, edit: Edit) -> LayerEdit:
         edit = edit._replace(place="stream", layer=0)
     network, place, dtype = model.network, edit.place, dtype_of(model)
     levels = network.num_layers + (place == "stream")
-    layers = _chosen(edit.layer, "layer", levels)
-    tokens = None if edit.token is None else _chosen(edit.token, "token", None)
+    layers = chosen(edit.layer, "layer", levels)
+    tokens = None if edit.token is None else chosen(edit.token, "token", None)
     # The last entry holds for all further tokens.
     where = np.zeros((levels, 1 if tokens is None else max(tokens) + 2), bool)
     where[np.ix_(layers, [0] if tokens is None else tokens)] = True
@@ -206,7 +206,7 @@ def _stored(model: Model, edit: Edit) -> LayerEdit:
             problem = f"the place is {place!r}"
             raise refusal("index", "be None unless the place is 'head' or 'neuron'", problem, "leave it out")
         units = np.zeros((levels, counts[place]), bool)
-        units[:, _chosen(edit.index, "index", counts[place])] = True
+        units[:, chosen(edit.index, "index", counts[place])] = True
     as_array = lambda array: None if array is None else jnp.asarray(array)
     if callable(edit.value):
         function = check_callable(edit.value, "value", "a function of what stands there", takes=1)
@@ -233,16 +233,6 @@ def _read(model: Model, source: MeanOver | CopyOf, place: str) -> np.ndarray:
         return found
     words = found[:, data.mask]
     return words.mean(axis=1)[:, None, None]
-
-
-def _chosen(value: Any, name: str, count: int | None) -> list[int]:
-    if value is None:
-        return list(range(count or 0))
-    several = [value] if isinstance(value, int | np.integer) else check_sequence(value, name, object, "integers")
-    if count is None:
-        return [check_integer(each, name, least=0, remedy="count from 0") for each in several]
-    remedy = f"there are {count}"
-    return [check_integer(each, name, least=-count, most=count - 1, remedy=remedy) % count for each in several]
 
 
 @tabled("level token", restored="level token", clean="", corrupted="")
@@ -315,7 +305,7 @@ def causal_trace(
     if len(data.mask) != 1:
         raise refusal("text", "be one text", f"there are {len(data.mask)}", "pass one")
     n = int(data.mask.sum())
-    chosen = _chosen(tokens, "tokens", n)
+    corrupt = chosen(tokens, "tokens", n)
     check_concrete(check_key(key), "key")
     draws = check_integer(draws, "draws", remedy="pass 8, say")
     words, _ = network.word_factors()
@@ -324,7 +314,7 @@ def causal_trace(
     levels = activations(model, ids, place="stream")[0]
     start = np.asarray(levels[0])
     noise = np.zeros((draws, n, start.shape[-1]))
-    noise[:, chosen] = spread * np.asarray(jr.normal(key, (draws, len(chosen), start.shape[-1]), jnp.float32))
+    noise[:, corrupt] = spread * np.asarray(jr.normal(key, (draws, len(corrupt), start.shape[-1]), jnp.float32))
     corrupted = jnp.asarray(start[None] + noise, levels.dtype)
     form, state = nnx.split(network)
     arguments = (form, state, jnp.asarray(ids, jnp.int32), jnp.asarray(answer))

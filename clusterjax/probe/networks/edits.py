@@ -16,7 +16,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..._base.checks import refusal
+from ..._base.checks import check_integer, refusal
 
 
 PLACES = ("stream", "head", "attention", "neuron", "feed_forward")
@@ -70,3 +70,19 @@ def apply(edits: tuple[LayerEdit, ...], place: str, x: Any) -> Any:
 def of_layers(edits: tuple[LayerEdit, ...], layers: slice | int) -> tuple[LayerEdit, ...]:
     """The edits of some layers, whose arrays have the layers as their first axis, or of one layer."""
     return jtu.tree_map(lambda leaf: leaf[layers], edits)
+
+
+def chosen(value: Any, name: str, count: int | None) -> list[int]:
+    """The indices in `value`, each from 0 to `count` - 1; None selects all, and negative ones count from the end."""
+    if value is None:
+        return list(range(count or 0))
+    # A value that is no list is refused by `check_integer` below.
+    several = isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    named = list(value) if several else [value]
+    if not named:
+        raise refusal(name, "name one at least", "it is empty", "pass None for all")
+    if count is None:
+        return [check_integer(each, name, least=0, remedy="count from 0") for each in named]
+    return [
+        check_integer(each, name, least=-count, most=count - 1, remedy=f"there are {count}") % count for each in named
+    ]

@@ -19,6 +19,7 @@ from ..._base.checks import check_array, check_choice, check_concrete, check_int
 from ..._model.mask import AbstractMask, check_mask
 from ..measures.survey import dtype_of
 from ..networks.block import AbstractNorm, Block, Gains, at_places
+from ..networks.edits import chosen
 from ..networks.load import Model, check_model, replace_network
 
 
@@ -77,19 +78,19 @@ def without(
             raise refusal(
                 name, f"be None unless part is {other!r}", f"it is {shown(value)}", f"name the part {other!r}"
             )
-    layers = _places(layer, "layer", network.num_layers)
-    heads = _places(head, "head", network.num_heads)
-    neurons = None if neuron is None else _places(neuron, "neuron", network.sizes.intermediate_size)
-    tokens = None if token is None else _places(token, "token", None)
+    layers = chosen(layer, "layer", network.num_layers)
+    heads = chosen(head, "head", network.num_heads)
+    neurons = None if neuron is None else chosen(neuron, "neuron", network.sizes.intermediate_size)
+    tokens = None if token is None else chosen(token, "token", None)
     # The last entry holds for all further positions.
     silent = np.ones((network.num_layers, 1 if tokens is None else max(tokens) + 2))
     silent[np.ix_(layers, [0] if tokens is None else tokens)] = 0
     what = part if head is None and neuron is None else "heads" if neuron is None else "neurons"
     if what in ("heads", "neurons"):
-        chosen = heads if what == "heads" else neurons
+        units = heads if what == "heads" else neurons
         count = network.num_heads if what == "heads" else network.sizes.intermediate_size
         of_part = np.ones((network.num_layers, count, silent.shape[1]))
-        of_part[:, chosen] = silent[:, None]
+        of_part[:, units] = silent[:, None]
         silent = of_part
     gains = Gains() if network.gains is None else network.gains
     network.gains = nnx.data(gains._replace(**{what: _joined(getattr(gains, what), silent, dtype_of(model))}))
@@ -132,22 +133,6 @@ def with_mask(model: Model, mask: AbstractMask) -> Model:
     network: Any = nnx.clone(check_model(model).network)
     network.mask = nnx.data(check_mask(mask))
     return replace_network(model, network, f"{model.name} with {mask}")
-
-
-def _places(value: Any, name: str, count: int | None) -> list[int]:
-    """The indices in `value`, each from 0 to `count` - 1; None selects all, and negative ones count from the end."""
-    if value is None:
-        return list(range(count or 0))
-    # A value that is no list is refused by `check_integer` below.
-    several = isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1)
-    named = list(value) if several else [value]
-    if not named:
-        raise refusal(name, "name one at least", "it is empty", "pass None for all")
-    if count is None:
-        return [check_integer(each, name, least=0, remedy="count from 0") for each in named]
-    return [
-        check_integer(each, name, least=-count, most=count - 1, remedy=f"there are {count}") % count for each in named
-    ]
 
 
 def _joined(known: Any, more: np.ndarray, dtype: Any) -> Any:

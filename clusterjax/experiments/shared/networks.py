@@ -159,6 +159,15 @@ def _model(path: str | None, heads: int | None) -> tuple[probe.Model, str]:
     return model, f"the network {model.name}{words}"
 
 
+def _reads_words(path: str | None, heads: int | None) -> tuple[probe.Model, str]:
+    """`_model`; raises a ValueError if the network reads images, which are no texts."""
+    model, words = _model(path, heads)
+    if model.network.sizes.patches is not None:
+        problem = f"{model.name!r} reads images"
+        raise refusal("model", "read words, since texts are measured", problem, "pass images to probe.trace")
+    return model, words
+
+
 def network_of(settings: Settings) -> Network:
     """The network of `model_of` with the texts of the settings, or with the texts that belong to it. Raises a
     ValueError if these cannot be read, there are fewer than two texts, or a setting is out of range."""
@@ -201,7 +210,7 @@ def passes(model: probe.Model, depth: int) -> int:
 
 @lru_cache(maxsize=2)
 def _network(path: str | None, heads: int | None, texts: str | None, many: int, length: int) -> Network:
-    model, words = _model(path, heads)
+    model, words = _reads_words(path, heads)
     # A network with learned positions reads no further tokens.
     length = min(length, model.max_positions or length)
     folder = _phonemes_of(model)
@@ -231,7 +240,7 @@ def _network(path: str | None, heads: int | None, texts: str | None, many: int, 
 @lru_cache(maxsize=2)
 def _of_ids(path: str | None, heads: int | None, file: str, many: int, length: int) -> Network:
     """A network that reads token ids and needs no tokenizer."""
-    model, words = _model(path, heads)
+    model, words = _reads_words(path, heads)
     length = min(length, model.max_positions or length)
     every = [tuple(row.tolist()) for row in read_ids(Path(file), model.network.sizes.vocab_size)]
     rows = spread(_several(every, file), many)

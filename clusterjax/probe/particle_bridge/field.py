@@ -68,7 +68,7 @@ def particle_field(
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2.
     """
-    _check_linear(check_model(model))
+    check_linear(check_model(model))
     matrices, dtype, pairs = head_matrices(model), dtype_of(model), _pairs(model)
     beta = check_scalar(beta, "beta", dtype)
     n = None if n is None else check_integer(n, "n")
@@ -101,7 +101,7 @@ def particle_field(
     )  # fmt: skip
 
 
-def _check_linear(model: Model) -> None:
+def check_linear(model: Model) -> None:
     """Raise a ValueError if the heads of the network are not those of a particle model: linear in what they read."""
     sizes = model.network.sizes
     problems = {

@@ -721,7 +721,9 @@ def fingerprint(model: Model | Recorded, n: int | None = None) -> str:
     """A hash of the network: its sizes, depth and heads, its weights, its knocked-out parts, and, for texts of `n`
     tokens, its attention mask; without `n` a mask of `with_mask` is left out."""
     if isinstance(model, Recorded):
-        return digest([part for part in (model.hidden, model.attention, model.mask) if part is not None])
+        # The mask decides the baselines of a measure of attention.
+        rules = np.asarray([model.causal, *(width or 0 for width in model.windows)])
+        return digest([part for part in (model.hidden, model.attention, model.mask, rules) if part is not None])
     network = model.network
     hasher = hashlib.sha256(repr((_sizes_said(network.sizes), network.depth, network.num_heads)).encode())
     # The leaves are in the order of their names, so that the same weights always give the same hash.

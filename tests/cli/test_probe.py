@@ -21,7 +21,7 @@ from clusterjax.experiments.framework.run import fingerprint
 from clusterjax.experiments.shared.networks import further, model_of, network_of
 from clusterjax.experiments.shared.sources import particles
 from tests.cli.test_main import refused
-from tests.gguf_cases import network as gguf_network, write_gguf
+from tests.gguf_cases import SIZES as GGUF_SIZES, byte_words, network as gguf_network, write_gguf
 from tests.helpers import as_a_user
 from tests.network_cases import checkpoint
 from tests.probe.test_families import CASES
@@ -318,12 +318,23 @@ def test_baselines_of_layers_with_and_without_windows():
         assert found.holds and found.says.endswith(f"equal {where}.")
 
 
+def test_random_weights_of_a_file_that_gives_no_spread(tmp_path):
+    """A GGUF file says nothing of the initialisation, so that the caption says which one the controls have."""
+    model, words = model_of(Settings(albert=write_gguf(tmp_path / "a.gguf", gguf_network())))
+    assert "its random weights of the spread 0.02, because its file gives none" in words
+    drawn = probe.randomise(model, jr.key(0)).network.layers[0].attention.query.kernel[...]
+    assert 0.018 < drawn.std() < 0.022
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ("gpt2", "gguf", "gemma2"))
+@pytest.mark.parametrize("kind", ("gpt2", "gguf", "gemma2", "language-model"))
 def test_all_figures_of_other_networks(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("clusterjax._cli._PROBE_FIGURES", ["similarity", "heads", "particles", "spectra"])
     if kind == "gguf":
-        place = write_gguf(tmp_path / "a.gguf", gguf_network())
+        sizes = GGUF_SIZES | {"vocab_size": 258}  # a special token, the bytes, and one more word
+        place = write_gguf(tmp_path / "a.gguf", gguf_network(sizes), sizes, words=byte_words())
+    elif kind == "language-model":
+        place = kind
     else:
         place = folder_of(tmp_path, kind) if kind in CASES else write(tmp_path / kind, GPT2, tensors_of(GPT2))
     records = probed(place, tmp_path / "out", np.random.default_rng(0).integers(1, 20, (6, 8)))

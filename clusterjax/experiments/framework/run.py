@@ -228,11 +228,12 @@ def reproduce(
     _refuse_undeclared(experiments, settings)
     # All fingerprints are computed first, since they read networks and texts, and refuse unreadable ones.
     fingerprints = [fingerprint(experiment, settings, files) for experiment in experiments]
-    reasons = [_inapplicable(experiment, settings, leave_out, say) for experiment in experiments]
-    experiments, fingerprints = (
-        [part for part, left_out in zip(parts, reasons, strict=True) if not left_out]
-        for parts in (experiments, fingerprints)
-    )
+    kept = [
+        (experiment, wanted)
+        for experiment, wanted in zip(experiments, fingerprints, strict=True)
+        if not _inapplicable(experiment, settings, leave_out, say)
+    ]
+    experiments, fingerprints = [experiment for experiment, _ in kept], [wanted for _, wanted in kept]
     with locked(out):
         for experiment in experiments:
             _refuse_strangers(out / experiment.name)

@@ -35,6 +35,7 @@ QUICK_TEXTS, TEXTS = 16, 48
 QUICK_LENGTH, LENGTH = 64, 128
 QUICK_FURTHER, FURTHER = 2, 8  # multiples of the depth of training; the first for a quick run of a wide network
 WIDE = 256  # the hidden size above which a network of many layers takes minutes
+USUAL = 0.02  # the spread of random weights that transformers takes where a configuration has none
 _PHONEMES = ("phoneme_vocab.json", "phonemized_samples.jsonl")
 # The published ALBERTs (Lan et al., 1909.11942, Table 1): hidden_size, num_heads, num_layers, intermediate_size.
 _SIZES = ((768, 12, 12, 3072), (1024, 16, 24, 4096), (2048, 16, 24, 8192), (4096, 64, 12, 16384))
@@ -149,6 +150,11 @@ def _model(path: str | None, heads: int | None) -> tuple[probe.Model, str]:
     # `--num-heads` cuts the matrices into other heads, which have another attention.
     cut = model.num_heads != model.network.sizes.num_heads
     words = f", its matrices cut into {heads} heads, which makes another network of it" if cut else ""
+    sizes = model.network.sizes
+    # Controls draw random weights, of which a GGUF file and a language model of this package do not say the spread.
+    if sizes.spread is None and sizes.factor is None:
+        model.network.sizes = sizes._replace(spread=USUAL)
+        words += f", its random weights of the spread {USUAL:g}, because its file gives none"
     if path is None:
         return model, f"the ALBERT of this package, trained on film reviews and a little Wikipedia{words}"
     if _phonemes_of(model) is not None:

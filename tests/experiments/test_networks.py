@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments.figures.figure2 import FIGURE as FIGURE2, groups_of
+from clusterjax.experiments import reproduce
+from clusterjax.experiments.figures.figure2 import groups_of
 from clusterjax.probe.measures.survey import average_of
 from tests.helpers import as_a_user
 from tests.network_cases import CONFIG, checkpoint
@@ -48,4 +49,7 @@ def test_groups_are_called_what_they_are():
 def test_a_network_of_one_head_is_refused(tmp_path):
     settings = checkpoint(tmp_path, CONFIG | {"num_attention_heads": 1})
     with as_a_user(), pytest.raises(ValueError, match="albert must have two heads or more for correlations"):
-        FIGURE2.run(settings, lambda line: None)
+        reproduce(["figure2"], tmp_path / "out", settings)
+    said = []
+    assert reproduce(["heads"], tmp_path / "out", settings, leave_out=True, say=said.append) == []
+    assert said[0].startswith("heads is left out: albert must have two heads or more for correlations, but")

@@ -25,6 +25,7 @@ from ... import probe
 from ..._base.checks import check_integer, refusal
 from ...plot import style, time_series
 from ...probe.measures.survey import average_of, clustered_error
+from ..framework.experiment import Inapplicable
 from ..framework.figure import MOST_OF_NETWORK, Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, against, beyond_both, measured, random_words, runs_of
 from ..shared.layout import WIDTH, drawable, letter, one_legend
@@ -183,9 +184,6 @@ class Results:
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     network = network_of(settings)
     model, texts, store = network.model, network.texts, settings.store
-    if model.num_heads < 2:
-        remedy = "name another network"
-        raise refusal("albert", "have two heads or more for correlations", f"{model.name!r} has one", remedy)
     say(f"measuring {model.num_heads} heads in {model.num_layers} layers on {len(texts.mask)} texts, with two controls")
     key = jr.key(settings.seed)
     sinks = partial(probe.attention_sinks, special=network.special, batch_size=BATCH)
@@ -469,7 +467,11 @@ def layer_ticks(ax: Axes, layers: int, first: int) -> None:
 
 
 def check(settings: Settings) -> None:
-    layers = network_of(settings).model.num_layers
+    model = network_of(settings).model
+    if model.num_heads < 2:
+        rule, problem = "have two heads or more for correlations", f"{model.name!r} has one"
+        raise Inapplicable(str(refusal("albert", rule, problem, "name another network")))
+    layers = model.num_layers
     remedy = "name one of the layers of the network"
     check_integer(settings.read(Parameters).layer, "layer", least=0, most=layers, remedy=remedy)
 

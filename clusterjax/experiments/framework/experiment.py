@@ -41,10 +41,6 @@ from .verdict import DIFFERENT, Kind, Measured, Number, Source, differences, jud
 # class, which `Settings.read` makes from the values that the user set.
 
 
-class Inapplicable(ValueError):
-    """The error of `Experiment.check` for settings whose network cannot have the figure at all."""
-
-
 _KEY = "parameter"  # the name of a `Parameter` in the metadata of its field
 _P = TypeVar("_P")
 Say = Callable[[str], None]  # reports progress in one line
@@ -450,6 +446,10 @@ class Cost:
             check_number(getattr(self, name), name, least=0)
 
 
+class Inapplicable(ValueError):
+    """The error of `Experiment.check` for settings whose network cannot have the figure at all."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A figure of a paper, or a figure of a user's own, as an experiment: simulate, measure, judge claims, draw.
@@ -471,7 +471,8 @@ class Experiment:
     - `asks`: Whether `claim` is a question, and not a claim of a paper.
     - `parameters`: The parameters that a user may set: a frozen dataclass whose fields are made by `parameter`.
     - `check`: A function of the settings, called before anything is computed, which raises a ValueError for settings
-        with which the experiment cannot run; None accepts all settings.
+        with which the experiment cannot run, an `Inapplicable` where the network cannot have the figure; None accepts
+        all settings.
     - `cost`: The approximate duration; None if unknown.
     - `version`: The version of a user's own experiment, which must change when the experiment does, so that its figure
         is drawn again. None takes the text of the file that defines `run` as the version.

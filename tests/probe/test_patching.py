@@ -144,12 +144,29 @@ def test_tools_take_a_patched_network_or_refuse_it():
     left_ids = np.where(left, IDS, 0)
     one, other = (probe.trace(network, left_ids, left).hidden for network in (patched, silent))
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
-    for call in (
-        lambda: probe.residual_stream(patched, IDS), lambda: probe.logit_lens(patched, IDS),
-        lambda: probe.activations(patched, IDS, place="head"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match="model must be without edits of patch for this tool"):
-            call()
+    with pytest.raises(ValueError, match="model must be without edits of patch for this tool"):
+        probe.residual_stream(patched, IDS)
+
+
+@pytest.mark.exhaustive_cases("attention", "feed_forward", "neuron")
+@pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
+def test_what_was_patched_stands_there_and_the_lens_reads_it(place):
+    """Each level of the lens is the head of the network applied to the stream of the patched trace."""
+    model = tiny("gpt2")
+    where = {"layer": [0, 2], "token": [1, 3]} | ({"index": 1} if place in ("head", "neuron") else {})
+    patched = probe.patch(model, [probe.Edit(place, 0.25, **where), probe.Edit("stream", lambda x: 1.1 * x, layer=3)])
+    found = np.asarray(probe.activations(patched, TEXTS, place=place))[:, [0, 2]][:, :, [1, 3]]
+    found = found[:, :, :, 1] if place in ("head", "neuron") else found
+    there = TEXTS.mask[:, [1, 3]]
+    np.testing.assert_array_equal(np.moveaxis(found, 2, 1)[there], 0.25)
+    hidden, mask = probe.trace(patched, TEXTS).hidden, TEXTS.mask
+    lens = np.asarray(probe.logit_lens(patched, TEXTS))
+    network = model.network
+    for level in range(hidden.shape[1]):
+        x = hidden[:, level]
+        # A trace ends after the last norm of the network.
+        x = x if level == hidden.shape[1] - 1 else network.finish(x)
+        np.testing.assert_allclose(lens[:, level][mask], np.asarray(network.logits(x))[mask], rtol=0, atol=1e-10)
 
 
 def test_causal_tracing_is_one_patched_run_for_each_place():

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..._base.checks import check_integer, refusal
@@ -58,6 +59,38 @@ class LayerEdit(eqx.Module):
             rule = f"have values of shape {x.shape} at {self.place}, or 1 along an axis"
             raise refusal("edits", rule, f"there the shape is {new.shape}", "pass those of as many texts and tokens")
         return jnp.where(mask, jnp.broadcast_to(new, x.shape).astype(x.dtype), x)
+
+    def at_positions(self, size: int) -> "LayerEdit":
+        """The edit of texts of `size` positions that are read in pieces, with an entry for each position.
+
+        **Raises:**
+
+        - `ValueError` if the value is a function, or differs between texts, or there is none at some position.
+        """
+        where = self.where[:, np.minimum(np.arange(size), self.where.shape[-1] - 1)]
+        value, problem = self.value, None
+        if value is None:
+            problem = "one is a function of the whole text"
+        elif value.shape[1] > 1:
+            problem = "the value of one differs between texts"
+        elif (known := value.shape[2]) > 1:
+            if bool(where[:, known:].any()):
+                problem = f"one has values for {known} tokens and no later ones"
+            value = jnp.pad(
+                value[:, :, :size], ((0, 0), (0, 0), (0, max(0, size - known)), *((0, 0),) * (value.ndim - 3))
+            )
+        if problem is not None:
+            rule = "have edits with one value for all texts and tokens where texts are continued"
+            raise refusal("model", rule, problem, "patch single tokens, or pass a number, a vector or a MeanOver")
+        return LayerEdit(self.place, where, self.units, value)
+
+    def rows(self, first: Any, count: int) -> "LayerEdit":
+        """The edit of `count` positions from `first` on, for one layer of `at_positions`."""
+        part = lambda array, axis: lax.dynamic_slice_in_dim(array, first, count, axis)
+        value = self.value
+        if value is not None and value.shape[1] > 1:
+            value = part(value, 1)
+        return LayerEdit(self.place, part(self.where, 0), self.units, value)
 
 
 def apply(edits: tuple[LayerEdit, ...], place: str, x: Any) -> Any:

@@ -223,7 +223,10 @@ def from_arrays(
             raise refusal("attention", "be None beside a file, which has all arrays", "it is given", "leave it out")
         found: Any = [arrays.get(part) for part in ("hidden", "attention", "mask", "token_ids")]
         hidden, attention, mask, token_ids = found
-    check_concrete(hidden, "hidden")
+    given = {"hidden": hidden, "attention": attention, "mask": mask, "token_ids": token_ids}
+    given |= {"weights": weights, "causal": causal, "name": name}
+    for part, value in given.items():
+        check_concrete(value, part)
     states = _floats(hidden, "hidden", ("texts", "levels", "n", "d"))
     texts, levels, n, _ = states.shape
     words = np.asarray(check_mask(_plain(mask), (texts, n), "texts and tokens"))

@@ -192,7 +192,7 @@ def place_checkpoints(
     given = check_sequence(checkpoints, "checkpoints", kinds, "folders of checkpoints, or models")
     found: list[Place] = []
     for one in given:
-        model = one if isinstance(one, Model | Recorded) else load(os.fspath(one))
+        model = one if isinstance(one, Model | Recorded) else _read(one)
         found.append(place(model, texts, units=units, length=length, batch_size=batch_size, say=say))
         shapes = [(each.beta.texts, *each.beta.mean.shape) for each in (found[0], found[-1])]
         if shapes[0] != shapes[1]:
@@ -201,6 +201,14 @@ def place_checkpoints(
     names = [one.name if isinstance(one, Model | Recorded) else Path(one).name for one in given]
     stacked: Any = [_stacked(list(parts)) for parts in list(zip(*found, strict=True))[:-1]]
     return Place(*stacked, checkpoint=np.array(names))
+
+
+def _read(folder: str | os.PathLike[str]) -> Model:
+    try:
+        return load(os.fspath(folder))
+    except ValueError as error:
+        problem = f"{os.fspath(folder)!r} is not ({error})"
+        raise refusal("checkpoints", "each be what load reads", problem, "mend its path, or leave it out") from error
 
 
 def _stacked(averages: list[Average]) -> Average:

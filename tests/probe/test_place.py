@@ -1,11 +1,15 @@
 """The places of heads on the phase diagram, and recorded weights in place of a network."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import clusterjax as cjx
 from clusterjax import probe
+from clusterjax.probe.particle_bridge.bridge import Particles
 from tests.helpers import as_a_user
 from tests.probe_cases import CONFIGS, GPT2, IDS, kinds, tensors_of, tiny, tiny_tensors, write
 
@@ -177,6 +181,17 @@ def test_the_bridge_of_recorded_arrays(kind):
     assert_same(tuple(found), tuple(kept))
 
 
+def test_the_particles_of_arrays_have_the_last_norm():
+    """Both bridges read it alike, and from the file; without it there is none."""
+    scale = tiny_tensors("gpt2")["ln_f.weight"].astype(float)
+    recorded, texts = recorded_of(tiny("gpt2")), probe.Encoded(np.full(WORDS.shape, -1), WORDS)
+    make = lambda model, texts: Particles.make(model, texts, np.ones(3), 3, 1)
+    for particles in (make(recorded, texts), make(tiny("gpt2"), TEXTS)):
+        np.testing.assert_array_equal(particles.last_scale, scale)
+    bare = dataclasses.replace(recorded, weights=recorded.weights._replace(last_norm=None))
+    assert make(bare, texts).last_scale is None
+
+
 def test_padding_anywhere_changes_no_place():
     other = probe.Encoded(moved(TEXTS.token_ids, 1), moved(WORDS, 1))
     assert_same(tuple(probe.place(tiny("gpt2"), other, batch_size=1)), tuple(probe.place(tiny("gpt2"), TEXTS)))
@@ -284,9 +299,7 @@ def test_heads_that_no_particle_model_has():
     sizes = {"model_type": "qwen3", "num_hidden_layers": 1} | {
         name: CONFIGS["llama"][name] for name in ("vocab_size", "hidden_size", "num_attention_heads", "head_dim")
     }
-    import jax.random as jr
-
-    model = probe.from_config(sizes | {"num_key_value_heads": 2, "intermediate_size": 8}, jr.key(0))
+    model = probe.from_config(sizes | {"num_key_value_heads": 2, "intermediate_size": 8}, jax.random.key(0))
     with as_a_user(), pytest.raises(ValueError, match="model must have heads that a particle model has, .*norms of q"):
         probe.place(model, TEXTS)
 

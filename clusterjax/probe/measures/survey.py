@@ -721,7 +721,8 @@ def fingerprint(model: Model | Recorded, n: int | None = None) -> str:
     """A hash of the network: its sizes, depth and heads, its weights, its knocked-out parts, and, for texts of `n`
     tokens, its attention mask; without `n` a mask of `with_mask` is left out."""
     if isinstance(model, Recorded):
-        return digest([part for part in (model.hidden, model.attention, model.mask) if part is not None])
+        parts = (model.hidden, model.attention, model.mask, *(model.weights or ()))
+        return digest([np.asarray(part) for part in parts if part is not None])
     network = model.network
     hasher = hashlib.sha256(repr((_sizes_said(network.sizes), network.depth, network.num_heads)).encode())
     # The leaves are in the order of their names, so that the same weights always give the same hash.

@@ -103,6 +103,30 @@ class AttentionMaps(NamedTuple):
     output: Float[Any, "heads k d"]
 
 
+class HeadMatrices(NamedTuple):
+    """The maps of all heads of a network in double precision; tokens are rows, which multiply from the left.
+
+    **Attributes:**
+
+    - `query`, `key`, `value`: (blocks, heads, d, k); a block is a layer with its own weights.
+    - `output`: (blocks, heads, k, d).
+    - `scale`: The factor of the scores: $1/\\sqrt k$ for ALBERT and Llama, 1 for T5.
+    - `norm`: The scale of the norm that each block applies to the input of its attention (T5, GPT-2, Llama), (blocks,
+        d); None if norms act on the residual stream itself (ALBERT, BERT).
+    - `last_norm`: The scale of the norm after the last layer, (d,); None without one.
+    - `order`: The index of the block of each layer, (layers,).
+    """
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    output: np.ndarray
+    scale: float
+    norm: np.ndarray | None
+    last_norm: np.ndarray | None
+    order: np.ndarray
+
+
 class Head(nnx.Module):
     """The scores of words: the products with their vectors, in a masked head after a map, an activation and a norm."""
 

@@ -13,7 +13,7 @@ from ._positions import (
 from ._save import save as save
 from ._series import time_series as time_series
 from ._spectrum import spectrum as spectrum
-from ._stream import logit_lens as logit_lens, residual_flow as residual_flow
+from ._stream import causal_trace as causal_trace, logit_lens as logit_lens, residual_flow as residual_flow
 from ._style import OKABE_ITO as OKABE_ITO, style as style
 from ._tokens import (
     animate as animate,

@@ -1,7 +1,7 @@
 """Pictures of the residual streams of a text side by side, and of the transport between them by attention."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +11,7 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
+from .._base.checks import check_host_array, check_number, refusal, shown
 from ._door import door, real
 from ._labels import (
     LABEL,
@@ -24,7 +25,7 @@ from ._labels import (
     size_of,
     words_of,
 )
-from ._maps import _colour_bar
+from ._maps import _colour_bar, heatmap
 from ._style import (
     BLACK,
     BLUE,
@@ -257,3 +258,61 @@ def _write(ax: Axes, words: list[list[str]], colours: Any) -> None:
                     k, level, shown, ha="center", va="center_baseline", fontsize=fontsize, parse_math=False,
                     color=readable_on(colours[level, k]), in_layout=False,
                 )  # fmt: skip
+
+
+@runtime_checkable
+class TraceLike(Protocol):
+    """Any object with the drawn fields of `probe.CausalTrace`: `restored`, (levels, n), and two numbers."""
+
+    restored: Any
+    clean: Any
+    corrupted: Any
+
+
+@door()
+def causal_trace(
+    trace: TraceLike,
+    ax: Axes | None = None,
+    *,
+    tokens: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Axes:
+    """Draw what the stream of one level and one token gives back of an answer that corrupted tokens have lost.
+
+    The colour is the log probability of the answer with this place restored, minus that of the corrupted run, in nats:
+    white restores nothing, and clean minus corrupted, which the title gives, restores all.
+
+    **Arguments:**
+
+    - `trace`: The result of `probe.causal_trace`, `restored` (levels, n), `clean` and `corrupted`.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `tokens`: The names of the n tokens, such as words, from the top down; None counts from 0.
+    - `title`: The title; None says what is restored, and the two log probabilities.
+
+    **Returns:**
+
+    The Axes, with the centre of the cell of level l and token k at (l, k).
+
+    **Raises:**
+
+    - `ValueError` if `trace` is no causal trace, a number is not finite, or there is not one name for each token.
+
+    ??? cite "Source"
+
+        Meng et al., *Locating and editing factual associations in GPT* (2202.05262), Figure 1(e).
+    """
+    if isinstance(trace, type) or not isinstance(trace, TraceLike):
+        raise refusal("trace", "be a causal trace", f"it is {shown(trace)}", "call probe.causal_trace")
+    restored = check_host_array(trace.restored, "trace.restored", shape=("levels", "n"))
+    clean, corrupted = (check_number(getattr(trace, name), f"trace.{name}") for name in ("clean", "corrupted"))
+    n = restored.shape[1]
+    names = None if tokens is None else check_names(tokens, n, "tokens")
+    ax = new_axes(COLUMN, 1.0 + 0.16 * max(n, 6)) if ax is None else ax
+    label = "gain of log probability (nats)"
+    heatmap(restored.T - corrupted, ax, xlabel="level", ylabel="token", label=label, symmetric=True, ynames=names)
+    # Square cells would leave a narrow picture of a short text in a deep network.
+    ax.set_aspect("auto")
+    # A minus as on the axes, which is longer than a hyphen.
+    numbers = f"log probability {clean:.2f} clean, {corrupted:.2f} corrupted".replace("-", "\N{MINUS SIGN}")
+    ax.set_title(f"stream restored at one level and token\n{numbers}" if title is None else title)
+    return ax

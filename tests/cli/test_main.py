@@ -98,7 +98,7 @@ def test_probe_passes_its_options_on(monkeypatch, tmp_path):
     call = ["probe", folder, "--quick", "--seed", "3", "--out", str(tmp_path / "out"), "--no-gif"]
     assert main([*call, "--most-texts", "5", "--length", "6", "--num-layers", "7", "--num-heads", "8"]) == 0
     ((names, out, settings, files),) = calls
-    assert names == ["figure1", "figure2", "albert-bridge", "albert-spectra"]
+    assert names == ["similarity", "heads", "particles", "spectra"]
     assert out == str(tmp_path / "out") and not files.film
     assert settings == Settings(3, quick=True, albert=folder, most_texts=5, length=6, depth=7, heads=8)
 

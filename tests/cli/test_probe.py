@@ -4,7 +4,9 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
+import jax.random as jr
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -13,17 +15,20 @@ import clusterjax.experiments.framework.run as machinery
 from clusterjax import probe
 from clusterjax._cli import main
 from clusterjax.experiments import Experiment, Files, Outcome, Settings, find_experiments, reproduce
+from clusterjax.experiments.figures.figure2 import Results as Heads, baselines
 from clusterjax.experiments.framework.experiment import Claim
 from clusterjax.experiments.framework.run import fingerprint
 from clusterjax.experiments.shared.networks import further, model_of, network_of
 from clusterjax.experiments.shared.sources import particles
 from tests.cli.test_main import refused
+from tests.gguf_cases import SIZES as GGUF_SIZES, byte_words, network as gguf_network, write_gguf
 from tests.helpers import as_a_user
 from tests.network_cases import checkpoint
-from tests.probe_cases import SHARED, tensors_of, write
+from tests.probe.test_families import CASES
+from tests.probe_cases import GPT2, IDS, MASK, SHARED, tensors_of, tiny, write
 
 
-FIGURES = ["figure1", "figure2"]
+FIGURES = ["similarity", "heads"]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,7 @@ def test_a_killed_run_goes_on_and_its_numbers_are_those_of_one_that_was_not(sett
 
     def killed(*given, **options):
         tried.append(None)
-        if len(tried) in (4, 13):  # within the shuffled texts of figure 1, and within the sinks of figure 2
+        if len(tried) in (4, 13):  # within the shuffled texts of the similarity, and within the sinks of the heads
             raise KeyboardInterrupt
         found = stream(*given, **options)
         done.append(None)
@@ -63,11 +68,11 @@ def test_a_killed_run_goes_on_and_its_numbers_are_those_of_one_that_was_not(sett
     monkeypatch.setattr("clusterjax.probe.measures.survey.stream", killed)
     out = tmp_path / "killed"
     assert call(settings, out) == 130
-    (kept,) = (out / ".clusterjax.unfinished" / "figure1").iterdir()
+    (kept,) = (out / ".clusterjax.unfinished" / "similarity").iterdir()
     assert {file.name for file in kept.iterdir()} == {"trained.safetensors", "shuffled.safetensors"}
-    assert not (out / "figure1").exists()
+    assert not (out / "similarity").exists()
     assert call(settings, out) == 130
-    assert (out / "figure1" / "results.json").is_file() and not kept.exists()
+    assert (out / "similarity" / "results.json").is_file() and not kept.exists()
     assert call(settings, out) == 0 and not (out / ".clusterjax.unfinished").exists()
     measured = len(done)
     assert call(settings, tmp_path / "whole") == 0
@@ -91,7 +96,7 @@ def test_what_is_unfinished_of_other_settings_is_removed(tmp_path):
 
 
 def test_what_decides_a_figure(settings, tmp_path):
-    one, two, training = find_experiments(["figure1", "figure2", "albert-training"])
+    one, two, training = find_experiments(["similarity", "heads", "albert-training"])
     asked = lambda experiment, **options: fingerprint(experiment, Settings(**options), Files())
     given = {"albert": settings.albert, "texts": settings.texts, "quick": True}
     assert asked(one, **given) == asked(one, **given, store=tmp_path)
@@ -239,10 +244,10 @@ def test_token_ids_are_read_as_they_are(bare):
 @pytest.mark.exhaustive
 def test_a_probe_of_a_folder_without_tokenizer_takes_ids(bare, tmp_path, capsys, monkeypatch):
     folder, _ = bare
-    monkeypatch.setattr("clusterjax._cli._PROBE_FIGURES", ["figure2"])
+    monkeypatch.setattr("clusterjax._cli._PROBE_FIGURES", ["heads"])
     words = ["probe", folder, "--quick", "--length", "12", "--no-gif", "--formats", "png", "--out", tmp_path / "out"]
     assert main([*map(str, words), "--ids", str(folder / "ids.txt")]) == 0
-    record = json.loads((tmp_path / "out" / "figure2" / "results.json").read_text("utf-8"))
+    record = json.loads((tmp_path / "out" / "heads" / "results.json").read_text("utf-8"))
     assert record["parameters"]["texts"] == "16 texts of at most 12 token ids of ids.txt"
     assert all(claim["holds"] for claim in record["claims"] if claim["kind"] == "identity")
     capsys.readouterr()
@@ -255,3 +260,87 @@ def test_a_probe_of_a_folder_without_tokenizer_takes_ids(bare, tmp_path, capsys,
     assert main([*map(str, words), "--ids", str(folder / "bad.txt")]) == 2
     line = capsys.readouterr().err
     assert "--ids must be whole numbers from 0 to 69" in line and "line 2 of" in line and "holds 70; mend it." in line
+
+
+def probed(place, out, rows):
+    """The folders of the results of `clusterjax probe` of a network, by token ids, and the records in them."""
+    ids = out.with_suffix(".txt")
+    ids.write_text("\n".join(" ".join(map(str, row)) for row in rows))
+    assert (
+        main(["probe", *map(str, (place, "--ids", ids, "--out", out)), "--quick", "--no-gif", "--formats", "png"]) == 0
+    )
+    places = sorted(entry for entry in out.iterdir() if entry.is_dir())
+    return {place.name: json.loads((place / "results.json").read_text("utf-8")) for place in places}
+
+
+def folder_of(tmp_path, family):
+    """The folder of a network of this family with random weights."""
+    config = CASES[family][1] | CASES[family][2] | {"model_type": family}
+    network = probe.from_config(config, jr.key(0)).network
+    return write(tmp_path / family, config, probe.tensors(network))
+
+
+def test_heads_that_no_particle_model_has(tmp_path, capsys, monkeypatch):
+    """Gemma 2 caps its scores, so that a probe leaves out the particles, which are refused by their own name."""
+    monkeypatch.setattr("clusterjax._cli._PROBE_FIGURES", ["particles"])
+    folder = folder_of(tmp_path, "gemma2")
+    assert probed(folder, tmp_path / "out", IDS.reshape(6, 4)) == {}
+    said = capsys.readouterr().out
+    assert "particles is left out: model must have heads that a particle model has, but 'gemma2' has caps" in said
+    with as_a_user(), pytest.raises(ValueError, match="model must have heads that a particle model has"):
+        reproduce(["albert-bridge"], tmp_path / "alone", Settings(albert=folder, ids=tmp_path / "out.txt", quick=True))
+
+
+def test_images_are_no_texts(tmp_path, capsys):
+    folder = folder_of(tmp_path, "vit")
+    line = refused(capsys, folder, "--out", tmp_path / "out", command="probe")
+    assert (
+        "model must read words, since texts are measured, but 'vit' reads images; pass images to probe.trace." in line
+    )
+
+
+def test_names_of_a_probe_have_no_numbers_of_a_paper():
+    names = ["similarity", "heads", "particles", "spectra"]
+    found = find_experiments([*names, "figure1"])
+    assert [experiment.name for experiment in found] == ["figure1", *names]
+    assert found[1].title == "The similarity of tokens in a trained network" and found[1].run is found[0].run
+    assert not any("igure" in experiment.title for experiment in found[1:])
+
+
+def test_baselines_of_layers_with_and_without_windows():
+    """The identity holds where only some layers have a window, and the claim says so."""
+    for kind, where in (("llama", "at all heads of a layer"), ("gpt2", "at all layers and heads")):
+        model = tiny(kind)
+        sinks = probe.attention_sinks(model, probe.Encoded(IDS, MASK))
+        m = object.__new__(Heads)  # a claim reads two parts of a measurement only
+        vars(m).update(network=SimpleNamespace(model=model), sink_controls=SimpleNamespace(trained=sinks))
+        found = baselines(m)
+        assert found.holds and found.says.endswith(f"equal {where}.")
+
+
+def test_random_weights_of_a_file_that_gives_no_spread(tmp_path):
+    """A GGUF file says nothing of the initialisation, so that the caption says which one the controls have."""
+    model, words = model_of(Settings(albert=write_gguf(tmp_path / "a.gguf", gguf_network())))
+    assert "its random weights of the spread 0.02, because its file gives none" in words
+    drawn = probe.randomise(model, jr.key(0)).network.layers[0].attention.query.kernel[...]
+    assert 0.018 < drawn.std() < 0.022
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ("gpt2", "gguf", "gemma2", "language-model"))
+def test_all_figures_of_other_networks(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("clusterjax._cli._PROBE_FIGURES", ["similarity", "heads", "particles", "spectra"])
+    if kind == "gguf":
+        sizes = GGUF_SIZES | {"vocab_size": 258}  # a special token, the bytes, and one more word
+        place = write_gguf(tmp_path / "a.gguf", gguf_network(sizes), sizes, words=byte_words())
+    elif kind == "language-model":
+        place = kind
+    else:
+        place = folder_of(tmp_path, kind) if kind in CASES else write(tmp_path / kind, GPT2, tensors_of(GPT2))
+    records = probed(place, tmp_path / "out", np.random.default_rng(0).integers(1, 20, (6, 8)))
+    drawn = {"heads", "particles", "similarity", "spectra"} - ({"particles"} if kind == "gemma2" else set())
+    assert set(records) == drawn
+    for name, record in records.items():
+        assert record["files"] == [f"{name}.png"] and record["command"].startswith(f"clusterjax probe {place} ")
+        assert not any(claim["verdict"] == "VIOLATED" for claim in record["claims"])
+    assert "Clustering in Transformers" in (tmp_path / "out" / "index.html").read_text("utf-8")

@@ -95,7 +95,7 @@ def test_what_only_the_probe_can_set_is_a_command_of_the_probe(asked, settings):
     words = shlex.split(command_line(BY_NAME["figure1"], settings))
     assert words[:2] == ["clusterjax", "probe"] and main(words[1:]) == 0
     ((names, read),) = asked
-    assert "figure1" in names and read == settings
+    assert "similarity" in names and read == settings
 
 
 def test_what_an_experiment_does_not_read_is_not_in_its_command():

@@ -47,5 +47,5 @@ def test_groups_are_called_what_they_are():
 
 def test_a_network_of_one_head_is_refused(tmp_path):
     settings = checkpoint(tmp_path, CONFIG | {"num_attention_heads": 1})
-    with as_a_user(), pytest.raises(ValueError, match="albert must have two heads or more for figure 2"):
+    with as_a_user(), pytest.raises(ValueError, match="albert must have two heads or more for correlations"):
         FIGURE2.run(settings, lambda line: None)

@@ -1,5 +1,7 @@
 """No word piece is ever drawn as a box: what the font lacks is an escape, in every picture that names words."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -62,6 +64,7 @@ def pictures():
     yield plot.logit_lens(np.zeros((1, 1, 1)), [word], tokens=[word]).figure
     yield plot.words(np.array([[0.0, 0.0], [1.0, 1.0]]), [word, word], leaders=[0]).figure
     yield plot.residual_flow(np.ones((1, 1, 2, 2)), tokens=[word, word]).figure
+    yield plot.causal_trace(SimpleNamespace(restored=np.ones((1, 1)), clean=0.0, corrupted=1.0), tokens=[word]).figure
     yield plot.heatmap(np.ones((1, 1)), xnames=[LACKED], ynames=[LACKED]).figure
 
 

@@ -7,11 +7,13 @@ import pytest
 import scipy.special
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, PathPatch
 
 from clusterjax import plot, transformer
 from clusterjax.plot import OKABE_ITO
-from tests.helpers import assert_close
+from clusterjax.probe import CausalTrace
+from tests.helpers import as_a_user, assert_close
 from tests.transformer_cases import FARTHEST, N, X, attention_of
 
 
@@ -135,6 +137,29 @@ def test_the_lens_shows_the_likeliest_words_from_the_bottom_up():
     }
     assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b", "c", "d"]
     assert ax.figure.axes[1].get_ylabel() == "probability of the word"
+
+
+def test_a_causal_trace_is_what_each_place_gives_back():
+    """Token k and level l are at (l, k), zero is white, and the title says what is restored."""
+    restored = np.random.default_rng(0).normal(-3.0, 1.0, (5, 3))
+    trace = CausalTrace(restored, -1.25, -4.5)
+    ax = plot.causal_trace(trace, tokens=["The", "tower", "$is$"])
+    (image,) = ax.images
+    np.testing.assert_allclose(np.asarray(image.get_array()), restored.T + 4.5, rtol=1e-12)
+    low, high = image.get_clim()
+    assert -low == high == np.abs(restored + 4.5).max()
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["The", "tower", "$is$"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("level", "token") and ax.get_ylim() == (2.5, -0.5)
+    assert "stream restored" in ax.get_title() and "−1.25 clean, −4.50 corrupted" in ax.get_title()
+    assert ax.figure.axes[1].get_ylabel() == "gain of log probability (nats)"
+    assert plot.causal_trace(trace, Figure().add_subplot(), title="facts").get_title() == "facts"
+    for given, message in (
+        ((restored, None), "trace must be a causal trace"), ((trace, ["a"]), "tokens must be 3 names"),
+        ((trace._replace(restored=restored[0]), None), "trace.restored must"),
+        ((trace._replace(clean=np.nan), None), "trace.clean must"),
+    ):  # fmt: skip
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            plot.causal_trace(given[0], tokens=given[1])
 
 
 TEXTS = np.array([[0, 1, 2, 3, 4, 5], [8, 7, 6, 0, 0, 0]])

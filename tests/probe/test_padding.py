@@ -1,18 +1,23 @@
 """Where padding stands, and what else is in a batch, changes nothing: every network, every measure."""
 
+import dataclasses
 import functools
 import warnings
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import pytest
+from flax import nnx
 
 import clusterjax as cjx
 from clusterjax import probe, transformer
 from clusterjax.probe.measures.neurons import unit_means
+from clusterjax.probe.networks.families import FAMILIES
 from tests.helpers import as_a_user
+from tests.probe.test_families import CASES, FIRST
 from tests.probe_cases import CONFIGS, kinds, tiny
 from tests.transformer_cases import language_model
 
@@ -108,6 +113,71 @@ def test_hidden_states_and_attention_are_those_of_the_text_alone(kind):
             assert not hidden[:, ~here].any()
             assert not attention[:, :, ~here].any() and not attention[..., ~here].any()
             np.testing.assert_array_equal(found.mask, mask)
+
+
+# A tiny network of each family, by its model type, and networks whose angles depend on the number of words.
+TINY = {name: CASES[name][1] | CASES[name][2] | {"model_type": name} for name in FIRST if "," not in name}
+TINY |= {CONFIGS[kind]["model_type"]: CONFIGS[kind] for kind in CONFIGS}
+TINY |= {"llama": CASES["llama, yarn"][1] | {"model_type": "llama"}, "mt5": CONFIGS["t5"] | {"model_type": "mt5"}}
+TINY |= {"mistral": TINY["llama"] | {"model_type": "mistral", "sliding_window": 3}}
+TINY |= {name: CASES[name][1] | CASES[name][2] | {"model_type": "llama"} for name in ("llama, yarn", "llama, dynamic")}
+IN_IMAGES = ("vit", "dinov2")
+OFTEN = ("bloom", "distilbert", "gemma3_text", "gpt_neox", "modernbert", "opt", "roberta")
+
+
+@functools.cache
+def of_family(name):
+    """A network of this family with random numbers in all of its parameters, also in its biases and norms."""
+    model, rng = probe.from_config(TINY[name], jr.key(0), dtype="float64"), np.random.default_rng(1)
+    form, state, others = nnx.split(model.network, nnx.Param, ...)
+    state = jtu.tree_map(lambda leaf: leaf + 0.3 * rng.normal(size=leaf.shape), state)
+    return dataclasses.replace(model, network=nnx.merge(form, state, others))
+
+
+def test_every_family_has_a_tiny_network():
+    assert {name.partition(",")[0] for name in TINY} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", kinds(*OFTEN, every=[name for name in TINY if name not in IN_IMAGES]))
+def test_padding_of_every_family(name):
+    """Padding before, behind, around and among the words, what it holds, and the other texts of a batch change no
+    hidden state of a text."""
+    model, rng = of_family(name), np.random.default_rng(2)
+    words = rng.integers(3, 30, 5)
+    alone = np.asarray(probe.trace(model, words[None]).hidden[0])
+    # The layers mix the words.
+    assert np.abs(np.asarray(probe.trace(model, words[None, ::-1]).hidden[0])[:, ::-1] - alone)[-1].max() > 1e-3
+    rows = {"behind": range(5), "before": range(4, 9), "around": range(2, 7), "among": [0, 3, 4, 6, 8]}
+    for places in (("behind", "before", "among"), ("around", "behind"), ("among",)):
+        # What else there is in the batch is drawn anew: the ids at padding, and whole texts with padding anywhere.
+        ids, mask = rng.integers(3, 30, (3, 9)), rng.random((3, 9)) < 0.6
+        mask[:, 1] = True
+        for row, where in enumerate(places):
+            mask[row], mask[row, list(rows[where])], ids[row, list(rows[where])] = False, True, words
+        hidden = np.asarray(probe.trace(model, ids, mask).hidden)
+        for row, where in enumerate(places):
+            assert_same(hidden[row][:, list(rows[where])], alone)
+        assert not np.moveaxis(hidden, 1, 2)[~mask].any()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name in TINY if name not in IN_IMAGES])
+def test_padding_behind_all_texts_of_every_family(name):
+    """The same where no text begins with padding, and no row is moved."""
+    model, words = of_family(name), np.random.default_rng(2).integers(3, 30, (3, 9))
+    mask = np.arange(9)[None] < np.array([[5], [9], [2]])
+    found = probe.trace(model, words, mask).hidden
+    for row, there in enumerate(mask):
+        assert_same(found[row][:, there], probe.trace(model, words[row : row + 1, there]).hidden[0])
+
+
+@pytest.mark.parametrize("name", kinds("vit", every=IN_IMAGES))
+def test_batches_of_images(name):
+    """The other images of a batch change no hidden state of an image."""
+    images = np.random.default_rng(3).normal(size=(3, 2, 12, 12))
+    found = [probe.trace(of_family(name), images[order]).hidden for order in ([0, 1, 2], [2, 0, 1])]
+    assert_same(found[1], found[0][np.array([2, 0, 1])])
+    assert_same(probe.trace(of_family(name), images[1:2]).hidden, found[0][1:2])
 
 
 @pytest.mark.exhaustive

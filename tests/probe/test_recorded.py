@@ -1,11 +1,15 @@
 """Arrays of other programs: every measure of a recorded trace is that of the network which made it."""
 
+import functools
+
+import jax.random as jr
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from clusterjax import probe
 from tests.helpers import as_a_user
+from tests.probe.test_families import CASES
 from tests.probe_cases import IDS, MASK, kinds, tiny
 
 
@@ -69,6 +73,49 @@ def test_a_measure_of_arrays_is_that_of_the_network(pair, name):
         TEXTS.mask[text, order], token_ids=TEXTS.token_ids[text, order],
     )  # fmt: skip
     assert_same(MEASURES[name](shuffled), expected)
+
+
+@functools.cache
+def with_windows(kind):
+    """A network with windows in some of its layers, its trace, and the window of each layer."""
+    if kind == "llama":
+        model = tiny(kind)
+    else:
+        config = CASES[kind][1] | CASES[kind][2] | {"model_type": kind}
+        model = probe.from_config(config, jr.key(0), dtype="float64")
+    sizes = model.network.sizes
+    assert sizes.window == 3 and {*sizes.sliding} == {True, False}  # 3 is half of the local attention of 4, plus 1
+    return model, probe.trace(model, *TEXTS), [3 if slides else None for slides in sizes.sliding]
+
+
+@pytest.mark.exhaustive_cases("modernbert-sinks", "modernbert-heads")
+@pytest.mark.parametrize("name", ("sinks", "places", "heads"))
+@pytest.mark.parametrize("kind", ("llama", "modernbert"))
+def test_windows_of_a_network(kind, name):
+    """The baselines of the windows of each layer, on one side of a token or on both, are those of the network."""
+    model, trace, windows = with_windows(kind)
+    given = {"token_ids": TEXTS.token_ids, "causal": model.network.sizes.causal}
+    recorded = probe.from_arrays(trace.hidden, trace.attention, TEXTS.mask, window=windows, **given)
+    expected = MEASURES[name](model, TEXTS)
+    assert_same(MEASURES[name](recorded), expected)
+    without = probe.from_arrays(trace.hidden, trace.attention, TEXTS.mask, **given)
+    with pytest.raises(AssertionError):
+        assert_same(MEASURES[name](without), expected)
+
+
+def test_windows_are_checked(tmp_path):
+    _, trace, _ = with_windows("llama")
+    given, store = (trace.hidden, trace.attention, TEXTS.mask), tmp_path / "store.safetensors"
+    for window, message in (
+        (3, "window must be that of the attention, but layer 1 has a weight beyond 3"),
+        ([3, None], "window must be one number, or one for each of 3 layers, but there are 2"),
+        (0, "window must be"), ([3, 1.5, None], "window must be"), ("3", "window must be"),
+    ):  # fmt: skip
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            probe.from_arrays(*given, window=window)
+    probe.attention_sinks(probe.from_arrays(*given), store=store)
+    with pytest.raises(ValueError, match="store must"):
+        probe.attention_sinks(probe.from_arrays(*given, window=[3, None, 3]), store=store)
 
 
 def test_a_file_and_tensors_of_pytorch(pair, tmp_path):

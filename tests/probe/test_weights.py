@@ -3,6 +3,9 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -22,6 +25,7 @@ from tests.probe_cases import (
     T5,
     albert_head_tree,
     flax_tree,
+    llama_shapes,
     t5_tree,
     tensors_of,
     write,
@@ -374,3 +378,44 @@ def test_a_billion_layers_are_refused_before_any_is_made(tmp_path, config):
         ValueError, match="^config must have a num_(hidden_)?layers of at most 1048576, but in '.*config.json'"
     ):
         probe.load(folder)
+
+
+LARGE = LLAMA | {
+    "vocab_size": 8000, "hidden_size": 768, "num_attention_heads": 12, "num_key_value_heads": 12, "head_dim": 64,
+    "intermediate_size": 2048, "num_hidden_layers": 8, "use_sliding_window": False, "layer_types": None,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+# The small network comes first, so that libraries are there and jax has begun when memory is measured.
+LOADED = """
+import sys
+import jax
+from clusterjax import probe
+from tests.fuzz.trial import peak_megabytes
+small, large, dtype = sys.argv[1:]
+probe.load(small, dtype=dtype)
+before = peak_megabytes(reset=True)
+model = probe.load(large, dtype=dtype)
+grown = peak_megabytes() - before
+print(before, 1.024 * grown, sum(array.nbytes for array in probe.tensors(model.network).values()) / 1e6)
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A checkpoint of 126 MB in bfloat16, and a small one of the same family."""
+    drawn = np.random.default_rng(0).normal(scale=0.02, size=10**6).astype(ml_dtypes.bfloat16)
+    arrays = {name: np.resize(drawn, shape) for name, shape in llama_shapes(LARGE, head=False).items()}
+    base = tmp_path_factory.mktemp("memory")
+    return write(base / "small", LLAMA, tensors_of(LLAMA)), write(base / "large", LARGE, arrays)
+
+
+@pytest.mark.exhaustive  # two processes of several seconds
+@pytest.mark.parametrize(("dtype", "megabytes"), (("float32", 251), ("bfloat16", 126)))
+def test_the_memory_of_loading_is_that_of_the_weights(large, dtype, megabytes):
+    """At its peak a process holds the weights, in the precision that was asked for, and little more."""
+    call = [sys.executable, "-c", LOADED, *map(str, large), dtype]
+    done = subprocess.run(call, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    before, grown, weights = map(float, done.stdout.split())
+    if not before:
+        pytest.skip("the system does not say what was the most memory of a process")
+    assert weights == pytest.approx(megabytes, rel=0.01) and weights < grown < 1.3 * weights

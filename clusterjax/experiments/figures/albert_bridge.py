@@ -16,6 +16,8 @@ from matplotlib.figure import Figure
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
 from ...probe.measures.survey import clustered_error, of_units
+from ...probe.particle_bridge.field import check_linear
+from ..framework.experiment import Inapplicable
 from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.causal import (
     BRIDGE_TEXTS,
@@ -228,6 +230,13 @@ def _differences(ax: Axes, m: Results) -> None:
 
 def _controls(ax: Axes, m: Results) -> None:
     missed_panel(ax, m.beside, {curve: LOOKS[curve][:2] for curve in CURVES}, 0.4)
+
+
+def check(settings: Settings) -> None:
+    try:
+        check_linear(network_of(settings).model)
+    except ValueError as error:
+        raise Inapplicable(str(error)) from error
 
 
 FIGURE = figure(

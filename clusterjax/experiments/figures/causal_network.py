@@ -33,7 +33,7 @@ from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, Reading, readi
 from ..shared.controls import Starts, keys_of, starts_of
 from ..shared.ensemble import mean_and_error
 from ..shared.layout import layer_lines, panels
-from ..shared.networks import articles_of, articles_words, each_text, passages
+from ..shared.networks import USUAL, articles_of, articles_words, each_text, passages
 
 
 DRAWS = 3
@@ -44,7 +44,6 @@ PLACE_WORDS = {"previous": "the token before", "self": "the token itself", MARK:
 SEVERAL = 4  # the number of texts whose first token is followed alone
 LONGEST = 256
 KEPT = (0, 1, 4)
-USUAL = 0.02  # the spread that transformers takes where a configuration has none
 
 SMALL = 0.02  # the change of a mean cosine that counts as small
 ALONE = 1e-4  # the relative change of a norm that float32 may cause where sums are taken in another order

@@ -41,6 +41,10 @@ from .verdict import DIFFERENT, Kind, Measured, Number, Source, differences, jud
 # class, which `Settings.read` makes from the values that the user set.
 
 
+class Inapplicable(ValueError):
+    """The error of `Experiment.check` for settings whose network cannot have the figure at all."""
+
+
 _KEY = "parameter"  # the name of a `Parameter` in the metadata of its field
 _P = TypeVar("_P")
 Say = Callable[[str], None]  # reports progress in one line

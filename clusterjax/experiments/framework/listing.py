@@ -3,7 +3,9 @@
 Reading the list does not import jax, so that the help of the command, its completion and `reproduce --list` are fast.
 """
 
+import dataclasses
 import functools
+import re
 import sys
 import textwrap
 import tomllib
@@ -43,6 +45,7 @@ class Entry(NamedTuple):
     least_texts: int = 2
     documents: bool = False
     explored: str = ""
+    probe: str = ""
 
     @property
     def lacks(self) -> tuple[str, ...]:
@@ -79,14 +82,24 @@ def entries() -> dict[str, Entry]:
     return {entry.name: entry for paper in papers() for entry in paper.figures}
 
 
+def entries_by_folder() -> dict[str, Entry]:
+    """The figures of the package by the names of their folders, that of `clusterjax probe` last, in their order."""
+    return {name: entry for entry in entries().values() for name in (entry.name, entry.probe) if name}
+
+
 def paper_of(name: str) -> Paper:
     """The paper of the figure of this name; `OWN` for a figure that the package does not have."""
-    return next((paper for paper in papers() if any(entry.name == name for entry in paper.figures)), OWN)
+    return next((paper for paper in papers() if entries_by_folder().get(name) in paper.figures), OWN)
 
 
+@functools.cache
 def load(name: str) -> "Experiment":
-    """The experiment of a figure of the package; its module is imported."""
-    return import_module(f"{_FIGURES}.{name.replace('-', '_')}").FIGURE
+    """The experiment of a figure of the package, by either of its names, which it then has; its module is imported."""
+    entry = entries_by_folder()[name]
+    experiment = import_module(f"{_FIGURES}.{entry.name.replace('-', '_')}").FIGURE
+    # A probe shows any network, so that its titles have no numbers of a paper.
+    title = re.sub(r"^Figure \d+: (.)", lambda start: start[1].upper(), entry.title)
+    return experiment if name == entry.name else dataclasses.replace(experiment, name=name, title=title)
 
 
 def __getattr__(name: str) -> Any:
@@ -125,7 +138,7 @@ def find_experiments(names: "Sequence[str | Experiment]") -> "list[Experiment]":
     from .experiment import Experiment
 
     requested = check_sequence(names, "names", (str, Experiment), "names of figures", least=0)
-    labels = {label: entry.name for entry in entries().values() for label in (entry.name, entry.alias)}
+    labels = {entry.alias: entry.name for entry in entries().values()} | {name: name for name in entries_by_folder()}
     own = [entry for entry in requested if isinstance(entry, Experiment) and not is_known(entry)]
     for name in (entry for entry in requested if isinstance(entry, str)):
         if name not in labels:
@@ -137,15 +150,19 @@ def find_experiments(names: "Sequence[str | Experiment]") -> "list[Experiment]":
             )
     _refuse_duplicates(own, labels)
     requested_names = {labels[entry] if isinstance(entry, str) else entry.name for entry in requested}
-    chosen = [entry for entry in entries().values() if not requested or entry.name in requested_names]
-    _refuse_missing_extras(chosen)
-    return [*(load(entry.name) for entry in chosen), *own]
+    chosen = [
+        name for name in (entries_by_folder() if requested else entries()) if not requested or name in requested_names
+    ]
+    _refuse_missing_extras([entries_by_folder()[name] for name in chosen])
+    return [*map(load, chosen), *own]
 
 
 def is_known(experiment: "Experiment") -> bool:
     """True if an experiment is a figure of the package."""
-    module = sys.modules.get(f"{_FIGURES}.{experiment.name.replace('-', '_')}")
-    return module is not None and getattr(module, "FIGURE", None) is experiment
+    entry = entries_by_folder().get(experiment.name)
+    module = entry and sys.modules.get(f"{_FIGURES}.{entry.name.replace('-', '_')}")
+    # `load` would import the module, which a check of a user's own experiment must not.
+    return hasattr(module, "FIGURE") and load(experiment.name) is experiment
 
 
 def _refuse_missing_extras(wanted: Sequence[Entry]) -> None:

@@ -21,7 +21,7 @@ from PIL import Image
 
 from ..._files.json import read_regular
 from ...plot._save import whole_file
-from .listing import OWN, entries, paper_of, papers
+from .listing import OWN, entries_by_folder, paper_of, papers
 from .record import RESULTS, measured_words, network_of, read_record
 from .verdict import DIFFERENT, FAILED, NOT_MEASURED, VERDICTS, VIOLATED
 
@@ -183,13 +183,13 @@ def _order(name: str) -> tuple[int, list[tuple[int, str]]]:
     """A sort key: the figures of the package come first, in their order, and figure10 comes after figure9."""
     # Runs of digits compare as numbers, all other text as text.
     words = [(int(word[:18]), word) if word.isdecimal() else (0, word) for word in re.split(r"([0-9]+)", name)]
-    names = list(entries())
+    names = list(entries_by_folder())
     return (names.index(name) if name in names else len(names)), words
 
 
 def _shown(records: list[tuple[Path, dict[str, Any]]]) -> list[Shown]:
     """The figures with distinct titles: a title has the network of the figure, and the name if a title repeats."""
-    network_figures = {entry.name for entry in entries().values() if {"network", "texts"} & {*entry.reads}}
+    network_figures = {name for name, entry in entries_by_folder().items() if {"network", "texts"} & {*entry.reads}}
     titles = []
     for _, record in records:
         network = network_of(record) if record["name"] in network_figures else ""

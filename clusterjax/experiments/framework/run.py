@@ -42,6 +42,7 @@ from ..shared.layout import headed
 from .experiment import (
     Experiment,
     Film,
+    Inapplicable,
     Outcome,
     Say,
     Settings,
@@ -178,6 +179,7 @@ def reproduce(
     *,
     force: bool = False,
     jobs: int = 1,
+    leave_out: bool = False,
     say: Callable[[str], None] = print_line,
 ) -> list[dict[str, Any]]:
     """Run experiments, and write their pictures, films and numbers and a gallery of them into the folder `out`.
@@ -202,6 +204,8 @@ def reproduce(
     - `jobs`: The number of figures that run at a time. If it is more than 1, each figure of the package runs in its own
         process, with the same numbers; your script then needs `if __name__ == "__main__":`, as for Python's
         `multiprocessing`. Experiments of your own run one after the other.
+    - `leave_out`: Whether figures that the network of the settings cannot have are left out, with a line that says why;
+        otherwise they raise an error.
     - `say`: A function that is called with each line of progress.
 
     **Returns:**
@@ -218,14 +222,18 @@ def reproduce(
     check_instance(settings, "settings", Settings, "Settings", "pass Settings(quick=True), for example")
     check_instance(files, "files", Files, "Files", "pass Files(('png',)), for example")
     check_flag(force, "force")
+    check_flag(leave_out, "leave_out")
     jobs = check_integer(jobs, "jobs", remedy="pass the number of figures to run at a time")
     check_say(say)
     _refuse_undeclared(experiments, settings)
     # All fingerprints are computed first, since they read networks and texts, and refuse unreadable ones.
     fingerprints = [fingerprint(experiment, settings, files) for experiment in experiments]
-    for experiment in experiments:
-        if experiment.check is not None:
-            experiment.check(settings)
+    kept = [
+        (experiment, wanted)
+        for experiment, wanted in zip(experiments, fingerprints, strict=True)
+        if not _inapplicable(experiment, settings, leave_out, say)
+    ]
+    experiments, fingerprints = [experiment for experiment, _ in kept], [wanted for _, wanted in kept]
     with locked(out):
         for experiment in experiments:
             _refuse_strangers(out / experiment.name)
@@ -236,6 +244,19 @@ def reproduce(
             # The folder is removed if it is empty, while the lock keeps other processes from using it.
             with suppress(OSError):
                 (out / UNFINISHED).rmdir()
+
+
+def _inapplicable(experiment: Experiment, settings: Settings, leave_out: bool, say: Say) -> bool:
+    """True if an experiment is left out, because the network of the settings cannot have its figure."""
+    try:
+        if experiment.check is not None:
+            experiment.check(settings)
+    except Inapplicable as error:
+        if not leave_out:
+            raise
+        say(f"{experiment.name} is left out: {error}")
+        return True
+    return False
 
 
 def _reproduce_in(

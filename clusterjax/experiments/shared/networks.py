@@ -35,6 +35,7 @@ QUICK_TEXTS, TEXTS = 16, 48
 QUICK_LENGTH, LENGTH = 64, 128
 QUICK_FURTHER, FURTHER = 2, 8  # multiples of the depth of training; the first for a quick run of a wide network
 WIDE = 256  # the hidden size above which a network of many layers takes minutes
+USUAL = 0.02  # the spread of random weights that transformers takes where a configuration has none
 _PHONEMES = ("phoneme_vocab.json", "phonemized_samples.jsonl")
 # The published ALBERTs (Lan et al., 1909.11942, Table 1): hidden_size, num_heads, num_layers, intermediate_size.
 _SIZES = ((768, 12, 12, 3072), (1024, 16, 24, 4096), (2048, 16, 24, 8192), (4096, 64, 12, 16384))
@@ -149,6 +150,11 @@ def _model(path: str | None, heads: int | None) -> tuple[probe.Model, str]:
     # `--num-heads` cuts the matrices into other heads, which have another attention.
     cut = model.num_heads != model.network.sizes.num_heads
     words = f", its matrices cut into {heads} heads, which makes another network of it" if cut else ""
+    sizes = model.network.sizes
+    # Controls draw random weights, of which a GGUF file and a language model of this package do not say the spread.
+    if sizes.spread is None and sizes.factor is None:
+        model.network.sizes = sizes._replace(spread=USUAL)
+        words += f", its random weights of the spread {USUAL:g}, because its file gives none"
     if path is None:
         return model, f"the ALBERT of this package, trained on film reviews and a little Wikipedia{words}"
     if _phonemes_of(model) is not None:
@@ -157,6 +163,15 @@ def _model(path: str | None, heads: int | None) -> tuple[probe.Model, str]:
             f"weights de-quantised from about 7 bits{words}"
         )
     return model, f"the network {model.name}{words}"
+
+
+def _reads_words(path: str | None, heads: int | None) -> tuple[probe.Model, str]:
+    """`_model`; raises a ValueError if the network reads images, which are no texts."""
+    model, words = _model(path, heads)
+    if model.network.sizes.patches is not None:
+        problem = f"{model.name!r} reads images"
+        raise refusal("model", "read words, since texts are measured", problem, "pass images to probe.trace")
+    return model, words
 
 
 def network_of(settings: Settings) -> Network:
@@ -201,7 +216,7 @@ def passes(model: probe.Model, depth: int) -> int:
 
 @lru_cache(maxsize=2)
 def _network(path: str | None, heads: int | None, texts: str | None, many: int, length: int) -> Network:
-    model, words = _model(path, heads)
+    model, words = _reads_words(path, heads)
     # A network with learned positions reads no further tokens.
     length = min(length, model.max_positions or length)
     folder = _phonemes_of(model)
@@ -231,7 +246,7 @@ def _network(path: str | None, heads: int | None, texts: str | None, many: int, 
 @lru_cache(maxsize=2)
 def _of_ids(path: str | None, heads: int | None, file: str, many: int, length: int) -> Network:
     """A network that reads token ids and needs no tokenizer."""
-    model, words = _model(path, heads)
+    model, words = _reads_words(path, heads)
     length = min(length, model.max_positions or length)
     every = [tuple(row.tolist()) for row in read_ids(Path(file), model.network.sizes.vocab_size)]
     rows = spread(_several(every, file), many)

@@ -721,7 +721,9 @@ def fingerprint(model: Model | Recorded, n: int | None = None) -> str:
     """A hash of the network: its sizes, depth and heads, its weights, its knocked-out parts, and, for texts of `n`
     tokens, its attention mask; without `n` a mask of `with_mask` is left out."""
     if isinstance(model, Recorded):
-        parts = (model.hidden, model.attention, model.mask, *(model.weights or ()))
+        # The mask decides the baselines of a measure of attention.
+        rules = np.asarray([model.causal, *(width or 0 for width in model.windows)])
+        parts = (model.hidden, model.attention, model.mask, rules, *(model.weights or ()))
         return digest([np.asarray(part) for part in parts if part is not None])
     network = model.network
     hasher = hashlib.sha256(repr((_sizes_said(network.sizes), network.depth, network.num_heads)).encode())

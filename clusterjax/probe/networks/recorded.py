@@ -8,7 +8,7 @@ Invariant: a measure of a recorded trace equals the measure of the network that 
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -25,8 +25,10 @@ from ..._base.checks import (
     check_flag,
     check_host_array,
     check_instance,
+    check_integer,
     check_number,
     check_path,
+    check_sequence,
     check_text,
     refusal,
 )
@@ -61,6 +63,7 @@ class Recorded:
     - `mask`: True at words, which precede padding, (texts, n).
     - `token_ids`: The ids of the tokens, (texts, n); None if they were not recorded.
     - `causal`: True if no token attends to a later one.
+    - `windows`: The window of each layer; None for a layer without one.
     - `name`: The name in messages.
     - `weights`: The maps of the heads; None if they were not recorded.
     """
@@ -70,6 +73,7 @@ class Recorded:
     mask: np.ndarray = dataclasses.field(repr=False)
     token_ids: np.ndarray | None = dataclasses.field(repr=False)
     causal: bool
+    windows: tuple[int | None, ...]
     name: str
     weights: HeadMatrices | None = dataclasses.field(default=None, repr=False)
 
@@ -121,8 +125,11 @@ class Recorded:
 
     def allowed(self, n: int) -> np.ndarray:
         """The pairs of tokens between which the mask of each layer allows attention, (layers, n, n)."""
-        full = np.ones((n, n), bool)
-        return np.broadcast_to(np.tril(full) if self.causal else full, (self.num_layers, n, n))
+        # The words precede padding, so that their places are those of the network.
+        apart = np.arange(n)[:, None] - np.arange(n)
+        behind = apart >= 0 if self.causal else np.ones((n, n), bool)
+        rules = [behind if width is None else behind & (abs(apart) < width) for width in self.windows]
+        return np.asarray(rules, bool).reshape(-1, n, n)
 
     def measured(self, rows: Int[np.ndarray, " rows"], width: int, measure: AbstractPart) -> tuple[Any, Any]:
         """The results of both functions of a `Measure` for the texts `rows`, cut to `width` tokens, stacked by level
@@ -131,24 +138,24 @@ class Recorded:
         attention = (
             None if getattr(measure, "layer", None) is None else jnp.asarray(self.maps[rows, :, :, :width, :width])
         )
-        rule = jnp.asarray(self.allowed(width)[0])
+        rules = jnp.asarray(self.allowed(width))
         parts: Any = measure
-        return _measured(hidden, attention, mask, rule, parts.level, parts.layer, parts.arity)
+        return _measured(hidden, attention, mask, rules, parts.level, parts.layer, parts.arity)
 
 
 # One level and one layer at a time: statistics of pairs take n^2 numbers for each.
 @eqx.filter_jit
 def _measured(
-    hidden: Float[Array, "texts levels n d"], attention: Array | None, mask: Array, rule: Array,
+    hidden: Float[Array, "texts levels n d"], attention: Array | None, mask: Array, rules: Array,
     level: Callable[..., Any] | None, layer: Callable[..., Any] | None, arity: int,
 ) -> tuple[Any, Any]:  # fmt: skip
     by_level = jnp.moveaxis(hidden, 1, 0)
     levels = None if level is None else lax.map(lambda x: level(x, mask), by_level)
     if layer is None or attention is None:
         return levels, None
-    allowed = mask[:, :, None] & mask[:, None, :] & rule[None]
-    of_layer = lambda given: layer(*(*given, mask, allowed)[:arity])
-    return levels, lax.map(of_layer, (by_level[:-1], jnp.moveaxis(attention, 1, 0)))
+    words = mask[:, :, None] & mask[:, None, :]
+    of_layer = lambda given: layer(*(*given[:2], mask, words & given[2][None])[:arity])
+    return levels, lax.map(of_layer, (by_level[:-1], jnp.moveaxis(attention, 1, 0), rules))
 
 
 def from_arrays(
@@ -159,6 +166,7 @@ def from_arrays(
     token_ids: ArrayLike | HasArray | None = None,
     causal: bool | None = None,
     weights: Mapping[str, ArrayLike | HasArray] | HeadMatrices | None = None,
+    window: int | Sequence[int | None] | None = None,
     name: str = "arrays",
 ) -> Recorded:
     r"""Hidden states and attention that another program recorded, and the weights of its heads, for the measures.
@@ -197,6 +205,9 @@ def from_arrays(
         default $1/\sqrt k$; "norm", (layers, d), the scale of the norm before each attention, where norms act there and
         not on the residual stream; "last_norm", (d,), the scale of the norm whose output is the last level; and
         "order", (layers,), the index of the maps of each layer, if layers share them. `head_matrices` returns all.
+    - `window`: w, if a token attends only to tokens at distances less than w, or one for each layer, None for a layer
+        without a window. It is `sliding_window` of Mistral, Gemma and Qwen, and of ModernBERT half of
+        `local_attention`, rounded down, plus 1.
     - `name`: The name in messages.
 
     **Returns:**
@@ -206,7 +217,11 @@ def from_arrays(
     **Raises:**
 
     - `ValueError` if shapes do not fit together, words have numbers that are not finite or attention that does not sum
-        to 1, `weights` lacks a map or has an unknown one, or the file cannot be read.
+        to 1 or is beyond the window, `weights` lacks a map or has an unknown one, or the file cannot be read.
+
+    ??? cite "Source"
+
+        Windows: Jiang et al., *Mistral 7B* (2310.06825), Section 2.
     """
     if isinstance(hidden, str | os.PathLike):
         path = Path(check_path(hidden, "hidden"))
@@ -265,7 +280,23 @@ def from_arrays(
     if is_causal and seen_ahead:
         raise refusal("causal", "be False where a token attends to a later one", "it is True", "leave it out")
     heads = None if weights is None else _matrices(weights, levels - 1, states.shape[3], maps)
-    return Recorded(states, maps, words, ids, is_causal, check_text(name, "name"), heads)
+    windows = _windows(window, levels - 1)
+    recorded = Recorded(states, maps, words, ids, is_causal, windows, check_text(name, "name"), heads)
+    beyond = [] if maps is None else [bool((maps[:, k] * ~rule).any()) for k, rule in enumerate(recorded.allowed(n))]
+    if any(beyond):
+        problem = f"layer {beyond.index(True)} has a weight beyond {recorded.windows[beyond.index(True)]}"
+        raise refusal("window", "be that of the attention", problem, "pass sliding_window of the network")
+    return recorded
+
+
+def _windows(window: Any, layers: int) -> tuple[int | None, ...]:
+    """The window of each layer, checked."""
+    several = [window] * layers if window is None or isinstance(window, int | np.integer) else window
+    several = check_sequence(several, "window", object, "windows, one for each layer", least=0)
+    if len(several) != layers:
+        problem, remedy = f"there are {len(several)}", "pass None for a layer without one"
+        raise refusal("window", f"be one number, or one for each of {layers} layers", problem, remedy)
+    return tuple(None if width is None else check_integer(width, "window") for width in several)
 
 
 def _matrices(weights: Any, layers: int, d: int, attention: np.ndarray | None) -> HeadMatrices:

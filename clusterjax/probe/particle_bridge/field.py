@@ -17,7 +17,7 @@ from ..._base.checks import check_integer, check_scalar, refusal
 from ..._base.numerics import normalise
 from ..._base.types import RealScalarLike
 from ..._model.heads import MultiHeadField
-from ..._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask
+from ..._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask, WindowMask
 from ..._model.schedule import PiecewiseConstant
 from ..measures.survey import dtype_of
 from ..networks.directions import head_matrices
@@ -49,7 +49,8 @@ def particle_field(
     **Arguments:**
 
     - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`: its mask is full or
-        causal, and rotations and the bias of positions, which are not among its arrays, are left out.
+        causal, with a window that all layers share, and rotations and the bias of positions, which are not among its
+        arrays, are left out.
     - `radius`: r, the norm of the hidden states; for T5 and Llama also (blocks,), the norm of the tokens that enter
         each block.
 
@@ -102,7 +103,7 @@ def particle_maps(model: Model | Recorded, radius: Float[np.ndarray, " blocks"])
     """The maps of the heads for unit vectors, with the norms and the scales with which the network reads and writes
     tokens of norm `radius`: `scale` times query and key form B, value and output form V."""
     if not isinstance(model, Recorded):
-        _check_linear(model)
+        check_linear(model)
     matrices, r = head_matrices(model), radius[:, None, None, None]
     if matrices.norm is None:
         read_scale, write_scale = r, 1.0
@@ -115,7 +116,7 @@ def particle_maps(model: Model | Recorded, radius: Float[np.ndarray, " blocks"])
     )
 
 
-def _check_linear(model: Model) -> None:
+def check_linear(model: Model) -> None:
     """Raise a ValueError if the heads of the network are not those of a particle model: linear in what they read."""
     sizes = model.network.sizes
     problems = {
@@ -154,6 +155,9 @@ def _pairs(model: Model) -> np.ndarray:
 def _mask_of(model: Model | Recorded, n: int | None) -> AbstractMask:
     """The mask that all layers share; if the layers differ, a causal or a full mask."""
     if isinstance(model, Recorded):
+        width = model.windows[0] if n is not None and len(set(model.windows)) == 1 else None
+        if width is not None:
+            return WindowMask(width, causal=model.causal)
         return CausalMask() if model.causal else FullMask()
     network = model.network
     if network.mask is not None:

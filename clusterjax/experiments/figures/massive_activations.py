@@ -37,11 +37,11 @@ from ... import probe
 from ..._base.checks import refusal
 from ...plot import OKABE_ITO
 from ...probe.measures.survey import Clustered, Measure, clustered_error
-from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
-from ..shared.causal import ABSENT, LENGTH, OWN, PASSAGES, QUICK_TEXTS, SMOLLM2, TEXTS, name_of, reading_of
+from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter, percent, plus_minus
+from ..shared.causal import ABSENT, OWN, SMOLLM2, Reading, name_of, reading_or_own
 from ..shared.controls import Starts, starts_of
 from ..shared.layout import layer_lines, panels
-from ..shared.networks import articles_of, articles_words, each_text, passages, spread
+from ..shared.networks import articles_words, each_text
 
 
 BATCH = 4
@@ -54,13 +54,13 @@ LEVELS = Measure(lambda hidden, mask: hidden)
 SURELY = "by two standard errors over articles, or, with few articles, by as many as are as improbable"
 LOOKS = {
     "unpatched": (OKABE_ITO[0], "-"), "mean": (OKABE_ITO[2], "--"), "zero": (OKABE_ITO[5], "-."),
-    "elsewhere": (OKABE_ITO[3], ":"), "other dimensions": (OKABE_ITO[1], ":"),
+    "elsewhere": (OKABE_ITO[3], ":"), "other dimensions": (OKABE_ITO[1], ":"), "other tokens": ("0.5", "--"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Parameters:
-    draws: int = parameter(6, "the number of draws of each control", least=2, most=64, quick=2)
+    draws: int = parameter(4, "the number of draws of each control", least=2, most=64, quick=2)
     size: float = parameter(100.0, "the size above which an entry of the stream may be massive", above=0)
     times: float = parameter(1000.0, "the least size of a massive entry, in medians of the stream", above=1)
 
@@ -77,25 +77,21 @@ class Entry(NamedTuple):
 class Results(NamedTuple):
     p: Parameters
     own: bool  # True if the network is the model of the package, because SmolLM2 is not installed
-    data: Subject  # all passages, in words
-    # `layers`, `width`, `tokens`: the sizes of the network, and the number of tokens of a passage
-    layers: int
-    width: int
-    tokens: int
+    reading: Reading  # the network and all passages
     articles: np.ndarray  # the article of each scored passage, (texts,)
-    rank: int  # 0 if the entries are massive, 1 if they are large, 2 if only the largest entry is there to be edited
+    rank: int  # 0 if the entries are massive, 1 if they are large, 2 if there is only the largest entry to edit
     entries: tuple[Entry, ...]  # the entries, the largest first
     held: np.ndarray  # True if one of the entries is massive, (texts,)
     at_first: np.ndarray  # the share of the first token among massive or large entries, (texts,); NaN without any
-    sizes: np.ndarray  # the size of each entry in medians, (texts, levels, entries)
-    # The largest size in medians by level, (texts, levels): of the first token, also if patched, and of the others
+    # The mean size in medians by dimension at the level of the largest entry, (2, d): of the first token, and the
+    # largest of the other tokens
+    sizes: np.ndarray
+    # The largest size in medians by level, (texts, levels): of the first token, also with zeros, and of the others
     largest: dict[str, np.ndarray]
     loss: dict[str, np.ndarray]  # nats a token by patch, (runs, texts)
     sinks: dict[str, np.ndarray]  # the weight on the first token beyond uniform by patch, (runs, texts, layers)
-    # `own_values`, `before`: the largest change of a loss if entries are set to their own values, and before the token
-    # of a patch elsewhere
-    own_values: float
-    before: float
+    own_values: float  # the largest change of a loss if the entries are set to their own values
+    before: float  # the largest change of a loss before the token of a patch elsewhere
 
     @property
     def called(self) -> str:
@@ -136,64 +132,52 @@ class Results(NamedTuple):
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
-    reading = reading_of(settings, settings.length or LENGTH)
-    if reading is not None:
-        return measure_model(p, reading.model, False, reading.texts, reading.data, reading.articles, settings.seed, say)
-    say(ABSENT)
-    ids, mask = passages(LENGTH)
-    many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
-    rows = spread(np.flatnonzero(mask.all(axis=1)).tolist(), many)
-    articles = articles_of(probe.bundled_texts())[rows]
-    model = probe.load("language-model")
-    return measure_model(p, model, True, probe.Encoded(ids[rows], mask[rows]), PASSAGES, articles, settings.seed, say)
+    return measure_reading(p, *reading_or_own(settings, say), settings.seed, say)
 
 
-def measure_model(
-    p: Parameters, model: probe.Model, own: bool, texts: probe.Encoded, data: Subject, articles: np.ndarray, seed: int,
-    say: Say,
-) -> Results:  # fmt: skip
+def measure_reading(p: Parameters, reading: Reading, own: bool, seed: int, say: Say) -> Results:
+    model, texts, articles = reading.model, reading.texts, reading.articles
     odd = np.unique(articles, return_inverse=True)[1] % 2 == 1
     if not odd.any():
         raise refusal("most_texts", "be two or more", "all texts are of one article", "read others, or more")
     found, scored = (probe.Encoded(texts.token_ids[half], texts.mask[half]) for half in (~odd, odd))
-    say(f"looking for massive entries in {len(found.mask)} passages")
+    say(f"looking for massive entries in {np.sum(~odd)} passages")
     rank, entries = entries_of(streams_of(model, found), p)
-    say(f"found {len(entries)} entries, {('massive', 'large', 'which are ordinary')[rank]}")
-    streams = streams_of(model, scored)
+    say(f"found {entries_words(entries)}, {('massive', 'large', 'ordinary')[rank]}")
+    streams, at = streams_of(model, scored), tuple(np.array([e[:3] for e in entries]).T)
     sizes = in_medians(streams)
-    massive = [np.stack([massive_of(stream[None], *bounds)[0] for stream in streams]) for bounds in bounds_of(p)]
-    at = tuple(np.array([[e.level, e.token, e.dimension] for e in entries]).T)
-    held = (massive[0][:, *at] & (rank == 0)).any(axis=1)
+    massive = [massive_of(streams, *bounds) for bounds in bounds_of(p)]
     counts = massive[min(rank, 1)].sum(axis=(1, 3))
     with np.errstate(invalid="ignore"):
         at_first = counts[:, 0] / counts.sum(axis=1)
     of_first = lambda sizes: sizes[:, :, 0].max(axis=2)
     largest = {"unpatched": of_first(sizes), "other tokens": sizes[:, :, 1:].max(axis=(2, 3))}
 
-    # A patch is a list of edited entries with their values.
-    rng, n, width = np.random.default_rng(seed), texts.mask.shape[1], streams.shape[3]
+    rng, n, width = np.random.default_rng(seed), streams.shape[2], streams.shape[3]
     means, zeros = [e.mean for e in entries], [0.0] * len(entries)
-    models = {"unpatched": [model], "mean": [patched(model, entries, means)], "zero": [patched(model, entries, zeros)]}
     others = [elsewhere(entries, n, rng) for _ in range(p.draws)]
-    models["elsewhere"] = [patched(model, other, zeros) for other in others]
-    models["other dimensions"] = [patched(model, other_dimensions(entries, width, rng), zeros) for _ in range(p.draws)]
+    models = {
+        "unpatched": [model], "mean": [patched(model, entries, means)], "zero": [patched(model, entries, zeros)],
+        "elsewhere": [patched(model, other, zeros) for other in others],
+        "other dimensions": [patched(model, other_dimensions(entries, width, rng), zeros) for _ in range(p.draws)],
+    }  # fmt: skip
     losses, sinks = {}, {}
     for name, several in models.items():
         say(f"measuring losses and sinks: {name}")
         losses[name] = np.stack([probe.token_losses(each, scored, batch_size=BATCH) for each in several])
         beyond = [probe.attention_sinks(each, scored, special={}, batch_size=BATCH) for each in several]
         sinks[name] = np.stack([each_text(each.excess["first"]).mean(axis=2) for each in beyond])
-    for name in ("mean", "zero"):
-        largest[name] = of_first(in_medians(streams_of(models[name][0], scored)))
+    largest["zero"] = of_first(in_medians(streams_of(models["zero"][0], scored)))
+    # Entry i of the losses is the loss of token i + 1.
     change = np.abs(losses["elsewhere"] - losses["unpatched"])
     before = max(float(change[draw, :, : other[0].token].max()) for draw, other in enumerate(others))
-
     few = probe.Encoded(scored.token_ids[:BATCH], scored.mask[:BATCH])
     same = patched(model, entries, [probe.CopyOf(few)] * len(entries))
     off = np.abs(probe.token_losses(same, few, batch_size=BATCH) - losses["unpatched"][0, :BATCH]).max()
+    shown = sizes[:, entries[0].level].mean(axis=0)
     return Results(
-        p, own, data, model.num_layers, width, n, articles[odd], rank, entries, held, at_first,
-        np.stack([sizes[:, :, e.token, e.dimension] for e in entries], axis=2), largest,
+        p, own, reading, articles[odd], rank, entries, np.any(massive[0][:, *at], axis=1), at_first,
+        np.stack([shown[0], shown[1:].max(axis=0)]), largest,
         {name: loss.mean(axis=2) for name, loss in losses.items()}, sinks, float(off), before,
     )  # fmt: skip
 
@@ -257,16 +241,18 @@ def other_dimensions(entries: Sequence[Entry], width: int, rng: np.random.Genera
     return [e._replace(dimension=int(j)) for e, j in zip(entries, drawn, strict=True)]
 
 
+def entries_words(entries: Sequence[Entry]) -> str:
+    return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+
+
 @claim(f"the share is above one half {SURELY}")
 def massive(m: Results) -> Found:
     """In {m.called} some entries of the stream are above {p.size:g} in size and {p.times:g} medians, in more than half
     of the passages on which they were not found."""
     share = m.mean(m.held.astype(float))
     none = f"no entry is massive in more than half of the passages; the largest: {m.where}"
-    return Found(
-        f"massive in {m.words(m.held.astype(float), 2)} of the passages: {m.where}" if m.rank == 0 else none,
-        share.above(0.5), share.mean, share.error,
-    )  # fmt: skip
+    some = f"share of the {len(m.held)} passages with a massive entry {percent(*share[:2])}; found: {m.where}"
+    return Found(some if m.rank == 0 else none, share.above(0.5), share.mean, share.error)
 
 
 @claim(f"the mean share over passages that have such entries is above nine tenths {SURELY}")
@@ -275,7 +261,7 @@ def first(m: Results) -> Found | None:
     if m.rank == 2 or np.isnan(m.at_first).all():
         return None
     share, many = m.mean(m.at_first), int((~np.isnan(m.at_first)).sum())
-    measured = f"share of the first token {m.words(m.at_first, 3)}, in {many} of {len(m.at_first)} passages"
+    measured = f"share of the first token {percent(*share[:2])}, in {many} of {len(m.at_first)} passages"
     return Found(measured, share.above(0.9), share.mean, share.error)
 
 
@@ -286,7 +272,7 @@ def zero(m: Results) -> Found | None:
         return None
     (cost,) = m.cost("zero")
     return Found(
-        f"{len(m.entries)} entries; loss {m.words(m.loss['unpatched'][0])} nats a token, with zeros "
+        f"{entries_words(m.entries)}; loss {m.words(m.loss['unpatched'][0])} nats a token, with zeros "
         f"{m.words(m.loss['zero'][0])}, change {m.words(cost)}",
         m.mean(cost).above(1.0), m.mean(cost).mean, m.mean(cost).error,
     )  # fmt: skip
@@ -371,20 +357,23 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         1: f"No entry is massive by these bounds; large entries, of {m.p.times / WEAKER:g} medians: {m.where}",
         2: f"No entry is massive, or of {m.p.times / WEAKER:g} medians; the largest is edited: {m.where}",
     }[m.rank]
+    tokens = m.reading.texts.mask.shape[1]
+    begin = f"{ABSENT} " if m.own else ""
     return (
-        f"{ABSENT + ' ' if m.own else ''}The largest entries of the stream of {m.called}, on passages of {m.tokens} "
-        f"tokens; massive are those above {m.p.size:g} in size and {m.p.times:g} medians of all entries of their text "
-        "and level. (a) The largest entry of the first token by level, also with zeros at the edited entries, and the "
-        f"largest of all other tokens; line: {m.p.times:g} medians. (b) The size of the edited entries. (c) The change "
-        "of the loss with the entries at their means or at zero where they appear, and with zeros at as many ordinary "
-        f"entries, {m.p.draws} draws each (crosses). (d) The weight that the heads of each layer give the first token "
-        "beyond uniform causal attention. Means over passages with standard errors over "
-        f"{articles_words(m.articles)}. {found}."
+        f"{begin}The largest entries of the stream of {m.called}, on passages of {tokens} tokens; massive are "
+        f"entries above {m.p.size:g} in size and {m.p.times:g} medians of all entries of their text and level. (a) "
+        "The largest entry of the first token by level, also with zeros at the edited entries, and the largest of "
+        f"all other tokens; line: {m.p.times:g} medians. (b) The mean size of each dimension at level "
+        f"{m.entries[0].level}, of the first token, and the largest of all other tokens. (c) The change of the loss "
+        "with the entries at their means or at zero where they appear, and with zeros at as many ordinary entries, "
+        f"of {m.p.draws} draws each (crosses). (d) The weight that the heads of each layer give the first token "
+        "beyond uniform causal attention; lines that are not seen lie below others. Means over passages with "
+        f"standard errors over {articles_words(m.articles)}. {found}."
     )
 
 
 def series(m: Results) -> dict:
-    table = {"level": np.arange(m.layers)}
+    table = {"level": np.arange(m.reading.model.num_layers)}
     for name, values in m.largest.items():
         mean, error, _ = m.mean(values)
         table |= {f"largest entry in medians, {name}": mean, f"largest entry in medians, {name}, error": error}
@@ -396,24 +385,25 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    return panels(m, (_draw_largest, _draw_entries, _draw_costs, _draw_sinks), columns=2, height=5.2)
+    return panels(m, (_draw_largest, _draw_dimensions, _draw_costs, _draw_sinks), columns=2, height=5.2)
 
 
 def _draw_largest(ax: Axes, m: Results) -> None:
-    shown = {"first token": "unpatched", "other tokens": "other tokens", "first token, zeros": "zero"}
-    _draw_sizes(ax, m, "largest entry / median", {label: m.largest[name] for label, name in shown.items()})
-
-
-def _draw_entries(ax: Axes, m: Results) -> None:
-    sizes = {f"dimension {e.dimension}, token {e.token + 1}": m.sizes[:, :, k] for k, e in enumerate(m.entries[:6])}
-    _draw_sizes(ax, m, "edited entry / median", sizes)
-
-
-def _draw_sizes(ax: Axes, m: Results, ylabel: str, sizes: dict[str, np.ndarray]) -> None:
-    looks = zip(sizes.items(), OKABE_ITO, ("-", "--", "-.", ":", "-", "--"), strict=False)
-    layer_lines(ax, ylabel, [(label, m.mean(values), colour, line) for (label, values), colour, line in looks])
+    shown = {"unpatched": "first token", "other tokens": "other tokens", "zero": "first token, zeros"}
+    lines = [(label, m.mean(m.largest[name]), *LOOKS[name]) for name, label in shown.items()]
+    layer_lines(ax, "largest entry / median", lines)
     ax.axhline(m.p.times, color="0.6", lw=0.7, zorder=0)
     ax.set(yscale="log", xlabel="level")
+
+
+def _draw_dimensions(ax: Axes, m: Results) -> None:
+    for sizes, label, name, marker in zip(
+        m.sizes, ("first token", "other tokens"), ("unpatched", "other tokens"), "ox", strict=True
+    ):
+        ax.plot(sizes, marker, color=LOOKS[name][0], ms=2.5, mew=0.6, label=label)
+    ax.axhline(m.p.times, color="0.6", lw=0.7, zorder=0)
+    ax.set(yscale="log", xlabel="dimension", ylabel=f"size / median, level {m.entries[0].level}")
+    ax.legend(fontsize=6)
 
 
 def _draw_costs(ax: Axes, m: Results) -> None:
@@ -424,28 +414,34 @@ def _draw_costs(ax: Axes, m: Results) -> None:
         ax.bar(place, mean, 0.7, yerr=error, color=LOOKS[name][0], lw=0, error_kw={"elinewidth": 0.8}, capsize=2)
         if len(cost) > 1:
             ax.plot(np.full(len(cost), place), cost.mean(axis=1), "x", color="0.1", ms=3.5, mew=0.8)
+        ax.annotate(f"{mean:.4f}", (place, max(mean + error, *cost.mean(axis=1), 0)), (0, 4), ha="center",
+                    textcoords="offset points", fontsize=6)  # fmt: skip
     ax.axhline(0, color="0.3", lw=0.6)
     ax.set_xticks(range(len(names)), labels=[name.replace(" ", "\n") for name in names], fontsize=7)
     ax.set_yscale("symlog", linthresh=LITTLE)
-    ax.set_ylabel("change of the loss\n(nats a token)")
+    # Room for the labels above the bars, on an axis that is linear up to `LITTLE` and logarithmic above.
+    ax.set(ylabel="change of the loss\n(nats a token)", ylim=(-LITTLE, 4 * ax.get_ylim()[1]))
 
 
 def _draw_sinks(ax: Axes, m: Results) -> None:
     lines = [(name, m.mean(values.mean(axis=0)), *LOOKS[name]) for name, values in m.sinks.items()]
     layer_lines(ax, "weight on the first token\nbeyond uniform", lines, first=1)
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
+    ax.set_ylim(top=1.4 * ax.get_ylim()[1])
+    ax.legend(fontsize=6, ncols=2, loc="upper left", handlelength=2.2)
 
 
 def on(m: Results) -> Measured:
-    size = {"texts": len(m.articles), "tokens": m.tokens, "layers": m.layers, "d": m.width, "seeds": m.p.draws}
-    return Measured(OWN if m.own else SMOLLM2, m.data, size)
+    texts, tokens = len(m.articles), m.reading.texts.mask.shape[1]
+    size = {"texts": texts, "tokens": tokens, "layers": m.reading.model.num_layers, "seeds": m.p.draws}
+    return Measured(OWN if m.own else SMOLLM2, m.reading.data, size)
 
 
 FIGURE = figure(
     __name__,
     over=lambda m: f"{articles_words(m.articles)} on which the entries were not found",
     recorded=lambda m: {
-        "network": on(m).network.words, "texts": m.data.words, "tokens": m.tokens, "starts": len(m.articles),
+        "network": on(m).network.words, "texts": m.reading.data.words, "starts": len(m.articles),
         "entries": [f"level {e.level}, token {e.token}, dimension {e.dimension}" for e in m.entries],
         "solver": "none: layers in float32",
     },

@@ -53,8 +53,8 @@ CONTROLS = ("elsewhere", "other dimensions")
 LEVELS = Measure(lambda hidden, mask: hidden)
 SURELY = "by two standard errors over articles, or, with few articles, by as many as are as improbable"
 LOOKS = {
-    "unpatched": (OKABE_ITO[0], "-"), "mean": (OKABE_ITO[2], "--"), "zero": (OKABE_ITO[5], "-."),
-    "elsewhere": (OKABE_ITO[3], ":"), "other dimensions": (OKABE_ITO[1], ":"), "other tokens": ("0.5", "--"),
+    "unpatched": (OKABE_ITO[0], "-"), "other tokens": ("0.5", "--"), "mean": (OKABE_ITO[2], "--"),
+    "zero": (OKABE_ITO[5], "-."), "elsewhere": (OKABE_ITO[3], ":"), "other dimensions": (OKABE_ITO[1], ":"),
 }  # fmt: skip
 
 
@@ -143,10 +143,10 @@ def measure_reading(p: Parameters, reading: Reading, own: bool, seed: int, say: 
     found, scored = (probe.Encoded(texts.token_ids[half], texts.mask[half]) for half in (~odd, odd))
     say(f"looking for massive entries in {np.sum(~odd)} passages")
     rank, entries = entries_of(streams_of(model, found), p)
-    say(f"found {entries_words(entries)}, {('massive', 'large', 'ordinary')[rank]}")
+    say(f"found {('massive', 'large', 'ordinary')[rank]} entries: {len(entries)}")
     streams, at = streams_of(model, scored), tuple(np.array([e[:3] for e in entries]).T)
     sizes = in_medians(streams)
-    massive = [massive_of(streams, *bounds) for bounds in bounds_of(p)]
+    massive = massive_in(streams, p)
     counts = massive[min(rank, 1)].sum(axis=(1, 3))
     with np.errstate(invalid="ignore"):
         at_first = counts[:, 0] / counts.sum(axis=1)
@@ -172,7 +172,7 @@ def measure_reading(p: Parameters, reading: Reading, own: bool, seed: int, say: 
     change = np.abs(losses["elsewhere"] - losses["unpatched"])
     before = max(float(change[draw, :, : other[0].token].max()) for draw, other in enumerate(others))
     few = probe.Encoded(scored.token_ids[:BATCH], scored.mask[:BATCH])
-    same = patched(model, entries, [probe.CopyOf(few)] * len(entries))
+    same = patched(model, entries, [streams[:BATCH, e.level] for e in entries])
     off = np.abs(probe.token_losses(same, few, batch_size=BATCH) - losses["unpatched"][0, :BATCH]).max()
     shown = sizes[:, entries[0].level].mean(axis=0)
     return Results(
@@ -198,20 +198,17 @@ def in_medians(streams: np.ndarray) -> np.ndarray:
     return sizes / np.median(sizes, axis=(2, 3), keepdims=True)
 
 
-def bounds_of(p: Parameters) -> tuple[tuple[float, float], ...]:
-    """The least size of a massive entry, also in medians, and both for large entries."""
-    return (p.size, p.times), (0.0, p.times / WEAKER)
-
-
-def massive_of(streams: np.ndarray, size: float, times: float) -> np.ndarray:
-    return (np.abs(streams) > size) & (in_medians(streams) >= times)
+def massive_in(streams: np.ndarray, p: Parameters) -> tuple[np.ndarray, np.ndarray]:
+    """True at massive entries, and at large entries."""
+    sizes = in_medians(streams)
+    return (np.abs(streams) > p.size) & (sizes >= p.times), sizes >= p.times / WEAKER
 
 
 def entries_of(streams: np.ndarray, p: Parameters) -> tuple[int, tuple[Entry, ...]]:
     """The entries that are massive in more than half of the texts, else those that are large, else the largest one; 0,
     1 or 2 says which."""
     sizes = in_medians(streams).mean(axis=0)
-    often = [massive_of(streams, *bounds).mean(axis=0) > 0.5 for bounds in bounds_of(p)] + [sizes == sizes.max()]
+    often = [each.mean(axis=0) > 0.5 for each in massive_in(streams, p)] + [sizes == sizes.max()]
     rank = next(rank for rank, each in enumerate(often) if each.any())
     # An entry is edited at the first level at which it is massive.
     places = [(int(np.argmax(often[rank][:, t, j])), int(t), int(j)) for t, j in np.argwhere(often[rank].any(axis=0))]
@@ -221,11 +218,8 @@ def entries_of(streams: np.ndarray, p: Parameters) -> tuple[int, tuple[Entry, ..
 
 def patched(model: probe.Model, entries: Sequence[Entry], values: Sequence) -> probe.Model:
     """The model with these values at the entries."""
-    edits = [
-        probe.Edit("stream", value, layer=e.level, index=e.dimension, token=e.token)
-        for e, value in zip(entries, values, strict=True)
-    ]
-    return probe.patch(model, edits)
+    at = lambda e: {"layer": e.level, "index": e.dimension, "token": e.token}
+    return probe.patch(model, [probe.Edit("stream", each, **at(e)) for e, each in zip(entries, values, strict=True)])
 
 
 def elsewhere(entries: Sequence[Entry], n: int, rng: np.random.Generator) -> list[Entry]:
@@ -239,10 +233,6 @@ def other_dimensions(entries: Sequence[Entry], width: int, rng: np.random.Genera
     free = np.setdiff1d(np.arange(width), [e.dimension for e in entries])
     drawn = rng.choice(free, len(entries), replace=False)
     return [e._replace(dimension=int(j)) for e, j in zip(entries, drawn, strict=True)]
-
-
-def entries_words(entries: Sequence[Entry]) -> str:
-    return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
 
 
 @claim(f"the share is above one half {SURELY}")
@@ -272,7 +262,7 @@ def zero(m: Results) -> Found | None:
         return None
     (cost,) = m.cost("zero")
     return Found(
-        f"{entries_words(m.entries)}; loss {m.words(m.loss['unpatched'][0])} nats a token, with zeros "
+        f"{m.kind} entries: {len(m.entries)}; loss {m.words(m.loss['unpatched'][0])} nats a token, with zeros "
         f"{m.words(m.loss['zero'][0])}, change {m.words(cost)}",
         m.mean(cost).above(1.0), m.mean(cost).mean, m.mean(cost).error,
     )  # fmt: skip
@@ -301,16 +291,13 @@ def beyond_controls(m: Results) -> Found | None:
         return None
     costs = {name: m.beyond(m.cost("zero")[0], m.cost(name)) for name in CONTROLS}
     sinks = {name: m.beyond(m.lost("zero")[0], m.lost(name)) for name in CONTROLS}
-    listed = "; ".join(
-        f"{name}: cost {plus_minus(costs[name].mean[0], costs[name].error[0], 4)} nats a token, sink taken "
-        f"{plus_minus(sinks[name].mean[0], sinks[name].error[0], 4)}"
-        for name in CONTROLS
-    )
+    words = lambda of: plus_minus(of.mean[0], of.error[0], 4)
+    listed = (f"{name}: cost {words(costs[name])}, sink taken {words(sinks[name])}" for name in CONTROLS)
     # The control with the smaller z decides.
     nearer = min((each.beyond for each in costs.values()), key=lambda difference: float(difference.z[0]))
     return Found(
-        f"{listed} (± over {m.p.draws} draws); the cost of zeros is more by "
-        f"{plus_minus(nearer.difference[0], nearer.error[0], 3)} than that of the nearer control",
+        f"{'; '.join(listed)} (± over {m.p.draws} draws); zeros cost "
+        f"{plus_minus(nearer.difference[0], nearer.error[0], 3)} nats a token more than the nearer control",
         all(each.exceeds() for each in (*costs.values(), *sinks.values())), nearer.difference[0], nearer.error[0],
     )  # fmt: skip
 
@@ -397,9 +384,7 @@ def _draw_largest(ax: Axes, m: Results) -> None:
 
 
 def _draw_dimensions(ax: Axes, m: Results) -> None:
-    for sizes, label, name, marker in zip(
-        m.sizes, ("first token", "other tokens"), ("unpatched", "other tokens"), "ox", strict=True
-    ):
+    for sizes, label, name, marker in zip(m.sizes, ("first token", "other tokens"), LOOKS, "ox", strict=False):
         ax.plot(sizes, marker, color=LOOKS[name][0], ms=2.5, mew=0.6, label=label)
     ax.axhline(m.p.times, color="0.6", lw=0.7, zorder=0)
     ax.set(yscale="log", xlabel="dimension", ylabel=f"size / median, level {m.entries[0].level}")
@@ -427,7 +412,8 @@ def _draw_sinks(ax: Axes, m: Results) -> None:
     lines = [(name, m.mean(values.mean(axis=0)), *LOOKS[name]) for name, values in m.sinks.items()]
     layer_lines(ax, "weight on the first token\nbeyond uniform", lines, first=1)
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
-    ax.set_ylim(top=1.4 * ax.get_ylim()[1])
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.35 * (high - low))  # room for the legend
     ax.legend(fontsize=6, ncols=2, loc="upper left", handlelength=2.2)
 
 

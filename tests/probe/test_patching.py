@@ -62,7 +62,8 @@ def compared(pair, edits, place, layer, change):
 
 @pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
 def test_values_are_those_of_hooks_of_pytorch(pair, place):
-    """A vector at one token, another for each text and token, and a function, at some heads or neurons."""
+    """A vector at one token, another for each text and token, a function, and a number at some heads, neurons or
+    dimensions."""
     torch = pytest.importorskip("torch")
     family = pair[0]
     more = {"head": (3, K), "neuron": (WIDE[family],)}.get(place, (D,))
@@ -78,16 +79,14 @@ def test_values_are_those_of_hooks_of_pytorch(pair, place):
     compared(pair, probe.Edit(place, every, layer=[2]), place, 2, lambda x: flat(every))
     compared(pair, probe.Edit(place, lambda x: jnp.tanh(x) - 2, layer=-1 if place != "stream" else 2), place, 2,
              lambda x: torch.tanh(x) - 2)  # fmt: skip
-    if place in ("head", "neuron"):
+    index = 1 if place == "head" else [3, 5]
 
-        def at_units(x):
-            x = x.clone()
-            units = slice(K, 2 * K) if place == "head" else [3, 5]
-            x[:, 2:4, units] = 0.5
-            return x
+    def at_units(x):
+        x = x.clone()
+        x[:, 2:4, slice(K, 2 * K) if place == "head" else index] = 0.5
+        return x
 
-        index = 1 if place == "head" else [3, 5]
-        compared(pair, probe.Edit(place, 0.5, layer=0, index=index, token=[2, 3]), place, 0, at_units)
+    compared(pair, probe.Edit(place, 0.5, layer=0, index=index, token=[2, 3]), place, 0, at_units)
 
 
 def test_several_edits_and_the_names_of_places(pair):
@@ -207,7 +206,7 @@ def test_what_does_not_fit_is_refused(pair):
         (edit("stream", layer=5), "layer must be an integer from -4 to 3"),
         (edit("head", layer=3), "layer must be an integer from -3 to 2"),
         (edit("head", index=3), "index must be an integer from -3 to 2"),
-        (edit("stream", index=1), "index must be None unless the place is 'head' or 'neuron'"),
+        (edit("stream", index=12), "index must be an integer from -12 to 11"),
         (edit("stream", token=-1), "token must be"),
         (edit("embedding", layer=1), "layer must be None for the embedding"),
         (edit("stream", np.zeros((1, 1, 1, 12))), "value must have at most the 3 axes of 'stream'"),

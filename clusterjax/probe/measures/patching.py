@@ -41,6 +41,7 @@ from .table import tabled
 
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
+_TOKENS = 32  # the number of tokens for which an edit has entries is a multiple of it
 
 
 class MeanOver(NamedTuple):
@@ -77,7 +78,7 @@ class Edit(NamedTuple):
     - `value`: A number; an array with the axes (texts, n, ...) of the place, of which leading ones may be absent; a
         function that maps an array (texts, n, ...) to one of its shape; a `MeanOver` or a `CopyOf`.
     - `layer`: The layers, counted from 0, or from the end; None selects all.
-    - `index`: The heads or the neurons; None selects all.
+    - `index`: The heads, the neurons, or at the other places the dimensions; None selects all.
     - `token`: The tokens of every text, counted from its first word; None selects all.
     """
 
@@ -114,7 +115,7 @@ def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
 
     **Raises:**
 
-    - `ValueError` if a place, layer, head, neuron or token does not exist, or a value does not have its shape.
+    - `ValueError` if a place, layer, index or token does not exist, or a value does not have its shape.
 
     ??? cite "Source"
 
@@ -206,17 +207,15 @@ def _stored(model: Model, edit: Edit) -> LayerEdit:
     levels = network.num_layers + (place == "stream")
     layers = chosen(edit.layer, "layer", levels)
     tokens = None if edit.token is None else chosen(edit.token, "token", None)
-    # The last entry holds for all further tokens.
-    where = np.zeros((levels, 1 if tokens is None else max(tokens) + 2), bool)
+    # The last entry holds for all further tokens; the length is rounded up, so that few programs are compiled.
+    where = np.zeros((levels, 1 if tokens is None else -(-(max(tokens) + 2) // _TOKENS) * _TOKENS), bool)
     where[np.ix_(layers, [0] if tokens is None else tokens)] = True
-    counts = {"head": network.num_heads, "neuron": network.sizes.intermediate_size}
     units = None
     if edit.index is not None:
-        if place not in counts:
-            problem = f"the place is {place!r}"
-            raise refusal("index", "be None unless the place is 'head' or 'neuron'", problem, "leave it out")
-        units = np.zeros((levels, counts[place]), bool)
-        units[:, chosen(edit.index, "index", counts[place])] = True
+        sizes = network.sizes
+        count = {"head": network.num_heads, "neuron": sizes.intermediate_size}.get(place, sizes.hidden_size)
+        units = np.zeros((levels, count), bool)
+        units[:, chosen(edit.index, "index", count)] = True
     as_array = lambda array: None if array is None else jnp.asarray(array)
     if callable(edit.value):
         function = check_callable(edit.value, "value", "a function of what stands there", takes=1)

@@ -1,4 +1,4 @@
-"""Values that stand at places of a network in place of its own: at some layers, tokens, heads or neurons.
+"""Values that stand at places of a network in place of its own: at some layers, tokens, heads, neurons or dimensions.
 
 An edit acts on one of five places of a layer: the stream that enters it, the attention outputs of its heads, the update
 by its attention, the activations of its neurons, the update by its feed-forward. Layers are scanned, so that an edit
@@ -34,7 +34,7 @@ class LayerEdit(eqx.Module):
 
     - `place`: One of `PLACES`.
     - `where`: True at the tokens where the edit acts, (layers, p); the last entry holds for all further tokens.
-    - `units`: True at the heads or neurons that are edited, (layers, units); None for all.
+    - `units`: True at the heads, neurons or dimensions that are edited, (layers, units); None for all.
     - `value`: What stands there, (layers, texts or 1, n or 1, ...); None for a function.
     - `function`: The function of what stood there; None for a value.
     """
@@ -51,7 +51,7 @@ class LayerEdit(eqx.Module):
         there = self.where[np.minimum(np.arange(n), self.where.shape[-1] - 1)]
         mask = there.reshape(1, n, *(1,) * (x.ndim - 2))
         if self.units is not None:
-            # The axis of heads or neurons is the first behind that of tokens.
+            # The axis of heads, neurons or dimensions is the first behind that of tokens.
             mask = mask & self.units.reshape(1, 1, -1, *(1,) * (x.ndim - 3))
         new = x if self.function is None else jnp.asarray(self.function(x))
         new = new if self.value is None else self.value

@@ -3,8 +3,8 @@
 Six models of about a million parameters read the same texts with the same tokenizer, that of the package, by one recipe
 of a fifth of the steps of `clusterjax train language-model`: learned, sinusoidal, relative and rotary positions, texts
 that begin anywhere; learned positions with a token that begins every text; an LSTM. Their losses are compared on the
-same words of texts that no model has seen, with standard errors over texts. Of the two kinds of learned positions the
-snapshots along the way say whether heads become sinks of the first token, read with that token and without it.
+same words of texts that no model has seen, with standard errors over texts. The figure sink-training measures whether
+heads become sinks of the first token along such trainings.
 
 `TEXTS` are files of texts, such as the unlabelled reviews. Each run is kept under `--runs` and not repeated; one that
 was stopped goes on.
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from _harness import HERE, header_of, options, report, say
 
-from clusterjax import probe, transformer
+from clusterjax import transformer
 from clusterjax._training.corpus import CLS, read_texts, set_aside
 
 
@@ -34,12 +34,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "relative": {"positions": "relative"},
 }
 ORDER = ("learned", "sinusoidal", "relative", "rotary", "learned, begun", "LSTM")
-TEXTS, READ = 6000, 64  # to train on and hold out, and of the latter those whose attention is measured
-SINK = 0.1  # beyond uniform attention
+TEXTS = 6000  # to train on and hold out
 LOSSES = ["model", "first token", "parameters", "steps", "held-out loss", "error", "less learned", "error of it",
           "texts"]  # fmt: skip
-SINKS = ["step", "trained with token", "read with token", "strongest head", "error", "uniform", "sinks", "of heads",
-         "length of first", "error of length", "cosine to others"]  # fmt: skip
 
 
 def folder_of(runs: Path, name: str) -> Path:
@@ -123,34 +120,6 @@ def loss_rows(runs: Path, rows: np.ndarray) -> list[dict[str, Any]]:
     return found
 
 
-def sink_rows(runs: Path, rows: np.ndarray) -> list[dict[str, Any]]:
-    """The table of sinks along training."""
-    found = []
-    for name, trained in (("learned", False), ("learned, begun", True)):
-        for path in sorted((folder_of(runs, name) / "snapshots").glob("step-*")):
-            model = probe.from_language_model(transformer.load(path))
-            for read in (False, True):
-                ids = begun(rows) if read else rows
-                texts = probe.Encoded(ids, np.ones(ids.shape, bool))
-                heads = probe.position_heads(model, texts)
-                layer, head = heads.strongest("first")
-                excess, first = heads.excess["first"], probe.first_token(model, texts)
-                # The last level is that after the last norm, where all tokens have about one length.
-                level = int(np.argmax(first.ratio.mean[:-1]))
-                found.append({
-                    "step": int(path.name.removeprefix("step-")), "trained with token": trained,
-                    "read with token": read, "strongest head": float(excess.mean[layer, head]),
-                    "error": float(excess.error[layer, head]),
-                    "uniform": float(heads.baseline["first"].mean[layer, head]),
-                    "sinks": int((excess.mean - 2 * excess.error > SINK).sum()), "of heads": excess.mean.size,
-                    "length of first": float(first.ratio.mean[level]),
-                    "error of length": float(first.ratio.error[level]),
-                    "cosine to others": float(first.cosine.mean[level]),
-                })  # fmt: skip
-                say(f"{name}, {found[-1]}")
-    return found
-
-
 def main() -> None:
     texts = "texts", {"type": Path, "nargs": "+", "help": "files of texts to train on"}
     runs = "--runs", {"type": Path, "help": "where the runs are kept (default: out/language_variants)"}
@@ -169,17 +138,6 @@ def main() -> None:
     )  # fmt: skip
     report(losses, chosen.out, title="Positions, a first token and an LSTM, trained alike", columns=LOSSES,
            best="held-out loss", quick=chosen.quick, findings=findings)  # fmt: skip
-    sinks = sink_rows(runs, rows[:READ])
-    last = max(row["step"] for row in sinks)
-    with_or = lambda flag: "with" if flag else "without"
-    findings = tuple(
-        f"Trained {with_or(row['trained with token'])} the token, read {with_or(row['read with token'])} it: "
-        f"{row['sinks']} of {row['of heads']} heads beyond {SINK:g} at step {last}, the strongest "
-        f"{row['strongest head']:.3f} ± {row['error']:.3f}; the first token {row['length of first']:.2f} ± "
-        f"{row['error of length']:.2f} times as long as the others at most." for row in sinks if row["step"] == last
-    )  # fmt: skip
-    report(sinks, chosen.out.with_name("language_variants_sinks.json"), columns=SINKS, findings=findings,
-           title="Sinks along training, with and without a first token", quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -74,10 +74,6 @@ MEASURED = SHIPPED | {
     "harmonic": _SERIES,
     "language_forward": (*_BLOCK, "probe/measures/generation.py"),
     "language_variants": (*_LANGUAGE, *_TRAINING, "transformer/_lstm.py"),
-    "language_variants_sinks": (
-        *_LANGUAGE, *_TRAINING, "probe/networks/language_model.py", "probe/measures/position_heads.py",
-        "probe/measures/sinks.py",
-    ),
     "limits": (*_SERIES, *_RUNS, *_LANGUAGE),
     "long_runs": _STIFF,
     "many_tokens": (*_SERIES, *_RUNS),

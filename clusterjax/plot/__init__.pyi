@@ -1,4 +1,4 @@
-from ._clustering import clustering_diagram as clustering_diagram, dendrogram as dendrogram
+from ._clustering import clustering_diagram as clustering_diagram, dendrogram as dendrogram, place as place
 from ._histograms import histograms as histograms
 from ._maps import attention_maps as attention_maps, heatmap as heatmap, phase_diagram as phase_diagram
 from ._neurons import neuron_memory as neuron_memory

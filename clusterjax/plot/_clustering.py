@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, ListedColormap, to_rgba
 
 from .._base.checks import refusal, shown
 from .._model.mask import CausalMask
@@ -12,7 +15,7 @@ from .._observables import equiangular_time, orthogonal_time
 from .._observables.equiangular import MOST_BETA, MOST_TOKENS
 from ._door import door, integer_from, text
 from ._maps import phase_diagram
-from ._style import INK, new_axes
+from ._style import COLUMN, GREY, INK, MISSING, figure_of, new_axes
 
 
 _LABELS = {"close_pairs": "share of close pairs", "gram_rank": "rank of the tokens", "cluster_rank": "clusters"}
@@ -117,6 +120,113 @@ def _curves(betas: np.ndarray, n: int, unnormalised: bool, delta: float) -> dict
         if beyond.size:
             curves[r"$e^\beta / 2\beta$"] = np.exp(np.minimum(beyond, 80.0)) / (2 * beyond), beyond
     return curves
+
+
+@runtime_checkable
+class PlaceLike(Protocol):
+    """Any object with the averages over texts of `beta`, `eigenvalue` and `rotation`, such as what `probe.place`
+    returns."""
+
+    beta: Any
+    eigenvalue: Any
+    rotation: Any
+
+
+def _place(value: Any, name: str) -> Any:
+    if isinstance(value, type) or not isinstance(value, PlaceLike):
+        raise refusal(name, "be the places of heads", f"it is {shown(value)}", "pass what probe.place returns")
+    return value
+
+
+@door(heads=_place, depth=integer_from(1, 10**6), statistic=text)
+def place(
+    heads: PlaceLike,
+    dataset: DatasetLike | None = None,
+    ax: Axes | None = None,
+    *,
+    depth: int = 1,
+    statistic: str = "close_pairs",
+    title: str | None = None,
+) -> Axes:
+    r"""Draw the heads of a network as points over a phase diagram, at the time and the beta of the particle model.
+
+    The diagram of `clustering_diagram` fits, because both of its axes are numbers of a head: its flow has $V = I$ and
+    $B = \beta I$, and a head with $V = \lambda I$ does in one layer, the unit of time, what this flow does in the time
+    $\lambda$. A head is therefore at the real part of the leading eigenvalue of its V and at its effective beta, as
+    `probe.place` defines both, with bars of one standard error over texts. The diagram has no place for a head whose
+    leading eigenvalue is negative, which repels tokens: it is drawn left of the line at time 0. A head whose leading
+    eigenvalues are a complex pair, which also rotates tokens, is a ring. Colours count the layers. Heads along
+    checkpoints are lines, with a point at the last checkpoint. The cells are those of the tokens of `dataset`, not of
+    the network; where the picture is grey, `dataset` has none.
+
+    **Arguments:**
+
+    - `heads`: The result of `probe.place` or `probe.place_checkpoints`.
+    - `dataset`: The result of `clusterjax.phase.phase_diagram`; None draws the heads alone.
+    - `ax`: The Axes to draw on; None makes a figure of one column.
+    - `depth`: The number of layers in a row in which a head acts; times are multiplied by it.
+    - `statistic`, `title`: As for `clustering_diagram`.
+
+    **Returns:**
+
+    The Axes.
+
+    **Raises:**
+
+    - `ValueError` if `heads` is not a result of `probe.place`, or in the cases of `clustering_diagram`.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: heads and layers as a
+        flow; Section 6: the diagram.
+    """
+    averages = heads.eigenvalue, heads.beta, heads.rotation
+    shapes = {np.shape(part) for average in averages for part in (average.mean, average.error)}
+    if len(shapes) > 1 or len(min(shapes)) < 2:
+        problem = f"their shapes are {sorted(shapes)}"
+        raise refusal("heads", "have averages of one shape (layers, heads)", problem, "pass what probe.place returns")
+    means, errors = (
+        np.asarray(parts, float).reshape(3, -1, *min(shapes)[-2:])
+        for parts in ([average.mean for average in averages], [average.error for average in averages])
+    )
+    (times, betas, rotation), (late, off, _) = means, errors
+    times, late = depth * times, depth * late
+    ax = new_axes(COLUMN, 2.6) if ax is None else ax
+    reach = [(0.0, 0.0), (0.0, 0.0)]
+    if dataset is not None:
+        clustering_diagram(dataset, ax, statistic=statistic, title=title)
+        reach = [ax.get_xlim(), ax.get_ylim()]
+    _, layers, count = times.shape
+    colours = colormaps["RdPu"](np.linspace(0.35, 1.0, layers))  # apart from cividis and from the red curves
+    for layer, colour in enumerate(colours):
+        for head in range(count):
+            at = (slice(None), layer, head)
+            ax.plot(times[at], betas[at], color=colour, linewidth=0.7, zorder=5)
+        last = (-1, layer)
+        ax.errorbar(
+            times[last], betas[last], off[last], late[last], linestyle="none", ecolor=colour, elinewidth=0.6, zorder=5
+        )
+        ring, white = (rotation[last] > 0)[:, None], to_rgba("white")
+        faces, rims = np.where(ring, white, colour[None]), np.where(ring, colour[None], white)
+        widths = np.where(ring[:, 0], 1.0, 0.4)
+        points = ax.scatter(times[last], betas[last], s=16, c=faces, zorder=6)
+        points.set(edgecolors=rims, linewidths=widths)
+    # The picture holds the whole diagram and all heads.
+    limits = [
+        (min(low, values.min() - margin), max(high, values.max() + margin))
+        for (low, high), values in zip(reach, (times, betas), strict=True)
+        for margin in [0.03 * max(high, np.ptp(values))]
+    ]
+    ax.axvline(0, color=GREY, linewidth=0.5, zorder=2)
+    ax.set(facecolor=MISSING, xlim=limits[0], ylim=limits[1], xlabel="time $t$, eigenvalue of heads")
+    ax.set_ylabel(r"inverse temperature $\beta$")
+    shade = ScalarMappable(BoundaryNorm(np.arange(layers + 1) - 0.5, layers), ListedColormap(colours))
+    bar = figure_of(ax).colorbar(shade, ax=ax, label="layer", pad=0.02, fraction=0.05, aspect=24)
+    bar.set_ticks(sorted({0, layers // 2, layers - 1}))
+    bar.ax.tick_params(which="both", width=0.5, length=0)
+    if dataset is None and title is not None:
+        ax.set_title(title)
+    return ax
 
 
 # The fractions of pairs whose curves are drawn over a causal diagram, and the number of betas of each curve.

@@ -78,7 +78,6 @@ from .networks.bundled import (
     read_texts as read_texts,
 )
 from .networks.directions import (
-    HeadMatrices as HeadMatrices,
     NearestWords as NearestWords,
     head_matrices as head_matrices,
     nearest_words as nearest_words,
@@ -89,7 +88,7 @@ from .networks.load import (
     from_language_model as from_language_model,
     load as load,
 )
-from .networks.network import Network as Network
+from .networks.network import HeadMatrices as HeadMatrices, Network as Network
 from .networks.recorded import Recorded as Recorded, from_arrays as from_arrays
 from .networks.sizes import NetworkSizes as NetworkSizes, Patches as Patches, Rotary as Rotary
 from .networks.train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
@@ -104,3 +103,4 @@ from .particle_bridge.ablations import (
 )
 from .particle_bridge.bridge import Bridge as Bridge, bridge as bridge
 from .particle_bridge.field import particle_field as particle_field
+from .particle_bridge.place import Place as Place, place as place, place_checkpoints as place_checkpoints

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._base.checks import check_flag, check_instance, check_path
+from .._base.checks import check_flag, check_instance, check_path, refusal
 from .._files.json import Within
 from .._files.sealed import MODEL, SealedFile
 from ._loss import Fitted, check_fitted
@@ -136,7 +136,8 @@ def load(folder: str | Path | None = None) -> Fitted:
     """
     folder = find_shipped(folder)
     if not folder.is_dir():
-        raise ValueError(f"folder must be one of a model, but there is none at {str(folder)!r}; train one, or name it.")
+        problem, remedy = f"there is none at {str(folder)!r}", "train one first, or check the path"
+        raise refusal("folder", "hold a trained model", problem, remedy)
     header, arrays = FILE.unpack(folder / MODEL, _FORM)
     try:
         vocabulary = Vocabulary._unpack(arrays[_WORDS].tobytes())

@@ -129,6 +129,7 @@ def benchmark(*arguments):
     return run.stdout
 
 
+@pytest.mark.exhaustive
 def test_small_sizes_run_and_are_resumed(tmp_path):
     out = tmp_path / "accelerator.json"
     given = "--quick", "--out", str(out)

@@ -176,6 +176,7 @@ def _plot() -> dict[str, Any]:
         "dataset": xr.Dataset({"close_pairs": (("beta", "t"), np.full((2, 3), 0.5))}, coords, {"n": 4}), "n": 4,
         "eigenvalues": np.array([1.0, 2.0]), "vectors": np.eye(3), "queries": np.ones((1, 2, 3)), "beta": np.ones(1),
         "line": (np.array([1.0, 0.0]), 0.5),
+        "place.heads": SimpleNamespace(**same(average_of(np.ones((2, 1, 2))), "beta", "eigenvalue", "rotation")),
         "WordRun.*": {"xs": np.zeros((2, 2, 2)), "names": ["good", "bad"], "first": np.array([0, -1])},
         "WordRun.self": run, "runs": [run], "animate_words.path": "run.gif", "logits": np.ones((2, 4, 4)),
         "memory": SimpleNamespace(
@@ -208,8 +209,9 @@ def _probe() -> dict[str, Any]:
         "from_arrays.*": {
             "hidden": np.asarray(normal(3, 2, 2, 4, D)), "attention": np.full((2, 1, 2, 4, 4), 0.25), "causal": False,
             "mask": np.ones((2, 4), bool), "token_ids": ids, "name": "arrays",
+            "weights": {name: np.ones((1, 2, D, D)) for name in ("query", "key", "value", "output")},
         },
-        "edits": probe.Edit("stream", 0.0, 0), "place": "stream",
+        "edits": probe.Edit("stream", 0.0, 0), "place": "stream", "checkpoints": [model, model],
         "causal_trace.*": {
             "model": causal_model(), "text": probe.Encoded(np.array([[2, 3, 4]]), np.ones((1, 3), bool)), "answer": 3,
             "tokens": [0], "spread": 1.0, "draws": 1,

@@ -9,7 +9,7 @@ RECORDS = {
     "transformer": "DepthProfile Detector Heads KeyValueMemory LSTMStates ResidualStream",
     "probe": "Activation AttentionSinks Average Bridge CausalTrace Comparison Controls CopyOf Directions Edit "
     "EnergyBudget FirstToken Generated HeadClusters HeadCorrelations HeadMatrices HeadSigns MeanOver Model "
-    "NearestWords NextWords ParameterCounts PositionHeads Recorded Similarity Streamed Survey Trace ValueSpectra",
+    "NearestWords NextWords ParameterCounts Place PositionHeads Recorded Similarity Streamed Survey Trace ValueSpectra",
     "phase": "Branch Stationary",
     "design": "Delay Hold Recovery Sensitivity Steering",
     "plot": "Player",

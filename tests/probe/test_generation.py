@@ -59,6 +59,17 @@ def relative():
     return transformer.RelativePositions.random(jr.key(2), 2, 4, values=True, scale=0.9, dtype=jnp.float64)
 
 
+def patched():
+    values = np.random.default_rng(4).normal(size=(2, 20, 8))
+    return probe.patch(llama(), [
+        probe.Edit("head", 0.3, layer=1, index=2, token=[0, 9]),
+        probe.Edit("stream", values[0], layer=[1, 3], token=[1, 12]),
+        probe.Edit("feed_forward", values[1, 0], layer=2),
+        probe.Edit("neuron", 1.5, layer=0, index=[2, 5]),
+        probe.Edit("attention", values[1], layer=0, token=0),
+    ])  # fmt: skip
+
+
 CASES = {
     "llama, windows": lambda: llama(window=3, sliding=(True, False, True)),
     "gpt2": gpt2,
@@ -67,6 +78,7 @@ CASES = {
     "language, rotary, shared": lambda: language(relative=transformer.RotaryPositions(4, 30.0), shared=True),
     "first token and window": lambda: probe.with_mask(llama(), SinkMask(3, 1)),
     "without a head at a token": lambda: probe.without(llama(), "attention", layer=1, token=[9]),
+    "patched": patched,
     "one sphere": lambda: probe.on_sphere(llama(), np.array([1.0, 2.0, 3.0])),
 }
 
@@ -82,7 +94,7 @@ def log_probs_after(model, *texts):
 
 
 @pytest.mark.exhaustive_cases("llama, windows")
-@pytest.mark.parametrize("name", kinds("llama, windows", "without a head at a token", every=CASES))
+@pytest.mark.parametrize("name", kinds("llama, windows", "patched", every=CASES))
 def test_cached_is_uncached(name):
     """Texts of three lengths at once, far beyond the windows: each token is the likeliest of a pass over all."""
     model = CASES[name]()
@@ -90,6 +102,9 @@ def test_cached_is_uncached(name):
     found = probe.generate(model, TEXTS, 12)
     assert found.token_ids.shape == found.log_probs.shape == (3, 12) and found.lengths.tolist() == [12, 12, 12]
     after = log_probs_after(model, *([*start, *new] for start, new in zip(STARTS, found.token_ids, strict=True)))
+    if name == "patched":
+        whole = log_probs_after(llama(), *([*start, *new] for start, new in zip(STARTS, found.token_ids, strict=True)))
+        assert np.abs(whole - after).max() > 0.1
     for start, all_places, new, log_probs, text in zip(
         STARTS, after, found.token_ids, found.log_probs, found.texts, strict=True
     ):
@@ -208,6 +223,14 @@ def test_refused():
         (lambda: probe.generate(model, "c", temperature=-1.0), "temperature must"),
         (lambda: probe.generate(model, "c", temperature=1.0, top_k=27, key=jr.key(0)), "top_k must be .* 1 to 26"),
         (lambda: probe.generate(with_mask(FullMask()), "c", 2), "model must have a mask under which no"),
+        *(
+            (lambda value=value: probe.generate(probe.patch(model, probe.Edit("stream", value)), "c", 2), message)
+            for value, message in (
+                (lambda x: 2 * x, "model must have edits .* one is a function of the whole text; patch single"),
+                (np.ones((2, 1, 8)), "model must have edits .* the value of one differs between texts"),
+                (np.ones((2, 8)), "model must have edits .* one has values for 2 tokens and no later"),
+            )
+        ),
     ]
     for call, message in cases:
         with as_a_user(), pytest.raises(ValueError, match=f"^{message}"):

@@ -62,7 +62,8 @@ def compared(pair, edits, place, layer, change):
 
 @pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
 def test_values_are_those_of_hooks_of_pytorch(pair, place):
-    """A vector at one token, another for each text and token, and a function, at some heads or neurons."""
+    """A vector at one token, another for each text and token, a function, and a number at some heads, neurons or
+    dimensions."""
     torch = pytest.importorskip("torch")
     family = pair[0]
     more = {"head": (3, K), "neuron": (WIDE[family],)}.get(place, (D,))
@@ -78,16 +79,14 @@ def test_values_are_those_of_hooks_of_pytorch(pair, place):
     compared(pair, probe.Edit(place, every, layer=[2]), place, 2, lambda x: flat(every))
     compared(pair, probe.Edit(place, lambda x: jnp.tanh(x) - 2, layer=-1 if place != "stream" else 2), place, 2,
              lambda x: torch.tanh(x) - 2)  # fmt: skip
-    if place in ("head", "neuron"):
+    index = 1 if place == "head" else [3, 5]
 
-        def at_units(x):
-            x = x.clone()
-            units = slice(K, 2 * K) if place == "head" else [3, 5]
-            x[:, 2:4, units] = 0.5
-            return x
+    def at_units(x):
+        x = x.clone()
+        x[:, 2:4, slice(K, 2 * K) if place == "head" else index] = 0.5
+        return x
 
-        index = 1 if place == "head" else [3, 5]
-        compared(pair, probe.Edit(place, 0.5, layer=0, index=index, token=[2, 3]), place, 0, at_units)
+    compared(pair, probe.Edit(place, 0.5, layer=0, index=index, token=[2, 3]), place, 0, at_units)
 
 
 def test_several_edits_and_the_names_of_places(pair):
@@ -144,12 +143,29 @@ def test_tools_take_a_patched_network_or_refuse_it():
     left_ids = np.where(left, IDS, 0)
     one, other = (probe.trace(network, left_ids, left).hidden for network in (patched, silent))
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
-    for call in (
-        lambda: probe.residual_stream(patched, IDS), lambda: probe.logit_lens(patched, IDS),
-        lambda: probe.activations(patched, IDS, place="head"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match="model must be without edits of patch for this tool"):
-            call()
+    with pytest.raises(ValueError, match="model must be without edits of patch for this tool"):
+        probe.residual_stream(patched, IDS)
+
+
+@pytest.mark.exhaustive_cases("attention", "feed_forward", "neuron")
+@pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
+def test_what_was_patched_stands_there_and_the_lens_reads_it(place):
+    """Each level of the lens is the head of the network applied to the stream of the patched trace."""
+    model = tiny("gpt2")
+    where = {"layer": [0, 2], "token": [1, 3]} | ({"index": 1} if place in ("head", "neuron") else {})
+    patched = probe.patch(model, [probe.Edit(place, 0.25, **where), probe.Edit("stream", lambda x: 1.1 * x, layer=3)])
+    found = np.asarray(probe.activations(patched, TEXTS, place=place))[:, [0, 2]][:, :, [1, 3]]
+    found = found[:, :, :, 1] if place in ("head", "neuron") else found
+    there = TEXTS.mask[:, [1, 3]]
+    np.testing.assert_array_equal(np.moveaxis(found, 2, 1)[there], 0.25)
+    hidden, mask = probe.trace(patched, TEXTS).hidden, TEXTS.mask
+    lens = np.asarray(probe.logit_lens(patched, TEXTS))
+    network = model.network
+    for level in range(hidden.shape[1]):
+        x = hidden[:, level]
+        # A trace ends after the last norm of the network.
+        x = x if level == hidden.shape[1] - 1 else network.finish(x)
+        np.testing.assert_allclose(lens[:, level][mask], np.asarray(network.logits(x))[mask], rtol=0, atol=1e-10)
 
 
 def test_causal_tracing_is_one_patched_run_for_each_place():
@@ -190,7 +206,7 @@ def test_what_does_not_fit_is_refused(pair):
         (edit("stream", layer=5), "layer must be an integer from -4 to 3"),
         (edit("head", layer=3), "layer must be an integer from -3 to 2"),
         (edit("head", index=3), "index must be an integer from -3 to 2"),
-        (edit("stream", index=1), "index must be None unless the place is 'head' or 'neuron'"),
+        (edit("stream", index=12), "index must be an integer from -12 to 11"),
         (edit("stream", token=-1), "token must be"),
         (edit("embedding", layer=1), "layer must be None for the embedding"),
         (edit("stream", np.zeros((1, 1, 1, 12))), "value must have at most the 3 axes of 'stream'"),

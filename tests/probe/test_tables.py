@@ -15,7 +15,7 @@ TEXTS = probe.Encoded(IDS.astype(np.int32), np.arange(8)[None] < np.array([8, 5,
 NAMES = (
     "Activation", "AttentionSinks", "Average", "Bridge", "CausalTrace", "Comparison", "Controls", "Directions",
     "EnergyBudget", "FirstToken", "Generated", "HeadClusters", "HeadCorrelations", "HeadSigns", "NextWords",
-    "ParameterCounts", "PositionHeads", "Similarity", "Survey", "Trace", "ValueSpectra",
+    "ParameterCounts", "Place", "PositionHeads", "Similarity", "Survey", "Trace", "ValueSpectra",
 )  # fmt: skip
 
 
@@ -38,6 +38,10 @@ def results():
         "HeadSigns": (probe.head_signs(model), 9, ("case", ("block", "head"))),
         "ValueSpectra": (probe.value_spectra(model), 9, ("beta", ("block", "head"))),
         "Directions": (probe.value_directions(model, 0, top=2), 2, ("vectors", ("direction", "dim"))),
+        "Place": (
+            probe.place_checkpoints([model, model], TEXTS), 18,
+            ("beta_of_texts", ("text", "checkpoint", "layer", "head")),
+        ),
         "Activation": (
             probe.token_activation(model, probe.Encoded(IDS[:1], MASK[:1])), 72,
             ("received", ("layer", "head", "token")),

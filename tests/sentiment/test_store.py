@@ -107,7 +107,7 @@ def refused(folder):
 
 
 def test_missing_and_broken_files(tmp_path):
-    assert "folder must be one of a model, but there is none" in refused(tmp_path / "nowhere")
+    assert "folder must hold a trained model, but there is none" in refused(tmp_path / "nowhere")
     save(fitted_of(), tmp_path)
     content = (tmp_path / MODEL).read_bytes()
     (tmp_path / MODEL).unlink()

@@ -116,7 +116,7 @@ def normality_of(
     for start in range(0, len(words), BATCH):
         # The last batch repeats the last text up to the full size, so that one compiled program serves all batches.
         rows = np.minimum(np.arange(start, start + BATCH), len(words) - 1)
-        hidden = np.asarray(embedded_directions(model, texts.token_ids[rows], texts.mask[rows]), np.float64)
+        hidden = np.asarray(embedded_directions(model, texts, rows), np.float64)
         for x, word in zip(hidden, words[start : start + BATCH], strict=False):
             unit = x[word] / np.linalg.norm(x[word], axis=1, keepdims=True)
             pairs.append((unit @ unit.T)[np.triu_indices(len(unit), 1)])

@@ -24,7 +24,7 @@ from ...probe.measures.survey import clustered_error
 from ...probe.networks.gguf import find_smollm2
 from ..framework.figure import Found, Say, Settings, Subject, claim, plus_minus
 from .controls import NAMES_OF_CONTROLS, STARTS, Starts, keys_of, seed_of, starts_of
-from .networks import articles_of, each_text, package_digest, spread
+from .networks import articles_of, each_text, package_digest, passages, spread
 from .sources import C4
 
 
@@ -60,7 +60,7 @@ def reading_of(settings: Settings, longest: int) -> Reading | None:
     model = smollm2()
     if model is None:
         return None
-    many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
+    many = _most_texts(settings)
     length = LENGTH if settings.length is None else settings.length
     check_integer(length, "length", least=8, most=longest, remedy=f"leave it out for {LENGTH}")
     every = probe.bundled_texts() if settings.texts is None else probe.read_texts([settings.texts])
@@ -83,6 +83,10 @@ def reading_of(settings: Settings, longest: int) -> Reading | None:
         model, probe.encode(model, chosen, length=length), probe.encode(model, chosen, length=longest),
         Subject(key, words), articles,
     )  # fmt: skip
+
+
+def _most_texts(settings: Settings) -> int:
+    return settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
 
 
 @lru_cache(maxsize=1)
@@ -117,6 +121,19 @@ def smollm2_or_own(say: Say) -> tuple[probe.Model, bool]:
         return model, False
     say(ABSENT)
     return probe.load("language-model"), True
+
+
+def reading_or_own(settings: Settings, say: Say) -> tuple[Reading, bool]:
+    """`reading_of` of texts of one length, or else the model of the package on its passages; True if it is the model of
+    the package."""
+    reading = reading_of(settings, LENGTH if settings.length is None else settings.length)
+    if reading is not None:
+        return reading, False
+    say(ABSENT)
+    ids, mask = passages(LENGTH)
+    rows = spread(np.flatnonzero(mask.all(axis=1)).tolist(), _most_texts(settings))
+    texts = probe.Encoded(ids[rows], mask[rows])
+    return Reading(probe.load("language-model"), texts, texts, PASSAGES, articles_of(probe.bundled_texts())[rows]), True
 
 
 def name_of(own: bool) -> str:

@@ -22,7 +22,7 @@ from ..._base.summary import short, summary
 from ..._observables import hemisphere, interaction_energy
 from ..networks.batch import Encoded
 from ..networks.block import blank
-from ..networks.load import Model
+from ..networks.load import Model, check_model
 from ..networks.network import scan_layers
 from .survey import Average, average_of, check_surveyed, dtype_of, encoded, units_of
 from .table import tabled
@@ -118,7 +118,7 @@ def energy_budget(
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3 and Lemma 6.4.
     """
-    check_surveyed(model, batch_size, None, say)
+    check_surveyed(check_model(model), batch_size, None, say)
     beta = check_number(beta, "beta", above=0, most=80, remedy="pass 1, say: beyond 80 the energy overflows float32")
     check_flag(margin, "margin")
     check_concrete(units, "units")

@@ -490,7 +490,7 @@ class HeadSigns(NamedTuple):
         return int(np.sum(self.case == check_choice(case, "case", CASES)))
 
 
-def head_signs(model: Model) -> HeadSigns:
+def head_signs(model: Model | Recorded) -> HeadSigns:
     r"""Classify each head as attracting, repelling or rotating tokens, by the leading eigenvalue of its V.
 
     A head is *repulsive* if all its eigenvalues have negative real parts. Otherwise it is *rotating* if the leading
@@ -512,7 +512,7 @@ def head_signs(model: Model) -> HeadSigns:
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
+    - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`.
 
     **Returns:**
 
@@ -520,7 +520,7 @@ def head_signs(model: Model) -> HeadSigns:
 
     **Raises:**
 
-    - `ValueError` if `model` is not a `Model`.
+    - `ValueError` if `model` is neither, or its weights were not recorded.
 
     ??? cite "Source"
 
@@ -528,12 +528,12 @@ def head_signs(model: Model) -> HeadSigns:
         Karagodin et al., *Clustering in causal attention masking* (2411.04990), Theorem 4.1 and the conjectures after
         it.
     """
-    matrices, scales = head_matrices(model), model.network.norm_scales()
+    matrices = head_matrices(model)
     blocks, heads = matrices.value.shape[:2]
-    read = np.ones((blocks, 1)) if scales is None else np.stack(scales)
+    read = np.ones((blocks, 1)) if matrices.norm is None else matrices.norm
     spectrum = lambda b, h: product_spectrum(read[b][:, None] * matrices.value[b, h], matrices.output[b, h])
     values = np.stack([np.stack([spectrum(b, h) for h in range(heads)]) for b in range(blocks)])
-    return HeadSigns(values, cases_of(values), np.asarray(model.network.order()))
+    return HeadSigns(values, cases_of(values), matrices.order)
 
 
 def cases_of(values: np.ndarray) -> np.ndarray:

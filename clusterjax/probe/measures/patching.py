@@ -33,7 +33,7 @@ from ..._base.checks import (
 )
 from ..networks.batch import Encoded, check_batch
 from ..networks.block import blank
-from ..networks.edits import PLACES, VECTOR, LayerEdit, chosen
+from ..networks.edits import PLACES, VECTOR, LayerEdit, apply, chosen, of_layers
 from ..networks.load import Model, check_model, replace_network
 from ..networks.network import run_layers_measured, scan_layers
 from .survey import dtype_of, encoded
@@ -41,6 +41,7 @@ from .table import tabled
 
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
+_TOKENS = 32  # the number of tokens for which an edit has entries is a multiple of it
 
 
 class MeanOver(NamedTuple):
@@ -77,7 +78,7 @@ class Edit(NamedTuple):
     - `value`: A number; an array with the axes (texts, n, ...) of the place, of which leading ones may be absent; a
         function that maps an array (texts, n, ...) to one of its shape; a `MeanOver` or a `CopyOf`.
     - `layer`: The layers, counted from 0, or from the end; None selects all.
-    - `index`: The heads or the neurons; None selects all.
+    - `index`: The heads, the neurons, or at the other places the dimensions; None selects all.
     - `token`: The tokens of every text, counted from its first word; None selects all.
     """
 
@@ -109,12 +110,12 @@ def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
 
     **Returns:**
 
-    A `Model`, which `trace`, `stream`, every measure of texts, `next_words`, `continuation_log_prob` and
-    `token_losses` take. The tools that take the stream apart, and `generate`, refuse it.
+    A `Model`, which all tools take but those that read single parts of a layer: `residual_stream`, where an edit would
+    be the contribution of no part, and `key_value_memory`. `generate` takes edits with one value for all texts.
 
     **Raises:**
 
-    - `ValueError` if a place, layer, head, neuron or token does not exist, or a value does not have its shape.
+    - `ValueError` if a place, layer, index or token does not exist, or a value does not have its shape.
 
     ??? cite "Source"
 
@@ -131,7 +132,7 @@ def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
 def activations(
     model: Model, token_ids: _Batch, mask: _Batch | None = None, *, place: str
 ) -> Float[Array, "batch layers n *more"]:
-    """What a network computes at a place, for all layers.
+    """What stands at a place of a network, for all layers: what it computes, or the values of `patch`.
 
     **Arguments:**
 
@@ -156,33 +157,43 @@ def activations(
     if batch.moved[0] is not None:
         raise refusal("mask", "have padding behind the words", "it precedes some", "pad on the right")
     form, state = nnx.split(model.network)
-    return jnp.moveaxis(_activations(form, state, batch.token_ids, batch.mask, place), 0, 1)
+    return jnp.moveaxis(stands_at(form, state, batch.token_ids, batch.mask, place), 0, 1)
 
 
 @eqx.filter_jit
-def _activations(form: Any, state: Any, ids: Array, mask: Array, place: str) -> Array:
+def stands_at(form: Any, state: Any, ids: Array, mask: Array, place: str) -> Array:
+    """What stands at a place, (layers, batch, n, ...), of texts whose words precede their padding."""
     network = nnx.merge(form, state)
     context = network.shared_context(mask.shape[1], jnp.sum(mask, axis=1))
 
     def step(block: Any, hidden: Array, given: Any) -> tuple[Array, Array]:
-        hidden = blank(hidden, mask)
+        gains, edits = given
+        hidden = blank(apply(edits, "stream", blank(hidden, mask)), mask)
         entered = block.enter(hidden)
         attended, _ = block.attend(block.read(0, entered), mask, context)
-        middle = block.add_heads(entered, attended, given[0])
-        after = block.after_feed_forward(entered, middle, given[0])
+        middle = block.add_heads(entered, attended, gains, edits)
+        after = block.after_feed_forward(entered, middle, gains, edits)
         if place == "stream":
             return after, hidden
+        attended = apply(edits, "head", attended)
         if place == "head":
             return after, attended
         if place == "attention":
             kernel, bias = block.head_outputs()
             output = jnp.einsum("bnhk,hkd->bnd", attended, kernel, precision=block.precision)
-            return after, block.update(0, output if bias is None else output + bias[None, None])
+            return after, apply(edits, place, block.update(0, output if bias is None else output + bias[None, None]))
         read = block.read(1, middle, entered)
-        return after, block.activations(read) if place == "neuron" else block.added(read, given[0])
+        if place == "neuron":
+            return after, apply(edits, place, block.activations(read))
+        return after, block.added(read, gains, edits)
 
-    last, found = scan_layers(network, step, blank(network.embed(ids), mask), mask.shape[1])
-    return jnp.concatenate([found, blank(last, mask)[None]]) if place == "stream" else found
+    layers, start = network.num_layers, blank(network.embed(ids), mask)
+    each = of_layers(network.edits, slice(layers))
+    last, found = scan_layers(network, step, start, mask.shape[1], each, edited=True)
+    if place != "stream":
+        return found
+    last = apply(of_layers(tuple(edit for edit in network.edits if edit.place == "stream"), layers), "stream", last)
+    return jnp.concatenate([found, blank(last, mask)[None]])
 
 
 def _stored(model: Model, edit: Edit) -> LayerEdit:
@@ -196,17 +207,15 @@ def _stored(model: Model, edit: Edit) -> LayerEdit:
     levels = network.num_layers + (place == "stream")
     layers = chosen(edit.layer, "layer", levels)
     tokens = None if edit.token is None else chosen(edit.token, "token", None)
-    # The last entry holds for all further tokens.
-    where = np.zeros((levels, 1 if tokens is None else max(tokens) + 2), bool)
+    # The last entry holds for all further tokens; the length is rounded up, so that few programs are compiled.
+    where = np.zeros((levels, 1 if tokens is None else -(-(max(tokens) + 2) // _TOKENS) * _TOKENS), bool)
     where[np.ix_(layers, [0] if tokens is None else tokens)] = True
-    counts = {"head": network.num_heads, "neuron": network.sizes.intermediate_size}
     units = None
     if edit.index is not None:
-        if place not in counts:
-            problem = f"the place is {place!r}"
-            raise refusal("index", "be None unless the place is 'head' or 'neuron'", problem, "leave it out")
-        units = np.zeros((levels, counts[place]), bool)
-        units[:, chosen(edit.index, "index", counts[place])] = True
+        sizes = network.sizes
+        count = {"head": network.num_heads, "neuron": sizes.intermediate_size}.get(place, sizes.hidden_size)
+        units = np.zeros((levels, count), bool)
+        units[:, chosen(edit.index, "index", count)] = True
     as_array = lambda array: None if array is None else jnp.asarray(array)
     if callable(edit.value):
         function = check_callable(edit.value, "value", "a function of what stands there", takes=1)

@@ -19,6 +19,8 @@ from ..._base.summary import short, summary
 from ..._observables import product_spectrum, symmetric_part_spectrum
 from ..networks.directions import head_matrices
 from ..networks.load import Model
+from ..networks.network import HeadMatrices
+from ..networks.recorded import Recorded
 from .table import tabled
 
 
@@ -66,7 +68,7 @@ class Directions(NamedTuple):
     vectors: np.ndarray
 
 
-def value_spectra(model: Model) -> ValueSpectra:
+def value_spectra(model: Model | Recorded) -> ValueSpectra:
     r"""The spectra of $V_h = (W_V W_O)^\top$ and of the symmetric part of the scaled $B_h = W_Q W_K^\top$ of each head.
 
     $V_h$ is (d, d) of rank at most k, the size of a head, and its non-zero eigenvalues are those of the (k, k) product
@@ -78,18 +80,27 @@ def value_spectra(model: Model) -> ValueSpectra:
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
+    - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`.
 
     **Returns:**
 
     A `ValueSpectra`.
+
+    **Raises:**
+
+    - `ValueError` if `model` is neither, or its weights were not recorded.
 
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), Section 6 and the code
         of its figures of ALBERT's heads, which uses the scale $1/\sqrt k$ also for T5, whose scores are unscaled.
     """
-    query, key_maps, value, output, scale = head_matrices(model)
+    return spectra_of(head_matrices(model))
+
+
+def spectra_of(matrices: HeadMatrices) -> ValueSpectra:
+    """The spectra of these heads."""
+    query, key_maps, value, output, scale = matrices[:5]
     d = query.shape[2]
     # One head at a time: a stack would require equal shapes, and the loop is not the bottleneck.
     each = [(b, h) for b in range(query.shape[0]) for h in range(query.shape[1])]
@@ -99,10 +110,10 @@ def value_spectra(model: Model) -> ValueSpectra:
     forms = shaped(forms)
     # The Frobenius norm of a symmetric matrix is the root of the sum of its squared eigenvalues.
     beta = np.sqrt(d) * np.linalg.norm(forms, axis=-1)
-    return ValueSpectra(shaped(values), forms, beta, np.asarray(model.network.order()))
+    return ValueSpectra(shaped(values), forms, beta, matrices.order)
 
 
-def value_directions(model: Model, head: int, *, block: int = 0, top: int = 5) -> Directions:
+def value_directions(model: Model | Recorded, head: int, *, block: int = 0, top: int = 5) -> Directions:
     r"""The eigenvectors of $V_h$ with the eigenvalues of largest real part, from the (k, k) product.
 
     If nothing else acts, the head separates tokens fastest along these eigenvectors; the theory of $e^{tV}$ classifies
@@ -111,7 +122,7 @@ def value_directions(model: Model, head: int, *, block: int = 0, top: int = 5) -
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
+    - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`.
     - `head`: The index of the head, from 0.
 
     **Other arguments:**

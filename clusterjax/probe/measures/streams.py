@@ -13,15 +13,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._base.checks import check_concrete, refusal
 from ..._base.padding import arranged
 from ...transformer._checks import check_ids
 from ...transformer._memory import KeyValueMemory, key_value_memory as memory_of_texts
-from ...transformer._residual_stream import TOKENS, ResidualStream, lens, taken_apart
+from ...transformer._residual_stream import TOKENS, ResidualStream, taken_apart
 from ..networks.batch import check_batch
 from ..networks.load import Model, check_model
+from .patching import stands_at
 
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
@@ -64,10 +66,10 @@ def logit_lens(
 
     Source: nostalgebraist, *Interpreting GPT: the logit lens* (2020).
     """
-    view = check_model(model).text_view()
-    ids, present, moved = _texts(model, token_ids, mask)
-    chosen = None if words is None else jnp.asarray(check_ids(words, view.num_words, "words"), jnp.int32)
-    return _back(_lenses(view, ids, present, chosen), moved, (1,))
+    ids, present, moved = _texts(check_model(model), token_ids, mask)
+    size = model.network.sizes.vocab_size
+    chosen = None if words is None else jnp.asarray(check_ids(words, size, "words"), jnp.int32)
+    return _back(_lenses(*nnx.split(model.network), ids, present, chosen), moved, (1,))
 
 
 def residual_stream(model: Model, token_ids: _Batch, mask: _Batch | None = None) -> ResidualStream:
@@ -164,8 +166,16 @@ def _back(results: Array, moved: Any, axes: tuple[int, ...]) -> Array:
 
 
 @eqx.filter_jit
-def _lenses(view: Any, ids: Array, present: Array, words: Array | None) -> Array:
-    return jax.lax.map(lambda text: lens(view, text[0], text[1], words), (ids, present))
+def _lenses(form: Any, state: Any, ids: Array, present: Array, words: Array | None) -> Array:
+    network = nnx.merge(form, state)
+
+    def lens(x: Array) -> Array:
+        logits = network.logits(network.finish(x[None]))[0]
+        return logits if words is None else logits[:, words]
+
+    # One level of one text at a time bounds the memory.
+    levels = jnp.moveaxis(stands_at(form, state, ids, present, "stream"), 0, 1)
+    return jax.lax.map(lambda text: jax.lax.map(lens, text), levels)
 
 
 @eqx.filter_jit

@@ -723,7 +723,8 @@ def fingerprint(model: Model | Recorded, n: int | None = None) -> str:
     if isinstance(model, Recorded):
         # The mask decides the baselines of a measure of attention.
         rules = np.asarray([model.causal, *(width or 0 for width in model.windows)])
-        return digest([part for part in (model.hidden, model.attention, model.mask, rules) if part is not None])
+        parts = (model.hidden, model.attention, model.mask, rules, *(model.weights or ()))
+        return digest([np.asarray(part) for part in parts if part is not None])
     network = model.network
     hasher = hashlib.sha256(repr((_sizes_said(network.sizes), network.depth, network.num_heads)).encode())
     # The leaves are in the order of their names, so that the same weights always give the same hash.

@@ -31,7 +31,7 @@ def tabled(rows: str = "", /, **axes: str) -> Callable[[_Class], _Class]:
     """A decorator for the class of a result, with the axes of the rows of its table, and those of each field.
 
     The axes of a field are words, such as "layer head". "target" is the key of a dictionary; "*" are further axes,
-    which get names of their own.
+    which get names of their own; "?checkpoint" is an axis that only some results have.
     """
 
     def decorate(cls: _Class) -> _Class:
@@ -90,7 +90,8 @@ def to_pandas(self: Any) -> Any:
 
     - `ImportError` if `xarray` is not installed.
     """
-    data, rows = to_xarray(self), self.axes_of_rows
+    data = to_xarray(self)
+    rows = tuple(row.lstrip("?") for row in self.axes_of_rows if row[0] != "?" or row[1:] in data.dims)
     names = [name for name, variable in data.data_vars.items() if variable.dims == rows]
     if not rows:
         return data[names].expand_dims("row").to_dataframe()
@@ -182,7 +183,9 @@ def _add(variables: Any, coordinates: Any, name: str, value: Any, axes: tuple[st
             _add(variables, coordinates, f"{name}.{number}", part, axes)
     else:
         array = np.asarray(value)
-        named = tuple(axis for axis in axes if axis != "*")[: array.ndim]
+        # An optional axis is there if no other axis would be missing.
+        there = [axis.lstrip("?") for axis in axes if axis[0] != "?" or array.ndim >= len(axes)]
+        named = tuple(axis for axis in there if axis != "*")[: array.ndim]
         own = tuple(f"{name}_axis_{k}" for k in range(array.ndim - len(named)))
         variables[name] = ((*named, *own), array)
 

@@ -14,6 +14,8 @@ from jaxtyping import Float
 
 from ..._base.checks import check_array, check_concrete, check_integer, refusal
 from .load import Model, check_model
+from .network import HeadMatrices
+from .recorded import Recorded
 
 
 class NearestWords(NamedTuple):
@@ -90,29 +92,12 @@ def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> Ne
 # Invariants: float64 on the host; blocks in the order of `network.blocks()`, each included once.
 
 
-class HeadMatrices(NamedTuple):
-    """The maps of all heads of a network in double precision; tokens are rows, which multiply from the left.
-
-    **Attributes:**
-
-    - `query`, `key`, `value`: (blocks, heads, d, k).
-    - `output`: (blocks, heads, k, d).
-    - `scale`: The factor of the scores: $1/\\sqrt k$ for ALBERT and Llama, 1 for T5.
-    """
-
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-    output: np.ndarray
-    scale: float
-
-
-def head_matrices(model: Model) -> HeadMatrices:
-    """The matrices of each head of each layer with its own weights, without biases and the scales of norms.
+def head_matrices(model: Model | Recorded) -> HeadMatrices:
+    """The matrices of each head of each layer with its own weights, without biases; scales of norms stand beside them.
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
+    - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`.
 
     **Returns:**
 
@@ -120,8 +105,21 @@ def head_matrices(model: Model) -> HeadMatrices:
 
     **Raises:**
 
-    - `ValueError` if `model` is not a `Model`.
+    - `ValueError` if `model` is neither, or its weights were not recorded.
     """
+    if isinstance(model, Recorded):
+        return model.matrices
     network = check_model(model).network
     query, key, value, output = (np.stack(maps) for maps in zip(*network.attention_maps(), strict=True))
-    return HeadMatrices(query, key, value, output, network.score_scale)
+    return HeadMatrices(query, key, value, output, network.score_scale, *norms_of(model))
+
+
+def norms_of(model: Model | Recorded) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
+    """The last three fields of `head_matrices`, without a copy of the maps: the scales of the norms before attention,
+    (blocks, d), and after the last layer, (d,), each None where there is none; and the block of each layer, (layers,).
+    """
+    if isinstance(model, Recorded):
+        return model.matrices[-3:]
+    network = check_model(model).network
+    scales = network.norm_scales()
+    return None if scales is None else np.stack(scales), network.last_scale(), np.asarray(network.order())

@@ -1,4 +1,4 @@
-"""Values that stand at places of a network in place of its own: at some layers, tokens, heads or neurons.
+"""Values that stand at places of a network in place of its own: at some layers, tokens, heads, neurons or dimensions.
 
 An edit acts on one of five places of a layer: the stream that enters it, the attention outputs of its heads, the update
 by its attention, the activations of its neurons, the update by its feed-forward. Layers are scanned, so that an edit
@@ -14,6 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..._base.checks import check_integer, refusal
@@ -33,7 +34,7 @@ class LayerEdit(eqx.Module):
 
     - `place`: One of `PLACES`.
     - `where`: True at the tokens where the edit acts, (layers, p); the last entry holds for all further tokens.
-    - `units`: True at the heads or neurons that are edited, (layers, units); None for all.
+    - `units`: True at the heads, neurons or dimensions that are edited, (layers, units); None for all.
     - `value`: What stands there, (layers, texts or 1, n or 1, ...); None for a function.
     - `function`: The function of what stood there; None for a value.
     """
@@ -50,7 +51,7 @@ class LayerEdit(eqx.Module):
         there = self.where[np.minimum(np.arange(n), self.where.shape[-1] - 1)]
         mask = there.reshape(1, n, *(1,) * (x.ndim - 2))
         if self.units is not None:
-            # The axis of heads or neurons is the first behind that of tokens.
+            # The axis of heads, neurons or dimensions is the first behind that of tokens.
             mask = mask & self.units.reshape(1, 1, -1, *(1,) * (x.ndim - 3))
         new = x if self.function is None else jnp.asarray(self.function(x))
         new = new if self.value is None else self.value
@@ -58,6 +59,38 @@ class LayerEdit(eqx.Module):
             rule = f"have values of shape {x.shape} at {self.place}, or 1 along an axis"
             raise refusal("edits", rule, f"there the shape is {new.shape}", "pass those of as many texts and tokens")
         return jnp.where(mask, jnp.broadcast_to(new, x.shape).astype(x.dtype), x)
+
+    def at_positions(self, size: int) -> "LayerEdit":
+        """The edit of texts of `size` positions that are read in pieces, with an entry for each position.
+
+        **Raises:**
+
+        - `ValueError` if the value is a function, or differs between texts, or there is none at some position.
+        """
+        where = self.where[:, np.minimum(np.arange(size), self.where.shape[-1] - 1)]
+        value, problem = self.value, None
+        if value is None:
+            problem = "one is a function of the whole text"
+        elif value.shape[1] > 1:
+            problem = "the value of one differs between texts"
+        elif (known := value.shape[2]) > 1:
+            if bool(where[:, known:].any()):
+                problem = f"one has values for {known} tokens and no later ones"
+            value = jnp.pad(
+                value[:, :, :size], ((0, 0), (0, 0), (0, max(0, size - known)), *((0, 0),) * (value.ndim - 3))
+            )
+        if problem is not None:
+            rule = "have edits with one value for all texts and tokens where texts are continued"
+            raise refusal("model", rule, problem, "patch single tokens, or pass a number, a vector or a MeanOver")
+        return LayerEdit(self.place, where, self.units, value)
+
+    def rows(self, first: Any, count: int) -> "LayerEdit":
+        """The edit of `count` positions from `first` on, for one layer of `at_positions`."""
+        part = lambda array, axis: lax.dynamic_slice_in_dim(array, first, count, axis)
+        value = self.value
+        if value is not None and value.shape[1] > 1:
+            value = part(value, 1)
+        return LayerEdit(self.place, part(self.where, 0), self.units, value)
 
 
 def apply(edits: tuple[LayerEdit, ...], place: str, x: Any) -> Any:

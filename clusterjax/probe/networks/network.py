@@ -103,6 +103,30 @@ class AttentionMaps(NamedTuple):
     output: Float[Any, "heads k d"]
 
 
+class HeadMatrices(NamedTuple):
+    """The maps of all heads of a network in double precision; tokens are rows, which multiply from the left.
+
+    **Attributes:**
+
+    - `query`, `key`, `value`: (blocks, heads, d, k); a block is a layer with its own weights.
+    - `output`: (blocks, heads, k, d).
+    - `scale`: The factor of the scores: $1/\\sqrt k$ for ALBERT and Llama, 1 for T5.
+    - `norm`: The scale of the norm that each block applies to the input of its attention (T5, GPT-2, Llama), (blocks,
+        d); None if norms act on the residual stream itself (ALBERT, BERT).
+    - `last_norm`: The scale of the norm after the last layer, (d,); None without one.
+    - `order`: The index of the block of each layer, (layers,).
+    """
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    output: np.ndarray
+    scale: float
+    norm: np.ndarray | None
+    last_norm: np.ndarray | None
+    order: np.ndarray
+
+
 class Head(nnx.Module):
     """The scores of words: the products with their vectors, in a masked head after a map, an activation and a norm."""
 
@@ -670,6 +694,7 @@ class Parts(NamedTuple):
     - `order`: The index of the block of each layer.
     - `gains`: The gains of each layer at all positions.
     - `shared`: The bias, the rotation and the allowed pairs of `Context` at all positions, which the layers share.
+    - `edits`: The edits of each layer, and those of the stream after the last layer, at all positions.
     """
 
     whole: tuple[Any, tuple[Array, ...]]
@@ -677,6 +702,7 @@ class Parts(NamedTuple):
     order: list[int]
     gains: list[Gains]
     shared: tuple[Any, Any, Any]
+    edits: list[tuple[LayerEdit, ...]]
 
 
 class Cache(NamedTuple):
@@ -696,16 +722,17 @@ def take_apart(network: Network, size: int) -> Parts:
 
     **Raises:**
 
-    - `ValueError` if under the mask of the network some token attends to a later one.
+    - `ValueError` if under the mask of the network some token attends to a later one, or an edit of `patch` has no
+        value for a text that is continued.
     """
     context, gains = network.shared_context(size), gains_of(network, size)
     check_not_ahead(network, "this network", size)
-    check_unedited(network)
-    layers = range(network.num_layers)
+    layers, edits = range(network.num_layers), tuple(edit.at_positions(size) for edit in network.edits)
+    last = of_layers(tuple(edit for edit in edits if edit.place == "stream"), network.num_layers)
     return Parts(
         _flat(network), [_flat(block) for block in network.blocks()], network.order(),
         [jtu.tree_map(lambda leaf, at=layer: leaf[at], gains) for layer in layers],
-        (context.bias, context.rotation, context.allowed),
+        (context.bias, context.rotation, context.allowed), [*(of_layers(edits, layer) for layer in layers), last],
     )  # fmt: skip
 
 
@@ -734,10 +761,10 @@ def read_on(
     The hidden states, before the last norm, and the caches including these tokens.
     """
     hidden, new_caches = _embed(*parts.whole, ids, first, count), []
-    for which, gains, cache in zip(parts.order, parts.gains, caches, strict=True):
-        hidden, cache = _layer(*parts.blocks[which], hidden, cache, gains, parts.shared, first)
+    for which, gains, cache, edits in zip(parts.order, parts.gains, caches, parts.edits[:-1], strict=True):
+        hidden, cache = _layer(*parts.blocks[which], hidden, cache, gains, parts.shared, edits, first)
         new_caches.append(cache)
-    return hidden, new_caches
+    return _edited(parts.edits[-1], hidden, first) if parts.edits[-1] else hidden, new_caches
 
 
 def _flat(module: nnx.Module) -> tuple[Any, tuple[Array, ...]]:
@@ -759,9 +786,15 @@ def _embed(form: Any, leaves: Any, ids: Array, first: Array, count: int) -> Arra
     return jax.vmap(take)(whole(form, leaves).embed(ids), first)
 
 
+@jax.jit
+def _edited(edits: tuple[LayerEdit, ...], hidden: Array, first: Array) -> Array:
+    of_text = lambda x, first: apply(tuple(edit.rows(first, len(x)) for edit in edits), "stream", x[None])[0]
+    return jax.vmap(of_text)(hidden, first)
+
+
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
 def _layer(
-    form: Any, leaves: Any, hidden: Array, cache: Cache, gains: Gains, shared: Any, first: Array
+    form: Any, leaves: Any, hidden: Array, cache: Cache, gains: Gains, shared: Any, edits: Any, first: Array
 ) -> tuple[Array, Cache]:
     block, (count, size) = whole(form, leaves), (hidden.shape[1], cache.keys.shape[1])
     among = jnp.arange(size, dtype=jnp.int32)
@@ -777,7 +810,8 @@ def _layer(
         turn = None if turn is None else (rows(turn[0], 1), rows(turn[1], 1))
         context = Context(rows(bias, 2), True, turn, rows(allowed, 0))
         gain = jtu.tree_map(lambda gain: rows(gain, gain.ndim - 1), gains)
-        hidden = block.enter(hidden[None])
+        edit = tuple(edit.rows(first, count) for edit in edits)
+        hidden = block.enter(apply(edit, "stream", hidden[None]))
         query, keys, values, distances = block.turned(block.read(0, hidden), context)
         write = lambda cached, new: lax.dynamic_update_slice_in_dim(cached, new[0].astype(cached.dtype), first, 0)
         cache = Cache(write(cache.keys, keys), write(cache.values, values))
@@ -787,6 +821,7 @@ def _layer(
             query, cache.keys[None], cache.values[None], jnp.ones((1, size), bool), context.bias, block.precision,
             block.allowed(asking, among, context), distances, jnp.ones((1, count), bool), cap=block.cap,
         )  # fmt: skip
-        return block.after_feed_forward(hidden, block.add_heads(hidden, attended, gain), gain)[0], cache
+        middle = block.add_heads(hidden, attended, gain, edit)
+        return block.after_feed_forward(hidden, middle, gain, edit)[0], cache
 
     return jax.vmap(of_text)(hidden, cache, first)

@@ -8,7 +8,7 @@ Invariant: a measure of a recorded trace equals the measure of the network that 
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,7 +23,10 @@ from ..._base.checks import (
     check_array,
     check_concrete,
     check_flag,
+    check_host_array,
+    check_instance,
     check_integer,
+    check_number,
     check_path,
     check_sequence,
     check_text,
@@ -34,6 +37,7 @@ from ..._base.types import AbstractPart
 from ..._files.arrays import read_arrays
 from ..._files.json import read_regular
 from .load import Model, check_model
+from .network import HeadMatrices
 from .token_ids import check_ids, check_mask
 
 
@@ -61,6 +65,7 @@ class Recorded:
     - `causal`: True if no token attends to a later one.
     - `windows`: The window of each layer; None for a layer without one.
     - `name`: The name in messages.
+    - `weights`: The maps of the heads; None if they were not recorded.
     """
 
     hidden: np.ndarray = dataclasses.field(repr=False)
@@ -70,6 +75,7 @@ class Recorded:
     causal: bool
     windows: tuple[int | None, ...]
     name: str
+    weights: HeadMatrices | None = dataclasses.field(default=None, repr=False)
 
     @property
     def num_layers(self) -> int:
@@ -98,6 +104,19 @@ class Recorded:
             rule, problem = "have attention for this measure", f"{self.name!r} has hidden states alone"
             raise refusal("model", rule, problem, "pass attention to from_arrays as well")
         return self.attention
+
+    @property
+    def matrices(self) -> HeadMatrices:
+        """The maps of the heads.
+
+        **Raises:**
+
+        - `ValueError` if no weights were recorded.
+        """
+        if self.weights is None:
+            rule, problem = "have the weights of its heads for this measure", f"{self.name!r} has states alone"
+            raise refusal("model", rule, problem, "pass weights to from_arrays as well")
+        return self.weights
 
     @property
     def tokenizer(self) -> None:
@@ -146,13 +165,16 @@ def from_arrays(
     *,
     token_ids: ArrayLike | HasArray | None = None,
     causal: bool | None = None,
+    weights: Mapping[str, ArrayLike | HasArray] | HeadMatrices | None = None,
     window: int | Sequence[int | None] | None = None,
     name: str = "arrays",
 ) -> Recorded:
-    """Hidden states and attention that another program recorded, for the measures that need no weights.
+    r"""Hidden states and attention that another program recorded, and the weights of its heads, for the measures.
 
     `similarity_histograms`, `first_token`, `attention_sinks`, `position_heads`, `head_correlations` and `survey` take
-    the result in place of a model, without texts.
+    the result in place of a model, without texts. With `weights` so do `value_spectra`, `value_directions`,
+    `head_signs`, `head_matrices`, `place`, `particle_field` and `bridge`. Measures that run layers again, such as
+    `energy_budget`, `patch` and the ablations, need the network itself.
 
     !!! example
 
@@ -177,6 +199,12 @@ def from_arrays(
     - `token_ids`: (texts, n), which only measures need that leave ids out or look for separators.
     - `causal`: True if no token attends to a later one, which decides what attention without preference is. None finds
         it in the attention: no weight is above the diagonal.
+    - `weights`: The maps of the heads by name, without biases; tokens are rows, so that the query of token i is x_i @
+        query[layer, head]. "query", "key" and "value" are (layers, heads, d, k) and "output" is (layers, heads, k, d);
+        keys and values that heads share may have fewer heads. Optional are "scale", the factor of the scores, by
+        default $1/\sqrt k$; "norm", (layers, d), the scale of the norm before each attention, where norms act there and
+        not on the residual stream; "last_norm", (d,), the scale of the norm whose output is the last level; and
+        "order", (layers,), the index of the maps of each layer, if layers share them. `head_matrices` returns all.
     - `window`: w, if a token attends only to tokens at distances less than w, or one for each layer, None for a layer
         without a window. It is `sliding_window` of Mistral, Gemma and Qwen, and of ModernBERT half of
         `local_attention`, rounded down, plus 1.
@@ -188,8 +216,8 @@ def from_arrays(
 
     **Raises:**
 
-    - `ValueError` if shapes do not fit together, words have numbers that are not finite or weights that do not sum to
-        1, a weight is beyond the window, or the file cannot be read.
+    - `ValueError` if shapes do not fit together, words have numbers that are not finite or attention that does not sum
+        to 1 or is beyond the window, `weights` lacks a map or has an unknown one, or the file cannot be read.
 
     ??? cite "Source"
 
@@ -210,7 +238,10 @@ def from_arrays(
             raise refusal("attention", "be None beside a file, which has all arrays", "it is given", "leave it out")
         found: Any = [arrays.get(part) for part in ("hidden", "attention", "mask", "token_ids")]
         hidden, attention, mask, token_ids = found
-    check_concrete(hidden, "hidden")
+    given = {"hidden": hidden, "attention": attention, "mask": mask, "token_ids": token_ids}
+    given |= {"weights": weights, "causal": causal, "name": name}
+    for part, value in given.items():
+        check_concrete(value, part)
     states = _floats(hidden, "hidden", ("texts", "levels", "n", "d"))
     texts, levels, n, _ = states.shape
     words = np.asarray(check_mask(_plain(mask), (texts, n), "texts and tokens"))
@@ -248,7 +279,9 @@ def from_arrays(
     is_causal = bool(maps is not None and not seen_ahead) if causal is None else check_flag(causal, "causal")
     if is_causal and seen_ahead:
         raise refusal("causal", "be False where a token attends to a later one", "it is True", "leave it out")
-    recorded = Recorded(states, maps, words, ids, is_causal, _windows(window, levels - 1), check_text(name, "name"))
+    heads = None if weights is None else _matrices(weights, levels - 1, states.shape[3], maps)
+    windows = _windows(window, levels - 1)
+    recorded = Recorded(states, maps, words, ids, is_causal, windows, check_text(name, "name"), heads)
     beyond = [] if maps is None else [bool((maps[:, k] * ~rule).any()) for k, rule in enumerate(recorded.allowed(n))]
     if any(beyond):
         problem = f"layer {beyond.index(True)} has a weight beyond {recorded.windows[beyond.index(True)]}"
@@ -266,6 +299,43 @@ def _windows(window: Any, layers: int) -> tuple[int | None, ...]:
     return tuple(None if width is None else check_integer(width, "window") for width in several)
 
 
+def _matrices(weights: Any, layers: int, d: int, attention: np.ndarray | None) -> HeadMatrices:
+    """The weights as `HeadMatrices`, checked against the hidden states and the attention."""
+    remedy = "pass those of one network, as head_matrices returns them"
+    kind = (Mapping, HeadMatrices)
+    check_instance(weights, "weights", kind, "arrays by name, or what head_matrices returns", remedy)
+    given = dict(weights._asdict() if isinstance(weights, HeadMatrices) else weights)
+    wrong = [name for name in given if name not in HeadMatrices._fields]
+    wrong += [name for name in HeadMatrices._fields[:4] if name not in given]
+    if wrong:
+        raise refusal("weights", f"have {', '.join(HeadMatrices._fields[:4])}", f"{wrong[0]!r} is amiss", remedy)
+
+    def array(name: str, *shape: int | str) -> np.ndarray:
+        found = _floats(given[name], f"weights[{name!r}]", shape, finite=True)
+        return found.astype(np.float64)
+
+    order = np.arange(layers)
+    if given.get("order") is not None:
+        order = check_host_array(given["order"], "weights['order']", shape=(layers,), integers=True, least=0)
+    query = array("query", int(order.max()) + 1, "heads" if attention is None else attention.shape[2], d, "k")
+    blocks, heads, _, k = query.shape
+    key, value = array("key", blocks, "shared heads", d, k), array("value", blocks, "shared heads", d, "v")
+    for name, part in (("key", key), ("value", value)):
+        if heads % part.shape[1]:
+            problem = f"it has {part.shape[1]} for {heads} queries"
+            raise refusal(f"weights[{name!r}]", "have heads that queries share evenly", problem, remedy)
+    copied = lambda part: np.repeat(part, heads // part.shape[1], axis=1)
+    output = array("output", blocks, heads, value.shape[3], d)
+    scale = 1 / np.sqrt(k)
+    if given.get("scale") is not None:
+        scale = check_number(given["scale"], "weights['scale']", above=0)
+    norm, last = (
+        None if given.get(name) is None else array(name, *shape)
+        for name, shape in (("norm", (blocks, d)), ("last_norm", (d,)))
+    )
+    return HeadMatrices(query, copied(key), copied(value), output, float(scale), norm, last, order)
+
+
 def check_measured(model: Any) -> Model | Recorded:
     """Returns `model` if it is a `Model` or a `Recorded`, and raises a ValueError otherwise."""
     return model if isinstance(model, Recorded) else check_model(model)
@@ -276,12 +346,12 @@ def _plain(value: Any) -> Any:
     return value.detach().cpu().numpy() if hasattr(value, "detach") and hasattr(value, "cpu") else value
 
 
-def _floats(value: Any, name: str, axes: tuple[str, ...]) -> np.ndarray:
+def _floats(value: Any, name: str, axes: tuple[int | str, ...], finite: bool = False) -> np.ndarray:
     """The array in float32, or in float64 if it has that dtype."""
     if hasattr(value, "detach") and str(getattr(value, "dtype", "")) == "torch.bfloat16":
         value = value.float()  # NumPy has no such dtype
     value = _plain(value)
     check_concrete(value, name)
-    check_array(value, name, shape=axes, finite=False, remedy="pass those of all texts in one array")
+    check_array(value, name, shape=axes, finite=finite, remedy="pass those of all texts in one array")
     array = np.asarray(as_numbers(value, name))
     return array if array.dtype == np.float64 else array.astype(np.float32)

@@ -19,8 +19,10 @@ from ..._base.checks import check_array, check_choice, check_concrete, check_int
 from ..._model.mask import AbstractMask, check_mask
 from ..measures.survey import dtype_of
 from ..networks.block import AbstractNorm, Block, Gains, at_places
+from ..networks.directions import norms_of
 from ..networks.edits import chosen
 from ..networks.load import Model, check_model, replace_network
+from ..networks.recorded import Recorded
 
 
 def without(
@@ -254,7 +256,7 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: layer norm as the
         projection onto the sphere.
     """
-    remaining_lengths = iter(check_radius(model, radius).tolist())
+    remaining_lengths = iter(check_radius(check_model(model), radius).tolist())
 
     # `blocks()` yields each block with its own weights once, in the order of `radius`.
     def hold(block: Block) -> None:
@@ -268,9 +270,10 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
     return _changed(model, hold, "on the sphere")
 
 
-def check_radius(model: Model, radius: Any) -> np.ndarray:
+def check_radius(model: Model | Recorded, radius: Any) -> np.ndarray:
     """The norm of the tokens that enter each block, (blocks,); the blocks of ALBERT share one norm."""
-    blocks, remedy = len(check_model(model).network.blocks()), "pass the length of the tokens"
+    (norm, _, order), remedy = norms_of(model), "pass the length of the tokens"
+    blocks = int(order.max()) + 1
     check_concrete(radius, "radius")
     if isinstance(radius, bool):
         raise refusal("radius", "be positive", f"it is {radius}", remedy)
@@ -280,7 +283,7 @@ def check_radius(model: Model, radius: Any) -> np.ndarray:
     if np.any(lengths <= 0):
         raise refusal("radius", "be positive", f"it is {lengths}", remedy)
     # Norms that act on the tokens themselves impose the same norm in all blocks.
-    shared_norm = model.network.norm_scales() is None
+    shared_norm = norm is None
     if lengths.shape != () and (shared_norm or lengths.shape != (blocks,)):
         allowed = "a number" if shared_norm else f"a number, or one for each of {blocks} blocks"
         raise refusal("radius", f"be {allowed}", f"it has shape {lengths.shape}", remedy)

@@ -21,7 +21,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from ..._base.checks import check_choice, check_flag, check_integer, check_number
+from ..._base.checks import check_choice, check_flag, check_integer, check_number, refusal
 from ..._base.numerics import einsum
 from ..._base.summary import levels, short, summary
 from ..._dynamics.simulate import simulate
@@ -42,7 +42,9 @@ from ..measures.survey import (
 )
 from ..measures.table import tabled
 from ..networks.batch import Encoded
+from ..networks.directions import norms_of
 from ..networks.load import Model
+from ..networks.recorded import Recorded
 from .ablations import on_sphere, without_feed_forward, without_norms
 from .field import mean_cosine, particle_field
 
@@ -179,18 +181,18 @@ class Particles(NamedTuple):
     texts: int
 
     @classmethod
-    def make(cls, model: Model, data: Encoded, radius: Any, batch_size: int, steps_per_layer: int) -> "Particles":
+    def make(
+        cls, model: Model | Recorded, data: Encoded, radius: Any, batch_size: int, steps_per_layer: int
+    ) -> "Particles":
         texts = len(data.mask)
         size = min(batch_size, texts)
         batches = []
         for start in range(0, texts, size):
             # Copies of the last text fill the last batch: another shape would trigger compilation.
             rows = np.minimum(np.arange(start, start + size), texts - 1)
-            batches.append(
-                (embedded_directions(model, data.token_ids[rows], data.mask[rows]), jnp.asarray(data.mask[rows]))
-            )
+            batches.append((embedded_directions(model, data, rows), jnp.asarray(data.mask[rows])))
         field = particle_field(model, radius, n=data.mask.shape[1])
-        scale = model.network.last_scale()
+        _, scale, _ = norms_of(model)
         scale = None if scale is None else jnp.asarray(scale)
         return cls(field, scale, batches, model.num_layers + 1, steps_per_layer, texts)
 
@@ -267,10 +269,14 @@ def _with_derivatives(field, log_scales, last_scale, x0, mask, levels, steps_per
     return curves, derivatives
 
 
-def embedded_directions(model: Model, ids: np.ndarray, mask: np.ndarray) -> Array:
-    """The directions of the embedded tokens; padding gets the direction of the first word, with mass zero."""
-    form, state = nnx.split(model.network)
-    hidden = _embedded(form, state, jnp.asarray(ids, jnp.int32))
+def embedded_directions(model: Model | Recorded, data: Encoded, rows: Any) -> Array:
+    """The directions of the embedded tokens of these texts; padding gets the direction of the first word, with mass
+    zero."""
+    mask = data.mask[rows]
+    if isinstance(model, Recorded):
+        hidden = jnp.asarray(model.hidden[rows, 0])
+    else:
+        hidden = _embedded(*nnx.split(model.network), jnp.asarray(data.token_ids[rows], jnp.int32))
     first = jnp.take_along_axis(hidden, jnp.asarray(np.argmax(mask, axis=1))[:, None, None], axis=1)
     # A zero row of padding would be divided by its norm 0; a copy of a word stays finite and, without mass, receives no
     # attention.
@@ -296,7 +302,7 @@ class Bridge(NamedTuple):
     - `curves`: By name: "without feed-forward", "without norms", "on the sphere" (attention only, the norms replaced by
         a projection onto the sphere), "particles" (continuous time, no biases, one layer in time 1, beta 1), "fitted"
         (the particles with `time_per_layer` and `beta`), and, on request, "uniform" (beta 0, hence uniform attention,
-        with its own time per layer).
+        with its own time per layer). Recorded arrays lack the first three, which run the network.
     - `time_per_layer`, `beta`: The fitted numbers; beta is relative to the inverse temperature of the network.
     - `losses`: The mean squared difference between the curves of particles and network at each step of the fit,
         including rejected steps; infinite where the particles overflow.
@@ -367,8 +373,8 @@ class Bridge(NamedTuple):
 
 
 def bridge(
-    model: Model,
-    texts: Sequence[str] | Encoded,
+    model: Model | Recorded,
+    texts: Sequence[str] | Encoded | None = None,
     *,
     fit_on: Sequence[str] | Encoded | None = None,
     fit_steps: int = 30,
@@ -392,8 +398,8 @@ def bridge(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
-    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
+    - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`.
+    - `texts`: The texts, or their `Encoded` form, each of at least two tokens; None for recorded arrays.
 
     **Other arguments:**
 
@@ -414,7 +420,8 @@ def bridge(
     **Raises:**
 
     - `ValueError` if `fit_steps` is negative, `steps_per_layer` is not positive, `first_step` is not positive or above
-        10, the network overflows, the particles overflow before the fit, or in the cases of `survey`.
+        10, the network overflows, the particles overflow before the fit, weights were not recorded, or in the cases of
+        `survey`.
 
     **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
@@ -429,23 +436,27 @@ def bridge(
     steps_per_layer = check_integer(steps_per_layer, "steps_per_layer", most=_MOST, remedy="pass 4, say")
     check_flag(uniform, "uniform")
     first_step = check_number(first_step, "first_step", above=0, most=10, remedy="pass 0.5, say")
+    norms_of(model)  # recorded arrays without weights are refused
     if fit_on is not None:
         check_texts(fit_on, "fit_on")
+        if isinstance(model, Recorded):
+            raise refusal("fit_on", "be None for recorded arrays", "it is given", "fit to the recorded texts")
     # All texts are encoded before the first network runs, so that a wrong text is refused at once.
     data = encoded(model, texts, length)
     other = data if fit_on is None else encoded(model, fit_on, length)
     file = lambda name: None if store is None else Path(store) / f"{name.replace(' ', '-')}.safetensors"
     curve = lambda changed, name, texts, finite=True: (
-        survey(changed, texts, _CURVE, batch_size=batch_size, keep=("cosine",), finite=finite, store=file(name)).levels
+        survey(changed, texts, CURVE, batch_size=batch_size, keep=("cosine",), finite=finite, store=file(name)).levels
     )
     measured = curve(model, "network", data)
     radius = _radius(model, measured)
     say("network measured")
-    parts = {
+    # The parts of recorded arrays cannot be run again.
+    parts = {} if isinstance(model, Recorded) else {
         "without feed-forward": without_feed_forward(model),
         "without norms": without_norms(model),
         "on the sphere": on_sphere(without_feed_forward(model), radius),
-    }
+    }  # fmt: skip
     # A deep network without norms may overflow; its curve is then NaN, which is a result and not an error.
     curves = {name: curve(changed, name, data, finite=False)["cosine"] for name, changed in parts.items()}
     say("networks without parts measured")
@@ -495,12 +506,13 @@ def _marks(field: MultiHeadField) -> dict[str, Any]:
     return marks
 
 
-def _radius(model: Model, levels: dict[str, Average]) -> float | Float[np.ndarray, " blocks"]:
+def _radius(model: Model | Recorded, levels: dict[str, Average]) -> float | Float[np.ndarray, " blocks"]:
     """The norm of the tokens that enter the layers, hence without the last level: one number for ALBERT, whose norms
     keep it constant, and one number for each block where norms act on the input of attention."""
-    if model.network.norm_scales() is None:
+    norm, _, order = norms_of(model)
+    if norm is None:
         return float(np.sqrt(np.mean(levels["square"].mean[:-1])))
-    order, squares = np.asarray(model.network.order()), levels["median"].mean[:-1]
+    squares = levels["median"].mean[:-1]
     return np.array([np.sqrt(np.mean(squares[order == block])) for block in range(order.max() + 1)])
 
 
@@ -515,7 +527,7 @@ def _level(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> d
     return {"cosine": jax.vmap(mean_cosine)(hidden, mask), "square": squares / words, "median": median}
 
 
-_CURVE = Measure(level=_level)
+CURVE = Measure(level=_level)
 
 
 def _kept(average: Average) -> np.ndarray:

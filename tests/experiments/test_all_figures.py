@@ -55,6 +55,7 @@ TINY = {
     "albert-bridge": {"draws": 2, "controls": 2, "steps_per_layer": 1},
     "albert-spectra": {"draws": 19, "top": 3, "outside": 2.0},
     "energy-budget": {"draws": 2, "beta": 2.5},
+    "fact-traces": {"facts": 4, "draws": 1},
     "head-places": {"draws": 2, "d": 4, "samples": 2},
     "gradient-flow": {"n": 9, "beta": 2.5, "end": 7.0},
     "hardmax-polytope": {"n": 9, "alpha": 1.5, "layers": 12},

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
-from clusterjax.experiments.figures.facts import Facts, choose, facts_of, jobs_of, known_facts, read_facts, with_foils
+from clusterjax.experiments.figures.facts import choose, jobs_of
+from clusterjax.experiments.shared.known_facts import Facts, facts_of, known_facts, read_facts, with_foils
 from clusterjax.probe.measures.knocked_out import PARTS, Jobs, answers_without, prepare
 from tests.causal_cases import causal_model
 

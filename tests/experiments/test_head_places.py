@@ -17,8 +17,8 @@ VALUES = np.array([[1.0, 0.4], [-0.2, 0.3]])
 BETAS = np.array([[2.0, 4.0], [6.0, 8.0]])
 # The share of close pairs is t / 10 for every beta below 10, and 0 above.
 DIAGRAM = xr.Dataset(
-    {"close_pairs": (("beta", "t"), np.where(np.arange(0, 17)[:, None] < 10, np.arange(31)[None] / 10, 0.0))},
-    {"beta": np.arange(17.0), "t": np.arange(31.0)}, {"n": 8},
+    {"close_pairs": (("beta", "t"), np.where(np.arange(0, 65)[:, None] < 10, np.arange(101)[None] / 10, 0.0))},
+    {"beta": np.arange(65.0), "t": np.arange(101.0)}, {"n": 8},
 )  # fmt: skip
 
 
@@ -38,8 +38,8 @@ def results(trained, random=None, off=0.0):
 
 
 def test_the_diagram_is_read_at_the_heads_and_at_its_edge_beyond():
-    times, betas = np.array([[2.5, -3.0], [99.0, 4.0]]), np.array([[3.5, 2.0], [1.0, 99.0]])
-    np.testing.assert_allclose(file.close_at(DIAGRAM, times, betas), [[0.25, 0.0], [3.0, 0.0]], atol=1e-12)
+    times, betas = np.array([[2.5, -3.0], [999.0, 4.0]]), np.array([[3.5, 2.0], [1.0, 99.0]])
+    np.testing.assert_allclose(file.close_at(DIAGRAM, times, betas), [[0.25, 0.0], [10.0, 0.0]], atol=1e-12)
 
 
 def test_heads_attract_if_most_do_and_more_than_with_random_weights():

@@ -27,6 +27,7 @@ Source: Meng et al., *Locating and editing factual associations in GPT* (2202.05
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from matplotlib.axes import Axes
@@ -123,7 +124,7 @@ def corrupted(model: probe.Model, text: probe.Encoded, answer: int, tokens: list
     """log P of the answer with noise of the same size on other tokens, in the mean over draws."""
     spread = 3 * float(model.network.word_factors()[0].std())
     start = np.asarray(probe.activations(model, text.token_ids, place="stream")[0, 0])
-    noise = spread * np.asarray(jr.normal(key, (draws, len(tokens), start.shape[1])))
+    noise = spread * np.asarray(jr.normal(key, (draws, len(tokens), start.shape[1]), jnp.float32))
     found = []
     for draw in noise:
         values = start.copy()
@@ -166,6 +167,8 @@ def site(m: Results) -> Found | None:
     level = chosen(m)
     effect = m.effect[OTHERS, level]
     beyond = [m.mean(effect[:, SUBJECT] - effect[:, k], OTHERS) for k in range(len(CLASSES)) if k != SUBJECT]
+    # Few facts may have no tokens of a class.
+    beyond = [each for each in beyond if np.isfinite(each.error)]
     least = min(beyond, key=lambda each: float(each.mean))
     listed = ", ".join(f"{name} {m.words(effect[:, k], 2, OTHERS)}" for k, name in enumerate(CLASSES))
     return Found(
@@ -196,8 +199,11 @@ def taken_over(m: Results) -> Found | None:
     if m.own:
         return None
     late = m.effect[:, m.thirds[-1]].mean(axis=1)
-    more, means = m.mean(late[:, LAST] - late[:, SUBJECT]), np.nanmean(m.effect, axis=0)
-    crossing = int(np.argmax(means[:, LAST] > means[:, SUBJECT]))
+    more, ahead = (
+        m.mean(late[:, LAST] - late[:, SUBJECT]),
+        np.mean(m.effect[..., LAST] - m.effect[..., SUBJECT], axis=0),
+    )
+    crossing = int(np.argmax(ahead > 0))
     return Found(
         f"mean effect in the last third: last token {m.words(late[:, LAST])}, last token of the subject "
         f"{m.words(late[:, SUBJECT])}; in the mean the last token is first ahead at level {crossing}",
@@ -247,7 +253,7 @@ def _levels(ax: Axes, m: Results) -> None:
         time_series(np.arange(len(mean.mean)), mean.mean, mean.error, ax, label=name, colour=COLOURS[k],
                     linestyle=LINES[k], xlabel="level", ylabel="given back (nats)")  # fmt: skip
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
-    ax.legend(fontsize=6, loc="upper left")
+    ax.legend(fontsize=6, loc="center left")
 
 
 def _thirds(ax: Axes, m: Results) -> None:

@@ -33,7 +33,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ... import phase, probe
-from ...plot import place as draw_places
 from ...probe.measures.survey import clustered_error
 from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.controls import COLOURS, LINES, NAMES, Starts, keys_of, starts_of
@@ -44,7 +43,7 @@ from ..shared.networks import each_text
 
 SAME = 1e-4  # the relative error of a number of a head that float32 may cause
 CHECKED = ((0, 0), (-1, -1))  # the layers and heads that whole matrices check
-LATEST, SHARPEST, GRID = 30.0, 16.0, (33, 31)  # the largest time and beta of the diagram, and its numbers of both
+LATEST, SHARPEST, GRID = 100.0, 64.0, (65, 101)  # the largest time and beta of the diagram, and its numbers of both
 CLOSE = 0.5  # the share of close pairs from which a head gathers tokens
 SURELY = "by two standard errors, or, with few articles and networks, by as many as are as improbable"
 
@@ -212,8 +211,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"with V = I and B = beta I, with a column for each network: {m.listed}. First row: each head at its effective "
         "beta and at the leading eigenvalue of its V times the number of layers, the time for which it would act "
         f"alone; cells: the share of close pairs of {m.diagram.attrs['n']} particles in {m.p.d} dimensions. Heads left "
-        "of time 0 repel tokens, and rings also rotate them. Second row: the mean of beta over the heads of each "
-        "layer. Third row: the leading eigenvalue of the sum of V over the heads of each layer. Random weights: "
+        "of time 0 repel tokens, and lighter points are earlier layers. Second row: the mean of beta over the heads of "
+        "each layer. Third row: the leading eigenvalue of the sum of V over the heads of each layer. Random weights: "
         f"{m.p.draws} networks, drawn as before training, with errors over networks; other errors are over articles. "
         f"The share of heads that gather more than half of the pairs: {gathering}."
     )
@@ -245,7 +244,15 @@ def draw(m: Results) -> Figure:
 
 
 def _diagram(network: Placed, ax: Axes, m: Results) -> None:
-    draw_places(network.trained, m.diagram, ax, depth=network.layers)
+    # `plot.place` draws one network with its colour bars, for which three columns have no room.
+    grid, times = m.diagram.close_pairs.transpose("beta", "t"), network.layers * network.trained.eigenvalue.mean
+    betas, layer = network.trained.beta.mean, np.broadcast_to(np.arange(network.layers)[:, None], times.shape)
+    ax.pcolormesh(m.diagram.t, m.diagram.beta, grid, cmap="cividis", vmin=0, vmax=1, shading="nearest", rasterized=True)
+    ax.scatter(times, betas, c=layer, cmap="RdPu", vmin=-0.5 * network.layers, s=9, edgecolors="white", linewidths=0.3)
+    ax.axvline(0, color="0.6", lw=0.6, zorder=1)
+    reach = np.ptp(times)
+    ax.set(facecolor="0.85", xlim=(min(times.min(), 0) - 0.05 * reach, times.max() + 0.05 * reach))
+    ax.set(ylim=(0, 1.05 * betas.max()), xlabel="layers × eigenvalue (time)", ylabel="effective beta")
 
 
 def _lines(name: str, ylabel: str, network: Placed, ax: Axes, m: Results) -> None:

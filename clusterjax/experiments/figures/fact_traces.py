@@ -253,7 +253,10 @@ def _levels(ax: Axes, m: Results) -> None:
         time_series(np.arange(len(mean.mean)), mean.mean, mean.error, ax, label=name, colour=COLOURS[k],
                     linestyle=LINES[k], xlabel="level", ylabel="given back (nats)")  # fmt: skip
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
-    ax.legend(fontsize=6, loc="center left")
+    # Room for the legend above the curves.
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.4 * (high - low))
+    ax.legend(fontsize=6, loc="upper left")
 
 
 def _thirds(ax: Axes, m: Results) -> None:

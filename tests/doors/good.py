@@ -176,6 +176,7 @@ def _plot() -> dict[str, Any]:
         "dataset": xr.Dataset({"close_pairs": (("beta", "t"), np.full((2, 3), 0.5))}, coords, {"n": 4}), "n": 4,
         "eigenvalues": np.array([1.0, 2.0]), "vectors": np.eye(3), "queries": np.ones((1, 2, 3)), "beta": np.ones(1),
         "line": (np.array([1.0, 0.0]), 0.5),
+        "causal_trace.trace": SimpleNamespace(restored=np.zeros((3, 2)), clean=-1.0, corrupted=-2.0),
         "place.heads": SimpleNamespace(**same(average_of(np.ones((2, 1, 2))), "beta", "eigenvalue", "rotation")),
         "WordRun.*": {"xs": np.zeros((2, 2, 2)), "names": ["good", "bad"], "first": np.array([0, -1])},
         "WordRun.self": run, "runs": [run], "animate_words.path": "run.gif", "logits": np.ones((2, 4, 4)),

@@ -127,9 +127,14 @@ class PlaceLike(Protocol):
     """Any object with the averages over texts of `beta`, `eigenvalue` and `rotation`, such as what `probe.place`
     returns."""
 
-    beta: Any
-    eigenvalue: Any
-    rotation: Any
+    @property
+    def beta(self) -> Any: ...
+
+    @property
+    def eigenvalue(self) -> Any: ...
+
+    @property
+    def rotation(self) -> Any: ...
 
 
 def _place(value: Any, name: str) -> Any:

@@ -264,9 +264,14 @@ def _write(ax: Axes, words: list[list[str]], colours: Any) -> None:
 class TraceLike(Protocol):
     """Any object with the drawn fields of `probe.CausalTrace`: `restored`, (levels, n), and two numbers."""
 
-    restored: Any
-    clean: Any
-    corrupted: Any
+    @property
+    def restored(self) -> Any: ...
+
+    @property
+    def clean(self) -> Any: ...
+
+    @property
+    def corrupted(self) -> Any: ...
 
 
 @door()

@@ -59,14 +59,17 @@ def networks_at_hand(settings: Settings, say: Say) -> dict[str, AtHand]:
         say(ABSENT)
     else:
         networks["smollm2"] = (causal.SMOLLM2, reading.data, reading.model, reading.texts, reading.articles)
-    start = lambda model: lambda key: causal.untrained(model, key).network
-    return {
-        key: AtHand(
-            NETWORKS[key], *of, probe.bundled_start if key == "albert" else start(of[2]),
-            "as before its training" if key == "albert" else causal.spread_words(of[2]),
-        )
-        for key, of in networks.items()
-    }  # fmt: skip
+    return {key: _at_hand(key, *of) for key, of in networks.items()}
+
+
+def _at_hand(
+    key: str, subject: Subject, data: Subject, model: probe.Model, texts: probe.Encoded, articles: np.ndarray
+) -> AtHand:
+    if key == "albert":
+        initial, drawn = probe.bundled_start, "as before its training"
+    else:
+        initial, drawn = lambda key: causal.untrained(model, key).network, causal.spread_words(model)
+    return AtHand(NETWORKS[key], subject, data, model, texts, articles, initial, drawn)
 
 
 def in_each(criterion: str) -> Callable[[Callable[[Any], Found]], tuple[Callable, ...]]:

@@ -94,16 +94,17 @@ class Results(NamedTuple):
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     model, own, listed, facts = known_facts_of(p.facts, say)
     effects, log_p, off, shown = [], np.full((len(facts), 3), np.nan), 0.0, None
-    for i, (ids, length) in enumerate(zip(facts.token_ids, facts.lengths, strict=True)):
+    spans = zip(facts.token_ids, *(each.tolist() for each in (facts.lengths, facts.begins, facts.ends)), strict=True)
+    for i, (ids, length, begin, end) in enumerate(spans):
         say(f"tracing fact {i + 1} of {len(facts)}")
         key, answer = jr.fold_in(jr.key(settings.seed), i), int(facts.answers[i, 0])
         text = probe.Encoded(ids[None, :length], np.ones((1, length), bool))
-        subject = list(range(facts.begins[i], facts.ends[i] + 1))
+        subject = list(range(begin, end + 1))
         trace = probe.causal_trace(model, text, answer, tokens=subject, key=key, draws=p.draws)
-        effects.append(by_class(trace.restored - trace.corrupted, facts.begins[i], facts.ends[i], int(length)))
+        effects.append(by_class(trace.restored - trace.corrupted, begin, end, length))
         log_p[i, :2] = trace.clean, trace.corrupted
         off = max(off, abs(float(trace.restored[-1, -1]) - trace.clean))
-        others = [t for t in range(1, int(length) - 1) if t not in subject]
+        others = [t for t in range(1, length - 1) if t not in subject]
         if len(others) >= len(subject):
             noisy = sorted(np.random.default_rng(i).permutation(others)[: len(subject)].tolist())
             log_p[i, 2] = corrupted(model, text, answer, noisy, key, p.draws)

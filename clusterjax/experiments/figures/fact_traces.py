@@ -34,17 +34,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ... import probe
-from ...plot import OKABE_ITO, causal_trace as draw_trace, time_series
+from ...plot import causal_trace as draw_trace, time_series
 from ...probe.measures.survey import Clustered, clustered_error
 from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, name_of
-from ..shared.known_facts import Facts, known_facts_of
+from ..shared.known_facts import CLASSES, COLOURS, LAST, LINES, SUBJECT, Facts, known_facts_of
 from ..shared.layout import panels
 
 
-CLASSES = ("subject before its last token", "last token of the subject", "between", "last token")
-SUBJECT, LAST = 1, 3  # of `CLASSES`
-COLOURS, LINES = (OKABE_ITO[1], OKABE_ITO[5], OKABE_ITO[2], OKABE_ITO[0]), ("--", "-", ":", "-.")
 SAME = 1e-3  # nats: the change of a log probability that float32 may cause
 OTHERS = slice(1, None, 2)  # the facts on which no level is chosen
 SURELY = "by two standard errors over relations, or, with few relations, by as many as are as improbable"

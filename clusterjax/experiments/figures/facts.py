@@ -24,17 +24,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ...plot import OKABE_ITO, style, time_series
+from ...plot import style, time_series
 from ...probe.measures.knocked_out import PARTS, Jobs, Prepared, answers_without, prepare
 from ...probe.measures.survey import Clustered, clustered_error
 from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
 from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, name_of
-from ..shared.known_facts import Facts, known_facts_of
+from ..shared.known_facts import CLASSES, COLOURS, LAST, LINES, SUBJECT, Facts, known_facts_of
 from ..shared.layout import one_legend, panels
 
 
-CLASSES = ("subject before its last token", "last token of the subject", "between", "last token")
-SUBJECT, LAST = 1, 3  # of `CLASSES`
 ATTENTION, FEED_FORWARD = 0, 1  # of `PARTS`
 NAMES = tuple(part.replace("_", "-") for part in PARTS)
 FIRST = 2  # the number of first layers that are not chosen: every text needs them
@@ -44,7 +42,6 @@ SAME = 1e-3  # the rounding error of an answer in float32, in nats
 FELT = 0.01  # the loss of log probability, in nats, from which a neuron counts as missed
 OTHERS = slice(1, None, 2)  # the facts on which no layer is chosen
 SURELY = "by two standard errors over relations, or, with few relations, by as many as are as improbable"
-COLOURS, LINES = (OKABE_ITO[1], OKABE_ITO[5], OKABE_ITO[2], OKABE_ITO[0]), ("--", "-", ":", "-.")
 
 
 @dataclass(frozen=True)
@@ -329,7 +326,7 @@ def nothing(m: Results) -> Found:
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     known = (
         f"{ABSENT} It knows no facts: {len(m.facts)} beginnings of passages stand for them, the most probable next "
-        "token for the object, two tokens for the subject, and the answer of another passage for the foil."
+        "token for the object, three tokens for the subject, and the answer of another passage for the foil."
         if m.own else
         f"{len(m.facts)} facts of {len(np.unique(m.facts.relations))} relations that {NAME} knows, of {m.listed} "
         "listed: the first token of the object is its first answer."

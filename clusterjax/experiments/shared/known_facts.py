@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import probe
+from ...plot import OKABE_ITO
 from ...probe.measures.knocked_out import prepare
 from ...probe.networks.batch import continuation_ids, prompt_ids
 from ..framework.figure import Say
@@ -21,6 +22,9 @@ from .networks import articles_of, passages
 
 FILE = Path(__file__).with_name("facts.json")
 OWN_LENGTH = 10  # tokens of a passage for the model of the package
+CLASSES = ("subject before its last token", "last token of the subject", "between", "last token")
+SUBJECT, LAST = 1, 3  # of `CLASSES`
+COLOURS, LINES = (OKABE_ITO[1], OKABE_ITO[5], OKABE_ITO[2], OKABE_ITO[0]), ("--", "-", ":", "-.")  # of `CLASSES`
 
 
 @dataclass(frozen=True, eq=False)

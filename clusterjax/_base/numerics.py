@@ -235,7 +235,7 @@ def at_least_single(dtype: Any) -> Any:
 
 
 def bessel_ratios(order: float, size: float, degrees: NDArray[np.integer]) -> NDArray[np.float64]:
-    r"""$I_{\nu + \ell}(s) / I_\nu(s)$ for the order $\nu \ge 0$, the argument s > 0 and each $\ell$ of `degrees`."""
+    """$I_{ν + ℓ}(s) / I_ν(s)$ for the order ν ≥ 0, the argument s > 0 and each ℓ of `degrees`."""
     import scipy.special  # imported here, since the import takes as long as a small run
 
     # `ive` includes the factor e^-s, which cancels in the ratio.

@@ -1,19 +1,17 @@
-r"""Error bounds of merger times, from the gradient of each merger time, computed backwards along the run.
+"""Error bounds of merger times, from the gradient of each merger time, computed backwards along the run.
 
 **Algorithm.** Let T(y) be the time from clusters at y to a merger. Along the flow, T falls at rate 1, so its gradient p
-obeys $\langle p, f\rangle = -1$ and $\dot p = -J^\top p$. At the merger, where a distance r comes to the tolerance,
-$p = -\nabla r / \langle \nabla r, f\rangle$. A displacement e of the clusters on the way changes T by
-$\langle p, e\rangle$, to first order. Displacements are caused by
+obeys $⟨p, f⟩ = -1$ and $ṗ = -J^T p$. At the merger, where a distance r comes to the tolerance, $p = -∇r / ⟨∇r, f⟩$. A
+displacement e of the clusters on the way changes T by ⟨p, e⟩, to first order. Displacements are caused by
 
 - the estimated errors of steps, and rounding errors;
 - following tokens at a mean square distance S as one cluster. The pulls on others change by at most the fraction
-  $(1 + \beta |B|)^2 S$, since first orders cancel at the mean by masses, for as long as tokens within the
-  cluster would contract: S decays at twice the rate of `contraction`. The cluster itself moves by
-  $(1 + \beta |B|) S$ at once;
+  $(1 + β|B|)² S$, since first orders cancel at the mean by masses, for as long as tokens within the cluster would
+  contract: S decays at twice the rate of `contraction`. The cluster itself moves by $(1 + β|B|) S$ at once;
 - the distance of the token that comes to the tolerance from its cluster;
 - with a causal mask, the lag of the later tokens of a cluster, which see more than the first token. The lag D is the
   difference of velocities over the contraction rate, and changes pulls on later clusters by at most the fraction
-  $2 (1 + \beta |B|) D$.
+  $2 (1 + β|B|) D$.
 
 **Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, sections I.14 and II.8: adjoint
 equations, and the propagation of local errors to global errors.
@@ -36,11 +34,11 @@ from .velocity import AttendedMasses, Law, Moves, jacobian, moves, precision, pu
 
 # Gradients of merger times, by a backward pass over the steps of a run.
 #
-# **Algorithm.** $\dot p = -J^\top p$, by exponentials of the transposed derivative J of the velocities, constant over
-# pieces of a step. A small J is stored as a matrix; a large J is applied to gradients by sums over pairs.
+# **Algorithm.** $ṗ = -J^T p$, by exponentials of the transposed derivative J of the velocities, constant over pieces of
+# a step. A small J is stored as a matrix; a large J is applied to gradients by sums over pairs.
 #
 # **Invariants.** A gradient p is of the logarithm of a merger time T, since squares of times overflow. The gradient is
-# tangent to the sphere, and $T\langle p, f\rangle = -1$ along the flow f.
+# tangent to the sphere, and $T⟨p, f⟩ = -1$ along the flow f.
 
 
 # The derivative is constant over pieces of a leg; `_PIECE` is the number of e-foldings of a gradient in a piece.
@@ -153,9 +151,9 @@ def _tangent(gradients: np.ndarray, first: np.ndarray, start: np.ndarray, units:
 
 # Errors of merger times while many tokens are followed by tiles, from displacements carried forwards along the steps.
 #
-# **Algorithm.** A displacement e of all tokens obeys $\dot e = J e$ with the derivative J of the velocities. Each step
-# applies the exponential of J at its middle, to second order, by differences of velocities. The delay of a merger is
-# the separation of its pair by e over the closing speed of the pair. Two displacements are followed. The first has the
+# **Algorithm.** A displacement e of all tokens obeys ė = J e with the derivative J of the velocities. Each step applies
+# the exponential of J at its middle, to second order, by differences of velocities. The delay of a merger is the
+# separation of its pair by e over the closing speed of the pair. Two displacements are followed. The first has the
 # estimated errors of steps and, along the flow, the effect of joining tokens; the second has errors of equal norms and
 # of rounding in random directions.
 #

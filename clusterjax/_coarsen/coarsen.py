@@ -171,13 +171,13 @@ def coarsen(
     max_steps: int = COARSEN_MAX_STEPS,
     log: Callable[[str], None] | None = None,
 ) -> MergeTree:
-    r"""Follow tokens on the sphere from `x0` until `t_end` or the last merger, however long the clusters wait.
+    """Follow tokens on the sphere from `x0` until `t_end` or the last merger, however long the clusters wait.
 
-    At large beta, clusters wait for times of the order $e^{\beta(1 - c)}$ before they merge: $10^{32}$ at beta = 80.
-    Tokens that have met are therefore followed as one cluster with the sum of their masses. Velocities are computed
-    without the terms that cancel, so that a velocity of $10^{-32}$ has a small relative error too. The step variable is
-    the length of the path, along which a wait of any duration is short. A merger takes some twenty steps at any time.
-    All computations are in float64, also where jax has not enabled float64.
+    At large beta, clusters wait for times of the order $exp(β(1 - c))$ before they merge: 1e32 at beta = 80. Tokens
+    that have met are therefore followed as one cluster with the sum of their masses. Velocities are computed without
+    the terms that cancel, so that a velocity of 1e-32 has a small relative error too. The step variable is the length
+    of the path, along which a wait of any duration is short. A merger takes some twenty steps at any time. All
+    computations are in float64, also where jax has not enabled float64.
 
     Tokens are joined at a distance far below `tolerance`, and only where the cluster contracts. With causal attention,
     the first token of a cluster moves the cluster, since the first token sees none of the others.
@@ -210,7 +210,7 @@ def coarsen(
         positive multiple of the identity, beta from 0 to 300 and masses above 0.
     - `t_end`: The last time; the run begins at 0. Pass 1e300 for no limit. The tree omits mergers after `t_end` and
         after the largest time that float64 holds, 1.8e308.
-    - `tolerance`: The chordal distance at which two clusters have merged, $\sqrt{2(1-c)}$ for the cosine c.
+    - `tolerance`: The chordal distance at which two clusters have merged, $√(2(1-c))$ for the cosine c.
     - `max_steps`: The largest number of steps, rejected steps included; by default 100,000.
     - `log`: A function of one line, such as `print`, which reports the progress of a run of more than 4,096 tokens.
 

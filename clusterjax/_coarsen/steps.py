@@ -1,8 +1,8 @@
-r"""Steps along the orbit: the step variable is the length of the path, and time is integrated along it.
+"""Steps along the orbit: the step variable is the length of the path, and time is integrated along it.
 
 **Algorithm.** $dy/ds = f / |f|$, $dt/ds = 1 / |f|$ by the explicit method of Dormand and Prince of order 8 with its
 interpolant of order 7. Velocities of clusters span hundreds of orders of magnitude, but the length of their path is
-bounded: where all clusters wait, a step lasts $10^{30}$, and a collapse, which ends at a rate of 1, takes a few steps.
+bounded: where all clusters wait, a step lasts 1e30, and a collapse, which ends at a rate of 1, takes a few steps.
 Within a step, time is in the unit of the *clock*, the time that a unit of length takes at the beginning of the step.
 The clock is stored as a logarithm.
 

@@ -1,14 +1,14 @@
-r"""Velocities of clusters, in NumPy, with a small relative error however slow the clusters are.
+"""Velocities of clusters, in NumPy, with a small relative error however slow the clusters are.
 
 The velocities of m clusters at unit vectors y_a, where cluster a sees the mass M_ab of cluster b, are
 
-$$\dot y_a = P_{y_a} V \sum_b w_{ab} y_b, \qquad w_{ab} = M_{ab} e^{\beta \langle y_a, B y_b\rangle} / Z_a .$$
+$$ẏ_a = P_{y_a} V ∑_b w_{ab} y_b, where w_{ab} = M_{ab} exp(β⟨y_a, B y_b⟩) / Z_a.$$
 
 **Invariants.** Where V is a multiple of the identity, $P_{y_a}$ maps a cluster's own term to zero. The own term is left
-out before rounding, so that the relative error of a velocity is $10^{-16}$ at speeds of $10^{-32}$ as at 1. For any
-other V, the absolute error is $10^{-16}$. Nothing overflows, because exponents are shifted. For unnormalised attention,
-the shift is a unit of time, stored as its logarithm. A term that moves no cluster does not enter the shift: at
-$\beta(1 - c) > 745$, all other terms would underflow beside it.
+out before rounding, so that the relative error of a velocity is 1e-16 at speeds of 1e-32 as at 1. For any other V, the
+absolute error is 1e-16. Nothing overflows, because exponents are shifted. For unnormalised attention, the shift is a
+unit of time, stored as its logarithm. A term that moves no cluster does not enter the shift: at $β(1 - c) > 745$, all
+other terms would underflow beside it.
 """
 
 import functools

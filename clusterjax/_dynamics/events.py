@@ -72,7 +72,7 @@ class Bracket(optx.AbstractRootFinder):
 def clustered_event(
     radius: RealScalarLike, *, space: AbstractSpace = Sphere(), root_finder: optx.AbstractRootFinder | None = Bracket()
 ) -> dfx.Event:
-    r"""An event that ends a run when $|x_i - \bar x| \le$ `radius` for every token, where $\bar x$ is the mean.
+    """An event that ends a run when $|x_i - m|$ ≤ `radius` for every token, where m is the mean.
 
     The distance is the Euclidean distance of the ambient space, between tokens retracted to `space`. The time of the
     event is found within the step, to the accuracy of the solver's interpolation, and is differentiable; with `noise`
@@ -102,12 +102,12 @@ def clustered_event(
 def stationary_event(
     speed: RealScalarLike, *, space: AbstractSpace = Sphere(), root_finder: optx.AbstractRootFinder | None = Bracket()
 ) -> dfx.Event:
-    r"""An event that ends a run when $|\dot x_i| \le$ `speed` for every token.
+    """An event that ends a run when $|ẋ_i|$ ≤ `speed` for every token.
 
     The velocity is that of the terms of the run, evaluated at the tokens retracted to `space`, which costs one more
     evaluation per step. The time of the event, its gradient and a start below the threshold are as in
     `clustered_event`. Slow tokens need not have converged: a metastable state moves at a speed of the order of
-    $e^{-c\beta}$. A run with noise has no velocity, and is refused.
+    $e^{-cβ}$. A run with noise has no velocity, and is refused.
 
     **Arguments:**
 

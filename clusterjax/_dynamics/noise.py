@@ -1,10 +1,10 @@
-r"""Noise: Brownian motion on the space, added to a field, or applied after each layer.
+"""Noise: Brownian motion on the space, added to a field, or applied after each layer.
 
 On the sphere the Stratonovich equation dX = P_X o sqrt(2T) dB describes Brownian motion (Hsu, *Stochastic Analysis on
 Manifolds*, section 3.1), which requires a solver that converges to the Stratonovich solution, such as Heun. After a
 layer a token moves along a geodesic instead, by a Gaussian tangent vector. On the circle this is exactly Brownian
-motion; on $S^{d-1}$ the variance $2s(1 - (d-2)s/3)$, where s is the temperature times the time, makes
-$E\langle x', x\rangle$ exact up to $s^3$, whereas $2s$ makes it exact up to $s^2$.
+motion; on $S^{d-1}$ the variance $2s(1 - (d-2)s/3)$, where s is the temperature times the time, makes E⟨x', x⟩ exact up
+to s³, whereas 2s makes it exact up to s².
 """
 
 from typing import Any
@@ -103,11 +103,11 @@ def check_noisy_steps(controller: Any, ts: Array, dense: bool) -> None:
 
 
 class NoisyLayer(AbstractLayer):
-    r"""A layer that is followed by Brownian motion of each token on the space of the layer, for a given time.
+    """A layer that is followed by Brownian motion of each token on the space of the layer, for a given time.
 
     With `ResidualLayer(field, step)` and `time=step` the layers converge, as the step tends to zero, to
-    $dX = \text{field}\,dt + \sqrt{2T}\,dB$, which `simulate(field, x0, ts, noise=T, key=key)` integrates. The random
-    numbers of layer k do not depend on the depth.
+    $dX = field dt + √(2T) dB$, which `simulate(field, x0, ts, noise=T, key=key)` integrates. The random numbers of
+    layer k do not depend on the depth.
 
     !!! example
 

@@ -40,7 +40,7 @@ def _check_space(space: AbstractSpace) -> AbstractSpace:
 
 
 class Retract(dfx.AbstractWrappedSolver):
-    r"""Any diffrax solver, where each step ends on `space`: $x_{k+1} = \text{retract}(\text{step}(x_k))$.
+    """Any diffrax solver, where each step ends on `space`: $x_{k+1} = retract(step(x_k))$.
 
     `Retract(Euler())` with constant steps is the normalised Euler scheme of the papers; with a field on `Euclidean()`
     it is their scheme without tangent projection. The order is that of the wrapped solver if the field is tangent to
@@ -63,8 +63,8 @@ class Retract(dfx.AbstractWrappedSolver):
 
     ??? cite "Source"
 
-        The scheme $x \leftarrow \text{normalise}(x + \Delta t\, v(x))$ of the simulations of Geshkovski et al., *A
-        mathematical perspective on transformers* (2312.10794), and of Peat, *Clustering in Transformers*, Section 3.2.
+        The scheme $x ← normalise(x + Δt v(x))$ of the simulations of Geshkovski et al., *A mathematical perspective on
+        transformers* (2312.10794), and of Peat, *Clustering in Transformers*, Section 3.2.
     """
 
     solver: dfx.AbstractSolver = eqx.field(converter=_check_solver)

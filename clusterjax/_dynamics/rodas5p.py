@@ -1,9 +1,9 @@
-r"""`Rodas5P`: a linearly implicit Rosenbrock method for very long times.
+"""`Rodas5P`: a linearly implicit Rosenbrock method for very long times.
 
 **Algorithm.** With the Jacobian J at the start of a step of length h, one LU decomposition of I - h gamma J serves
-eight stages, $k_i = (I - h\gamma J)^{-1} \gamma (h f(t + c_i h, y + \sum_j a_{ij} k_j) + h^2 d_i f_t + \sum_j C_{ij}
-k_j)$; the step is $y + \sum_i b_i k_i$ and its error estimate is $k_8$. A batch under `jax.vmap` is stepped one run
-after another, without the runs that have ended.
+eight stages, $k_i = (I - hγJ)^{-1} γ (h f(t + c_i h, y + ∑_j a_{ij} k_j) + h² d_i f_t + ∑_j C_{ij} k_j)$; the step is
+$y + ∑_i b_i k_i$ and its error estimate is $k_8$. A batch under `jax.vmap` is stepped one run after another, without
+the runs that have ended.
 
 **Reference.** Steinebach, *Construction of Rosenbrock-Wanner method Rodas5P* (BIT 63, 2023): coefficients. Hairer,
 Wanner, *Solving Ordinary Differential Equations II*, sections IV.3 (L-stability), IV.7 (this form of the stages).
@@ -41,11 +41,9 @@ from .retract import Time
 # The Jacobian of an attention field in closed form, at the cost of the matrix itself: n^2 d^2 numbers.
 #
 # Forward mode costs n d velocities, which take thirty times as long at n = 32. **Algorithm.** With weights w and
-# averages
-# $A_i = \sum_j w_{ij} y_j$ of tokens y, and queries $q_i = B^\top y_i$,
+# averages $A_i = ∑_j w_{ij} y_j$ of tokens y, and queries $q_i = B^T y_i$,
 #
-# $$\partial A_i / \partial y_j = w_{ij} (I + \beta c_{ij} q_i^\top)
-# + \delta_{ij}\, \beta \sum_k w_{ik}\, c_{ik} (B y_k)^\top,$$
+# $$∂A_i / ∂y_j = w_{ij} (I + β c_{ij} q_i^T) + δ_{ij} β ∑_k w_{ik} c_{ik} (B y_k)^T,$$
 #
 # where $c_{ij}$ is $y_j - A_i$ if the rows of weights are normalised, and $y_j$ if not. **Invariants.** The Jacobian
 # equals the derivatives of the field in forward mode, except for rounding, and is differentiable in the field and
@@ -275,8 +273,8 @@ def _check_max_growth(max_growth: float | int | None) -> float | None:
 
 
 class Rodas5P(dfx.AbstractAdaptiveSolver):
-    r"""An implicit solver for very long, stiff runs: `simulate(..., solver=Rodas5P())` reaches t = 1e8 in a few hundred
-    steps, where clusters have formed and drift by $e^{-\beta(1 - c)}$.
+    """An implicit solver for very long, stiff runs: `simulate(..., solver=Rodas5P())` reaches t = 1e8 in a few hundred
+    steps, where clusters have formed and drift by $exp(-β(1 - c))$.
 
     The steps of an explicit solver remain near 3, since tokens within a cluster contract at rates near 1, and the run
     stops at `max_steps`. `Rodas5P` is L-stable: its steps grow as long as the error allows, and shrink when clusters

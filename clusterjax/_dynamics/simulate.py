@@ -89,7 +89,7 @@ def simulate(
     throw: bool = True,
     progress: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
 ) -> Trajectory:
-    r"""Integrate $\dot x = \text{field}(t, x, \text{args})$ from `x0` at `ts[0]`, and save the tokens at `ts`.
+    """Integrate $ẋ = field(t, x, args)$ from `x0` at `ts[0]`, and save the tokens at `ts`.
 
     The result is one trajectory of n tokens; `jax.vmap` or `equinox.filter_vmap` map over many (each run then has its
     own steps, and the longest run determines the time). Tokens that are sharded over devices by rows remain so, see
@@ -139,10 +139,10 @@ def simulate(
         both the tokens and the results of `fn`, the latter in `Trajectory.saved`.
     - `dense`: Whether to keep the interpolants of the solver for `Trajectory.at`: the memory of nine states for each of
         `max_steps` steps.
-    - `noise`: The temperature T >= 0 of $dX = \text{field}\,dt + \sqrt{2T}\,dB$, with Brownian motion on `field.space`
-        (on the sphere in the sense of Stratonovich). It requires `key` and `dt0`. Steps end exactly at the times `ts`;
-        there is no interpolation between them, since a straight line has too little noise: list every wanted time in
-        `ts`. On the sphere averages have an error of first order in `dt0`: 8 % at 2 T `dt0` = .05 in d = 3.
+    - `noise`: The temperature T >= 0 of $dX = field dt + √(2T) dB$, with Brownian motion on `field.space` (on the
+        sphere in the sense of Stratonovich). It requires `key` and `dt0`. Steps end exactly at the times `ts`; there is
+        no interpolation between them, since a straight line has too little noise: list every wanted time in `ts`. On
+        the sphere averages have an error of first order in `dt0`: 8 % at 2 T `dt0` = .05 in d = 3.
     - `key`: PRNG key of the noise.
     - `max_steps`: The largest number of steps, by default 16,384.
     - `throw`: Whether a failed run raises an error; if False, see `Trajectory.result`, which under vmap is separate for

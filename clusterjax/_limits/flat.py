@@ -1,10 +1,10 @@
-r"""The limit shapes in R^d: polytope, hyperplanes, polytope x subspace, and Boolean attention in one dimension.
+"""The limit shapes in R^d: polytope, hyperplanes, polytope x subspace, and Boolean attention in one dimension.
 
 **Algorithm.** Every test uses the coordinates c, along G, of the part of a token in the leading eigenspace F of V (see
-`hypotheses.py`). There the scores grow fastest, tokens move by $\dot c_i = \lambda\sum_j P_{ij}(c_j - c_i)$, and the
-limits are the origin and $S = \{c : \langle B^\top c, c\rangle = \max_j \langle B^\top c, c_j\rangle\}$. If F is a
-line, S consists of two levels and zero: three hyperplanes. **Reference.** Geshkovski et al. (2305.05465), Sections 2
-to 5. **Invariants.** Residuals are relative to the largest norm of a token; rounding error counts against a clause.
+`hypotheses.py`). There the scores grow fastest, tokens move by $ċ_i = λ ∑_j P_{ij} (c_j - c_i)$, and the limits are the
+origin and $S = {c : ⟨B^T c, c⟩ = max_j ⟨B^T c, c_j⟩}$. If F is a line, S consists of two levels and zero: three
+hyperplanes. **Reference.** Geshkovski et al. (2305.05465), Sections 2 to 5. **Invariants.** Residuals are relative to
+the largest norm of a token; rounding error counts against a clause.
 """
 
 from typing import NamedTuple

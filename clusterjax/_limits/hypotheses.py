@@ -1,14 +1,14 @@
-r"""The theorem that applies to a field: its hypotheses are tested on the matrices of the field.
+"""The theorem that applies to a field: its hypotheses are tested on the matrices of the field.
 
-The theorems in R^d concern z = e^{-tV} x (2305.05465). If V = I and $Q^\top K$ is symmetric positive definite, the
-limit is a polytope (Theorem 3.1). If the leading eigenvalue is real, positive and simple and
-$\langle Q\varphi_1, K\varphi_1\rangle > 0$, the limit is at most three hyperplanes (Theorem 4.2). If V is paranormal
-and $Q^\top K$ symmetric positive definite, the limit combines both (Section 5). In one dimension with V > 0 and QK > 0
-attention is Boolean (Theorem 2.1). On the sphere with V = I the limit is one point: causally for any Q, K (2411.04990,
-Theorem 4.1), else for Q = K = I, or from an open hemisphere (2312.10794, Theorem 6.1, Lemma 6.4).
-**Invariants.** The theorems require softmax attention, constant matrices and equal masses, and nothing beyond their
-statements is claimed. V = c I with c > 0 is V = I in another unit of time. An equality must hold to rounding, and an
-inequality by more than the rounding error; otherwise the hypothesis does not hold.
+The theorems in R^d concern z = e^{-tV} x (2305.05465). If V = I and $Q^T K$ is symmetric positive definite, the limit
+is a polytope (Theorem 3.1). If the leading eigenvalue is real, positive and simple and $⟨Qφ_1, Kφ_1⟩ > 0$, the limit is
+at most three hyperplanes (Theorem 4.2). If V is paranormal and $Q^T K$ symmetric positive definite, the limit combines
+both (Section 5). In one dimension with V > 0 and QK > 0 attention is Boolean (Theorem 2.1). On the sphere with V = I
+the limit is one point: causally for any Q, K (2411.04990, Theorem 4.1), else for Q = K = I, or from an open hemisphere
+(2312.10794, Theorem 6.1, Lemma 6.4). **Invariants.** The theorems require softmax attention, constant matrices and
+equal masses, and nothing beyond their statements is claimed. V = c I with c > 0 is V = I in another unit of time. An
+equality must hold to rounding, and an inequality by more than the rounding error; otherwise the hypothesis does not
+hold.
 """
 
 from typing import Any, NamedTuple
@@ -27,14 +27,14 @@ from .result import BOOLEAN, HYPERPLANES, MIXED, ONE, POLYTOPE, LimitHypothesis
 
 # The leading eigenvalue of V, and the splitting of R^d in the theorems on limits.
 #
-# **Algorithm.** If the eigenvalue $\lambda$ of largest real part is real and positive, one singular value decomposition
-# of $V - \lambda I$ yields the splitting: F is the kernel, G the range, and the left kernel gives the coordinates of F.
-# The norm of a power bounds the spectral radius on G, $\rho \le |V_G^m|^{1/m}$, with m by repeated squaring.
-# **Reference.** Geshkovski et al. (2305.05465), Sections 4 and 5: V is *paranormal* if $R^d = F \oplus G$ with both
-# invariant, $V = \lambda I$ on F, $\lambda > 0$, and a spectral radius below $\lambda$ on G.
-# **Invariants.** A Jordan block is never taken for a multiple of the identity, and a Jordan block perturbed by rounding
-# never for a simple eigenvalue: the gap must exceed the effect of rounding of V on an eigenvalue of that condition. If
-# eigenvalues are neither equal to rounding nor separated by more than rounding, F and G are unknown.
+# **Algorithm.** If the eigenvalue λ of largest real part is real and positive, one singular value decomposition of
+# V - λI yields the splitting: F is the kernel, G the range, and the left kernel gives the coordinates of F. The norm of
+# a power bounds the spectral radius on G, $ρ ≤ |V_G^m|^{1/m}$, with m by repeated squaring. **Reference.** Geshkovski
+# et al. (2305.05465), Sections 4 and 5: V is *paranormal* if $ℝ^d = F ⊕ G$ with both invariant, V = λI on F, λ > 0, and
+# a spectral radius below λ on G. **Invariants.** A Jordan block is never taken for a multiple of the identity, and a
+# Jordan block perturbed by rounding never for a simple eigenvalue: the gap must exceed the effect of rounding of V on
+# an eigenvalue of that condition. If eigenvalues are neither equal to rounding nor separated by more than rounding, F
+# and G are unknown.
 
 
 # Both thresholds are relative to the norm of V. Eigenvalues within _NEAR of the leading one may be equal in exact

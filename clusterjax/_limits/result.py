@@ -37,7 +37,7 @@ def length_of(c: Float[np.ndarray, "n r"]) -> float:
 def depths(
     c: Float[np.ndarray, "n r"], form: Float[np.ndarray, "r r"], present: Bool[np.ndarray, " n"], moved: float
 ) -> Depths:
-    r"""The distance of each token from the origin, or below the face that its direction $B^\top c_i$ supports.
+    """The distance of each token from the origin, or below the face that its direction $B^T c_i$ supports.
 
     A token of S = {c: <B^T c, c> = max_j <B^T c, c_j>} lies in a supporting hyperplane of the hull, whose normal is the
     direction in which the token attends. `moved` bounds the displacement of a token by rounding.

@@ -32,28 +32,27 @@ def limit_shape(
     tolerance: float | int = SHAPE_TOLERANCE,
     follow: bool = True,
 ) -> LimitShape:
-    r"""The limit shape of tokens, which the spectrum of V determines, certified clause by clause.
+    """The limit shape of tokens, which the spectrum of V determines, certified clause by clause.
 
-    In $R^d$ the shape is that of the rescaled tokens $z = e^{-tV}x$, with $\lambda > 0$ the leading eigenvalue of V.
+    In $ℝ^d$ the shape is that of the rescaled tokens $z = e^{-tV}x$, with λ > 0 the leading eigenvalue of V.
 
-    - A **polytope** if $V = \lambda I$: every token is at the origin, or on the face that its direction $B^\top z$
-        supports.
-    - At most three **hyperplanes** $\varphi_1^*(z) \in \{a, 0, b\}$ if $\lambda$ is simple.
-    - A **polytope x subspace** if $V = \lambda I$ on a subspace F and smaller on G: the part in F is as in a polytope.
+    - A **polytope** if V = λI: every token is at the origin, or on the face that its direction $B^T z$ supports.
+    - At most three **hyperplanes** $φ_1^*(z) ∈ {a, 0, b}$ if λ is simple.
+    - A **polytope x subspace** if V = λI on a subspace F and smaller on G: the part in F is as in a polytope.
     - In one dimension **Boolean** attention: every row, except at most one, attends to one end alone.
 
     On the sphere the shape is the simplest that fits of **one point**, **opposite points**, **several points**,
     **circle** and **subspace**.
 
     The hypotheses of the theorems are tested numerically: V a multiple of the identity, paranormal, or with a simple
-    leading eigenvalue; $Q^\top K$ positive definite or $\langle Q\varphi_1, K\varphi_1\rangle > 0$; softmax, full or
-    causal mask, equal masses, constant matrices. An equality must hold to rounding, and an inequality by more than the
-    rounding error. `fits` says that the tokens are within `tolerance` of the shape and at rest to that tolerance, and
-    for a run also that its hulls are nested. `certified` says in addition that a theorem with this limit applies, or
-    that a bound keeps the tokens there: attention with V a positive multiple of the identity does not leave a cap, and
-    does not move tokens that are bit by bit on one line through zero. `coarsen` follows uncertified opposite or several
-    points at rest; if two of them merge, the kind is **metastable** and `until` is the time of the merger. In $R^d$ a
-    token at an unstable point of the shape may still move along the shape. A host function.
+    leading eigenvalue; $Q^T K$ positive definite or $⟨Qφ_1, Kφ_1⟩ > 0$; softmax, full or causal mask, equal masses,
+    constant matrices. An equality must hold to rounding, and an inequality by more than the rounding error. `fits` says
+    that the tokens are within `tolerance` of the shape and at rest to that tolerance, and for a run also that its hulls
+    are nested. `certified` says in addition that a theorem with this limit applies, or that a bound keeps the tokens
+    there: attention with V a positive multiple of the identity does not leave a cap, and does not move tokens that are
+    bit by bit on one line through zero. `coarsen` follows uncertified opposite or several points at rest; if two of
+    them merge, the kind is **metastable** and `until` is the time of the merger. In $ℝ^d$ a token at an unstable point
+    of the shape may still move along the shape. A host function.
 
     !!! example
 
@@ -72,7 +71,7 @@ def limit_shape(
 
     - `x`: A run of `simulate` with this field, or tokens, (n, d), which are rescaled tokens for a `RescaledField`.
     - `field`: The field. The tokens of an `AttentionField` on `Euclidean()` are rescaled first. For a field without a
-        known theorem the shape is determined only on the sphere, and is "none" in $R^d$.
+        known theorem the shape is determined only on the sphere, and is "none" in $ℝ^d$.
     - `t`: The time of the tokens; a run has its own. None takes tokens of a `RescaledField` for the limit itself, where
         attention is hardmax and rest is not tested; on the sphere None means 0.
     - `tolerance`: The largest residual that counts as zero, relative to the largest norm of a token; below 1, by

@@ -105,7 +105,7 @@ class AbstractAttention(AbstractPart):
         return x, values, None if masses is None else as_float(masses)
 
     def queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
-        r"""The rows $B^\top x_i$, whose inner product with $x_j$ is $\langle x_i, B x_j\rangle$."""
+        """The rows $B^T x_i$, whose inner product with $x_j$ is $⟨x_i, B x_j⟩$."""
         form = at_time(self.query_key, t, x.dtype)
         # Row i of x B is the transpose of B^T x_i.
         return x if form is None else matmul(x, form)
@@ -140,14 +140,14 @@ class AbstractExponentialAttention(AbstractAttention):
         *,
         bias: Float[Array, "n n"] | None = None,
     ) -> Float[Array, "n v"]:
-        r"""The averages $\sum_j w_{ij} v_j$ with scores $\beta(\langle q_i, y_j\rangle + b_{ij})$, without checks.
+        """The averages $∑_j w_{ij} v_j$ with scores $β(⟨q_i, y_j⟩ + b_{ij})$, without checks.
 
         Scores with a bias are not inner products, so that no summation applies: the (n, n) matrix is formed.
         """
 
 
 def query_key_form(query: Parameter, key: Parameter) -> StoredParameter:
-    r"""The form $B = Q^\top K$, for which $\langle Q x, K y\rangle = \langle x, B y\rangle$.
+    """The form $B = Q^T K$, for which $⟨Q x, K y⟩ = ⟨x, B y⟩$.
 
     **Arguments:**
 
@@ -265,14 +265,14 @@ def check_number_of_masses(masses: Any, n: int) -> None:
 
 
 class SoftmaxAttention(AbstractExponentialAttention):
-    r"""Self-attention (SA): $w_{ij} = e^{\beta\langle x_i, B x_j\rangle} / \sum_k e^{\beta\langle x_i, B x_k\rangle}$.
+    """Self-attention (SA): $w_{ij} = exp(β⟨x_i, B x_j⟩) / ∑_k exp(β⟨x_i, B x_k⟩)$.
 
     Each row of weights is positive and sums to one. At `beta = 0`, the average is the mean; for large `beta`, it tends
-    to `HardmaxAttention`. With masses, $w_{ij} \propto m_j e^{\beta\langle x_i, B x_j\rangle}$.
+    to `HardmaxAttention`. With masses, $w_{ij} ∝ m_j exp(β⟨x_i, B x_j⟩)$.
 
-    If the dtype can hold the scores $\beta\langle x_i, B x_j\rangle$, the weights are accurate to the rounding of the
-    scores. Beyond this range (3e38 in float32, 1e308 in float64), a row with a score of infinity is NaN, and scores of
-    minus infinity have no weight.
+    If the dtype can hold the scores $β⟨x_i, B x_j⟩$, the weights are accurate to the rounding of the scores. Beyond
+    this range (3e38 in float32, 1e308 in float64), a row with a score of infinity is NaN, and scores of minus infinity
+    have no weight.
 
     !!! example
 
@@ -290,7 +290,7 @@ class SoftmaxAttention(AbstractExponentialAttention):
     **Arguments:**
 
     - `beta`: Inverse temperature: a finite real number of any sign, an array of shape (), or a schedule.
-    - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule; see `query_key_form`. None is the identity.
+    - `query_key`: The form $B = Q^T K$, (d, d), or a schedule; see `query_key_form`. None is the identity.
     - `mask`: The tokens that each token may attend to.
     - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
 
@@ -337,7 +337,7 @@ class SoftmaxAttention(AbstractExponentialAttention):
         return matmul(weights, tokens if values is None else values)
 
     def log_partition(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, " n"]:
-        r"""The logarithms $\log Z_i = \log\sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, (n,); finite at any beta."""
+        """The logarithms $log Z_i = log ∑_j m_j exp(β⟨x_i, B x_j⟩)$, (n,); finite at any beta."""
         x, _, masses = self.enter(x, None, t, masses)
         # Only the normaliser is needed; a single column of values is the minimum for a summation.
         sums = self.summation.exponential(self._queries(x, t), x, x[:, :1], masses, self.mask)
@@ -345,7 +345,7 @@ class SoftmaxAttention(AbstractExponentialAttention):
 
 
 def softmax_weights(scores: Float[Array, "n n"], masses: Masses | None, mask: AbstractMask) -> Float[Array, "n n"]:
-    r"""The softmax of each row of scores, $w_{ij} \propto m_j e^{s_{ij}}$ over the columns that the mask allows.
+    """The softmax of each row of scores, $w_{ij} ∝ m_j exp(s_{ij})$ over the columns that the mask allows.
 
     The function forms the whole matrix, and so serves scores that are not inner products.
     """
@@ -368,7 +368,7 @@ def softmax_average(
     mask: AbstractMask,
     summation: AbstractExponentialSum,
 ) -> Float[Array, "n v"]:
-    r"""The averages $\sum_j w_{ij} v_j$ with $w_{ij} \propto m_j e^{\langle q_i, y_j\rangle}$, by default of tokens."""
+    """The averages $∑_j w_{ij} v_j$ with $w_{ij} ∝ m_j exp(⟨q_i, y_j⟩)$, by default of tokens."""
     sums = summation.exponential(queries, tokens, values, masses, mask)
     if masses is None:
         # Every row attends to itself: the sum is zero only if all scores overflow, and the result is then NaN.
@@ -383,14 +383,14 @@ def softmax_average(
 
 
 class UnnormalisedAttention(AbstractExponentialAttention):
-    r"""Unnormalised self-attention (USA): $w_{ij} = e^{\beta\langle x_i, B x_j\rangle - \text{offset}} / n$.
+    """Unnormalised self-attention (USA): $w_{ij} = exp(β⟨x_i, B x_j⟩ - offset) / n$.
 
     With a mask, the sum of row i is divided by the number of tokens that i may attend to (i for a causal mask); with
     masses, by their mass. If B and V are the identity, the dynamics is the gradient flow of `interaction_energy`.
 
-    The weights are as large as $e^\beta$: they overflow beyond `beta` of about 85 in float32 (700 in float64), unless
-    `offset` reduces the exponents. An offset only changes the unit of time, by $e^{-\text{offset}}$; `offset=beta`
-    gives the kernel $e^{\beta(\langle x, y\rangle - 1)}$, which never overflows on the sphere.
+    The weights are as large as $e^β$: they overflow beyond `beta` of about 85 in float32 (700 in float64), unless
+    `offset` reduces the exponents. An offset only changes the unit of time, by $exp(-offset)$; `offset=beta` gives the
+    kernel $exp(β(⟨x, y⟩ - 1))$, which never overflows on the sphere.
 
     !!! example
 
@@ -406,7 +406,7 @@ class UnnormalisedAttention(AbstractExponentialAttention):
     **Arguments:**
 
     - `beta`: Inverse temperature: a finite real number, an array of shape (), or a schedule.
-    - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
+    - `query_key`: The form $B = Q^T K$, (d, d), or a schedule. None is the identity.
     - `mask`: The tokens that each token may attend to.
     - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
     - `offset`: The number subtracted from each exponent: a finite real number or a schedule.
@@ -483,12 +483,12 @@ class UnnormalisedAttention(AbstractExponentialAttention):
 
 
 class HardmaxAttention(AbstractAttention):
-    r"""Hardmax: each token attends equally to the tokens that maximise $\langle x_i, B x_j\rangle$.
+    """Hardmax: each token attends equally to the tokens that maximise $⟨x_i, B x_j⟩$.
 
-    The set of maximisers is $C_i = \{j : \langle x_i, B x_j\rangle \ge \max_k \langle x_i, B x_k\rangle -
-    \text{tie\_tolerance}\,|B^\top x_i| \max_k |x_k|\}$, with j and k among the tokens that i may attend to. The
-    tolerance makes ties independent of rounding. Hardmax is the limit of `SoftmaxAttention` as `beta` goes to infinity.
-    The weights are piecewise constant in x, so that derivatives pass through the averaged values only.
+    The set of maximisers is $C_i = {j : s_{ij} ≥ max_k s_{ik} - ε |B^T x_i| max_k |x_k|}$, with the scores $s_{ij} =
+    ⟨x_i, B x_j⟩$, the `tie_tolerance` ε, and j and k among the tokens that i may attend to. The tolerance makes ties
+    independent of rounding. Hardmax is the limit of `SoftmaxAttention` as `beta` goes to infinity. The weights are
+    piecewise constant in x, so that derivatives pass through the averaged values only.
 
     !!! example
 
@@ -503,7 +503,7 @@ class HardmaxAttention(AbstractAttention):
 
     **Arguments:**
 
-    - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
+    - `query_key`: The form $B = Q^T K$, (d, d), or a schedule. None is the identity.
     - `mask`: The tokens that each token may attend to.
     - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
     - `tie_tolerance`: The relative tolerance of ties, >= 0; None is 64 times the machine epsilon of the dtype of x.
@@ -591,13 +591,12 @@ def _check_normalise(normalise: bool) -> bool:
 
 
 class KernelAttention(AbstractAttention):
-    r"""Attention with a user-defined kernel, $w_{ij} = f(s_{ij}) / \sum_k f(s_{ik})$ with $s_{ij} = \langle x_i, B
-    x_j\rangle$; with `normalise=False`, $w_{ij} = f(s_{ij}) / n$.
+    """Attention with a user-defined kernel, $w_{ij} = f(s_{ij}) / ∑_k f(s_{ik})$ with $s_{ij} = ⟨x_i, B x_j⟩$; with
+    `normalise=False`, $w_{ij} = f(s_{ij}) / n$.
 
-    With a mask, the sum, or n, counts the tokens that i may attend to; with masses, $w_{ij} \propto m_j f(s_{ij})$. A
-    row whose weights sum to zero is zero. The kernel may be negative; a normalised row whose sum is near zero may then
-    be arbitrarily large. For $f = e^{\beta s}$, `SoftmaxAttention` and `UnnormalisedAttention` are faster and avoid
-    overflow.
+    With a mask, the sum, or n, counts the tokens that i may attend to; with masses, $w_{ij} ∝ m_j f(s_{ij})$. A row
+    whose weights sum to zero is zero. The kernel may be negative; a normalised row whose sum is near zero may then be
+    arbitrarily large. For $f = exp(βs)$, `SoftmaxAttention` and `UnnormalisedAttention` are faster and avoid overflow.
 
     !!! example
 
@@ -615,7 +614,7 @@ class KernelAttention(AbstractAttention):
     - `function`: `function(s)` takes an array of inner products and returns the kernel of each, as real numbers of the
         same shape. `function` is a JAX function, or a callable `equinox.Module`, whose arrays are parameters and may be
         differentiated.
-    - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
+    - `query_key`: The form $B = Q^T K$, (d, d), or a schedule. None is the identity.
     - `normalise`: If True, each row is divided by its sum; otherwise by the mass of the tokens it may attend to.
     - `mask`: The tokens that each token may attend to.
 

@@ -1,9 +1,9 @@
-r"""`MeanField`: attention among infinitely many tokens, as an equation for the coefficients of their density.
+"""`MeanField`: attention among infinitely many tokens, as an equation for the coefficients of their density.
 
-**Algorithm.** The equation $\partial_t\mu + \nabla\cdot(\mu\,v[\mu]) = T\,\Delta\mu$ is tested with the harmonics:
-$\dot c_k = \int\langle\nabla Y_k, v\rangle\,d\mu - T\,l(l + d - 2)\,c_k$, with the integral computed on a grid (a
-Galerkin method with quadrature, also called pseudo-spectral). The velocity v is that of attention, with the sums of
-`zonal_sums` and `pair_sums` in place of sums over tokens.
+**Algorithm.** The equation $∂_t μ + ∇·(μ v[μ]) = T Δμ$ is tested with the harmonics:
+$ċ_k = ∫ ⟨∇Y_k, v⟩ dμ - T l (l + d - 2) c_k$, with the integral computed on a grid (a Galerkin method with quadrature,
+also called pseudo-spectral). The velocity v is that of attention, with the sums of `zonal_sums` and `pair_sums` in
+place of sums over tokens.
 
 **Reference.** Geshkovski, Letrouit, Polyanskiy, Rigollet (2312.10794), eq. (3.1) for the equation without noise;
 2604.16288 and 2606.05140 with noise. **Invariants.** The mass is conserved exactly, since the harmonic of degree zero
@@ -66,9 +66,9 @@ from .space import Euclidean, Sphere
 
 # The common interface of the circle and the sphere: harmonics, a grid, transforms between coefficients and values.
 #
-# **Definition.** Harmonics $Y$ are real and orthonormal with respect to the uniform probability measure $\sigma$. The
-# coefficients of a measure $\mu$ are $c = \int Y\,d\mu$, so that $d\mu = \sum_k c_k Y_k\,d\sigma$, and those of n
-# tokens are means of harmonics. The coefficients form a matrix: row l has degree l, in pairs (cosine, sine) by order.
+# **Definition.** Harmonics Y are real and orthonormal with respect to the uniform probability measure σ. The
+# coefficients of a measure μ are $c = ∫ Y dμ$, so that $dμ = ∑_k c_k Y_k dσ$, and those of n tokens are means of
+# harmonics. The coefficients form a matrix: row l has degree l, in pairs (cosine, sine) by order.
 #
 # **Invariants.** The first coefficient is the mass. Grids integrate products of four functions of the degree exactly.
 
@@ -95,8 +95,7 @@ class Basis(NamedTuple):
     - `grid`: The grid of a degree.
     - `values`: Coefficients to values of the density with respect to the uniform measure, on the grid, (M,).
     - `gradients`: Coefficients to components of the gradient of the density along the frame, (d - 1, M).
-    - `divergence`: Components of a flux f to coefficients of minus its divergence, the integrals of
-        $\\langle f, \\nabla Y\\rangle$.
+    - `divergence`: Components of a flux f to coefficients of minus its divergence, the integrals of ⟨f, ∇Y⟩.
     - `integrals`: Values on the grid to coefficients, the integrals of the values times Y.
     - `harmonics`: All harmonics at points, (n, rows, columns).
     """
@@ -111,7 +110,7 @@ class Basis(NamedTuple):
     harmonics: Callable[[int, Tokens], Float[Array, "n rows columns"]]
 
 
-# The basis of the circle: $1, \sqrt 2 \cos k\theta, \sqrt 2 \sin k\theta$, a row (cosine, sine) for each k.
+# The basis of the circle: $1, √2 cos kθ, √2 sin kθ$, a row (cosine, sine) for each k.
 #
 # **Invariant.** The sine of k = 0 is zero, and its coefficient remains zero.
 
@@ -168,12 +167,12 @@ CIRCLE = Basis(
 )
 
 
-# The basis of the sphere: $\hat P_{lm}(\cos\theta) \cos m\phi$ and $\sin m\phi$, in row l and columns 2m, 2m + 1.
+# The basis of the sphere: $p_{lm}(cos θ) cos mφ$ and sin mφ, in row l and columns 2m, 2m + 1.
 #
-# **Algorithm.** The grid is the product of Gauss-Legendre nodes in $z = \cos\theta$ and equally spaced angles $\phi$,
-# without a point at a pole. A transform has two stages: a product with $\hat P_{lm}(z)$ for each m, and a product with
-# the cosines and sines of $m\phi$. Derivatives with respect to $\theta$ follow from $\sin\theta\,\hat P_{lm}' = l z
-# \hat P_{lm} - \sqrt{(2l + 1)(l^2 - m^2)/(2l - 1)}\,\hat P_{l-1,m}$.
+# **Algorithm.** The grid is the product of Gauss-Legendre nodes in z = cos θ and equally spaced angles φ, without a
+# point at a pole. A transform has two stages: a product with $p_{lm}(z)$ for each m, and a product with the cosines and
+# sines of mφ. Derivatives with respect to θ follow from
+# $sin θ p_{lm}' = l z p_{lm} - √((2l + 1)(l² - m²)/(2l - 1)) p_{l-1,m}$.
 #
 # **Reference.** DLMF 14.10.3 and 14.10.5, in the normalisation of `_summation/harmonic/sphere.py`.
 #
@@ -181,7 +180,7 @@ CIRCLE = Basis(
 
 
 class _Tables(NamedTuple):
-    """$\\hat P$, its derivative by theta, and m / sin theta times $\\hat P$, by (z, m, l); the waves, (2, m, phi)."""
+    """p, its derivative by theta, and m / sin theta times p, by (z, m, l); the waves, (2, m, phi)."""
 
     legendre: np.ndarray
     slope: np.ndarray
@@ -313,16 +312,16 @@ SPHERE = Basis(
 )
 
 
-# The sums of attention over a density: its mass and its mean token, weighted by $e^{\langle q(x), y\rangle}$.
+# The sums of attention over a density: its mass and its mean token, weighted by $exp(⟨q(x), y⟩)$.
 #
-# **Algorithm.** With B = I the kernel $e^{\beta\langle x, y\rangle}$ is zonal, and the sum $Z$ of mass has the
-# coefficients $a_l(\beta)\,c_{lm}$ (Funk and Hecke). The sum of mass times token is $\int y\,e^{\beta\langle x,
-# y\rangle}d\mu = \nabla Z/\beta + x\,\partial_\beta Z$. Its coefficients are computed from $a_l/\beta = (a_{l-1} -
-# a_{l+1})/(2l + d - 2)$ and $a_l' = (l\,a_{l-1} + (l + d - 2)\,a_{l+1})/(2l + d - 2)$, which are also finite at beta =
-# 0. For another B the sums are products with the kernel at all pairs of grid points, in blocks of rows.
+# **Algorithm.** With B = I the kernel $exp(β⟨x, y⟩)$ is zonal, and the sum Z of mass has the coefficients
+# $a_l(β) c_{lm}$ (Funk and Hecke). The sum of mass times token is $∫ y exp(β⟨x, y⟩) dμ = ∇Z/β + x ∂_β Z$. Its
+# coefficients are computed from $a_l/β = (a_{l-1} - a_{l+1})/(2l + d - 2)$ and
+# $a_l' = (l a_{l-1} + (l + d - 2) a_{l+1})/(2l + d - 2)$, which are also finite at beta = 0. For another B the sums are
+# products with the kernel at all pairs of grid points, in blocks of rows.
 #
 # **Reference.** Funk-Hecke theorem; DLMF 10.29.1 for the two recurrences. **Invariants.** Sums are scaled by
-# $e^{-\text{shift}}$, where the shift is the largest score of unit vectors, so that nothing overflows.
+# $exp(-shift)$, where the shift is the largest score of unit vectors, so that nothing overflows.
 
 
 # The number of additional degrees of the Bessel functions, after which the start of their recurrence has no influence.
@@ -348,7 +347,7 @@ class KernelCoefficients(NamedTuple):
 
 
 def coefficients(beta: Scalar, degree: int, d: int) -> KernelCoefficients:
-    """The coefficients of the zonal kernel $e^{\\beta t}$ up to `degree`."""
+    """The coefficients of the zonal kernel exp(βt) up to `degree`."""
     # a_l(-beta) = (-1)^l a_l(beta); the quotient and the derivative have the opposite sign.
     all_of = scaled_bessel(jnp.abs(beta), degree + _MARGIN, d)[: degree + 2]
     l = jnp.arange(degree + 1).astype(beta.dtype)
@@ -426,8 +425,8 @@ def means(basis: Basis, degree: int, x: Tokens, shares: Masses) -> Coefficients:
 
 # Independent tokens from a density: each coordinate is drawn by bisection of its distribution function.
 #
-# **Algorithm.** On the sphere $z = \cos\theta$ is drawn first. Its density is the sum over l of the coefficients of m
-# = 0 times Legendre polynomials, with integrals $\int P_l = (P_{l+1} - P_{l-1})/(2l + 1)$. The angle is drawn next; its
+# **Algorithm.** On the sphere z = cos θ is drawn first. Its density is the sum over l of the coefficients of m = 0
+# times Legendre polynomials, with integrals $∫ P_l = (P_{l+1} - P_{l-1})/(2l + 1)$. The angle is drawn next; its
 # density for given z is a Fourier series, as on the circle. **Invariant.** Where a truncated density is negative the
 # distribution function decreases, and bisection finds one of the angles with the given value: few tokens are drawn
 # there.
@@ -564,12 +563,12 @@ _BASES = {2: CIRCLE, 3: SPHERE}
 
 
 class MeanField(AbstractField):
-    r"""Attention among infinitely many tokens: the field moves the density of the tokens, and not each token.
+    """Attention among infinitely many tokens: the field moves the density of the tokens, and not each token.
 
     The state is a matrix of coefficients, one row for each degree, which `simulate` accepts in place of tokens, as do
-    derivatives, `jax.vmap` and sweeps. Coefficients are means of harmonics $Y$ that are orthonormal with respect to the
+    derivatives, `jax.vmap` and sweeps. Coefficients are means of harmonics Y that are orthonormal with respect to the
     uniform probability measure: those of n tokens are means over the tokens, and the first coefficient is 1. With a
-    temperature T the tokens also undergo Brownian motion: $T\,\Delta\mu$.
+    temperature T the tokens also undergo Brownian motion: T Δμ.
 
     Without noise densities steepen until no degree resolves them. `simulate` watches the coefficients of the highest
     degrees, and ends the run when they exceed both `tolerance` and four times their values at the start: with a
@@ -808,7 +807,7 @@ class MeanField(AbstractField):
         return jnp.sqrt(jnp.max(sizes))
 
     def energy(self, c: Coefficients, t: RealScalarLike = 0.0) -> Scalar:
-        r"""The interaction energy $\frac{1}{2\beta}\iint e^{\beta\langle x, By\rangle}\,d\mu\,d\mu$.
+        """The interaction energy $1/(2β) ∬ exp(β⟨x, By⟩) dμ dμ$.
 
         The offset of `UnnormalisedAttention` is subtracted from the exponent.
 
@@ -825,7 +824,7 @@ class MeanField(AbstractField):
         return jnp.exp(sums.shift - self._offset(t, c)) * mean / (2 * beta)
 
     def entropy(self, c: Coefficients) -> Scalar:
-        r"""$-\int\log(d\mu/d\sigma)\,d\mu$ with the uniform $\sigma$: 0 for the uniform density, negative for others.
+        """$-∫ log(dμ/dσ) dμ$ with the uniform σ: 0 for the uniform density, negative for others.
 
         **Arguments:**
 
@@ -849,7 +848,7 @@ class MeanField(AbstractField):
         return -at_time(self.temperature, t, c.dtype) * self.entropy(c) - self.energy(c, t)
 
     def dissipation(self, c: Coefficients, t: RealScalarLike = 0.0) -> Scalar:
-        r"""$\int |v - T\nabla\log\mu|^2\,d\mu$: the rate at which the free energy of unnormalised attention decreases.
+        """$∫ |v - T ∇log μ|² dμ$: the rate at which the free energy of unnormalised attention decreases.
 
         **Arguments:**
 

@@ -183,11 +183,11 @@ def check_field(field: Any, name: str = "field") -> AbstractField:
 
 
 class AttentionField(AbstractField):
-    r"""$\dot x_i = P_{x_i}\big(\sum_j w_{ij}(x)\, V x_j\big)$, evaluated at `space.retract(x)`.
+    """$ẋ_i = P_{x_i}(∑_j w_{ij}(x) V x_j)$, evaluated at `space.retract(x)`.
 
-    On the sphere the velocity is tangent, $\langle x_i, \dot x_i\rangle = 0$. Because the velocity is evaluated at the
-    retracted tokens, a token that rounding moves off the sphere keeps its distance from the sphere, for every V
-    (without the retraction it would diverge for V = -I).
+    On the sphere the velocity is tangent, $⟨x_i, ẋ_i⟩ = 0$. Because the velocity is evaluated at the retracted tokens,
+    a token that rounding moves off the sphere keeps its distance from the sphere, for every V (without the retraction
+    it would diverge for V = -I).
 
     !!! example
 
@@ -253,7 +253,7 @@ def _check_velocity(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FunctionField(AbstractField):
-    r"""$\dot x = P_x\, f(t, x, \text{args})$: a field from a function, on a space.
+    """$ẋ = P_x f(t, x, args)$: a field from a function, on a space.
 
     The function is evaluated at `space.retract(x)` and projected onto the tangent space, so that on the sphere any
     function of tokens is allowed. The field can be added to other fields, and used wherever a field is.
@@ -305,10 +305,10 @@ _PERCEPTRON = "a function of an array"
 
 
 class PerceptronField(AbstractField):
-    r"""$\dot x_i = P_{x_i}\big(W_{out}\,\sigma(W_{in} x_i + b_{in}) + b_{out}\big)$, for each token separately.
+    """$ẋ_i = P_{x_i}(W_{out} σ(W_{in} x_i + b_{in}) + b_{out})$, for each token separately.
 
-    With $W_{out} = W_{in}^\top \mathrm{diag}(\omega)$ the velocity is the gradient of $\sum_j \omega_j \varphi(\langle
-    a_j, x\rangle)/2$ with $\varphi' = 2\sigma$, so that attention plus perceptron has an energy.
+    With $W_{out} = W_{in}^T diag(ω)$ the velocity is the gradient of $∑_j ω_j φ(⟨a_j, x⟩)/2$ with φ' = 2σ, so that
+    attention plus perceptron has an energy.
 
     **Arguments:**
 
@@ -376,7 +376,7 @@ class PerceptronField(AbstractField):
 
 # Exponential time rescaling, $z = e^{-tV}x$, which removes the growth by $e^{tV}$ from the dynamics on R^d.
 #
-# **Algorithm.** $e^{tV} = e^s M$ with $|M| = 1$ is computed by scaling and squaring (Higham, *The scaling and squaring
+# **Algorithm.** $e^{tV} = e^s M$ with |M| = 1 is computed by scaling and squaring (Higham, *The scaling and squaring
 # method for the matrix exponential revisited*, 2005), where each squaring is followed by a normalisation. The attention
 # is that of the tokens $e^s M z$ with bounded s: beyond the bound the softmax equals a hardmax in the dtype, and a
 # larger s would only overflow.
@@ -386,9 +386,9 @@ class PerceptronField(AbstractField):
 
 
 class RescaledField(AbstractField):
-    r"""$z = e^{-tV}x$: $\dot z_i = \sum_j P_{ij} V (z_j - z_i)$, with $P$ the attention of the tokens $x = e^{tV}z$.
+    """$z = e^{-tV}x$: $ż_i = ∑_j P_{ij} V (z_j - z_i)$, with P the attention of the tokens $x = e^{tV}z$.
 
-    The field is stable for large t: $e^{tV}$ is computed as $e^s M$ with $|M| = 1$, so that nothing overflows, whatever
+    The field is stable for large t: $e^{tV}$ is computed as $e^s M$ with |M| = 1, so that nothing overflows, whatever
     the eigenvalues and Jordan blocks of V, and the factor $e^s$ stops growing where the dtype cannot distinguish the
     softmax from a hardmax. `unscale` returns x.
 
@@ -445,7 +445,7 @@ class RescaledField(AbstractField):
         return drift if self.value is None else matmul(drift, self.value.astype(x.dtype).T)
 
     def unscale(self, t: RealScalarLike, z: Tokens) -> Tokens:
-        r"""The tokens $x = e^{tV}z$ of the original dynamics, which grow without bound, and finally become infinite."""
+        """The tokens $x = e^{tV}z$ of the original dynamics, which grow without bound, and finally become infinite."""
         check_time(t)
         z = check_tokens(z, "z")
         check_dimension(self.value, "value", z.shape[1])
@@ -464,7 +464,7 @@ class RescaledField(AbstractField):
         return jnp.where(finite, matmul(z, plain.T), beyond)
 
     def rescale(self, t: RealScalarLike, x: Tokens) -> Tokens:
-        r"""The rescaled tokens $z = e^{-tV}x$."""
+        """The rescaled tokens $z = e^{-tV}x$."""
         check_time(t)
         return self.unscale(-as_float(t), check_tokens(x))
 
@@ -487,7 +487,7 @@ _SQUARINGS = 48
 def _exponential(
     value: Float[Array, "d d"] | None, t: Array, x: Tokens
 ) -> tuple[Float[Array, ""], Float[Array, "d d"]]:
-    r"""$s$ and $M$ with $e^{tV} = e^s M$ and $|M| = 1$ (Frobenius), by scaling and squaring of unit matrices.
+    """s and M with $e^{tV} = e^s M$ and |M| = 1 (Frobenius), by scaling and squaring of unit matrices.
 
     The mean of the eigenvalues is factored out first, so that a multiple of the identity is exact.
     """

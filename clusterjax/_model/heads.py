@@ -80,7 +80,7 @@ def _turn(rotation: Any) -> tuple[Array, Array] | None:
 
 
 class HeadFactors(AbstractPart):
-    r"""The factors of several heads: $B_h = W_Q^h W_K^{h\top}$, $V_h = (W_V^h W_O^h)^\top$, tokens as rows.
+    """The factors of several heads: $B_h = W_Q^h (W_K^h)^T$, $V_h = (W_V^h W_O^h)^T$, tokens as rows.
 
     **Arguments:**
 
@@ -208,7 +208,7 @@ def map_heads(head: Callable[..., Float[Array, "n k"]], count: int, *parameters:
 
 
 class MultiHeadField(AbstractField):
-    r"""$\dot x_i = P_{x_i}\big(\sum_h \sum_j w^h_{ij}(x)\, V_h x_j\big)$: the sum over heads, in one compiled program.
+    """$ẋ_i = P_{x_i}(∑_h ∑_j w^h_{ij}(x) V_h x_j)$: the sum over heads, in one compiled program.
 
     The heads are stacked along the first axis of each parameter and mapped over, so that more heads do not compile
     longer. The field equals the sum of one `AttentionField` per head.
@@ -231,7 +231,7 @@ class MultiHeadField(AbstractField):
     **Arguments:**
 
     - `beta`: Inverse temperature, () or (h,), or a schedule.
-    - `query_key`: The matrices $B_h = Q_h^\top K_h$, (h, d, d), or a schedule; None is the identity for each head.
+    - `query_key`: The matrices $B_h = Q_h^T K_h$, (h, d, d), or a schedule; None is the identity for each head.
     - `value`: $V_h$, (h, d, d), each including its output matrix, or a schedule; None is the identity.
     - `attention`: The class `SoftmaxAttention` or `UnnormalisedAttention`, called as
         `attention(beta, query_key=..., mask=..., summation=...)`.
@@ -277,7 +277,7 @@ class MultiHeadField(AbstractField):
         space: AbstractSpace = Sphere(),
         masses: Numbers | None = None,
     ) -> "MultiHeadField":
-        r"""A field whose heads are given by factors, $B_h = W_Q^h W_K^{h\top}$ and $V_h = (W_V^h W_O^h)^\top$.
+        """A field whose heads are given by factors, $B_h = W_Q^h (W_K^h)^T$ and $V_h = (W_V^h W_O^h)^T$.
 
         Tokens are rows, and are multiplied from the right, as in the code of networks: the query of token i is x_i @
         query[h]. Tokens are first mapped to the k dimensions of each head, so that a head of size k costs k/d of a head
@@ -303,7 +303,7 @@ class MultiHeadField(AbstractField):
         **Other arguments:**
 
         - `bias`: (h, n, n), or a schedule: a term for each pair of positions in the scores, as in T5, which are
-            $\beta(\langle q_i, k_j\rangle + b_{ij})$. The matrix of weights is then formed, and only `Dense` can sum.
+            $β(⟨q_i, k_j⟩ + b_{ij})$. The matrix of weights is then formed, and only `Dense` can sum.
         - `rotation`: Cosines and sines, both (n, k/2), of the angles by which the queries and keys of the tokens are
             rotated according to their positions, entries a and a + k/2 as a pair, as in Llama.
         - `attention`: The class `SoftmaxAttention` or `UnnormalisedAttention`.

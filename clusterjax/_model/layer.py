@@ -29,7 +29,7 @@ class AbstractLayer(AbstractPart):
 
 
 class ResidualLayer(AbstractLayer):
-    r"""$x \mapsto \text{retract}(x + \eta\,\text{field}(k\eta, x))$: a residual connection, then normalisation.
+    """$x ↦ retract(x + η field(kη, x))$: a residual connection, then normalisation.
 
     With `normalise_to=Sphere()` and a field on `Euclidean()` the layer is a step of the normalised Euler scheme of the
     papers; with a field on the sphere, of the scheme with tangent projection. As `step` tends to zero the layers

@@ -111,7 +111,7 @@ class FullMask(AbstractMask):
 
 
 class CausalMask(AbstractMask):
-    r"""Token i attends to the tokens $j \le i$: itself and its predecessors.
+    """Token i attends to the tokens j ≤ i: itself and its predecessors.
 
     !!! example
 
@@ -166,7 +166,7 @@ def _width(value: int) -> int:
 
 
 class WindowMask(AbstractMask):
-    r"""Token i attends to the tokens with $|i - j| < $ `width`; with `causal=True` only to those with $j \le i$.
+    """Token i attends to the tokens with |i - j| < `width`; with `causal=True` only to those with j ≤ i.
 
     With `width=1`, each token attends only to itself; a width of n or more is the full (or the causal) mask.
 
@@ -228,7 +228,7 @@ def _kept(value: int) -> int:
 
 
 class SinkMask(AbstractMask):
-    r"""Token i attends to the tokens with $i - $ `width` $ < j \le i$, and to the first `kept` tokens up to itself.
+    """Token i attends to the tokens with i - `width` < j ≤ i, and to the first `kept` tokens up to itself.
 
     The mask is a causal window plus the first tokens, to which trained networks attend much ("attention sinks").
     `kept=0` is `WindowMask(width, causal=True)`; a width of n or more is the causal mask.

@@ -181,7 +181,7 @@ def _name(name: str) -> str:
 
 
 class FunctionSchedule(AbstractSchedule):
-    r"""A parameter that is a function of time, $t \mapsto f(t)$, as `SoftmaxAttention(f)` makes it from a function.
+    """A parameter that is a function of time, t ↦ f(t), as `SoftmaxAttention(f)` makes it from a function.
 
     Every parameter that accepts a schedule accepts a function of t, so that this class is seldom written out.
 
@@ -239,7 +239,7 @@ class FunctionSchedule(AbstractSchedule):
 
 
 class Combined(AbstractSchedule):
-    """A function of several parameters, each of which may depend on time: $t \\mapsto f(a(t), b(t), ...)$.
+    """A function of several parameters, each of which may depend on time: $t ↦ f(a(t), b(t), ...)$.
 
     **Arguments:**
 

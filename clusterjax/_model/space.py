@@ -85,7 +85,7 @@ def check_directions(space: AbstractSpace, x: Tokens, name: str = "x0") -> None:
 
 
 class Euclidean(AbstractSpace):
-    r"""All of $\mathbb{R}^d$: retraction changes nothing, and every vector is tangent.
+    """All of $ℝ^d$: retraction changes nothing, and every vector is tangent.
 
     Tokens are drawn from the standard normal distribution.
 
@@ -123,11 +123,11 @@ class Euclidean(AbstractSpace):
 
 
 class Sphere(AbstractSpace):
-    r"""Unit vectors of $\mathbb{R}^d$, with the projector $P_x v = v - \frac{\langle x, v\rangle}{|x|^2} x$.
+    """Unit vectors of $ℝ^d$, with the projector $P_x v = v - ⟨x, v⟩ x / |x|²$.
 
     `retract` divides by the norm, `sample` draws uniformly, and `distance` is the angle in radians, from 0 to pi,
-    accurate at both ends. The projector has the $|x|^2$ of the paper, so that it is correct off the sphere too. A field
-    must still be evaluated at `retract(x)`, or the sphere is repelling where $\langle x, v\rangle < 0$.
+    accurate at both ends. The projector has the |x|² of the paper, so that it is correct off the sphere too. A field
+    must still be evaluated at `retract(x)`, or the sphere is repelling where $⟨x, v⟩ < 0$.
 
     !!! example
 

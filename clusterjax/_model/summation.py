@@ -18,8 +18,8 @@ from .mask import AbstractMask
 
 
 class ExponentialSums(eqx.Module):
-    r"""The sums $\sum_j m_j e^{\langle q_i, y_j\rangle}$ and $\sum_j m_j e^{\langle q_i, y_j\rangle} v_j$, each divided
-    by $e^{\text{shift}_i}$, so that neither overflows.
+    """The sums $∑_j m_j exp(⟨q_i, y_j⟩)$ and $∑_j m_j exp(⟨q_i, y_j⟩) v_j$, each divided by $exp(shift_i)$, so that
+    neither overflows.
 
     The shift carries no derivative: results computed from the three arrays must not depend on the choice of the shift.
 

@@ -64,15 +64,14 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
 
 
 def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) -> Scalar:
-    r"""$\frac{1 - (1-p)^n}{p}$: the mean number of strong centres among $n$ independent uniform tokens.
+    """$(1 - (1-p)^n)/p$: the mean number of strong centres among n independent uniform tokens.
 
-    $p = \frac12 I_{\sin^2\delta}(\frac{d-1}{2}, \frac12)$ is, for $\delta \le \pi/2$, the fraction of the sphere within
-    the angle $\delta$ of a point. For infinite n the number is $1/p$: $\pi/\delta$ for d = 2 and $1/\sin^2(\delta/2)$
-    for d = 3, where the paper prints a third of that.
+    $p = ½ I_s((d-1)/2, ½)$ with s = sin²δ is, for δ ≤ π/2, the fraction of the sphere within the angle δ of a point.
+    For infinite n the number is 1/p: π/δ for d = 2 and $1/sin²(δ/2)$ for d = 3, where the paper prints a third of that.
 
     **Arguments:**
 
-    - `separation`: The angle $\delta$ in radians, in (0, pi]. May be traced.
+    - `separation`: The angle δ in radians, in (0, pi]. May be traced.
     - `n`: The number of tokens, or `math.inf`.
     - `d`: The dimension of the tokens.
 
@@ -147,7 +146,7 @@ def _greedy(unit: Tokens, scale: Float[Array, ""]) -> Bool[Array, " n"]:
 
 
 def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Float[Array, " n"]:
-    r"""$\frac{1}{n-1}\sum_{i\ne j} w_{ij}$: the mean weight that the other tokens give to token $j$.
+    """$1/(n-1) ∑_{i ≠ j} w_{ij}$: the mean weight that the other tokens give to token j.
 
     The mass is between 0 and 1 if the rows are probabilities. Under a causal mask early tokens receive more even
     without any preference: compare with `uniform_causal_sink`. A single token has mass 0, because there are no others.
@@ -184,11 +183,11 @@ def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Fl
 
 
 def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: DTypeLike | None = None) -> Float[Array, " n"]:
-    r"""$\frac{H_n - H_j}{n-1}$, the `sink_mass` of token $j = 1, \dots, n$ when causal attention is uniform.
+    """$(H_n - H_j)/(n-1)$, the `sink_mass` of token j = 1, ..., n when causal attention is uniform.
 
     Row i then has the weight 1/i on its first i tokens, as at consensus. $H_j$ are the harmonic numbers. With
-    `include_self` the mass is $\frac{H_n - H_{j-1}}{n}$, for the first token $H_n/n$: 0.0741 at n = 64. Only mass above
-    this value indicates a sink.
+    `include_self` the mass is $(H_n - H_{j-1})/n$, for the first token $H_n/n$: 0.0741 at n = 64. Only mass above this
+    value indicates a sink.
 
     **Arguments:**
 

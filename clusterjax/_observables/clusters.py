@@ -21,13 +21,13 @@ from .similarity import check_nonzero_rows, fits_one_block, map_pair_rows, scale
 
 
 def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
-    r"""The connected components of the graph that joins $i$ and $j$ if $|x_i - x_j| \le$ `radius`.
+    """The connected components of the graph that joins i and j if $|x_i - x_j|$ ≤ `radius`.
 
     A label is the index of the first member, so that the labels of first members are their own indices. Two tokens have
     equal labels if and only if a chain of tokens with steps of at most `radius` connects them; chains of any length are
     followed exactly. Distances are Euclidean in the ambient space, on the sphere chords: a cosine c corresponds to the
-    radius $\sqrt{2(1-c)}$. Works under `jax.jit` and `jax.vmap`; each round costs n^2 d operations in blocks of rows,
-    and the number of rounds grows as the logarithm of the longest chain.
+    radius $√(2(1-c))$. Works under `jax.jit` and `jax.vmap`; each round costs n^2 d operations in blocks of rows, and
+    the number of rounds grows as the logarithm of the longest chain.
 
     !!! example
 
@@ -152,10 +152,10 @@ _MAX_ROUNDS = 30
 
 
 def nearest_in_hull(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
-    r"""The point of the convex hull of `points` that is nearest to the origin.
+    """The point of the convex hull of `points` that is nearest to the origin.
 
-    With $\lambda\ge 0$ the least squares solution of $\sum_i\lambda_i (p_i, 1)\approx (0, 1)$ (Lawson, Hanson, *Solving
-    Least Squares Problems*, section 23.4), that point is $\sum_i\lambda_i p_i / \sum_i\lambda_i$.
+    With λ ≥ 0 the least squares solution of $∑_i λ_i (p_i, 1) ≈ (0, 1)$ (Lawson, Hanson, *Solving Least Squares
+    Problems*, section 23.4), that point is $∑_i λ_i p_i / ∑_i λ_i$.
     """
     import scipy.optimize  # imported here, because the import takes as long as a small run
 
@@ -175,7 +175,7 @@ class Hemisphere(NamedTuple):
 
     **Attributes:**
 
-    - `is_open_hemisphere`: True if some w has <x_i, w> > 0 for every token.
+    - `is_open_hemisphere`: True if some w has $⟨x_i, w⟩ > 0$ for every token.
     - `w`: (d,), the unit vector whose least cosine with a token is largest, or any unit vector if there is no open
         hemisphere.
     - `margin`: The least cosine of a token with w; not positive if there is no open hemisphere.
@@ -187,14 +187,13 @@ class Hemisphere(NamedTuple):
 
 
 def hemisphere(x: Tokens) -> Hemisphere:
-    r"""Tests whether some $w$ has $\langle x_i, w\rangle > 0$ for all $i$, and finds the best such $w$.
+    """Tests whether some w has $⟨x_i, w⟩ > 0$ for all i, and finds the best such w.
 
-    By Gordan's theorem $w$ exists unless 0 is a convex combination of the tokens. The point of their convex hull
-    nearest to 0, found as the non-negative least squares problem $\sum_i\lambda_i (x_i, 1) \approx (0, 1)$, is a
-    multiple of the $w$ with the largest $\min_i\langle x_i, w\rangle$. The margin is computed from `w`, and so
-    certifies the result. Tokens no more numerous than dimensions lie in an open hemisphere almost surely; for n
-    independent uniform tokens the probability is $2^{-(n-1)}\sum_{k<d}\binom{n-1}{k}$. Margins below 1e-9 count as
-    zero. A host function.
+    By Gordan's theorem w exists unless 0 is a convex combination of the tokens. The point of their convex hull nearest
+    to 0, found as the non-negative least squares problem $∑_i λ_i (x_i, 1) ≈ (0, 1)$, is a multiple of the w with the
+    largest $min_i ⟨x_i, w⟩$. The margin is computed from `w`, and so certifies the result. Tokens no more numerous than
+    dimensions lie in an open hemisphere almost surely; for n independent uniform tokens the probability is
+    $2^{-(n-1)} ∑_{k<d} binom(n-1, k)$. Margins below 1e-9 count as zero. A host function.
 
     **Arguments:**
 

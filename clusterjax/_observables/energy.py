@@ -62,13 +62,13 @@ def interaction_energy(
     query_key: Float[Array, "d d"] | None = None,
     masses: Masses | None = None,
 ) -> Scalar:
-    r"""$E_\beta = \frac{1}{2\beta n^2}\sum_{i,j} e^{\beta\langle x_i, B x_j\rangle}$.
+    """$E_β = 1/(2βn²) ∑_{i,j} exp(β⟨x_i, B x_j⟩)$.
 
-    The energy never decreases along the softmax and the unnormalised flow if $V = B = B^\top$, and never increases if
-    $V = -B$. Among unit vectors with $B = I$ and $\beta > 0$ it is largest, $e^\beta/(2\beta)$, if all tokens coincide,
-    and smallest for the uniform measure, see `uniform_energy`. A negative `beta` gives a negative energy. With masses,
-    divided by their sum, the mean over pairs becomes $\sum_{i,j} m_i m_j$. Rows are processed in blocks. The energy is
-    of the order of $e^\beta$, and infinite beyond the range of the dtype: see `log_interaction_energy`.
+    The energy never decreases along the softmax and the unnormalised flow if $V = B = B^T$, and never increases if
+    V = -B. Among unit vectors with B = I and β > 0 it is largest, $e^β/(2β)$, if all tokens coincide, and smallest for
+    the uniform measure, see `uniform_energy`. A negative `beta` gives a negative energy. With masses, divided by their
+    sum, the mean over pairs becomes $∑_{i,j} m_i m_j$. Rows are processed in blocks. The energy is of the order of
+    $e^β$, and infinite beyond the range of the dtype: see `log_interaction_energy`.
 
     !!! example
 
@@ -85,7 +85,7 @@ def interaction_energy(
 
     - `x`: Tokens, one per row.
     - `beta`: Inverse temperature, not zero; may be traced, so that sweeping it does not recompile.
-    - `query_key`: $B = Q^\top K$; None means the identity.
+    - `query_key`: $B = Q^T K$; None means the identity.
     - `masses`: Masses of the tokens, not negative; None means equal masses.
 
     **Returns:**
@@ -98,8 +98,8 @@ def interaction_energy(
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3, with $B = I$ and
-        equal masses.
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3, with B = I and equal
+        masses.
     """
     # The sum over pairs is positive, so that the energy has the sign of beta.
     log_energy = log_interaction_energy(x, beta, query_key, masses)
@@ -112,7 +112,7 @@ def log_interaction_energy(
     query_key: Float[Array, "d d"] | None = None,
     masses: Masses | None = None,
 ) -> Scalar:
-    r"""$\log|E_\beta|$, finite for every finite non-zero `beta`, such as $10^4$ in single precision.
+    """$log|E_β|$, finite for every finite non-zero `beta`, such as 1e4 in single precision.
 
     The largest exponent of a row shifts all exponents of the row, and the largest sum shifts the sums of all rows.
 
@@ -160,21 +160,21 @@ def energy_dissipation(
     log_partition: Float[Array, " n"] | None = None,
     masses: Masses | None = None,
 ) -> Scalar:
-    r"""$\frac1n\sum_i \frac{Z_i}{n} |P_{x_i} \dot x_i|^2$: the rate of the interaction energy on the sphere.
+    """$1/n ∑_i (Z_i/n) |P_{x_i} ẋ_i|²$: the rate of the interaction energy on the sphere.
 
-    The rate equals $dE_\beta/dt$ along the softmax flow with $V = B = B^\top$ if `log_partition` is
+    The rate equals $dE_β/dt$ along the softmax flow with $V = B = B^T$ if `log_partition` is
     `SoftmaxAttention(beta, query_key=B).log_partition(x)`, and along the unnormalised flow, whose factor $Z_i/n$ is 1,
-    if `log_partition` is None. With $V = -B$ the rate is $-dE_\beta/dt$; for other $V$, and for $B$ that is not
-    symmetric, neither holds. Several unnormalised heads with $V_h = B_h = B_h^\top$ increase the sum of their energies
-    at this rate. With masses and $M = \sum_i m_i$ the rate is $\sum_i \frac{m_i}{M}\frac{Z_i}{M}|P_{x_i}\dot x_i|^2$
-    with $Z_i = \sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, and `log_partition` must use these masses. Only
-    the tangent part of the velocity counts.
+    if `log_partition` is None. With V = -B the rate is $-dE_β/dt$; for other V, and for B that is not symmetric,
+    neither holds. Several unnormalised heads with $V_h = B_h = B_h^T$ increase the sum of their energies at this rate.
+    With masses and $M = ∑_i m_i$ the rate is $∑_i (m_i/M) (Z_i/M) |P_{x_i} ẋ_i|²$ with
+    $Z_i = ∑_j m_j exp(β⟨x_i, B x_j⟩)$, and `log_partition` must use these masses. Only the tangent part of the velocity
+    counts.
 
     **Arguments:**
 
     - `x`: Tokens on the sphere.
-    - `velocity`: $\dot x$, one row for each token.
-    - `log_partition`: $\log Z_i$ for the softmax flow; None for the unnormalised flow.
+    - `velocity`: ẋ, one row for each token.
+    - `log_partition`: $log Z_i$ for the softmax flow; None for the unnormalised flow.
     - `masses`: Masses of the tokens, not negative; None means mass one for each token.
 
     **Returns:**
@@ -224,18 +224,17 @@ def perceptron_energy(
     primitive: Callable[[Array], Array],
     masses: Masses | None = None,
 ) -> Scalar:
-    r"""$\frac1n\sum_i\sum_j \omega_j \Phi(\langle a_j, x_i\rangle)$, the energy of a gradient perceptron.
+    """$1/n ∑_i ∑_j ω_j Φ(⟨a_j, x_i⟩)$, the energy of a gradient perceptron.
 
-    The field $\dot x_i = P_{x_i}\sum_j \omega_j\,\sigma(\langle a_j, x_i\rangle)\,a_j$ with $\sigma = \Phi'$ increases
-    this energy. Added to the unnormalised attention field, it increases the sum of the two energies, at the rate of
-    `energy_dissipation`.
+    The field $ẋ_i = P_{x_i} ∑_j ω_j σ(⟨a_j, x_i⟩) a_j$ with σ = Φ' increases this energy. Added to the unnormalised
+    attention field, it increases the sum of the two energies, at the rate of `energy_dissipation`.
 
     **Arguments:**
 
     - `x`: Tokens, one per row.
     - `features`: The rows $a_j$: inner weights, and outer weights up to the amplitudes.
-    - `amplitudes`: The numbers $\omega_j$.
-    - `primitive`: $\Phi$, elementwise, a primitive of the activation: `lambda s: jax.nn.relu(s)**2 / 2` for a ReLU.
+    - `amplitudes`: The numbers $ω_j$.
+    - `primitive`: Φ, elementwise, a primitive of the activation: `lambda s: jax.nn.relu(s)**2 / 2` for a ReLU.
     - `masses`: Masses of the tokens, divided by their sum; None means equal masses.
 
     **Returns:**
@@ -248,8 +247,7 @@ def perceptron_energy(
 
     ??? cite "Source"
 
-        2601.21366, Section 2, where the energy is $\frac{1}{2n}\sum_i\sum_j\omega_j\varphi$ with $\varphi' = 2\sigma$;
-        here $\Phi = \varphi/2$.
+        2601.21366, Section 2, where the energy is $1/(2n) ∑_i ∑_j ω_j φ$ with φ' = 2σ; here Φ = φ/2.
     """
     x = check_tokens(x)
     remedy = "pass vectors of the tokens' dimension, one feature per row"
@@ -275,12 +273,11 @@ def uniform_mean(beta: float, d: int) -> float:
 
 
 def uniform_energy(beta: float, d: int) -> float:
-    r"""$\frac{1}{2\beta}\,{}_0F_1(\tfrac d2; \tfrac{\beta^2}{4})$, the energy of the uniform measure on the sphere.
+    """$₀F₁(d/2; β²/4) / (2β)$, the energy of the uniform measure on the sphere.
 
-    In terms of Bessel functions the energy is $\frac{1}{2\beta}\Gamma(\tfrac d2)(\tfrac 2\beta)^{d/2-1}
-    I_{d/2-1}(\beta)$: $I_0(\beta)/(2\beta)$ for d = 2, $\sinh(\beta)/(2\beta^2)$ for d = 3 and $\cosh(\beta)/(2\beta)$
-    for d = 1. No cloud of unit tokens has less `interaction_energy` if `beta` is positive. A host function, in double
-    precision.
+    In terms of Bessel functions the energy is $Γ(d/2) (2/β)^{d/2-1} I_{d/2-1}(β) / (2β)$: $I_0(β)/(2β)$ for d = 2,
+    $sinh(β)/(2β²)$ for d = 3 and $cosh(β)/(2β)$ for d = 1. No cloud of unit tokens has less `interaction_energy` if
+    `beta` is positive. A host function, in double precision.
 
     **Arguments:**
 

@@ -42,13 +42,13 @@ def equiangular_time(
     unnormalised: bool = False,
     log: bool = False,
 ) -> Float[Array, "..."]:
-    r"""The exact time at which n tokens, with all cosines $\gamma_0$ at first and V = Q = K = I, have cosines $\gamma$.
+    """The exact time at which n tokens, with all cosines $γ_0$ at first and V = Q = K = I, have cosines γ.
 
-    Tokens stay equiangular, so that $\gamma' = 2(1-\gamma)((n-1)\gamma+1) / (e^{\beta(1-\gamma)}+n-1)$ for softmax
-    attention and $\frac2n e^{\beta\gamma}(1-\gamma)((n-1)\gamma+1)$ for unnormalised attention. For $d \to \infty$
-    random tokens start orthogonal, and $\gamma$ = 0.999 gives the transition curve of their phase diagram: the time
-    $\frac12\log(((n-1)\gamma+1)/(1-\gamma))$ at $\beta$ = 0, and $e^\beta/(2\beta)$ at large $\beta$ with softmax
-    attention. The exponential is factored out, so that the logarithm is finite for every $\beta$. Differentiable.
+    Tokens stay equiangular, so that $γ' = 2(1-γ)((n-1)γ+1) / (exp(β(1-γ)) + n-1)$ for softmax attention and
+    $2/n e^{βγ} (1-γ)((n-1)γ+1)$ for unnormalised attention. For d → ∞ random tokens start orthogonal, and γ = 0.999
+    gives the transition curve of their phase diagram: the time $½ log(((n-1)γ+1)/(1-γ))$ at β = 0, and $e^β/(2β)$ at
+    large β with softmax attention. The exponential is factored out, so that the logarithm is finite for every β.
+    Differentiable.
 
     **Arguments:**
 
@@ -57,8 +57,8 @@ def equiangular_time(
     - `n`: The number of tokens, at least 2.
     - `gamma0`: The initial cosine, above -1 / (n - 1).
     - `unnormalised`: True for unnormalised attention.
-    - `log`: True to return the logarithm of the time: for softmax attention the time overflows beyond $\beta$ = 710 in
-        double precision, and beyond 88 in single precision.
+    - `log`: True to return the logarithm of the time: for softmax attention the time overflows beyond β = 710 in double
+        precision, and beyond 88 in single precision.
 
     **Returns:**
 
@@ -88,19 +88,19 @@ def equiangular_time(
 def equiangular_beta(
     t: Real[ArrayLike, "..."], n: int, delta: float = 1e-3, *, unnormalised: bool = False
 ) -> Float[Array, "..."]:
-    r"""The inverse temperature at which n initially orthogonal tokens have all cosines $1 - \delta$ at time t.
+    """The inverse temperature at which n initially orthogonal tokens have all cosines 1 - δ at time t.
 
     **Arguments:**
 
     - `t`: Times, positive.
     - `n`: The number of tokens, at least 2.
     - `delta`: The distance of the cosines from 1, in (0, 1).
-    - `unnormalised`: True for unnormalised attention, which is faster for larger $\beta$.
+    - `unnormalised`: True for unnormalised attention, which is faster for larger β.
 
     **Returns:**
 
-    An array of the shape of `t`, differentiable; NaN where no $\beta \ge 0$ exists: for times before the time of
-    $\beta$ = 0 with softmax attention, and after it with unnormalised attention.
+    An array of the shape of `t`, differentiable; NaN where no β ≥ 0 exists: for times before the time of β = 0 with
+    softmax attention, and after it with unnormalised attention.
 
     **Raises:**
 
@@ -108,8 +108,7 @@ def equiangular_beta(
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6.2: the curve
-        $\Gamma_{\infty,\delta}$.
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6.2: the curve $Γ_{∞,δ}$.
     """
     n, unnormalised = _check_tokens(n), check_flag(unnormalised, "unnormalised")
     delta = check_number(delta, "delta", above=0, below=1, remedy="pass 1e-3, say")
@@ -147,10 +146,10 @@ def _beta(t: Float[Array, "..."], delta: Float[Array, ""], n: int, unnormalised:
 def _log_time(
     u: Float[Array, "..."], u0: Float[Array, "..."], beta: Float[Array, "..."], n: int, unnormalised: bool
 ) -> Float[Array, "..."]:
-    r"""The logarithm of the time from $1 - \gamma = u_0$ to u.
+    """The logarithm of the time from $1 - γ = u_0$ to u.
 
-    For softmax attention the time is $\frac1{2n}\int_u^{u_0} (e^{\beta s} + n - 1)(1/s + 1/(1 + 1/(n-1) - s))\,ds$ with
-    $s = 1 - \gamma$: every part of it is positive, so that nothing cancels.
+    For softmax attention the time is $1/(2n) ∫_u^{u_0} (e^{βs} + n - 1)(1/s + 1/(1 + 1/(n-1) - s)) ds$ with s = 1 - γ:
+    every part of it is positive, so that nothing cancels.
     """
     # u = 1 - gamma and v = gamma + a are the two factors of the flow that may vanish.
     a = 1 / (n - 1)
@@ -209,11 +208,11 @@ def _check_range(value: Array, name: str, allowed: Array, words: str) -> None:
 
 # The cosines of initially orthogonal tokens under any mask, and the times at which given shares of pairs are close.
 #
-# Random tokens are orthogonal for $d \to \infty$. With V = Q = K = I their matrix of cosines obeys a closed equation
-# without d. With a full mask all cosines equal the cosine of `equiangular_time`; with a causal mask each pair comes
-# together at a separate time.
+# Random tokens are orthogonal for d → ∞. With V = Q = K = I their matrix of cosines obeys a closed equation without d.
+# With a full mask all cosines equal the cosine of `equiangular_time`; with a causal mask each pair comes together at a
+# separate time.
 #
-# **Algorithm.** $\dot G = AG + (AG)^\top - (r_i + r_j) G_{ij}$, with A the matrix of weights and $r_i = (AG)_{ii}$, is
+# **Algorithm.** $Ġ = AG + (AG)^T - (r_i + r_j) G_{ij}$, with A the matrix of weights and $r_i = (AG)_{ii}$, is
 # integrated by LSODA (Petzold, 1983); bisection within a step finds the times at which shares are reached.
 # **Invariants.** G is symmetric with ones on its diagonal; the first tokens of a causal run are independent of the
 # number of later tokens.
@@ -236,11 +235,11 @@ def orthogonal_cosines(
     mask: AbstractMask = FullMask(),
     unnormalised: bool = False,
 ) -> Float[np.ndarray, "times n n"]:
-    r"""The cosines at each time of n initially orthogonal tokens, with V = Q = K = I; exact.
+    """The cosines at each time of n initially orthogonal tokens, with V = Q = K = I; exact.
 
-    Random tokens are orthogonal for $d \to \infty$. Their cosines $G_{ij}$ obey a closed equation with the weights
-    $A_{ij}$ of softmax or unnormalised attention: $\dot G_{ij} = (AG)_{ij} + (AG)_{ji} - (r_i + r_j) G_{ij}$,
-    $r_i = (AG)_{ii}$. With a full mask all cosines equal the cosine of `equiangular_time`. A host function.
+    Random tokens are orthogonal for d → ∞. Their cosines $G_{ij}$ obey a closed equation with the weights $A_{ij}$ of
+    softmax or unnormalised attention: $Ġ_{ij} = (AG)_{ij} + (AG)_{ji} - (r_i + r_j) G_{ij}$, $r_i = (AG)_{ii}$. With a
+    full mask all cosines equal the cosine of `equiangular_time`. A host function.
 
     !!! example
 
@@ -300,11 +299,11 @@ def orthogonal_time(
     mask: AbstractMask = FullMask(),
     unnormalised: bool = False,
 ) -> Float[np.ndarray, " shares"]:
-    r"""The first time at which a given share of the pairs of n initially orthogonal tokens has cosines >= `gamma`.
+    """The first time at which a given share of the pairs of n initially orthogonal tokens has cosines >= `gamma`.
 
     With a full mask all shares are reached at the time of `equiangular_time`: the transition of the phase diagram is a
-    line. With a causal mask pairs come together one after the other, also for $d \to \infty$. The first pair, which
-    attends to no other token, takes the time $\int_0^\gamma (e^{\beta(1-c)} + 1) / (1 - c^2)\,dc$.
+    line. With a causal mask pairs come together one after the other, also for d → ∞. The first pair, which attends to
+    no other token, takes the time $∫_0^γ (exp(β(1-c)) + 1) / (1 - c²) dc$.
 
     !!! example
 

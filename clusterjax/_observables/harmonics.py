@@ -26,12 +26,12 @@ from .similarity import check_masses, check_nonzero_rows, map_pair_rows
 
 
 def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: bool = False) -> NDArray[np.float64]:
-    r"""$\lambda_\ell = \ell(\ell+d-2)\, a_\ell/(\beta a_0)$: the growth rate of harmonics of degree $\ell$.
+    """$λ_ℓ = ℓ(ℓ+d-2) a_ℓ/(β a_0)$: the growth rate of harmonics of degree ℓ.
 
-    By symmetry a uniform density of tokens does not move, but a small perturbation of degree $\ell$ grows as
-    $e^{\lambda_\ell t}$. The degree of fastest growth, about $\sqrt{2\beta}$ on the circle, is the number of clusters
-    that form first. Here $a_\ell = \Gamma(\tfrac d2) (2/\beta)^{d/2-1} I_{\ell+d/2-1}(\beta)$; the unnormalised flow
-    has the rate $\ell(\ell+d-2)\,a_\ell/\beta$, without $a_0$. A host function, in double precision.
+    By symmetry a uniform density of tokens does not move, but a small perturbation of degree ℓ grows as $e^{λ_ℓ t}$.
+    The degree of fastest growth, about $√(2β)$ on the circle, is the number of clusters that form first. Here
+    $a_ℓ = Γ(d/2) (2/β)^{d/2-1} I_{ℓ+d/2-1}(β)$; the unnormalised flow has the rate $ℓ(ℓ+d-2) a_ℓ/β$, without $a_0$. A
+    host function, in double precision.
 
     **Arguments:**
 
@@ -42,8 +42,8 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: 
 
     **Returns:**
 
-    (max_degree + 1,), the rates of degree 0 to `max_degree`, per unit of time, for $V = I$ and $Q^\top K = I$. The
-    amplitude of a harmonic grows at this rate, its square (see `angular_power`) at twice the rate.
+    (max_degree + 1,), the rates of degree 0 to `max_degree`, per unit of time, for V = I and $Q^T K = I$. The amplitude
+    of a harmonic grows at this rate, its square (see `angular_power`) at twice the rate.
 
     **Raises:**
 
@@ -82,13 +82,13 @@ _CHUNK = 2048
 
 
 def angular_power(x: Tokens, max_degree: int, masses: Masses | None = None) -> Float[Array, " degrees"]:
-    r"""$p_\ell = \sum_{i,j} m_i m_j P_\ell(\langle x_i, x_j\rangle)$, the angular power spectrum of the tokens.
+    """$p_ℓ = ∑_{i,j} m_i m_j P_ℓ(⟨x_i, x_j⟩)$, the angular power spectrum of the tokens.
 
-    $P_\ell$ is the Gegenbauer polynomial of the sphere with $P_\ell(1) = 1$ ($\cos\ell\theta$ on the circle, the
-    Legendre polynomial for d = 3), and $p_\ell$ is the squared norm of the mean harmonic of degree $\ell$ over the
-    tokens. It is 1 if all tokens coincide, and $1/n$ on average for n independent uniform tokens; k clusters give a
-    peak at about degree k. A small $p_\ell$ grows as $e^{2\lambda_\ell t}$, see `uniform_growth_rates`. The cost is O(n
-    max_degree) for d = 2, O(n max_degree^2) for d = 3, and O(n^2 max_degree) otherwise; memory grows as n.
+    $P_ℓ$ is the Gegenbauer polynomial of the sphere with $P_ℓ(1) = 1$ (cos ℓθ on the circle, the Legendre polynomial
+    for d = 3), and $p_ℓ$ is the squared norm of the mean harmonic of degree ℓ over the tokens. It is 1 if all tokens
+    coincide, and 1/n on average for n independent uniform tokens; k clusters give a peak at about degree k. A small
+    $p_ℓ$ grows as $e^{2λ_ℓ t}$, see `uniform_growth_rates`. The cost is O(n max_degree) for d = 2, O(n max_degree^2)
+    for d = 3, and O(n^2 max_degree) otherwise; memory grows as n.
 
     **Arguments:**
 

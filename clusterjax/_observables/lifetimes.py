@@ -1,9 +1,9 @@
-r"""Lifetimes of states along runs, with censoring of states that outlast their run.
+"""Lifetimes of states along runs, with censoring of states that outlast their run.
 
 **Algorithm.** Spells are maximal stretches of saved times in one state. The survival curve is the Kaplan-Meier estimate
-(J. Amer. Statist. Assoc. 53, 1958), $S(t) = \prod_{t_i \le t} (1 - d_i / n_i)$ with $d_i$ ends among $n_i$ spells that
-lasted until $t_i$, with Greenwood's variance $S^2 \sum d_i / (n_i (n_i - d_i))$. **Invariants.** A spell whose end was
-not observed counts as at risk until its last saved time, and never as an end. Without censored spells the curve is the
+(J. Amer. Statist. Assoc. 53, 1958), $S(t) = ∏_{t_i ≤ t} (1 - d_i / n_i)$ with $d_i$ ends among $n_i$ spells that lasted
+until $t_i$, with Greenwood's variance $S² ∑ d_i / (n_i (n_i - d_i))$. **Invariants.** A spell whose end was not
+observed counts as at risk until its last saved time, and never as an end. Without censored spells the curve is the
 fraction of spells that last longer.
 """
 

@@ -17,17 +17,16 @@ _EQUAL = 256
 
 
 class NeuralCollapse(eqx.Module):
-    r"""The four measures, each of which is zero at the collapse; NaN where a measure is undefined.
+    """The four measures, each of which is zero at the collapse; NaN where a measure is undefined.
 
     **Attributes:**
 
-    - `variability`: NC1, $\operatorname{tr}(\Sigma_W\Sigma_B^+)/C$: the spread within classes over the spread between
-        classes.
-    - `equinorm_means`, `equinorm_weights`: NC2, the standard deviation over the mean of the norms $|\mu_c - \mu_G|$,
-        and of the norms of the rows of the classifier.
-    - `equiangular_means`, `equiangular_weights`: NC2, the mean over pairs of $|\cos + 1/(C-1)|$, the deviation from the
+    - `variability`: NC1, $tr(Σ_W Σ_B^+)/C$: the spread within classes over the spread between classes.
+    - `equinorm_means`, `equinorm_weights`: NC2, the standard deviation over the mean of the norms $|μ_c - μ_G|$, and of
+        the norms of the rows of the classifier.
+    - `equiangular_means`, `equiangular_weights`: NC2, the mean over pairs of $|cos + 1/(C-1)|$, the deviation from the
         angles of a simplex.
-    - `self_duality`: NC3, $\|W/\|W\|_F - M/\|M\|_F\|_F^2$ with the centred means as the rows of M; between 0 and 4.
+    - `self_duality`: NC3, $‖W/‖W‖_F - M/‖M‖_F‖_F²$ with the centred means as the rows of M; between 0 and 4.
     - `disagreement`: NC4, the fraction of features that the classifier assigns to another class than the nearest mean.
     """
 
@@ -46,14 +45,13 @@ def neural_collapse(
     weights: Float[ArrayLike, "classes d"],
     bias: Float[ArrayLike, " classes"] | None = None,
 ) -> NeuralCollapse:
-    r"""The measures NC1 to NC4 of features with classes, and of a linear classifier $h \mapsto Wh + b$.
+    """The measures NC1 to NC4 of features with classes, and of a linear classifier $h ↦ Wh + b$.
 
     All measures are invariant under a common rotation of features and rows of the classifier, and NC1 to NC3 also under
     rescaling of either and under a shift of all features. Classes have equal weight, whatever their sizes: the global
-    mean is the mean of the class means, and $\Sigma_W$ the mean of the covariances of the classes; for classes of equal
-    size this is the definition of the paper. All measures of the means are NaN if the means are equal up to rounding.
-    Works under `jax.jit`; a traced class without a feature, or a traced invalid label, makes all measures of the means
-    NaN.
+    mean is the mean of the class means, and $Σ_W$ the mean of the covariances of the classes; for classes of equal size
+    this is the definition of the paper. All measures of the means are NaN if the means are equal up to rounding. Works
+    under `jax.jit`; a traced class without a feature, or a traced invalid label, makes all measures of the means NaN.
 
     !!! example
 

@@ -99,7 +99,7 @@ _MOST_BINS = 2**31 - 2
 
 
 def pairwise_cosine(x: Tokens) -> Float[Array, "n n"]:
-    r"""$\langle x_i, x_j\rangle / (|x_i||x_j|)$ for every pair.
+    """$⟨x_i, x_j⟩ / (|x_i||x_j|)$ for every pair.
 
     Symmetric to rounding, never outside [-1, 1], and invariant under a rescaling of tokens or a rotation of all tokens.
 

@@ -75,11 +75,10 @@ def product_spectrum(
 
 
 def symmetric_part_spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
-    r"""The eigenvalues of $(B + B^\top)/2$, in decreasing order.
+    """The eigenvalues of $(B + B^T)/2$, in decreasing order.
 
-    The quadratic form $\langle x, Bx\rangle$ of $B = Q^\top K$ depends only on this symmetric part: all eigenvalues are
-    positive if every token attends to itself more than to its opposite. Computed by NumPy in double precision, on the
-    host.
+    The quadratic form ⟨x, Bx⟩ of $B = Q^T K$ depends only on this symmetric part: all eigenvalues are positive if every
+    token attends to itself more than to its opposite. Computed by NumPy in double precision, on the host.
 
     **Arguments:**
 
@@ -104,15 +103,14 @@ def symmetric_part_spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Float[n
 
 
 def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
-    r"""$\sqrt d\,\|\tfrac12(B + B^\top)\|_F$: the inverse temperature of a trained head.
+    """$√d ‖½(B + B^T)‖_F$: the inverse temperature of a trained head.
 
-    Tokens after layer normalisation have norm $\sqrt d$. In terms of unit tokens, and of $\hat B$, which is $B$ scaled
-    to the Frobenius norm of the identity, the logits are this number times $\langle x_i, \hat B x_j\rangle$; for
-    $B = \beta I/d$ the number is $\beta$.
+    Tokens after layer normalisation have norm √d. In terms of unit tokens, and of B', which is B scaled to the
+    Frobenius norm of the identity, the logits are this number times $⟨x_i, B' x_j⟩$; for B = βI/d the number is β.
 
     **Arguments:**
 
-    - `query_key`: $B = Q^\top K$ of one head, including its factor $1/\sqrt{d_k}$; not traced.
+    - `query_key`: $B = Q^T K$ of one head, including its factor $1/√d_k$; not traced.
 
     **Returns:**
 
@@ -200,7 +198,7 @@ def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
 
 
 def effective_rank(x: Tokens) -> Scalar:
-    r"""$\exp\big(-\sum_k p_k\log p_k\big)$ with $p_k = \sigma_k/\sum_l\sigma_l$ the normalised singular values.
+    """$exp(-∑_k p_k log p_k)$ with $p_k = σ_k/∑_l σ_l$ the normalised singular values.
 
     This rank needs no threshold: it is between 1 and `rank`, and equal to `rank` if the non-zero singular values are
     equal. It is invariant under a rotation or a rescaling of all tokens. Differentiable; singular values that are

@@ -1,10 +1,10 @@
-r"""The Wasserstein distance between two clouds of tokens: the least cost of transporting the mass of one to the other.
+"""The Wasserstein distance between two clouds of tokens: the least cost of transporting the mass of one to the other.
 
-**Algorithm.** $W_p^p = \min\sum_{ij}\pi_{ij}\,d(x_i, y_j)^p$ over the couplings $\pi$ of the masses. Equal numbers of
-equal masses give an assignment problem (`scipy.optimize.linear_sum_assignment`, a Jonker-Volgenant algorithm); other
-masses use successive shortest augmenting paths. On the line an optimal coupling is monotone, so that sorting suffices.
-On the circle it is monotone on the covering line: the cost is a convex function of the mass by which one quantile
-function is shifted against the other, and golden section finds its minimum.
+**Algorithm.** $W_p^p = min ∑_{ij} π_{ij} d(x_i, y_j)^p$ over the couplings π of the masses. Equal numbers of equal
+masses give an assignment problem (`scipy.optimize.linear_sum_assignment`, a Jonker-Volgenant algorithm); other masses
+use successive shortest augmenting paths. On the line an optimal coupling is monotone, so that sorting suffices. On the
+circle it is monotone on the covering line: the cost is a convex function of the mass by which one quantile function is
+shifted against the other, and golden section finds its minimum.
 
 **Reference.** Peyre and Cuturi, *Computational Optimal Transport*, 2019, sections 2.2, 2.6 and 3; Rabin, Delon and
 Gousseau, *Transportation distances on the circle*, 2011. **Invariants.** The distance is a metric on clouds of equal
@@ -40,7 +40,7 @@ def wasserstein(
     space: AbstractSpace = Sphere(),
     masses: tuple[Masses | Numbers, Masses | Numbers] | None = None,
 ) -> float:
-    r"""$W_p(\mu, \nu) = \min_\pi\left(\sum_{ij}\pi_{ij}\,d(x_i, y_j)^p\right)^{1/p}$, with d the distance in the space.
+    """$W_p(μ, ν) = min_π (∑_{ij} π_{ij} d(x_i, y_j)^p)^{1/p}$, with d the distance in the space.
 
     A host function, exact to the rounding of tokens and masses: by sorting on the line and on the circle, by an
     assignment for equal masses, and by shortest augmenting paths for other masses. A mass of the size of the rounding

@@ -1,7 +1,7 @@
-r"""The tie rule of hardmax: which scores count as equal to the largest one.
+"""The tie rule of hardmax: which scores count as equal to the largest one.
 
 Rounding separates scores that are equal in exact arithmetic. A score ties with the maximum of its row if the gap is at
-most the tie tolerance times $|A z_i| \max_j |z_j|$, the scale of the rounding error of an inner product, where j runs
+most the tie tolerance times $|A z_i| max_j |z_j|$, the scale of the rounding error of an inner product, where j runs
 over the attended tokens. No quantity of this rule carries a derivative.
 """
 

@@ -1,10 +1,10 @@
-r"""`delay` finds the change of the parameters, of a given norm, that leaves tokens farthest apart at a given time.
+"""`delay` finds the change of the parameters, of a given norm, that leaves tokens farthest apart at a given time.
 
-**Algorithm.** The change $c = r w / |w|$ has norm r for every w, so that the maximisation over w is unconstrained. BFGS
+**Algorithm.** The change c = r w / |w| has norm r for every w, so that the maximisation over w is unconstrained. BFGS
 maximises the logarithm of the dispersion of the tokens at that time, with derivatives in forward mode. The first
-attempt starts along the gradient at c = 0, the others in random directions, and the best is returned.
-**Reference.** Nocedal, Wright, *Numerical optimization* (2006), Section 6.1; `scipy.optimize`.
-**Invariants.** The change always has norm r; the reported dispersion is computed by a run with the change.
+attempt starts along the gradient at c = 0, the others in random directions, and the best is returned. **Reference.**
+Nocedal, Wright, *Numerical optimization* (2006), Section 6.1; `scipy.optimize`. **Invariants.** The change always has
+norm r; the reported dispersion is computed by a run with the change.
 """
 
 from collections.abc import Callable

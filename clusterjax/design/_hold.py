@@ -131,11 +131,11 @@ def hold(
     max_steps: int = 4096,
     most: int = 40,
 ) -> Hold:
-    r"""Parameters of a field with which tokens form exactly k clusters, and keep the clusters until a given time.
+    """Parameters of a field with which tokens form exactly k clusters, and keep the clusters until a given time.
 
     `num_clusters` counts the clusters at the given radius. Under attention with V = I all clusters merge eventually; a
-    large beta keeps two clusters of mutual cosine c for times of the order of $e^{\beta(1 - c)}$, but if beta is too
-    large, no clusters form. A host function.
+    large beta keeps two clusters of mutual cosine c for times of the order of exp(β(1 - c)), but if beta is too large,
+    no clusters form. A host function.
 
     !!! example
 

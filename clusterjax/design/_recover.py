@@ -38,15 +38,14 @@ from ._parameters import Parameters, check_host, pick_parameters
 
 # Identifiability of parameters: Fisher information, its null space in words, and the Cramer-Rao bound.
 #
-# **Algorithm.** With independent normal errors of standard deviation $\sigma$ the information of parameters $\theta$ is
-# $F = J^\top J / \sigma^2$, where $J$ is the derivative of the observations. Each column is scaled by the root mean
-# square of its leaf, so that the singular values are comparable. Singular values below `ROUNDING` $\sqrt\epsilon$ times
-# the largest span the null space: no observation changes along its directions. Known symmetries are then tested for
-# membership in the null space: a scaling of two leaves against each other, and a change of basis between two leaves.
-# **Reference.** Rothenberg, *Identification in parametric models* (1971); Stoica and Marzetta, *Parameter estimation
-# problems with singular information matrices* (2001), for the pseudo-inverse.
-# **Invariants.** The null space and the identifiable directions together span all parameters; a named direction lies in
-# the null space up to ten square roots of the machine epsilon.
+# **Algorithm.** With independent normal errors of standard deviation σ the information of parameters θ is
+# $F = J^T J / σ²$, where J is the derivative of the observations. Each column is scaled by the root mean square of its
+# leaf, so that the singular values are comparable. Singular values below `ROUNDING` √ε times the largest span the null
+# space: no observation changes along its directions. Known symmetries are then tested for membership in the null space:
+# a scaling of two leaves against each other, and a change of basis between two leaves. **Reference.** Rothenberg,
+# *Identification in parametric models* (1971); Stoica and Marzetta, *Parameter estimation problems with singular
+# information matrices* (2001), for the pseudo-inverse. **Invariants.** The null space and the identifiable directions
+# together span all parameters; a named direction lies in the null space up to ten square roots of the machine epsilon.
 
 
 # Threshold for a singular value relative to the largest, in square roots of the machine epsilon.

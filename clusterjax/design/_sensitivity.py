@@ -1,11 +1,11 @@
-r"""`sensitivity`: the derivative of the time of clustering with respect to the start and the parameters.
+"""`sensitivity`: the derivative of the time of clustering with respect to the start and the parameters.
 
 **Algorithm.** The time T solves $c(x(T)) = 0$, where c is the logarithm of the largest distance from the mean over the
-radius. By the implicit function theorem $dT/d\theta = -\partial_\theta c(x(T)) / \dot c(T)$, with the numerator at a
-fixed time. One run finds the event, and one reverse-mode derivative follows. **Reference.** Chen, Amos, Nickel,
-*Learning neural event functions for ordinary differential equations* (2011.03902). **Invariants.** A derivative counts
-as determined only if the errors of the run, multiplied by the derivative, move the time by a small fraction. Near the
-stable manifold of a saddle, where clusters wait before they merge, the derivative grows as the inverse distance.
+radius. By the implicit function theorem $dT/dθ = -∂_θ c(x(T)) / ċ(T)$, with the numerator at a fixed time. One run
+finds the event, and one reverse-mode derivative follows. **Reference.** Chen, Amos, Nickel, *Learning neural event
+functions for ordinary differential equations* (2011.03902). **Invariants.** A derivative counts as determined only if
+the errors of the run, multiplied by the derivative, move the time by a small fraction. Near the stable manifold of a
+saddle, where clusters wait before they merge, the derivative grows as the inverse distance.
 """
 
 from collections.abc import Callable

@@ -89,14 +89,14 @@ class Certificate(eqx.Module):
 
 
 def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = DEPTH) -> Certificate:
-    r"""The theorem on leaders and clusters, checked clause by clause for the tokens `z0`, each clause with a margin.
+    """The theorem on leaders and clusters, checked clause by clause for the tokens `z0`, each clause with a margin.
 
     If the tokens are nonzero and distinct and A is symmetric positive definite, then there are leaders. Each leader
     reaches in finitely many layers a vertex of its own of a polytope K, which has no other vertices. Every token
     converges to a point of a finite set S on the boundary of K. A point s of S that is no vertex is the point nearest
-    to the origin, in the norm of A, of the face of K on which $\langle A s, \cdot\rangle$ is largest. A token counts as
-    arrived within 1e-7 of the largest norm of a token (1.2e-4 in single precision). If the layers end before the tokens
-    have settled, the clause on tokens says so. A host function.
+    to the origin, in the norm of A, of the face of K on which ⟨As, ·⟩ is largest. A token counts as arrived within 1e-7
+    of the largest norm of a token (1.2e-4 in single precision). If the layers end before the tokens have settled, the
+    clause on tokens says so. A host function.
 
     **Arguments:**
 
@@ -290,11 +290,11 @@ def _projections_clause(limit: LimitSet, faces: list[_Face], scale: float, zero:
 #
 # **Algorithm.** A scaling of all tokens or of A multiplies the scores by a positive factor, so that tokens are kept as
 # integers over a common denominator, in arrays of Python integers. After each layer the choices $C_i$ are tentatively
-# frozen. Let $m_i$ be the mean over $C_i$. If the mean of $m_j$ over $j \in C_i$ is $m_i$ for each i, for example
-# because attended tokens stand still or move to their own mean, then the $m_i$ are constant, and all tokens move along
-# straight lines at a common pace, $z_i + \tau(m_i - z_i)$ with $\tau$ from 0 to 1. Scores are quadratic in $\tau$, and
-# their Bernstein coefficients prove that no choice ever changes. **Invariants.** Nothing is rounded; a question not
-# decided within the allowed layers is reported as open.
+# frozen. Let $m_i$ be the mean over $C_i$. If the mean of $m_j$ over $j ∈ C_i$ is $m_i$ for each i, for example because
+# attended tokens stand still or move to their own mean, then the $m_i$ are constant, and all tokens move along straight
+# lines at a common pace, $z_i + τ(m_i - z_i)$ with τ from 0 to 1. Scores are quadratic in τ, and their Bernstein
+# coefficients prove that no choice ever changes. **Invariants.** Nothing is rounded; a question not decided within the
+# allowed layers is reported as open.
 
 
 Point = tuple[Fraction, ...]
@@ -441,16 +441,16 @@ def is_interior(point: Exact, corners: Exact) -> bool:
 
 # The clauses of the theorem for a cloud and any matrix A, each proved, refuted or left open.
 #
-# For every A and every step two statements are true (with scores $\langle\cdot,\cdot\rangle$):
+# For every A and every step two statements are true (with scores ⟨·, ·⟩):
 #
-# - *A leader stays, at a vertex of its own.* If $\langle Az_i, z_j\rangle < \langle Az_i, z_i\rangle$ for all $j\ne i$,
-#   then token i does not move, and the new $z_j$ is a convex combination of the old tokens with a positive weight of
-#   $z_j$, so that the inequality persists. The hull of the tokens meets $\langle Az_i, \cdot\rangle = \langle
-#   Az_i, z_i\rangle$ in $z_i$ alone. Hulls are nested, so that $z_i$ is a vertex of all later hulls and of K.
-# - *Limits are stationary.* If all tokens converge, then for every s of S the score $\langle As, \cdot\rangle$ is
-#   largest over K at s: the mean over $C_i$ converges to s, and along layers with equal $C_i$ all attended tokens have
-#   the largest score in the limit. If A is positive definite, s is the A-projection of the origin onto a face.
-#   So s is on the boundary of K unless As = 0.
+# - *A leader stays, at a vertex of its own.* If $⟨Az_i, z_j⟩ < ⟨Az_i, z_i⟩$ for all j ≠ i, then token i does not move,
+#   and the new $z_j$ is a convex combination of the old tokens with a positive weight of $z_j$, so that the inequality
+#   persists. The hull of the tokens meets $⟨Az_i, ·⟩ = ⟨Az_i, z_i⟩$ in $z_i$ alone. Hulls are nested, so that $z_i$ is
+#   a vertex of all later hulls and of K.
+# - *Limits are stationary.* If all tokens converge, then for every s of S the score ⟨As, ·⟩ is largest over K at s: the
+#   mean over $C_i$ converges to s, and along layers with equal $C_i$ all attended tokens have the largest score in the
+#   limit. If A is positive definite, s is the A-projection of the origin onto a face. So s is on the boundary of K
+#   unless As = 0.
 #
 # Four clauses can fail: that there are leaders, that each vertex of K has a leader, that tokens converge, and, where As
 # = 0, the boundary. **Invariants.** Arithmetic is exact; "held" and "failed" are proved for the given
@@ -516,13 +516,13 @@ class Examination(eqx.Module):
 
 
 def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
-    r"""The clauses of the theorem on leaders and clusters for `z0` and any A, each proved, refuted or left open.
+    """The clauses of the theorem on leaders and clusters for `z0` and any A, each proved, refuted or left open.
 
     A may be of low rank, indefinite or not symmetric, and tokens may be zero or equal; `violates` names the violated
     hypotheses of the theorem. The layers run in exact arithmetic on the given numbers, until it is proved that the
     choices of all tokens are final. Then the limits are known exactly; otherwise clauses that need the limits are open.
-    The boundary is taken in $\mathbb{R}^d$. If A is no inner product, the clause on projections says that
-    $\langle As, \cdot\rangle$ is largest over K at s, which is equivalent for a positive definite A. A host function.
+    The boundary is taken in $ℝ^d$. If A is no inner product, the clause on projections says that ⟨As, ·⟩ is largest
+    over K at s, which is equivalent for a positive definite A. A host function.
 
     !!! example
 

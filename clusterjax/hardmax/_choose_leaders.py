@@ -1,11 +1,11 @@
-r"""`choose_leaders`: a search for A and alpha that make given tokens the leaders.
+"""`choose_leaders`: a search for A and alpha that make given tokens the leaders.
 
 **Algorithm.** Token i leads from the start if and only if the scaled inner products
-$\langle A z_i, z_i - z_j\rangle / (|z_i|\,|z_i - z_j|)$ are positive for all j. They are linear in A, so that their
-minimum, the margin, is concave in A. Projected gradient ascent on a softened minimum (log-sum-exp, increasingly sharp)
-with momentum and a normalised step maximises the margin over the A with eigenvalues in [1 / condition, 1]. Weights on
-the pairs give an upper bound by weak duality (Boyd, Vandenberghe, *Convex Optimization*, section 5.2). The candidates
-are then run with each alpha.
+$⟨A z_i, z_i - z_j⟩ / (|z_i| |z_i - z_j|)$ are positive for all j. They are linear in A, so that their minimum, the
+margin, is concave in A. Projected gradient ascent on a softened minimum (log-sum-exp, increasingly sharp) with momentum
+and a normalised step maximises the margin over the A with eigenvalues in [1 / condition, 1]. Weights on the pairs give
+an upper bound by weak duality (Boyd, Vandenberghe, *Convex Optimization*, section 5.2). The candidates are then run
+with each alpha.
 
 **Invariants.** A run of the layers judges the result, not the search; `bound` holds for every admissible A.
 """
@@ -42,7 +42,7 @@ _DEPTH = 2000
 
 
 class LeaderChoice(eqx.Module):
-    r"""The result of `choose_leaders`: a layer, and its leaders.
+    """The result of `choose_leaders`: a layer, and its leaders.
 
     **Attributes:**
 
@@ -50,9 +50,8 @@ class LeaderChoice(eqx.Module):
     - `leaders`: The `Leaders` of that layer, after all tokens have settled.
     - `wanted`: (n,), True for the tokens that should lead.
     - `exactly`: True if no other token should lead.
-    - `margin`: The least $\langle A z_i, z_i - z_j\rangle / (|z_i|\,|z_i - z_j|)$ over the wanted tokens i and all
-        other tokens j, where the largest eigenvalue of A is one. It is positive if and only if all wanted tokens lead
-        from the start.
+    - `margin`: The least $⟨A z_i, z_i - z_j⟩ / (|z_i| |z_i - z_j|)$ over the wanted tokens i and all other tokens j,
+        where the largest eigenvalue of A is one. It is positive if and only if all wanted tokens lead from the start.
     - `bound`: An upper bound of the margin over all A within the condition; if it is negative, no such A makes all
         wanted tokens lead from the start.
     - `impossible`: The wanted tokens that lead from the start for no A at all.
@@ -90,15 +89,15 @@ def choose_leaders(
     starts: int = 8,
     seed: int = 0,
 ) -> LeaderChoice:
-    r"""Search for a symmetric positive definite A, and alpha, with which the tokens `wanted` are leaders.
+    """Search for a symmetric positive definite A, and alpha, with which the tokens `wanted` are leaders.
 
-    Token i leads from the start if and only if $\langle A z_i, z_i - z_j\rangle > 0$ for all j. These numbers are
-    linear in A, and their minimum, after division by $|z_i|\,|z_i - z_j|$, is concave in A. Gradient steps on a
-    softened minimum, which becomes sharper, maximise the minimum over the A with eigenvalues between 1/`condition` and
-    1. Leaders stay leaders, so that this suffices where other tokens may lead as well. Weights on the pairs that attain
-    the minimum give a `bound`, which is negative only if there is no such A. With `exactly` no other token may lead:
-    for each of them the minimum over j must be negative. This problem is not concave, and several starts are tried.
-    Runs of the layers with each of `alphas` find the tokens that lead at later layers.
+    Token i leads from the start if and only if $⟨A z_i, z_i - z_j⟩ > 0$ for all j. These numbers are linear in A, and
+    their minimum, after division by $|z_i| |z_i - z_j|$, is concave in A. Gradient steps on a softened minimum, which
+    becomes sharper, maximise the minimum over the A with eigenvalues between 1/`condition` and 1. Leaders stay leaders,
+    so that this suffices where other tokens may lead as well. Weights on the pairs that attain the minimum give a
+    `bound`, which is negative only if there is no such A. With `exactly` no other token may lead: for each of them the
+    minimum over j must be negative. This problem is not concave, and several starts are tried. Runs of the layers with
+    each of `alphas` find the tokens that lead at later layers.
 
     Some sets are impossible for every A. A token that is no vertex of the convex hull of the tokens and the origin
     never leads from the start; so of two tokens on one ray at most the longer leads. The token of largest A-norm

@@ -1,9 +1,9 @@
-r"""One layer of the discrete hardmax dynamics, and its counterpart with softmax attention (`SoftmaxTwin`).
+"""One layer of the discrete hardmax dynamics, and its counterpart with softmax attention (`SoftmaxTwin`).
 
-**Algorithm.** $z_i \mapsto z_i + \frac{\alpha}{1 + \alpha}(m_i - z_i)$ with $m_i$ the mean of the tokens of largest
-score (Alcalde, Fantuzzi, Zuazua, 2407.01602, eqs. (1a), (1b)). **Invariants.** A token that attends to itself alone
-does not move, bit by bit; a token that has arrived at the mean with which it ties does not move either; padding
-attends to nothing and stays.
+**Algorithm.** $z_i ↦ z_i + α/(1 + α) (m_i - z_i)$ with $m_i$ the mean of the tokens of largest score (Alcalde,
+Fantuzzi, Zuazua, 2407.01602, eqs. (1a), (1b)). **Invariants.** A token that attends to itself alone does not move, bit
+by bit; a token that has arrived at the mean with which it ties does not move either; padding attends to nothing and
+stays.
 """
 
 from typing import Any
@@ -53,14 +53,13 @@ _ARRIVED = 64
 
 
 class HardmaxLayer(AbstractLayer):
-    r"""$z_i \mapsto z_i + \frac{\alpha}{1+\alpha}\frac{1}{|C_i|}\sum_{j\in C_i}(z_j - z_i)$, $C_i$ the tokens $j$ with
-    the largest $\langle A z_i, z_j\rangle$.
+    """$z_i ↦ z_i + α/(1+α) ∑_{j ∈ C_i} (z_j - z_i)/|C_i|$, $C_i$ the tokens j with the largest $⟨A z_i, z_j⟩$.
 
     Tokens that attend to themselves alone stay exactly where they are, and all others approach the mean of the tokens
-    to which they attend by the factor $1/(1+\alpha)$. The convex hull never grows; for a symmetric positive definite A
-    no token's A-norm ever falls. The embedding $z \mapsto A^{1/2} z$ absorbs such an A. The choice of $C_i$ is
-    piecewise constant, so that the derivative with respect to any A is zero: derivatives flow through the tokens and
-    `alpha`. Sums, and the choice, are exact if the numbers are (for example dyadic tokens and `alpha` = 1 or 3).
+    to which they attend by the factor 1/(1+α). The convex hull never grows; for a symmetric positive definite A no
+    token's A-norm ever falls. The embedding $z ↦ A^{1/2} z$ absorbs such an A. The choice of $C_i$ is piecewise
+    constant, so that the derivative with respect to any A is zero: derivatives flow through the tokens and `alpha`.
+    Sums, and the choice, are exact if the numbers are (for example dyadic tokens and `alpha` = 1 or 3).
 
     Rounding has two effects. A token that ties with the mean to which it moves, and is within 64 tie tolerances of it,
     has arrived and stays. After some 70 layers, for `alpha` = 1/2, tokens are so near to their leaders that they tie
@@ -85,7 +84,7 @@ class HardmaxLayer(AbstractLayer):
     - `masses`: (n,), not negative: a token of mass 2 weighs as much as two equal tokens in the mean over $C_i$. A token
         of mass zero is padding: no token attends to it, and it does not move. None means mass one for each token.
     - `mask`: The mask, which says which tokens a token may attend to.
-    - `tie_tolerance`: Scores closer than this, relative to $|A z_i| \max_j |z_j|$, are ties; None is 64 times the
+    - `tie_tolerance`: Scores closer than this, relative to $|A z_i| max_j |z_j|$, are ties; None is 64 times the
         machine epsilon of the dtype of the tokens.
     - `summation`: The method that computes the sums.
 
@@ -115,7 +114,7 @@ class HardmaxLayer(AbstractLayer):
 
     @property
     def attention(self) -> HardmaxAttention:
-        """Hardmax attention with the query-key form $A^\\top$."""
+        """Hardmax attention with the query-key form $A^T$."""
         return HardmaxAttention(
             query_key=_transposed(self.A), mask=self.mask, summation=self.summation, tie_tolerance=self.tie_tolerance
         )
@@ -142,12 +141,12 @@ class HardmaxLayer(AbstractLayer):
 
 
 class SoftmaxTwin(AbstractLayer):
-    r"""$z_i \mapsto z_i + \frac{\alpha}{1+\alpha}\big(\sum_j w_{ij} z_j - z_i\big)$ with
-    $w_{ij} \propto e^{\beta\langle A z_i, z_j\rangle}$: the hardmax layer at a finite inverse temperature.
+    """$z_i ↦ z_i + α/(1+α) (∑_j w_{ij} z_j - z_i)$ with $w_{ij} ∝ exp(β⟨A z_i, z_j⟩)$: the hardmax layer at a finite
+    inverse temperature.
 
     If token i attends to one token, and every other score is lower by at least `gap`, then the weight of all other
-    tokens is at most $(n-1)\,e^{-\beta\,\text{gap}}$, so that the two layers differ by no more than that weight times
-    the diameter of the cloud. Unlike the hardmax layer, this layer has a derivative with respect to A.
+    tokens is at most $(n-1) exp(-β gap)$, so that the two layers differ by no more than that weight times the diameter
+    of the cloud. Unlike the hardmax layer, this layer has a derivative with respect to A.
 
     **Arguments:**
 

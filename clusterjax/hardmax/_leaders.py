@@ -63,13 +63,13 @@ class Leaders(eqx.Module):
 
 
 def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
-    r"""The tokens with $C_i^k = \{i\}$ at some layer $k \le$ `depth`, with the first such layer.
+    """The tokens with $C_i^k = {i}$ at some layer k ≤ `depth`, with the first such layer.
 
     With a symmetric positive definite A, a leader stays a leader and never moves again. A token that has reached a
     leader ties with it, and so does not become a leader. A token also counts as merged, and not as a leader, if at its
-    first such layer it is within $8\sqrt{\varepsilon}$ of an earlier leader, relative to its norm, with the machine
-    epsilon $\varepsilon$. Layers 0 to `depth` are examined, `depth` + 1 of them, in one pass that stores neither the
-    layers nor, for large n, an (n, n) matrix. Works under `jax.jit` and `jax.vmap`.
+    first such layer it is within 8√ε of an earlier leader, relative to its norm, with the machine epsilon ε. Layers 0
+    to `depth` are examined, `depth` + 1 of them, in one pass that stores neither the layers nor, for large n, an (n, n)
+    matrix. Works under `jax.jit` and `jax.vmap`.
 
     !!! example
 
@@ -147,7 +147,7 @@ def advance(x: Tokens, earlier: Leaders, layer: HardmaxLayer, k: RealScalarLike)
 
 
 def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"]:
-    r"""True if $C_i = \{i\}$: the score of a token with itself exceeds every other score by more than the tie slack."""
+    """True if $C_i = {i}$: the score of a token with itself exceeds every other score by more than the tie slack."""
     attention, n = layer.attention, x.shape[0]
     masses = at_time(layer.masses, k, x.dtype)
     present = jnp.ones(n, bool) if masses is None else masses > 0

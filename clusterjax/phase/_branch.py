@@ -188,12 +188,12 @@ def _rotations(field: MeanField, c: Array) -> np.ndarray:
     return np.stack(changes)
 
 
-# Densities on the sphere of any dimension that depend only on one coordinate $z = \langle x, e\rangle$.
+# Densities on the sphere of any dimension that depend only on one coordinate $z = ⟨x, e⟩$.
 #
-# **Algorithm.** Harmonics of degree l that rotate about the axis with order m are $Y_l(z)\,S_m(\omega)$ with $Y_l =
-# (1 - z^2)^{m/2} p_{l-m}(z)$, where p are orthonormal Gegenbauer polynomials of index $d/2 - 1 + m$, from their
+# **Algorithm.** Harmonics of degree l that rotate about the axis with order m are $Y_l(z) S_m(ω)$ with
+# $Y_l = (1 - z²)^{m/2} p_{l-m}(z)$, where p are orthonormal Gegenbauer polynomials of index $d/2 - 1 + m$, from their
 # three-term recurrence. Integrals over the sphere become Gauss-Gegenbauer quadratures over z with the weight
-# $(1 - z^2)^{(d-3)/2}$. Order 0 holds the densities, the other orders the perturbations that break their symmetry; the
+# $(1 - z²)^{(d-3)/2}$. Order 0 holds the densities, the other orders the perturbations that break their symmetry; the
 # circle has only the orders 0 (even functions of the angle) and 1 (odd functions).
 #
 # **Reference.** DLMF 18.9.1 (recurrence), 3.5(v) (quadrature). **Invariant.** Each table is orthonormal with respect to
@@ -242,13 +242,13 @@ def table(count: int, degree: int, d: int, order: int) -> Table:
 
 # The equations of stationary densities of noisy attention that concentrate about one axis, at given order parameter.
 #
-# **Algorithm.** With V = B = I the velocity of the mean field is the gradient of a potential U: $Z/\beta$ for
-# unnormalised attention and $\log Z/\beta$ for softmax, $Z(x) = \int e^{\beta\langle x, y\rangle}d\mu(y)$. A density is
-# stationary at temperature T if and only if it is proportional to $e^{U/T}$ with its own potential U. For densities of
-# one coordinate z this gives one equation for each moment $m_l = \int P_l(z)\,d\mu$, $l \ge 1$, with $P_l(1) = 1$. The
-# order parameter $r = m_1$ is given, and T replaces it as an unknown: as a function of r the branch has no fold, so
-# that its unstable part poses no difficulty. Newton's method starts from the linear extrapolation of the last two
-# points. The branch folds where $d\log T/dr$, from the implicit function theorem, is zero.
+# **Algorithm.** With V = B = I the velocity of the mean field is the gradient of a potential U: Z/β for unnormalised
+# attention and log Z/β for softmax, $Z(x) = ∫ exp(β⟨x, y⟩) dμ(y)$. A density is stationary at temperature T if and only
+# if it is proportional to exp(U/T) with its own potential U. For densities of one coordinate z this gives one equation
+# for each moment $m_l = ∫ P_l(z) dμ$, l ≥ 1, with $P_l(1) = 1$. The order parameter $r = m_1$ is given, and T replaces
+# it as an unknown: as a function of r the branch has no fold, so that its unstable part poses no difficulty. Newton's
+# method starts from the linear extrapolation of the last two points. The branch folds where $d log T/dr$, from the
+# implicit function theorem, is zero.
 #
 # **Reference.** 2604.16288 and 2606.05140 (unnormalised attention); Keller, *Numerical solution of bifurcation and
 # nonlinear eigenvalue problems*, 1977 (continuation). **Invariants.** T tends to $T_c$ as r tends to zero. The
@@ -350,10 +350,10 @@ def follow(equations: Equations, rs: Float[Array, " points"]) -> np.ndarray:
 
 # The growth rates of small perturbations of a stationary density, by the order of their rotation about its axis.
 #
-# **Algorithm.** A perturbation $\eta$ of a stationary $\mu$ obeys $\dot\eta = T\Delta\eta - \nabla\cdot(\eta\,v[\mu]) -
-# \nabla\cdot(\mu\,v'\eta)$, where $v'\eta$ is the gradient of $Z[\eta]/\beta$ for unnormalised attention, and of
-# $Z[\eta]/(\beta Z[\mu])$ for softmax. A Galerkin projection on the harmonics of one order gives a matrix, whose
-# entries are integrals over z. Its eigenvalues are real for a gradient flow; otherwise the real part counts.
+# **Algorithm.** A perturbation η of a stationary μ obeys $dη/dt = TΔη - ∇·(η v[μ]) - ∇·(μ v'η)$, where v'η is the
+# gradient of $Z[η]/β$ for unnormalised attention, and of $Z[η]/(βZ[μ])$ for softmax. A Galerkin projection on the
+# harmonics of one order gives a matrix, whose entries are integrals over z. Its eigenvalues are real for a gradient
+# flow; otherwise the real part counts.
 #
 # **Invariants.** Degree zero is left out, because mass is conserved. A rotated density is stationary too, so that
 # order 1 has the eigenvalue zero; the eigenvalue nearest to zero is removed.
@@ -478,11 +478,11 @@ def branch(
     order_parameters: Numbers | None = None,
     degree: int = 32,
 ) -> Branch:
-    r"""Follow the stationary densities of attention with V = B = I and noise, starting from the uniform density.
+    """Follow the stationary densities of attention with V = B = I and noise, starting from the uniform density.
 
     Newton's method solves for the density at each order parameter, in any dimension and without integration in time,
-    also on the unstable part of the branch. A continuous transition has no fold. Otherwise there is a fold at $T_f >
-    T_c$, and between $T_c$ and $T_f$ both the uniform and a concentrated density are stable (hysteresis). A host
+    also on the unstable part of the branch. A continuous transition has no fold. Otherwise there is a fold at
+    $T_f > T_c$, and between $T_c$ and $T_f$ both the uniform and a concentrated density are stable (hysteresis). A host
     function, which computes in double precision whether `jax_enable_x64` is set or not; all arrays are NumPy's, in
     float64.
 

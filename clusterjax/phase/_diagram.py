@@ -210,7 +210,7 @@ class AbstractStatistic(AbstractPart):
 
 
 class ClosePairs(AbstractStatistic):
-    r"""The fraction of ordered pairs $i \ne j$ with $\langle x_i, x_j\rangle >$ `cosine`: the published statistic.
+    """The fraction of ordered pairs i ≠ j with $⟨x_i, x_j⟩$ > `cosine`: the published statistic.
 
     **Arguments:**
 
@@ -274,7 +274,7 @@ class GramRank(AbstractStatistic):
 
 
 class ClusterRank(AbstractStatistic):
-    r"""The rank of the matrix with ones where $\langle x_i, x_j\rangle >$ `cosine`, else zeros: a count of clusters.
+    """The rank of the matrix with ones where $⟨x_i, x_j⟩$ > `cosine`, else zeros: a count of clusters.
 
     **Arguments:**
 
@@ -364,11 +364,11 @@ class AbstractIntegrator(AbstractPart):
 
 
 class NormalisedEuler(AbstractIntegrator):
-    r"""The published scheme: $x \leftarrow (x + hu) / |x + hu|$ with the drift u, not projected on the tangent space.
+    """The published scheme: $x ← (x + hu) / |x + hu|$ with the drift u, not projected on the tangent space.
 
-    The step h is `dt` for softmax attention and `dt` $/ \max(\sqrt\beta e^{\beta - 1/2}, 1)$ for the unnormalised.
-    The state at time t is the state after ceil(t / h) steps; at time zero it is the start, where the published code has
-    the state after one step. The scheme is of first order: a comparison with `Adaptive` shows the effect of the step.
+    The step h is `dt` for softmax attention and `dt` / $max(√β exp(β - 1/2), 1)$ for the unnormalised. The state at
+    time t is the state after ceil(t / h) steps; at time zero it is the start, where the published code has the state
+    after one step. The scheme is of first order: a comparison with `Adaptive` shows the effect of the step.
 
     **Arguments:**
 
@@ -485,7 +485,7 @@ class _Steps(AbstractField):
 
 
 def _log_largest_velocity(beta: Any, xp: Any) -> Any:
-    r"""The logarithm of $\max(\sqrt\beta e^{\beta - 1/2}, 1)$, the largest velocity of unnormalised attention."""
+    """The logarithm of $max(√β exp(β - 1/2), 1)$, the largest velocity of unnormalised attention."""
     # The bound makes the logarithm finite at beta = 0; the outer maximum then gives zero.
     return xp.maximum(xp.log(xp.maximum(beta, 1e-30)) / 2 + beta - 0.5, 0)
 

@@ -100,7 +100,7 @@ class AbstractRandomLaw(AbstractLaw):
 
 
 class Square(AbstractRandomLaw):
-    r"""$GG^\top/\sqrt d$ with standard normal entries of G; positive semidefinite.
+    """$GG^T/√d$ with standard normal entries of G; positive semidefinite.
 
     **Arguments:**
 
@@ -119,7 +119,7 @@ class Square(AbstractRandomLaw):
 
 
 class Product(AbstractRandomLaw):
-    r"""$G_1G_2/\sqrt d$ with standard normal entries of both factors.
+    """$G_1 G_2/√d$ with standard normal entries of both factors.
 
     **Arguments:**
 
@@ -138,7 +138,7 @@ class Product(AbstractRandomLaw):
 
 
 class Wigner(AbstractRandomLaw):
-    r"""The Gaussian orthogonal ensemble $(G + G^\top)/\sqrt2$: symmetric, variance 1 off the diagonal and 2 on it.
+    """The Gaussian orthogonal ensemble $(G + G^T)/√2$: symmetric, variance 1 off the diagonal and 2 on it.
 
     **Arguments:**
 
@@ -158,7 +158,7 @@ class Wigner(AbstractRandomLaw):
 
 
 class Gaussian(AbstractRandomLaw):
-    r"""$G/\sqrt d$ with standard normal entries and no symmetry; its eigenvalues fill the unit disc.
+    """G/√d with standard normal entries and no symmetry; its eigenvalues fill the unit disc.
 
     **Arguments:**
 
@@ -250,12 +250,11 @@ def _square(matrix: Numbers) -> Array:
 
 
 class LikeQueryKey(AbstractLaw):
-    r"""V = `scale` $\cdot\,Q^\top K$, with which the flow ascends or descends an energy if $Q^\top K$ is symmetric.
+    """V = `scale` · $Q^T K$, with which the flow ascends or descends an energy if $Q^T K$ is symmetric.
 
     **Arguments:**
 
-    - `scale`: The factor; the published code has $\pm1/\sqrt d$ for `Square` and `Product`, $\pm1/\sqrt{d+1}$ for
-        `Wigner`.
+    - `scale`: The factor; the published code has ±1/√d for `Square` and `Product`, $±1/√(d+1)$ for `Wigner`.
 
     ??? cite "Source"
 

@@ -49,12 +49,12 @@ def clustering_diagram(
     log_x: bool = False,
     title: str | None = None,
 ) -> Axes:
-    r"""Draw the result of `clusterjax.sweep.phase_diagram` as colours, with time to the right and beta upwards.
+    """Draw the result of `clusterjax.sweep.phase_diagram` as colours, with time to the right and beta upwards.
 
-    A curve shows the time at which all cosines of n initially orthogonal tokens, the limit of random tokens for $d \to
-    \infty$, are $1 - \delta$; for softmax attention a second curve shows the asymptote $e^\beta/(2\beta)$ for large
-    $\beta$. A causal mask has no such common time, and three curves show the times at which a tenth, half and nine
-    tenths of the pairs are this close, see `orthogonal_time`. Other masks, random V and random Q^T K have no curve.
+    A curve shows the time at which all cosines of n initially orthogonal tokens, the limit of random tokens for d → ∞,
+    are 1 - δ; for softmax attention a second curve shows the asymptote $e^β/(2β)$ for large β. A causal mask has no
+    such common time, and three curves show the times at which a tenth, half and nine tenths of the pairs are this
+    close, see `orthogonal_time`. Other masks, random V and random Q^T K have no curve.
 
     **Arguments:**
 
@@ -62,7 +62,7 @@ def clustering_diagram(
     - `ax`: The Axes to draw on; None makes a figure of one column.
     - `statistic`: The name of the variable of `dataset` to draw.
     - `n`: The number of tokens for the curves; None uses the attribute of `dataset`.
-    - `delta`: The parameter $\delta$ of the curves; None draws no curve.
+    - `delta`: The parameter δ of the curves; None draws no curve.
     - `title`: As for `phase_diagram`.
     - `log_x`: True draws time on a logarithmic axis, without time zero.
 
@@ -153,16 +153,16 @@ def place(
     statistic: str = "close_pairs",
     title: str | None = None,
 ) -> Axes:
-    r"""Draw the heads of a network as points over a phase diagram, at the time and the beta of the particle model.
+    """Draw the heads of a network as points over a phase diagram, at the time and the beta of the particle model.
 
-    The diagram of `clustering_diagram` fits, because both of its axes are numbers of a head: its flow has $V = I$ and
-    $B = \beta I$, and a head with $V = \lambda I$ does in one layer, the unit of time, what this flow does in the time
-    $\lambda$. A head is therefore at the real part of the leading eigenvalue of its V and at its effective beta, as
-    `probe.place` defines both, with bars of one standard error over texts. The diagram has no place for a head whose
-    leading eigenvalue is negative, which repels tokens: it is drawn left of the line at time 0. A head whose leading
-    eigenvalues are a complex pair, which also rotates tokens, is a ring. Colours count the layers. Heads along
-    checkpoints are lines, with a point at the last checkpoint. The cells are those of the tokens of `dataset`, not of
-    the network; where the picture is grey, `dataset` has none.
+    The diagram of `clustering_diagram` fits, because both of its axes are numbers of a head: its flow has V = I and
+    B = βI, and a head with V = λI does in one layer, the unit of time, what this flow does in the time λ. A head is
+    therefore at the real part of the leading eigenvalue of its V and at its effective beta, as `probe.place` defines
+    both, with bars of one standard error over texts. The diagram has no place for a head whose leading eigenvalue is
+    negative, which repels tokens: it is drawn left of the line at time 0. A head whose leading eigenvalues are a
+    complex pair, which also rotates tokens, is a ring. Colours count the layers. Heads along checkpoints are lines,
+    with a point at the last checkpoint. The cells are those of the tokens of `dataset`, not of the network; where the
+    picture is grey, `dataset` has none.
 
     **Arguments:**
 

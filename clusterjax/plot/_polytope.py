@@ -70,7 +70,7 @@ def polytope(
 
 @door(x=real("n", 2), form=real(2, 2))
 def attraction(x: Numbers, token: int, ax: Axes | None = None, *, form: Numbers | None = None) -> Axes:
-    r"""Draw the attraction of one token: token i attends to the tokens farthest in the direction $A z_i$.
+    """Draw the attraction of one token: token i attends to the tokens farthest in the direction $A z_i$.
 
     Token i is red, and the direction $A z_i$ is an arrow from the origin. The dashed line is perpendicular to the
     direction and touches the cloud at the farthest tokens; the half-plane beyond the line is shaded. Dotted lines

@@ -82,11 +82,11 @@ def position_offsets(
     label: str | None = None,
     colour: Colour | None = None,
 ) -> Axes:
-    r"""Draw the inner product $\langle p_i, p_{i + k}\rangle$ against the offset k: the mean over i, and a band from
-    the smallest to the largest.
+    """Draw the inner product $⟨p_i, p_{i + k}⟩$ against the offset k: the mean over i, and a band from the smallest to
+    the largest.
 
-    The inner product of sinusoidal positions depends on k alone, $\sum_m \cos(k / 10000^{2m/d})$, so that the band has
-    zero width, and attention can read distances from the positions. Further calls on the returned Axes compare tables.
+    The inner product of sinusoidal positions depends on k alone, $∑_m cos(k / 10000^{2m/d})$, so that the band has zero
+    width, and attention can read distances from the positions. Further calls on the returned Axes compare tables.
 
     **Arguments:**
 
@@ -135,13 +135,12 @@ def relative_positions(
     label: str | None = None,
     colour: Colour | None = None,
 ) -> Axes:
-    r"""Draw the effect of relative positions at each distance $r = \mathrm{clip}(j - i)$ from the query i to the key j.
+    """Draw the effect of relative positions at each distance $r = clip(j - i)$ from the query i to the key j.
 
-    With queries, the picture shows the term $\beta_h \langle q^h_i, a_r\rangle$ that each head adds to its score: the
-    mean over the queries with a band of one standard deviation. Without queries, it shows the norm of each vector,
-    which bounds the term of a query of norm 1 with beta 1. Beyond the clipping distance m the value of m is drawn
-    dotted; a causal model has no distances above 0. Further calls on the Axes add lines, such as the vectors of the
-    values.
+    With queries, the picture shows the term $β_h ⟨q^h_i, a_r⟩$ that each head adds to its score: the mean over the
+    queries with a band of one standard deviation. Without queries, it shows the norm of each vector, which bounds the
+    term of a query of norm 1 with beta 1. Beyond the clipping distance m the value of m is drawn dotted; a causal model
+    has no distances above 0. Further calls on the Axes add lines, such as the vectors of the values.
 
     **Arguments:**
 

@@ -218,7 +218,7 @@ def _path(trail: Numbers | None, d: int) -> np.ndarray:
 
 @door(x=finite)
 def project(x: Numbers, view: Numbers = (22.0, -55.0)) -> tuple[np.ndarray, np.ndarray]:
-    r"""Project points as `sphere` does: $(\langle x, r\rangle, \langle x, u\rangle)$, with $r$ right and $u$ up.
+    """Project points as `sphere` does: $(⟨x, r⟩, ⟨x, u⟩)$, with r right and u up.
 
     Draw further objects at these coordinates on the Axes that `sphere` returned.
 

@@ -59,7 +59,7 @@ def words(
     avoid: Numbers | None = None,
     fontsize: float | int = 5.5,
 ) -> Axes:
-    r"""Draw words at their positions, leaders as stars, and the dashed dividing line $\langle w, x\rangle + v = 0$.
+    """Draw words at their positions, leaders as stars, and the dashed dividing line ⟨w, x⟩ + v = 0.
 
     Names do not overlap, and the name of a word covers no marker of another word, except that names of leaders may
     cover markers of other words. Names are placed in turn, leaders first and then other words from the outside inwards,

@@ -78,15 +78,15 @@ class Heads(eqx.Module):
 
 
 class Passed(eqx.Module):
-    r"""The vector $g^h_j + b^h_{r(i, j)}$ that head h adds to token i if token i attends to token j alone.
+    """The vector $g^h_j + b^h_{r(i, j)}$ that head h adds to token i if token i attends to token j alone.
 
-    The vectors are $g^h_j = W_{c,h}^\top W_{V,h}^\top x_j$ and $b^h_r = W_{c,h}^\top v_r$, where $v_r$ is the vector
-    that relative positions add to the values, and r = r(i, j) is the row of the distance from i to j.
+    The vectors are $g^h_j = W_{c,h}^T W_{V,h}^T x_j$ and $b^h_r = W_{c,h}^T v_r$, where $v_r$ is the vector that
+    relative positions add to the values, and r = r(i, j) is the row of the distance from i to j.
 
     **Attributes:**
 
-    - `given`: $g$, (h, n, d).
-    - `by_distance`: $b$, (h, 2 m + 1, d); None if nothing is added to the values, in which case b is zero.
+    - `given`: g, (h, n, d).
+    - `by_distance`: b, (h, 2 m + 1, d); None if nothing is added to the values, in which case b is zero.
     - `rows`: r, (n, n), the row of `by_distance` for each pair of i and j; None if `by_distance` is None.
     """
 
@@ -126,14 +126,14 @@ def _words_first(x: Array, present: Array | None) -> tuple[Array, Array | None, 
 
 
 class MultiHeadAttention(eqx.Module):
-    r"""Multi-head attention: $u'_i = \sum_h W_{c,h}^\top \sum_j \alpha^h_{ij}\, W_{V,h}^\top x_j$ with $\alpha^h_{ij} =
-    \mathrm{softmax}_j (\beta\langle W_{Q,h}^\top x_i, W_{K,h}^\top x_j\rangle)$.
+    """Multi-head attention: $u'_i = ∑_h W_{c,h}^T ∑_j α^h_{ij} W_{V,h}^T x_j$ with
+    $α^h_{ij} = softmax_j(β⟨W_{Q,h}^T x_i, W_{K,h}^T x_j⟩)$.
 
     **Arguments:**
 
     - `query`, `key`, `value`: $W_Q$, $W_K$, $W_V$, (h, d, k).
     - `output`: $W_c$, (h, k, d).
-    - `beta`: The inverse temperature, () or (h,); None is $1/\sqrt{k}$.
+    - `beta`: The inverse temperature, () or (h,); None is 1/√k.
     - `mask`: The mask of the pairs of tokens that may attend.
     - `relative`: `RelativePositions`, vectors of the distances, or `RotaryPositions`, which rotate queries and keys;
         None uses neither.
@@ -209,8 +209,7 @@ class MultiHeadAttention(eqx.Module):
         relative: RelativePositions | RotaryPositions | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
-        r"""Attention with normal weights of standard deviation `scale` (None: $1/\sqrt{d}$) and heads of dimension d /
-        heads.
+        """Attention with normal weights of standard deviation `scale` (None: 1/√d) and heads of dimension d / heads.
 
         **Raises:**
 

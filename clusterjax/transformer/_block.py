@@ -31,7 +31,7 @@ from ._positions import RelativePositions, RotaryPositions
 
 
 class Block(AbstractPart):
-    r"""The map $u = \mathrm{LN}_1(x + \mathrm{attention}(x))$, $z = \mathrm{LN}_2(u + \mathrm{ff}(u))$.
+    """The map $u = LN_1(x + attention(x))$, $z = LN_2(u + ff(u))$.
 
     This is the block with `PostNorm`; with `PreNorm` the inputs of the two sub-layers are normalised instead, and with
     `NoNorm` nothing is normalised.

@@ -35,7 +35,7 @@ def check_activation(value: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FeedForward(AbstractPart):
-    r"""The map $z'_i = W_2^\top\,\sigma(W_1^\top u_i + b_1) + b_2$ for each token separately.
+    """The map $z'_i = W_2^T σ(W_1^T u_i + b_1) + b_2$ for each token separately.
 
     A neuron has a key, a column of $W_1$, and a value, a row of $W_2$: the match of token and key activates the neuron,
     and the value is added to the stream with the activation as its coefficient.
@@ -45,7 +45,7 @@ class FeedForward(AbstractPart):
     - `w_in`: $W_1$, (d, m).
     - `w_out`: $W_2$, (m, d).
     - `bias_in`, `bias_out`: $b_1$, (m,), and $b_2$, (d,); None is zero, as in A.1.
-    - `activation`: $\sigma$, elementwise: `jax.nn.relu` as in A.1, `jax.nn.gelu`, ...
+    - `activation`: σ, elementwise: `jax.nn.relu` as in A.1, `jax.nn.gelu`, ...
 
     **Raises:**
 
@@ -91,7 +91,7 @@ class FeedForward(AbstractPart):
         scale: float | None = None,
         dtype: DTypeLike | None = None,
     ) -> "FeedForward":
-        r"""Normal weights of standard deviation `scale` (None: $1/\sqrt{d}$ in, $1/\sqrt{m}$ out) and zero biases."""
+        """Normal weights of standard deviation `scale` (None: 1/√d in, 1/√m out) and zero biases."""
         check_key(key)
         d, hidden = check_sizes(d=d, hidden=hidden)
         check_activation(activation)

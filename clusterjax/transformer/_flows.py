@@ -26,24 +26,24 @@ from .._model.space import AbstractSpace, Euclidean, check_space
 
 
 class AbstractNormalisation(AbstractPart):
-    r"""A scheme: the dynamics of the direction $\theta$ and the norm r of a token under the output $A$ of attention.
+    """A scheme: the dynamics of the direction θ and the norm r of a token under the output A of attention.
 
-    $\dot\theta = \frac1s P_\theta A(\theta)$, where the scheme gives the divisor s and $\dot r$.
+    $dθ/dt = P_θ A(θ) / s$, where the scheme gives the divisor s and ṙ.
 
     Source: 2510.22026, Table 2.
     """
 
     @abstractmethod
     def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
-        r"""The divisor s, from the time, the norms r and the norms $\|A\|$."""
+        """The divisor s, from the time, the norms r and the norms ‖A‖."""
 
     @abstractmethod
     def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
-        r"""The growth rate $\dot r$, from $\langle\theta, A\rangle$ and $\|A\|$."""
+        """The growth rate ṙ, from ⟨θ, A⟩ and ‖A‖."""
 
 
 class PostLN(AbstractNormalisation):
-    r"""Post-LN, $s = 1$ and $\dot r = 0$: the flow on the sphere. 1 - similarity decays as $e^{-2t}$.
+    """Post-LN, s = 1 and ṙ = 0: the flow on the sphere. 1 - similarity decays as $e^{-2t}$.
 
     ??? cite "Source"
 
@@ -58,8 +58,8 @@ class PostLN(AbstractNormalisation):
 
 
 class PreLN(AbstractNormalisation):
-    r"""Pre-LN, $s = r$ and $\dot r = \langle\theta, A\rangle$: as the norm of the stream grows, its direction moves
-    more slowly. 1 - similarity decays as $t^{-2}$.
+    """Pre-LN, s = r and $ṙ = ⟨θ, A⟩$: as the norm of the stream grows, its direction moves more slowly. 1 - similarity
+    decays as $t^{-2}$.
 
     ??? cite "Source"
 
@@ -74,8 +74,7 @@ class PreLN(AbstractNormalisation):
 
 
 class PeriLN(AbstractNormalisation):
-    r"""Peri-LN, $s = r\|A\|$ and $\dot r = \langle\theta, A\rangle/\|A\|$: the input and the output of attention are
-    normalised.
+    """Peri-LN, s = r‖A‖ and $ṙ = ⟨θ, A⟩/‖A‖$: the input and the output of attention are normalised.
 
     Its curve in the plane of similarity and r is that of `PreLN`, traversed at another speed.
 
@@ -92,7 +91,7 @@ class PeriLN(AbstractNormalisation):
 
 
 class NormalisedGPT(AbstractNormalisation):
-    r"""nGPT, $s = \|A\|/\alpha$ and $\dot r = 0$: every update has the norm $\alpha$ before the projection.
+    """nGPT, s = ‖A‖/α and ṙ = 0: every update has the norm α before the projection.
 
     **Arguments:**
 
@@ -120,7 +119,7 @@ class NormalisedGPT(AbstractNormalisation):
 
 
 class RootScaled(AbstractNormalisation):
-    r"""Root scaling, $s = \sqrt{t + 1}$ and $\dot r = 0$: the update of layer l is divided by $\sqrt{l}$.
+    """Root scaling, $s = √(t + 1)$ and ṙ = 0: the update of layer l is divided by √l.
 
     ??? cite "Source"
 
@@ -136,10 +135,9 @@ class RootScaled(AbstractNormalisation):
 
 
 class NormalisationField(AbstractField):
-    r"""The velocity $\dot x = \dot r\,\theta + r\,\dot\theta$ of tokens $x = r\theta$ in $\mathbb{R}^d$ under a scheme
-    of normalisation.
+    """The velocity $ẋ = ṙθ + r dθ/dt$ of tokens x = rθ in $ℝ^d$ under a scheme of normalisation.
 
-    Attention depends on the directions $\theta$ only.
+    Attention depends on the directions θ only.
 
     **Arguments:**
 

@@ -23,7 +23,7 @@ from ._checks import check_booleans, check_features, weights
 
 
 class LanguageModelHead(AbstractPart):
-    r"""The distribution $\mathrm{softmax}(U x_N)$ of the next word, from the last token $x_N$ of the last layer.
+    """The distribution $softmax(U x_N)$ of the next word, from the last token $x_N$ of the last layer.
 
     **Arguments:**
 

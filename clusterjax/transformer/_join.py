@@ -34,7 +34,7 @@ from ._residual_stream import AbstractView, HasView, view_of
 
 
 class NetworkField(AbstractField):
-    r"""The velocity $\dot x = \sum_h A_h(N_1 x) + b + F(N_2 x)$ whose Euler step is one layer of a network with a view,
+    """The velocity $ẋ = ∑_h A_h(N_1 x) + b + F(N_2 x)$ whose Euler step is one layer of a network with a view,
     projected onto the tangent space of the tokens; $N_1$ and $N_2$ are the norms in front of the parts.
 
     Positions (rotations, biases by distance), windows and knock-outs of the network are included, with token i at
@@ -73,8 +73,8 @@ class NetworkField(AbstractField):
 
 
 class Standardised(AbstractSpace):
-    r"""The space of tokens whose d entries have mean 0 and variance 1: the sphere of radius $\sqrt{d}$ in the
-    hyperplane of vectors with sum 0.
+    """The space of tokens whose d entries have mean 0 and variance 1: the sphere of radius √d in the hyperplane of
+    vectors with sum 0.
 
     Layer normalisation of gain 1 and bias 0 is its retraction. `sample` draws tokens uniformly; `distance` is the angle
     in radians.
@@ -113,7 +113,7 @@ class Standardised(AbstractSpace):
 
 
 class NormedField(AbstractField):
-    r"""The velocity $\dot x = f(t, \mathrm{LN}(x))$ in $\mathbb{R}^d$ of a part of a block with `PreNorm`.
+    """The velocity $ẋ = f(t, LN(x))$ in $ℝ^d$ of a part of a block with `PreNorm`.
 
     **Arguments:**
 
@@ -163,10 +163,10 @@ def as_field(
     space: AbstractSpace | None = None,
     summation: AbstractExponentialSum = Auto(),  # noqa: B008
 ) -> AbstractField:
-    r"""Convert a block to the velocity whose Euler step is the block: attention plus perceptron, on the space of the
+    """Convert a block to the velocity whose Euler step is the block: attention plus perceptron, on the space of the
     norms.
 
-    With $B_h = W_{Q,h} W_{K,h}^\top$ and $V_h = (W_{V,h} W_{c,h})^\top$ the velocity is a `MultiHeadField` plus a
+    With $B_h = W_{Q,h} W_{K,h}^T$ and $V_h = (W_{V,h} W_{c,h})^T$ the velocity is a `MultiHeadField` plus a
     `PerceptronField`, so every function of the package for fields accepts it.
 
     - `NoNorm`: the field is on `Euclidean()`.
@@ -190,7 +190,7 @@ def as_field(
 
     A field. The field of a loaded network includes the biases, positions (token i is at position i), windows and
     knock-outs of the network, and computes sums as the network does. As the step h goes to zero, `as_layer(field, h)`
-    and the block with its updates multiplied by h differ by $O(h^2)$.
+    and the block with its updates multiplied by h differ by O(h²).
 
     **Raises:**
 
@@ -273,7 +273,7 @@ def as_layer(field: AbstractField, step: Parameter) -> ResidualLayer:
 
 
 def query_key_forms(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
-    r"""The matrices $B_h = W_{Q,h} W_{K,h}^\top$, (h, d, d), of the scores $\beta\langle x_i, B_h x_j\rangle$.
+    """The matrices $B_h = W_{Q,h} W_{K,h}^T$, (h, d, d), of the scores $β⟨x_i, B_h x_j⟩$.
 
     **Arguments:**
 
@@ -286,7 +286,7 @@ def query_key_forms(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
 
 
 def value_matrices(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
-    r"""The matrices $V_h = (W_{V,h} W_{c,h})^\top$, (h, d, d), with which head h adds $\sum_j \alpha_{ij} V_h x_j$.
+    """The matrices $V_h = (W_{V,h} W_{c,h})^T$, (h, d, d), with which head h adds $∑_j α_{ij} V_h x_j$.
 
     **Arguments:**
 

@@ -314,11 +314,11 @@ def unigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held m"
 
 
 def bigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held m"], words: int) -> float:
-    r"""The mean loss in nats per word of a bigram model with interpolated Kneser-Ney smoothing.
+    """The mean loss in nats per word of a bigram model with interpolated Kneser-Ney smoothing.
 
-    $p(w | v) = \frac{\max(c(vw) - D, 0)}{c(v)} + \frac{D\,N(v\cdot)}{c(v)}\,p(w)$ with $D = n_1/(n_1 + 2 n_2)$, where
-    $N(v\cdot)$ is the number of different words after v, and $p(w)$ is proportional to one plus the number of different
-    words before w. After a word that is never followed by another word in `rows`, the probabilities are $p(w)$.
+    $p(w | v) = (max(c(vw) - D, 0) + D N(v·) p(w)) / c(v)$ with $D = n_1/(n_1 + 2 n_2)$, where N(v·) is the number of
+    different words after v, and p(w) is proportional to one plus the number of different words before w. After a word
+    that is never followed by another word in `rows`, the probabilities are p(w).
 
     **Arguments:**
 

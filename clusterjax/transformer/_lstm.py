@@ -28,17 +28,17 @@ from ._head import LanguageModelHead
 
 
 class LSTMStates(NamedTuple):
-    r"""The states and gates of an LSTM at each position of a text, (n, m) each: $c_t = f_t c_{t-1} + i_t g_t$, $h_t =
-    o_t \tanh(c_t)$.
+    """The states and gates of an LSTM at each position of a text, (n, m) each: $c_t = f_t c_{t-1} + i_t g_t$,
+    $h_t = o_t tanh(c_t)$.
 
     **Attributes:**
 
-    - `cell`: $c$, the cell state after the word at the position.
-    - `hidden`: $h$, the hidden state, which the head reads.
-    - `input_gate`: $i$ from 0 to 1, the fraction of the candidate that is written.
-    - `forget_gate`: $f$ from 0 to 1, the fraction of the cell state that is kept.
-    - `candidate`: $g$ from -1 to 1, the value to write.
-    - `output_gate`: $o$ from 0 to 1, the fraction of $\tanh(c)$ that is read.
+    - `cell`: c, the cell state after the word at the position.
+    - `hidden`: h, the hidden state, which the head reads.
+    - `input_gate`: i from 0 to 1, the fraction of the candidate that is written.
+    - `forget_gate`: f from 0 to 1, the fraction of the cell state that is kept.
+    - `candidate`: g from -1 to 1, the value to write.
+    - `output_gate`: o from 0 to 1, the fraction of tanh(c) that is read.
 
     Source: Gers, Schmidhuber, Cummins, *Learning to forget* (2000); *Transformers, part 2*, slides 10 and 11.
     """
@@ -52,7 +52,7 @@ class LSTMStates(NamedTuple):
 
 
 class LSTMLanguageModel(AbstractPart):
-    r"""An LSTM that reads words one by one and returns the logits $U W_o^\top h_t$ of the next word.
+    """An LSTM that reads words one by one and returns the logits $U W_o^T h_t$ of the next word.
 
     **Arguments:**
 
@@ -111,16 +111,15 @@ class LSTMLanguageModel(AbstractPart):
         scale: float = 1.0,
         dtype: DTypeLike | None = None,
     ) -> "LSTMLanguageModel":
-        r"""A model with random weights: uniform up to $1/\sqrt m$ in the cell, as drawn by Equinox, and normal
-        elsewhere.
+        """A model with random weights: uniform up to 1/√m in the cell, as drawn by Equinox, and normal elsewhere.
 
         **Arguments:**
 
         - `words`, `d`, `hidden`: The sizes; `hidden` is m.
         - `tied`: True if the head shares the weights of the embedding.
         - `forget`: The bias of the forget gate; a large bias keeps the gate open.
-        - `scale`: The standard deviation of the embedding; `output` has the standard deviation $1/\sqrt m$. No layer
-            norm scales the input of the cell, so with the 0.02 of a Transformer a word would hardly change the gates.
+        - `scale`: The standard deviation of the embedding; `output` has the standard deviation 1/√m. No layer norm
+            scales the input of the cell, so with the 0.02 of a Transformer a word would hardly change the gates.
 
         **Raises:**
 

@@ -33,15 +33,15 @@ def check_epsilon(value: float) -> float:
 
 
 class LayerNorm(AbstractPart):
-    r"""The map $\gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + b$ of each token separately.
+    """The map $γ ⊙ (x - μ)/√(σ² + ε) + b$ of each token separately.
 
-    $\mu$ and $\sigma^2$ are the mean and the variance of the d entries of the token; the variance divides by d.
+    μ and σ² are the mean and the variance of the d entries of the token; the variance divides by d.
 
     **Arguments:**
 
-    - `gain`: $\gamma$, (d,).
+    - `gain`: γ, (d,).
     - `bias`: b, (d,); None is zero.
-    - `epsilon`: The number $\epsilon$, 0 or more, which avoids the division by zero for a constant token.
+    - `epsilon`: The number ε, 0 or more, which avoids the division by zero for a constant token.
 
     **Raises:**
 
@@ -149,7 +149,7 @@ def check_residual(residual: Any) -> AbstractResidual:
 
 
 class PostNorm(AbstractResidual):
-    r"""Post-norm, $x \leftarrow \mathrm{LN}(x + f(x))$: the stream itself is normalised after each sub-layer.
+    """Post-norm, $x ← LN(x + f(x))$: the stream itself is normalised after each sub-layer.
 
     ??? cite "Source"
 
@@ -185,7 +185,7 @@ class _AbstractAdding(AbstractResidual):
 
 
 class PreNorm(_AbstractAdding):
-    r"""Pre-norm, $x \leftarrow x + f(\mathrm{LN}(x))$: the input of a sub-layer is normalised, but the stream is not.
+    """Pre-norm, $x ← x + f(LN(x))$: the input of a sub-layer is normalised, but the stream is not.
 
     ??? cite "Source"
 
@@ -200,7 +200,7 @@ class PreNorm(_AbstractAdding):
 
 
 class NoNorm(_AbstractAdding):
-    r"""No norm, $x \leftarrow x + f(x)$: nothing is normalised.
+    """No norm, $x ← x + f(x)$: nothing is normalised.
 
     ??? cite "Source"
 

@@ -41,8 +41,8 @@ def _base(value: float) -> float:
 def sinusoidal_positions(
     n: int, d: int, *, base: float = 10_000.0, dtype: DTypeLike | None = None
 ) -> Float[Array, "n d"]:
-    r"""The table $PE(p, 2i) = \sin(p / b^{2i/d})$, $PE(p, 2i + 1) = \cos(p / b^{2i/d})$ of positions p from 0, with
-    base b.
+    """The table $PE(p, 2i) = sin(p / b^{2i/d})$, $PE(p, 2i + 1) = cos(p / b^{2i/d})$ of positions p from 0, with base
+    b.
 
     The angles are computed in float64 and the table is then rounded, since float32 angles of far positions have large
     errors.
@@ -51,7 +51,7 @@ def sinusoidal_positions(
 
     - `n`: The number of positions.
     - `d`: The dimension; if d is odd, the last sine has no cosine.
-    - `base`: b, > 0, the limit of the wavelengths in units of $2\pi$.
+    - `base`: b, > 0, the limit of the wavelengths in units of 2π.
     - `dtype`: The dtype of the table; None is the default float of JAX.
 
     **Returns:**
@@ -165,12 +165,11 @@ class LearnedPositions(AbstractPositions):
 
 
 class RelativePositions(AbstractPart):
-    r"""A vector for each distance $j - i$, clipped to $[-m, m]$, which attention adds to the key and optionally to the
+    """A vector for each distance j - i, clipped to $[-m, m]$, which attention adds to the key and optionally to the
     value.
 
-    With $r = \mathrm{clip}(j - i)$ the score of head h is $\langle q^h_i, k^h_j + a_r\rangle$, and token i receives
-    $v^h_j + b_r$ from token j. The heads share the vectors. The vectors depend on distances only and apply to texts of
-    any length.
+    With $r = clip(j - i)$ the score of head h is $⟨q^h_i, k^h_j + a_r⟩$, and token i receives $v^h_j + b_r$ from token
+    j. The heads share the vectors. The vectors depend on distances only and apply to texts of any length.
 
     **Arguments:**
 
@@ -244,13 +243,13 @@ class RelativePositions(AbstractPart):
 
 
 class RotaryPositions(AbstractPart):
-    r"""The rotation of each query and key by angles proportional to its position, so that scores depend on distances
+    """The rotation of each query and key by angles proportional to its position, so that scores depend on distances
     only.
 
-    Entries a and a + k/2 of a query or key at position p are rotated as one pair by the angle $p f_a$ with $f_a =
-    b^{-2a/k}$; the paper pairs neighbouring entries, which differs only in the order of the entries. The score of two
-    tokens is $\langle R_i q_i, R_j k_j\rangle = \langle q_i, R_{j-i} k_j\rangle$. Rotary positions have no trainable
-    parameters and apply to texts of any length.
+    Entries a and a + k/2 of a query or key at position p are rotated as one pair by the angle $p f_a$ with
+    $f_a = b^{-2a/k}$; the paper pairs neighbouring entries, which differs only in the order of the entries. The score
+    of two tokens is $⟨R_i q_i, R_j k_j⟩ = ⟨q_i, R_{j-i} k_j⟩$. Rotary positions have no trainable parameters and apply
+    to texts of any length.
 
     !!! example
 
@@ -265,7 +264,7 @@ class RotaryPositions(AbstractPart):
     **Arguments:**
 
     - `k`: The dimension of the queries and keys of one head, even.
-    - `base`: b, > 0; the slowest pair makes one turn in about $2\pi b$ positions.
+    - `base`: b, > 0; the slowest pair makes one turn in about 2πb positions.
 
     **Raises:**
 

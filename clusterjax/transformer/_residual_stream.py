@@ -296,7 +296,7 @@ class _ModuleView(AbstractView):
 
 
 class ResidualStream(eqx.Module):
-    r"""The residual stream of a text, and the parts of the last stream.
+    """The residual stream of a text, and the parts of the last stream.
 
     The arrays of `probe.residual_stream` have the texts as a further first axis.
 
@@ -312,9 +312,9 @@ class ResidualStream(eqx.Module):
     - `weights`: (layers, h, n, n), the attention weights.
     - `moved`: (layers, h, n, n), the norm of the vector that the head moved from token j (last axis) to token i, before
         later norms.
-    - `share`: (layers, h, n, n), the share of the moved vector in the last stream of token i, $\langle c_{ij},
-        x_i\rangle / |x_i|^2$ with its contribution $c_{ij}$. The sum over layers, heads and tokens j, plus the shares
-        of the embedding, the feed-forward layers and the biases, is 1.
+    - `share`: (layers, h, n, n), the share of the moved vector in the last stream of token i, $⟨c_{ij}, x_i⟩ / |x_i|²$
+        with its contribution $c_{ij}$. The sum over layers, heads and tokens j, plus the shares of the embedding, the
+        feed-forward layers and the biases, is 1.
 
     The contribution of a part is the part carried through all later norms of the stream, which are linear for fixed
     mean and variance. The contributions add up to the last stream.

@@ -1,5 +1,6 @@
 """Every public name says what it is and what it takes; the reference is built from these words."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -17,6 +18,7 @@ OPTIONAL = {"flax", "transformers", "datasets", "safetensors", "xarray", "zarr",
 ROOT = Path(__file__).resolve().parents[2]
 ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
 ARGUMENTS = re.compile(r"^\*\*(Arguments|Main arguments):\*\*$", re.MULTILINE)
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 BULLET = re.compile(r"^\s*- ((?:`\*{0,2}\w+`(?:, | and )?)+)", re.MULTILINE)
 
 
@@ -111,6 +113,22 @@ def test_every_public_method_is_documented():
 
 def test_every_public_module_says_what_it_is_for():
     assert not [module.__name__ for module in public_modules() if not (module.__doc__ or "").strip().endswith(".")]
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Each docstring of the package, also of private names, under its file and name; its code is left out."""
+    for file in sorted((ROOT / "clusterjax").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (words := ast.get_docstring(node)):
+                name = getattr(node, "name", "the module")
+                yield f"{file.relative_to(ROOT).as_posix()}, {name}", CODE.sub("code", words)
+
+
+def test_formulas_are_plain_text():
+    """`help` shows docstrings as they are: formulas are written in Unicode, and the site makes LaTeX of them."""
+    found = {place: re.findall(r"\\\S+", words) for place, words in docstrings()}
+    report = [f"{place}: {' '.join(commands)}" for place, commands in found.items() if commands]
+    assert len(found) > 1000 and not report, "These docstrings have LaTeX:\n" + "\n".join(report)
 
 
 def test_every_cited_paper_is_in_the_references():

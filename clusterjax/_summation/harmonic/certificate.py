@@ -1,11 +1,11 @@
-r"""Error bounds of the sums of a series, row by row, and the rows for which the bounds are within the tolerance.
+"""Error bounds of the sums of a series, row by row, and the rows for which the bounds are within the tolerance.
 
 The bounds are a running error analysis in the standard model of floating-point arithmetic (Higham, *Accuracy and
 stability of numerical algorithms*, sections 2.2, 3.1 and 4.2), for worst cases, without statistics. `make_rounding` has
 the part known at compile time, `relative_error` the part from queries and tokens; `certified_error` combines both.
 
-**What is certified.** Row i has the sum $Z = \sum_j m_j e^{\langle q, y_j\rangle - |q|}$ of masses and, for each column
-of the values v, the sum $N = \sum_j m_j v_j e^{\langle q, y_j\rangle - |q|}$. A row is certified if, for each column,
+**What is certified.** Row i has the sum $Z = ∑_j m_j exp(⟨q, y_j⟩ - |q|)$ of masses and, for each column of the values
+v, the sum $N = ∑_j m_j v_j exp(⟨q, y_j⟩ - |q|)$. A row is certified if, for each column,
 
 - the error of the average N / Z is at most `tolerance` times the largest |v_j| of the column, over tokens with mass;
 - the error of Z is at most `tolerance` Z, and the error of N is at most `tolerance` Z times this largest |v_j|.
@@ -15,21 +15,21 @@ values are None, the tokens are the values, and the scale of each coordinate is 
 for the given queries and tokens in exact arithmetic.
 
 **Algorithm.** The unit roundoff u is half the distance from 1 to the next number; bounds are in units of u. W is the
-mass that a row attends to, and $\kappa = |q|$. There are two kinds of errors. Errors of the first kind are absolute:
-the terms of a series are as large as W even where their sum Z is small. Their bound is E. These errors do not average
-out, since equal tokens have equal rounding errors in any number. With `POWER` and the counts of `series.py`,
+mass that a row attends to, and κ = |q|. There are two kinds of errors. Errors of the first kind are absolute: the terms
+of a series are as large as W even where their sum Z is small. Their bound is E. These errors do not average out, since
+equal tokens have equal rounding errors in any number. With `POWER` and the counts of `series.py`,
 
 1. *Moments.* The error of a token's feature is f units at any degree, plus g for each degree. The mean degree of the
-   kernel is at most $\lambda = \sqrt{(d - 1)\kappa}$ (its Laplacian at its maximum is $-(d - 1)\kappa$). A feature then
-   passes through at most s additions, which `make_rounding` counts: within a block, over the blocks in pairs, over the
-   chunks and over the devices. The sum over chunks is compensated: its error is of second order, K^2 u for K chunks,
-   plus one unit for adding the compensation. If the error of every feature is at most $\varepsilon$, the error of the
-   sum of a row is at most $\varepsilon W$ times the sum of the absolute Fourier coefficients of $e^{\kappa(t - 1)}$ in
-   the angles of y. This sum is 1 on the circle, times $\sqrt 2$ because cosine and sine both have errors; on the
-   spheres it is below $\sqrt 2$ (1.40 and 1.38 were computed). The bound is $u\,(\sqrt 2\,(f + s) + g\lambda)\,W$.
+   kernel is at most $λ = √((d - 1)κ)$ (its Laplacian at its maximum is -(d - 1)κ). A feature then passes through at
+   most s additions, which `make_rounding` counts: within a block, over the blocks in pairs, over the chunks and over
+   the devices. The sum over chunks is compensated: its error is of second order, K^2 u for K chunks, plus one unit for
+   adding the compensation. If the error of every feature is at most ε, the error of the sum of a row is at most εW
+   times the sum of the absolute Fourier coefficients of $exp(κ(t - 1))$ in the angles of y. This sum is 1 on the
+   circle, times √2 because cosine and sine both have errors; on the spheres it is below √2 (1.40 and 1.38 were
+   computed). The bound is $u (√2 (f + s) + gλ) W$.
 2. *Coefficients and evaluation.* Here the moments are known, and the error of each degree is proportional to the norm
-   of its moments: close to zero for uniform tokens, whose moments of higher degree cancel, and $\sqrt{N_l}\,W$ for
-   equal tokens. The bound is `AbstractSeries.rounding`.
+   of its moments: close to zero for uniform tokens, whose moments of higher degree cancel, and $√N_l W$ for equal
+   tokens. The bound is `AbstractSeries.rounding`.
 3. *Truncation.* The degree is chosen such that the tail of the kernel is at most `truncation_share`; the error is at
    most this share times W.
 4. *Underflow*, in the series and in the sums of pairs: the least normal number for each of n tokens and of the terms,
@@ -38,15 +38,14 @@ out, since equal tokens have equal rounding errors in any number. With `POWER` a
 Errors of the second kind are relative to each term, and so to Z: `relative_error`.
 
 5. *Angles.* Tokens are normalised, directions and lengths of queries are rounded, and angles are computed from them:
-   `ANGLES` + 2 units, each of which changes a score by $\kappa u$. Tokens off the unit sphere contribute their measured
-   norm. A query length that differs from the length of the series contributes twice the difference: the series has
-   $e^{\ell(t - 1)}$ in place of $e^{|q|(t - 1)}$, and |t - 1| is at most 2.
+   `ANGLES` + 2 units, each of which changes a score by κu. Tokens off the unit sphere contribute their measured norm. A
+   query length that differs from the length of the series contributes twice the difference: the series has
+   $exp(ℓ(t - 1))$ in place of $exp(|q|(t - 1))$, and |t - 1| is at most 2.
 6. *Pairs within a chunk* (causal): scores, exponentials, and a sum of positive terms in any order.
 
-With the exact sums $N_*$ and $Z_*$, the error of an average is at most $|N - N_*| / Z + |N_* / Z_*|\,|Z - Z_*| / Z$,
+With the exact sums $N_*$ and $Z_*$, the error of an average is at most $|N - N_*| / Z + |N_* / Z_*| |Z - Z_*| / Z$,
 with the computed Z in the denominators. Both kinds therefore count twice, the first kind once for the sum of masses and
-once for the worst column: the row is certified if
-$E_Z + \max_v E_v / \max_j |v_j| + 2 R Z \le$ `tolerance` Z.
+once for the worst column: the row is certified if $E_Z + max_v E_v / max_j |v_j| + 2RZ$ ≤ `tolerance` Z.
 
 **Invariants.** A row with a NaN is not certified, nor a row whose Z is not positive, or small against E. A row that
 attends to no mass is exact: its sums are zero. W, the tokens' distance from the sphere and the largest values are
@@ -150,7 +149,7 @@ def certified_error(
 ) -> Float[Array, " n"]:
     """The least tolerance at which each row is certified, (n,); infinite if no tolerance suffices.
 
-    `sums` are scaled by $e^{-|q|}$, and their first column is Z; `error` is the error of the first kind of an average,
+    `sums` are scaled by exp(-|q|), and their first column is Z; `error` is the error of the first kind of an average,
     times Z, and `relative` is R.
     """
     sums, error, relative = lax.stop_gradient((sums, error, relative))

@@ -1,8 +1,8 @@
-r"""The circle: $e^{\kappa\cos\theta} = I_0 + 2\sum_k I_k(\kappa)\cos k\theta$, moments $\sum_j m_j e^{ik\theta_j}$.
+"""The circle: $exp(κ cos θ) = I_0 + 2 ∑_k I_k(κ) cos kθ$, moments $∑_j m_j exp(ikθ_j)$.
 
 **Algorithm.** Baby and giant steps: the index is split, k = a + P b, so that moments and sums are products of small
-matrices: cosine and sine of $a\theta$, a < P (baby steps), times those of $P b\theta$, b < R (giant steps). A token
-needs about 2 sqrt(K) powers instead of K.
+matrices: cosine and sine of aθ, a < P (baby steps), times those of P bθ, b < R (giant steps). A token needs about 2
+sqrt(K) powers instead of K.
 
 **Reference.** Jacobi and Anger, DLMF 10.35.2; Paterson and Stockmeyer (1973) for the split, there of polynomials.
 
@@ -50,10 +50,10 @@ def _functions(moments: Float[Array, "two frequencies"], gradients: bool) -> Flo
 def _by_ratios(
     degree: int, queries: Tokens, coefficients: Float[Array, "R P two functions"]
 ) -> Float[Array, "functions n"]:
-    r"""The sums for queries of any length, by Horner's rule in the ratios $r_k = I_k / I_{k-1}$.
+    """The sums for queries of any length, by Horner's rule in the ratios $r_k = I_k / I_{k-1}$.
 
-    $\sum_k I_k t_k = I_0 (t_0 + r_1 (t_1 + r_2 (t_2 + \dots)))$ with the ratios from the backward recurrence, which
-    runs in the direction of Horner's rule: one pass needs no table of Bessel functions for each query.
+    $∑_k I_k t_k = I_0 (t_0 + r_1 (t_1 + r_2 (t_2 + ...)))$ with the ratios from the backward recurrence, which runs in
+    the direction of Horner's rule: one pass needs no table of Bessel functions for each query.
     """
     P, R = _step_counts(degree)
     kappa, direction = length_and_direction(queries)

@@ -1,8 +1,8 @@
-r"""The interface of a kernel expansion: additive moments of the tokens, and sums that are evaluated from the moments.
+"""The interface of a kernel expansion: additive moments of the tokens, and sums that are evaluated from the moments.
 
-A series of degree L approximates $e^{\langle q, y\rangle} \approx \sum_{l \le L} a_l(|q|) \sum_m Y_{lm}(q / |q|)
-Y_{lm}(y)$ (addition theorem, DLMF 14.30.9) by products of functions of the query and of the token, so that n tokens and
-n queries each cost O(n). Each dimension has a series for queries of one common length and a series for any lengths.
+A series of degree L approximates $exp(⟨q, y⟩) ≈ ∑_{l ≤ L} a_l(|q|) ∑_m Y_{lm}(q / |q|) Y_{lm}(y)$ (addition theorem,
+DLMF 14.30.9) by products of functions of the query and of the token, so that n tokens and n queries each cost O(n).
+Each dimension has a series for queries of one common length and a series for any lengths.
 """
 
 import functools
@@ -24,14 +24,13 @@ from ..._base.numerics import matmul
 from ..._base.types import AbstractPart, Masses, Scalar, Tokens
 
 
-# The coefficients of $e^{\kappa t}$ in zonal harmonics of the circle and the spheres, scaled by $e^{-\kappa}$.
+# The coefficients of exp(κt) in zonal harmonics of the circle and the spheres, scaled by $e^{-κ}$.
 #
-# **Algorithm.** On $S^{d-1}$, $e^{\kappa t} = \sum_l N_l\, a_l(\kappa)\, P_l(t)$ with $P_l(1) = 1$, $N_l$ harmonics of
-# degree l, and $a_l(\kappa) = \Gamma(d/2)\,(2/\kappa)^{d/2-1} I_{l+d/2-1}(\kappa)$: for d = 2 the Bessel function
-# $I_l$, for d = 3 the spherical $i_l$, for d = 4 $2 I_{l+1}/\kappa$. $a_0$ has a closed form. The others are products
-# of ratios $a_l / a_{l-1}$ from the backward three-term recurrence (Gautschi, *Computational aspects of three-term
-# recurrence relations*, 1967; bounds of a ratio: Amos, *Computation of modified Bessel functions and their ratios*,
-# 1974).
+# **Algorithm.** On $S^{d-1}$, $exp(κt) = ∑_l N_l a_l(κ) P_l(t)$ with $P_l(1) = 1$, $N_l$ harmonics of degree l, and
+# $a_l(κ) = Γ(d/2) (2/κ)^{d/2-1} I_{l+d/2-1}(κ)$: for d = 2 the Bessel function $I_l$, for d = 3 the spherical $i_l$,
+# for d = 4 $2 I_{l+1}/κ$. $a_0$ has a closed form. The others are products of ratios $a_l / a_{l-1}$ from the backward
+# three-term recurrence (Gautschi, *Computational aspects of three-term recurrence relations*, 1967; bounds of a ratio:
+# Amos, *Computation of modified Bessel functions and their ratios*, 1974).
 #
 # **Invariants.** Forward recurrence is unstable and never used; nothing overflows for any kappa >= 0.
 
@@ -44,9 +43,9 @@ def length_and_direction(queries: Tokens) -> tuple[Float[Array, " n"], Tokens]:
 
 
 def bessel_ratios(kappa: Float[Array, "..."], degree: int, d: int) -> Float[Array, "degrees ..."]:
-    r"""$a_l / a_{l-1}$ for l = 1, ..., `degree`, by the backward recurrence $r_l = \kappa / (2\nu + \kappa r_{l+1})$.
+    """$a_l / a_{l-1}$ for l = 1, ..., `degree`, by the backward recurrence $r_l = κ / (2ν + κ r_{l+1})$.
 
-    Here $\nu = l + d/2 - 1$. The start lies between known bounds of a ratio, and each step reduces its error by the
+    Here $ν = l + d/2 - 1$. The start lies between known bounds of a ratio, and each step reduces its error by the
     square of the ratio: only the last few degrees keep an error, which a sufficient degree makes negligible.
     """
     order = degree + d / 2
@@ -61,7 +60,7 @@ def bessel_ratios(kappa: Float[Array, "..."], degree: int, d: int) -> Float[Arra
 
 
 def mean_kernel(kappa: Float[Array, "..."], d: int) -> Float[Array, "..."]:
-    r"""$e^{-\kappa} a_0(\kappa)$, the mean over the sphere of $e^{\kappa(t - 1)}$, for d = 2, 3, 4."""
+    """$e^{-κ} a_0(κ)$, the mean over the sphere of $exp(κ(t - 1))$, for d = 2, 3, 4."""
     if d == 2:
         return i0e(kappa)
     # Near zero, both closed forms are quotients of two numbers near zero.
@@ -79,7 +78,7 @@ def mean_kernel(kappa: Float[Array, "..."], d: int) -> Float[Array, "..."]:
 
 
 def scaled_bessel(kappa: Float[Array, "..."], degree: int, d: int) -> Float[Array, "degrees ..."]:
-    r"""$e^{-\kappa} a_l(\kappa)$ for l = 0, ..., `degree`, without overflow for any $\kappa \ge 0$."""
+    """$e^{-κ} a_l(κ)$ for l = 0, ..., `degree`, without overflow for any κ ≥ 0."""
     mean = mean_kernel(kappa, d)[None]
     if degree == 0:
         return mean
@@ -87,7 +86,7 @@ def scaled_bessel(kappa: Float[Array, "..."], degree: int, d: int) -> Float[Arra
 
 
 def held_scale(kappa: Float[Array, " n"]) -> Float[Array, " n"]:
-    r"""The value 1 with the derivative of $e^\kappa$, which cancels the derivative of the factor $e^{-\kappa}$."""
+    """The value 1 with the derivative of $e^κ$, which cancels the derivative of the factor $e^{-κ}$."""
     return jnp.exp(kappa - lax.stop_gradient(kappa))
 
 
@@ -107,11 +106,11 @@ def number_of_harmonics(degree: int, d: int) -> int:
 #
 # - **Features.** Powers of a complex number, built of products in any order, have errors of `POWER` units for each
 #   multiple: sqrt(5) for a product of complex numbers, and 3 since the modulus of the number has a rounding error.
-# - **Bessel functions.** One step of the recurrence of ratios rounds three times. An error of $r_{j}$ enters $r_{j-1}$
-#   with the opposite sign and reduced, so that the product $r_1 \cdots r_l$ changes by at most this error, for j > l
-#   reduced by $r_{l+1} \cdots r_j$ squared, whose sum over j is below $\sqrt{\pi\kappa} / 2$. With the products, and 8
-#   units for $a_0$, the error of $a_l$ is $8 + 4 l + 2.7 \sqrt\kappa$ units. A degree that serves lengths up to kappa
-#   is more than $\sqrt{18 \kappa}$, which gives `bessel_units`.
+# - **Bessel functions.** One step of the recurrence of ratios rounds three times. An error of $r_j$ enters $r_{j-1}$
+#   with the opposite sign and reduced, so that the product $r_1 ⋯ r_l$ changes by at most this error, for j > l reduced
+#   by $r_{l+1} ⋯ r_j$ squared, whose sum over j is below $√(πκ) / 2$. With the products, and 8 units for $a_0$, the
+#   error of $a_l$ is $8 + 4l + 2.7√κ$ units. A degree that serves lengths up to kappa is more than $√(18κ)$, which
+#   gives `bessel_units`.
 
 
 # The units of u per power of e^{i theta}: sqrt(5) + 3, as derived above.
@@ -131,7 +130,7 @@ def bessel_units(degree: int) -> np.ndarray:
 
 
 def roots(degree: int, d: int) -> np.ndarray:
-    r"""The norm $\sqrt{N_l}$ of the vector of all harmonics of degree l at any point."""
+    """The norm $√N_l$ of the vector of all harmonics of degree l at any point."""
     return np.sqrt([number_of_harmonics(l, d) for l in range(degree + 1)])
 
 
@@ -159,13 +158,13 @@ def pairwise_depth(count: int) -> int:
 
 
 class AbstractSeries(AbstractPart):
-    r"""An expansion of $e^{\langle q, y\rangle}$ for unit tokens y, truncated at a fixed degree, without data.
+    """An expansion of $exp(⟨q, y⟩)$ for unit tokens y, truncated at a fixed degree, without data.
 
     The sums depend on the tokens only through their scalar moments, of one degree more than the series:
-    $\nabla_q e^{\langle q, y\rangle} = y\, e^{\langle q, y\rangle}$. Moments are a tree of arrays of the tokens' dtype,
-    and they are additive over chunks of tokens and over devices.
+    $∇_q exp(⟨q, y⟩) = y exp(⟨q, y⟩)$. Moments are a tree of arrays of the tokens' dtype, and they are additive over
+    chunks of tokens and over devices.
 
-    Derivatives are of the sums with a fixed scale $e^{-|q_i|}$, as in `ExponentialSums`: the `length` given to
+    Derivatives are of the sums with a fixed scale $exp(-|q_i|)$, as in `ExponentialSums`: the `length` given to
     `coefficients` carries no derivative. Derivatives with respect to tokens are tangential.
     """
 
@@ -195,7 +194,7 @@ class AbstractSeries(AbstractPart):
 
     @abstractmethod
     def evaluate(self, queries: Tokens, coefficients: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        r"""The sums $\sum_j m_j e^{\langle q_i, y_j\rangle - |q_i|}$ of masses and of mass times token."""
+        """The sums $∑_j m_j exp(⟨q_i, y_j⟩ - |q_i|)$ of masses and of mass times token."""
 
     @abstractmethod
     def error_terms(self, moments: Any, length: Scalar, gradients: bool) -> Any:
@@ -226,7 +225,7 @@ def cached_chunk(degree: int, dtype: Any, causal: bool, size: int = 36_000) -> i
 
 @functools.cache
 def tail(kappa: float, degree: int, d: int) -> float:
-    r"""The largest contribution of degrees above `degree` to $e^{\kappa(t - 1)}$ on the sphere of R^d, at t = 1."""
+    """The largest contribution of degrees above `degree` to $exp(κ(t - 1))$ on the sphere of R^d, at t = 1."""
     if kappa == 0:
         return 0.0
     from scipy.special import gammaln, ive  # a late import, since it takes as long as a small run
@@ -258,7 +257,7 @@ def largest_length(degree: int, d: int, tolerance: float) -> float:
 #
 # **Reference.** `jax.custom_jvp`: JAX documentation, *Custom derivative rules*. **Invariants.** Values depend on the
 # directions and the common length alone; first and second derivatives are those of the sums that each query would have
-# with a series for its own length; the scale $e^{-|q|}$ carries no derivative.
+# with a series for its own length; the scale exp(-|q|) carries no derivative.
 
 
 Make = Callable[[Any, Scalar], Any]
@@ -360,10 +359,10 @@ def _(primals, tangents):
 
 # The sums of mass and of mass times token, with derivatives that are sums of the same form.
 #
-# **Algorithm.** For $f(q) = \sum_j m_j e^{\langle q, y_j\rangle}$, the sums of mass times token are $\nabla f$, and
-# their derivatives are $\nabla^2 f = \sum_j m_j y_j y_j^T e^{\langle q, y_j\rangle}$. Harmonics times coordinates are
-# harmonics of neighbouring degrees (`DegreeShift`), so that one set of moments gives the coefficients of value,
-# gradient and Hessian, and no angle is differentiated.
+# **Algorithm.** For $f(q) = ∑_j m_j exp(⟨q, y_j⟩)$, the sums of mass times token are ∇f, and their derivatives are
+# $∇²f = ∑_j m_j y_j y_j^T exp(⟨q, y_j⟩)$. Harmonics times coordinates are harmonics of neighbouring degrees
+# (`DegreeShift`), so that one set of moments gives the coefficients of value, gradient and Hessian, and no angle is
+# differentiated.
 #
 # **Reference.** Multiplication by coordinates: DLMF 14.10.3 for the sphere. **Invariant.** Each multiplication by a
 # coordinate loses the highest degree: moments have two degrees more than their series.
@@ -559,8 +558,8 @@ class AbstractHarmonicSeries(AbstractSeries):
 # **Algorithm.** A harmonic of degree l times a coordinate is a sum of harmonics of degrees l + 1 and l - 1. Their order
 # is m for the coordinate along the polar axis, and m + 1 and m - 1 for the two coordinates across it. The derivative
 # along the sphere has this form too: with $y_a Y_l = h_a + b_a$, of degrees l + 1 and l - 1, the gradient of $Y_l$
-# along the sphere has the components $(l + d - 2)\, b_a - l\, h_a$ ($b_a$ is $\partial_a$ of the solid harmonic,
-# divided by 2 l + d - 2).
+# along the sphere has the components $(l + d - 2) b_a - l h_a$ ($b_a$ is $∂_a$ of the solid harmonic, divided by 2 l +
+# d - 2).
 #
 # **Reference.** The recurrences of Legendre functions, DLMF 14.10. **Invariant.** Results are correct up to one degree
 # less than the input: the tables drop the neighbour beyond the highest degree.
@@ -574,7 +573,7 @@ class DegreeShift(NamedTuple):
 
 
 class OrderShift(NamedTuple):
-    r"""The shifts of multiplication by $\rho\cos\phi$ and $\rho\sin\phi$, for functions of $m\phi$.
+    """The shifts of multiplication by ρ cos φ and ρ sin φ, for functions of mφ.
 
     Both products have equal factors: cos and sin of phi times a wave of m phi are half the sum and half the difference
     of waves of (m + 1) phi and (m - 1) phi. The order m is along the first axis, then cosine or sine.
@@ -586,10 +585,10 @@ class OrderShift(NamedTuple):
 
 
 def order_shift(up: DegreeShift, down: DegreeShift) -> OrderShift:
-    r"""An `OrderShift` from tables for $e^{im\phi}$ with m along the first axis, without an axis of cosine and sine.
+    """An `OrderShift` from tables for exp(imφ) with m along the first axis, without an axis of cosine and sine.
 
-    Cosine and sine are normalised, with a factor of $\sqrt 2$ for m > 0. A cosine with m = 0 has twice the neighbour
-    m + 1 and no other; its sine is zero.
+    Cosine and sine are normalised, with a factor of √2 for m > 0. A cosine with m = 0 has twice the neighbour m + 1 and
+    no other; its sine is zero.
     """
 
     def parts(table: np.ndarray) -> np.ndarray:
@@ -623,7 +622,7 @@ def shift_degree(moments: Array, shift: DegreeShift) -> Array:
 
 
 def shift_order(moments: Array, turn: OrderShift) -> tuple[Array, Array]:
-    r"""Multiplication by $\rho\cos\phi$ and $\rho\sin\phi$; axes of `moments`: m, cosine or sine, any others, l."""
+    """Multiplication by ρ cos φ and ρ sin φ; axes of `moments`: m, cosine or sine, any others, l."""
     padded = jnp.pad(moments, ((1, 1),) + ((0, 0),) * (moments.ndim - 1))
     after, before = padded[2:], padded[:-2]
     by_cosine = shift_degree(after, turn.up) + shift_degree(before, turn.down)

@@ -1,9 +1,9 @@
-r"""The series of the sphere in three dimensions, for queries of one common length and of any lengths.
+"""The series of the sphere in three dimensions, for queries of one common length and of any lengths.
 
-**Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_m Y_{lm}(q / |q|) Y_{lm}(y)$. For one length, harmonics
-are sums of products of a wave in $\phi$ and a wave in $\theta$, so that the sums of a chunk are two matrix products and
-one weighted sum. For any lengths, a scan over the degrees l uses the three-term recurrence of the associated Legendre
-functions and the Bessel functions of each query.
+**Algorithm.** $exp(⟨q, y⟩) = ∑_l a_l(|q|) ∑_m Y_{lm}(q / |q|) Y_{lm}(y)$. For one length, harmonics are sums of
+products of a wave in φ and a wave in θ, so that the sums of a chunk are two matrix products and one weighted sum. For
+any lengths, a scan over the degrees l uses the three-term recurrence of the associated Legendre functions and the
+Bessel functions of each query.
 
 **Reference.** Addition theorem, DLMF 14.30.9; plane-wave expansion, 10.60.9; recurrence, 14.10.3. **Invariant.**
 Moments are of degree + 2, since two multiplications by coordinates lose two degrees.
@@ -52,9 +52,9 @@ from .series import (
 
 # Constants of the spherical harmonics, in float64 NumPy, computed once for each degree.
 #
-# **Definition.** The harmonics are real and $Y_{lm} = \hat P_{lm}(\cos\theta) \cos m\phi$ or $\sin m\phi$, m = 0,
-# ..., l, with $\sum_m Y_{lm}(s) Y_{lm}(y) = (2l + 1) P_l(\langle s, y\rangle)$. As a function of $\theta$, $\hat
-# P_{lm}$ is a sum of cosines of multiples of $\theta$ for even m, and of sines for odd m.
+# **Definition.** The harmonics are real and $Y_{lm} = p_{lm}(cos θ) cos mφ$ or sin mφ, m = 0, ..., l, with
+# $∑_m Y_{lm}(s) Y_{lm}(y) = (2l + 1) P_l(⟨s, y⟩)$. As a function of θ, $p_{lm}$ is a sum of cosines of multiples of θ
+# for even m, and of sines for odd m.
 #
 # **Reference.** Recurrences of associated Legendre functions, DLMF 14.10.3 and 14.10.5, in the normalisation above.
 # **Invariant.** Tables have a row for each m below `orders(degree)`, which is even; rows with m > l are zero.
@@ -71,7 +71,7 @@ def _grid(degree: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Recurrence(NamedTuple):
-    r"""$Y_{lm} = a_{lm} z Y_{l-1,m} - b_{lm} Y_{l-2,m}$ for l > m, and $Y_{mm} = c_m$ Re or Im $(x + iy)^m$."""
+    """$Y_{lm} = a_{lm} z Y_{l-1,m} - b_{lm} Y_{l-2,m}$ for l > m, and $Y_{mm} = c_m$ Re or Im $(x + iy)^m$."""
 
     # (orders, degree + 1), a and b; zero where l <= m.
     first: np.ndarray
@@ -98,7 +98,7 @@ def recurrence(degree: int) -> Recurrence:
 
 @lru_cache
 def legendre_fourier(degree: int) -> np.ndarray:
-    r"""The coefficients of cos or sin $k\theta$ in $\hat P_{lm}$, (orders, degree + 1, orders), by m, l and k."""
+    """The coefficients of cos or sin kθ in $p_{lm}$, (orders, degree + 1, orders), by m, l and k."""
     count, table = orders(degree), recurrence(degree)
     # More than twice as many nodes as the degree sample the Fourier coefficients without aliasing.
     nodes = 2 * count
@@ -165,14 +165,14 @@ def fourier_of_harmonics(degree: int) -> np.ndarray:
     return np.stack([np.linalg.pinv(part) for part in table])
 
 
-# Moments of tokens on the sphere, by waves in both angles, and their harmonics $\sum_j m_j Y_{lm}(y_j)$.
+# Moments of tokens on the sphere, by waves in both angles, and their harmonics $∑_j m_j Y_{lm}(y_j)$.
 #
 # **Algorithm.** Moments are sums of products of waves, computed by two matrix products per chunk. After all chunks are
 # added, a table converts them to harmonics once.
 #
-# **Invariants.** Moments are (orders, 2, orders): by m, cosine or sine of $m\phi$, and k; cosines of $k\theta$ for even
-# m, and sines for odd m. Harmonics are (orders, 2, degree + 1): by m, cosine or sine, and l. Derivatives in the tokens
-# are tangential, and moments of the same form.
+# **Invariants.** Moments are (orders, 2, orders): by m, cosine or sine of mφ, and k; cosines of kθ for even m, and
+# sines for odd m. Harmonics are (orders, 2, degree + 1): by m, cosine or sine, and l. Derivatives in the tokens are
+# tangential, and moments of the same form.
 
 
 def empty_moments(degree: int, dtype: Any) -> Array:
@@ -181,7 +181,7 @@ def empty_moments(degree: int, dtype: Any) -> Array:
 
 
 def sphere_waves(vectors: Float[Array, "n 3"], degree: int) -> tuple[tuple[Array, Array], Array, Array]:
-    r"""Waves of even and odd $m\phi$, and cosines and sines of $k\theta$, of the directions of `vectors`."""
+    """Waves of even and odd mφ, and cosines and sines of kθ, of the directions of `vectors`."""
     x, y, z = vectors.T
     phi, across = azimuth(x, y)
     (by_phi,), cosines, sines = waves([phi], inclination(z, across), orders(degree))

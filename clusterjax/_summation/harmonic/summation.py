@@ -164,11 +164,11 @@ def _tolerance(value: float | None) -> float | None:
 
 
 class Harmonic(AbstractExponentialSum):
-    r"""The exact sums of tokens on the circle and on the spheres of three and four dimensions, in time O(n).
+    """The exact sums of tokens on the circle and on the spheres of three and four dimensions, in time O(n).
 
-    The kernel $e^{\langle q, y\rangle}$ is a series in the harmonics of the sphere that converges faster than any power
-    of 1 / degree, so that a few hundred moments suffice for the sums of a million tokens. `Harmonic` supports full and
-    causal masks, any B, V, values and masses, and O(n) memory in the forward and backward passes.
+    The kernel exp(⟨q, y⟩) is a series in the harmonics of the sphere that converges faster than any power of 1 /
+    degree, so that a few hundred moments suffice for the sums of a million tokens. `Harmonic` supports full and causal
+    masks, any B, V, values and masses, and O(n) memory in the forward and backward passes.
 
     **Certificate.** Each row that the series sums is certified: a worst-case bound of its rounding and truncation
     errors, derived in `certificate.py`, is at most `tolerance`. The errors grow with the mass of a row over its sum Z,

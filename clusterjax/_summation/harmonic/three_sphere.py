@@ -1,8 +1,8 @@
-r"""The series of the sphere in four dimensions, for queries of one common length and of any lengths.
+"""The series of the sphere in four dimensions, for queries of one common length and of any lengths.
 
-**Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_{mp} Y_{lmp}(q / |q|) Y_{lmp}(y)$ in Hopf coordinates.
-For one length, two matrix products per chunk sum products of waves in the three angles. For any lengths, a scan over
-pairs of degrees 2j and 2j + 1 uses the three-term recurrence of Jacobi polynomials for all orders (m, p) at once.
+**Algorithm.** $exp(⟨q, y⟩) = ∑_l a_l(|q|) ∑_{mp} Y_{lmp}(q / |q|) Y_{lmp}(y)$ in Hopf coordinates. For one length, two
+matrix products per chunk sum products of waves in the three angles. For any lengths, a scan over pairs of degrees 2j
+and 2j + 1 uses the three-term recurrence of Jacobi polynomials for all orders (m, p) at once.
 
 **Reference.** Gegenbauer's addition theorem, DLMF 10.23.9 and 18.18.8; Jacobi polynomials, 18.9.2. **Invariants.**
 Moments are of degree + 2, as in three dimensions. $Y_{lmp}$ is zero unless l has the parity of m + p, and both parities
@@ -52,18 +52,18 @@ from .sphere import orders
 
 # Constants of the harmonics of the sphere in four dimensions, in float64 NumPy, computed once for each degree.
 #
-# **Definition.** In Hopf coordinates, a point is $(\cos\eta\cos\phi, \cos\eta\sin\phi, \sin\eta\cos\psi,
-# \sin\eta\sin\psi)$ with $0 \le \eta \le \pi/2$. The harmonics are real, $Y_{lmp} = h_{lmp}(\eta)$ times cosine or sine
-# of $m\phi$ times cosine or sine of $p\psi$, for m + p <= l with the parity of l. Their mean square is one, so that
-# $\sum_{mp} Y_{lmp}(s) Y_{lmp}(y) = (l + 1) U_l(\langle s, y\rangle)$. As a function of $\eta$, $h_{lmp}$ is a sum of
-# cosines of $k\eta$ for even p, and of sines for odd p, where k has the parity of l.
+# **Definition.** In Hopf coordinates, a point is $(cos η cos φ, cos η sin φ, sin η cos ψ, sin η sin ψ)$ with
+# $0 ≤ η ≤ π/2$. The harmonics are real, $Y_{lmp} = h_{lmp}(η)$ times cosine or sine of mφ times cosine or sine of pψ,
+# for m + p <= l with the parity of l. Their mean square is one, so that
+# $∑_{mp} Y_{lmp}(s) Y_{lmp}(y) = (l + 1) U_l(⟨s, y⟩)$. As a function of η, $h_{lmp}$ is a sum of cosines of kη for even
+# p, and of sines for odd p, where k has the parity of l.
 #
-# **Reference.** Orthonormal Jacobi polynomials $P_j^{(p, m)}(\cos 2\eta)$, DLMF 18.3 and 18.9.2. **Invariant.** Tables
-# have `orders(degree)` orders m and p, an even number; entries with orders beyond the degree are zero.
+# **Reference.** Orthonormal Jacobi polynomials $P_j^{(p, m)}(cos 2η)$, DLMF 18.3 and 18.9.2. **Invariant.** Tables have
+# `orders(degree)` orders m and p, an even number; entries with orders beyond the degree are zero.
 
 
 class Jacobi(NamedTuple):
-    r"""$h_{lmp} = (a \cos 2\eta - b)\, h_{l-2,mp} - c\, h_{l-4,mp}$, from $h_{m+p,mp} = s \cos^m\eta\,\sin^p\eta$."""
+    """$h_{lmp} = (a cos 2η - b) h_{l-2,mp} - c h_{l-4,mp}$, from $h_{m+p,mp} = s cos^m η sin^p η$."""
 
     # The constants s, in the shape of m and p.
     start: np.ndarray
@@ -99,7 +99,7 @@ def jacobi(degree: int, m: np.ndarray, p: np.ndarray) -> Jacobi:
 
 
 def _polynomials(degree: int, cosines: np.ndarray, sines: np.ndarray) -> np.ndarray:
-    r"""The functions $h_{lmp}$ at some $\eta$, (orders, orders, orders / 2, nodes), by m, p and (l - m - p) / 2."""
+    """The functions $h_{lmp}$ at some η, (orders, orders, orders / 2, nodes), by m, p and (l - m - p) / 2."""
     count = orders(degree)
     m, p = (index[..., None] for index in np.indices((count, count)))
     at = cosines * cosines - sines * sines
@@ -155,7 +155,7 @@ def _by_pairs(values: np.ndarray) -> np.ndarray:
 
 @lru_cache
 def jacobi_fourier(degree: int) -> np.ndarray:
-    r"""The coefficients of cosine or sine of $k\eta$, (orders, orders, halves, halves), by m, p, l // 2 and k // 2.
+    """The coefficients of cosine or sine of kη, (orders, orders, halves, halves), by m, p, l // 2 and k // 2.
 
     The parity of l and k is that of m + p.
     """
@@ -192,7 +192,7 @@ def _by_degree(values: np.ndarray) -> np.ndarray:
 
 @lru_cache
 def coordinates(degree: int) -> tuple[OrderShift, OrderShift]:
-    r"""The shifts of multiplication by $\cos\eta\,(\cos\phi, \sin\phi)$ and by $\sin\eta\,(\cos\psi, \sin\psi)$.
+    """The shifts of multiplication by $cos η (cos φ, sin φ)$ and by $sin η (cos ψ, sin ψ)$.
 
     The first has the axes m, one, p, one and l; the second p, one, m, one and l. Gauss-Legendre quadrature computes the
     overlaps, exactly for these polynomials.
@@ -242,9 +242,9 @@ def fourier_of_harmonics(degree: int) -> np.ndarray:
 # **Algorithm.** As in `sphere.py`, matrix products sum products of waves, a table converts waves to harmonics, and
 # shifts multiply by coordinates and differentiate.
 #
-# **Invariants.** Moments are (orders, 2, orders, 2, orders / 2): by m, cosine or sine of $m\phi$, p, cosine or sine of
-# $p\psi$, and k // 2, for cosines of $k\eta$ if p is even, and sines if p is odd; k has the parity of m + p.
-# Harmonics are (orders, 2, orders, 2, orders), by the degree in place of k.
+# **Invariants.** Moments are (orders, 2, orders, 2, orders / 2): by m, cosine or sine of mφ, p, cosine or sine of pψ,
+# and k // 2, for cosines of kη if p is even, and sines if p is odd; k has the parity of m + p. Harmonics are (orders,
+# 2, orders, 2, orders), by the degree in place of k.
 
 
 def empty_moments(degree: int, dtype: Any) -> Array:
@@ -254,7 +254,7 @@ def empty_moments(degree: int, dtype: Any) -> Array:
 
 
 def three_sphere_waves(vectors: Float[Array, "n 4"], degree: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    r"""Waves of even and of odd $m\phi$, and, for each parity, all products of waves in the other two angles.
+    """Waves of even and of odd mφ, and, for each parity, all products of waves in the other two angles.
 
     The products are (2 orders^2 / 2, n): for even p, then odd p, by p, cosine or sine, and k // 2.
     """
@@ -277,7 +277,7 @@ def _angles(vectors: Float[Array, "n 4"]) -> tuple[tuple[Angle, Angle], Angle]:
 
 
 def azimuth_waves(vectors: Float[Array, "n 4"], degree: int) -> tuple[Array, Array, Angle]:
-    r"""Cosine and sine of $m\phi$ and of $p\psi$, each (orders, 2, n), and $\eta$."""
+    """Cosine and sine of mφ and of pψ, each (orders, 2, n), and η."""
     (phi, psi), eta = _angles(vectors)
     tables = waves([phi, psi], eta, orders(degree))[0]
     half, n = orders(degree) // 2, vectors.shape[0]

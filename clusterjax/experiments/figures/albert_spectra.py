@@ -138,10 +138,10 @@ def spectra_of(network: Network, seed: int, p: Parameters = Parameters()) -> Res
 
 
 def untrained_beta(model: probe.Model) -> float:
-    r"""The root mean square of the effective beta of a head with random weights, drawn as `transformers` draws them.
+    """The root mean square of the effective beta of a head with random weights, drawn as `transformers` draws them.
 
-    If the entries of Q and K have the standard deviations $q$ and $k$, and heads have the size r, the mean square of
-    $\sqrt d$ times the Frobenius norm of the symmetric part of $QK^\top$ is $q^2 k^2 r d^2 (d + 1) / 2$.
+    If the entries of Q and K have the standard deviations q and k, and heads have the size r, the mean square of √d
+    times the Frobenius norm of the symmetric part of $QK^T$ is $q² k² r d² (d + 1) / 2$.
     """
     matrices, sizes = probe.head_matrices(model), model.network.sizes
     d, r = matrices.query.shape[2:]

@@ -1,10 +1,9 @@
-r"""The lifetimes of clusters: when do the clusters of figure 4 merge, and what does the law of the merging pair say?
+"""The lifetimes of clusters: when do the clusters of figure 4 merge, and what does the law of the merging pair say?
 
-Two clusters of masses $m_1, m_2$ at cosine c merge after about
-$e^{\beta(1 - c)} / (\beta(1 - c^2)(m_1/m_2 + m_2/m_1))$ under full attention. Under a causal mask the later cluster
-alone moves. Its first token weighs itself against the M tokens of the earlier cluster that come before it,
-$\dot c = (1 - c^2) M e^{\beta c} / (M e^{\beta c} + e^\beta)$, so that the clusters merge after about
-$e^{\beta(1 - c)} / (\beta(1 - c^2) M)$. Once all earlier tokens are at the first, the time of a token is exactly an
+Two clusters of masses $m_1, m_2$ at cosine c merge after about $exp(β(1 - c)) / (β(1 - c²)(m_1/m_2 + m_2/m_1))$ under
+full attention. Under a causal mask the later cluster alone moves. Its first token weighs itself against the M tokens of
+the earlier cluster that come before it, $ċ = (1 - c²) M e^{βc} / (M e^{βc} + e^β)$, so that the clusters merge after
+about $exp(β(1 - c)) / (β(1 - c²) M)$. Once all earlier tokens are at the first, the time of a token is exactly an
 integral along the arc, see `shared.exact`.
 """
 

@@ -1,18 +1,18 @@
-r"""The inverse problem: how well do observed tokens determine V, B and beta of softmax attention, with which noise?
+"""The inverse problem: how well do observed tokens determine V, B and beta of softmax attention, with which noise?
 
-**Problems.** The true $\beta$ is uniform in [1, 3]; V and B are the identity plus normal entries of standard deviation
-1/2. A problem is a function of its key, and problems of different noise are different problems.
+**Problems.** The true β is uniform in [1, 3]; V and B are the identity plus normal entries of standard deviation 1/2. A
+problem is a function of its key, and problems of different noise are different problems.
 
 **Fits.** `design.recover` begins at beta = 1 and V = B = I, and then at random fields, until the least residual has
 been found twice and the noise explains it: either condition alone may still hold at a local minimum. Tokens determine
-only beta B and V. Their error e is measured in the metric of the bound, $e^\top C^{-1} e$, where C is the covariance of
+only beta B and V. Their error e is measured in the metric of the bound, $e^T C^{-1} e$, where C is the covariance of
 the Cramer-Rao bound at the true parameters: for normal errors of maximum likelihood this square is chi-squared with as
 many degrees of freedom as there are identifiable numbers. A fit that begins at the true parameters distinguishes a
 local minimum, which has a larger residual, from a likeliest estimate beyond the bound.
 
 **Comparison.** *Random search* draws fields as the problems are drawn, and keeps the field whose run is nearest to the
-observed tokens. *Regression* is given beta B: central differences of the observed tokens are velocities $P_x V
-m(x)$, which are linear in V; regression on exact velocities is exact.
+observed tokens. *Regression* is given beta B: central differences of the observed tokens are velocities $P_x V m(x)$,
+which are linear in V; regression on exact velocities is exact.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-r"""A simple leading eigenvalue of V: the rescaled tokens come to hyperplanes (2305.05465, Theorem 4.2).
+"""A simple leading eigenvalue of V: the rescaled tokens come to hyperplanes (2305.05465, Theorem 4.2).
 
-If the leading eigenvalue is real, positive and simple and $\langle Q\varphi_1, K\varphi_1\rangle > 0$, rescaled tokens
-come to at most three parallel hyperplanes, the levels of $\varphi_1^*$. Each start has its own V and Q^T K; the same
-starts with the other sign of Q^T K show the role of that hypothesis.
+If the leading eigenvalue is real, positive and simple and $⟨Qφ_1, Kφ_1⟩ > 0$, rescaled tokens come to at most three
+parallel hyperplanes, the levels of $φ_1^*$. Each start has its own V and Q^T K; the same starts with the other sign of
+Q^T K show the role of that hypothesis.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Parameters(emergence.RescaledParameters):
 class Results(NamedTuple):
     p: Parameters
     starts: int
-    run: emergence.Emergence  # the starts with $\langle Q\varphi_1, K\varphi_1\rangle > 0$
+    run: emergence.Emergence  # the starts with $⟨Qφ_1, Kφ_1⟩ > 0$
     turned: emergence.Emergence  # the same starts with Q^T K of the other sign
     left: np.ndarray  # the share of the spread of phi_1* that is left in each of the turned runs, (starts,)
     growth: float  # the largest growth of the range of phi_1* over both, in units of the longest token

@@ -1,8 +1,8 @@
-r"""A paranormal V: a polytope in some directions, and free tokens in the others (2305.05465, Section 5).
+"""A paranormal V: a polytope in some directions, and free tokens in the others (2305.05465, Section 5).
 
-If $R^d = F \oplus G$, both invariant, V = $\lambda$ I on F and of spectral radius below $\lambda$ on G, and Q^T K is
-positive definite, rescaled tokens come to $(\partial K \cup \{0\}) \times G$ with a polytope K of F. Here F has
-dimension two, V is drawn in a basis that is not orthonormal, and Q^T K couples F and G.
+If $ℝ^d = F ⊕ G$, both invariant, V = λ I on F and of spectral radius below λ on G, and Q^T K is positive definite,
+rescaled tokens come to $(∂K ∪ {0}) × G$ with a polytope K of F. Here F has dimension two, V is drawn in a basis that is
+not orthonormal, and Q^T K couples F and G.
 """
 
 from typing import NamedTuple

@@ -1,12 +1,12 @@
-r"""Does the interaction energy of the tokens grow along the layers of trained networks, and which part of a layer
+"""Does the interaction energy of the tokens grow along the layers of trained networks, and which part of a layer
 makes it grow or fall?
 
-The energy of directions, $\frac{1}{2\beta n^2}\sum_{i,j} e^{\beta\langle x_i, x_j\rangle}$, never falls along the flow
-of attention with V = B = I without a mask, and tokens of one open hemisphere then converge to one point. No trained
-network meets these hypotheses: its V and B are others, it has feed-forward layers and norms, and a causal network has a
-mask. The figure measures the same energy in three networks, each beside the same tokens in random order and beside
-random weights, drawn as before training. `probe.energy_budget` splits the change in each layer, in the order of the
-network: another order would split the change differently. The last norm of a network belongs to its last layer.
+The energy of directions, $1/(2βn²) ∑_{i,j} exp(β⟨x_i, x_j⟩)$, never falls along the flow of attention with V = B = I
+without a mask, and tokens of one open hemisphere then converge to one point. No trained network meets these hypotheses:
+its V and B are others, it has feed-forward layers and norms, and a causal network has a mask. The figure measures the
+same energy in three networks, each beside the same tokens in random order and beside random weights, drawn as before
+training. `probe.energy_budget` splits the change in each layer, in the order of the network: another order would split
+the change differently. The last norm of a network belongs to its last layer.
 
 What would refute each claim, as written before any number of the figure was seen:
 

@@ -1,4 +1,4 @@
-r"""Where does a causal language model keep its facts? Each layer's attention and feed-forward are silenced in turn.
+"""Where does a causal language model keep its facts? Each layer's attention and feed-forward are silenced in turn.
 
 A part is silenced (zero ablation) at one of four classes of tokens: the tokens of the subject before its last token,
 its last token, the tokens between the subject and the last token of the text, and that last token. Tokens before the
@@ -6,10 +6,10 @@ subject are never silenced: the first token is an attention sink (see `causal-ne
 margin is log P of the object minus log P of the foil, the object of another fact of the same relation. A layer is
 chosen on every second fact and scored on the others.
 
-Neuron m of a layer writes $a_m v_m$, and promotes word w by $a_m \langle v_m, u_w \rangle$ with the unembedding u. The
-neurons of all layers that promote the object most are silenced one by one at the last token. The control of each neuron
-is drawn from the few neurons of its layer with the nearest alignment $\mathrm{sign}(a_m) \langle v_m, u_w \rangle /
-|v_m|$. The loss is compared per unit of promotion, because silencing a neuron that promotes a word more costs more.
+Neuron m of a layer writes $a_m v_m$, and promotes word w by $a_m ⟨v_m, u_w⟩$ with the unembedding u. The neurons of all
+layers that promote the object most are silenced one by one at the last token. The control of each neuron is drawn from
+the few neurons of its layer with the nearest alignment $sign(a_m) ⟨v_m, u_w⟩ / |v_m|$. The loss is compared per unit of
+promotion, because silencing a neuron that promotes a word more costs more.
 
 Source: Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Section 4; *Transformers,
 part 2*, slides 16 and 17.

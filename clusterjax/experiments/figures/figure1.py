@@ -98,7 +98,7 @@ def special_ids(network: Network) -> tuple[int, ...]:
 class Normality(NamedTuple):
     r"""The distance of a distribution from the normal distribution of the same mean and standard deviation."""
 
-    # $D = \sup_x |F(x) - \Phi((x - m) / s)|$, of Kolmogorov and Lilliefors: 0 for a normal distribution, 0.023 for a
+    # $D = sup_x |F(x) - Φ((x - m) / s)|$, of Kolmogorov and Lilliefors: 0 for a normal distribution, 0.023 for a
     # logistic, 0.057 for a uniform, 0.062 for a Laplace, 0.159 for an exponential distribution.
     distance: float
     upper: float  # the upper bound of D with 95 % confidence

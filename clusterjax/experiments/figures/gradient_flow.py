@@ -1,18 +1,18 @@
-r"""Gradient flow in Wasserstein space (2312.10794, Sections 3.3 and 3.4): which attention is the steepest ascent of its
+"""Gradient flow in Wasserstein space (2312.10794, Sections 3.3 and 3.4): which attention is the steepest ascent of its
 energy?
 
-**Setting.** V = Q = K = I on the circle, $E = \frac{e^{-\beta}}{2\beta n^2}\sum_{ij} e^{\beta\langle x_i, x_j\rangle}$.
-The gradient of E in Wasserstein space is $g_i = n P_{x_i}\partial_{x_i}E$. Unnormalised attention, with `offset=beta`,
-is v = g. Softmax attention is $v_i = g_i / w_i$ with $w_i = Z_i e^{-\beta} / n$, the gradient flow in the metric
-$\frac1n\sum_i w_i\langle u_i, v_i\rangle$. With a causal mask $w_i$ sums over $j \le i$, and $w_i v_i$ is no gradient.
+**Setting.** V = Q = K = I on the circle, $E = e^{-β}/(2βn²) ∑_{ij} exp(β⟨x_i, x_j⟩)$. The gradient of E in Wasserstein
+space is $g_i = n P_{x_i} ∂_{x_i} E$. Unnormalised attention, with `offset=beta`, is v = g. Softmax attention is
+$v_i = g_i / w_i$ with $w_i = Z_i e^{-β} / n$, the gradient flow in the metric $1/n ∑_i w_i ⟨u_i, v_i⟩$. With a causal
+mask $w_i$ sums over j ≤ i, and $w_i v_i$ is no gradient.
 
 **Slopes.** Save times come in pairs at a distance of H. If W is the Wasserstein distance between the two clouds of a
-pair, $(E(t + H) - E(t)) H / W^2$ is 1 up to $H^2$ along the curve of steepest ascent, and smaller along other curves of
-the same speed. The density of `MeanField` is tested in the same way, with clouds of its quantiles.
+pair, $(E(t + H) - E(t)) H / W²$ is 1 up to H² along the curve of steepest ascent, and smaller along other curves of the
+same speed. The density of `MeanField` is tested in the same way, with clouds of its quantiles.
 
-**Work.** $\oint \frac1n\sum_i w_i\langle v_i, dx_i\rangle$ vanishes around each closed path of configurations if and
-only if $w v$ is a gradient. The paths are trigonometric polynomials of the angles, so that the trapezoidal rule
-converges faster than any power. **Invariant.** g is computed by differentiation of the energy, never from a flow.
+**Work.** $∮ 1/n ∑_i w_i ⟨v_i, dx_i⟩$ vanishes around each closed path of configurations if and only if w v is a
+gradient. The paths are trigonometric polynomials of the angles, so that the trapezoidal rule converges faster than any
+power. **Invariant.** g is computed by differentiation of the energy, never from a flow.
 """
 
 from dataclasses import dataclass

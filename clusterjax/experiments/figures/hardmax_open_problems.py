@@ -1,19 +1,19 @@
-r"""Hardmax: the part of the theorem that remains for other matrices A, clause by clause, in exact arithmetic.
+"""Hardmax: the part of the theorem that remains for other matrices A, clause by clause, in exact arithmetic.
 
-**Proposition (a symmetric matrix of rank one).** Let $A = uu^\top$ and $p_i = \langle u, z_i\rangle$, so that the score
-of i with j is $p_ip_j$, and let M and m be the largest and the smallest $p_i$ at the start. *The number of leaders is
-$[M > 0, \text{attained once}] + [m < 0, \text{attained once}]$, and all of them lead from layer 0 on; it is 2 if and
-only if both conditions hold.* Proof (n > 1): a token with $p_i > 0$ attends to all tokens with $p_j = M$, a token with
-$p_i < 0$ to all with $p_j = m$, a token with $p_i = 0$ to all tokens. So tokens at M stay at M, because their mean is
-there, and tokens with $0 < p_i < M$ come nearer to M and never reach it; below zero the same holds for m. A token with
-$p_i = 0$ never attends to itself alone, and goes to p = (a share of) the mean, strictly between m and M unless all p
-are 0. Hence at every layer the same tokens are at M > 0 and at m < 0, and a token attends to itself alone if and only
-if it is the only token there. There are not always two leaders: for u = (1, 0) the tokens (1, 0) and (2, 0), on one
-side of $u^\perp$, have one leader, and the tokens (1, 0) and (1, 1) have none. For n independent tokens with a
-symmetric and continuous distribution there are two leaders with probability $1 - 2^{1-n}$.
+**Proposition (a symmetric matrix of rank one).** Let $A = uu^T$ and $p_i = ⟨u, z_i⟩$, so that the score of i with j is
+$p_i p_j$, and let M and m be the largest and the smallest $p_i$ at the start. *The number of leaders is
+[M > 0, attained once] + [m < 0, attained once], and all of them lead from layer 0 on; it is 2 if and only if both
+conditions hold.* Proof (n > 1): a token with $p_i > 0$ attends to all tokens with $p_j = M$, a token with $p_i < 0$ to
+all with $p_j = m$, a token with $p_i = 0$ to all tokens. So tokens at M stay at M, because their mean is there, and
+tokens with $0 < p_i < M$ come nearer to M and never reach it; below zero the same holds for m. A token with $p_i = 0$
+never attends to itself alone, and goes to p = (a share of) the mean, strictly between m and M unless all p are 0. Hence
+at every layer the same tokens are at M > 0 and at m < 0, and a token attends to itself alone if and only if it is the
+only token there. There are not always two leaders: for u = (1, 0) the tokens (1, 0) and (2, 0), on one side of $u^⊥$,
+have one leader, and the tokens (1, 0) and (1, 1) have none. For n independent tokens with a symmetric and continuous
+distribution there are two leaders with probability $1 - 2^{1-n}$.
 
-With $A = -uu^\top$ a token with $p_i > 0$ attends to the tokens at m and a token with $p_i < 0$ to those at M, so that
-a leader exists only if all tokens are on one side and one of them alone is nearest to $u^\perp$: *there is at most one
+With $A = -uu^T$ a token with $p_i > 0$ attends to the tokens at m and a token with $p_i < 0$ to those at M, so that a
+leader exists only if all tokens are on one side and one of them alone is nearest to $u^⊥$: *there is at most one
 leader*. For any A a leader stays at a vertex of its own, and limits are stationary: see `hardmax.examine`.
 
 **Trained A.** The derivative with respect to A through the hardmax is zero. All parameters of a sentiment classifier

@@ -1,21 +1,21 @@
-r"""Where on the phase diagram of the particle model are the heads of trained networks?
+"""Where on the phase diagram of the particle model are the heads of trained networks?
 
-The diagram has the flow of attention with $V = I$ and $B = \beta I$ over time and $\beta$. `probe.place` puts a head at
-its effective $\beta$ and at the leading eigenvalue $\lambda$ of its V, for unit vectors: a head with $V = \lambda I$
-does in one layer what this flow does in the time $\lambda$. Here each head acts alone in all layers of its network, so
-that its time is $\lambda$ times their number, on as many random tokens as a text has. The heads of a network differ
-from such particles: they act together, beside feed-forward layers, their V and B are no multiples of the identity, and
-a causal network has a mask. The figure therefore counts where the heads are, and does not predict the network.
+The diagram has the flow of attention with V = I and B = βI over time and β. `probe.place` puts a head at its effective
+β and at the leading eigenvalue λ of its V, for unit vectors: a head with V = λI does in one layer what this flow does
+in the time λ. Here each head acts alone in all layers of its network, so that its time is λ times their number, on as
+many random tokens as a text has. The heads of a network differ from such particles: they act together, beside
+feed-forward layers, their V and B are no multiples of the identity, and a causal network has a mask. The figure
+therefore counts where the heads are, and does not predict the network.
 
 What would refute each claim, as written before any number of the figure was seen:
 
 - "More than half of the heads attract": half of the heads or fewer have a leading eigenvalue with a positive real part,
   or one network of random weights has as large a share of such heads.
-- "The heads are sharper than those of random weights": the median of $\beta$ over the heads does not exceed that of
-  random weights by two standard errors, or, with few articles and networks, by as many as are as improbable.
+- "The heads are sharper than those of random weights": the median of β over the heads does not exceed that of random
+  weights by two standard errors, or, with few articles and networks, by as many as are as improbable.
 - "Fewer than half of the heads gather half of the pairs": half of the heads or more lie where more than half of the
   pairs of particles are close.
-- The identity fails where `probe.place` has another effective $\beta$ or eigenvalue than whole matrices.
+- The identity fails where `probe.place` has another effective β or eigenvalue than whole matrices.
 
 Shares of heads are counts over all heads of one network, and have no standard error: the independent unit would be a
 training, and there is one of each network. The spread of random weights stands beside them.

@@ -65,8 +65,7 @@ class Results(NamedTuple):
     company: dict[int, np.ndarray]
     alone: np.ndarray  # the tokens under each head alone, (starts, heads, times, n, d)
     clusters: dict[int, np.ndarray]  # the number of clusters, (starts, times); at 1 the mean over the heads alone
-    # The mean of $|\langle x_i, v\rangle|$ at the end, (starts,), v the axis of the average head; at 1 the mean over
-    # the heads alone
+    # The mean of $|⟨x_i, v⟩|$ at the end, (starts,), v the axis of the average head; at 1 the mean over the heads alone
     aligned: dict[int, np.ndarray]
     # `moved`, `off`: the root mean square distance of the tokens at the time `ON_THE_WAY` from their start, and from
     # their position under the average head, (starts, counts)

@@ -1,27 +1,26 @@
-r"""Escape under noise: how long does a token stay in its cluster, and does Kramers' law give the time?
+"""Escape under noise: how long does a token stay in its cluster, and does Kramers' law give the time?
 
-**Setting.** Unnormalised attention with `offset=beta` on the circle: a token moves in the potential $U(\theta) =
--\frac1\beta\int e^{\beta(\cos(\theta - \phi) - 1)}d\mu(\phi)$ with noise of temperature T. The potential of two
-clusters of half the mass each, at 0 and $\pi$, is $-e^{-\beta}\cosh(\beta\cos\theta)/\beta$: wells of curvature
-$e^{-\beta}\sinh\beta$, barriers of height $e^{-\beta}(\cosh\beta - 1)/\beta$ and curvature $-\beta e^{-\beta}$ at
-$\pm\pi/2$.
+**Setting.** Unnormalised attention with `offset=beta` on the circle: a token moves in the potential
+$U(θ) = -1/β ∫ exp(β(cos(θ - φ) - 1)) dμ(φ)$ with noise of temperature T. The potential of two clusters of half the mass
+each, at 0 and π, is $-e^{-β} cosh(β cos θ)/β$: wells of curvature $e^{-β} sinh β$, barriers of height
+$e^{-β} (cosh β - 1)/β$ and curvature $-β e^{-β}$ at ±π/2.
 
-**Passage times.** The mean time from 0 to $\pm\pi$ is $\tau = \frac1T\int_0^\pi e^{U(y)/T}\int_0^y e^{-U(z)/T}dz\,dy$,
-because symmetry makes 0 a reflecting end. Kramers' formula is the limit of $\tau$ as T tends to zero, $\pi e^{\Delta
-U/T} / \sqrt{U''(0) |U''(\pi/2)|}$, one half of the time over a single barrier.
+**Passage times.** The mean time from 0 to ±π is $τ = 1/T ∫_0^π exp(U(y)/T) ∫_0^y exp(-U(z)/T) dz dy$, because symmetry
+makes 0 a reflecting end. Kramers' formula is the limit of τ as T tends to zero, $π exp(ΔU/T) / √(U''(0) |U''(π/2)|)$,
+one half of the time over a single barrier.
 
-**Clouds.** Noise gives clusters of many tokens a width: the density is $e^{-U/T}$ in the potential U of the density
+**Clouds.** Noise gives clusters of many tokens a width: the density is exp(-U/T) in the potential U of the density
 itself. Iteration from narrow clusters finds the solution with two equal wells.
 
 **Unequal clouds.** Where passages are rare, each cloud is at rest in its own well, whatever its mass: at given masses
-the density is $e^{-U/T}$ times a factor for each well. The clouds also drift, each with the noise of its mean angle,
-and move as rigid bodies, because one cloud hardly deforms the other. The passage time from the middle of one cloud to
-the middle of the other, with both ends absorbing, then depends on the masses and on the distance. Where the smaller
-well is shallow, only averages agree, because tokens reach the other middle some time after they left their cloud.
+the density is exp(-U/T) times a factor for each well. The clouds also drift, each with the noise of its mean angle, and
+move as rigid bodies, because one cloud hardly deforms the other. The passage time from the middle of one cloud to the
+middle of the other, with both ends absorbing, then depends on the masses and on the distance. Where the smaller well is
+shallow, only averages agree, because tokens reach the other middle some time after they left their cloud.
 
 **Reference.** Gardiner, *Stochastic Methods*, 4th edition, sections 5.5 (passage times) and 5.5.3 (Kramers' formula).
 **Invariants.** Integrals are scaled by the extremes of U, so that no exponential overflows. At equal masses and
-distance $\pi$ the two theories of clouds agree.
+distance π the two theories of clouds agree.
 """
 
 from collections.abc import Callable
@@ -266,7 +265,7 @@ def exit_time(potential: Potential, temperature: float, left: float, right: floa
 
 
 def kernel_modes(beta: float) -> np.ndarray:
-    """c_m for m = 1, ..., MODES of $e^{\\beta(\\cos\\theta - 1)} = c_0 + \\sum_m c_m \\cos m\\theta$."""
+    """c_m for m = 1, ..., MODES of $exp(β(cos θ - 1)) = c_0 + ∑_m c_m cos mθ$."""
     return 2 * ive(np.arange(1, MODES + 1), beta)
 
 

@@ -89,10 +89,10 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 
 def equiangular(n: float | int, rho: float, beta: float | np.ndarray) -> tuple[float | np.ndarray, float | np.ndarray]:
-    r"""The cosine of two outputs, and the weight of a token on itself, of one layer on tokens of common cosine rho.
+    """The cosine of two outputs, and the weight of a token on itself, of one layer on tokens of common cosine rho.
 
-    With $a = 1 / (1 + (n-1)e^{\beta(\rho-1)})$ and $b = ae^{\beta(\rho-1)}$ the cosine is
-    $\frac{\rho + (1-\rho)(2ab + (n-2)b^2)}{\rho + (1-\rho)(a^2 + (n-1)b^2)}$.
+    With $a = 1 / (1 + (n-1) exp(β(ρ-1)))$ and $b = a exp(β(ρ-1))$ the cosine is
+    $(ρ + (1-ρ)(2ab + (n-2)b²)) / (ρ + (1-ρ)(a² + (n-1)b²))$.
 
     Source: 2510.05554 and 2512.01868 have the model; the formula follows from the symmetry of the tokens.
     """
@@ -128,7 +128,7 @@ def _off(n: int, rho: float) -> float:
 
 class Clouds(NamedTuple):
     x: np.ndarray  # the tokens, (starts, n, d)
-    gaps: np.ndarray  # $1 - \langle x_i, x_j\rangle$ of the first tokens i and all tokens j, (starts, queries, n)
+    gaps: np.ndarray  # $1 - ⟨x_i, x_j⟩$ of the first tokens i and all tokens j, (starts, queries, n)
 
     def cosine(self, beta: float) -> Float[np.ndarray, " starts"]:
         """The mean cosine of two outputs of the layer."""

@@ -126,7 +126,7 @@ class Network(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The measurement; `off` is the largest error of $c_t = f_t c_{t-1} + i_t g_t$ and $h_t = o_t \\tanh c_t$."""
+    """The measurement; `off` is the largest error of $c_t = f_t c_{t-1} + i_t g_t$ and $h_t = o_t tanh c_t$."""
 
     p: Parameters
     corpus: Corpus

@@ -1,4 +1,4 @@
-r"""Attention at beta = 0: what is conserved, how does the mean of the tokens grow, and where do the tokens end?
+"""Attention at beta = 0: what is conserved, how does the mean of the tokens grow, and where do the tokens end?
 
 With beta = 0 and V = I each token moves by $P_{x_i} m$, where m is the mean of all tokens: on the circle the Kuramoto
 model of equal oscillators. One Moebius map of the sphere then moves all tokens, so that the chordal cross ratios

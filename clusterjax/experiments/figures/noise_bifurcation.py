@@ -1,4 +1,4 @@
-r"""Tokens under noise (2604.16288, 2606.05140): below which temperature do tokens gather, and do they gather by a jump?
+"""Tokens under noise (2604.16288, 2606.05140): below which temperature do tokens gather, and do they gather by a jump?
 
 Stationary densities are the branches of `clusterjax.phase.branch`, for beta = 1, ..., 9 on the circle and on the
 sphere. A loop raises and lowers the temperature of a `MeanField` about one axis in steps, long enough at each to come
@@ -8,11 +8,11 @@ temperature follows from the fluctuations of the mean of uniform tokens above it
 **Algorithm for tokens.** Attention is divided by $T_c$, so that temperatures are relative to $T_c$ and the uniform
 density relaxes at the rate $(d - 1)(T - 1)$. A step of length s is one step of the midpoint rule along the velocity,
 then one of Brownian motion on the sphere (`NoisyLayer`). The norm r of the mean token is read in the middle of the
-noise, where the error is of order $s^2$: noise alone shortens the cosine of two tokens at the rate $2(d - 1)T$, but a
-token stays at cosine 1 with itself, so that there $r^2 - 1/n$ is the value after the step times $e^{(d-1)Ts}$, in
-expectation. Tokens come to rest in longer steps than the steps over which r is averaged, because the error of the
-latter must be smaller than the error of the average. **Invariant.** Each number is computed for independent systems,
-whose spread gives its error.
+noise, where the error is of order s²: noise alone shortens the cosine of two tokens at the rate 2(d - 1)T, but a token
+stays at cosine 1 with itself, so that there r² - 1/n is the value after the step times $exp((d-1)Ts)$, in expectation.
+Tokens come to rest in longer steps than the steps over which r is averaged, because the error of the latter must be
+smaller than the error of the average. **Invariant.** Each number is computed for independent systems, whose spread
+gives its error.
 """
 
 from collections.abc import Iterator
@@ -162,7 +162,7 @@ def critical_temperature(beta: float, d: int) -> float:
 
 
 def tricritical_beta(d: int) -> float:
-    r"""The largest beta of a continuous transition: $I_{d/2+1}(\beta_*)/I_{d/2}(\beta_*) = 1/d$ (2606.05140)."""
+    """The largest beta of a continuous transition: $I_{d/2+1}(β_*)/I_{d/2}(β_*) = 1/d$ (2606.05140)."""
     return float(brentq(lambda beta: ive(d / 2 + 1, beta) / ive(d / 2, beta) - 1 / d, 1e-3, 20.0, xtol=1e-13))  # pyright: ignore
 
 
@@ -259,8 +259,8 @@ def follow(
 
 
 def resisting(beta: float, d: int, n: int, systems: int, key: PRNGKeyArray, ratio: float, time: float) -> Sample:
-    r"""T_c of each system over theory: $T(1 - 1/(n\langle r^2\rangle))$ at a temperature above T_c, where the uniform
-    density is in equilibrium (the law of Curie and Weiss); `time` is in units of the slowest relaxation time."""
+    """T_c of each system over theory: $T(1 - 1/(n⟨r²⟩))$ at a temperature above T_c, where the uniform density is in
+    equilibrium (the law of Curie and Weiss); `time` is in units of the slowest relaxation time."""
     field = field_of(beta, d, n)
     xs = spread(key, systems, n, d)
     rate = (d - 1) * (ratio - 1)

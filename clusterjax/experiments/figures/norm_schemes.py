@@ -183,11 +183,10 @@ def first_speeds(seed: int, clouds: int, n: int, d: int, beta: float = 1.0) -> t
 def reduced(
     scheme: int, ts: Any, alpha: float = 1.0, *, n: int = 16, beta: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""1 - the cosine $\gamma$, and the norm r, at `ts`, from orthogonal tokens of norm one.
+    """1 - the cosine γ, and the norm r, at `ts`, from orthogonal tokens of norm one.
 
-    $\dot\gamma = \frac{2}{sZ} e^{\beta\gamma}(1-\gamma)(1+(n-1)\gamma)$ with
-    $Z\langle\theta,A\rangle = e^\beta + (n-1)\gamma e^{\beta\gamma}$ and
-    $Z^2\|A\|^2 = e^{2\beta} + 2(n-1)\gamma e^{\beta(1+\gamma)} + (n-1)(1+(n-2)\gamma)e^{2\beta\gamma}$.
+    $dγ/dt = 2/(sZ) e^{βγ} (1-γ)(1+(n-1)γ)$ with $Z⟨θ, A⟩ = e^β + (n-1)γ e^{βγ}$ and
+    $Z²‖A‖² = e^{2β} + 2(n-1)γ e^{β(1+γ)} + (n-1)(1+(n-2)γ) e^{2βγ}$.
 
     Source: 2510.22026, Table 2, reduced here.
     """

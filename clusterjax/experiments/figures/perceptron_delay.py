@@ -243,10 +243,10 @@ def _mean_cosine(xs: Float[np.ndarray, "texts times n d"]) -> Float[np.ndarray, 
 
 
 class Gradient(NamedTuple):
-    r"""The weights of a perceptron, the gradient of an energy: $\sum_j\omega_j\,\mathrm{relu}(a_j\cdot x)\,a_j$."""
+    """The weights of a perceptron, the gradient of an energy: $∑_j ω_j relu(a_j·x) a_j$."""
 
     features: Float[Array, "m d"]  # $a_j$, (m, d)
-    amplitudes: Float[Array, " m"]  # $\omega_j$, (m,)
+    amplitudes: Float[Array, " m"]  # $ω_j$, (m,)
 
     def field(self) -> PerceptronField:
         return PerceptronField(self.features, self.features.T * self.amplitudes[None, :], jax.nn.relu)

@@ -197,8 +197,8 @@ def _pure_distances() -> Float[np.ndarray, "betas depths"]:
 
 
 def recursion(n: int, beta: float, layers: int) -> np.ndarray:
-    r"""The distance of tokens at equal distances after each layer, from $\sqrt2$, by
-    $\delta \mapsto \delta\,(e^{\beta\delta^2/2} - 1) / (e^{\beta\delta^2/2} + n - 1)$.
+    """The distance of tokens at equal distances after each layer, from √2, by
+    $δ ↦ δ (exp(βδ²/2) - 1) / (exp(βδ²/2) + n - 1)$.
 
     The exponent $3^L$ is from 2103.03404; the recursion follows from the symmetry of the tokens.
     """

@@ -1,24 +1,22 @@
-r"""Renyi centres (2411.04990): how many tokens are far from all earlier tokens, and how long do they stay?
+"""Renyi centres (2411.04990): how many tokens are far from all earlier tokens, and how long do they stay?
 
 The number of centres needs no dynamics: it is counted on many more clouds than starts. Then all starts are run under
 causal softmax attention with V = Q = K = I, and three kinds of centres are followed: strong centres of the separation
-$\delta = c\beta^{-1/2}$, strong centres with a margin (see below), and ordinary centres that are not strong. A centre
-has left when it is farther than $\varepsilon\delta$ from its first position; the first token never moves and is not
-counted.
+δ = c/√β, strong centres with a margin (see below), and ordinary centres that are not strong. A centre has left when it
+is farther than εδ from its first position; the first token never moves and is not counted.
 
-**The pull.** A token at the angle $\tau$ pulls by at most $h(\tau) = e^{\beta(\cos\tau - 1)}\sin\tau$, since the weight
-of a token on itself is the largest of all. $h$ falls beyond its peak, which is below $\beta^{-1/2}$ (Section 5).
+**The pull.** A token at the angle τ pulls by at most $h(τ) = exp(β(cos τ - 1)) sin τ$, since the weight of a token on
+itself is the largest of all. h falls beyond its peak, which is below 1/√β (Section 5).
 
-**The window.** The s - 1 tokens before a centre, all at $\delta$ or more, move it by less than $\varepsilon\delta$ up
-to the time T with $T s h(\delta) = \varepsilon\delta$ (Lemma 5.1). On the circle this follows for strong centres of the
-separation $(1 + 2\varepsilon)\delta$ without an assumption on later times: only tokens beyond the centre, at more than
-twice the distance, pull the nearest earlier token on either side toward the centre, so that this token too comes less
-than $\varepsilon\delta$ nearer. On a sphere tokens may pass on a chord through the cap around the centre, and the
-argument fails.
+**The window.** The s - 1 tokens before a centre, all at δ or more, move it by less than εδ up to the time T with
+$T s h(δ) = εδ$ (Lemma 5.1). On the circle this follows for strong centres of the separation (1 + 2ε)δ without an
+assumption on later times: only tokens beyond the centre, at more than twice the distance, pull the nearest earlier
+token on either side toward the centre, so that this token too comes less than εδ nearer. On a sphere tokens may pass on
+a chord through the cap around the centre, and the argument fails.
 
-**Parking.** Ordinary centres of the circle are cars of the length $\delta$ that park at random on a circle of the
-length $2\pi$: cars that arrive at the rate one per unit of length and time cover the share $\rho(t) = \int_0^t
-e^{-2\int_0^u (1 - e^{-v})/v\,dv}\,du$ by the time t, which tends to Renyi's constant 0.7476.
+**Parking.** Ordinary centres of the circle are cars of the length δ that park at random on a circle of the length 2π:
+cars that arrive at the rate one per unit of length and time cover the share
+$ρ(t) = ∫_0^t exp(-2 ∫_0^u (1 - e^{-v})/v dv) du$ by the time t, which tends to Renyi's constant 0.7476.
 """
 
 from dataclasses import dataclass
@@ -203,7 +201,7 @@ def holding(x: np.ndarray, marks: dict[str, np.ndarray], p: Parameters) -> dict[
 
 
 def pull(angle: float, beta: float) -> float:
-    r"""$h(\tau) = e^{\beta(\cos\tau - 1)}\sin\tau$, the largest velocity that a token at this angle causes."""
+    """$h(τ) = exp(β(cos τ - 1)) sin τ$, the largest velocity that a token at this angle causes."""
     # 1 - cos = 2 sin^2(angle / 2) has no cancellation.
     return float(np.exp(-2 * beta * np.sin(angle / 2) ** 2) * np.sin(angle))
 
@@ -222,10 +220,10 @@ def mean_strong(separation: float, n: int | np.ndarray, d: int) -> np.ndarray:
 
 
 def mean_parked(separation: float, n: int | np.ndarray) -> np.ndarray:
-    r"""The mean number of ordinary centres among n uniform tokens of the circle, of the shape of `n`.
+    """The mean number of ordinary centres among n uniform tokens of the circle, of the shape of `n`.
 
-    $L\rho(t) - \frac t2\rho''(t)$ with $L = 2\pi/\delta$ and $t = n/L$: the number for arrivals at random times, and
-    the first correction for a given number of arrivals.
+    $Lρ(t) - ρ''(t) t/2$ with L = 2π/δ and t = n/L: the number for arrivals at random times, and the first correction
+    for a given number of arrivals.
     """
     length = 2 * np.pi / separation
     far = 40.0  # beyond this time the integrand is e^(-2 gamma) / t^2 to the last digit

@@ -1,11 +1,11 @@
-r"""Which single neuron, and which direction of the residual stream, tell praise from blame in a causal network?
+"""Which single neuron, and which direction of the residual stream, tell praise from blame in a causal network?
 
 A text is its last tokens, and the value of a unit is its mean over these tokens without the first. Of all neurons of
 all layers, and of all coordinates of the stream at all levels, the unit is chosen whose area under the ROC curve is
-farthest from one half. The direction of a level is the difference of the two mean streams, $\bar x_+ - \bar x_-$, the
-weakest linear probe; beside it stands Fisher's discriminant, $(C + \lambda \bar c I)^{-1} (\bar x_+ - \bar x_-)$, with
-the covariance C within the two kinds and its mean diagonal entry $\bar c$. Both are fitted on one half of the texts on
-which units are chosen; level, $\lambda$ and threshold are chosen on the other half.
+farthest from one half. The direction of a level is the difference of the two mean streams, $m_+ - m_-$, the weakest
+linear probe; beside it stands Fisher's discriminant, $(C + λcI)^{-1} (m_+ - m_-)$, with the covariance C within the two
+kinds and its mean diagonal entry c. Both are fitted on one half of the texts on which units are chosen; level, λ and
+threshold are chosen on the other half.
 
 Source: Radford, Jozefowicz, Sutskever, *Learning to generate reviews and discovering sentiment* (1704.01444), Section
 4; *Transformers, part 2*, slide 12.

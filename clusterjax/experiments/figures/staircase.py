@@ -1,9 +1,9 @@
-r"""The staircase of the energy (2410.06833): how flat and how long are its steps, and how many are the first clusters?
+"""The staircase of the energy (2410.06833): how flat and how long are its steps, and how many are the first clusters?
 
-For $\beta \gg 1$ clusters stay where they are for times like $e^{\beta(1 - c)}$, and the energy climbs a staircase. No
-solver that takes steps in time reaches $10^{68}$; `coarsen` does. The tokens begin on an arc, so that the last merger
-at beta = 4,000 is at a time that float64 represents. The number of the first clusters is compared with the number of
-modes of the density of tokens, each spread over a Gaussian of variance 1 / beta.
+For β ≫ 1 clusters stay where they are for times like $exp(β(1 - c))$, and the energy climbs a staircase. No solver that
+takes steps in time reaches 1e68; `coarsen` does. The tokens begin on an arc, so that the last merger at beta = 4,000 is
+at a time that float64 represents. The number of the first clusters is compared with the number of modes of the density
+of tokens, each spread over a Gaussian of variance 1 / beta.
 """
 
 from dataclasses import dataclass
@@ -143,13 +143,13 @@ def rest_of(labels: np.ndarray) -> float:
 
 # The modes of the density of tokens, each of which is spread over a Gaussian of variance 1 / beta.
 #
-# Algorithm: the sign of the derivative on a grid of `FINE` points in each width $\beta^{-1/2}$, and the zeros between
-# two points where the sign turns from positive to negative; each part of the grid takes only the tokens within `FAR`
-# widths. About one mode of a thousand is nearer to its trough than the grid spacing and is not counted.
+# Algorithm: the sign of the derivative on a grid of `FINE` points in each width 1/√β, and the zeros between two points
+# where the sign turns from positive to negative; each part of the grid takes only the tokens within `FAR` widths. About
+# one mode of a thousand is nearer to its trough than the grid spacing and is not counted.
 #
 # Source: Geshkovski, Rigollet and Sun, *On the number of modes of Gaussian kernel density estimators* (2412.09080): the
-# density of n normal tokens has $\Theta(\sqrt{\beta\log\beta})$ modes where $n^c \lesssim \beta \lesssim n^{2 - c}$, a
-# guess of the number of clusters of metastable tokens.
+# density of n normal tokens has $Θ(√(β log β))$ modes where $n^c ≲ β ≲ n^{2 - c}$, a guess of the number of clusters of
+# metastable tokens.
 #
 # Invariants: modes lie between the first and the last token; one token has one mode; two tokens have two modes if and
 # only if their distance exceeds two widths.
@@ -198,7 +198,7 @@ def slopes_of(
 
 
 def laws_of(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    r"""$\sqrt{\beta\log\beta}$ and $\sqrt\beta$ at beta = n^power, each (powers, sizes)."""
+    """$√(β log β)$ and √β at beta = n^power, each (powers, sizes)."""
     betas = np.array(sizes, float)[None] ** np.array(POWERS)[:, None]
     return np.sqrt(betas * np.log(betas)), np.sqrt(betas)
 

@@ -116,7 +116,7 @@ def count_clusters(xs: Float[Array, "starts times n d"], radius: RealScalarLike)
 
 
 def exact_first_token(ensemble: Ensemble) -> np.ndarray:
-    """The exact position of the first token, $e^{Vt}x_1(0)/|e^{Vt}x_1(0)|$, (starts, times, d).
+    """The exact position of the first token, $e^{Vt} x_1(0) / |e^{Vt} x_1(0)|$, (starts, times, d).
 
     Source: Karagodin et al. (2411.04990), Section 3: the first token of a causal head moves independently of the
     others.

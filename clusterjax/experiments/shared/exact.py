@@ -13,13 +13,13 @@ from .ensemble import LEAST_WAITS
 
 
 def pair_time(theta0: np.ndarray | float, theta: np.ndarray | float, beta: float) -> np.ndarray:
-    r"""The time at which the angle between tokens 1 and 2 is $\theta$ if it starts at $\theta_0$ and $V = Q = K = I$.
+    """The time at which the angle between tokens 1 and 2 is θ if it starts at $θ_0$ and V = Q = K = I.
 
-    $$t = \log\frac{\tan(\theta_0/2)}{\tan(\theta/2)} + \tfrac12\Big(\mathrm{Ei}(\beta(1-c_0)) - \mathrm{Ei}(\beta(1-c))
-    + e^{2\beta}\big(E_1(\beta(1+c_0)) - E_1(\beta(1+c))\big)\Big),\qquad c = \cos\theta.$$
+    $$t = log(tan(θ_0/2) / tan(θ/2)) + ½(Ei(β(1-c_0)) - Ei(β(1-c)) + e^{2β} (E_1(β(1+c_0)) - E_1(β(1+c)))),
+    where c = cos θ.$$
 
     Under causal attention tokens 1 and 2 attend to no later token, so that the formula holds for any number of tokens.
-    For $V = -I$ the angle grows, and the formula gives $-t$. The angles are in (0, pi), of shapes that broadcast.
+    For V = -I the angle grows, and the formula gives -t. The angles are in (0, pi), of shapes that broadcast.
 
     Source: the two-token case of Karagodin et al. (2411.04990), eq. (CSA), integrated here.
     """
@@ -51,14 +51,14 @@ def pair_error(ts: np.ndarray, xs: np.ndarray, beta: float, sign: float) -> floa
 
 
 def dyadic_distance(x: np.ndarray) -> np.ndarray:
-    r"""The distance, in degrees, of tokens 2 to 8 of `x`, (..., n, 2), from their limits under $V = -I$, (..., 7).
+    """The distance, in degrees, of tokens 2 to 8 of `x`, (..., n, 2), from their limits under V = -I, (..., 7).
 
     The angle of token 2 to token 1 tends to 180 degrees, the angles of tokens 3 and 4 to 90 and 270, and the angles of
     tokens 5 to 8 to the odd multiples of 45: each token comes to the middle of a gap. The result is the distance to the
     nearest limit of the generation of the token.
 
-    Source: derived here from Karagodin et al. (2411.04990), eq. (CSA): with $\beta$ = 1 the midpoints of the gaps are
-    the stable equilibria.
+    Source: derived here from Karagodin et al. (2411.04990), eq. (CSA): with β = 1 the midpoints of the gaps are the
+    stable equilibria.
     """
     theta = np.degrees(np.arctan2(x[..., 1], x[..., 0]))
     # Token 1 does not move under V = -I.
@@ -70,13 +70,12 @@ def dyadic_distance(x: np.ndarray) -> np.ndarray:
 
 # The waits of late tokens. With V = I and a causal mask the first token $a$ does not move, and a token attends only to
 # itself and to earlier tokens. Token k (counted from 0) attends to k tokens at $a$ and to itself once all earlier
-# tokens are at $a$. It moves along the great circle through $a$, and its angle $\theta$ to $a$ satisfies
+# tokens are at $a$. It moves along the great circle through $a$, and its angle θ to $a$ satisfies
 #
-# $$\dot\theta = -\sin\theta \, \frac{k e^{\beta\langle x, Ba\rangle}}{k e^{\beta\langle x, Ba\rangle} +
-# e^{\beta\langle x, Bx\rangle}}, \qquad T = \int \Big(1 + \tfrac1k e^{\beta\langle x, B(x - a)\rangle}\Big)
-# \frac{d\theta}{\sin\theta},$$
+# $$dθ/dt = -k exp(β⟨x, Ba⟩) sin θ / (k exp(β⟨x, Ba⟩) + exp(β⟨x, Bx⟩)),
+# and T = ∫ (1 + exp(β⟨x, B(x - a)⟩)/k) dθ / sin θ,$$
 #
-# $B = Q^\top K$. The time T is exponential in the *barrier* $\max \langle x, B(x - a)\rangle$ over the arc to $a$.
+# $B = Q^T K$. The time T is exponential in the *barrier* $max ⟨x, B(x - a)⟩$ over the arc to $a$.
 
 
 LEAST_WAIT = 100.0  # waits below are not compared with T, because earlier tokens may still be moving
@@ -166,7 +165,7 @@ def integral_claim(waits: Sequence[Wait], lead: str = "") -> Claim:
 
 
 def log_pair_law(a: np.ndarray, b: np.ndarray, beta: float, mass: float) -> float | None:
-    r"""log10 of $e^{\beta(1 - c)} / (\beta (1 - c^2) \text{mass})$ of clusters at a and b; None for small exponents."""
+    """log10 of $exp(β(1 - c)) / (β(1 - c²) mass)$ of clusters at a and b; None for small exponents."""
     apart = float(np.sum(np.square(a - b))) / 2  # the difference keeps the digits of 1 - c
     if beta * apart < LEAST_EXPONENT:
         return None

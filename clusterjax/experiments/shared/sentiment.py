@@ -79,8 +79,8 @@ def leaders_of(model: HardmaxClassifier, reviews: Encoded) -> Led:
 
 
 def further_moves(model: HardmaxClassifier, reviews: Encoded) -> tuple[np.ndarray, float]:
-    r"""For each review $\max_i |z_i^{64} - z_i^K| / \max_i |z_i^0|$, with K the model's last layer; and the largest
-    $\max_i |z_i^{64}| / \max_i |z_i^0|$ of all reviews, which is at most 1."""
+    """For each review $max_i |z_i^{64} - z_i^K| / max_i |z_i^0|$, with K the model's last layer; and the largest
+    $max_i |z_i^{64}| / max_i |z_i^0|$ of all reviews, which is at most 1."""
     moves, growths = np.zeros(len(reviews)), [0.0]
     for rows, part in _buckets(reviews):
         distances, growth = _moves(model, *_arrays(part))

@@ -76,9 +76,9 @@ def energy_budget(
     batch_size: int = 8,
     say: Callable[[str], None] = lambda line: None,
 ) -> EnergyBudget:
-    r"""The energy of the tokens at each level, and what attention, feed-forward and norms change of it in each layer.
+    """The energy of the tokens at each level, and what attention, feed-forward and norms change of it in each layer.
 
-    It is the energy of directions, $\frac{1}{2\beta n^2}\sum_{i,j} e^{\beta\langle x_i, x_j\rangle / (|x_i||x_j|)}$.
+    It is the energy of directions, $1/(2βn²) ∑_{i,j} exp(β⟨x_i, x_j⟩ / (|x_i||x_j|))$.
 
     The parts are added one after another, in the order of the network: the change by a part is the energy of the stream
     with it minus the energy of the stream before. In blocks whose parts run side by side the attention comes first. The

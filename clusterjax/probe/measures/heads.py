@@ -278,10 +278,10 @@ def head_correlations(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> HeadCorrelations:
-    r"""The correlation of the attention maps of all heads of a layer beyond the shared mask, averaged over texts.
+    """The correlation of the attention maps of all heads of a layer beyond the shared mask, averaged over texts.
 
     Let $u_{ij} = w_{ij} - 1/m_i$ on the pairs of words that the mask of the layer allows, of which row i has $m_i$. The
-    correlation of heads g and h is $\sum u^g_{ij} u^h_{ij} / (|u^g||u^h|)$. In an encoder, whose mask allows all pairs,
+    correlation of heads g and h is $∑ u^g_{ij} u^h_{ij} / (|u^g||u^h|)$. In an encoder, whose mask allows all pairs,
     this is Pearson's correlation. A causal mask gives all heads the same zeros, and rows of about 1/i, so that
     Pearson's correlation would be near 1 for heads that have nothing else in common. Rows and columns of padding are
     left out for the same reason. As in the paper, the mean over texts is taken of the correlations. The correlation of
@@ -491,13 +491,13 @@ class HeadSigns(NamedTuple):
 
 
 def head_signs(model: Model | Recorded) -> HeadSigns:
-    r"""Classify each head as attracting, repelling or rotating tokens, by the leading eigenvalue of its V.
+    """Classify each head as attracting, repelling or rotating tokens, by the leading eigenvalue of its V.
 
     A head is *repulsive* if all its eigenvalues have negative real parts. Otherwise it is *rotating* if the leading
     eigenvalues are a complex pair, and *attractive* if the leading eigenvalue is real and positive. It is *neutral* if
     the leading eigenvalue is zero up to rounding. The other d - k eigenvalues of V are zero: the head moves nothing
     along their directions. Where norms act on the input of attention (T5, GPT-2, Llama), V includes the scale s of the
-    norm, $V_h = (\mathrm{diag}(s) W_V W_O)^\top$, unlike in `value_spectra`; both leave biases out.
+    norm, $V_h = (diag(s) W_V W_O)^T$, unlike in `value_spectra`; both leave biases out.
 
     !!! example
 

@@ -1,4 +1,4 @@
-r"""The loss of a causal network at each token: $-\log p(x_{i+1} \mid x_1, \dots, x_i)$, in nats.
+"""The loss of a causal network at each token: $-log p(x_{i+1} | x_1, ..., x_i)$, in nats.
 
 One forward pass over a text gives the loss of all its tokens but the first (chain rule). The scores of all words at all
 positions are computed for one batch at a time and not kept.

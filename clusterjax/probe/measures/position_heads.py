@@ -86,11 +86,11 @@ def position_heads(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> PositionHeads:
-    r"""The attention of each head to the previous, the same, the next and the first token and to separators, compared
+    """The attention of each head to the previous, the same, the next and the first token and to separators, compared
     with uniform attention over all tokens that the mask allows.
 
-    The mass of a target is $\frac{1}{n-1}\sum_{i=2}^n w_{i,t(i)}$, with t(i) = i - 1, i, i + 1 or 1; a token without
-    such a neighbour contributes zero. The mass of a separator is the sum over its positions other than i. The baseline
+    The mass of a target is $1/(n-1) ∑_{i=2}^n w_{i,t(i)}$, with t(i) = i - 1, i, i + 1 or 1; a token without such a
+    neighbour contributes zero. The mass of a separator is the sum over its positions other than i. The baseline
     replaces $w_{ij}$ by $1/m_i$, with $m_i$ the number of tokens to which token i may attend: all n in an encoder, i in
     a causal network, at most the width of a sliding window, and the tokens that the mask of `with_mask` allows. For the
     first token of a causal network the baseline is $(H_n - 1)/(n - 1)$, as in `attention_sinks`.

@@ -87,7 +87,7 @@ class Similarity(NamedTuple):
 
     @property
     def radius(self) -> float:
-        r"""The distance between unit vectors with the cosine `near`, $\sqrt{2(1-c)}$: the radius of the clusters."""
+        """The distance between unit vectors with the cosine `near`, $√(2(1-c))$: the radius of the clusters."""
         return float(np.sqrt(2 * (1 - self.near)))
 
 
@@ -106,7 +106,7 @@ def similarity_histograms(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Similarity:
-    r"""The distribution of $\langle x_i, x_j\rangle / (|x_i||x_j|)$, $i < j$, at each level of a network, over texts.
+    """The distribution of $⟨x_i, x_j⟩ / (|x_i||x_j|)$, i < j, at each level of a network, over texts.
 
     A token is never compared with itself, so that there is no peak of mass 1/n at similarity 1, and padding enters no
     number. Each text has the same weight: its histogram integrates to 1, whatever its length, and the errors are those

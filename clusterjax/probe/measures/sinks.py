@@ -76,15 +76,15 @@ def attention_sinks(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> AttentionSinks:
-    r"""The weight that the first token and the special tokens receive in each head, compared with uniform heads.
+    """The weight that the first token and the special tokens receive in each head, compared with uniform heads.
 
-    For a text of n tokens the mass of token j is `sink_mass`, $\frac{1}{n-1}\sum_{i \ne j} w_{ij}$, summed over the
-    positions of a special token that occurs more than once. The mass in a head without preference depends on the mask
-    of its layer, and a sink is a mass beyond it, `excess`. ALBERT and the encoder of T5 attend in both directions: a
-    head without preference gives 1/n to every token. The frequently quoted baseline $H_n/n$ is for causal attention,
-    where more tokens attend to the first token than to any other; it is too high for an encoder. `causal_excess` uses
-    it for comparison, whatever the mask: $(H_n - H_j)/(n-1)$, and $(H_n - H_{j-1})/n$ with `include_self`. The
-    baselines are those of each text, with its own n and without padding.
+    For a text of n tokens the mass of token j is `sink_mass`, $1/(n-1) ∑_{i ≠ j} w_{ij}$, summed over the positions of
+    a special token that occurs more than once. The mass in a head without preference depends on the mask of its layer,
+    and a sink is a mass beyond it, `excess`. ALBERT and the encoder of T5 attend in both directions: a head without
+    preference gives 1/n to every token. The frequently quoted baseline $H_n/n$ is for causal attention, where more
+    tokens attend to the first token than to any other; it is too high for an encoder. `causal_excess` uses it for
+    comparison, whatever the mask: $(H_n - H_j)/(n-1)$, and $(H_n - H_{j-1})/n$ with `include_self`. The baselines are
+    those of each text, with its own n and without padding.
 
     **Arguments:**
 
@@ -171,7 +171,7 @@ class Activation(NamedTuple):
 
 
 def token_activation(model: Model, text: str | Encoded, *, length: int | None = None) -> Activation:
-    r"""The weight $\frac1n\sum_i w_{ij}$ that each token j of a text receives, by head and layer; it sums to 1 over j.
+    """The weight $1/n ∑_i w_{ij}$ that each token j of a text receives, by head and layer; it sums to 1 over j.
 
     The weight depends on the causal mask: a head without preference then gives $(H_n - H_{j-1})/n$ to token j,
     `uniform_causal_sink(n, include_self=True)`, and only the excess is a preference.
@@ -398,8 +398,8 @@ def first_token(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> FirstToken:
-    r"""Compare the first token with the others at each level: $|x_1|$ with the median of $|x_i|$, $i > 1$, and the mean
-    of $\langle x_1, x_i\rangle / (|x_1||x_i|)$ with the mean over pairs without the first token.
+    """Compare the first token with the others at each level: $|x_1|$ with the median of $|x_i|$, i > 1, and the mean of
+    $⟨x_1, x_i⟩ / (|x_1||x_i|)$ with the mean over pairs without the first token.
 
     Any network is accepted: the first token of an encoder is its special token, if it has one. Levels are those of
     `trace`; a final norm of the network changes the norms of the last level.

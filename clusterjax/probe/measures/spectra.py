@@ -69,14 +69,14 @@ class Directions(NamedTuple):
 
 
 def value_spectra(model: Model | Recorded) -> ValueSpectra:
-    r"""The spectra of $V_h = (W_V W_O)^\top$ and of the symmetric part of the scaled $B_h = W_Q W_K^\top$ of each head.
+    """The spectra of $V_h = (W_V W_O)^T$ and of the symmetric part of the scaled $B_h = W_Q W_K^T$ of each head.
 
     $V_h$ is (d, d) of rank at most k, the size of a head, and its non-zero eigenvalues are those of the (k, k) product
     $W_O W_V$. The symmetric part of $B_h$ has rank at most 2k: with $[W_Q, W_K] = U R$, U orthonormal, its non-zero
-    eigenvalues are those of the symmetric part of $R_Q R_K^\top$, which is (2k, 2k). The effective beta is
-    $\sqrt d\,\|\tfrac12(B_h + B_h^\top)\|_F$, as in `effective_beta`: the inverse temperature for tokens of norm
-    $\sqrt d$, as a layer norm makes them. Biases and the learnt scales of norms are left out. The spectra are computed
-    in double precision on the host.
+    eigenvalues are those of the symmetric part of $R_Q R_K^T$, which is (2k, 2k). The effective beta is
+    $√d ‖½(B_h + B_h^T)‖_F$, as in `effective_beta`: the inverse temperature for tokens of norm √d, as a layer norm
+    makes them. Biases and the learnt scales of norms are left out. The spectra are computed in double precision on the
+    host.
 
     **Arguments:**
 
@@ -93,7 +93,7 @@ def value_spectra(model: Model | Recorded) -> ValueSpectra:
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), Section 6 and the code
-        of its figures of ALBERT's heads, which uses the scale $1/\sqrt k$ also for T5, whose scores are unscaled.
+        of its figures of ALBERT's heads, which uses the scale 1/√k also for T5, whose scores are unscaled.
     """
     return spectra_of(head_matrices(model))
 
@@ -114,11 +114,11 @@ def spectra_of(matrices: HeadMatrices) -> ValueSpectra:
 
 
 def value_directions(model: Model | Recorded, head: int, *, block: int = 0, top: int = 5) -> Directions:
-    r"""The eigenvectors of $V_h$ with the eigenvalues of largest real part, from the (k, k) product.
+    """The eigenvectors of $V_h$ with the eigenvalues of largest real part, from the (k, k) product.
 
     If nothing else acts, the head separates tokens fastest along these eigenvectors; the theory of $e^{tV}$ classifies
-    its limits by their eigenvalues. With $W_V^\top W_O^\top y = \lambda y$ the eigenvectors are $W_O^\top y$. A complex
-    pair spans a plane, which the real and the imaginary part span.
+    its limits by their eigenvalues. With $W_V^T W_O^T y = λy$ the eigenvectors are $W_O^T y$. A complex pair spans a
+    plane, which the real and the imaginary part span.
 
     **Arguments:**
 

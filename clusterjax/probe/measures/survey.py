@@ -308,12 +308,12 @@ class Clustered(NamedTuple):
 
 
 def clustered_error(values: Any, units: Any | None = None) -> Clustered:
-    r"""The mean of numbers, and its standard error if numbers of the same unit are dependent.
+    """The mean of numbers, and its standard error if numbers of the same unit are dependent.
 
     Passages of one article, facts of one relation, and texts of one training run resemble each other: the errors of
-    their numbers do not average out like independent errors. With the residuals $r_i = x_i - \bar x$ and G units, the
-    squared error of the mean of N numbers is $\frac{G}{G - 1} \sum_g (\sum_{i \in g} r_i)^2 / N^2$. If each number is
-    its own unit, this is the variance divided by N.
+    their numbers do not average out like independent errors. With the residuals $r_i = x_i - m$ from the mean m and G
+    units, the squared error of the mean of N numbers is $G/(G - 1) ∑_g (∑_{i ∈ g} r_i)² / N²$. If each number is its
+    own unit, this is the variance divided by N.
 
     Every ± of the figures is this error: give the unit of each number here, and state the number of units beside the ±
     (`over` in `experiments/framework/experiment.py` does so for the claims of a figure).

@@ -34,12 +34,12 @@ class NearestWords(NamedTuple):
 
 
 def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> NearestWords:
-    r"""The words whose centred embeddings have the largest cosines with given directions.
+    """The words whose centred embeddings have the largest cosines with given directions.
 
     The embedding of ALBERT is factorised: word w is $e_w M$ in the hidden space, with a short vector $e_w$ and the map
-    M to the hidden size. Therefore $\langle v, e_w M\rangle = \langle M v, e_w\rangle$, and norms follow from
-    $M M^\top$: the table of all words in the hidden space is never formed. The mean over the vocabulary is subtracted.
-    Norms, positions and token types of the embedding are left out. A direction has two ends: query -v too.
+    M to the hidden size. Therefore $⟨v, e_w M⟩ = ⟨M v, e_w⟩$, and norms follow from $M M^T$: the table of all words in
+    the hidden space is never formed. The mean over the vocabulary is subtracted. Norms, positions and token types of
+    the embedding are left out. A direction has two ends: query -v too.
 
     **Arguments:**
 

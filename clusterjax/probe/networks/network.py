@@ -110,7 +110,7 @@ class HeadMatrices(NamedTuple):
 
     - `query`, `key`, `value`: (blocks, heads, d, k); a block is a layer with its own weights.
     - `output`: (blocks, heads, k, d).
-    - `scale`: The factor of the scores: $1/\\sqrt k$ for ALBERT and Llama, 1 for T5.
+    - `scale`: The factor of the scores: 1/√k for ALBERT and Llama, 1 for T5.
     - `norm`: The scale of the norm that each block applies to the input of its attention (T5, GPT-2, Llama), (blocks,
         d); None if norms act on the residual stream itself (ALBERT, BERT).
     - `last_norm`: The scale of the norm after the last layer, (d,); None without one.
@@ -174,7 +174,7 @@ class PatchEmbedding(nnx.Module):
 
 @signed
 class Network(nnx.Module):
-    r"""A Transformer: $x \leftarrow x + A(N(x))$, then $x \leftarrow x + F(N(x))$, with the options of its sizes.
+    """A Transformer: $x ← x + A(N(x))$, then $x ← x + F(N(x))$, with the options of its sizes.
 
     A is multi-head attention, F the feed-forward, N a norm. Padding neither gives nor receives attention, and its
     output is zero. Compilation may grow with the number of blocks, but not with `depth`: beyond the trained depth the

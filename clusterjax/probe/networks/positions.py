@@ -90,10 +90,10 @@ def linear_bias(sizes: NetworkSizes, heads: int, n: int, dtype: Any) -> Float[Ar
 
 
 def relative_buckets(distances: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
-    r"""The bucket of each distance j - i, from the attending token i to token j.
+    """The bucket of each distance j - i, from the attending token i to token j.
 
     Half of the buckets are for j > i. In each half, the first half is for the smallest distances r, one each; the k-th
-    of the remaining m contains those with $(r / e)^m \ge (D / e)^k$, where e is the first distance that shares a bucket
+    of the remaining m contains those with $(r / e)^m ≥ (D / e)^k$, where e is the first distance that shares a bucket
     and D = `max_distance`. The bounds are computed in integers, so that none depends on the rounding of a logarithm.
     """
     # The encoder attends in both directions, so half of the buckets encode the sign of the distance.

@@ -169,7 +169,7 @@ def from_arrays(
     window: int | Sequence[int | None] | None = None,
     name: str = "arrays",
 ) -> Recorded:
-    r"""Hidden states and attention that another program recorded, and the weights of its heads, for the measures.
+    """Hidden states and attention that another program recorded, and the weights of its heads, for the measures.
 
     `similarity_histograms`, `first_token`, `attention_sinks`, `position_heads`, `head_correlations` and `survey` take
     the result in place of a model, without texts. With `weights` so do `value_spectra`, `value_directions`,
@@ -202,9 +202,9 @@ def from_arrays(
     - `weights`: The maps of the heads by name, without biases; tokens are rows, so that the query of token i is x_i @
         query[layer, head]. "query", "key" and "value" are (layers, heads, d, k) and "output" is (layers, heads, k, d);
         keys and values that heads share may have fewer heads. Optional are "scale", the factor of the scores, by
-        default $1/\sqrt k$; "norm", (layers, d), the scale of the norm before each attention, where norms act there and
-        not on the residual stream; "last_norm", (d,), the scale of the norm whose output is the last level; and
-        "order", (layers,), the index of the maps of each layer, if layers share them. `head_matrices` returns all.
+        default 1/√k; "norm", (layers, d), the scale of the norm before each attention, where norms act there and not on
+        the residual stream; "last_norm", (d,), the scale of the norm whose output is the last level; and "order",
+        (layers,), the index of the maps of each layer, if layers share them. `head_matrices` returns all.
     - `window`: w, if a token attends only to tokens at distances less than w, or one for each layer, None for a layer
         without a window. It is `sliding_window` of Mistral, Gemma and Qwen, and of ModernBERT half of
         `local_attention`, rounded down, plus 1.

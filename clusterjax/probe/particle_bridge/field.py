@@ -31,13 +31,13 @@ def particle_field(
     model: Model | Recorded, radius: float | Float[np.ndarray, " blocks"], *, beta: RealScalarLike = 1.0,
     n: int | None = None,
 ) -> MultiHeadField:  # fmt: skip
-    r"""The heads of a network as a field on the sphere, with one layer in one unit of time.
+    """The heads of a network as a field on the sphere, with one layer in one unit of time.
 
-    A hidden state of norm r is r times a unit vector x. In ALBERT the scores are $r^2\langle W_Q^\top x_i, W_K^\top
-    x_j\rangle / \sqrt k$, so that $B_h$ contains the factor $r^2/\sqrt k$; attention adds $r\sum_j w_{ij} V x_j$ to the
-    state, which moves x by $P_x\sum_j w_{ij}V x_j$. The attention of T5 reads the normalised state $\sqrt d\, s \odot
-    x$ with the learnt scale s, for any r: the scores are $d\langle W_Q^\top (s \odot x_i), W_K^\top (s \odot
-    x_j)\rangle$, and x moves by $P_x\sum_j w_{ij}\sqrt d\, V (s \odot x_j) / r$, which shrinks as the states grow.
+    A hidden state of norm r is r times a unit vector x. In ALBERT the scores are $r²⟨W_Q^T x_i, W_K^T x_j⟩ / √k$, so
+    that $B_h$ contains the factor r²/√k; attention adds $r ∑_j w_{ij} V x_j$ to the state, which moves x by
+    $P_x ∑_j w_{ij} V x_j$. The attention of T5 reads the normalised state √d s ⊙ x with the learnt scale s, for any r:
+    the scores are $d⟨W_Q^T (s ⊙ x_i), W_K^T (s ⊙ x_j)⟩$, and x moves by $P_x ∑_j w_{ij} √d V (s ⊙ x_j) / r$, which
+    shrinks as the states grow.
 
     With `beta` = 1 the temperature is therefore that of the network. A Llama reads and writes like T5, and the queries
     and keys of its particles are rotated at their positions, so that their scores are those of the network. The field

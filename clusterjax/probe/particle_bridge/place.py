@@ -1,12 +1,11 @@
 """The place of every head and layer of a network on the phase diagram of the particle model: beta and time.
 
-A phase diagram (Geshkovski et al., 2312.10794, Section 6) has the flow of $V = I$ and $B = \\beta I$ over time and
-beta. A layer is one unit of time, and $V = \\lambda I$ for one unit is $V = I$ for the time $\\lambda$: the time of a
-head is the leading eigenvalue of its V, and its beta is its effective beta, both for unit vectors, as in
-`particle_field`.
+A phase diagram (Geshkovski et al., 2312.10794, Section 6) has the flow of V = I and B = βI over time and beta. A layer
+is one unit of time, and V = λI for one unit is V = I for the time λ: the time of a head is the leading eigenvalue of
+its V, and its beta is its effective beta, both for unit vectors, as in `particle_field`.
 
 Invariants: the spectra do not depend on the texts, which set only the norm of the tokens; the numbers of one text do
-not depend on the others; a head whose B is $\\beta I$ and whose V is $\\lambda I$ is at exactly these numbers.
+not depend on the others; a head whose B is βI and whose V is λI is at exactly these numbers.
 """
 
 import os
@@ -80,20 +79,19 @@ def place(
     batch_size: int = 8,
     say: Callable[[str], None] = lambda line: None,
 ) -> Place:
-    r"""The effective beta and the leading eigenvalue of V of every head and layer: its place on a phase diagram.
+    """The effective beta and the leading eigenvalue of V of every head and layer: its place on a phase diagram.
 
     Tokens are unit vectors, as in `particle_field`: the form B and the map V of a head include the norm r of the tokens
-    and the scale s of the norm before attention. Where norms act on the residual stream (ALBERT, BERT), $B_h =
-    \frac{r^2}{\sqrt k} W_Q W_K^\top$ and $V_h = (W_V W_O)^\top$, so that beta grows with r. Where they act on the input
-    of attention (T5, GPT-2, Llama), $B_h$ has $d\,\mathrm{diag}(s) W_Q W_K^\top \mathrm{diag}(s)$ in place of $r^2 W_Q
-    W_K^\top$ and $V_h = \frac{\sqrt d}{r} (\mathrm{diag}(s) W_V W_O)^\top$, so that long tokens move slowly. The
-    effective beta is $\|\tfrac12(B_h + B_h^\top)\|_F/\sqrt d$, which is `effective_beta` for tokens of norm r: the beta
-    of the multiple of the identity with the same norm.
+    and the scale s of the norm before attention. Where norms act on the residual stream (ALBERT, BERT),
+    $B_h = r² W_Q W_K^T / √k$ and $V_h = (W_V W_O)^T$, so that beta grows with r. Where they act on the input of
+    attention (T5, GPT-2, Llama), $B_h$ has $d diag(s) W_Q W_K^T diag(s)$ in place of $r² W_Q W_K^T$ and
+    $V_h = √d (diag(s) W_V W_O)^T / r$, so that long tokens move slowly. The effective beta is $‖½(B_h + B_h^T)‖_F/√d$,
+    which is `effective_beta` for tokens of norm r: the beta of the multiple of the identity with the same norm.
 
-    `plot.place` draws the heads. The place is exact for a head with $B = \beta I$ and $V = \lambda I$. It says nothing
-    of the sign of B, of the other eigenvalues of V, of biases, of rotations and of the bias of positions; B and V have
-    the rank k of a head, so that beta is larger in few directions. The sum over heads takes the time of the eigenvalues
-    of one (d, d) matrix for each block.
+    `plot.place` draws the heads. The place is exact for a head with B = βI and V = λI. It says nothing of the sign of
+    B, of the other eigenvalues of V, of biases, of rotations and of the bias of positions; B and V have the rank k of a
+    head, so that beta is larger in few directions. The sum over heads takes the time of the eigenvalues of one (d, d)
+    matrix for each block.
 
     !!! example
 

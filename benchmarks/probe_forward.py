@@ -32,7 +32,7 @@ def rows_for(texts: int, n: int, depth: int, **timing: Any) -> list[dict[str, An
         program.error = check(program.name, np.asarray(program.run()), expected, 1e-4 * np.abs(expected).max())
     rows = rows_of(programs, texts=texts, tokens=n, layers=depth, threads=cores(), **timing)
     # The matrix products: the maps of attention, its scores and averages, the feed-forward.
-    d, wide = BASE.hidden_size, BASE.intermediate_size
+    d, wide = BASE["hidden_size"], BASE["intermediate_size"]
     flops = 2.0 * texts * n * depth * (4 * d * d + 2 * n * d + 2 * d * wide)
     return [row | {"GFLOP/s": flops / row["seconds"] / 1e9, "over PyTorch": row["seconds"] / rows[0]["seconds"]}
             for row in rows]  # fmt: skip

@@ -46,8 +46,8 @@ def kept(name: str, count: int, length: int, depth: int) -> float | None:
     """MB of the hidden states, or of the attention, of all texts and layers in float32."""
     if name.startswith("weights"):
         return None
-    states = (depth + 1) * length * BASE.hidden_size
-    attention = depth * BASE.num_heads * length**2
+    states = (depth + 1) * length * BASE["hidden_size"]
+    attention = depth * BASE["num_attention_heads"] * length**2
     return count * (states if name.startswith("similarity") else attention) * 4 / 2**20
 
 

@@ -41,7 +41,7 @@
   function change(wanted, { keep = false } = {}) {
     const { state: next, said } = root.merged(state, wanted);
     const anew = root.DYNAMICS.some((name) => String(next[name]) !== String(state[name]));
-    const other = next.d !== state.d;
+    const other = next.d !== state.d, ended = now >= state.until;
     if (anew && !keep) next.preset = "";
     state = next;
     byId("said").textContent = said.join(" ");
@@ -49,7 +49,8 @@
     if (anew || !run) {
       given = null;
       restart();
-      if (now >= state.until) pause();
+      // A run that had come to its end shows what the change does.
+      if (ended && !still) play();
     }
     if (now < state.until && wanted.until !== undefined) byId("play").textContent = playing ? "Pause" : "Play";
     describe();
@@ -115,7 +116,8 @@
       energy: state.attention === "hardmax" || state.beta === 0 ? NaN : root.logEnergy(x, state),
       counts: root.cosineCounts(x, n, d, BINS),
     };
-    history.push({ t, clusters: numbers.clusters, energy: numbers.energy });
+    // The energy has the sign of beta: a line that climbs is an energy that grows.
+    history.push({ t, clusters: numbers.clusters, energy: Math.sign(state.beta) * numbers.energy });
     // Every second one of a long history is as good.
     if (history.length > 1200) history = history.filter((_, k) => k % 2 === 0 || k === history.length - 1);
   }
@@ -124,10 +126,10 @@
     const { clusters, energy } = numbers;
     byId("clusters").textContent = clusters;
     byId("clusters-unit").textContent = clusters === 1 ? "cluster" : "clusters";
-    const plain = root.isIdentity(state.form, state.d);
-    // Of unit tokens with B = I the largest energy is e^beta / (2 beta).
+    const plain = root.isIdentity(state.form, state.d) && state.beta > 0, sign = state.beta < 0 ? "−" : "";
+    // Of unit tokens with B = I and a positive beta the largest energy is e^beta / (2 beta).
     const share = Math.exp(energy - state.beta + Math.log(2 * state.beta));
-    byId("energy").textContent = !Number.isFinite(energy) ? "–" : plain ? share.toFixed(4) : `exp(${energy.toFixed(3)})`;
+    byId("energy").textContent = !Number.isFinite(energy) ? "–" : plain ? share.toFixed(4) : `${sign}exp(${energy.toFixed(3)})`;
     byId("energy-says").textContent = !Number.isFinite(energy) ? "has no number here" : plain ? "of its largest" : "";
     root.drawSeries(byId("chart"), history, state);
     root.drawHistogram(byId("histogram"), numbers.counts);

@@ -39,8 +39,12 @@
       range.setAttribute("aria-label", label);
       Object.assign(number, { type: "number", step, id: name + "-number", min: root.NUMBERS[name][0], max: root.NUMBERS[name][1] });
       number.setAttribute("aria-label", label);
-      const toValue = (s) => low + (high - low) * s ** p;
-      const rounded = (v) => (step === "1" ? Math.round(v) : Number(v.toPrecision(v < 1 ? 2 : 3)));
+      // Fine steps near zero, which is in the middle where values have both signs.
+      const toValue = (s) => (low < 0 ? high * Math.sign(s - 0.5) * Math.abs(2 * s - 1) ** p : low + (high - low) * s ** p);
+      const toShare = (v) => (low < 0 ? 0.5 + 0.5 * Math.sign(v) * (Math.abs(v) / high) ** (1 / p) : ((v - low) / (high - low)) ** (1 / p));
+      // Keys that come back to zero miss it by a rounding.
+      const precise = (v) => (Math.abs(v) < 1e-9 ? 0 : Number(v.toPrecision(Math.abs(v) < 1 ? 2 : 3)));
+      const rounded = step === "1" ? Math.round : precise;
       range.addEventListener("input", () => ask({ [name]: rounded(toValue(Number(range.value))) }));
       // A step of the arrow keys: a hundredth of the way, or one token.
       range.addEventListener("keydown", (event) => {
@@ -53,8 +57,8 @@
       number.addEventListener("change", () => ask({ [name]: number.value }));
       place.append(words, range, number);
       sliders.push((state) => {
-        const value = state[name], share = Math.max(0, Math.min(1, (value - low) / (high - low))) ** (1 / p);
-        range.value = share;
+        const value = state[name];
+        range.value = toShare(Math.max(low, Math.min(high, value)));
         range.setAttribute("aria-valuetext", String(value));
         if (document.activeElement !== number || Number(number.value) !== value) number.value = value;
       });

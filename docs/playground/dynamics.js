@@ -25,13 +25,15 @@
 
   const isIdentity = (matrix, d) => matrix.every((v, k) => v === (k % (d + 1) === 0 ? 1 : 0));
 
-  /** No score of unit vectors is larger: 1 where B = I. The offset of unnormalised attention is beta times this. */
-  function largestScore({ form, d }) {
-    return isIdentity(form, d) ? 1 : Math.sqrt(form.reduce((sum, v) => sum + v * v, 0));
+  /** The score of no smaller exponent than that of any two unit vectors: 1 or -1 where B = I, with the sign of beta. The
+      offset of unnormalised attention is beta times this score. */
+  function topScore({ form, d, beta }) {
+    const size = isIdentity(form, d) ? 1 : Math.sqrt(form.reduce((sum, v) => sum + v * v, 0));
+    return beta < 0 ? -size : size;
   }
 
-  /** dx/dt of a system: {n, d, attention, causal, beta, value, form, mass}; matrices are d d numbers, row by row, beta and
-      the mass of the first token are not negative. */
+  /** dx/dt of a system: {n, d, attention, causal, beta, value, form, mass}; matrices are d d numbers, row by row, beta is
+      of any sign, the mass of the first token is not negative. */
   class Field {
     constructor(system) {
       const { n, d } = system;
@@ -47,9 +49,9 @@
       // In three dimensions, the third of the circle being zero.
       this.value = this._padded(system.value);
       this.form = this._padded(system.form);
-      // With B = I the largest score of unit vectors is beta, that of a token and itself, and the kernel is symmetric.
+      // With B = I the kernel is symmetric, and no exponent exceeds |beta|, that of equal or of opposite tokens.
       this.symmetric = isIdentity(system.form, d) && system.attention !== "hardmax";
-      this.reach = largestScore(system);
+      this.top = topScore(system);
     }
 
     _padded(matrix) {
@@ -87,20 +89,21 @@
       return out;
     }
 
-    /** Sums over j of m_j e^(beta (<x_i, x_j> - 1)) x_j; each exponential serves two tokens. */
+    /** Sums over j of m_j e^(beta (<x_i, x_j> - top)) x_j; each exponential serves two tokens. */
     _symmetric() {
-      const { n, beta, causal } = this.system, { X, Y, Z, P, Q, R, total, mass } = this;
+      const { n, beta, causal } = this.system, { X, Y, Z, P, Q, R, total, mass, top } = this;
+      const itself = Math.exp(beta * (1 - top));
       for (let i = 0; i < n; i++) {
-        const a = X[i], b = Y[i], c = Z[i], m = mass[i];
+        const a = X[i], b = Y[i], c = Z[i], m = itself * mass[i];
         let p = m * a, q = m * b, r = m * c, t = m;
         for (let j = 0; j < i; j++) {
-          const e = Math.exp(beta * (a * X[j] + b * Y[j] + c * Z[j] - 1)), w = e * mass[j];
+          const e = Math.exp(beta * (a * X[j] + b * Y[j] + c * Z[j] - top)), w = e * mass[j];
           p += w * X[j];
           q += w * Y[j];
           r += w * Z[j];
           t += w;
           if (!causal) {
-            const back = e * m;
+            const back = e * mass[i];
             P[j] += back * a;
             Q[j] += back * b;
             R[j] += back * c;
@@ -114,8 +117,8 @@
       }
     }
 
-    /** The scores of token i, <x_i, B x_j>, and the largest of those with a mass. */
-    _scores(i, last) {
+    /** The scores of token i, <x_i, B x_j>, and the largest of those with a mass; the smallest where `sign` is -1. */
+    _scores(i, last, sign) {
       const { X, Y, Z, form: B, score, mass } = this;
       const u = B[0] * X[i] + B[3] * Y[i] + B[6] * Z[i], v = B[1] * X[i] + B[4] * Y[i] + B[7] * Z[i];
       const w = B[2] * X[i] + B[5] * Y[i] + B[8] * Z[i];
@@ -123,18 +126,18 @@
       this.length = Math.sqrt(u * u + v * v + w * w);
       for (let j = 0; j < last; j++) {
         score[j] = u * X[j] + v * Y[j] + w * Z[j];
-        if (mass[j] > 0 && score[j] > top) top = score[j];
+        if (mass[j] > 0 && sign * score[j] > top) top = sign * score[j];
       }
-      return top;
+      return sign * top;
     }
 
     _general() {
-      const { n, beta, causal, attention } = this.system, { score, mass, reach } = this;
+      const { n, beta, causal, attention } = this.system, { score, mass } = this;
       for (let i = 0; i < n; i++) {
         const last = causal ? i + 1 : n;
-        const top = this._scores(i, last);
+        const top = this._scores(i, last, beta < 0 ? -1 : 1);
         // Unnormalised weights are no ratio: what is taken from their exponents must be the same for all.
-        const shift = attention === "unnormalised" ? reach : top;
+        const shift = attention === "unnormalised" ? this.top : top;
         for (let j = 0; j < last; j++) if (mass[j] > 0) this._add(i, j, mass[j] * Math.exp(beta * (score[j] - shift)));
       }
     }
@@ -142,7 +145,7 @@
     _hardmax() {
       const { n, causal } = this.system, { score, mass } = this;
       for (let i = 0; i < n; i++) {
-        const last = causal ? i + 1 : n, top = this._scores(i, last), least = top - TIES * this.length;
+        const last = causal ? i + 1 : n, top = this._scores(i, last, 1), least = top - TIES * this.length;
         for (let j = 0; j < last; j++) if (mass[j] > 0 && score[j] >= least) this._add(i, j, mass[j]);
       }
     }
@@ -336,5 +339,5 @@
     return stable >= 0.01 ? 0.01 : Number(stable.toPrecision(1));
   }
 
-  Object.assign(root, { Field, Run, noiseStep, isIdentity, largestScore });
+  Object.assign(root, { Field, Run, noiseStep, isIdentity, topScore });
 })();

@@ -93,6 +93,12 @@
       system: { beta: 4, mass: 20 },
     },
     {
+      id: "negative", group: "Negative β", title: "Negative β: opposite clusters",
+      claim: "Ours: with V = -I and β = -9 each token flees mostly the tokens opposite to it, and opposite clusters form.",
+      found: "4 clusters at t = 15 in this run, two opposite pairs; with β = 9 all 64 tokens stay apart.", expected: 4,
+      system: { beta: -9, causal: false, value: diagonal(-1, -1, -1) },
+    },
+    {
       id: "hardmax", group: "Hardmax", title: "Hardmax: flee the farthest",
       claim: "Ours: β = ∞ with B = V = -I: each token looks at the one before it that is farthest from it, and flees it.",
       found: "Two opposite clusters: the first token, which stays, is one of them.", expected: 2,

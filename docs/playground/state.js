@@ -11,7 +11,7 @@
 
   // Numbers: from, to, whether whole; names in links. What changes the run itself comes before `radius`.
   const NUMBERS = {
-    n: [2, 512, true], d: [2, 3, true], beta: [0, 100], mass: [0, 1000], temperature: [0, 10], seed: [0, 2 ** 32 - 1, true],
+    n: [2, 512, true], d: [2, 3, true], beta: [-100, 100], mass: [0, 1000], temperature: [0, 10], seed: [0, 2 ** 32 - 1, true],
     radius: [0.001, 2], until: [0.1, 1e6], speed: [0.01, 1000],
   };
   const WORDS = {
@@ -113,7 +113,7 @@
       given.push("query_key=form");
     }
     if (state.causal) given.push("mask=cjx.CausalMask()");
-    if (state.attention === "unnormalised") given.push(`offset=${float(state.beta * root.largestScore(state))}`);
+    if (state.attention === "unnormalised") given.push(`offset=${float(state.beta * root.topScore(state))}`);
     lines.push(`attention = cjx.${kind}(${given.join(", ")})`);
     const field = ["attention"];
     if (!root.isIdentity(state.value, d)) {

@@ -56,6 +56,10 @@ def test_every_example_has_the_clusters_that_it_names(page):
             page.run("clusterjax.playground.load(arguments[0]); clusterjax.playground.runTo(15)", example["id"])
             assert page.run("return clusterjax.playground.numbers.clusters") == example["expected"], example["id"]
     assert counted >= 5
+    # What the example of a negative beta says of a positive one.
+    page.run("clusterjax.playground.load('negative')")
+    page.run("clusterjax.playground.change({ beta: 9 }); clusterjax.playground.runTo(15)")
+    assert page.run("return clusterjax.playground.numbers.clusters") == 64
 
 
 def test_a_link_carries_the_whole_state(page, browser):
@@ -105,6 +109,8 @@ def test_the_program_makes_the_same_run(page):
         dict(attention="unnormalised", causal=False, mass=0.5, temperature=0.1, beta=9),
         dict(attention="hardmax", d=2, logarithmic=True, until=1000, seed=5),
         dict(value=[1, -2, 0, 2, 1, 0, 0, 0, -0.5], form=[1, 2, 0, 0, 1, 0, 0, 0, 3], beta=99),
+        dict(attention="unnormalised", form=[1, 2, 0, 0, 1, 0, 0, 0, 3], beta=-9),
+        dict(causal=False, beta=-4.5),
     ]
     shown = []
     velocity = """const s = clusterjax.playground.state, x = clusterjax.sample(s.seed, s.n, s.d);
@@ -157,6 +163,18 @@ def test_controls_change_the_run_and_the_words(page):
     choose(page, "#beta", 1.0, "input")
     assert page.run(STATE)["beta"] == 30 and page.run("return clusterjax.playground.time") == 0
     assert page.run(STATE)["preset"] == "" and "of your own" in page.run(TEXT, "claim")
+    choose(page, "#beta", 0.0, "input")
+    assert page.run(STATE)["beta"] == -30
+    choose(page, "#beta-number", "-2.5")
+    assert page.run(STATE)["beta"] == -2.5
+    page.frames()
+    assert page.run("return Number(document.getElementById('beta').value)") == pytest.approx(
+        0.5 - 0.5 * (2.5 / 30) ** 0.5
+    )
+    # The energy has the sign of beta.
+    energy = page.run("return clusterjax.playground.numbers.energy")
+    assert page.run(TEXT, "energy") == f"−exp({energy:.3f})" and page.run(TEXT, "energy-says") == ""
+    choose(page, "#beta-number", "30")
     choose(page, "#n-number", "12")
     choose(page, "#attention", "hardmax")
     assert page.run("return document.getElementById('beta').disabled")
@@ -182,6 +200,56 @@ def test_controls_change_the_run_and_the_words(page):
     assert page.run(TEXT, "clusters") == str(clusters) and page.run(TEXT, "time") == "t = 0.50"
     largest = np.mean(np.exp(30 * (x @ x.T - 1)))
     assert float(page.run(TEXT, "energy")) == pytest.approx(largest, abs=1e-4)
+
+
+def test_keys_take_beta_through_zero(page):
+    """The arrow keys step over the middle of the slider, where beta is zero and no rounding is left of it."""
+    choose(page, "#beta-number", "-0.012")
+    page.run("document.getElementById('beta').focus()")
+    values = []
+    for _ in range(2):
+        page.press("ArrowRight")
+        values.append(page.run(STATE)["beta"])
+    assert values == [0, 0.012]
+
+
+def test_a_change_after_the_end_runs_again(page):
+    page.run("clusterjax.playground.change({ until: 1, n: 8 })")
+    page.run("const p = clusterjax.playground; for (let k = 0; k < 500 && p.time < 1; k++) p.frame(9)")
+    assert page.run(TEXT, "play") == "Again" and not page.run("return clusterjax.playground.playing")
+    choose(page, "#beta-number", "2")
+    page.frames(10)
+    assert page.run("return clusterjax.playground.playing") and page.run("return clusterjax.playground.time") > 0
+
+
+# Where the middle of an element is, and whether it is what a finger touches there.
+PLACE = """const one = document.querySelector(arguments[0]), box = one.getBoundingClientRect();
+    const x = box.x + box.width / 2, y = box.y + box.height / 2;
+    return [x, y, one.contains(document.elementFromPoint(x, y))]"""
+
+
+def test_on_a_phone_the_tokens_stay_in_sight(browser):
+    """With every control in turn in the free part of the screen, from which a finger scrolls the page."""
+    browser.open(PAGE, width=390, height=844)
+    browser.run("clusterjax.playground.pause()")
+    for control in ("#n", "#seed", "#attention", "#beta", "#value", "#colour", "#radius", "#link"):
+        browser.run("document.querySelector(arguments[0]).scrollIntoView({ block: 'start' })", control)
+        canvas = browser.run(
+            "const b = document.getElementById('scene').getBoundingClientRect(); return [b.top, b.bottom]"
+        )
+        *place, reached = browser.run(PLACE, control)
+        assert -1 <= canvas[0] and canvas[1] <= 0.5 * 844, (control, canvas)
+        assert reached and browser.run(PLACE, "#play")[2] and canvas[1] < place[1] < 844, (control, place)
+    shown = "return [window.scrollY, clusterjax.playground.scene.azim]"
+    before, azim = browser.run(shown)
+    browser.touch([(40.0, 600.0 + 14 * k) for k in range(11)])
+    browser.frames(20)
+    after = browser.run(shown)
+    assert after[0] < before - 60 and after[1] == azim
+    # On the sphere the same finger turns it, and the page stays.
+    browser.touch([(150.0 + 6 * k, 100.0 + 14 * k) for k in range(11)])
+    browser.frames(20)
+    assert browser.run(shown)[0] == after[0] and browser.run(shown)[1] != azim
 
 
 def test_time_runs_to_its_end_and_logarithmic_time_faster(page):

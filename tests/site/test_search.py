@@ -1,15 +1,20 @@
 """In a browser, the site opened as a file: a search finds the page, and no other host is asked."""
 
+import json
 import re
 import shutil
+import tomllib
 
 import pytest
 import yaml
 
 from tests.browser import browser  # noqa: F401
+from tests.docs.tools import tool
 from tests.helpers import ROOT
 from tests.site.test_site import build, site  # noqa: F401
 
+
+search = tool("search")
 
 # What is typed, and the pages of which one must be among the first three.
 QUERIES = {
@@ -20,6 +25,13 @@ QUERIES = {
     "kernel": ("howto/kernel.html",),
     "seed": ("howto/seeds.html",),
     "TypeError callable beta": ("howto/schedules.html", "howto/errors.html"),
+    # Words of the field that are not those of the site: docs/_tools/synonyms.toml.
+    "temperature": ("reference/attention.html", "howto/schedules.html"),
+    "lambda": ("howto/schedules.html", "reference/observables.html", "reference/probe_measures.html"),
+    "mask": ("reference/attention.html",),
+    "causal attention": ("reference/attention.html",),
+    "attention map": ("reference/plot.html", "reference/probe_measures.html", "reference/attention.html"),
+    "number of clusters over time": ("howto/long_times.html", "reference/observables.html"),
 }
 
 SEARCH = """
@@ -56,6 +68,39 @@ def assert_it_finds(shown, folder, query: str, wanted: tuple[str, ...]) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("query", ("number of clusters over time", "causal attention", "energy", "noise"))
+def test_what_can_be_called_comes_before_theorems(browser, site, query):  # noqa: F811
+    found = pages_found(browser, site, query)
+    assert found[0].startswith(("howto/", "reference/", "first_steps")), found[:8]
+    assert not any(path.startswith("mathematics/") for path in found[:3]), found[:8]
+
+
+@pytest.mark.exhaustive
+def test_every_synonym_leads_to_a_section(site):  # noqa: F811
+    """And each of its entries: a title that is no longer there is taken off the list."""
+    sections = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    titles = [search.words(section["title"]) for section in sections]
+    synonyms = tomllib.loads(search.SYNONYMS.read_text("utf-8"))
+    lost = [one for entries in synonyms.values() for one in entries if not any(search.words(one) <= t for t in titles)]
+    assert synonyms and not lost
+
+
+def test_sections_get_boosts_and_other_words():
+    sections = [
+        {"location": "howto/a.html#b", "title": "Long runs", "text": ""},
+        {"location": "reference/a.html", "title": "<code>num_clusters</code>", "text": ""},
+        {"location": "mathematics/a.html", "title": "SoftmaxAttention, LSTMStates", "text": ""},
+        {"location": "a.html", "title": "Clusters", "text": "num softmax attention"},
+    ]
+    search.enrich(
+        sections, {"count": ["num_clusters", "nothing"], "temperature": ["SoftmaxAttention"], "net": ["LSTM"]}
+    )
+    assert [section.get("synonyms") for section in sections] == [None, "count", "temperature net", None]
+    boosts = [section["boost"] for section in sections]
+    assert boosts[0] == boosts[1] > boosts[3] > boosts[2]
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("query", "wanted"), QUERIES.items(), ids=list(QUERIES))
 def test_a_search_finds_the_page(browser, site, query, wanted):  # noqa: F811
     assert_it_finds(browser, site, query, wanted)
@@ -65,7 +110,8 @@ def test_a_search_of_the_howtos_finds_the_page(browser, tmp_path):  # noqa: F811
     """A site with the theme and the search of ours, of a few pages; a search for nothing finds nothing."""
     ours = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     kept = {name: ours[name] for name in ("site_name", "use_directory_urls", "theme", "extra", "extra_css")}
-    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(kept | {"plugins": ours["plugins"][:2]}), "utf-8")
+    more = {"plugins": ours["plugins"][:2], "hooks": [str(ROOT / "docs" / "_tools" / "search.py")]}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(kept | more), "utf-8")
     for folder in ("howto", "assets"):
         shutil.copytree(ROOT / "docs" / folder, tmp_path / "docs" / folder)
     (tmp_path / "docs" / "index.md").write_text("# A site\n", "utf-8")
@@ -73,4 +119,6 @@ def test_a_search_of_the_howtos_finds_the_page(browser, tmp_path):  # noqa: F811
     assert done.returncode == 0, done.stderr
     for query in ("stiff", "TypeError callable beta"):
         assert_it_finds(browser, tmp_path / "site", query, QUERIES[query])
+    # A word that no page has, by the list of synonyms.
+    assert_it_finds(browser, tmp_path / "site", "movie", ("howto/player.html",))
     assert "howto/kernel.html" not in pages_found(browser, tmp_path / "site", "hippopotamus")[:3]

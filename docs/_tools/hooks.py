@@ -3,6 +3,7 @@
 The generated pages exist during the build only and are not written into docs/, so that no text is kept twice.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import gallery_pages
 import made_pages
 import mathml
 import papers
-import reference_pages
 import repository_links
 import results
 
@@ -26,8 +27,13 @@ ROOT = Path(__file__).resolve().parents[2]
 # The source of each generated page, relative to the repository.
 SOURCES: dict[str, str] = {}
 MADE: list[made_pages.Made] = []
-# The functions that make the text in place of each mark.
-MARKS = {"<!-- papers -->": papers.render, "<!-- gallery -->": papers.render_gallery}
+# A mark such as "<!-- readme: Install -->", and the functions that make the text in its place.
+MARK = re.compile(r"<!-- (figures|papers|readme)(?:: (.+?))? -->", re.DOTALL)
+MARKED = {
+    "figures": gallery_pages.cards,
+    "papers": lambda _: papers.index(),
+    "readme": lambda title: made_pages.readme(title, ROOT),
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -42,14 +48,18 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def _expanded(nav, pages: list[made_pages.Made]):
-    """The navigation with each "folder/*" replaced by the generated pages of that folder, the index first."""
+    """The navigation with each "folder/*" replaced by the pages of that folder: the index, other pages, groups."""
     if isinstance(nav, str) and nav.endswith("/*"):
         folder = nav.removesuffix("*")
         listed = [page for page in pages if page.uri.startswith(folder) and page.title]
         if not listed:
             raise ConfigurationError(f"mkdocs.yml: nav names {nav}, for which no page is made")
         index = [page.uri for page in listed if page.uri == f"{folder}index.md"]
-        return [*index, *({page.title: page.uri} for page in listed if page.uri not in index)]
+        groups: dict[str, list] = {"": [*index]}
+        for page in listed:
+            if page.uri not in index:
+                groups.setdefault(page.group, []).append({page.title: page.uri})
+        return [*groups.pop(""), *({group: members} for group, members in groups.items())]
     if isinstance(nav, list):
         entries = []
         for entry in nav:
@@ -76,10 +86,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Inserts numbers and verdicts of results, and replaces links to files of the repository by links to pages."""
     if page.file.src_uri not in SOURCES:
-        markdown = results.fill(markdown)
-    for mark, render in MARKS.items():
-        if mark in markdown:
-            markdown = markdown.replace(mark, render(link=reference_pages.linker(ROOT / "clusterjax")))
+        markdown = MARK.sub(lambda mark: MARKED[mark[1]](mark[2] or ""), results.fill(markdown))
     source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return repository_links.rewrite(markdown, source, page.file.src_uri)
 

@@ -1,4 +1,4 @@
-"""The list of all generated pages of the site; here also those of README, changelog, model cards and references."""
+"""The list of all generated pages of the site; here also those of the changelog, model cards and references."""
 
 import re
 from collections.abc import Iterator
@@ -14,18 +14,20 @@ class Made(NamedTuple):
     title: str = ""  # the title in the navigation; empty for files that are no page
     content: str | bytes | None = None
     path: str | None = None  # a file to copy, in place of `content`
+    group: str = ""  # the section of the navigation within its folder
 
 
 import benchmark_pages
+import gallery_pages
 import notebook_pages
+import papers
 import reference_pages
+import repository_links
 
 
 CARDS = {"probe": "The ALBERT of the package", "transformer": "The language model", "sentiment": "The sentiment model"}
 ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"^\s*(\w+)\s*=\s*\{(.*?)\},?$", re.MULTILINE | re.DOTALL)
-# The badges, which are pictures on a server of GitHub.
-BADGE = re.compile(r"^\[!\[.*\n\n?", re.MULTILINE)
 
 
 def all_pages(root: Path) -> list[Made]:
@@ -37,6 +39,8 @@ def all_pages(root: Path) -> list[Made]:
         *reference_pages.pages(root),
         *notebook_pages.pages(root),
         *benchmark_pages.pages(root),
+        *gallery_pages.pages(root),
+        *papers.pages(root),
     ]
     # Unlike GitHub, the site reads Markdown within an HTML element only if the element says so.
     folded = lambda text: text.replace("<details>", '<details markdown="1">')
@@ -45,11 +49,17 @@ def all_pages(root: Path) -> list[Made]:
 
 def _whole_files(root: Path) -> Iterator[Made]:
     for name, uri, title in (
-        ("README.md", "index.md", "clusterjax"),
         ("CHANGELOG.md", "changelog.md", "Changelog"),
         ("CONTRIBUTING.md", "contributing.md", "Contributing"),
     ):
-        yield Made(uri, name, title, BADGE.sub("", (root / name).read_text("utf-8")))
+        yield Made(uri, name, title, (root / name).read_text("utf-8"))
+
+
+def readme(title: str, root: Path) -> str:
+    """The section of the README with this title, with links as a page in docs needs them."""
+    parts = re.split(r"^## (.+)\n", (root / "README.md").read_text("utf-8"), flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return repository_links.rewrite(f"## {title}\n{sections[title]}", "README.md", "index.md")
 
 
 def _cards(root: Path) -> Iterator[Made]:
@@ -59,12 +69,16 @@ def _cards(root: Path) -> Iterator[Made]:
         yield Made(f"cards/{part}.md", source, CARDS.get(part, part), card.read_text("utf-8"))
 
 
+def bibliography(root: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The key and the fields of each entry of references.bib, in its order."""
+    for _, key, body in ENTRY.findall((root / "docs" / "references.bib").read_text("utf-8")):
+        yield key, {name.lower(): _plain(value) for name, value in FIELD.findall(body)}
+
+
 def references(root: Path) -> str:
     """The page of the papers of references.bib, in its order: authors, title, journal, year, and a link to arXiv."""
-    text = (root / "docs" / "references.bib").read_text("utf-8")
     lines = ["# References", "", "The papers whose results are used; as BibTeX: [references.bib](references.bib).", ""]
-    for _, key, body in ENTRY.findall(text):
-        fields = {name.lower(): _plain(value) for name, value in FIELD.findall(body)}
+    for key, fields in bibliography(root):
         names = ", ".join(_first_name_first(name) for name in fields["author"].split(" and "))
         where = next((fields[name] for name in ("journal", "booktitle", "howpublished", "note") if name in fields), "")
         year = fields.get("year", "")

@@ -1,49 +1,27 @@
-"""The page "from the paper to the code" and the page of the gallery, as Markdown.
+"""The pages "from the paper to the code": an index by paper and by verdict, and a page for each paper, as Markdown.
 
 `docs/papers.toml` has the statements of the papers with their code and tests, and `docs/gallery/*.json` the
-measurements, which `publish_gallery.py` writes from a finished gallery. All numbers and verdicts of the two pages are
-read from these files. Only the standard library is imported, so that the site is built without other packages.
+measurements. All numbers and verdicts of the pages are read from these files. Only the standard library is imported, so
+that the site is built without other packages.
 """
 
-import json
 import tomllib
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gallery_pages import DOCS, VERDICTS, WIDE, badge, badges, plain, published, verdict_of
 
-DOCS = Path(__file__).resolve().parents[1]
+
 NOT_MEASURED, NOT_YET = "not measured", "not measured yet"
 LEGEND = (
     "A verdict compares the network, the data and the size of a measurement with those of the paper; see [*verdict* in "
     "the glossary](glossary.md#what-is-claimed). *Tested* names the tests that check a formula or a theorem at each "
     "change of the code. An entry that is neither measured nor tested says so."
 )
+FIRST = "A statement with several verdicts stands under the first of them."
 
 Link = Callable[[str], str | None]
-
-
-def render(root: Path = DOCS, link: Link = lambda _: None) -> str:
-    """The page of the papers, without its title; `link` gives the address of a public name, such as "phase.Wigner"."""
-    figures = published(root)
-    parts = [LEGEND, _count(root, figures)]
-    for paper in papers(root):
-        rows = [_row(entry, figures, link) for entry in paper["entry"]]
-        head = "| section | statement | verdict and measurement | in the code |\n|---|---|---|---|"
-        parts += [f"## {plain(paper['title'])} {{ #{paper['key']} }}", "\n".join([head, *rows])]
-    return "\n\n".join(parts) + "\n"
-
-
-def render_gallery(root: Path = DOCS, link: Link = lambda _: None) -> str:
-    """The page of the gallery, without its title: pictures, claims, numbers and commands of all published figures."""
-    figures, parts, group = published(root), [], None
-    for figure in figures.values():
-        if figure["paper"] != group:
-            group = figure["paper"]
-            parts.append(f"## {plain(group)}")
-        parts.append(_card(figure))
-    return "\n\n".join(parts or ["No figure has been published yet."]) + "\n"
 
 
 def papers(root: Path = DOCS) -> list[dict[str, Any]]:
@@ -51,10 +29,48 @@ def papers(root: Path = DOCS) -> list[dict[str, Any]]:
     return tomllib.loads((root / "papers.toml").read_text("utf-8"))["paper"]
 
 
-def published(root: Path = DOCS) -> dict[str, dict[str, Any]]:
-    """The figures of `gallery/*.json` by name, in the order of the gallery."""
-    figures = [json.loads(path.read_text("utf-8")) for path in sorted((root / "gallery").glob("*.json"))]
-    return {figure["name"]: figure for figure in sorted(figures, key=lambda figure: (figure["place"], figure["name"]))}
+def pages(root: Path) -> Iterator:
+    """A page for each paper, with its entry in references.bib as the short title."""
+    from made_pages import Made, bibliography
+    from reference_pages import linker
+
+    figures, link, known = published(root / "docs"), linker(root / "clusterjax"), dict(bibliography(root))
+    for paper in papers(root / "docs"):
+        key = paper["key"]
+        yield Made(f"papers/{key}.md", "docs/papers.toml", known[key]["title"], page(paper, figures, link))
+
+
+def page(paper: Mapping[str, Any], figures: Mapping[str, Any], link: Link) -> str:
+    """The page of a paper; `link` gives the address of a public name, such as "phase.Wigner", relative to docs."""
+    rows = [_row(place, entry, figures, link) for place, entry in enumerate(paper["entry"], 1)]
+    head = "| section | statement | verdict and measurement | in the code |\n|---|---|---|---|"
+    return "\n\n".join([f"{WIDE}# {plain(paper['title'])}", LEGEND, "\n".join([head, *rows])]) + "\n"
+
+
+def index(root: Path = DOCS) -> str:
+    """The papers, and the statements of all papers by verdict; links are relative to docs."""
+    figures, by_paper, by_verdict = published(root), [], {verdict: [] for verdict in VERDICTS}
+    for paper in papers(root):
+        address, found = f"papers/{paper['key']}.md", [verdicts(entry, figures) for entry in paper["entry"]]
+        count = f"{len(found)} statement{'s' if len(found) > 1 else ''}"
+        by_paper.append(f"- [{plain(paper['title'])}]({address}), {count}<br>{badges(v for one in found for v in one)}")
+        for place, (entry, shown) in enumerate(zip(paper["entry"], found, strict=True), 1):
+            by_verdict[shown[0]].append(
+                f"- {plain(entry['says'])} [{plain(paper['title'].split(',')[0])}, {plain(entry['at'])}]"
+                f"({address}#{place})<br>{badges(shown)}"
+            )
+    parts = ["## By paper", "\n".join(by_paper), "## By claim { data-search-exclude }", f"{LEGEND} {FIRST}"]
+    for verdict, statements in by_verdict.items():
+        if statements:
+            parts += [f"### {verdict.capitalize()}: {len(statements)} {{ data-search-exclude }}", "\n".join(statements)]
+    return "\n\n".join(parts) + "\n"
+
+
+def verdicts(entry: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
+    """The different verdicts on an entry and "tested", in the order of `VERDICTS`; "not measured" if there are none."""
+    claims = [claim for reference in entry.get("claims", ()) for claim in claims_of(reference, figures)[1] or ()]
+    found = {claim["verdict"] for claim in claims} | ({"tested"} if entry.get("tests") else set())
+    return [verdict for verdict in VERDICTS if verdict in (found or {NOT_MEASURED})]
 
 
 def claims_of(reference: str, figures: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]] | None]:
@@ -66,28 +82,18 @@ def claims_of(reference: str, figures: Mapping[str, Any]) -> tuple[str, list[dic
     return name, [claim for claim in figures[name]["claims"] if words in claim["says"]]
 
 
-def plain(text: str) -> str:
-    """Markdown that shows `text` literally, also in a cell of a table."""
-    special = "\\`*_{}[]<>#|~^$&"
-    return "".join(f"&#{ord(letter)};" if letter in special else letter for letter in text.replace("\n", " "))
-
-
-def verdict_of(claim: Mapping[str, Any]) -> str:
-    """The verdict on a claim; if the paper measured something else, with the remark whether the number would agree."""
-    would = f" (would {'' if claim['holds'] else 'not '}agree)" if claim["apart"] else ""
-    return f"{claim['verdict']}{would}"
-
-
-def _row(entry: Mapping[str, Any], figures: Mapping[str, Any], link: Link) -> str:
+def _row(place: int, entry: Mapping[str, Any], figures: Mapping[str, Any], link: Link) -> str:
     results = _measured(entry.get("claims", ()), figures)
     if tests := entry.get("tests", ()):
-        results.append("**tested**: " + ", ".join(f"`{name.removeprefix('tests/')}`" for name in tests))
+        results.append(f"{badge('tested')} " + ", ".join(f"`{name.removeprefix('tests/')}`" for name in tests))
     if not results:
-        results.append(f"**{NOT_MEASURED}**")
+        results.append(badge(NOT_MEASURED))
     if note := entry.get("note"):
         results.append(f"*{plain(note)}*")
     code = [_name(name, link) for name in entry.get("code", ())]
-    return f"| {plain(entry['at'])} | {plain(entry['says'])} | {'<br>'.join(results)} | {', '.join(code)} |"
+    # The place is the anchor to which the index links.
+    at = f'<a id="{place}"></a>{plain(entry["at"])}'
+    return f"| {at} | {plain(entry['says'])} | {'<br>'.join(results)} | {', '.join(code)} |"
 
 
 def _measured(references: Sequence[str], figures: Mapping[str, Any]) -> list[str]:
@@ -103,8 +109,8 @@ def _measured(references: Sequence[str], figures: Mapping[str, Any]) -> list[str
     says = lambda claim: "" if claim["kind"] == "paper" and len(measured) == 1 else f" *{plain(claim['says'])}*"
     quick = lambda name: ", a quick run" if figures[name]["quick"] else ""
     lines = [
-        f"**{plain(verdict_of(claim))}**:{says(claim)} {plain(claim['measured'])} "
-        f"([{name}](gallery.md#{name}){quick(name)})"
+        f"{badge(claim['verdict'], verdict_of(claim))}{says(claim)} {plain(claim['measured'])} "
+        f"([{name}](gallery/{name}.md){quick(name)})"
         for name, claim in measured
     ]  # fmt: skip
     # Several missing claims of one figure make one line.
@@ -114,47 +120,3 @@ def _measured(references: Sequence[str], figures: Mapping[str, Any]) -> list[str
 def _name(name: str, link: Link) -> str:
     address = link(name)
     return f"`{name}`" if address is None else f"[`{name}`]({address})"
-
-
-def _count(root: Path, figures: Mapping[str, Any]) -> str:
-    """The number of entries with tests and without any check, and the number of claims of the papers by verdict."""
-    entries = [entry for paper in papers(root) for entry in paper["entry"]]
-    # Several entries may cite one claim, which counts once.
-    verdict_of_claim: dict[tuple[str, str], str] = {}
-    for entry in entries:
-        for reference in entry.get("claims", ()):
-            name, claims = claims_of(reference, figures)
-            of_paper = [claim for claim in claims or () if claim["kind"] == "paper"]
-            verdict_of_claim |= {(name, claim["says"]): claim["verdict"] for claim in of_paper}
-    tested = sum(1 for entry in entries if entry.get("tests"))
-    neither = sum(1 for entry in entries if not entry.get("tests") and not entry.get("claims"))
-    counts = sorted(Counter(verdict_of_claim.values()).items())
-    verdicts = "; ".join(f"{verdict}: {count}" for verdict, count in counts)
-    return (
-        f"{len(entries)} entries, {tested} of them checked by tests, {neither} neither measured nor tested. Claims of "
-        f"the papers by verdict: {plain(verdicts) or 'none measured yet'}."
-    )
-
-
-def _card(figure: Mapping[str, Any]) -> str:
-    origin = "The question" if figure["asks"] else "The paper"
-    head = "| verdict | claim | measured | criterion |\n|---|---|---|---|"
-    rows = [
-        f"| **{plain(verdict_of(claim))}** | {plain(claim['says'])} | {plain(claim['measured'])} | "
-        f"{plain(claim['criterion'])} |"
-        for claim in figure["claims"]
-    ]
-    parts = [f"### {plain(figure['title'])} {{ #{figure['name']} }}"]
-    if figure["quick"]:
-        parts.append("**A quick run, with fewer starts and shorter runs: its numbers are rough.**")
-    if figure["heading"]:
-        parts.append(f"**{plain(figure['heading'])}**")
-    parts.append(f"*{origin}: {plain(figure['claim'])}*")
-    if figure["picture"]:
-        parts.append(f"![{plain(figure['title'])}](gallery/{figure['picture']}){{ loading=lazy }}")
-    parts += [plain(figure["caption"]), "\n".join([head, *rows])]
-    if figure["command"]:
-        parts.append(f"```sh\n{figure['command']}\n```")
-    versions = ", ".join(f"{name} {number}" for name, number in figure["versions"].items())
-    parts.append(f"{plain(versions)}; {figure['seconds']['total']:g} s; {plain(figure['finished'][:10])}.")
-    return "\n\n".join(parts)

@@ -2,9 +2,9 @@
 
     python docs/_tools/publish_gallery.py gallery
 
-`papers.py` generates pages of the site from these files. A figure that was run with `--quick` is left out unless
-`--quick-too` is given, and a figure that was run with `--set` is always left out. Published figures that are not in the
-gallery are kept. Pictures are WebP files of at most 1,200 pixels width and 60 kB each.
+`gallery_pages.py` and `papers.py` generate pages of the site from these files. A figure that was run with `--quick` is
+left out unless `--quick-too` is given, and a figure that was run with `--set` is always left out. Published figures
+that are not in the gallery are kept. Pictures are WebP files of at most 1,200 pixels width and 60 kB each.
 """
 
 import argparse

@@ -144,5 +144,6 @@ def _summary(node: ast.AST | None) -> str:
 
 
 def _cell(text: str) -> str:
-    # A bar within a formula or code would end the cell of the table.
+    # A bar would end the cell of the table. Code may have it after a backslash, which in a formula makes a double bar.
+    text = re.sub(r"\$[^$]+\$", lambda formula: formula[0].replace("|", "∣"), text)
     return text.replace("|", r"\|")

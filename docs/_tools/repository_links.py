@@ -8,11 +8,11 @@ from pathlib import Path
 LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})", re.MULTILINE)
 PAGES = {
-    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks/index.md",
 }
+FIGURE = re.compile(r"clusterjax/experiments/figures/(\w+\.py)")
 CARD = re.compile(r"clusterjax/(\w+)/data/MODEL_CARD\.md")
 
 
@@ -22,6 +22,8 @@ def page_of(path: str) -> str | None:
         return PAGES[path]
     if card := CARD.fullmatch(path):
         return f"cards/{card[1]}.md"
+    if figure := FIGURE.fullmatch(path):
+        return f"gallery/{figure[1]}"
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     if path.startswith("notebooks/") and path.endswith((".ipynb", ".py")):
@@ -39,7 +41,11 @@ def rewrite(markdown: str, source: str, uri: str) -> str:
         target = page_of(posixpath.normpath(posixpath.join(posixpath.dirname(source), match[2])))
         if target is None:
             return match[0]
-        return f"{match[1]}{posixpath.relpath(target, posixpath.dirname(uri) or '.')}{match[3] or ''}{match[4]}"
+        heading = match[3] or ""
+        if heading and target == "benchmarks/index.md":
+            # Each heading of that file is a page of the site.
+            target, heading = f"benchmarks/{re.sub(r'[^a-z0-9]+', '_', heading.lower()).strip('_')}.md", ""
+        return f"{match[1]}{posixpath.relpath(target, posixpath.dirname(uri) or '.')}{heading}{match[4]}"
 
     return outside_fences(markdown, lambda text: LINK.sub(replaced, text))
 

@@ -24,7 +24,10 @@ class A:
 
 
 def test_the_code_of_every_result_is_named():
-    assert RESULTS.keys() == table.MEASURED.keys()
+    assert RESULTS.keys() <= table.MEASURED.keys()
+    page = (ROOT / "benchmarks/README.md").read_text("utf-8")
+    for name in table.MEASURED.keys() - RESULTS.keys():
+        assert f"<!-- table: results/{name}.json -->\nNot measured yet.\n" in page
     assert not [
         part for parts in table.MEASURED.values() for part in parts if not (ROOT / "clusterjax" / part).exists()
     ]

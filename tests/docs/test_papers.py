@@ -12,10 +12,11 @@ from tests.docs.tools import ROOT, tool
 
 
 page = tool("papers")
+gallery = tool("gallery_pages")
 TABLE = page.papers()
 ENTRIES = [(paper["key"], entry) for paper in TABLE for entry in paper["entry"]]
 CLAIMS = sorted({reference for _, entry in ENTRIES for reference in entry.get("claims", ())})
-FIGURES = page.published()
+FIGURES = gallery.published()
 
 
 def public(name):
@@ -98,6 +99,34 @@ def test_every_claim_of_a_paper_that_was_published_is_in_the_table():
     cited = {(name, claim["says"]) for name, claims in found for claim in claims or ()}
     published = ((name, claim) for name, figure in FIGURES.items() for claim in figure["claims"])
     assert {(name, claim["says"]) for name, claim in published if claim["kind"] == "paper"} <= cited
+
+
+def test_the_index_links_every_statement_to_its_row():
+    """Under the first of its verdicts, of which the page of the paper has the numbers."""
+    linked = set(re.findall(r"\]\(papers/(\w+)\.md#(\d+)\)", page.index()))
+    rows = set()
+    for paper in TABLE:
+        text = page.page(paper, FIGURES, lambda name: f"reference/x.md#{name}")
+        rows |= {(paper["key"], place) for place in re.findall(r'^\| <a id="(\d+)"></a>', text, re.MULTILINE)}
+        for entry in paper["entry"]:
+            assert all(f"[`{name}`](reference/x.md#{name})" in text for name in entry.get("code", ()))
+            for name, claims in (page.claims_of(reference, FIGURES) for reference in entry.get("claims", ())):
+                assert all(gallery.plain(claim["measured"]) in text for claim in claims or ())
+                assert claims is None or f"(gallery/{name}.md)" in text
+    assert linked == rows and len(rows) == len(ENTRIES)
+
+
+def test_an_entry_has_the_verdicts_of_its_claims_and_tests():
+    claims = [
+        {"says": "A holds.", "verdict": "holds"},
+        {"says": "A fails.", "verdict": "does not reproduce"},
+        {"says": "B", "verdict": "reproduces"},
+    ]
+    figures = {"one": {"claims": claims}}
+    verdicts = lambda **entry: page.verdicts(entry, figures)
+    assert verdicts(claims=["one: A"], tests=["t"]) == ["does not reproduce", "holds", "tested"]
+    assert verdicts(claims=["one: B", "another: C"]) == ["reproduces"]
+    assert verdicts() == verdicts(claims=["another: C"]) == ["not measured"]
 
 
 def _count(values):

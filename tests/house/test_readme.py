@@ -15,7 +15,14 @@ from tests.helpers import fresh_environment
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 # Each example of these by itself. Those of docs/experiments.md and sweeps.md have tests of their own.
-PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/sentiment.md", "docs/transformer.md")
+PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/many_tokens.md",
+    "docs/networks.md",
+    "docs/sentiment.md",
+    "docs/transformer.md",
+)
 # The examples of each of these build on each other.
 IN_ONE = (
     "docs/first_steps.md",

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from tests.browser import browser  # noqa: F401
 from tests.helpers import ROOT
 from tests.house.test_docs import public_modules
 
@@ -139,6 +140,17 @@ def test_every_link_leads_somewhere(site, pages):
     assert not astray(pages, site)
 
 
+@pytest.mark.exhaustive
+def test_the_start_page_begins_with_its_run_and_two_buttons(browser, site):  # noqa: F811
+    browser.open(site / "index.html", width=1280, height=800)
+    bottom = (
+        "return Math.max(...[...document.querySelectorAll(arguments[0])].map(e => e.getBoundingClientRect().bottom))"
+    )
+    assert 300 < browser.run(bottom, "#start-scene") < 800 and browser.run(bottom, ".start .md-button") < 800
+    links = [browser.run(f"return document.querySelectorAll('.start .md-button')[{k}].href") for k in range(2)]
+    assert links == [(site / name).as_uri() for name in ("playground/index.html", "first_steps.html")]
+
+
 def public() -> dict[str, Any]:
     return {
         f"{module.__name__}.{name}": getattr(module, name) for module in public_modules() for name in module.__all__
@@ -153,7 +165,7 @@ def test_formulas_are_rendered(site, pages):
         text = (site / path).read_text("utf-8")
         formulas += text.count("<math")
         assert "arithmatex" not in text, path
-        if not path.startswith(("playground/", "benchmarks/", "gallery")):
+        if not path.startswith(("playground/", "benchmarks/", "gallery", "papers")):
             assert not re.findall(r"\$[^$\n]+\$|\\(?:beta|langle|sum|frac)\b", page.words), path
     assert formulas > 500
 

@@ -45,7 +45,7 @@ _LANGUAGE = tuple(f"transformer/_{name}.py" for name in (
     "attention", "block", "feed_forward", "head", "language_model", "norm", "positions", "train",
 ))
 _SENTIMENT = tuple(f"sentiment/_{name}.py" for name in (
-    "encode", "loss", "forward", "leading", "model", "text", "vocabulary",
+    "encode", "loss", "forward", "leading", "model", "negation", "text", "vocabulary",
 ))
 _CLASSIFIER = (*_SENTIMENT, *_LAYERS, "_training/loop.py")
 _DEVICES = ("_summation/devices.py", "_summation/collectives.py", *_SERIES)
@@ -88,6 +88,9 @@ MEASURED = SHIPPED | {
         "_observables/spectra.py",
     ),
     "sentiment_accuracy": _CLASSIFIER,
+    "sentiment_pairs": (
+        *_CLASSIFIER, *SHIPPED["sentiment_shipped"], "../benchmarks/minimal_pairs.toml",
+    ),
     "sentiment_speed": _CLASSIFIER,
     "sharded_devices4": _DEVICES,
     "sharded_processes2": _DEVICES,

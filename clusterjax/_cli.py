@@ -29,9 +29,10 @@ from .experiments.framework.listing import QUICK_STARTS, STARTS, entries, table
 _MOST_INTEGER = 2**31 - 1
 # The largest and the smallest normal number of float32; importing numpy for them would slow down the help.
 _LARGEST, _SMALLEST = float((2 - 2**-23) * 2**127), 2.0**-126
-_READ = ".txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 or wikitext of the hub"
+_HUB = "the Hugging Face hub"
+_READ = f".txt, .csv, .jsonl or .parquet (.gz too), a .json.gz of C4, or allenai/c4 or wikitext on {_HUB}"
 _IDS = (
-    "token ids in place of texts, for a folder without tokenizer: .txt, .csv or .jsonl with a text in each line, .json "
+    "token ids instead of texts, for a network without a tokenizer: .txt, .csv or .jsonl with one text per line, .json "
     "or .npy"
 )
 _PROBE_FIGURES = [entry.probe for entry in entries().values() if entry.probe]
@@ -94,16 +95,15 @@ def _check(arguments: argparse.Namespace) -> None:
     # Folders would be created in the nearest existing folder above.
     existing = next(place for place in (out, *out.parents, Path(".")) if os.path.lexists(place))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        problem = "is not writable" if existing.is_dir() else "is no folder"
-        raise ValueError(
-            f"out must be a folder that can be written, but {str(existing)!r} {problem}; choose another, or remove it."
-        )
+        problem = "is not writable" if existing.is_dir() else "is not a folder"
+        raise ValueError(f"out must be a writable folder, but {str(existing)!r} {problem}; choose another folder.")
 
 
 def _in_options(message: str, parser: argparse.ArgumentParser) -> str:
-    """The error message with the names of options in place of the Python arguments that they set."""
+    """The error message with the names of options, and of values such as FILE, in place of the Python arguments."""
     # If two options set one argument, the first one is named.
-    options = {action.dest: action.option_strings[-1] for action in reversed(parser._actions) if action.option_strings}
+    named = lambda action: action.option_strings[-1] if action.option_strings else action.metavar or action.dest
+    options = {action.dest: str(named(action)) for action in reversed(parser._actions)}
     option = lambda match: match[1] + options.get(match[3], match[2] + match[3])
     # "recipe.heads must divide dim, but ...", "seed must ..."
     message = re.sub(r"^()(recipe\.|)(\w+)(?= must )", option, message)
@@ -133,7 +133,7 @@ def _missing_devices() -> str | None:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:  # an error of a file that no check has caught
         name = str(error.filename)
-        return f"{name if len(name) < 200 else name[:197] + '...'!r} cannot be used ({error.strerror}); name another."
+        return f"{name if len(name) < 200 else name[:197] + '...'!r} cannot be used ({error.strerror}); check the path."
     return " ".join(str(error).split())
 
 
@@ -188,15 +188,23 @@ def _setting(text: str) -> tuple[str, int | float]:
         number = int(value) if value.lstrip("+-").isdecimal() else float(value)
         if name and abs(number) <= _LARGEST:
             return name, number
-    raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, VALUE a number such as 5, but it is {_short(text)}")
+    raise argparse.ArgumentTypeError(f"it must be a name and a number, such as beta=5, but it is {_short(text)}")
+
+
+def _threshold(text: str) -> float | tuple[float, ...]:
+    """A number, or two numbers from X:Y; `load_reviews` checks their order."""
+    numbers = tuple(_number(part) for part in text.split(":"))
+    if len(numbers) > 2:
+        raise argparse.ArgumentTypeError(f"it must be X or X:Y, such as 3 or 2:3, but it is {_short(text)}")
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _name(text: str) -> str:
-    """A path, or a name of the hub."""
+    """A path, or an id on the Hugging Face hub."""
     # Linux allows 255 bytes in a component of a path, and 4095 in a path.
     longest = max(len(os.fsencode(part)) for part in text.split("/"))
     if not text.strip() or "\0" in text or longest > 255 or len(text) > 4095:
-        raise argparse.ArgumentTypeError(f"it must be a name that a file can have, but it is {_short(text)}")
+        raise argparse.ArgumentTypeError(f"it must be a valid path, but it is {_short(text)}")
     return text
 
 
@@ -210,7 +218,8 @@ def _short(text: str) -> str:
 
 # The functions that read the values of options, by the placeholder of the value in the help; other values are texts.
 _KINDS: dict[str, Callable[[str], Any]] = {
-    "N": _integer, "X": _number, "NAME=VALUE": _setting, "DIR": _name, "PATH": _name, "FILE": _path, "SEED": int,
+    "N": _integer, "X": _number, "X[:Y]": _threshold, "NAME=VALUE": _setting, "DIR": _name, "PATH": _name,
+    "FILE": _path, "SEED": int,
 }  # fmt: skip
 
 
@@ -296,13 +305,13 @@ def _parser() -> _Parser:
     )
     options: dict[str, Any] = {"action": _Print, "default": argparse.SUPPRESS}
     parser.add_argument("--version", const=_version, nargs=0, help="print the version and exit", **options)
-    words = "print a script with which bash or zsh completes this command, and exit"
+    words = "print the script that lets bash or zsh complete this command by Tab, and exit"
     parser.add_argument(
         "--print-completion", const=_completion, choices=("bash", "zsh"), metavar="SHELL", help=words, **options
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _reproduce_options(_command(commands, "reproduce", _reproduce))
-    models = _group(commands, "train", "train a model", "clusterjax train sentiment --imdb imdb50k.csv.gz --out model")
+    models = _group(commands, "train", "train a model", "clusterjax train sentiment reviews.csv --out model")
     _sentiment_options(_command(models, "sentiment", _train_sentiment))
     _texts_options(_command(models, "albert", _train_albert), ALBERT)
     _language_model_options(_command(models, "language-model", _train_language_model))
@@ -310,7 +319,7 @@ def _parser() -> _Parser:
     _complete_options(_command(commands, "complete", _complete))
     _probe_options(_command(commands, "probe", _probe))
     example = "clusterjax sweep phase-diagram --d 2 --store run.zarr --out diagram.png"
-    kinds = _group(commands, "sweep", "runs over a grid, stored as they finish", example)
+    kinds = _group(commands, "sweep", "run a grid of simulations, and store each as it finishes", example)
     _diagram_options(_command(kinds, "phase-diagram", _phase_diagram))
     return parser
 
@@ -372,56 +381,64 @@ def commands_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPa
 
 
 def _reproduce_options(command: _Parser) -> None:
-    words = f"any of {', '.join(entries())}; without a name the figures of the three documents"
+    words = f"figures to draw (default: those of the three main documents), any of {', '.join(entries())}"
     command.add_argument("names", nargs="*", metavar="NAME", help=words)
-    command.option("--out DIR", "folder of the results", "gallery")
-    command.flag("--quick", f"{QUICK_STARTS} starts and shorter runs")
+    command.option("--out DIR", "folder for the results", "gallery")
+    command.flag("--quick", f"use {QUICK_STARTS} random starts and shorter runs")
     command.flag("--all", "draw every figure, which takes hours")
-    command.option("--starts N", f"number of random starts for each number (default: {STARTS})")
-    command.option("--albert PATH", "another network: the folder of an ALBERT, or its id on the hub")
-    command.option("--texts FILE", f"texts for the network: {_READ}")
+    command.option("--starts N", f"number of random starts behind each number (default: {STARTS})")
+    words = f"network to measure instead of the ALBERT of the package: a folder, or an id on {_HUB}"
+    command.option("--albert PATH", words)
+    command.option("--texts FILE", f"texts that the network reads: {_READ}")
     command.option("--ids FILE", _IDS)
-    command.option("--imdb FILE", "film reviews for the sentiment figures (CSV or folder)")
-    words = "set a parameter that each of the figures declares; may be given several times"
+    command.option("--imdb FILE", "film reviews for the sentiment figures: a table, or the folder aclImdb")
+    words = "set a parameter of the named figures, such as beta=5 (--list shows them); may be given several times"
     command.option("--set NAME=VALUE", words, dest="parameters", action="append")
-    command.option("--jobs N", "number of figures that run at a time, each in its own process", 1)
-    command.flag("--list", "list figures, claims, parameters and durations, and run none")
+    command.option("--jobs N", "number of figures to draw at the same time, each in its own process", 1)
+    command.flag("--list", "list the figures with their claims, parameters and durations, and draw none")
     _drawing_options(command)
 
 
 def _probe_options(command: _Parser) -> None:
-    words = "a folder, a GGUF file, an id on the hub, smollm2 or language-model; without it the ALBERT of the package"
-    command.add_argument("model", nargs="?", type=_name, metavar="MODEL", help=words)
-    command.option("--texts FILE", f"texts for the network: {_READ}")
+    words = (
+        f"network to measure: a folder, a GGUF file, an id on {_HUB}, smollm2, or language-model (default: the ALBERT "
+    )
+    command.add_argument("model", nargs="?", type=_name, metavar="MODEL", help=words + "of the package)")
+    command.option("--texts FILE", f"texts that the network reads: {_READ}")
     command.option("--ids FILE", _IDS)
-    command.option("--out DIR", "folder of the results", "probe")
-    command.flag("--quick", "fewer and shorter texts")
-    command.option("--most-texts N", "largest number of texts, evenly spread over all (default: 48, with --quick 16)")
-    words = "largest number of tokens of a text (default: 128, with --quick 64, and at most the positions)"
+    command.option("--out DIR", "folder for the results", "probe")
+    command.flag("--quick", "read fewer and shorter texts")
+    words = "number of texts to read, evenly spaced over all texts (default: 48, or 16 with --quick)"
+    command.option("--most-texts N", words)
+    words = (
+        "number of tokens to read of each text (default: 128, or 64 with --quick, or fewer if the network reads fewer)"
+    )
     command.option("--length N", words)
-    words = "number of layers over which the similarity is followed (default: 8 times those of training)"
+    words = (
+        "number of layers of the similarity figure, which repeats the layers of the network (default: 8 times as many)"
+    )
     command.option("--num-layers N", words, dest="depth")
-    words = "cut the matrices of an ALBERT into N heads, which makes another network of it (default: as trained)"
+    words = "split the matrices of an ALBERT into N heads, which changes the network (default: as trained)"
     command.option("--num-heads N", words, dest="heads")
     _drawing_options(command)
 
 
 def _drawing_options(command: _Parser) -> None:
     _seed_option(command)
-    command.option("--formats", "formats of the pictures; PNG is always written", "png,svg,pdf")
-    command.flag("--no-gif", "make no films")
-    command.flag("--force", "run figures that are done already")
+    command.option("--formats LIST", "file formats of the pictures; PNG is always written", "png,svg,pdf")
+    command.flag("--no-gif", "draw no animations")
+    command.flag("--force", "draw figures again that are already done")
 
 
 def _seed_option(command: _Parser) -> None:
-    command.option("--seed SEED", "seed of all random draws", 0)
+    command.option("--seed SEED", "seed of all random numbers", 0)
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    """The figures of the papers, each with the numbers of its claims.
+    """Draw the figures of the papers, with the numbers of their claims.
 
-    Simulate, measure and draw figures, with the numbers of their claims: without a name the figures of the three
-    documents, with --all every figure. A second run skips figures that are done.
+    Simulate, measure and draw figures, with the numbers of their claims: the named figures, or without a name those of
+    the three main documents, or with --all every figure. A second run skips figures that are already done.
 
     example: clusterjax reproduce figure3 figure5 --quick --set beta=5 --out gallery
     """
@@ -455,7 +472,7 @@ def _parameters(pairs: list[tuple[str, int | float]]) -> dict[str, int | float]:
     names = [name for name, _ in pairs]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(
-            f"--set must give each parameter once, but {repeated} is there {names.count(repeated)} times; choose one."
+            f"--set must give each parameter once, but {repeated} is given {names.count(repeated)} times; keep one."
         )
     if option := next((name for name in names if name in ("seed", "starts")), None):
         value = dict(pairs)[option]
@@ -466,13 +483,13 @@ def _parameters(pairs: list[tuple[str, int | float]]) -> dict[str, int | float]:
 
 
 def _probe(arguments: argparse.Namespace) -> int:
-    """How a trained network clusters: similarity, heads, sinks, spectra, and its particle model.
+    """Measure how tokens cluster in a trained network.
 
-    Measure a trained network, in comparison with networks of random weights and with shuffled texts, and draw the
-    similarity of its tokens, its heads with their sinks, their spectra, and the bridge to the particle model, which is
-    left out for heads that no particle model has. A second run skips figures that are done. Networks are ALBERT, BERT,
-    RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2, GPT-NeoX (Pythia), OPT, BLOOM, Llama, Mistral, Qwen2, Qwen3, Phi-3,
-    OLMo-2, SmolLM3, Gemma 2 and 3, T5 and mT5.
+    Measure a trained network beside networks with random weights and beside shuffled texts. Draw the similarity of its
+    tokens, the correlations and sinks of its heads, the spectra of its matrices, and, for heads that have one, the
+    corresponding particle model: the folders similarity, heads, spectra and particles. A second run skips figures that
+    are already done. Networks are ALBERT, BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2, GPT-NeoX (Pythia),
+    OPT, BLOOM, Llama, Mistral, Qwen2, Qwen3, Phi-3, OLMo-2, SmolLM3, Gemma 2 and 3, T5 and mT5.
 
     example: clusterjax probe albert/albert-base-v2 --texts wikitext.txt --out albert-base
     """
@@ -503,20 +520,20 @@ def _draw(
 
 # The options for the numbers of a recipe, in the order of the help. Each kind of model has some of them.
 _NUMBERS = {
-    "vocab-size N": "number of word pieces",
-    "embedding-size N": "dimension of the embedding, which a matrix maps to that of a token",
-    "dim N": "dimension of a token; of a sentiment model, in each head",
-    "num-heads N": "number of heads",
+    "vocab-size N": "number of word pieces in the vocabulary",
+    "embedding-size N": "dimension of the embedding, which a matrix maps to the token dimension",
+    "dim N": "token dimension, per head if heads are separate",
+    "num-heads N": "number of attention heads",
     "intermediate-size N": "width of the feed-forward layers",
-    "num-layers N": "number of layers; an ALBERT applies its one layer that often",
-    "length N": "number of words or word pieces of a text that are read",
-    "ngrams N": "2 reads pairs of neighbours as words too",
-    "batch-size N": "number of texts in a step",
-    "steps N": "number of steps of training",
-    "epochs N": "number of passes through all texts",
-    "learning-rate X": "largest learning rate",
-    "embedding-rate X": "largest learning rate of embeddings and vectors, which AdamW trains",
-    "alpha X": "initial step of the layers",
+    "num-layers N": "number of layers",
+    "length N": "number of words or word pieces to read of each text",
+    "ngrams N": "length of the longest n-gram: 2 also counts each pair of neighbouring words as a word",
+    "batch-size N": "number of texts per training step",
+    "steps N": "number of training steps",
+    "epochs N": "number of passes over the training texts",
+    "learning-rate X": "peak learning rate",
+    "embedding-rate X": "peak learning rate of embeddings and vectors, which AdamW trains",
+    "alpha X": "initial step size of the layers",
 }
 # The options of each kind of model, with the field of its recipe and the default of the field.
 SENTIMENT = {
@@ -537,43 +554,62 @@ LANGUAGE_MODEL = {
 }  # fmt: skip
 
 
+# The options for a table of labelled texts, which are arguments of `load_reviews`.
+_TABLE = ("text_column", "label_column", "threshold", "positive", "split_column", "test")
+
+
 def _sentiment_options(command: _Parser) -> None:
+    words = "table of labelled texts: .csv, .jsonl or .parquet, .gz too (without FILE and --imdb: made-up reviews)"
+    command.add_argument("source", nargs="?", type=_path, metavar="FILE", help=words)
+    command.option("--text-column NAME", "column of the texts (default: text or review)")
+    command.option("--label-column NAME", "column of the labels, numbers or two names (default: label or sentiment)")
+    words = "numbers above X are positive, others negative; with X:Y numbers above Y are positive, numbers up to X "
+    command.option("--threshold X[:Y]", f"{words}negative, and rows between them are left out")
     command.option(
-        "--imdb PATH", "reviews: CSV, Parquet (.gz too), aclImdb or stanfordnlp/imdb; without it made-up ones"
+        "--positive NAME", "the positive one of two labels, if they are not neg and pos, 0 and 1 or the like"
     )
+    command.option("--split-column NAME", "column with train or test in each row (default: split, if there is one)")
+    command.option("--test FILE", "second table with the same columns, whose rows are the test part")
+    words = "the film reviews of IMDb instead of FILE: a table, the folder aclImdb, or stanfordnlp/imdb"
+    command.option("--imdb PATH", words)
     _recipe_options(command, SENTIMENT)
-    command.option("--split", "choice of the test part", "official", choices=("official", "random"))
-    command.option("--patience N", "stop after N epochs without a better one")
+    words = "embedding of a negated word such as not_good: of its own (words), or composed of that of good (reflection)"
+    command.option("--negation", f"{words} (default: words)", choices=("words", "reflection"))
+    words = (
+        "test part: that of the data (official), a random 30 %% (random), or a random 20 %% of each label (stratified) "
+    )
+    words += "(default: official if the data have a test part, else stratified)"
+    command.option("--split", words, choices=("official", "random", "stratified"))
+    command.option("--patience N", "stop after N epochs without a better validation accuracy")
     resume = command.add_mutually_exclusive_group()
-    resume.add_argument("--resume", action="store_const", const=True, help="continue, and require a checkpoint")
-    resume.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
+    words = "continue an interrupted run; it is an error if there is none"
+    resume.add_argument("--resume", action="store_const", const=True, help=words)
+    words = "start from the beginning, and replace the model in the folder"
+    resume.add_argument("--fresh", dest="resume", action="store_const", const=False, help=words)
 
 
 def _texts_options(command: _Parser, model: dict[str, tuple[str, Any]]) -> None:
-    words = (
-        "texts of the training: .txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 and wikitext of the "
-        "hub, of which 10000 texts are read"
-    )
+    words = f"training texts: {_READ}, of which the first 10000 texts are read"
     command.option("--texts PATH", words, required=True, nargs="+")
     _recipe_options(command, model)
-    command.option("--snapshots N", "number of snapshots that are kept", 8)
+    command.option("--snapshots N", "number of snapshots of the weights to keep", 8)
 
 
 def _language_model_options(command: _Parser) -> None:
     _texts_options(command, LANGUAGE_MODEL)
-    words = "kind of network; an LSTM has --intermediate-size units in one layer (default: transformer)"
+    words = "kind of network; an lstm has one layer of --intermediate-size units (default: transformer)"
     command.option("--architecture", words, choices=("transformer", "lstm"))
-    command.option("--norm", "position of the layer norms (default: pre)", choices=("pre", "post", "none"))
-    words = "encoding of the positions (default: learned)"
+    command.option("--norm", "place of the layer norms (default: pre)", choices=("pre", "post", "none"))
+    words = "positional encoding (default: learned)"
     command.option("--positions", words, choices=("learned", "sinusoidal", "relative", "rotary"))
-    words = "begin each row of training with the token [CLS]"
+    words = "begin each training sequence with the token [CLS]"
     command.add_argument("--begin", action="store_const", const=True, help=words)
     command.option("--stream", "precision of the residual stream (default: float32)", choices=("float32", "bfloat16"))
 
 
 def _recipe_options(command: _Parser, model: dict[str, tuple[str, Any]]) -> None:
     """Declare the options that all kinds of models have, in one order."""
-    command.option("--out DIR", "folder of the results", required=True)
+    command.option("--out DIR", "folder for the model", required=True)
     _seed_option(command)
     for usage, words in _NUMBERS.items():
         if (option := usage.split()[0]) in model:
@@ -583,28 +619,35 @@ def _recipe_options(command: _Parser, model: dict[str, tuple[str, Any]]) -> None
 
 
 def _train_sentiment(arguments: argparse.Namespace) -> int:
-    """The hardmax sentiment classifier, on film reviews.
+    """Train a sentiment classifier on your own texts, or on film reviews.
 
     Train a sentiment classifier through hardmax attention. The command writes the model, its history, a report on the
-    test part, which is read once, and a picture of the curves. A killed run continues when it is started again.
+    test part, which is read once, and a picture of the curves. An interrupted run continues when it is started again.
 
-    example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model
+    example: clusterjax train sentiment reviews.csv --text-column body --label-column stars --threshold 3 --out model
     """
-    from .sentiment import Recipe, train_sentiment
+    given = {name: value for name in _TABLE if (value := getattr(arguments, name)) is not None}
+    if arguments.source is None and given:
+        option = f"--{next(iter(given)).replace('_', '-')}"
+        raise ValueError(f"{option} must be given with FILE, but there is none; name the table before the options.")
+    if arguments.source is not None and arguments.imdb is not None:
+        raise ValueError(f"--imdb must be left out beside FILE, but it is {arguments.imdb!r}; keep one of them.")
+    from .sentiment import Recipe, load_reviews, train_sentiment
 
     # The default recipe depends on the dimension.
-    recipe = Recipe.of_dim(**{"dim": SENTIMENT["dim"][1]} | _given(arguments, SENTIMENT))
+    recipe = Recipe.of_dim(**{"dim": SENTIMENT["dim"][1]} | _given(arguments, SENTIMENT, "negation"))
     options = {name: getattr(arguments, name) for name in ("seed", "split", "patience", "resume")}
-    train_sentiment(arguments.out, arguments.imdb, recipe, **options, say=log_line)
+    reviews = None if arguments.source is None else load_reviews(arguments.source, **given, say=log_line)
+    train_sentiment(arguments.out, arguments.imdb, recipe, reviews=reviews, **options, say=log_line)
     return _leave_curves(arguments.out)
 
 
 def _train_albert(arguments: argparse.Namespace) -> int:
-    """An ALBERT, on texts.
+    """Train an ALBERT on texts.
 
-    Train an ALBERT by masked language modelling. The command writes weights, configuration and tokenizer in the form
-    that transformers reads, the losses with a picture of them, and snapshots of the weights. A killed run continues
-    when it is started again.
+    Train an ALBERT, whose layers share their weights, by masked language modelling. The command writes weights,
+    configuration and tokenizer in the form that transformers reads, the losses with a picture of them, and snapshots of
+    the weights. An interrupted run continues when it is started again.
 
     example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert
     """
@@ -614,10 +657,10 @@ def _train_albert(arguments: argparse.Namespace) -> int:
 
 
 def _train_language_model(arguments: argparse.Namespace) -> int:
-    """A small causal language model, on texts.
+    """Train a small causal language model on texts.
 
     Train a causal language model. The command writes the model, its tokenizer, snapshots, and the losses, in comparison
-    with guesses by frequency and by the previous word, with a picture of them. A killed run continues when it is
+    with guesses by frequency and by the previous word, with a picture of them. An interrupted run continues when it is
     started again.
 
     example: clusterjax train language-model --texts reviews.csv.gz wikitext.txt --out model
@@ -644,7 +687,7 @@ def _train_on_texts(arguments: argparse.Namespace, train: Callable[..., Any], re
 def _leave_curves(out: str) -> int:
     """Draw the curves of a training beside the model, if matplotlib is installed, and return the exit status."""
     if find_spec("matplotlib") is None:
-        log_line("no picture of the curves: it needs matplotlib; install it with: pip install 'clusterjax[plot]'")
+        log_line("the curves are not drawn: that needs matplotlib; install it with: pip install 'clusterjax[plot]'")
     else:
         from .plot._curves import leave_curves
 
@@ -653,44 +696,44 @@ def _leave_curves(out: str) -> int:
 
 
 def _predict_options(command: _Parser) -> None:
-    words = "folder of a model that train wrote; heads: the better model of the package, with four heads and n-grams"
+    words = "folder of a trained model, or heads, the more accurate model of the package (default: its simplest model)"
     command.add_argument("folder", nargs="?", metavar="DIR", help=words)
-    command.add_argument("text", nargs="?", metavar="TEXT", help="a review")
-    command.flag("--stdin", "read one review per line of standard input, and answer in one line each")
-    command.flag("--json", "answer in JSON, one object per line")
+    command.add_argument("text", nargs="?", metavar="TEXT", help="the text to classify")
+    command.flag("--stdin", "read one text per line of standard input, and print one line for each")
+    command.flag("--json", "print JSON, one object per line")
 
 
 def _predict(arguments: argparse.Namespace) -> int:
-    """The sentiment of a text.
+    """Classify the sentiment of a text.
 
-    The sentiment of a text, its leaders with the words that follow them, and the paths of its words. Without DIR the
-    classifier of the package is used, which was trained on English film reviews up to 2011, and cannot judge other
-    texts.
+    Print the sentiment of a text, its leaders with the words that follow them, and the paths of its words. Without DIR
+    the classifier of the package is used, which was trained on English film reviews up to 2011; train your own with
+    clusterjax train sentiment for other texts.
 
     example: clusterjax predict "A wonderful film, not boring at all."
     """
-    from .sentiment import explain, load, predict_many
+    from .sentiment import explain, load
 
     folder, text = arguments.folder, arguments.text
     # A single argument is TEXT; with --stdin it is DIR.
     if not arguments.stdin and text is None:
         folder, text = None, folder
     if arguments.stdin == (text is not None):
-        raise ValueError("TEXT or --stdin must be given, but not both; pass --stdin for one review per line.")
-    # A user who writes `clusterjax predict model` has forgotten the review.
+        raise ValueError("TEXT or --stdin must be given, but not both; pass --stdin for one text per line.")
+    # A user who writes `clusterjax predict model` has forgotten the text.
     if folder is None and text is not None and os.path.isdir(text):
-        raise ValueError(f"TEXT must be a review, but {text!r} is a folder; add the review after it, or --stdin.")
+        raise ValueError(f"TEXT must be given, but {text!r} is a folder; add the text after it, or --stdin.")
     try:
         fitted = load(None if folder is None else _name(folder))
     except argparse.ArgumentTypeError as error:
-        raise ValueError(f"DIR must be the folder of a model, but {error}; name one.") from error
+        raise ValueError(f"DIR must be the folder of a model, but {error}; check the path.") from error
     if text is not None:
         explanation = explain(fitted, text)
         _answer(json.dumps(explanation.record(), ensure_ascii=False) if arguments.json else str(explanation))
         return 0
     # Batches share a compiled call, and answers are printed while input is still arriving.
     for texts in _lines_of_stdin(256):
-        for prediction in predict_many(fitted, texts):
+        for prediction in fitted.predict(texts):
             _answer(json.dumps(prediction, ensure_ascii=False) if arguments.json else _summary(prediction))
     return 0
 
@@ -714,30 +757,30 @@ def _lines_of_stdin(size: int) -> Iterator[tuple[str, ...]]:
 
 
 def _summary(prediction: dict[str, Any]) -> str:
-    """The prediction for a review, in one line."""
+    """The prediction for a text, in one line."""
     words = "leaders: " + ", ".join(prediction["leaders"]) if prediction["known_words"] else "no known words"
     return f"{prediction['sentiment']} {prediction['probability']:.3f} {words}"
 
 
 def _complete_options(command: _Parser) -> None:
     words = (
-        'a folder, a GGUF file or an id of the hub, of GPT-2 or of the Llama family; "smollm2"; "language-model", the '
+        f"a folder, a GGUF file or an id on {_HUB}, of GPT-2 or of the Llama family; smollm2; language-model, the "
         "model of the package; or a folder that train language-model wrote"
     )
     command.add_argument("model", type=_name, metavar="MODEL", help=words)
     command.add_argument("text", metavar="TEXT", help="the text to complete")
-    command.option("--num-words N", "number of next words that are shown", 5)
-    command.option("--num-tokens N", "length of the continuation", 20)
-    command.option("--temperature X", "temperature at which tokens are drawn; 0 takes the most probable ones", 0.0)
-    command.option("--top-k N", "draw from the N most probable tokens only (default: from all)")
+    command.option("--num-words N", "number of next words to show", 5)
+    command.option("--num-tokens N", "number of tokens in the continuation", 20)
+    command.option("--temperature X", "sampling temperature; 0 always takes the most probable token", 0.0)
+    command.option("--top-k N", "sample from the N most probable tokens only (default: from all)")
     _seed_option(command)
-    command.flag("--json", "answer in JSON, as one object")
+    command.flag("--json", "print one JSON object")
 
 
 def _complete(arguments: argparse.Namespace) -> int:
-    """The continuation of a text by a language model.
+    """Continue a text with a language model.
 
-    The most probable next words after a text, and a continuation, by a causal network.
+    Print the most probable next words after a text, and a continuation of the text, by a causal language model.
 
     example: clusterjax complete smollm2 "The Eiffel Tower is located in the city of" --num-tokens 10
     """
@@ -780,40 +823,42 @@ def _complete(arguments: argparse.Namespace) -> int:
 
 def _diagram_options(command: _Parser) -> None:
     command.option("--betas A:B:N", "N values of beta from A to B", "0.1:9:90")
-    command.option("--times N", "number of save times, from time 0", 200)
-    command.option("--until X", "last save time (default: 30, unnormalised 1)")
+    command.option("--times N", "number of times at which tokens are measured, evenly spaced from 0", 200)
+    command.option("--until X", "last time (default: 30, or 1 for unnormalised attention)")
     command.option("--n N", "number of tokens (default: 32)")
-    command.option("--d N", "number of coordinates of a token (default: 2)")
+    command.option("--d N", "token dimension (default: 2)")
     command.option("--samples N", "number of random starts (default: 2048)")
-    command.option("--starts FILE", "initial points (samples, n, d): .npy, .npz or .safetensors")
+    command.option("--starts FILE", "initial tokens, of shape (samples, n, d): .npy, .npz or .safetensors")
     command.option("--variant", "kind of attention", "softmax", choices=("softmax", "unnormalised"))
     command.flag("--causal", "let a token attend only to itself and to earlier tokens")
     command.option("--window N", "let a token attend only to tokens fewer than N positions away")
-    words = "law of Q^T K: identity, square (GG^T/sqrt d), product (G1 G2/sqrt d), wigner, gaussian, or orthogonal"
+    words = (
+        "distribution of the matrix Q^T K: identity, square (GG^T/sqrt d), product (G1 G2/sqrt d), wigner, gaussian "
+        "or orthogonal"
+    )
     command.option("--query-key LAW", words, "identity", choices=_LAWS)
-    words = "law of V: one of these laws, or ascent and descent (Q^T K times 1 and -1, scaled)"
+    words = "distribution of the matrix V: one of those, or ascent or descent (Q^T K times 1 or -1, scaled)"
     command.option("--value LAW", words, "identity", choices=(*_LAWS, "ascent", "descent"))
     command.option("--spectrum LIST", "eigenvalues of V in a random basis, such as 1,0.5 or 1+2j,1-2j")
-    command.option(
-        "--drawn", "draw a random matrix for each system, for each beta, or once", "system", choices=tuple(_DRAWN)
-    )
-    words = f"any of {', '.join(_STATISTICS)}; the first one is drawn"
+    words = "draw random matrices for each system, for each beta, or once"
+    command.option("--drawn", words, "system", choices=tuple(_DRAWN))
+    words = f"statistics to compute, of which the first is plotted: any of {', '.join(_STATISTICS)}"
     command.option("--statistics LIST", words, "close-pairs")
     command.option("--dt X", "time step of the published scheme", 0.1)
-    command.flag("--adaptive", "integrate accurately, with adaptive steps in place of --dt")
-    command.flag("--double", "compute in float64 in place of float32")
+    command.flag("--adaptive", "use adaptive time steps instead of --dt, for accurate solutions")
+    command.flag("--double", "compute in float64 instead of float32")
     _seed_option(command)
-    command.option("--store DIR", "folder in which the numbers are kept, as zarr")
-    command.flag("--fresh", "compute the numbers of the store anew")
+    command.option("--store DIR", "folder for the numbers, in zarr format")
+    command.flag("--fresh", "ignore the numbers in the store, and compute all of them again")
     command.option("--out FILE", "picture: .png, .svg or .pdf (default: beside the store)", dest="picture")
 
 
 def _phase_diagram(arguments: argparse.Namespace) -> int:
-    """The clustering of tokens over time and beta.
+    """Draw how much tokens cluster, over time and beta.
 
-    The phase diagrams of 'A mathematical perspective on transformers' (2312.10794): for each beta and time the share of
-    pairs of tokens with inner product above 0.999, over many random starts. A killed run with --store continues when it
-    is started again; the same call with a finished store only draws.
+    Compute the phase diagrams of 'A mathematical perspective on transformers' (2312.10794): for each beta and time the
+    fraction of pairs of tokens with inner product above 0.999, over many random starts. An interrupted run with --store
+    continues when it is started again; the same call with a finished store only draws.
 
     example: clusterjax sweep phase-diagram --betas 0.1:9:90 --times 200 --n 32 --d 2 --samples 2048 --store run.zarr
     --out diagram.png
@@ -830,7 +875,7 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
             resume=not arguments.fresh, dtype="float64" if arguments.double else "float32", seed=arguments.seed,
         )  # fmt: skip
     if arguments.store is not None:
-        log_line(f"{diagram.sizes['beta']} betas in {arguments.store}")
+        log_line(f"the numbers for {diagram.sizes['beta']} betas are in {arguments.store}")
     # The status of a beta whose statistics are not finite is not 0.
     if failed := int((diagram.status != 0).sum()):
         reasons = sorted({str(reason) for reason in diagram.reason.values.ravel() if reason})
@@ -844,7 +889,7 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
         title = f"{kind}, n = {diagram.attrs['n']}, d = {diagram.attrs['d']}"
         ax = clustering_diagram(diagram, statistic=first, title=title)
         for path in save(ax, picture.with_suffix(""), (picture.suffix[1:],)):
-            log_line(f"drawn in {path}")
+            log_line(f"the picture is {path}")
     return 0
 
 
@@ -898,7 +943,7 @@ def _diagram(arguments: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"{option} must be left out beside --starts, which determines it, but it is given; remove it.")
     names = [name.strip() for name in arguments.statistics.split(",")]
     if unknown := [name for name in names if name not in _STATISTICS]:
-        raise ValueError(f"statistics must be of {', '.join(_STATISTICS)}, but one is {unknown[0]!r}; correct it.")
+        raise ValueError(f"statistics must be among {', '.join(_STATISTICS)}, but one is {unknown[0]!r}; correct it.")
     if arguments.starts is not None:
         given = {"starts": read_starts(arguments.starts)}
     dimension = int(given["starts"].shape[2] if "starts" in given else given.get("d", 2))

@@ -4,12 +4,12 @@ from ._encode import (
     encode_reviews as encode_reviews,
     official_split as official_split,
     random_split as random_split,
+    stratified_split as stratified_split,
 )
 from ._explain import (
     Explanation as Explanation,
     Leading as Leading,
     explain as explain,
-    predict_many as predict_many,
 )
 from ._loss import (
     Fitted as Fitted,
@@ -31,6 +31,7 @@ from ._reviews import (
     Reviews as Reviews,
     SyntheticReviews as SyntheticReviews,
     load_imdb as load_imdb,
+    load_reviews as load_reviews,
     synthetic_reviews as synthetic_reviews,
 )
 from ._store import load as load, load_report as load_report, save as save

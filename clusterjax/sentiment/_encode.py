@@ -320,6 +320,58 @@ def random_split(
     return _parts(reviews, *chosen, validation, drop_repeated, rng)
 
 
+# The smallest number of different texts of each label for a split into three parts.
+_LEAST = 10
+
+
+def stratified_split(reviews: Reviews, test: float = 0.2, *, key: Array, validation: int | float = 0.1) -> Split:
+    """Split randomly with the same fraction of positive reviews in each part, up to rounding.
+
+    Reviews with one text, or of one film, are in one part.
+
+    **Arguments:**
+
+    - `reviews`: The reviews.
+    - `test`: The fraction of the reviews of each label for the test part.
+    - `key`: The PRNG key of the choice of reviews.
+    - `validation`: The fraction of the other reviews of each label for the validation part.
+
+    **Returns:**
+
+    The three parts, in the order of `reviews`.
+
+    **Raises:**
+
+    - `ValueError` if a fraction is not between 0 and 1, there are fewer than ten different texts of a label, or so many
+        reviews have one text or film that a part would be empty.
+    """
+    check_reviews(reviews, "reviews")
+    remedy = "pass 0.2, or another fraction"
+    fractions = [
+        check_number(value, name, above=0, below=1, remedy=remedy)
+        for name, value in (("test", test), ("validation", validation))
+    ]
+    groups, rng = _groups(reviews), generator(key)
+    # All reviews of a group count as reviews of the label of its first review.
+    first = np.unique(groups, return_index=True)[1]
+    label_of_group = reviews.labels[first]
+    for label, name in enumerate(("negative", "positive")):
+        if (count := int(np.sum(label_of_group == label))) < _LEAST:
+            raise ValueError(
+                f"reviews must hold {_LEAST} different texts of each label, but {count} are {name}; add reviews."
+            )
+    part = np.zeros(len(reviews), int)  # 0 is training, 1 is testing, 2 is validation
+    for label in (0, 1):
+        for number, fraction in enumerate(fractions, 1):
+            rows = np.flatnonzero((label_of_group[groups] == label) & (part == 0))
+            part[rows[np.isin(groups[rows], _some_of(groups[rows], max(1, round(fraction * len(rows))), rng))]] = number
+    if len(np.unique(part)) < 3:
+        raise ValueError(
+            "reviews must be of many texts and films, but so many have one that a part would be empty; add reviews."
+        )
+    return Split(*(reviews.take(np.flatnonzero(part == number)) for number in (0, 2, 1)))
+
+
 def _number(value: Any, name: str, total: int) -> int:
     """The number of reviews, from an integer or a fraction of `total`."""
     fraction = isinstance(value, float | np.floating)
@@ -348,8 +400,8 @@ def _parts(
     is_validation = np.isin(groups, _some_of(groups, int(validation * len(train)), rng))
     if validation and not is_validation.any():
         raise ValueError(
-            f"validation must hold a whole film, but {validation!r} of {len(train)} reviews is less than each; pass "
-            "more, or 0."
+            f"validation must hold a whole film or text, but {validation!r} of {len(train)} reviews is less than each; "
+            "pass more, or 0."
         )
     return Split(*(reviews.take(rows) for rows in (train[~is_validation], train[is_validation], test)))
 

@@ -18,13 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._base.checks import check_integer, check_sequence, check_text
+from .._base.checks import check_integer, check_text
 from .._dynamics.iterate import iterate
 from ..hardmax import HardmaxLayer, leaders
 from ._encode import encode_reviews
-from ._leading import lead
-from ._loss import Fitted, check_fitted
-from ._model import HardmaxClassifier, predict_logits
+from ._loss import Fitted, check_fitted, probability_of, sentiment_of
+from ._model import HardmaxClassifier
 from ._reviews import Reviews
 from ._vocabulary import Vocabulary
 
@@ -95,12 +94,12 @@ class Explanation:
     @property
     def probability(self) -> float:
         """The predicted probability that the review is positive."""
-        return _probability(self.logit)
+        return probability_of(self.logit)
 
     @property
     def sentiment(self) -> str:
         """The predicted label, `positive` or `negative`."""
-        return _sentiment(self.logit)
+        return sentiment_of(self.logit)
 
     def record(self) -> dict[str, Any]:
         """Return the explanation as a dictionary of values of JSON."""
@@ -315,48 +314,6 @@ def _ends(z: Float[np.ndarray, "n d"], A: Any) -> Int[np.ndarray, " n"]:
     return ends
 
 
-def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Predict the sentiment, probability, logit and leaders of many texts, without the paths of their words.
-
-    **Arguments:**
-
-    - `fitted`: A trained classifier.
-    - `texts`: The reviews, unprocessed.
-    """
-    check_fitted(fitted)
-    texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
-    if not texts:
-        return []
-    encoded = encode_reviews(
-        Reviews(texts, np.zeros(len(texts), np.int8)), fitted.vocabulary, length=fitted.recipe.length
-    )
-    logits = predict_logits(fitted.model, encoded.ids, encoded.counts).tolist()
-    # Nothing after the last layer is needed, so the horizon is the depth.
-    first = lead(fitted.model, encoded, horizon=fitted.model.depth).first
-    predictions = []
-    for row, logit in enumerate(logits):
-        places = np.flatnonzero((first[row] >= 0).any(axis=1))
-        predictions.append(
-            {
-                "sentiment": _sentiment(logit),
-                "probability": _probability(logit),
-                "logit": logit,
-                "known_words": int(encoded.lengths[row]),
-                "leaders": fitted.vocabulary.decode(encoded.ids[row, places]),
-            }
-        )
-    return predictions
-
-
 def _some(words: tuple[str, ...], most: int = 12) -> str:
     """The first `most` words, and the number of further words, as text."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
-
-
-def _probability(logit: float) -> float:
-    # This form of 1 / (1 + e^{-logit}) does not overflow for large negative logits.
-    return float(np.exp(-np.logaddexp(0, -logit)))
-
-
-def _sentiment(logit: float) -> str:
-    return "positive" if logit > 0 else "negative"

@@ -45,11 +45,11 @@ def hardmax_logits(
     ids: Int[Array, "reviews n"],
     counts: Float[Array, "reviews n"],
 ) -> Float[Array, " reviews"]:
-    r"""The logit of each review: embed the words, apply `depth` hardmax layers, average over the words, and decode.
+    """The logit of each review: embed the words, apply `depth` hardmax layers, average over the words, and decode.
 
     The targets of all tokens are locally constant almost everywhere, and for fixed targets the logit is linear in the
-    embedding: $\sum_i u_i \langle w, E_i\rangle + v$. The gradient is exact and of rank one: the scalar shares u are
-    carried backwards through the layers, and the gradient with respect to A is zero.
+    embedding: $∑_i u_i ⟨w, E_i⟩ + v$. The gradient is exact and of rank one: the scalar shares u are carried backwards
+    through the layers, and the gradient with respect to A is zero.
     """
     return _forward(depth, embedding, decoder, alpha, A, ids, counts)[0]
 

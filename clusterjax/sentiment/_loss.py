@@ -26,6 +26,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._base.checks import (
+    check_array,
     check_concrete,
     check_host_array,
     check_instance,
@@ -39,10 +40,15 @@ from .._base.random import draw_normal
 from .._base.summary import short
 from .._training.loop import Batches, Training, train
 from ._encode import Encoded, check_encoded, check_reviews, encode_reviews
+from ._leading import lead
 from ._model import HardmaxClassifier, Recipe, check_recipe, predict_logits
+from ._negation import NegatedClassifier, composed, is_residual
 from ._reviews import Reviews, check_labels
 from ._text import TextOptions
 from ._vocabulary import Vocabulary
+
+
+_FEW_BATCHES = 10
 
 
 @final
@@ -57,6 +63,8 @@ class Fitted:
     - `recipe`: The recipe of the training.
     - `history`: The loss and the accuracies of each epoch.
     - `best_epoch`: The number of the epoch of `model`, from 1.
+    - `negation`: (heads, d, d + 1), the learnt matrix and offset, side by side, that map the embedding of a word to
+        that of its negation; None if the negations have embeddings of their own.
     """
 
     model: HardmaxClassifier
@@ -64,6 +72,7 @@ class Fitted:
     recipe: Recipe
     history: list[dict[str, float]]
     best_epoch: int
+    negation: Float[Array, "heads d columns"] | None = None
 
     def __repr__(self) -> str:
         return short(self)
@@ -80,14 +89,76 @@ class Fitted:
         check_instance(self.recipe, "recipe", Recipe, "a Recipe", "pass Recipe()")
         check_sequence(self.history, "history", dict, "dictionaries, one an epoch", least=0)
         check_integer(self.best_epoch, "best_epoch", least=-1)
+        if self.negation is not None:
+            heads, d = self.model.w.shape
+            object.__setattr__(self, "negation", check_array(self.negation, "negation", shape=(heads, d, d + 1)))
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
-        """The logit of each text, which is positive for a positive review."""
-        texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
-        encoded = encode_reviews(
-            Reviews(texts, np.zeros(len(texts), np.int8)), self.vocabulary, length=self.recipe.length
-        )
+        """The logit of each text, which is positive for a positive review.
+
+        **Arguments:**
+
+        - `texts`: The texts, unprocessed.
+        """
+        encoded = self._encode(texts)
         return predict_logits(self.model, encoded.ids, encoded.counts)
+
+    def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Predict the sentiment of each text, with the leaders of its words.
+
+        !!! example
+
+            ```python
+            >>> from clusterjax import sentiment
+            >>> found = sentiment.load().predict(["A wonderful film.", "A waste of time."])
+            >>> [(one["sentiment"], one["leaders"]) for one in found]
+            [('positive', ['wonderful']), ('negative', ['waste', 'time'])]
+            ```
+
+        **Arguments:**
+
+        - `texts`: The texts, unprocessed.
+
+        **Returns:**
+
+        A dictionary of values of JSON for each text: `sentiment`, which is positive or negative, `probability` of
+        positive, `logit`, `known_words`, the number of words that were read, and `leaders`. `explain` adds the paths of
+        the words of one text.
+        """
+        encoded = self._encode(texts)
+        if not len(encoded):
+            return []
+        # Nothing after the last layer is needed, so the horizon is the depth.
+        first = lead(self.model, encoded, horizon=self.model.depth).first
+        predictions = []
+        for row, logit in enumerate(predict_logits(self.model, encoded.ids, encoded.counts).tolist()):
+            places = np.flatnonzero((first[row] >= 0).any(axis=1))
+            predictions.append(
+                {
+                    "sentiment": sentiment_of(logit),
+                    "probability": probability_of(logit),
+                    "logit": logit,
+                    "known_words": int(encoded.lengths[row]),
+                    "leaders": self.vocabulary.decode(encoded.ids[row, places]),
+                }
+            )
+        return predictions
+
+    def _encode(self, texts: Sequence[str]) -> Encoded:
+        texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
+        unlabelled = Reviews(texts, np.zeros(len(texts), np.int8))
+        return encode_reviews(unlabelled, self.vocabulary, length=self.recipe.length)
+
+
+def probability_of(logit: float) -> float:
+    """The probability of a positive label."""
+    # This form of 1 / (1 + e^{-logit}) does not overflow for large negative logits.
+    return float(np.exp(-np.logaddexp(0, -logit)))
+
+
+def sentiment_of(logit: float) -> str:
+    """The label of the larger probability."""
+    return "positive" if logit > 0 else "negative"
 
 
 def fit(
@@ -128,8 +199,7 @@ def fit(
 
     - `key`: The PRNG key.
     - `vocabulary`: The vocabulary; None builds it from the training part.
-    - `options`: The conversion of texts to words for a new vocabulary; None is the defaults with `ngrams` of the
-        recipe.
+    - `options`: The conversion of texts to words for a new vocabulary; None is that of the recipe.
     - `checkpoint`: A file from which a killed run continues bit for bit. A finished run with a larger `epochs`
         continues as well: the learning rate rises and falls again, and the best of all epochs is kept.
     - `patience`: The number of epochs without a better validation accuracy after which training stops.
@@ -160,15 +230,20 @@ def fit(
     if len(np.unique(training.labels)) < 2:
         raise ValueError("training must hold reviews of both labels, but all have the same; pass others.")
     if vocabulary is None:
-        options = TextOptions(ngrams=recipe.ngrams) if options is None else options
+        options = recipe.text_options() if options is None else options
         # Words of validation reviews would leak information, so the vocabulary is built from the training part only.
-        vocabulary = Vocabulary.build(training.texts, options, min_count=recipe.min_count)
+        vocabulary = Vocabulary.build(
+            training.texts, options, min_count=recipe.min_count, negations=recipe.negation == "reflection"
+        )
     seen = encode_reviews(training, vocabulary, length=recipe.length)
     unseen = encode_reviews(validation, vocabulary, length=recipe.length)
     start_key, train_key = keys_of(key)
     model = start(seen, vocabulary.size, recipe, key=start_key)
+    if recipe.negation == "reflection":
+        model = NegatedClassifier.of(model, vocabulary, recipe)
     run = train_encoded(model, seen, unseen, recipe, key=train_key, checkpoint=checkpoint, patience=patience, say=say)
-    return Fitted(run.model, vocabulary, recipe, run.history, run.best_epoch)
+    negation = run.model.affine if isinstance(run.model, NegatedClassifier) else None
+    return Fitted(composed(run.model), vocabulary, recipe, run.history, run.best_epoch, negation)
 
 
 def keys_of(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -204,8 +279,8 @@ def start(seen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray) -> Ha
 
 
 def log_ratio(seen: Encoded, words: int, smoothing: float) -> Float[np.ndarray, " words"]:
-    r"""The naive-Bayes log ratio $\log\frac{p_i/\sum p}{q_i/\sum q}$, where p and q are the numbers of positive and
-    negative reviews with word i, plus `smoothing`; zero for padding and unknown words.
+    """The naive-Bayes log ratio $log((p_i/∑ p) / (q_i/∑ q))$, where p and q are the numbers of positive and negative
+    reviews with word i, plus `smoothing`; zero for padding and unknown words.
 
     Source: Wang, Manning, *Baselines and bigrams* (ACL 2012), eq. (2).
     """
@@ -221,7 +296,7 @@ def log_ratio(seen: Encoded, words: int, smoothing: float) -> Float[np.ndarray, 
 
 
 def train_encoded(
-    model: HardmaxClassifier,
+    model: HardmaxClassifier | NegatedClassifier,
     seen: Encoded,
     unseen: Encoded,
     recipe: Recipe,
@@ -235,7 +310,7 @@ def train_encoded(
 
     **Arguments:**
 
-    - `model`: The initial model, as from `start`.
+    - `model`: The initial model, as from `start`; or a `NegatedClassifier` of it, whose negations are composed.
     - `seen`, `unseen`: The training part, and the validation part, which determines the best epoch.
     - `recipe`: A `Recipe`, whose parameters of the training are used.
     - `key`, `checkpoint`, `patience`, `say`: As in `fit`.
@@ -244,7 +319,7 @@ def train_encoded(
 
     A `Training`, with the model of the best epoch and the history.
     """
-    check_model(model, "model")
+    check_model(composed(model), "model")
     for name, part in (("seen", seen), ("unseen", unseen)):
         check_encoded(part, name)
         if not len(part):
@@ -252,6 +327,8 @@ def train_encoded(
     check_recipe(recipe)
     check_concrete(check_key(key), "key")
     _check_progress(checkpoint, patience, say)
+    # Few reviews stay in one bucket, since an epoch leaves out the reviews of a bucket that fill no batch.
+    buckets = seen.buckets(3 if len(seen) >= _FEW_BATCHES * recipe.batch_size else 1)
     # The whole training part is copied to the device once.
     parts = tuple(
         (
@@ -259,16 +336,18 @@ def train_encoded(
             jnp.asarray(part.counts, jnp.float32),
             jnp.asarray(part.labels, jnp.float32),
         )
-        for part in seen.buckets()
+        for part in buckets
     )
     settings = recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen)}
-    batches = Batches(parts, recipe.batch_size)
+    batches = Batches(parts, min(recipe.batch_size, max(map(len, buckets))))
     spec = jtu.tree_map(eqx.is_inexact_array, model)
     # The gradient with respect to A is zero, so A is never trained.
-    frozen = lambda tree: (tree.A,) if recipe.learn_alpha else (tree.A, tree.raw_alpha)
+    plain = lambda tree: tree.model if isinstance(tree, NegatedClassifier) else tree
+    frozen = lambda tree: (plain(tree).A,) if recipe.learn_alpha else (plain(tree).A, plain(tree).raw_alpha)
     spec = eqx.tree_at(frozen, spec, replace_fn=lambda _: False, is_leaf=lambda leaf: leaf is None)
 
-    def evaluate(model: HardmaxClassifier) -> dict[str, float]:
+    def evaluate(model: HardmaxClassifier | NegatedClassifier) -> dict[str, float]:
+        model = composed(model)
         logits = predict_logits(model, unseen.ids, unseen.counts)
         # The loss is log(1 + e^{-y logit}) with labels y of -1 and 1.
         signs = 2.0 * unseen.labels - 1
@@ -294,7 +373,10 @@ def _optimiser(recipe: Recipe, steps_of_epoch: int) -> optax.GradientTransformat
     rate = optax.warmup_cosine_decay_schedule(
         0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
     )
-    return optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adamw(rate, b2=0.99, weight_decay=0.0))
+    composes = recipe.negation == "reflection"
+    weight_decay, mask = (recipe.residual_decay, is_residual) if composes else (0.0, None)
+    adamw = optax.adamw(rate, b2=0.99, weight_decay=weight_decay, mask=mask)
+    return optax.chain(optax.clip_by_global_norm(recipe.clip), adamw)
 
 
 def _fingerprint(*parts: Encoded) -> int:
@@ -342,11 +424,13 @@ class _Loss:
     drop: float
     label_smoothing: float
 
-    def __call__(self, model: HardmaxClassifier, batch: Any, key: PRNGKeyArray) -> tuple[Array, dict[str, Array]]:
+    def __call__(
+        self, model: HardmaxClassifier | NegatedClassifier, batch: Any, key: PRNGKeyArray
+    ) -> tuple[Array, dict[str, Array]]:
         ids, counts, labels = batch
         if self.drop:
             ids, counts = thinned(ids, counts, self.drop, key)
-        logits = model.logits(ids, counts)
+        logits = composed(model).logits(ids, counts)
         targets = labels.astype(logits.dtype) * (1 - self.label_smoothing) + self.label_smoothing / 2
         # This form of the cross entropy with soft targets needs no logarithm of a probability.
         loss = jnp.mean(jax.nn.softplus(logits) - targets * logits)

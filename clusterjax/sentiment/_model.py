@@ -8,7 +8,7 @@ the logit v; alpha is positive, because the inverse softplus of alpha is stored.
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, final
+from typing import Any, Literal, final
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Num
 from .._base.checks import (
     as_numbers,
     check_array,
+    check_choice,
     check_flag,
     check_host_array,
     check_instance,
@@ -31,18 +32,18 @@ from .._base.types import Numbers, RealScalarLike
 from .._dynamics.iterate import iterate
 from ..hardmax import HardmaxLayer, SoftmaxTwin
 from ._forward import Decoder, hardmax_logits, layout_of, run_layers, shares_at_first_layer
-from ._text import MOST
+from ._text import MOST, WIDE_NEGATORS, TextOptions
 
 
 MOST_LAYERS = 10**6
 
 
 class HardmaxClassifier(eqx.Module):
-    r"""A sentiment classifier by clustering: $\text{logit} = \sum_h \langle w_h, \overline{z^h_K}\rangle + v$, where
-    the words of a review start at their embeddings $z^h_0 = E^h$ and pass through K hardmax layers.
+    """A sentiment classifier by clustering: $logit = ∑_h ⟨w_h, mean(z^h_K)⟩ + v$, where the words of a review start at
+    their embeddings $z^h_0 = E^h$ and pass through K hardmax layers.
 
-    Each head is the model of the paper in separate d dimensions, and one head is exactly this model. The bar denotes
-    the mean over the words of the review; padding does not attend, is not attended to, and is not in the mean. Training
+    Each head is the model of the paper in separate d dimensions, and one head is exactly this model. The mean is over
+    the words of the review; padding does not attend, is not attended to, and is not in the mean. Training
     differentiates through the hardmax itself: the gradient exists almost everywhere and is exact (reverse mode only),
     so that the trained model and the tested model agree. A positive definite A is redundant, since the embedding can
     absorb A, and the gradient with respect to any A is zero, so A is not trained.
@@ -149,10 +150,10 @@ class HardmaxClassifier(eqx.Module):
     def shares(
         self, ids: Int[ArrayLike, "reviews n"], counts: Num[ArrayLike, "reviews n"]
     ) -> Float[Array, "reviews n heads"]:
-        r"""The share $u$ of the embedding of each word in the mean after the last layer, for each head; the shares sum
-        to 1.
+        """The share u of the embedding of each word in the mean after the last layer, for each head; the shares sum to
+        1.
 
-        The logit is exactly $\sum_{h,i} u^h_i \langle w_h, E^h_i\rangle + v$; followers pass their shares to leaders.
+        The logit is exactly $∑_{h,i} u^h_i ⟨w_h, E^h_i⟩ + v$; followers pass their shares to leaders.
         """
         ids, counts = self._checked(ids, counts)
         layout, heads = layout_of(self.embedding), self.embedding.shape[1]
@@ -259,7 +260,7 @@ def _inverse_softplus(alpha: Float[Array, "..."]) -> Float[Array, "..."]:
 @final
 @dataclass(frozen=True)
 class Recipe:
-    r"""The hyperparameters of a classifier, plain values that JSON can hold. The defaults are the best values found on
+    """The hyperparameters of a classifier, plain values that JSON can hold. The defaults are the best values found on
     validation data for d = 2 and one head.
 
     **Arguments:**
@@ -273,16 +274,21 @@ class Recipe:
     - `epochs`, `batch_size`, `learning_rate`, `warm_up`, `clip`: The parameters of AdamW ($b_2 = 0.99$, no weight
         decay), whose learning rate rises for `warm_up` steps and then falls as a cosine to a fiftieth; `clip` bounds
         the norm of the gradient.
-    - `smoothing`: The number that is added to each count in the naive-Bayes initialisation $E_i = r_i w/|w| +
-        \text{noise}$, where $r_i$ is the log ratio of the fractions of positive and negative reviews with word i; rare
-        words start near zero.
+    - `smoothing`: The number that is added to each count in the naive-Bayes initialisation $E_i = r_i w/|w| + noise$,
+        where $r_i$ is the log ratio of the fractions of positive and negative reviews with word i; rare words start
+        near zero.
     - `naive_bayes`: True for this initialisation; otherwise E is noise.
     - `noise`: The standard deviation of the noise.
-    - `drop`: A word of count c is dropped in a training step with probability $\text{drop}^c$: as query, as key and
-        from the mean.
+    - `drop`: A word of count c is dropped in a training step with probability $drop^c$: as query, as key and from the
+        mean.
     - `label_smoothing`: The fraction of each label that is distributed evenly over both labels.
     - `alpha`: The initial step of the layers, which is fixed unless `learn_alpha` is True.
     - `learn_alpha`: True if the steps are trained.
+    - `negation`: `"words"` gives each negation of the training part, such as `not_good`, an embedding of its own.
+        `"reflection"` composes the embedding of `not_good` of that of `good`, by a learnt map that starts as a
+        reflection across the hyperplane, and of a residual; negations that the training part lacks are then known too,
+        more words negate, such as hardly and without, and two negators in a row cancel.
+    - `residual_decay`: The weight decay of these residuals, in units of the learning rate.
     """
 
     dim: int = 2
@@ -303,6 +309,8 @@ class Recipe:
     label_smoothing: float = 0.1
     alpha: float = 1.0
     learn_alpha: bool = True
+    negation: Literal["words", "reflection"] = "words"
+    residual_decay: float = 1.0
 
     def __post_init__(self):
         checked: dict[str, Any] = {}
@@ -312,7 +320,9 @@ class Recipe:
         checked["warm_up"] = check_integer(self.warm_up, "warm_up", least=0, remedy="pass 0 for none")
         for name in ("learning_rate", "smoothing", "alpha", "clip"):
             checked[name] = check_number(getattr(self, name), name, above=0)
-        checked["noise"] = check_number(self.noise, "noise", least=0, remedy="pass 0 for none")
+        for name in ("noise", "residual_decay"):
+            checked[name] = check_number(getattr(self, name), name, least=0, remedy="pass 0 for none")
+        check_choice(self.negation, "negation", ("words", "reflection"))
         for name in ("drop", "label_smoothing"):
             checked[name] = check_number(getattr(self, name), name, least=0, below=1, remedy="pass 0 for none")
         # Plain Python values can be written as JSON and hashed by `lru_cache`.
@@ -322,7 +332,7 @@ class Recipe:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def of_dim(cls, dim: int, **changes: float | int | bool) -> "Recipe":
+    def of_dim(cls, dim: int, **changes: float | int | bool | str) -> "Recipe":
         """The best recipe found for this d and for the `heads` and `ngrams` in `changes`, with `changes` applied.
 
         Several heads have the fixed alpha = 1.3. With n-grams, `min_count` is 5, since there are more words.
@@ -343,7 +353,7 @@ class Recipe:
         return cls(**numbers)
 
     @classmethod
-    def bag_of_words(cls, **changes: float | int | bool) -> "Recipe":
+    def bag_of_words(cls, **changes: float | int | bool | str) -> "Recipe":
         """The recipe of a model without layers, which is linear in the counts of words: the baseline of clustering."""
         numbers: dict[str, Any] = {"dim": 1, "depth": 0, "noise": 0.01, "learning_rate": 1e-2}
         _check_names(changes)
@@ -352,11 +362,17 @@ class Recipe:
         numbers = numbers | changes
         return cls(**numbers)
 
+    def text_options(self) -> TextOptions:
+        """The conversion of texts to words for `ngrams` and `negation`."""
+        if self.negation == "words":
+            return TextOptions(ngrams=self.ngrams)
+        return TextOptions(ngrams=self.ngrams, negators=WIDE_NEGATORS, double_negation=True)
+
     def record(self) -> dict[str, Any]:
         """The recipe as a dictionary of values of JSON."""
         return asdict(self)
 
-    def with_(self, **changes: float | int | bool) -> "Recipe":
+    def with_(self, **changes: float | int | bool | str) -> "Recipe":
         """The recipe with some fields changed."""
         _check_names(changes)
         return replace(self, **changes)

@@ -1,6 +1,9 @@
 """Reviews with their labels and, if known, their films, ratings and parts of the data."""
 
+import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -11,10 +14,19 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Int, Shaped
 
-from .._base.checks import check_host_array, check_integer, check_path, check_sequence
+from .._base.checks import (
+    check_host_array,
+    check_integer,
+    check_number,
+    check_path,
+    check_say,
+    check_sequence,
+    check_text,
+    refusal,
+)
 from .._base.random import generator
-from .._files.json import open_regular, read_regular
-from .._files.tables import MOST_BYTES, bytes_of, decode, read_bytes, read_table, too_large, wanted
+from .._files.json import decode as decode_json, open_regular, read_regular
+from .._files.tables import MOST_BYTES, bytes_of, decode, lines_of, read_bytes, read_table, too_large, wanted
 from ._text import MOST, NEGATORS, STOP_WORDS
 
 
@@ -178,9 +190,9 @@ def check_source(source: Any, name: str) -> Path | None:
     raise ValueError(f"{name} must be a file, a folder or {HUB!r}, but {str(source)!r} is not there; check its name.")
 
 
-def digest(source: str | Path | None) -> str:
-    """A string that identifies a source of reviews: the SHA-256 of a table, or of the names and contents of the files
-    of a folder; the name of the hub; or "synthetic" for None.
+def digest(source: str | Path | Reviews | None) -> str:
+    """A string that identifies a source of reviews: the SHA-256 of a table, of the names and contents of the files of a
+    folder, or of `Reviews`; the name of the hub; or "synthetic" for None.
 
     All bytes are hashed, since an edited label changes neither the size nor most samples of a file. Training takes far
     longer than this additional reading.
@@ -191,6 +203,9 @@ def digest(source: str | Path | None) -> str:
     """
     if source is None:
         return "synthetic"
+    if isinstance(source, Reviews):
+        parts = [None if part is None else list(map(str, part)) for part in (source.labels, source.films, source.split)]
+        return sha256(json.dumps([source.texts, *parts]).encode()).hexdigest()
     path, hasher = Path(source), sha256()
     if not path.exists():
         return str(source)  # the name of the hub, or a source that `load_imdb` refuses
@@ -219,6 +234,264 @@ def digest(source: str | Path | None) -> str:
 
 def _root(folder: Path) -> Path:
     return folder / "aclImdb" if (folder / "aclImdb").is_dir() else folder
+
+
+# The values that mean yes and no in a column with two names, in addition to those of `_LABELS`.
+_YES_NO = _LABELS | {"no": 0, "yes": 1, "false": 0, "true": 1}
+
+
+def load_reviews(
+    source: str | Path,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    split_column: str | None = None,
+    threshold: float | int | Sequence[float | int] | None = None,
+    positive: str | None = None,
+    test: str | Path | None = None,
+    most_bytes: int = MOST_BYTES,
+    say: Callable[[str], None] = lambda line: None,
+) -> Reviews:
+    """Load labelled texts of any kind from a table.
+
+    A table is a `.csv` file in UTF-8, a `.jsonl` file with one object in each line, or a `.parquet` file, optionally
+    with the further suffix `.gz`. Upper and lower case are not distinguished in the names of columns and labels.
+
+    Labels are numbers, such as stars, or two names. With a `threshold` b, numbers above b are positive and all others
+    negative, as in `Binarizer` of scikit-learn. With two thresholds (a, b), numbers up to a are negative, numbers above
+    b are positive, and rows between them are left out; these are the intervals of `pandas.cut`. Without a threshold
+    there must be two different numbers, of which the larger one is positive.
+
+    !!! example
+
+        ```python
+        >>> import tempfile, pathlib
+        >>> from clusterjax import sentiment
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "reviews.csv"
+        ...     _ = path.write_text("body,stars\\nGood.,5\\nFair.,3\\nBad.,1\\n")
+        ...     reviews = sentiment.load_reviews(path, text_column="body", label_column="stars", threshold=(2, 3))
+        >>> reviews.texts, reviews.labels.tolist()
+        (('Good.', 'Bad.'), [1, 0])
+        ```
+
+    **Arguments:**
+
+    - `source`: The table.
+
+    **Other arguments:**
+
+    - `text_column`: The column of the texts; None is `text`, `review` or `processed`.
+    - `label_column`: The column of the labels; None is `label` or `sentiment`.
+    - `split_column`: A column with the values train and test; None is `split`, if there is such a column and no `test`.
+    - `threshold`: One number, or two increasing numbers, for labels that are numbers.
+    - `positive`: The positive one of two labels. It is needed for names other than neg and pos, negative and positive,
+        no and yes, false and true.
+    - `test`: A second table with the same columns, whose rows are the test part.
+    - `most_bytes`: As in `load_imdb`, for each table.
+    - `say`: A function that receives a line on the meaning of the labels and on rows that are left out.
+
+    **Returns:**
+
+    The reviews in the order of the tables, with a split if there is a column or a table for it.
+
+    **Raises:**
+
+    - `ValueError` if a table cannot be read, lacks a column, or has a row without a text or a label, or if the labels
+        do not determine which reviews are positive, or are all positive or all negative.
+    - `ImportError` if a required library is not installed; the error names the library.
+    """
+    most_bytes, say = check_integer(most_bytes, "most_bytes"), check_say(say)
+    for name, value in (
+        ("text_column", text_column), ("label_column", label_column), ("split_column", split_column),
+        ("positive", positive),
+    ):  # fmt: skip
+        if value is not None:
+            check_text(value, name)
+    bounds = None if threshold is None else _bounds(threshold)
+    for name, value, other in (("split_column", split_column, test), ("positive", positive, threshold)):
+        if value is not None and other is not None:
+            beside = "test" if name == "split_column" else "threshold"
+            raise refusal(name, f"be left out beside {beside}", f"it is {value!r}", "pass one of them")
+    names = ("source",) if test is None else ("source", "test")
+    tables = [_labelled_table(path, name, most_bytes) for name, path in zip(names, (source, test), strict=False)]
+    texts = [text for table in tables for text in _texts(table, text_column)]
+    labels = [label for table in tables for label in _given_labels(table, label_column)]
+    split = None
+    if test is not None:
+        split = np.repeat(["train", "test"], [table.size for table in tables])
+    elif split_column is not None or "split" in tables[0].columns:
+        values = tables[0].column(split_column, "split_column", ("split",))
+        split = _splits(values, tables[0].where, split_column or "split")
+    binary = _by_value(labels, positive, say) if bounds is None else _by_threshold(labels, bounds, say)
+    kept = np.flatnonzero(binary >= 0)
+    return Reviews(
+        tuple(texts[row] for row in kept.tolist()), binary[kept], split=None if split is None else split[kept]
+    )
+
+
+@dataclass(frozen=True)
+class _Table:
+    where: str  # the path, quoted
+    columns: dict[str, list[Any]]
+
+    @property
+    def size(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def column(self, name: str | None, argument: str, usual: Sequence[str]) -> list[Any]:
+        """The column `name`, or the first of the usual names."""
+        names = usual if name is None else (name.strip().lower(),)
+        found = next((self.columns[each] for each in names if each in self.columns), None)
+        if found is None:
+            raise refusal(
+                argument, f"be a column of {self.where}", f"{' or '.join(map(repr, names))} is not among its columns "
+                f"{', '.join(map(repr, self.columns))}", "pass one of these",
+            )  # fmt: skip
+        return found
+
+
+def _labelled_table(source: Any, argument: str, most: int) -> _Table:
+    path = check_path(source, argument)
+    if not path.is_file():
+        problem = f"{str(path)!r} is {'a folder' if path.is_dir() else 'not there'}"
+        raise refusal(argument, "be a .csv, .jsonl or .parquet file", problem, "check its path")
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    try:
+        if kind in ("csv", "parquet"):
+            columns = read_table(path, most)
+        elif kind == "jsonl":
+            columns = _read_lines(path, most)
+        else:
+            raise refusal(
+                "source", "be a .csv, .jsonl or .parquet file, perhaps with .gz behind", f"it is {str(path)!r}",
+                "write it as one of these",
+            )  # fmt: skip
+    except ValueError as error:
+        # The functions that read files call each of them `source`.
+        raise ValueError(f"{argument} {str(error).removeprefix('source ')}") from error
+    return _Table(repr(str(path)), columns)
+
+
+def _read_lines(path: Path, most: int) -> dict[str, list[Any]]:
+    """The columns of a file with one JSON object in each line, by their names in lower case; None for no value."""
+    rows, size = [], 0
+    with lines_of(path, most) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = decode_json(line, finite=False)
+            except ValueError as error:
+                problem = f"line {number} of {str(path)!r} is not ({error})"
+                raise refusal("source", "hold a JSON object in each line", problem, "mend it") from error
+            if not isinstance(row, dict):
+                problem = f"line {number} of {str(path)!r} has another value"
+                raise refusal("source", "hold a JSON object in each line", problem, "write one row per line")
+            rows.append({name.strip().lower(): value for name, value in row.items()})
+            size += bytes_of(row.values())
+            if size > most:
+                raise too_large(path, most)
+    if not rows:
+        raise refusal("source", "hold rows", f"{str(path)!r} has none", "name a file that has")
+    # A column may begin in any line.
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _texts(table: _Table, column: str | None) -> list[str]:
+    texts = table.column(column, "text_column", _TEXT)
+    _refuse_rows(table, "text_column", "a text", [not isinstance(text, str) or not text.strip() for text in texts])
+    return texts
+
+
+def _given_labels(table: _Table, column: str | None) -> list[Any]:
+    labels = table.column(column, "label_column", _LABEL)
+    # A missing label is an empty field of a CSV file, null of JSON or Parquet, or NaN of pandas.
+    missing = [label is None or str(label).strip().lower() in ("", "nan") for label in labels]
+    _refuse_rows(table, "label_column", "a label", missing)
+    return labels
+
+
+def _refuse_rows(table: _Table, argument: str, what: str, bad: list[bool]) -> None:
+    """Raise a `ValueError` if a row is bad."""
+    if any(bad):
+        found = f"{sum(bad)} of the {len(bad)} rows of {table.where} have none, the first is row {bad.index(True)}"
+        raise refusal(argument, f"have {what} in each row", f"{found}, counted from 0", "remove these rows")
+
+
+def _bounds(threshold: Any) -> tuple[float, float]:
+    """The two thresholds; one threshold counts twice."""
+    remedy = "pass a number such as 3, or two increasing numbers such as (2, 3)"
+    given = threshold if isinstance(threshold, tuple | list) else (threshold, threshold)
+    if len(given) != 2:
+        raise refusal("threshold", "be one number or two", f"there are {len(given)}", remedy)
+    low, high = (check_number(value, "threshold", remedy=remedy) for value in given)
+    if low > high:
+        raise refusal("threshold", "increase", f"it is {low:g} and {high:g}", remedy)
+    return low, high
+
+
+def _numbers(labels: list[Any]) -> list[float | None]:
+    """The number of each label, None for a label that is no number."""
+
+    def number(label: Any) -> float | None:
+        try:
+            value = float(label)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return value if math.isfinite(value) else None
+
+    return [number(label) for label in labels]
+
+
+def _by_threshold(
+    labels: list[Any], bounds: tuple[float, float], say: Callable[[str], None]
+) -> Int[np.ndarray, " rows"]:
+    """0 for each label up to the lower bound, 1 above the upper bound, and -1 between them."""
+    (low, high), number = bounds, _numbers(labels)
+    if None in number:
+        raise refusal(
+            "threshold", "be left out for labels that are not all numbers",
+            f"one of them is {labels[number.index(None)]!r}", "leave it out, or remove rows without a number",
+        )  # fmt: skip
+    values = np.array(number, float)
+    binary = np.where(values > high, 1, np.where(values <= low, 0, -1))
+    counts = [int((binary == value).sum()) for value in (1, 0, -1)]
+    if not counts[0] or not counts[1]:
+        found = f"{counts[0]} of the {len(labels)} labels are above {high:g} and {counts[1]} are up to {low:g}"
+        raise refusal("threshold", "leave positive and negative labels", found, "choose another")
+    between = f"; {counts[2]} rows above {low:g} and up to {high:g} are left out" if low < high else ""
+    say(f"labels above {high:g} are positive ({counts[0]}), labels up to {low:g} negative ({counts[1]}){between}")
+    return binary
+
+
+def _by_value(labels: list[Any], positive: str | None, say: Callable[[str], None]) -> Int[np.ndarray, " rows"]:
+    """0 or 1 for each label, if there are two different labels of which one is known to be the positive one."""
+    number = _numbers(labels)
+    # Numbers such as 1 and 1.0 are one label.
+    plain = lambda label, value: str(label).strip().lower() if value is None else f"{value:g}"
+    names = [plain(label, value) for label, value in zip(labels, number, strict=True)]
+    counts = Counter(names)
+    shown = ", ".join(f"{name[:40]!r} ({count})" for name, count in counts.most_common(6))
+    if len(counts) != 2:
+        more = "" if len(counts) <= 6 else f" and {len(counts) - 6} more"
+        remedy = "keep the rows of two of them" if None in number else "pass a threshold, such as 3"
+        raise refusal("label_column", "have two different labels", f"it has {shown}{more}", remedy)
+    if positive is not None:
+        wanted_name = plain(positive, _numbers([positive])[0])
+        if wanted_name not in counts:
+            problem = f"it is {positive!r} and they are {shown}"
+            raise refusal("positive", "be one of the two labels", problem, "correct it")
+    elif None not in number:
+        wanted_name = max(counts, key=float)
+    elif sorted(_YES_NO.get(name, -1) for name in counts) == [0, 1]:
+        wanted_name = next(name for name in counts if _YES_NO[name])
+    else:
+        raise refusal("positive", "name the positive one of the labels", f"they are {shown}", "pass one of them")
+    other = next(name for name in counts if name != wanted_name)
+    say(f"{wanted_name} is positive ({counts[wanted_name]}), {other} is negative ({counts[other]})")
+    return np.array([int(name == wanted_name) for name in names])
 
 
 def _from_table(path: Path, most: int) -> Reviews:
@@ -261,12 +534,12 @@ def _labels(values: Sequence[Any], where: str) -> np.ndarray:
     return np.array(labels, np.int8)
 
 
-def _splits(values: Sequence[Any], where: str) -> np.ndarray:
+def _splits(values: Sequence[Any], where: str, column: str = "split") -> np.ndarray:
     splits = [str(value).strip().lower() for value in values]
     row = next((i for i, split in enumerate(splits) if split not in ("train", "test")), None)
     if row is not None:
         raise ValueError(
-            f"source must have train or test in its column 'split', but row {row} of {where} has {values[row]!r}; "
+            f"source must have train or test in its column {column!r}, but row {row} of {where} has {values[row]!r}; "
             "rename it, or leave the column out."
         )
     return np.array(splits)
@@ -394,11 +667,11 @@ def synthetic_reviews(
     planted: int = 5,
     per_film: int = 10,
 ) -> SyntheticReviews:
-    r"""Generate `count` reviews whose sentiment is that of their planted words; half of the reviews are positive.
+    """Generate `count` reviews whose sentiment is that of their planted words; half of the reviews are positive.
 
     A review has 1, 3, 5, ... planted words, at most `planted`, with equal probabilities of all these numbers; the
     number is odd, so that a majority exists, and the label is that of the majority. The other words have no meaning,
-    and the r-th word has a probability proportional to $1/r$. The text has sentences with capitals, full stops and some
+    and the r-th word has a probability proportional to 1/r. The text has sentences with capitals, full stops and some
     tags. Each film is in one half of the split.
 
     **Arguments:**

@@ -28,6 +28,11 @@ STOP_WORDS = frozenset(
     "hasn haven isn ma mightn mustn needn shan shouldn wasn weren won wouldn".split()
 )
 NEGATORS = frozenset("no nor not never cannot".split())
+# Further words that negate what follows, and contractions that are written without an apostrophe.
+WIDE_NEGATORS = NEGATORS | frozenset(
+    "hardly barely scarcely rarely seldom without nothing nobody none neither nowhere dont doesnt didnt isnt arent "
+    "wasnt werent cant couldnt wont wouldnt shouldnt hasnt havent hadnt aint".split()
+)
 NEGATED = "not_"
 MOST = 10**6  # the limit of all counts in the options
 
@@ -36,6 +41,8 @@ _LINK = re.compile(r"https?://\S+|www\.\S+")
 # unclosed tags.
 _TAG = re.compile(r"<[^>]+>?")
 _CONTRACTED_NOT = re.compile(r"[nN]['`’][tT]\b")
+# These phrases contain a negator and negate nothing: "not only clever", "one of the best, if not the best".
+_NOT_ONLY = re.compile(r"\bnot\s+(?:only|just|merely|simply)\b|\bif\s+not\s+the\b", re.IGNORECASE)
 _FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
 _END = "."
 _CLAUSE_ENDS = b'.,;:!?()"'
@@ -59,6 +66,9 @@ class TextOptions:
     - `expand_not`: True replaces n't by the word not: "didn't" gives `did not`, and "can't" gives `ca not`.
     - `negation_scope`: The number of words after a negator that become `not_word`; with 0, negators are ordinary words.
     - `negators`: The words that negate.
+    - `double_negation`: True lets two negators in a row cancel: "not without charm" gives `charm` if both are negators.
+        The phrases not only, not just, not merely, not simply and if not the then negate nothing. With False, a further
+        negator restarts the scope.
     - `stop_words`: The words that are removed.
     - `single_letters`: True keeps words of one letter.
     - `drop_links`: True first removes links that start with http://, https:// or www.
@@ -82,6 +92,7 @@ class TextOptions:
     expand_not: bool = True
     negation_scope: int = 3
     negators: Collection[str] = NEGATORS
+    double_negation: bool = False
     stop_words: Collection[str] = STOP_WORDS
     single_letters: bool = False
     drop_links: bool = False
@@ -91,7 +102,7 @@ class TextOptions:
     lemmatise: Callable[[str], str] | None = None
 
     def __post_init__(self):
-        for name in ("lower", "expand_not", "single_letters", "drop_links", "glue"):
+        for name in ("lower", "expand_not", "double_negation", "single_letters", "drop_links", "glue"):
             object.__setattr__(self, name, check_flag(getattr(self, name), name))
         for name in ("negation_scope", "longest_run"):
             number = check_integer(getattr(self, name), name, least=0, most=MOST, remedy="pass 0 to switch it off")
@@ -167,7 +178,8 @@ class TextOptions:
 
         **Arguments:**
 
-        - `record`: The result of `TextOptions.record`, possibly read from a JSON file.
+        - `record`: The result of `TextOptions.record`, possibly read from a JSON file. An option that the record leaves
+            out has its default.
         - `lemmatise`: The lemmatiser of the recorded options, or None.
 
         **Returns:**
@@ -176,24 +188,25 @@ class TextOptions:
 
         **Raises:**
 
-        - `ValueError` if `record` has other names than the options, or values of other types, or if the presence of
+        - `ValueError` if `record` has a name that is not an option, or values of other types, or if the presence of
             `lemmatise` differs from the record.
         """
         names = {item.name for item in fields(cls)}
-        if not isinstance(record, Mapping) or set(record) != names:
+        if not isinstance(record, Mapping) or not set(record) <= names:
             content = sorted(record) if isinstance(record, Mapping) else record
             raise ValueError(
                 f"record must hold the options {sorted(names)}, but it holds {content}; pass what record() returned."
             )
         # The record has only the presence of the function.
-        if bool(record["lemmatise"]) != (lemmatise is not None):
-            there = "with" if record["lemmatise"] else "without"
+        recorded = bool(record.get("lemmatise"))
+        if recorded != (lemmatise is not None):
+            there = "with" if recorded else "without"
             raise ValueError(
                 f"lemmatise must be what it was, but the options were recorded {there} one and it is "
-                f"{shown(lemmatise)}; pass {'the same lemmatiser' if record['lemmatise'] else 'None'}."
+                f"{shown(lemmatise)}; pass {'the same lemmatiser' if recorded else 'None'}."
             )
         options = cls(**{**record, "lemmatise": lemmatise})
-        if options.record() != {name: record[name] for name in names}:
+        if options.record() != {**options.record(), **record}:
             raise ValueError(f"record must hold options of their types, but it holds {record}; record() writes them.")
         return options
 
@@ -206,6 +219,8 @@ class TextOptions:
             text = _TAG.sub(lambda match: self.tag if match[0][-1] == ">" else match[0], text)
         if self.expand_not:
             text = _CONTRACTED_NOT.sub(" not ", text)
+        if self.double_negation:
+            text = _NOT_ONLY.sub(" ", text)
         if self.glue:
             # Punctuation of any script ends a word; other characters outside ASCII are deleted below.
             text = _FOREIGN_PUNCTUATION.sub(" ", text)
@@ -237,8 +252,9 @@ class TextOptions:
         negated = []
         for word in words:
             if word in marks:
-                # The end of a clause ends the scope, and a further negator restarts the scope.
-                left = 0 if word == _END else scope
+                # The end of a clause ends the scope, and a further negator restarts the scope, or directly after a
+                # negator, whose scope is then still whole, ends it.
+                left = 0 if word == _END or (self.double_negation and left == scope) else scope
                 if phrases and word == _END:
                     negated.append(word)
             elif left:

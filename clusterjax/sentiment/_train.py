@@ -21,11 +21,11 @@ from .._base.log import log_line as print_line
 from .._files.lock import locked
 from .._files.sealed import MODEL, differing, plain
 from .._training.loop import Stored, forget, has_lost_patience, stored_run
-from ._encode import Split, official_split, random_split
+from ._encode import Split, check_reviews, official_split, random_split, stratified_split
 from ._loss import fit, keys_of
 from ._model import Recipe, check_recipe
 from ._report import evaluate, leaders_report
-from ._reviews import check_source, digest, load_imdb
+from ._reviews import Reviews, check_source, digest, load_imdb
 from ._store import FILE, load, load_report, save
 
 
@@ -37,13 +37,14 @@ def train_sentiment(
     imdb: str | Path | None = None,
     recipe: Recipe | None = None,
     *,
+    reviews: Reviews | None = None,
     seed: int = 0,
-    split: Literal["official", "random"] = "official",
+    split: Literal["official", "random", "stratified"] | None = None,
     patience: int | None = None,
     resume: bool | None = None,
     say: Callable[[str], None] = print_line,
 ) -> dict[str, Any]:
-    """Train on film reviews, choose the epoch on the validation part, evaluate once on the test part, and write the
+    """Train on reviews, choose the epoch on the validation part, evaluate once on the test part, and write the
     results to `out`.
 
     `checkpoint.safetensors` in `out` holds the last finished epoch. A killed run continues from the checkpoint, bit for
@@ -52,11 +53,14 @@ def train_sentiment(
     **Arguments:**
 
     - `out`: The folder, which is created if it does not exist.
-    - `imdb`: A source of `load_imdb`; None uses synthetic reviews.
+    - `imdb`: A source of `load_imdb`; None uses `reviews`, or synthetic reviews.
     - `recipe`: A `Recipe`; None is `Recipe()`.
+    - `reviews`: Reviews of any kind, such as those of `load_reviews`.
     - `seed`: The seed of the split and of all random numbers in training.
-    - `split`: `"official"`, the split of the data, or `"random"`, 70 % for training and 30 % for testing. A tenth of
-        the training part is set aside for validation, in whole films.
+    - `split`: `"official"`, the split of the data; `"random"`, 70 % for training and 30 % for testing; or
+        `"stratified"`, 80 % for training and 20 % for testing, with the same fraction of positive reviews in all parts.
+        None is the split of the data, or `"stratified"` if the data have none. A tenth of the training part is set
+        aside for validation, in whole films and texts.
     - `patience`: The number of epochs without a better validation accuracy after which training stops.
     - `resume`: True continues from a checkpoint, which must exist, False starts anew, and None continues if a
         checkpoint exists.
@@ -75,22 +79,28 @@ def train_sentiment(
     check_recipe(recipe)
     if imdb is not None:
         check_source(imdb, "imdb")
+    if reviews is not None:
+        check_reviews(reviews, "reviews")
+        if imdb is not None:
+            raise ValueError(f"imdb must be None beside reviews, but it is {str(imdb)!r}; pass one of them.")
     seed = check_integer(seed, "seed", least=0, most=2**32 - 1)
-    check_choice(split, "split", ("official", "random"))
+    if split is not None:
+        check_choice(split, "split", ("official", "random", "stratified"))
     if patience is not None:
         patience = check_integer(patience, "patience", remedy="pass a number of epochs, or None")
     resume = None if resume is None else check_flag(resume, "resume")
     check_say(say)
     with locked(folder):
-        return _train_in(folder, imdb, recipe, seed, split, patience, resume, say)
+        return _train_in(folder, imdb, reviews, recipe, seed, split, patience, resume, say)
 
 
 def _train_in(
     folder: Path,
     imdb: str | Path | None,
+    reviews: Reviews | None,
     recipe: Recipe,
     seed: int,
-    split: Literal["official", "random"],
+    split: str | None,
     patience: int | None,
     resume: bool | None,
     log: Callable[[str], None],
@@ -99,7 +109,7 @@ def _train_in(
     checkpoint = folder / CHECKPOINT
     settings = {"imdb": None if imdb is None else Path(imdb).name, "split": split, "seed": seed, "patience": patience}
     # The name and the content of a file identify the data, so that a copy in another folder is the same data.
-    settings |= {"recipe": recipe.record(), "data": digest(imdb)}
+    settings |= {"recipe": recipe.record(), "data": digest(imdb if reviews is None else reviews)}
     finished = _finished(folder, settings, resume)
     if finished is not None:
         log(f"done already, in {folder}; --fresh trains again")
@@ -110,7 +120,7 @@ def _train_in(
     key = jr.fold_in(jr.key(seed), 1)
     _refuse_another_seed(checkpoint, key, seed, resume)
     # The checkpoint has no data, so a resumed run reads and splits the reviews again.
-    parts = _parts(imdb, split, seed, log)
+    parts = _parts(_load(imdb, log) if reviews is None else reviews, split, seed, log)
     # The checkpoint is deleted only after the reviews are read, so that a wrong name does not delete it.
     if resume is False:
         forget(checkpoint, "out")
@@ -150,8 +160,8 @@ def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> di
     # Other reviews get a separate message, since the name of the file may be unchanged.
     if list(differ) == ["data"]:
         raise ValueError(
-            f"imdb must be the reviews that the model in {str(folder)!r} was trained on, but their content is another; "
-            "choose another folder, or replace the model with --fresh."
+            f"reviews must be those that the model in {str(folder)!r} was trained on, but they are others; choose "
+            "another folder, or replace the model with --fresh."
         )
     if report is None or differ:
         raise ValueError(
@@ -182,7 +192,9 @@ def _differences(differ: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{name} was {differ[name][0]}, now {differ[name][1]}" for name in names) or "none are recorded"
 
 
-def _parts(imdb: str | Path | None, split: str, seed: int, log: Callable[[str], None]) -> Split:
+def _load(imdb: str | Path | None, log: Callable[[str], None]) -> Reviews:
+    if imdb is None:
+        log("no reviews are given: these are made-up reviews, with sentiment words planted in them")
     try:
         reviews = load_imdb(imdb)
     except ValueError as error:
@@ -190,17 +202,25 @@ def _parts(imdb: str | Path | None, split: str, seed: int, log: Callable[[str], 
         if not str(error).startswith("source "):
             raise
         raise ValueError(f"imdb {str(error).removeprefix('source ')}") from error
-    if imdb is None:
-        log("no --imdb: these are made-up reviews, with sentiment words planted in them")
-    if split == "official" and reviews.split is None:
-        raise ValueError(
-            f"split must be 'random' for reviews without a column 'split', but it is {split!r}; pass --split random."
-        )
     if len(np.unique(reviews.labels)) < 2:
         raise ValueError("imdb must hold reviews of both labels, but all have the same; name the whole data set.")
+    return reviews
+
+
+def _parts(reviews: Reviews, split: str | None, seed: int, log: Callable[[str], None]) -> Split:
+    if split == "official" and reviews.split is None:
+        raise ValueError(
+            f"split must be 'random' or 'stratified' for reviews without a split, but it is {split!r}; pass one of "
+            "these, or leave it out."
+        )
+    if split is None:
+        split = "stratified" if reviews.split is None else "official"
+        if split == "stratified":
+            log(f"the reviews have no split: a random fifth of each label, with seed {seed}, is the test part")
     # The split uses fold_in(key, 0), and training uses fold_in(key, 1).
     key = jr.fold_in(jr.key(seed), 0)
-    parts = official_split(reviews, key=key) if split == "official" else random_split(reviews, key=key)
+    split_of = {"official": official_split, "random": random_split, "stratified": stratified_split}[split]
+    parts = split_of(reviews, key=key)
     sizes = (len(part) for part in (parts.train, parts.validation, parts.test))
     log("{} reviews to train on, {} to choose the epoch, {} to test".format(*sizes))
     return parts

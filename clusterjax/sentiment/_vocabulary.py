@@ -30,7 +30,7 @@ from .._base.checks import (
 )
 from .._files.json import Within, decode, misfit
 from .._files.sealed import BLANK, seal
-from ._text import MOST, TextOptions
+from ._text import MOST, NEGATED, TextOptions
 
 
 PADDING, UNKNOWN = 0, 1
@@ -94,6 +94,7 @@ class Vocabulary:
         *,
         min_count: int = 3,
         keep_unknown: bool = False,
+        negations: bool = False,
     ) -> "Vocabulary":
         """Build the vocabulary of `texts`, sorted by decreasing frequency, with ties in alphabetical order.
 
@@ -106,6 +107,8 @@ class Vocabulary:
         - `options`: The options for the conversion of texts to words.
         - `min_count`: The smallest number of occurrences of a word of the vocabulary.
         - `keep_unknown`: As in `Vocabulary`.
+        - `negations`: True adds the negation `not_word` of each word that has none yet, with the count 0, so that the
+            negation of a known word is known. N-grams have no negation.
 
         **Returns:**
 
@@ -118,7 +121,7 @@ class Vocabulary:
         """
         check_integer(min_count, "min_count", remedy="pass 1 to keep every word")
         check_instance(options, "options", TextOptions, "a TextOptions", "pass TextOptions()")
-        keep_unknown = check_flag(keep_unknown, "keep_unknown")
+        keep_unknown, negations = check_flag(keep_unknown, "keep_unknown"), check_flag(negations, "negations")
         counts: Counter[str] = Counter()
         for text in check_sequence(texts, "texts", str, "texts", least=0):
             counts.update(options.words(text))
@@ -128,6 +131,10 @@ class Vocabulary:
                 f"texts must hold a word {min_count} times, but of their {len(counts)} words none is seen as often; "
                 "pass more texts or a smaller min_count."
             )
+        if negations:
+            known = {word for _, word in frequent}
+            negated = {NEGATED + word for word in known if " " not in word and not word.startswith(NEGATED)}
+            frequent += [(0, word) for word in sorted(negated - known)]
         return cls(tuple(word for _, word in frequent), tuple(-count for count, _ in frequent), options, keep_unknown)
 
     @property
@@ -139,6 +146,15 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         """The id of each word."""
         return {word: number for number, word in enumerate(self.words, len(_RESERVED))}
+
+    @cached_property
+    def negations(self) -> Int[np.ndarray, "pairs 2"]:
+        """The id of each word that is in the vocabulary with its negation `not_word`, and the id of the negation, in
+        increasing order of the latter.
+        """
+        negated = [word for word in self.words if word.startswith(NEGATED) and " " not in word]
+        pairs = [(self.ids.get(word.removeprefix(NEGATED)), self.ids[word]) for word in negated]
+        return np.array([pair for pair in pairs if pair[0] is not None], np.int32).reshape(-1, 2)
 
     def encode(self, text: str) -> list[int]:
         """The ids of the words of `text`, in reading order.

@@ -27,7 +27,7 @@ COMMANDS = dict(leaves(_parser()))
 NEEDS = {
     ("reproduce",): "figure3 --out {0}/out",
     ("probe",): "--out {0}/out",
-    ("train", "sentiment"): "--imdb {0}/reviews.csv --out {0}/out",
+    ("train", "sentiment"): "{0}/reviews.csv --out {0}/out",
     ("train", "albert"): "--texts {0}/texts.txt --out {0}/out",
     ("train", "language-model"): "--texts {0}/texts.txt --out {0}/out",
     ("predict",): "{0}/folder text",
@@ -65,7 +65,9 @@ def values(action, words):
         "--formats": ("", "gif", ",", "png,,svg", "PNG"),
         "--betas": ("", "1", "1:2", "a:b:c", "nan:1:3", "1:inf:3", "2:1:3", "-1:1:3", "1:2:0", "1:2:-3", "1:2:2.5",
                     "1:2:1", "1:1:3", "1:1e39:3", f"1:2:{HUGE}", "1:2:3:4", "1:2:1000000000"),
-        "--spectrum": ("", "1", "1,x", "1j,1j"),
+        "--spectrum": ("", "1", "1,x", "1j,1j"), "--threshold": ("", "x", "1:2:3", "3:2", "nan", "3:", "1e300"),
+        "--text-column": ("", "body"), "--label-column": ("", "stars"), "--split-column": ("", "part"),
+        "--positive": ("", "happy"), "--test": READ,
         "--statistics": ("", "nonsense", "close-pairs,,gram-rank", "close_pairs"),
         "--albert": READ, "--texts": READ, "--ids": READ, "--imdb": READ, "--starts": READ, "--model": READ,
     }.get(option, READ if action.dest in ("model", "folder") else ())  # fmt: skip
@@ -81,6 +83,8 @@ def calls():
             for value in values(action, words):
                 if action.option_strings:
                     needs = NEEDS[words].replace("figure3", READERS.get(action.option_strings[-1], "figure3")).split()
+                    # A table and the film reviews exclude each other.
+                    needs = needs[1:] if (words[-1], action.dest) == ("sentiment", "imdb") else needs
                     yield [*words, *needs, f"{action.option_strings[-1]}={value}"]
                 else:
                     yield [*words, value, *NEEDS[words].split()[1:]]
@@ -91,7 +95,7 @@ def calls():
     yield from ([], [""], ["dance"], ["train"], ["train", "nonsense"], ["sweep"], ["sweep", "nonsense"], ["predict"])
     yield from (["train", "sentiment"], ["train", "albert", "--out", "{0}/out"], ["sweep", "phase-diagram"])
     yield from (["train", "language-model", "--texts", "--out", "{0}/out"], ["predict", "{0}/folder"])
-    once = ["train", "sentiment", "--imdb", "{0}/reviews.csv", "--out", "{0}/out"]
+    once = ["train", "sentiment", "{0}/reviews.csv", "--out", "{0}/out"]
     yield from ([*once, "--resume"], [*once, "--resume", "--fresh"], [*once, "--split", "official"])
     sweep = ["sweep", "phase-diagram", "--store", "{0}/out"]
     yield from ([*sweep, "--starts", "{0}/starts.npy", *more] for more in (["--n", "3"], ["--d", "2"], []))
@@ -117,7 +121,8 @@ def place(tmp_path_factory):
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     (folder / "starts.npy").write_bytes(b"\x93NUMPY")
     (folder / "texts.txt").write_text("a b\n" * 20)
-    (folder / "reviews.csv").write_text("text,label\n" + "good film,1\nbad film,0\n" * 20)
+    rows = "".join(f"good film {k},1\nbad film {k},0\n" for k in range(20))
+    (folder / "reviews.csv").write_text(f"text,label\n{rows}")
     return folder
 
 

@@ -101,7 +101,7 @@ def test_a_signal_during_imports_is_quiet(number):
             stopped += 1
         status, _, err = ended(process)
         assert status in (128 + number, 2) and err.count("\n") == 1 and "Traceback" not in err
-        assert "finished results are kept" in err if status != 2 else "folder must hold a trained model" in err
+        assert "finished results are kept" in err if status != 2 else "DIR must hold a trained model" in err
     assert stopped > 0
 
 

@@ -52,13 +52,13 @@ def test_a_parameter_that_no_figure_or_not_this_one_has(capsys, tmp_path):
     """Refused before anything is run, with what could be set; a value of the wrong kind with its range."""
     for given, words in {
         "seed=3": "--set must give parameters of figures, but seed is an option of its own; pass --seed 3.",
-        "n=5 --set n=6": "--set must give each parameter once, but n is there 2 times; choose one.",
+        "n=5 --set n=6": "--set must give each parameter once, but n is given 2 times; keep one.",
     }.items():
         assert words in refused(capsys, "figure4", *f"--set {given}".split(), "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for given in ("n", "n=", "=5", "n=five", "n=nan"):
         line = refused(capsys, "figure4", "--set", given)
-        assert "it must be NAME=VALUE, VALUE a number such as 5" in line
+        assert "it must be a name and a number, such as beta=5" in line
 
 
 def not_read(capsys, out, folder):

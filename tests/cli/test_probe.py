@@ -253,7 +253,7 @@ def test_a_probe_of_a_folder_without_tokenizer_takes_ids(bare, tmp_path, capsys,
     capsys.readouterr()
     assert main([*map(str, words), "--texts", str(folder / "ids.txt")]) == 2
     line = capsys.readouterr().err
-    assert "model must have a tokenizer to read texts, but" in line and "name a file of token ids as ids" in line
+    assert "MODEL must have a tokenizer to read texts, but" in line and "name a file of token ids as ids" in line
     assert main([*map(str, words), "--texts", "a", "--ids", "b"]) == 2
     assert "--ids must be given in place of texts, but texts are 'a'" in capsys.readouterr().err
     (folder / "bad.txt").write_text("1 2\n3 70\n")
@@ -295,7 +295,7 @@ def test_images_are_no_texts(tmp_path, capsys):
     folder = folder_of(tmp_path, "vit")
     line = refused(capsys, folder, "--out", tmp_path / "out", command="probe")
     assert (
-        "model must read words, since texts are measured, but 'vit' reads images; pass images to probe.trace." in line
+        "MODEL must read words, since texts are measured, but 'vit' reads images; pass images to probe.trace." in line
     )
 
 

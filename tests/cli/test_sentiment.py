@@ -1,4 +1,5 @@
-"""The commands train and predict: a run from end to end, killed and resumed, and one line for whatever is wrong."""
+"""The commands train and predict: a run from end to end, killed and resumed, one's own texts, and one line for what is
+wrong."""
 
 import io
 import json
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from clusterjax._cli import main
-from clusterjax.sentiment import fit as real_fit, load, load_report, synthetic_reviews
+from clusterjax.sentiment import Recipe, fit as real_fit, load, load_report, synthetic_reviews
 
 
 SMALL = ("--epochs", "2", "--batch-size", "32", "--num-layers", "3", "--length", "48", "--dim", "2")
@@ -146,6 +147,101 @@ def test_review_without_a_known_word_is_answered_with_the_offset(trained, capsys
     assert record["logit"] == pytest.approx(v)
 
 
+def own_texts(path, rows=slice(None)):
+    """A table of stars, of the made-up reviews: 5 and 4 if positive, 1 and 2 if negative, and 3 at times."""
+    stars = [(3 if row % 10 == 9 else 4 * label + 1 - (2 * label - 1) * (row % 2), text)
+             for row, (label, text) in enumerate(zip(REVIEWS.labels.tolist(), REVIEWS.texts, strict=True))]  # fmt: skip
+    lines = [json.dumps({"stars": star, "Body": text}) + "\n" for star, text in stars[rows]]
+    path.write_text("".join(lines), "utf-8")
+    return path
+
+
+COLUMNS = ("--text-column", "body", "--label-column", "stars")
+
+
+@pytest.mark.exhaustive_cases("threshold")
+@pytest.mark.parametrize("test", (False, True), ids=("threshold", "second table"))
+def test_texts_of_ones_own(tmp_path, capsys, test):
+    """The split is made, or that of the second table; the meaning of the labels and the sizes are said."""
+    data, out = own_texts(tmp_path / "a.jsonl", slice(0, 300) if test else slice(None)), tmp_path / "model"
+    more = ("--test", own_texts(tmp_path / "b.jsonl", slice(300, 400))) if test else ()
+    call = ("train", "sentiment", data, *COLUMNS, "--threshold", "2:3", *more, "--out", out, *SMALL, "--fresh")
+    lines = lines_of(capsys, *call)
+    left_out, kept = (40, 360)
+    assert (
+        "labels above 3 are positive (" in lines[0]
+        and f"; {left_out} rows above 2 and up to 3 are left out" in lines[0]
+    )
+    report, fitted = load_report(out), load(out)
+    sizes = report["reviews"]
+    assert sum(sizes.values()) == kept and f"{sizes['train']} reviews to train on" in "\n".join(lines)
+    if test:
+        assert sizes["test"] == 90 and not any("no split" in line for line in lines)
+    else:
+        assert sizes["test"] == 72 and "a random fifth of each label, with seed 0, is the test part" in lines[1]
+    assert report["test"]["accuracy"] > 0.75
+    answers = fitted.predict(["wonderful superb", "awful boring"])
+    assert [answer["sentiment"] for answer in answers] == ["positive", "negative"]
+    assert "done already" in lines_of(capsys, *call[:-1])[1]
+
+
+def test_few_texts_take_one_batch(tmp_path, capsys):
+    data = own_texts(tmp_path / "a.jsonl", slice(0, 60))
+    call = ("train", "sentiment", data, *COLUMNS, "--threshold", "3", "--out", tmp_path / "model", "--epochs", "1")
+    assert any("to train on" in line for line in lines_of(capsys, *call))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    (
+        (("a.jsonl", "--text-column", "text"), "--text-column must be a column of "),
+        (
+            ("a.jsonl",),
+            "--text-column must be a column of 'a.jsonl', but 'text' or 'review' or 'processed' is not among",
+        ),
+        (("a.jsonl", *COLUMNS), "--label-column must have two different labels, but it has '"),
+        (("a.jsonl", *COLUMNS, "--threshold", "9"), "--threshold must leave positive and negative labels, but 0 of"),
+        (("a.jsonl", *COLUMNS, "--threshold", "3:2"), "--threshold must increase, but it is 3 and 2; pass a number"),
+        (("a.jsonl", *COLUMNS, "--threshold", "3", "--positive", "5"), "--positive must be left out beside threshold"),
+        (("a.jsonl", *COLUMNS, "--threshold", "3", "--split", "official"), "--split must be 'random' or 'stratified'"),
+        (("few.jsonl", *COLUMNS, "--threshold", "3"), "reviews must hold 10 different texts of each label, but"),
+        (("a.txt", *COLUMNS), "FILE must be a .csv, .jsonl or .parquet file"),
+        (
+            ("none.csv", *COLUMNS),
+            "FILE must be a .csv, .jsonl or .parquet file, but 'none.csv' is not there; check its",
+        ),
+        (("a.jsonl", *COLUMNS, "--test", "none.csv"), "--test must be a .csv, .jsonl or .parquet file, but 'none.csv'"),
+        (("a.jsonl", *COLUMNS, "--imdb", "a.csv"), "--imdb must be left out beside FILE, but it is 'a.csv'; keep one"),
+        (("--threshold", "3"), "--threshold must be given with FILE, but there is none; name the table before"),
+    ),
+)
+def test_ones_own_texts_are_refused_by_name(tmp_path, capsys, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    own_texts(tmp_path / "a.jsonl")
+    own_texts(tmp_path / "few.jsonl", slice(0, 12))
+    (tmp_path / "a.txt").write_text("good\n")
+    assert f"clusterjax train: {message}" in refused(capsys, "train", "sentiment", *words, "--out", "model")
+
+
+def test_an_option_is_passed_on_to_the_recipe(monkeypatch, tmp_path):
+    given = {}
+    monkeypatch.setattr("clusterjax.sentiment.train_sentiment", lambda *asked, **options: given.update(asked=asked))
+    monkeypatch.setattr("clusterjax._cli._leave_curves", lambda out: 0)
+    assert main(["train", "sentiment", "--out", str(tmp_path), "--negation", "reflection", "--ngrams", "2"]) == 0
+    assert given["asked"] == (str(tmp_path), None, Recipe.of_dim(2, ngrams=2, negation="reflection"))
+
+
+def test_lines_of_standard_input_are_answered_in_lines_of_json(trained, capsys, monkeypatch):
+    texts = ["Wonderful, superb.", "", "awful; boring"]
+    feed(monkeypatch, "\r\n".join(texts).encode())
+    lines = [json.loads(line) for line in lines_of(capsys, "predict", trained[0], "--stdin", "--json")]
+    assert lines == load(trained[0]).predict(texts)
+    assert [line["sentiment"] for line in lines[::2]] == ["positive", "negative"]
+    feed(monkeypatch, texts[0].encode())
+    (line,) = lines_of(capsys, "predict", trained[0], "--stdin")
+    assert line.startswith("positive 0.") and "leaders: " in line
+
+
 def feed(monkeypatch, content):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
 
@@ -157,13 +253,13 @@ def test_standard_input_of_another_encoding(trained, capsys, monkeypatch):
 
 def test_text_or_stdin_and_not_both(trained, capsys):
     assert "must be given, but not both" in refused(capsys, "predict")
-    assert "TEXT must be a review, but" in refused(capsys, "predict", trained[0])
+    assert "TEXT must be given, but" in refused(capsys, "predict", trained[0])
     assert "must be given, but not both" in refused(capsys, "predict", trained[0], "good", "--stdin")
 
 
 def test_a_folder_alone_is_no_review(trained, tmp_path, capsys, monkeypatch):
     text = refused(capsys, "predict", trained[0])
-    assert "TEXT must be a review" in text and "is a folder; add the review after it, or --stdin" in text
+    assert "TEXT must be given" in text and "is a folder; add the text after it, or --stdin" in text
     monkeypatch.chdir(tmp_path)
     assert lines_of(capsys, "predict", "no such folder")[0].startswith("negative")
     assert "DIR must be the folder of a model" in refused(capsys, "predict", 300 * "a", "good")

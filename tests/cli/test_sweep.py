@@ -18,7 +18,7 @@ def test_small_diagram(capsys, tmp_path):
     store, picture = tmp_path / "run.zarr", tmp_path / "a.png"
     call = [*CALL, *SMALL, "--store", str(store), "--out", str(picture)]
     assert main(call) == 0
-    assert f"2 betas in {store}" in capsys.readouterr().out and picture.read_bytes()[:4] == b"\x89PNG"
+    assert f"2 betas are in {store}" in capsys.readouterr().out and picture.read_bytes()[:4] == b"\x89PNG"
     found = sweep.open(store)
     assert dict(found.sizes) == {"beta": 2, "t": 3} and found.close_pairs.dtype == np.float32
     assert {"close_pairs", "close_pairs_error"} < set(found)

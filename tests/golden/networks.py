@@ -272,7 +272,7 @@ def sentiment_of_reviews():
     place = lambda words: [fitted.vocabulary.ids[word] for word in words]
     found = sentiment.explain(fitted, "A wonderful film: the acting is superb, though the script is boring at times.")
     texts = ("Awful script, terrible acting, and a pointless ending.", "I loved every minute of it.", "")
-    many = sentiment.predict_many(fitted, texts)
+    many = fitted.predict(texts)
     return {
         "logit": found.logit, "probability": found.probability, "words": place(found.words), "counts": found.counts,
         "contributions": found.contributions, "scores": found.scores,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clusterjax.hardmax import leaders
-from clusterjax.sentiment import Fitted, Recipe, TextOptions, Vocabulary, _explain, explain, predict_many
+from clusterjax.sentiment import Fitted, Recipe, TextOptions, Vocabulary, _explain, explain
 from tests.sentiment_data import VOCABULARY, WORDS, fitted_by_hand
 
 
@@ -53,12 +53,13 @@ def test_a_form_without_leaders_is_explained_without():
 @pytest.mark.exhaustive
 def test_many_say_the_same_as_one():
     fitted, texts = fitted_by_hand(heads=2), (TEXT, "", "unheard", WORDS[3])
-    for one, text in zip(predict_many(fitted, texts), texts, strict=True):
+    for one, text in zip(fitted.predict(texts), texts, strict=True):
         alone = explain(fitted, text).record()
         assert one["logit"] == pytest.approx(alone["logit"], rel=1e-12) and one["sentiment"] == alone["sentiment"]
         assert one["probability"] == pytest.approx(1 / (1 + np.exp(-one["logit"])))
         assert one["known_words"] == alone["known_words"]
         assert set(one["leaders"]) == {leader["word"] for leader in alone["leaders"]}
+        assert json.loads(json.dumps(one)) == one
         assert json.loads(json.dumps(alone)) == alone | {"leaders": json.loads(json.dumps(alone["leaders"]))}
 
 

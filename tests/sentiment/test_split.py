@@ -4,7 +4,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from clusterjax.sentiment import Reviews, official_split, random_split
+from clusterjax.sentiment import Reviews, official_split, random_split, stratified_split
 from tests.helpers import as_a_user
 from tests.sentiment_data import needs_imdb, real_reviews
 
@@ -67,7 +67,30 @@ def test_random_parts(train, test):
     assert [len(split.train) + len(split.validation), len(split.test)] == sizes
 
 
-@pytest.mark.parametrize("split", (official_split, random_split))
+@pytest.mark.parametrize(("test", "validation"), ((0.2, 0.1), (0.5, 0.3)))
+@pytest.mark.parametrize("positive", (30, 200, 370))
+def test_stratified_parts(positive, test, validation):
+    """Each part has the share of positive reviews of all, but for rounding, and the size that is asked for."""
+    labels = np.random.default_rng(positive).permutation(np.arange(400) < positive).astype(int)
+    reviews = Reviews(tuple(f"text {k}" for k in range(400)), labels, ratings=np.arange(400))
+    split = stratified_split(reviews, test, key=jr.key(3), validation=validation)
+    check_apart(split, reviews)
+    assert sorted(rows(split.train) + rows(split.validation) + rows(split.test)) == list(range(400))
+    for count, label in ((positive, 1), (400 - positive, 0)):
+        inside = [int(np.sum(part.labels == label)) for part in (split.test, split.validation)]
+        expected = round(test * count)
+        assert inside == [expected, round(validation * (count - expected))]
+
+
+def test_stratified_parts_share_no_text_and_no_film():
+    for reviews in (made(films=120, texts=5000), made(known=False, texts=120)):
+        split = stratified_split(reviews, key=jr.key(1))
+        check_apart(split, reviews)
+        assert not {*split.train.texts, *split.validation.texts} & set(split.test.texts)
+        assert min(len(split.validation), len(split.test)) >= 10
+
+
+@pytest.mark.parametrize("split", (official_split, random_split, stratified_split))
 def test_the_key_decides(split):
     reviews = made(texts=5000)
     first, again, other = (split(reviews, key=jr.key(seed)) for seed in (1, 1, 2))
@@ -116,6 +139,7 @@ ONE_FILM = Reviews(
     ("a", "b", "c"), np.zeros(3, int), films=np.array(["1"] * 3), split=np.array(["train"] * 2 + ["test"])
 )
 ONE_TEXT = Reviews(("a", "a"), np.zeros(2, int), split=np.array(["train", "test"]))
+FEW_TEXTS = Reviews(("a", "b") * 40, np.arange(80) % 2)
 BAD = (
     (lambda: official_split(NO_SPLIT, key=jr.key(0)), "reviews", "use random_split"),
     (lambda: official_split(ONE_PART, key=jr.key(0)), "reviews", "use random_split"),
@@ -126,6 +150,10 @@ BAD = (
     (lambda: random_split(made(), 35000, 15000, key=jr.key(0)), "train", "pass 0.5"),
     (lambda: random_split(made(), 0.5, 0.0, key=jr.key(0)), "test", "pass 0.5"),
     (lambda: random_split(made(), 1.5, key=jr.key(0)), "train", "pass 0.5"),
+    (lambda: stratified_split(made(), 1.0, key=jr.key(0)), "test", "pass 0.2"),
+    (lambda: stratified_split(made(), key=jr.key(0), validation=0), "validation", "pass 0.2"),
+    (lambda: stratified_split(made().take(np.arange(15)), key=jr.key(0)), "reviews", "add reviews"),
+    (lambda: stratified_split(FEW_TEXTS, key=jr.key(0)), "reviews", "add reviews"),
 )
 
 

@@ -78,6 +78,16 @@ OPTIONS = (
     (dict(expand_not=False), "wasn't good", ["good"]),
     (dict(negation_scope=0), "not good, never bad", ["good", "never", "bad"]),
     (dict(negators={"hardly"}), "hardly good not bad", ["not_good", "not_bad"]),
+    (
+        dict(negators=("not", "without"), double_negation=True),
+        "not without charm, not a bad one, without luck",
+        ["charm", "not_bad", "not_one", "not_luck"],
+    ),
+    (
+        dict(double_negation=True),
+        "not never not good. NOT only clever, if not the worst",
+        ["not_good", "clever", "worst"],
+    ),
     (dict(stop_words=()), "not the end", ["not_the", "not_end"]),
     (dict(single_letters=True), "plan b of x", ["plan", "b", "x"]),
     (dict(drop_links=True), "see www.bad.com/awful here", ["see"]),
@@ -106,7 +116,7 @@ def test_lemmas_come_after_the_stop_words_and_before_them():
 SETTINGS = (
     TextOptions(),
     TextOptions.published(),
-    TextOptions(tag=" ", negators=("hardly",), stop_words={"the"}, longest_run=3, ngrams=2),
+    TextOptions(tag=" ", negators=("hardly",), stop_words={"the"}, longest_run=3, ngrams=2, double_negation=True),
 )
 
 
@@ -115,6 +125,10 @@ def test_options_survive_json(options):
     back = TextOptions.from_record(json.loads(json.dumps(options.record())))
     assert back == options and hash(back) == hash(options)
     assert all(back.words(text) == options.words(text) for text in TEXTS[:100])
+
+
+def test_options_that_a_record_leaves_out_have_their_defaults():
+    assert TextOptions.from_record({"ngrams": 2, "negators": ["not"]}) == TextOptions(ngrams=2, negators={"not"})
 
 
 def test_a_lemmatiser_is_passed_again():

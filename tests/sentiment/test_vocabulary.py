@@ -36,6 +36,18 @@ def test_the_order_of_texts_does_not_matter():
     assert Vocabulary.build(shuffled, min_count=1) == Vocabulary.build(tuple(TEXTS), min_count=1)
 
 
+def test_each_word_has_its_negation():
+    """Those of the texts with their counts, the others behind them with none; n-grams and negations have none."""
+    texts = ("good film not good", "good film not bad", "a bad film not good not odd")
+    plain = Vocabulary.build(texts, TextOptions(ngrams=2), min_count=2)
+    vocabulary = Vocabulary.build(texts, TextOptions(ngrams=2), min_count=2, negations=True)
+    assert vocabulary.words[: len(plain.words)] == plain.words and "not_good" in plain.words and "film" in plain.words
+    assert vocabulary.words[len(plain.words) :] == ("not_film",) and vocabulary.counts[-1] == 0
+    names = (None, None, *vocabulary.words)
+    assert {(names[a], names[b]) for a, b in vocabulary.negations} == {("good", "not_good"), ("film", "not_film")}
+    assert np.all(np.diff(vocabulary.negations[:, 1]) > 0) and PLAIN.negations.shape == (0, 2)
+
+
 def test_ids_start_behind_padding_and_unknown():
     assert PLAIN.ids == {"film": 2, "bad": 3, "good": 4}
     assert PLAIN.size == 5

@@ -12,12 +12,19 @@
 # ---
 
 # %% [markdown]
-# # Clusters which attention merges in the end live for a time that grows exponentially in the inverse temperature
+# # Before all tokens become one, clusters stay separate for a time that grows exponentially in the inverse temperature
 #
-# In the end all tokens are one ([00_first_steps](00_first_steps.ipynb)), but the end may be far away. Two clusters at
-# an angle $\theta$ see of each other only $e^{-\beta(1 - \cos\theta)}$ of what they see of themselves, and wait.
-# Geshkovski, Koubbi, Polyanskiy and Rigollet ([2410.06833](https://arxiv.org/abs/2410.06833)) call this dynamic
-# metastability: a staircase, whose steps are the longer the larger $\beta$. This notebook measures how long.
+# All tokens become one cluster in the end ([00_first_steps](00_first_steps.ipynb)), but the end may be far away. Two
+# clusters at an angle $\theta$ give each other only $e^{-\beta(1 - \cos\theta)}$ of the weight that they give
+# themselves, so they move slowly. Geshkovski, Koubbi, Polyanskiy and Rigollet
+# ([2410.06833](https://arxiv.org/abs/2410.06833)) call this behaviour dynamic metastability: the number of clusters
+# over time is a staircase, whose steps become longer with $\beta$.
+#
+# **This notebook shows** the staircase of one run, compares two clusters with their exact law, and measures how the
+# lifetime of several clusters grows with $\beta$ over many starts.
+#
+# **To run this notebook,** install the package and Jupyter: `pip install 'clusterjax[plot,sweep]' jupyterlab` (only the
+# last question needs `sweep`). The notebook needs no other file, and runs in less than two minutes on two cores.
 
 # %%
 import os
@@ -33,7 +40,7 @@ from clusterjax import plot
 
 
 jax.config.update("jax_enable_x64", True)
-SMALL = bool(os.environ.get("SMALL"))
+SMALL = bool(os.environ.get("SMALL"))  # the tests of the notebook run it at smaller sizes
 n, starts, horizon = (8, 16, 300.0) if SMALL else (16, 64, 1000.0)
 key = jax.random.key(2410)
 
@@ -43,10 +50,11 @@ def field(beta):
 
 
 # %% [markdown]
-# ## One run, on a logarithmic clock
+# ## One run, at logarithmic times
 #
-# 64 tokens on the circle at $\beta = 9$. `plateaus` finds the windows in which the number of clusters stays;
-# "metastable" is a property of a window, and needs two thresholds.
+# The run has 64 tokens on the circle at $\beta = 9$. `plateaus` finds the windows of time in which the number of
+# clusters is constant. A window is called metastable if it is longer than `min_dwell`: metastability needs this
+# threshold.
 
 # %%
 ts = jnp.concatenate([jnp.zeros(1), jnp.logspace(-1, 4, 101)])
@@ -56,18 +64,18 @@ clusters = np.array([int(cjx.num_clusters(x, radius=0.1)) for x in trajectory.xs
 steps = cjx.plateaus(ts, clusters, tolerance=0.25, min_dwell=5.0)
 for start, stop, level in zip(steps.start, steps.stop, steps.level, strict=True):
     print(f"{level:2.0f} clusters from t = {start:7.1f} to {stop:7.1f}")
-plot.player(trajectory, radius=0.1, title="beta = 9, on a logarithmic clock", height=380)
+plot.player(trajectory, radius=0.1, title="beta = 9, at logarithmic times", height=380)
 
 # %% [markdown]
 # ## Two clusters, exactly
 #
-# Two clusters of equal mass at an angle $\theta$ are two tokens. Each sees the other with the weight
-# $1/(1 + e^{\beta(1 - \cos\theta)})$, so that
+# Two clusters of equal mass at an angle $\theta$ move as two tokens. Each token gives the other token the weight $1/(1
+# + e^{\beta(1 - \cos\theta)})$, so
 #
 # $$\dot\theta = -\frac{2 \sin\theta}{1 + e^{\beta (1 - \cos\theta)}}, \qquad
 # T(\theta_0 \to \theta_1) = \int_{\theta_1}^{\theta_0} \frac{1 + e^{\beta(1 - \cos\theta)}}{2 \sin\theta}\, d\theta .$$
 #
-# The lifetime is exponential in $\beta$, at most like $e^{2\beta}$, which opposite clusters come near to.
+# The lifetime $T$ grows exponentially in $\beta$. The largest growth, $e^{2\beta}$, is approached by opposite clusters.
 
 
 # %%
@@ -81,16 +89,17 @@ for beta in (1.0, 3.0, 5.0):
     exact = lifetime(beta, START, END)
     x = cjx.simulate(field(beta), pair, jnp.array([0.0, exact])).xs[-1]
     angle = float(jnp.arccos(x[0] @ x[1]))
-    print(f"beta = {beta:g}: from {START} to {END} in t = {exact:.2f}; simulated to there: {angle:.6f}")
+    print(f"beta = {beta:g}: the angle decreases from {START} to {END} in t = {exact:.2f}; simulated: {angle:.6f}")
     assert abs(angle - END) < 1e-4
 
 # %% [markdown]
 # ## Many tokens
 #
-# How long until all of them are one? From random starts, on the circle, for five $\beta$. A run that has not ended by
-# the horizon is *censored*: all that is known is that it lives longer. `lifetimes` counts it so, in the survival curve
-# of Kaplan and Meier and in the median; leaving such runs out, or taking the horizon for their end, would make lives
-# short.
+# How long does it take until all tokens are one cluster? The next cell starts from random tokens on the circle, for
+# five values of $\beta$. If a run has not ended at the last saved time, the horizon, its lifetime is *censored*: it is
+# known only to be longer than the horizon. `lifetimes` takes censoring into account, in the median and in the survival
+# curve of Kaplan and Meier. Medians without the censored runs, or with the horizon as their lifetime, would be too
+# small.
 
 # %%
 betas = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -130,33 +139,53 @@ plt.show()
 # %% [markdown]
 # ## The claim, asserted
 #
-# From $\beta = 2$ on, each unit of $\beta$ multiplies the median by more than $e$, and by less than the $e^2$ of
-# opposite clusters. At smaller $\beta$ the 1 in the formula above still counts.
+# From $\beta = 2$ on, one more unit of $\beta$ multiplies the median lifetime by more than $e$, and by less than the
+# $e^2$ of opposite clusters. For smaller $\beta$ the summand 1 in the formula above is not negligible.
 
 # %%
-print(f"median lifetime like exp({slope:.2f} beta), from beta = 2 on")
+print(f"the median lifetime grows like exp({slope:.2f} beta) from beta = 2 on")
 factors = np.exp(np.diff(np.log(medians[late])))
-print("factor from one beta to the next:", np.round(factors, 1), f"; e and e^2 are {np.e:.1f} and {np.e**2:.1f}")
+print("factor from one beta to the next:", np.round(factors, 1), f"; e = {np.e:.1f} and e^2 = {np.e**2:.1f}")
 assert late.sum() >= 3 and np.all(np.diff(medians[known]) > 0)
 assert np.all((np.e < factors) & (factors < np.e**2))
 
 # %% [markdown]
 # ## What to vary, and what does not hold
 #
-# - d = 3 in `time_to_one`: are lives longer or shorter where tokens can pass each other?
-# - A radius is in every number of clusters. Once two clusters are close, their angle falls like $e^{-t}$, so that 0.01
-#   in place of 0.1 makes every life longer by $\log 10$, and by no factor.
-# - Very long lives, $\beta = 9$ and more, need a stiff solver; the documentation's page on very long times says which.
+# - d = 3 in `count`: are lifetimes longer or shorter where tokens can pass each other?
+# - Very long lifetimes, at $\beta = 9$ and more, need an implicit solver: see the documentation's page on very long
+#   times.
+# - The growth is exponential only while the last two clusters have nearly the same angle for all $\beta$. The notebook
+#   [11_end_of_time](11_end_of_time.ipynb) follows the angle up to $\beta = 80$.
+
+# %% [markdown]
+# ## Three questions
 #
-# ## Exercises
-#
-# **1. Unequal clusters.** Two clusters of masses 0.9 and 0.1, at the same angle (`AttentionField(..., masses=...)`). Do
-# they live longer or shorter than equal ones?
+# **1. Another radius.** Every number of clusters depends on a radius, here 0.1. Change the radius in `count` to 0.01.
+# Does this multiply the lifetimes by a factor, or does it add a time? Which one, and why does it not depend on $\beta$?
 #
 # <details><summary>Answer</summary>
 #
-# Shorter: the small cluster sees little of itself. To leading order by the factor $2 / (\frac{m}{1-m} +
-# \frac{1-m}{m})$, here 0.22.
+# It adds the time $\log 10$. When two clusters are close, $\beta(1 - \cos\theta)$ is nearly zero, each token gives the
+# weight 1/2 to the other, and the angle decays like $e^{-t}$ for every $\beta$. Ten times closer thus takes $\log 10$
+# longer, and the growth with $\beta$ stays the same.
+#
+# ```python
+# for beta in (1.0, 3.0, 5.0):
+#     added = lifetime(beta, START, 0.01) - lifetime(beta, START, 0.1)
+#     print(f"beta = {beta:g}: the angle 0.01 instead of 0.1 takes {added:.3f} longer; log 10 = {np.log(10):.3f}")
+#     assert abs(added - np.log(10)) < 0.02
+# ```
+#
+# </details>
+#
+# **2. Unequal clusters.** Let two clusters at the same angle as above have the masses 0.9 and 0.1 (`AttentionField(...,
+# masses=...)`). Is their lifetime longer or shorter than that of equal clusters?
+#
+# <details><summary>Answer</summary>
+#
+# The lifetime is shorter, because the small cluster gives little weight to itself. To leading order in $e^{-\beta}$ the
+# factor is $2 / (\frac{m}{1-m} + \frac{1-m}{m})$ for the masses $m$ and $1 - m$.
 #
 # ```python
 # def until(beta, masses, end=END):
@@ -176,12 +205,14 @@ assert np.all((np.e < factors) & (factors < np.e**2))
 #
 # </details>
 #
-# **2. A phase diagram.** Where in the plane of t and $\beta$ are the tokens together? Draw it with
-# `clusterjax.phase.phase_diagram` and `plot.clustering_diagram`, and see the edge rise like the logarithm of t.
+# **3. A phase diagram.** For which times t and inverse temperatures $\beta$ are the tokens in one cluster? Draw the
+# share of close pairs with `clusterjax.phase.phase_diagram` and `plot.clustering_diagram`. How does the boundary of the
+# clustered region depend on t?
 #
 # <details><summary>Answer</summary>
 #
-# The share of close pairs, over 64 starts of 8 tokens. Below the edge it is near one.
+# The boundary rises like the logarithm of t, because the lifetime grows exponentially in $\beta$. Below the boundary
+# nearly all pairs are close. (The answer needs `pip install 'clusterjax[sweep]'`.)
 #
 # ```python
 # from clusterjax import phase
@@ -191,7 +222,7 @@ assert np.all((np.e < factors) & (factors < np.e**2))
 # print(share.round(2).to_pandas())
 # plot.clustering_diagram(diagram)
 # edge = [float(share.beta.where(share.sel(t=t) > 0.9).max()) for t in (16.0, 64.0, 256.0)]
-# print("largest beta of which nine pairs in ten are close, at t = 16, 64, 256:", edge)
+# print("largest beta for which nine of ten pairs are close, at t = 16, 64 and 256:", edge)
 # assert edge == sorted(edge) and edge[-1] > edge[0]
 # ```
 #

@@ -14,10 +14,17 @@
 # %% [markdown]
 # # The leading eigenvalue of V decides whether tokens gather, turn together or spread
 #
-# With V = I tokens gather. Trained value matrices are not the identity: their eigenvalues are of both signs, and most
-# are complex. Geshkovski, Letrouit, Polyanskiy and Rigollet ([2305.05465](https://arxiv.org/abs/2305.05465)) sort the
-# limits by the spectrum of V, for tokens in $\mathbb R^d$; Figures 5 and 6 of *Clustering in Transformers* show V = -I.
-# Here, on the sphere, the three cases that an eigenvalue can be: positive, one of a complex pair, negative.
+# With V = I tokens gather. Trained value matrices differ from the identity: their eigenvalues have both signs, and most
+# of them are complex. Geshkovski, Letrouit, Polyanskiy and Rigollet ([2305.05465](https://arxiv.org/abs/2305.05465))
+# classify the limits of tokens in $\mathbb R^d$ by the spectrum of V; Figures 5 and 6 of *Clustering in Transformers*
+# show V = -I. This notebook takes tokens on the sphere, and the three kinds of a leading eigenvalue (the one with the
+# largest real part): positive, one of a complex pair, and negative.
+#
+# **This notebook shows** one run for each kind in pictures, then many runs, and asserts where the tokens end and how
+# fast they turn.
+#
+# **To run this notebook,** install the package and Jupyter: `pip install 'clusterjax[plot]' jupyterlab`. The notebook
+# needs no other file, and runs in less than two minutes on two cores.
 
 # %%
 import os
@@ -32,15 +39,15 @@ from clusterjax import plot
 
 
 jax.config.update("jax_enable_x64", True)
-SMALL = bool(os.environ.get("SMALL"))
+SMALL = bool(os.environ.get("SMALL"))  # the tests of the notebook run it at smaller sizes
 n, d, starts, beta = (16 if SMALL else 32), 3, (4 if SMALL else 32), 1.0
 key = jax.random.key(2305)
 
 # %% [markdown]
 # ## Three matrices
 #
-# Equal but for the leading block, and seen in a frame that is turned at random: $V = O\, D\, O^\top$ with orthogonal
-# O. The complex pair is $1 \pm 2i$.
+# The matrices are $V = O\, D\, O^\top$ with one random orthogonal matrix O and three block-diagonal matrices D. The
+# complex pair is $1 \pm 2i$.
 
 # %%
 OMEGA = 2.0
@@ -71,8 +78,8 @@ for row, value in zip(axes, values.values(), strict=True):
 plt.show()
 
 # %% [markdown]
-# *From above: a positive eigenvalue, a complex pair, a negative one. The first token, red, is only there to be
-# followed.* How they turn, in a film that can be turned itself:
+# *The rows from top to bottom show a positive eigenvalue, a complex pair and a negative eigenvalue. The first token is
+# red, so that the eye can follow it.* The next cell plays the run that turns:
 
 # %%
 turning = simulate(values["turn"], x0, jnp.linspace(0.0, 16.0, 81))
@@ -81,7 +88,8 @@ plot.player(turning, highlight=0, radius=0.1, title="eigenvalues 1 + 2i, 1 - 2i,
 # %% [markdown]
 # ## Many runs
 #
-# The length of the mean token is 1 if all are one, and near 0 if they are spread, or at two opposite ends.
+# The norm of the mean token is 1 if all tokens are equal, and near 0 if the tokens are spread, or divided between two
+# opposite points.
 
 # %%
 ts = jnp.linspace(0.0, 40.0, 161)
@@ -94,66 +102,67 @@ def run(value, key):
 many = jax.jit(jax.vmap(run, in_axes=(None, 0)))
 keys = jax.random.split(key, starts)
 runs = {name: np.asarray(many(value, keys)) for name, value in values.items()}
-lengths = {name: np.linalg.norm(xs.mean(axis=2), axis=-1) for name, xs in runs.items()}  # of the mean token
+norms = {name: np.linalg.norm(xs.mean(axis=2), axis=-1) for name, xs in runs.items()}  # of the mean token
 fig, ax = plt.subplots(figsize=(5.4, 2.6), layout="constrained")
-for (name, length), colour, line in zip(lengths.items(), plot.OKABE_ITO, ("-", "--", ":"), strict=False):
-    ax.plot(ts, length.T, color=colour, ls=line, alpha=0.35, lw=0.8)
+for (name, norm), colour, line in zip(norms.items(), plot.OKABE_ITO, ("-", "--", ":"), strict=False):
+    ax.plot(ts, norm.T, color=colour, ls=line, alpha=0.35, lw=0.8)
     ax.plot([], [], color=colour, ls=line, label=name)
-ax.set(xlabel="time t", ylabel="length of the mean token", ylim=(0, 1.02))
+ax.set(xlabel="time t", ylabel="norm of the mean token", ylim=(0, 1.02))
 ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 plt.show()
 
 # %% [markdown]
 # ## The claim, asserted
 #
-# *Gather*: at equal tokens the velocity is $P_x V x$, the power iteration in continuous time, so that every token ends
-# on the axis of the leading eigenvector. Often at both ends of it: the mean token may have any length. *Turn*: the same
-# power iteration finds the plane of the pair, and turns in it at the imaginary part. *Spread*: no token finds another,
-# and the mean token vanishes.
+# *Gather*: the velocity of equal tokens is $P_x V x$, which is the power iteration in continuous time, so every token
+# ends on the axis of the leading eigenvector. In many runs some tokens end at one end of the axis and some at the
+# other, so the mean token can have any norm. *Turn*: the power iteration finds the plane of the complex pair, and turns
+# in this plane at the rate of the imaginary part. *Spread*: the tokens repel each other, and the mean token vanishes.
 
 # %%
 axis, plane = frame[:, 0], np.asarray(frame[:, :2])
 on_axis = np.abs(runs["gather"][:, -1] @ axis)
 ends = [int(cjx.num_clusters(x, radius=0.1)) for x in runs["gather"][:, -1]]
-print(f"gather: every token within {np.degrees(np.arccos(np.minimum(on_axis.min(), 1))):.2g} degrees of the axis;")
-print(f"        both ends of it are taken in {ends.count(2)} of {starts} runs")
+print(f"gather: every token is within {np.degrees(np.arccos(np.minimum(on_axis.min(), 1))):.2g} degrees of the axis;")
+print(f"        tokens are at both ends of the axis in {ends.count(2)} of {starts} runs")
 x, y = np.moveaxis(runs["turn"].mean(axis=2) @ plane, -1, 0)
 angle = np.unwrap(np.arctan2(y, x), axis=1)
 late = len(ts) // 2
 rate = (angle[:, -1] - angle[:, late]) / float(ts[-1] - ts[late])
 together = [int(cjx.num_clusters(x, radius=0.1)) for x in runs["turn"][:, -1]]
-print(f"turn:   one cluster in {together.count(1)} of {starts} runs, turning at {rate.mean():.6f} +- {rate.std():.1e}")
+print(f"turn:   one cluster in {together.count(1)} of {starts} runs; it turns at the rate {rate.mean():.6f}")
 apart = [int(cjx.num_clusters(x, radius=0.1)) for x in runs["spread"][:, -1]]
-print(
-    f"spread: mean token of length {lengths['spread'][:, -1].max():.1e} at most, at least {min(apart)} clusters of {n}"
-)
+print(f"spread: the norm of the mean token is at most {norms['spread'][:, -1].max():.1e};")
+print(f"        {n} tokens are in at least {min(apart)} clusters")
 assert on_axis.min() > 0.999 and set(ends) <= {1, 2}
 assert together == [1] * starts and np.abs(rate - OMEGA).max() < 1e-3
-assert lengths["spread"][:, -1].max() < 0.02 and min(apart) > 0.7 * n
+assert norms["spread"][:, -1].max() < 0.02 and min(apart) > 0.7 * n
 
 # %% [markdown]
 # ## What to vary, and what does not hold
 #
-# - `beta = 4.0`: the turning tokens are in two or three clusters for long, and all of these turn at the same rate.
-# - The theorems ask for one V and all times. A network has another V in every layer and head, 30 layers or so:
-#   `probe.head_signs` sorts them ([08_causal_network](08_causal_network.ipynb)), and what their mixture does no theorem
-#   says.
-# - Under a causal mask the first token never gives way: `clusterjax reproduce figure5` asks what V = -I does then.
+# - With `beta = 4.0` the turning tokens stay in two or three clusters for a long time, and all these clusters turn at
+#   the same rate.
+# - The theorems are about one V and infinite time. A network has another V in every layer and head, and about 30
+#   layers: `probe.head_signs` classifies its heads ([08_causal_network](08_causal_network.ipynb)), but no theorem is
+#   about their mixture.
+# - Under a causal mask the first token never moves away: `clusterjax reproduce figure5` shows V = -I with this mask.
+
+# %% [markdown]
+# ## Three questions
 #
-# ## Exercises
-#
-# **1. Undo.** With -V in place of V every velocity is the opposite one. Let V be I up to t = 4 and -I from then on
-# (`cjx.PiecewiseConstant`), and say where every token is at t = 8.
+# **1. Back to the start.** With -V in place of V every velocity has the opposite sign. Let V be I up to t = 4 and -I
+# from t = 4 on (`cjx.PiecewiseConstant`). Where is every token at t = 8?
 #
 # <details><summary>Answer</summary>
 #
-# Where it was at t = 0: the flow is run backwards. What the solver lost on the way there is magnified on the way back,
-# so that this works while no two tokens have met.
+# Every token is where it was at t = 0, because the second half runs the first half backwards. The way back magnifies
+# the errors of the solver, so the experiment succeeds only while no two tokens have met.
 #
 # ```python
 # there_and_back = cjx.PiecewiseConstant([0.0, 4.0], jnp.stack([jnp.eye(d), -jnp.eye(d)]))
 # xs = simulate(there_and_back, x0, jnp.array([0.0, 4.0, 8.0])).xs
-# print("length of the mean token at t = 0, 4, 8:", np.round(jnp.linalg.norm(xs.mean(axis=1), axis=-1), 3))
+# print("norm of the mean token at t = 0, 4, 8:", np.round(jnp.linalg.norm(xs.mean(axis=1), axis=-1), 3))
 # print(f"distance from the start at t = 8: {float(jnp.abs(xs[2] - x0).max()):.1e}")
 # assert float(jnp.abs(xs[1] - x0).max()) > 0.5 and float(jnp.abs(xs[2] - x0).max()) < 1e-3
 # ```
@@ -165,16 +174,40 @@ assert lengths["spread"][:, -1].max() < 0.02 and min(apart) > 0.7 * n
 #
 # <details><summary>Answer</summary>
 #
-# In the plane of the two, in one point: within it V is the identity, and the rest is gone. Which point depends on the
-# start.
+# The tokens end at one point of the plane of the two equal eigenvalues: the component outside the plane decays, and V
+# is the identity within the plane. The start decides which point of the plane it is.
 #
 # ```python
 # double = frame @ jnp.diag(jnp.array([1.0, 1.0, -0.5])) @ frame.T
 # last = many(double, keys)[:, -1]
 # places = np.degrees(np.arctan2(*np.moveaxis(np.asarray(last.mean(axis=1) @ plane), -1, 0)[::-1]))
-# print("angles within the plane, of some starts:", np.round(places[:6]))
+# print("angles of the clusters within the plane, for six starts:", np.round(places[:6]))
 # assert float(jnp.abs(last @ frame[:, 2]).max()) < 1e-2
 # assert all(int(cjx.num_clusters(x, radius=0.1)) == 1 for x in last) and np.ptp(places) > 10
+# ```
+#
+# </details>
+#
+# **3. Spread and turn.** Give V the eigenvalues $-1 \pm 2i$ and $-1$. The tokens spread. Do they also turn, and if so,
+# at the rate 2?
+#
+# <details><summary>Answer</summary>
+#
+# They turn, but more slowly. A token turns by V times its weighted mean of the tokens. The mean of uniformly spread
+# tokens with the weights $e^{\beta\langle x_i, x_j\rangle}$ is $(\coth\beta - 1/\beta)\, x_i$, so the rate is
+# $2\,(\coth\beta - 1/\beta)$, which is smaller than 2 for every $\beta$, and tends to 2 for large $\beta$. The formula
+# is about infinitely many tokens, so a finite number of tokens follows it only approximately.
+#
+# ```python
+# both = frame @ jnp.array([[-1.0, -OMEGA, 0.0], [OMEGA, -1.0, 0.0], [0.0, 0.0, -1.0]]) @ frame.T
+# spread_and_turn = np.asarray(many(both, keys))
+# across = spread_and_turn @ plane
+# turned = np.unwrap(np.arctan2(across[..., 1], across[..., 0]), axis=1)
+# median = float(np.median((turned[:, -1] - turned[:, late]) / float(ts[-1] - ts[late])))
+# expected = OMEGA * (1 / np.tanh(beta) - 1 / beta)
+# print(f"norm of the mean token: {np.linalg.norm(spread_and_turn[:, -1].mean(axis=1), axis=-1).max():.1e} at most")
+# print(f"median rate of turning: {median:.3f}; for infinitely many tokens {expected:.3f}")
+# assert abs(median / expected - 1) < 0.05
 # ```
 #
 # </details>

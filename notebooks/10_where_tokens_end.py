@@ -12,14 +12,20 @@
 # ---
 
 # %% [markdown]
-# # In $\mathbb R^d$ tokens end on a shape that the spectrum of V decides, and each clause can be certified
+# # In $\mathbb R^d$ the spectrum of V decides the shape on which tokens end, and each clause can be certified
 #
-# Without layer norm tokens run away, like $e^{tV}$. Geshkovski, Letrouit, Polyanskiy and Rigollet
-# ([2305.05465](https://arxiv.org/abs/2305.05465)) look at the rescaled tokens $z = e^{-tV} x$ and prove where they end:
-# on a polytope if V is the identity, on at most three parallel hyperplanes if its leading eigenvalue is simple, and in
-# one dimension attention itself becomes a matrix of zeros and ones. `limit_shape` tests the hypotheses of each theorem
-# on the field, and every clause of its claim on the tokens, with residuals. On the sphere no token can run
-# away: there it is [03_value_spectrum](03_value_spectrum.ipynb).
+# Without layer norm the norms of tokens grow like $e^{tV}$. Geshkovski, Letrouit, Polyanskiy and Rigollet
+# ([2305.05465](https://arxiv.org/abs/2305.05465)) rescale the tokens, $z = e^{-tV} x$, and prove where they end: on a
+# polytope if V is the identity, and on at most three parallel hyperplanes if the leading eigenvalue of V is simple. In
+# one dimension attention itself converges to a matrix of zeros and ones. `limit_shape` tests the hypotheses of each
+# theorem on the field, and each clause of its statement on the tokens, with residuals. On the sphere norms cannot grow:
+# [03_value_spectrum](03_value_spectrum.ipynb) is about the sphere.
+#
+# **This notebook shows** the limits of three matrices V in pictures, the rate of convergence, the limits of many
+# starts, and attention in one dimension. It asserts that `limit_shape` certifies the shape that each theorem states.
+#
+# **To run this notebook,** install the package and Jupyter: `pip install 'clusterjax[plot]' jupyterlab`. The notebook
+# needs no other file, and runs in less than two minutes on two cores.
 
 # %%
 import os
@@ -34,7 +40,7 @@ from clusterjax import plot
 
 
 jax.config.update("jax_enable_x64", True)
-SMALL = bool(os.environ.get("SMALL"))
+SMALL = bool(os.environ.get("SMALL"))  # the tests of the notebook run it at smaller sizes
 n, starts = (12, 4) if SMALL else (24, 24)
 END = 15.0
 key = jax.random.key(2305)
@@ -70,17 +76,17 @@ for place, (name, value) in enumerate(values.items()):
 plt.show()
 
 # %% [markdown]
-# What was asked, and what was found, of the last of them:
+# The hypotheses and the clauses of the last shape, each with its result:
 
 # %%
 print(ends["identity on a plane of R^3"])
 
 # %% [markdown]
-# ## How fast
+# ## The rate of convergence
 #
-# The largest distance of a token from the shape, over time. Attention between rescaled tokens has the inverse
-# temperature $e^{2t}$: once the inner product with one corner is the largest, a token attends to that corner alone, and
-# what is left of the distance decays like $e^{-t}$ or faster.
+# The picture shows the largest distance of a token from the shape over time. Attention between rescaled tokens has the
+# inverse temperature $e^{2t}$. As soon as one corner has the largest inner product with a token, the token attends only
+# to this corner, and its distance from the shape decays like $e^{-t}$ or faster.
 
 # %%
 fine = jnp.linspace(0.0, END, 61)
@@ -88,15 +94,15 @@ fig, ax = plt.subplots(figsize=(4.6, 2.7), layout="constrained")
 for (name, value), colour, line in zip(values.items(), plot.OKABE_ITO, ("-", "--", ":"), strict=False):
     shape = cjx.limit_shape(run(value, key, fine), field(value))
     ax.semilogy(shape.ts, np.maximum(shape.history, 1e-16), color=colour, ls=line, label=name)
-ax.set(xlabel="t", ylabel="largest distance from the shape\n(longest token = 1)")
+ax.set(xlabel="t", ylabel="largest distance from the shape\n(relative to the largest norm)")
 ax.legend(frameon=False, fontsize=7)
 plt.show()
 
 # %% [markdown]
 # ## Many starts
 #
-# Of how many random starts is the shape certified by t = 15? A token may need longer: one that is equally near to two
-# corners waits between them.
+# For how many random starts is the shape certified at t = 15? A token can need more time: if two corners have nearly
+# equal inner products with a token, the token stays between them for a while.
 
 # %%
 certified = {}
@@ -106,12 +112,12 @@ for name, value in values.items():
     certified[name] = sum(shape.certified for shape in runs)
     sizes = np.bincount([len(shape.points) for shape in runs])
     print(f"{name}: {certified[name]} of {starts} certified;", end=" ")
-    print("corners or levels: " + ", ".join(f"{k} in {sizes[k]}" for k in np.flatnonzero(sizes)))
+    print("runs by number of corners or levels: " + ", ".join(f"{k}: {sizes[k]}" for k in np.flatnonzero(sizes)))
 
 # %% [markdown]
 # ## One dimension: attention becomes Boolean
 #
-# Every row but at most one attends in the end to the smallest or to the largest token alone.
+# In the limit every row except at most one gives the whole weight to the smallest or to the largest token.
 
 # %%
 attention = cjx.SoftmaxAttention(1.0)
@@ -123,7 +129,8 @@ plot.attention_maps(weights, ts=when, times=when)
 plt.show()
 boolean = cjx.limit_shape(traj, cjx.RescaledField(attention))
 away = np.sort(1 - np.asarray(weights[-1]).max(axis=1))
-print(f"{boolean.kind}: certified {boolean.certified}; in all rows but one a weight is 1 but for {away[-2]:.1e}")
+print(f"{boolean.kind}, {'certified' if boolean.certified else 'not certified'};", end=" ")
+print(f"1 minus the largest weight, in all rows except one: at most {away[-2]:.1e}")
 
 # %% [markdown]
 # ## The claims, asserted
@@ -131,7 +138,7 @@ print(f"{boolean.kind}: certified {boolean.certified}; in all rows but one a wei
 # %%
 kinds = ["polytope", "hyperplanes", "polytope x subspace"]
 assert [end.kind for end in ends.values()] == kinds and all(end.certified for end in ends.values())
-assert all(end.applies for end in ends.values()), "a theorem says so"
+assert all(end.applies for end in ends.values()), "the hypotheses of a theorem are not fulfilled"
 assert len(ends["simple leading eigenvalue"].points) <= 3
 assert all(count >= 0.75 * starts for count in certified.values())
 assert boolean.kind == "Boolean" and boolean.certified and away[-2] < 1e-6
@@ -139,20 +146,58 @@ assert boolean.kind == "Boolean" and boolean.certified and away[-2] < 1e-6
 # %% [markdown]
 # ## What to vary, and what does not hold
 #
-# - V with a complex leading pair: no theorem, and `limit_shape` says "none".
-# - A causal mask: the theorems are about full attention; the hypothesis that fails is named.
-# - The theorems are about $t \to \infty$. A certificate is about the tokens at one time: what waits at an unstable
-#   point of the shape may still leave it.
+# - If the leading eigenvalues of V are a complex pair, no theorem applies, and the kind of `limit_shape` is "none".
+# - The theorems are about full attention. With a causal mask `limit_shape` names this hypothesis as not fulfilled.
+# - The theorems are about infinite time. A certificate is about the tokens at one time: a token near an unstable point
+#   of the shape can still leave it.
+
+# %% [markdown]
+# ## Three questions
 #
-# ## Exercises
-#
-# **1. The negative identity.** What becomes of $V = -I$, of the tokens themselves, not rescaled? Their covariance
-# goes to zero; how fast?
+# **1. Too early.** Apply `limit_shape` to the run of the identity at t = 1. Which clause is not fulfilled?
 #
 # <details><summary>Answer</summary>
 #
-# Only algebraically: for Gaussian tokens $\mathrm{Cov}(t) = (\mathrm{Cov}(0)^{-1} + 2t)^{-1}$, so that
-# $2t\,\mathrm{Cov}$ tends to the identity.
+# The hull of the tokens has not grown, but some tokens are not yet on a face of the polytope, and move.
+#
+# ```python
+# early = cjx.limit_shape(run(values["identity"], key, jnp.asarray([0.0, 1.0])), field(values["identity"]))
+# failing = [clause.says for clause in early.clauses if not clause.held]
+# print(failing)
+# assert failing and not early.certified
+# ```
+#
+# </details>
+#
+# **2. Another inverse temperature.** The theorem about the polytope holds for every $\beta > 0$. Does one start end on
+# the same polytope for $\beta = 1$ and $\beta = 4$? If not, which polytope is larger?
+#
+# <details><summary>Answer</summary>
+#
+# The polytopes differ, and that of $\beta = 4$ is larger. The hull of the tokens shrinks until the corners attend only
+# to themselves. For larger $\beta$ this time comes earlier, so the hull shrinks less. Both polytopes are in the hull of
+# the start.
+#
+# ```python
+# from scipy.spatial import ConvexHull
+#
+# start = cjx.Euclidean().sample(key, n, 2)
+# fields = [cjx.RescaledField(cjx.SoftmaxAttention(one), jnp.eye(2)) for one in (1.0, 4.0)]
+# areas = [ConvexHull(cjx.simulate(one, start, ts).x1).volume for one in fields]
+# whole = ConvexHull(start).volume
+# print(f"area of the hull: {whole:.2f} at the start, {areas[0]:.2f} for beta = 1, {areas[1]:.2f} for beta = 4")
+# assert 1.05 * areas[0] < areas[1] < whole
+# ```
+#
+# </details>
+#
+# **3. The negative identity.** Take $V = -I$ and the tokens themselves, without rescaling. Their covariance converges
+# to zero. Does it decay exponentially?
+#
+# <details><summary>Answer</summary>
+#
+# It decays only algebraically: for Gaussian tokens $\mathrm{Cov}(t) = (\mathrm{Cov}(0)^{-1} + 2t)^{-1}$, so $2t\,
+# \mathrm{Cov}(t)$ converges to the identity.
 #
 # ```python
 # repelled = cjx.AttentionField(cjx.SoftmaxAttention(1.0), -jnp.eye(2), space=cjx.Euclidean())
@@ -162,22 +207,6 @@ assert boolean.kind == "Boolean" and boolean.certified and away[-2] < 1e-6
 # scaled = 2 * 400.0 * np.cov(np.asarray(last).T, bias=True)
 # print(scaled.round(3))
 # assert np.abs(scaled - np.eye(2)).max() < 0.05
-# ```
-#
-# </details>
-#
-# **2. A run that stops too early.** Judge the run of the identity at t = 1. Which clause fails, and does `certified`
-# say what it should?
-#
-# <details><summary>Answer</summary>
-#
-# Some tokens are not on the faces yet.
-#
-# ```python
-# early = cjx.limit_shape(run(values["identity"], key, jnp.asarray([0.0, 1.0])), field(values["identity"]))
-# failing = [clause.says for clause in early.clauses if not clause.held]
-# print(failing)
-# assert failing and not early.certified
 # ```
 #
 # </details>

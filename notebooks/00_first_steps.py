@@ -76,7 +76,8 @@ for t in (0.0, 3.0, 6.0, 15.0):
     print(f"t = {t:4g}: {int(cjx.num_clusters(x, radius=0.1)):3d} clusters at radius 0.1")
 
 # %%
-plot.snapshots(trajectory, times=(0.0, 3.0, 6.0, 15.0))
+fig, axes = plt.subplots(1, 4, figsize=(7.2, 2.1), layout="constrained")
+plot.snapshots(trajectory, times=(0.0, 3.0, 6.0, 15.0), axes=axes)
 plt.show()
 
 # %% [markdown]

@@ -220,10 +220,12 @@ assert np.all((np.e < factors) & (factors < np.e**2))
 # diagram = phase.phase_diagram([0.5, 1.0, 2.0, 3.0, 4.0], [4.0, 16.0, 64.0, 256.0], n=8, samples=64, progress=False)
 # share = diagram.close_pairs
 # print(share.round(2).to_pandas())
-# plot.clustering_diagram(diagram)
 # edge = [float(share.beta.where(share.sel(t=t) > 0.9).max()) for t in (16.0, 64.0, 256.0)]
 # print("largest beta for which nine of ten pairs are close, at t = 16, 64 and 256:", edge)
 # assert edge == sorted(edge) and edge[-1] > edge[0]
+# fig, ax = plt.subplots(figsize=(4.2, 2.8), layout="constrained")
+# plot.clustering_diagram(diagram, ax)
+# plt.show()
 # ```
 #
 # </details>

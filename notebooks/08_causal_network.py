@@ -93,7 +93,7 @@ for (name, found), colour, line in zip(seen.items(), plot.OKABE_ITO, ("-", "--",
     right.errorbar(levels, found.ratio.mean, found.ratio.error, color=colour, ls=line)
 left.set(xlabel="layer", ylabel="mean cosine of two others", ylim=(-0.1, 1))
 middle.set(xlabel="layer", ylabel="mean cosine of the first\nto the others", ylim=(-0.1, 1))
-right.set(xlabel="layer", ylabel="length of the first over\nthe median of the others", yscale="log")
+right.set(xlabel="layer", ylabel="norm of the first over\nthe median of the others", yscale="log")
 fig.legend(frameon=False, loc="outside upper center", ncols=3)
 plt.show()
 

@@ -26,7 +26,6 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._base.checks import (
-    check_array,
     check_concrete,
     check_host_array,
     check_instance,
@@ -42,7 +41,7 @@ from .._training.loop import Batches, Training, train
 from ._encode import Encoded, check_encoded, check_reviews, encode_reviews
 from ._leading import lead
 from ._model import HardmaxClassifier, Recipe, check_recipe, predict_logits
-from ._negation import NegatedClassifier, composed, is_residual
+from ._negation import NegatedClassifier, composed
 from ._reviews import Reviews, check_labels
 from ._text import TextOptions
 from ._vocabulary import Vocabulary
@@ -63,8 +62,6 @@ class Fitted:
     - `recipe`: The recipe of the training.
     - `history`: The loss and the accuracies of each epoch.
     - `best_epoch`: The number of the epoch of `model`, from 1.
-    - `negation`: (heads, d, d + 1), the learnt matrix and offset, side by side, that map the embedding of a word to
-        that of its negation; None if the negations have embeddings of their own.
     """
 
     model: HardmaxClassifier
@@ -72,7 +69,6 @@ class Fitted:
     recipe: Recipe
     history: list[dict[str, float]]
     best_epoch: int
-    negation: Float[Array, "heads d columns"] | None = None
 
     def __repr__(self) -> str:
         return short(self)
@@ -89,9 +85,6 @@ class Fitted:
         check_instance(self.recipe, "recipe", Recipe, "a Recipe", "pass Recipe()")
         check_sequence(self.history, "history", dict, "dictionaries, one an epoch", least=0)
         check_integer(self.best_epoch, "best_epoch", least=-1)
-        if self.negation is not None:
-            heads, d = self.model.w.shape
-            object.__setattr__(self, "negation", check_array(self.negation, "negation", shape=(heads, d, d + 1)))
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
         """The logit of each text, which is positive for a positive review.
@@ -242,8 +235,7 @@ def fit(
     if recipe.negation == "reflection":
         model = NegatedClassifier.of(model, vocabulary, recipe)
     run = train_encoded(model, seen, unseen, recipe, key=train_key, checkpoint=checkpoint, patience=patience, say=say)
-    negation = run.model.affine if isinstance(run.model, NegatedClassifier) else None
-    return Fitted(composed(run.model), vocabulary, recipe, run.history, run.best_epoch, negation)
+    return Fitted(composed(run.model), vocabulary, recipe, run.history, run.best_epoch)
 
 
 def keys_of(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -373,10 +365,7 @@ def _optimiser(recipe: Recipe, steps_of_epoch: int) -> optax.GradientTransformat
     rate = optax.warmup_cosine_decay_schedule(
         0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
     )
-    composes = recipe.negation == "reflection"
-    weight_decay, mask = (recipe.residual_decay, is_residual) if composes else (0.0, None)
-    adamw = optax.adamw(rate, b2=0.99, weight_decay=weight_decay, mask=mask)
-    return optax.chain(optax.clip_by_global_norm(recipe.clip), adamw)
+    return optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adamw(rate, b2=0.99, weight_decay=0.0))
 
 
 def _fingerprint(*parts: Encoded) -> int:

@@ -285,10 +285,9 @@ class Recipe:
     - `alpha`: The initial step of the layers, which is fixed unless `learn_alpha` is True.
     - `learn_alpha`: True if the steps are trained.
     - `negation`: `"words"` gives each negation of the training part, such as `not_good`, an embedding of its own.
-        `"reflection"` composes the embedding of `not_good` of that of `good`, by a learnt map that starts as a
-        reflection across the hyperplane, and of a residual; negations that the training part lacks are then known too,
-        more words negate, such as hardly and without, and two negators in a row cancel.
-    - `residual_decay`: The weight decay of these residuals, in units of the learning rate.
+        `"reflection"` composes the embedding of `not_good` of the reflection of that of `good` across the hyperplane
+        and of a residual, and applies `negation_rules` of `TextOptions`; negations that the training part lacks are
+        then known too.
     """
 
     dim: int = 2
@@ -310,7 +309,6 @@ class Recipe:
     alpha: float = 1.0
     learn_alpha: bool = True
     negation: Literal["words", "reflection"] = "words"
-    residual_decay: float = 1.0
 
     def __post_init__(self):
         checked: dict[str, Any] = {}
@@ -320,8 +318,7 @@ class Recipe:
         checked["warm_up"] = check_integer(self.warm_up, "warm_up", least=0, remedy="pass 0 for none")
         for name in ("learning_rate", "smoothing", "alpha", "clip"):
             checked[name] = check_number(getattr(self, name), name, above=0)
-        for name in ("noise", "residual_decay"):
-            checked[name] = check_number(getattr(self, name), name, least=0, remedy="pass 0 for none")
+        checked["noise"] = check_number(self.noise, "noise", least=0, remedy="pass 0 for none")
         check_choice(self.negation, "negation", ("words", "reflection"))
         for name in ("drop", "label_smoothing"):
             checked[name] = check_number(getattr(self, name), name, least=0, below=1, remedy="pass 0 for none")
@@ -366,7 +363,7 @@ class Recipe:
         """The conversion of texts to words for `ngrams` and `negation`."""
         if self.negation == "words":
             return TextOptions(ngrams=self.ngrams)
-        return TextOptions(ngrams=self.ngrams, negators=WIDE_NEGATORS, double_negation=True)
+        return TextOptions(ngrams=self.ngrams, negation_scope=1, negators=WIDE_NEGATORS, negation_rules=True)
 
     def record(self) -> dict[str, Any]:
         """The recipe as a dictionary of values of JSON."""

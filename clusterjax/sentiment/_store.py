@@ -80,8 +80,6 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
     arrays = {name: np.asarray(getattr(model, name)) for name in _ARRAYS}
     if model.A is not None:
         arrays["A"] = np.asarray(model.A)
-    if fitted.negation is not None:
-        arrays["negation"] = np.asarray(fitted.negation)
     if compact:
         arrays["embedding"] = _rounded(arrays["embedding"])
     arrays[_WORDS] = np.frombuffer(fitted.vocabulary._packed(), np.uint8)
@@ -144,15 +142,13 @@ def load(folder: str | Path | None = None) -> Fitted:
     try:
         vocabulary = Vocabulary._unpack(arrays[_WORDS].tobytes())
         model, recipe = _model(arrays, header["depth"]), Recipe(**header["recipe"])
-        negation = None if "negation" not in arrays else jnp.asarray(arrays["negation"], model.w.dtype)
-        fitted = Fitted(model, vocabulary, recipe, header["history"], header["best_epoch"], negation)
     except (KeyError, TypeError, ValueError) as error:
         raise FILE.refusal(f"{str(folder / MODEL)!r} does not fit this version ({error})") from error
     # The parts of the file must belong to one model.
     rows, heads, dim = model.embedding.shape
     if (rows, heads, dim, model.depth) != (vocabulary.size, recipe.heads, recipe.dim, recipe.depth):
         raise FILE.refusal(f"in {str(folder / MODEL)!r} the arrays, the vocabulary and the recipe differ in size")
-    return fitted
+    return Fitted(model, vocabulary, recipe, header["history"], header["best_epoch"])
 
 
 def load_report(folder: str | Path | None = None) -> dict[str, Any] | None:
@@ -172,7 +168,7 @@ def load_report(folder: str | Path | None = None) -> dict[str, Any] | None:
 def _model(arrays: dict[str, np.ndarray], depth: int) -> HardmaxClassifier:
     # All arrays have the dtype of the training, except a compact embedding, which is rounded.
     dtype = arrays["w"].dtype
-    for name in (*_ARRAYS, *({"A", "negation"} & arrays.keys())):
+    for name in (*_ARRAYS, *(["A"] if "A" in arrays else [])):
         known = dtype.name in ("float16", "float32", "float64")
         if not known or arrays[name].dtype not in ((dtype, _COMPACT) if name == "embedding" else (dtype,)):
             raise ValueError(f"{name!r} is of {arrays[name].dtype} and 'w' of {dtype}")

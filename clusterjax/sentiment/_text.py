@@ -28,10 +28,23 @@ STOP_WORDS = frozenset(
     "hasn haven isn ma mightn mustn needn shan shouldn wasn weren won wouldn".split()
 )
 NEGATORS = frozenset("no nor not never cannot".split())
-# Further words that negate what follows, and contractions that are written without an apostrophe.
-WIDE_NEGATORS = NEGATORS | frozenset(
-    "hardly barely scarcely rarely seldom without nothing nobody none neither nowhere dont doesnt didnt isnt arent "
-    "wasnt werent cant couldnt wont wouldnt shouldnt hasnt havent hadnt aint".split()
+# Words that negate and also have a sentiment of their own.
+WEAK_NEGATORS = frozenset("hardly barely scarcely rarely seldom without nothing nobody none neither nowhere".split())
+WIDE_NEGATORS = (
+    NEGATORS
+    | WEAK_NEGATORS
+    | frozenset(
+        "dont doesnt didnt isnt arent wasnt werent cant couldnt wont wouldnt shouldnt hasnt havent hadnt aint".split()
+    )
+)
+# Words between a negator and the word that it negates: "not really good", "never seems to end".
+_LIGHT = frozenset(
+    "really quite particularly especially exactly entirely completely totally actually even ever always necessarily "
+    "overly much many enough nearly remotely truly fully also yet seem seems seemed get gets got getting feel feels "
+    "felt look looks looked think thinks thought say says said know find finds found believe make makes made give "
+    "gives gave take takes took come comes came go goes going went want wants wanted try tries trying tried need "
+    "needs see saw seen expect expected one ones thing things anything something someone anyone everything lot bit "
+    "kind sort would could may might must let".split()
 )
 NEGATED = "not_"
 MOST = 10**6  # the limit of all counts in the options
@@ -66,9 +79,10 @@ class TextOptions:
     - `expand_not`: True replaces n't by the word not: "didn't" gives `did not`, and "can't" gives `ca not`.
     - `negation_scope`: The number of words after a negator that become `not_word`; with 0, negators are ordinary words.
     - `negators`: The words that negate.
-    - `double_negation`: True lets two negators in a row cancel: "not without charm" gives `charm` if both are negators.
-        The phrases not only, not just, not merely, not simply and if not the then negate nothing. With False, a further
-        negator restarts the scope.
+    - `negation_rules`: True adds rules of grammar. The scope passes over words such as really and seem, which stay as
+        they are: "not really good" gives `really`, `not_good`. Two negators in a row cancel: "not without charm". The
+        phrases not only, not just, not merely, not simply and if not the negate nothing. Negators with a sentiment of
+        their own, such as nothing and without, stay as words. With False, a further negator restarts the scope.
     - `stop_words`: The words that are removed.
     - `single_letters`: True keeps words of one letter.
     - `drop_links`: True first removes links that start with http://, https:// or www.
@@ -92,7 +106,7 @@ class TextOptions:
     expand_not: bool = True
     negation_scope: int = 3
     negators: Collection[str] = NEGATORS
-    double_negation: bool = False
+    negation_rules: bool = False
     stop_words: Collection[str] = STOP_WORDS
     single_letters: bool = False
     drop_links: bool = False
@@ -102,7 +116,7 @@ class TextOptions:
     lemmatise: Callable[[str], str] | None = None
 
     def __post_init__(self):
-        for name in ("lower", "expand_not", "double_negation", "single_letters", "drop_links", "glue"):
+        for name in ("lower", "expand_not", "negation_rules", "single_letters", "drop_links", "glue"):
             object.__setattr__(self, name, check_flag(getattr(self, name), name))
         for name in ("negation_scope", "longest_run"):
             number = check_integer(getattr(self, name), name, least=0, most=MOST, remedy="pass 0 to switch it off")
@@ -219,7 +233,7 @@ class TextOptions:
             text = _TAG.sub(lambda match: self.tag if match[0][-1] == ">" else match[0], text)
         if self.expand_not:
             text = _CONTRACTED_NOT.sub(" not ", text)
-        if self.double_negation:
+        if self.negation_rules:
             text = _NOT_ONLY.sub(" ", text)
         if self.glue:
             # Punctuation of any script ends a word; other characters outside ASCII are deleted below.
@@ -246,6 +260,7 @@ class TextOptions:
     def _negated(self, words: list[str]) -> list[str]:
         """`words` without negators, with the first words after each negator marked; n-grams need ends of clauses."""
         marks, scope, left, phrases = self._marks, self.negation_scope, 0, self.ngrams > 1
+        rules = self.negation_rules
         # Most short reviews have no marks.
         if marks.isdisjoint(words):
             return words
@@ -254,10 +269,10 @@ class TextOptions:
             if word in marks:
                 # The end of a clause ends the scope, and a further negator restarts the scope, or directly after a
                 # negator, whose scope is then still whole, ends it.
-                left = 0 if word == _END or (self.double_negation and left == scope) else scope
-                if phrases and word == _END:
+                left = 0 if word == _END or (rules and left == scope) else scope
+                if (phrases and word == _END) or (rules and word in WEAK_NEGATORS):
                     negated.append(word)
-            elif left:
+            elif left and not (rules and word in _LIGHT):
                 negated.append(NEGATED + word)
                 left -= 1
             else:

@@ -16,16 +16,18 @@ PAIRS = list(read_pairs())
 
 
 def test_the_pairs_are_those_of_the_page():
-    assert Counter(pair.kind for pair in PAIRS) == {"negation": 80, "contrast": 40, "intensity": 40, "irony": 40}
+    counts = {"negation": 80, "contrast": 40, "intensity": 40, "irony": 40, "held-out negation": 40}
+    assert Counter(pair.kind for pair in PAIRS) == counts
     texts = [text.lower() for pair in PAIRS for text in pair.texts]
-    assert len(set(texts)) == 400 and max(len(text.split()) for text in texts) <= 15
+    assert len(set(texts)) == 480 and max(len(text.split()) for text in texts) <= 15
     assert all(text.endswith((".", "?")) for text in texts)
-    labels = {"negation": {(1, 0)}, "contrast": {(1, 0)}, "intensity": {(1, 1), (0, 0)}, "irony": {(1, 0)}}
+    labels = dict.fromkeys(counts, {(1, 0)}) | {"intensity": {(1, 1), (0, 0)}}
     assert {kind: {pair.labels for pair in PAIRS if pair.kind == kind} for kind in labels} == labels
     for kind in labels:
         domains = Counter(pair.domain for pair in PAIRS if pair.kind == kind)
         assert domains.keys() == {"films", "phones", "food", "books", "hotels"} and min(domains.values()) >= 5
-    assert len({pair.form for pair in PAIRS if pair.kind == "negation"}) == 9
+    for kind in ("negation", "held-out negation"):
+        assert len({pair.form for pair in PAIRS if pair.kind == kind}) == 9
 
 
 class Known:
@@ -45,7 +47,7 @@ class Known:
 @pytest.mark.parametrize("blind", ((), ("irony", "negation")))
 def test_the_score_counts_pairs_in_order(blind):
     found = score(Known(blind))
-    for kind in ("negation", "contrast", "intensity", "irony"):
+    for kind in ("negation", "contrast", "intensity", "irony", "held-out negation"):
         assert found[kind] == (kind not in blind)
     assert found["negation by hardly"] == found["negation"]
     # Equal logits have a sign all the same, so that the labels can be right where the order is not.

@@ -19,7 +19,7 @@ WORDS = ("plot", "café", "not_good", "awful")
 HISTORY = [{"loss": 0.5, "validation accuracy": 0.75}, {"loss": 0.1 + 0.2, "validation accuracy": 0.5}]
 
 
-def fitted_of(dtype=jnp.float32, heads=1, d=2, A=None, words=WORDS, negation=None):
+def fitted_of(dtype=jnp.float32, heads=1, d=2, A=None, words=WORDS):
     rng = np.random.default_rng(0)
     vocabulary = Vocabulary(words, (3,) * len(words), TextOptions(negation_scope=2))
     model = HardmaxClassifier(
@@ -30,8 +30,7 @@ def fitted_of(dtype=jnp.float32, heads=1, d=2, A=None, words=WORDS, negation=Non
         A,
         depth=3,
     )
-    recipe = Recipe(dim=d, heads=heads, depth=3, noise=0.3, negation="words" if negation is None else "reflection")
-    return Fitted(model, vocabulary, recipe, HISTORY, 1, negation)
+    return Fitted(model, vocabulary, Recipe(dim=d, heads=heads, depth=3, noise=0.3), HISTORY, 1)
 
 
 def same(a, b):
@@ -39,19 +38,12 @@ def same(a, b):
     assert all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays)
     assert jax.tree_util.tree_structure(a.model) == jax.tree_util.tree_structure(b.model)
     assert (a.vocabulary, a.recipe, a.history, a.best_epoch) == (b.vocabulary, b.recipe, b.history, b.best_epoch)
-    assert np.array_equal(a.negation, b.negation) if a.negation is not None else b.negation is None
 
 
 @pytest.mark.parametrize(
     "options",
-    (
-        {},
-        {"dtype": jnp.float64},
-        {"heads": 3, "d": 4},
-        {"A": np.array([[1.0, 2.0], [0.0, 1.0]], np.float32)},
-        {"negation": jnp.arange(6, dtype=jnp.float32).reshape(1, 2, 3)},
-    ),
-    ids=("single", "double", "heads", "A", "negation"),
+    ({}, {"dtype": jnp.float64}, {"heads": 3, "d": 4}, {"A": np.array([[1.0, 2.0], [0.0, 1.0]], np.float32)}),
+    ids=("single", "double", "heads", "A"),
 )
 def test_comes_back_bit_for_bit(tmp_path, options):
     fitted = fitted_of(**options)
@@ -146,14 +138,6 @@ def test_headers_that_do_not_fit(tmp_path, changes, words):
     save(fitted_of(), tmp_path)
     rewrite_sealed(tmp_path / MODEL, **changes)
     assert words in refused(tmp_path)
-
-
-def test_a_map_of_negations_that_does_not_fit(tmp_path):
-    save(fitted_of(negation=jnp.zeros((1, 2, 3), jnp.float32)), tmp_path)
-    arrays = safetensors.numpy.load_file(tmp_path / MODEL)
-    for bad in (np.zeros((1, 3, 2), np.float32), np.full((1, 2, 3), np.inf, np.float32), np.zeros((1, 2, 3))):
-        rewrite_sealed(tmp_path / MODEL, {**arrays, "negation": bad})
-        assert "negation" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("name", ("embedding", "w", "raw_alpha", "vocabulary"))

@@ -79,12 +79,12 @@ OPTIONS = (
     (dict(negation_scope=0), "not good, never bad", ["good", "never", "bad"]),
     (dict(negators={"hardly"}), "hardly good not bad", ["not_good", "not_bad"]),
     (
-        dict(negators=("not", "without"), double_negation=True),
-        "not without charm, not a bad one, without luck",
-        ["charm", "not_bad", "not_one", "not_luck"],
+        dict(negators=("not", "without"), negation_rules=True),
+        "not without charm, not a really bad thing, without luck",
+        ["without", "charm", "really", "not_bad", "thing", "without", "not_luck"],
     ),
     (
-        dict(double_negation=True),
+        dict(negation_rules=True),
         "not never not good. NOT only clever, if not the worst",
         ["not_good", "clever", "worst"],
     ),
@@ -116,7 +116,7 @@ def test_lemmas_come_after_the_stop_words_and_before_them():
 SETTINGS = (
     TextOptions(),
     TextOptions.published(),
-    TextOptions(tag=" ", negators=("hardly",), stop_words={"the"}, longest_run=3, ngrams=2, double_negation=True),
+    TextOptions(tag=" ", negators=("hardly",), stop_words={"the"}, longest_run=3, ngrams=2, negation_rules=True),
 )
 
 

@@ -10,7 +10,7 @@ ties are broken by text and position, so that the result does not depend on the 
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -91,7 +91,14 @@ def key_value_memory(
         Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Sections 3 and 4;
         *Transformers, part 2*, slides 9 and 16 to 21.
     """
-    view = view_of(model)
+    return memory_of(view_of(model), texts, present, layer, top, words, batch_size, _activations)
+
+
+def memory_of(
+    view: AbstractView, texts: Any, present: Any, layer: int, top: int, words: int, batch_size: int,
+    activations: Callable[[AbstractView, Array, Array, Array], Float[Array, "b n m"]],
+) -> KeyValueMemory:  # fmt: skip
+    """`key_value_memory` of a view, with the function that gives the activations of a layer for a batch."""
     # `values` raises a `ValueError` if the block has no feed-forward part.
     values = view.values(check_layer(layer, view.num_layers))
     words = check_integer(words, "words", most=view.num_words, remedy="ask for as many as there are")
@@ -99,7 +106,7 @@ def key_value_memory(
     neurons = values.shape[0]
     best = _Best.empty(neurons, top)
     total, positive, places = np.zeros(neurons), np.zeros(neurons), 0
-    for begin, fired, is_present in _fired(view, texts, present, layer, batch_size):
+    for begin, fired, is_present in _fired(view, texts, present, layer, batch_size, activations):
         best = best.joined(begin, fired, is_present)
         # The sums are float64: a corpus has too many tokens for sums in float32.
         total += fired[is_present].sum(axis=0, dtype=float)
@@ -162,7 +169,7 @@ def mean_activations(
     rows = [
         # Texts differ in their number of present tokens, so each mean is taken separately.
         np.stack([values[mask].mean(axis=0) for values, mask in zip(fired, is_present, strict=True)])
-        for _, fired, is_present in _fired(view, texts, present, layer, batch_size)
+        for _, fired, is_present in _fired(view, texts, present, layer, batch_size, _activations)
     ]
     return np.concatenate(rows)
 
@@ -269,12 +276,12 @@ def _promoted(values: Float[Array, "m d"], unembedding: Float[Array, "words d"],
 
 
 def _fired(
-    view: AbstractView, texts: Any, present: Any, layer: int, batch_size: int
+    view: AbstractView, texts: Any, present: Any, layer: int, batch_size: int, activations: Callable[..., Array]
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield for each batch the number of its first text, activations (b, n, m) and flags of present tokens (b, n)."""
     layer_index = layer % view.num_layers
     for begin, ids, is_present, size in batches(view, texts, present, batch_size):
-        fired = _activations(view, ids, is_present, jnp.asarray(layer_index))
+        fired = activations(view, ids, is_present, jnp.asarray(layer_index))
         yield begin, np.asarray(fired)[:size], np.asarray(is_present)[:size]
 
 

@@ -309,12 +309,13 @@ class ResidualStream(eqx.Module):
     - `feed_forward`: (layers, n, d), the contribution of each feed-forward layer, including its bias.
     - `biases`: (n, d), the contribution of the biases of norms on the stream and of attention; zero for the modules of
         this package except with `PostNorm`.
+    - `edits`: (n, d), the contribution of what the edits of `probe.patch` change; zero without edits.
     - `weights`: (layers, h, n, n), the attention weights.
     - `moved`: (layers, h, n, n), the norm of the vector that the head moved from token j (last axis) to token i, before
         later norms.
     - `share`: (layers, h, n, n), the share of the moved vector in the last stream of token i, $⟨c_{ij}, x_i⟩ / |x_i|²$
         with its contribution $c_{ij}$. The sum over layers, heads and tokens j, plus the shares of the embedding, the
-        feed-forward layers and the biases, is 1.
+        feed-forward layers, the biases and the edits, is 1.
 
     The contribution of a part is the part carried through all later norms of the stream, which are linear for fixed
     mean and variance. The contributions add up to the last stream.
@@ -328,6 +329,7 @@ class ResidualStream(eqx.Module):
     heads: Float[Array, "*texts layers h n d"]
     feed_forward: Float[Array, "*texts layers n d"]
     biases: Float[Array, "*texts n d"]
+    edits: Float[Array, "*texts n d"]
     weights: Float[Array, "*texts layers h n n"]
     moved: Float[Array, "*texts layers h n n"]
     share: Float[Array, "*texts layers h n n"]
@@ -335,11 +337,11 @@ class ResidualStream(eqx.Module):
     @property
     def total(self) -> Float[Array, "*texts n d"]:
         """The sum of all contributions, which equals the last stage of `stream`."""
-        return self.embedding + self.heads.sum((-4, -3)) + self.feed_forward.sum(-3) + self.biases
+        return self.embedding + self.heads.sum((-4, -3)) + self.feed_forward.sum(-3) + self.biases + self.edits
 
     def shares(self) -> dict[str, Float[Array, "..."]]:
         """The share of each part in the last stream of each token: `embedding` (n,), `heads` (layers, h, n),
-        `feed_forward` (layers, n), `biases` (n,); they sum to 1.
+        `feed_forward` (layers, n), `biases` (n,), `edits` (n,); they sum to 1.
         """
         last = self.stream[..., -1, :, :]
         square = jnp.sum(last * last, axis=-1)
@@ -347,7 +349,7 @@ class ResidualStream(eqx.Module):
         among = lambda part: tuple(range(last.ndim - 2, part.ndim - 2))
         along = lambda part: jnp.sum(part * jnp.expand_dims(last, among(part)), axis=-1)
         of = lambda part: along(part) / jnp.expand_dims(square, among(part))
-        return {name: of(getattr(self, name)) for name in ("embedding", "heads", "feed_forward", "biases")}
+        return {name: of(getattr(self, name)) for name in ("embedding", "heads", "feed_forward", "biases", "edits")}
 
 
 def residual_stream(
@@ -406,8 +408,8 @@ def residual_stream(
 
 # The axes of tokens of each field of `ResidualStream`.
 TOKENS = {
-    "stream": (1,), "embedding": (0,), "heads": (2,), "feed_forward": (1,), "biases": (0,), "weights": (2, 3),
-    "moved": (2, 3), "share": (2, 3),
+    "stream": (1,), "embedding": (0,), "heads": (2,), "feed_forward": (1,), "biases": (0,), "edits": (0,),
+    "weights": (2, 3), "moved": (2, 3), "share": (2, 3),
 }  # fmt: skip
 
 
@@ -419,14 +421,21 @@ class _SubLayer(eqx.Module):
 
 
 @eqx.filter_jit
-def taken_apart(view: AbstractView, x: Array, present: Array | None) -> ResidualStream:
-    """The stream of one text, whose words precede its padding, from the input of its first block."""
+def taken_apart(
+    view: AbstractView, x: Array, present: Array | None, changes: tuple[Array, Array] | None = None
+) -> ResidualStream:
+    """The stream of one text, whose words precede its padding, from the input of its first block.
+
+    `changes` is what edits add to this input, (n, d), and in each layer to the update by its attention, to the update
+    by its feed-forward and to the stream after it, (layers, 3, n, d).
+    """
     layers, heads, n = view.num_layers, view.num_heads, x.shape[0]
     parts_per_layer = heads + 1  # the heads of a layer and its feed-forward part
 
-    def step(block: AbstractBlockView, carry: tuple[Array, Array, Array, Array], _: None) -> tuple[Any, Any]:
-        before, parts, biases, layer = carry
-        x, parts, biases = (block.enter(before, share) for share in (before, parts, biases))
+    def step(block: AbstractBlockView, carry: tuple[Array, ...], change: Array | None) -> tuple[Any, Any]:
+        # `others` is (2, n, d): the biases and the edits.
+        before, parts, others, layer = carry
+        x, parts, others = (block.enter(before, share) for share in (before, parts, others))
         sublayers, stream, entered = [], [], x
         for sub in (0, 1):
             read = block.read(sub, x, entered)
@@ -439,23 +448,31 @@ def taken_apart(view: AbstractView, x: Array, present: Array | None) -> Residual
                 updates = jnp.zeros_like(x)[None] if update is None else update[None]
             total = x + jnp.sum(updates, axis=0)
             if bias is not None:
-                total, biases = total + bias, biases + bias
+                total, others = total + bias, others.at[0].add(bias)
+            if change is not None:
+                total, others = total + change[sub], others.at[1].add(change[sub])
             # The layer is a traced number inside the scan, so the index of its parts is dynamic.
             parts = lax.dynamic_update_slice(parts, updates, (1 + layer * parts_per_layer + offset, 0, 0))
             sublayers.append(_SubLayer(read, total))
             if there:
                 x = block.write(sub, total)
-                parts, biases = (block.carry(sub, total, share) for share in (parts, biases))
+                parts, others = (block.carry(sub, total, share) for share in (parts, others))
                 # The norm adds its bias to the carried sum; biases are a separate part, and are carried further.
-                biases = biases + (x - block.carry(sub, total, total))
+                others = others.at[0].add(x - block.carry(sub, total, total))
+            if change is not None and sub == 1:
+                x, others = x + change[2], others.at[1].add(change[2])
             stream.append(x)
         attention = heads_result.weights, heads_result.scale
-        return (x, parts, biases, layer + 1), (before, tuple(sublayers), jnp.stack(stream), attention)
+        return (x, parts, others, layer + 1), (before, tuple(sublayers), jnp.stack(stream), attention)
 
     # (1 + layers (h + 1), n, d): the embedding, then the heads and the feed-forward part of each layer.
     parts = jnp.zeros((1 + layers * parts_per_layer, *x.shape), x.dtype).at[0].set(x)
-    (last, parts, biases, _), (entered, sublayers, stream, attention) = view.scan(
-        step, (x, parts, jnp.zeros_like(x), jnp.asarray(0)), present, n=n
+    others, of_layers = jnp.zeros((2, *x.shape), x.dtype), None
+    if changes is not None:
+        first, of_layers = changes
+        x, others = x + first, others.at[1].add(first)
+    (last, parts, (biases, edits), _), (entered, sublayers, stream, attention) = view.scan(
+        step, (x, parts, others, jnp.asarray(0)), present, of_layers, n=n
     )
 
     def step_back(block: AbstractBlockView, covector: Array, given: tuple[Any, Any, Any]) -> tuple[Array, Any]:
@@ -478,7 +495,8 @@ def taken_apart(view: AbstractView, x: Array, present: Array | None) -> Residual
     moved, share = view.scan(step_back, covector, present, given, n=n, reverse=True)[1]
     stream = jnp.concatenate([x[None], stream.reshape(2 * layers, *x.shape)])
     written = parts[1:].reshape(layers, parts_per_layer, *x.shape)
-    return ResidualStream(stream, parts[0], written[:, :heads], written[:, heads], biases, attention[0], moved, share)
+    by_part = parts[0], written[:, :heads], written[:, heads], biases, edits
+    return ResidualStream(stream, *by_part, attention[0], moved, share)
 
 
 def _transposed(carry: Callable[[Array], Array], covector: Array) -> Array:

@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from clusterjax import probe
+from clusterjax import probe, transformer
 from tests.helpers import as_a_user
 from tests.probe_cases import BERT, GPT2, IDS, MASK, tiny
 from tests.probe_twins import save_twin
@@ -144,7 +144,7 @@ def test_tools_take_a_patched_network_or_refuse_it():
     one, other = (probe.trace(network, left_ids, left).hidden for network in (patched, silent))
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
     with pytest.raises(ValueError, match="model must be without edits of patch for this tool"):
-        probe.residual_stream(patched, IDS)
+        transformer.residual_stream(patched, IDS[0])
 
 
 @pytest.mark.exhaustive_cases("attention", "feed_forward", "neuron")

@@ -37,6 +37,19 @@ def test_texts_of_a_batch_are_texts_alone(kind):
         np.testing.assert_allclose(lens[k][:, -words:], alone[:, :, [3, 7]], rtol=0, atol=1e-10)
 
 
+RNG = np.random.default_rng(4)
+EDITS = {
+    "stream": [
+        probe.Edit("stream", RNG.normal(size=(len(IDS), IDS.shape[1], 16)), layer=[0, 2], token=[0, 2]),
+        probe.Edit("stream", lambda x: x - x.mean(axis=0, keepdims=True), layer=3),
+    ],
+    "head": probe.Edit("head", probe.MeanOver(probe.Encoded(IDS, MASK)), layer=1, index=2),
+    "attention": [probe.Edit("attention", 0.5, layer=0), probe.Edit("attention", lambda x: 2 * x, layer=2, token=1)],
+    "neuron": probe.Edit("neuron", 1.5, layer=[0, 1], index=[0, 3]),
+    "feed_forward": probe.Edit("feed_forward", probe.CopyOf(probe.Encoded(IDS[:1], MASK[:1])), layer=1),
+}
+
+
 @pytest.mark.exhaustive_cases("gpt_neox", "olmo2")
 @pytest.mark.parametrize("family", ("gpt_neox", "gemma2", "olmo2", "dinov2"))
 def test_parts_add_up_where_updates_are_normed_and_parts_run_side_by_side(family):
@@ -67,7 +80,54 @@ def test_parts_add_up_where_updates_are_normed_and_parts_run_side_by_side(family
         np.testing.assert_allclose(found.total, found.stream[:, -1], rtol=0, atol=1e-9)
         of_heads = np.where(MASK[:, None, None], found.shares()["heads"], 0)
         np.testing.assert_allclose(np.asarray(found.share).sum(-1), of_heads, rtol=0, atol=1e-9)
+        assert not np.asarray(found.edits).any()
     assert not np.asarray(probe.residual_stream(silent, IDS, MASK).heads)[:, 1, 2].any()
+    for edits in EDITS.values():
+        check_patched(model, edits)
+
+
+def check_patched(model, edits):
+    """The levels are those of the trace, and the parts add up, with what the edits change as one of them."""
+    patched, left = probe.patch(model, edits), np.flip(MASK, axis=1)
+    found, trace = probe.residual_stream(patched, IDS, MASK), probe.trace(patched, IDS, MASK)
+    levels = np.asarray(found.stream)[:, ::2]
+    last = levels.shape[1] if model.network.norm is None else -1
+    np.testing.assert_allclose(levels[:, :last], np.asarray(trace.hidden)[:, :last], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.total, levels[:, -1], rtol=0, atol=1e-9)
+    of_heads = np.where(MASK[:, None, None], found.shares()["heads"], 0)
+    np.testing.assert_allclose(np.asarray(found.share).sum(-1), of_heads, rtol=0, atol=1e-9)
+    of_all = sum(np.asarray(part).reshape(len(IDS), -1, IDS.shape[1]).sum(1) for part in found.shares().values())
+    np.testing.assert_allclose(of_all[MASK], 1, rtol=0, atol=1e-9)
+    assert np.abs(np.asarray(found.edits)[MASK]).max() > 1e-2 and not np.asarray(found.edits)[~MASK].any()
+    # The words of each text in their order, behind the padding.
+    ids = np.zeros_like(IDS)
+    ids[left] = np.concatenate([IDS[k, : MASK[k].sum()] for k in range(len(IDS))])
+    behind = probe.residual_stream(patched, ids, left)
+    np.testing.assert_allclose(np.asarray(behind.edits)[left], np.asarray(found.edits)[MASK], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", kinds("gpt2"))
+@pytest.mark.parametrize("place", ("head", "attention", "neuron", "feed_forward", "stream"))
+def test_what_an_edit_changes_is_a_part_of_its_own(kind, place):
+    """An edit of the last layer alone contributes the difference of the last streams where no norm acts behind it."""
+    model = tiny(kind)
+    network, more = model.network, {"index": 1} if place in ("head", "neuron") else {}
+    layer = network.num_layers - (place != "stream")
+    edit = probe.Edit(place, 0.75, layer=layer, token=[0, 2], **more)
+    check_patched(model, edit)
+    if model.text_view().post_norm:
+        return
+    patched, mask = probe.patch(model, edit), MASK
+    before, after = (probe.residual_stream(each, IDS, mask) for each in (model, patched))
+    np.testing.assert_allclose(after.heads, before.heads, rtol=0, atol=1e-12)
+    if place in ("neuron", "feed_forward", "stream"):
+        np.testing.assert_allclose(after.edits, after.stream[:, -1] - before.stream[:, -1], rtol=0, atol=1e-10)
+    if place == "attention":
+        updates = np.asarray(before.heads)[:, -1].sum(1)
+        bias = np.asarray(before.stream[:, -2] - before.stream[:, -3]) - updates
+        stands = np.asarray(probe.activations(patched, IDS, mask, place=place))[:, -1]
+        expected = np.where(mask[:, :, None], stands - updates - bias, 0)
+        np.testing.assert_allclose(after.edits, expected, rtol=0, atol=1e-10)
 
 
 def test_what_does_not_fit_is_refused():
@@ -87,6 +147,29 @@ def test_memories_are_those_of_the_texts():
     model = tiny("gpt2")
     found = probe.key_value_memory(model, np.where(LEFT, IDS, 0), LEFT, layer=1, top=2, words=3)
     other = transformer.key_value_memory(model, np.where(LEFT, IDS, 0), LEFT, layer=1, top=2, words=3)
-    for one, two in zip(found, other, strict=True):
-        np.testing.assert_array_equal(one, two)
+    for name, one, two in zip(found._fields, found, other, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=0 if name in ("text", "position", "promoted") else 1e-12)
     assert (found.position >= 8 - LEFT.sum(axis=1)[found.text]).all()
+
+
+def test_memories_of_a_patched_network_are_of_its_activations():
+    model, ids = tiny("gpt2"), np.where(LEFT, IDS, 0)
+    every = RNG.normal(size=(len(IDS), IDS.shape[1], 48))
+    right = np.zeros_like(IDS)
+    right[MASK] = ids[LEFT]
+    for edit, batch_size in (
+        (probe.Edit("neuron", 0.5, layer=1, index=[0, 7], token=1), 2),
+        (probe.Edit("stream", 1.5, layer=0, index=3), 2),
+        (probe.Edit("neuron", every, layer=1), len(IDS)),
+        (probe.Edit("neuron", lambda x: x - x.mean(axis=0, keepdims=True), layer=1), len(IDS)),
+    ):
+        patched = probe.patch(model, edit)
+        found = probe.key_value_memory(patched, ids, LEFT, layer=1, top=3, words=2, batch_size=batch_size)
+        fired = np.asarray(probe.activations(patched, right, MASK, place="neuron"))[:, 1]
+        np.testing.assert_allclose(found.mean, fired[MASK].mean(axis=0), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found.activation, -np.sort(-fired[MASK], axis=0)[:3].T, rtol=0, atol=1e-12)
+        at = found.position - (8 - MASK.sum(axis=1))[found.text]
+        np.testing.assert_allclose(fired[found.text, at, np.arange(48)[:, None]], found.activation, atol=1e-12)
+        if batch_size > 2:
+            with as_a_user(), pytest.raises(ValueError, match="batch_size must be at least 3, the number of texts"):
+                probe.key_value_memory(patched, ids, LEFT, layer=1, batch_size=2)

@@ -35,7 +35,7 @@ from ..networks.batch import Encoded, check_batch
 from ..networks.block import blank
 from ..networks.edits import PLACES, VECTOR, LayerEdit, apply, chosen, of_layers
 from ..networks.load import Model, check_model, replace_network
-from ..networks.network import run_layers_measured, scan_layers
+from ..networks.network import Network, run_layers_measured, scan_layers
 from .survey import dtype_of, encoded
 from .table import tabled
 
@@ -110,8 +110,8 @@ def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
 
     **Returns:**
 
-    A `Model`, which all tools take but those that read single parts of a layer: `residual_stream`, where an edit would
-    be the contribution of no part, and `key_value_memory`. `generate` takes edits with one value for all texts.
+    A `Model`. In `residual_stream` what the edits change is a part of its own. `generate` takes edits with one value
+    for all texts. `energy_budget`, the bridge to particles and the tools of `transformer` refuse edits.
 
     **Raises:**
 
@@ -164,6 +164,18 @@ def activations(
 def stands_at(form: Any, state: Any, ids: Array, mask: Array, place: str) -> Array:
     """What stands at a place, (layers, batch, n, ...), of texts whose words precede their padding."""
     network = nnx.merge(form, state)
+    start, step = at_place(network, ids, mask, place)
+    layers = network.num_layers
+    each = of_layers(network.edits, slice(layers))
+    last, found = scan_layers(network, step, start, mask.shape[1], each, edited=True)
+    if place != "stream":
+        return found
+    last = apply(of_layers(tuple(edit for edit in network.edits if edit.place == "stream"), layers), "stream", last)
+    return jnp.concatenate([found, blank(last, mask)[None]])
+
+
+def at_place(network: Network, ids: Array, mask: Array, place: str) -> tuple[Array, Callable[..., tuple[Array, Array]]]:
+    """The embedding, and the step of `scan_layers` that returns the stream after a layer and what stands at a place."""
     context = network.shared_context(mask.shape[1], jnp.sum(mask, axis=1))
 
     def step(block: Any, hidden: Array, given: Any) -> tuple[Array, Array]:
@@ -187,13 +199,7 @@ def stands_at(form: Any, state: Any, ids: Array, mask: Array, place: str) -> Arr
             return after, apply(edits, place, block.activations(read))
         return after, block.added(read, gains, edits)
 
-    layers, start = network.num_layers, blank(network.embed(ids), mask)
-    each = of_layers(network.edits, slice(layers))
-    last, found = scan_layers(network, step, start, mask.shape[1], each, edited=True)
-    if place != "stream":
-        return found
-    last = apply(of_layers(tuple(edit for edit in network.edits if edit.place == "stream"), layers), "stream", last)
-    return jnp.concatenate([found, blank(last, mask)[None]])
+    return blank(network.embed(ids), mask), step
 
 
 def _stored(model: Model, edit: Edit) -> LayerEdit:

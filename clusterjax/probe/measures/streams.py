@@ -16,14 +16,18 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._base.checks import check_concrete, refusal
-from ..._base.padding import arranged
+from ..._base.checks import check_concrete, check_integer, refusal
+from ..._base.padding import arranged, words_first
 from ...transformer._checks import check_ids
-from ...transformer._memory import KeyValueMemory, key_value_memory as memory_of_texts
+from ...transformer._memory import KeyValueMemory, memory_of
 from ...transformer._residual_stream import TOKENS, ResidualStream, taken_apart
 from ..networks.batch import check_batch
+from ..networks.block import blank
+from ..networks.edits import apply, of_layers
 from ..networks.load import Model, check_model
-from .patching import stands_at
+from ..networks.network import scan_layers
+from ..networks.view import NetworkView
+from .patching import at_place, stands_at
 
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
@@ -91,7 +95,8 @@ def residual_stream(model: Model, token_ids: _Batch, mask: _Batch | None = None)
 
     **Returns:**
 
-    A `transformer.ResidualStream`, each of whose arrays has the texts as its first axis; padding is zero.
+    A `transformer.ResidualStream`, each of whose arrays has the texts as its first axis; padding is zero. Where `patch`
+    has set another value, the head or feed-forward contributes what it computes there, and `edits` the difference.
 
     **Raises:**
 
@@ -99,9 +104,13 @@ def residual_stream(model: Model, token_ids: _Batch, mask: _Batch | None = None)
 
     Source: Elhage et al., *A mathematical framework for transformer circuits* (2021).
     """
-    view = check_model(model).text_view()
-    ids, present, moved = _texts(model, token_ids, mask)
-    streams = _streams(view, ids, present)
+    ids, present, moved = _texts(check_model(model), token_ids, mask)
+    network, changes = model.network, None
+    if network.edits:
+        changes = _changes(*nnx.split(network), ids, present)
+        network = nnx.clone(network)
+        network.edits = nnx.data(())
+    streams = _streams(NetworkView.of(network), ids, present, changes)
     parts = {name: _back(getattr(streams, name), moved, axes) for name, axes in TOKENS.items()}
     return ResidualStream(**parts)
 
@@ -125,7 +134,8 @@ def key_value_memory(
 
     **Other arguments:**
 
-    - `layer`, `top`, `words`, `batch_size`: As in `transformer.key_value_memory`.
+    - `layer`, `top`, `words`, `batch_size`: As in `transformer.key_value_memory`. Values of `patch` that differ between
+        texts, and functions, need one batch of all texts.
 
     **Returns:**
 
@@ -133,7 +143,8 @@ def key_value_memory(
 
     **Raises:**
 
-    - `ValueError` if the layer does not exist, `words` exceeds the vocabulary, and in the cases of `trace`.
+    - `ValueError` if the layer does not exist, `words` exceeds the vocabulary, `batch_size` is too small for the edits,
+        and in the cases of `trace`.
 
     ??? cite "Source"
 
@@ -142,7 +153,11 @@ def key_value_memory(
     check_concrete(batch_size, "batch_size")
     batch = check_batch(check_model(model), token_ids, mask, None)
     texts = np.asarray(batch.token_ids), np.asarray(batch.mask)
-    return memory_of_texts(model, *texts, layer=layer, top=top, words=words, batch_size=batch_size)
+    batch_size, number = check_integer(batch_size, "batch_size", remedy="pass 32, say"), len(texts[0])
+    if batch_size < number and any(edit.value is None or edit.value.shape[1] > 1 for edit in model.network.edits):
+        rule = f"be at least {number}, the number of texts, for edits with values of each text or functions"
+        raise refusal("batch_size", rule, f"it is {batch_size}", f"pass {number}")
+    return memory_of(model.text_view(), *texts, layer, top, words, batch_size, _activations)
 
 
 def _texts(model: Model, token_ids: Any, mask: Any) -> tuple[Array, Array, Any]:
@@ -179,5 +194,62 @@ def _lenses(form: Any, state: Any, ids: Array, present: Array, words: Array | No
 
 
 @eqx.filter_jit
-def _streams(view: Any, ids: Array, present: Array) -> ResidualStream:
-    return jax.lax.map(lambda text: taken_apart(view, view.embed(*text), text[1]), (ids, present))
+def _streams(view: NetworkView, ids: Array, present: Array, changes: Any) -> ResidualStream:
+    def apart(text: tuple[Array, Array, Any]) -> ResidualStream:
+        ids, present, changes = text
+        return taken_apart(view, view.embed(ids, present), present, changes)
+
+    return jax.lax.map(apart, (ids, present, changes))
+
+
+@eqx.filter_jit
+def _changes(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Array]:
+    """What the edits of a network add to the embedding, (batch, n, d), and in each layer to the update by its attention,
+    to the update by its feed-forward and to the stream after it, (batch, layers, 3, n, d).
+
+    All texts are run at once, because an edit can be a function of all of them.
+    """
+    network = nnx.merge(form, state)
+    context, layers = network.shared_context(mask.shape[1], jnp.sum(mask, axis=1)), network.num_layers
+
+    def step(block: Any, computed: Array, given: Any) -> tuple[Array, Any]:
+        gains, edits = given
+        hidden = blank(apply(edits, "stream", computed), mask)
+        entered = block.enter(hidden)
+        attended, _ = block.attend(block.read(0, entered), mask, context)
+        # The update alone: in its sum with a large stream the difference would be lost.
+        by_heads = lambda edits: block.with_heads(jnp.zeros_like(entered), attended, gains, edits)
+        of_heads, of_neurons = by_heads(edits) - by_heads(()), jnp.zeros_like(entered)
+        middle = block.add_heads(entered, attended, gains, edits)
+        if block.feed_forward is not None:
+            read = block.read(1, middle, entered)
+            of_neurons = block.added(read, gains, edits) - block.added(read, gains)
+        after = blank(block.after_feed_forward(entered, middle, gains, edits), mask)
+        return after, tuple(blank(part, mask) for part in (of_heads, of_neurons, hidden - computed))
+
+    each, start = of_layers(network.edits, slice(layers)), blank(network.embed(ids), mask)
+    last, (of_heads, of_neurons, of_stream) = scan_layers(network, step, start, mask.shape[1], each, edited=True)
+    at_last = of_layers(tuple(edit for edit in network.edits if edit.place == "stream"), layers)
+    ends = jnp.concatenate([of_stream[1:], blank(apply(at_last, "stream", last) - last, mask)[None]])
+    return of_stream[0], jnp.moveaxis(jnp.stack([of_heads, of_neurons, ends], axis=1), 2, 0)
+
+
+@eqx.filter_jit
+def _activations(view: NetworkView, ids: Array, mask: Array, layer: Array) -> Float[Array, "batch n m"]:
+    """The activations of the neurons of one layer, after the edits of the network."""
+    order, back = words_first(mask)
+    ids, mask = (jnp.take_along_axis(part, order, axis=1) for part in (ids, mask))
+    network = view.network
+    start, step = at_place(network, ids, mask, "neuron")
+
+    def kept(block: Any, carry: tuple[Array, Array, Array], given: Any) -> tuple[Any, None]:
+        # An array of the activations of all layers would be as many times as large.
+        hidden, activations, index = carry
+        after, found = step(block, hidden, given)
+        return (after, jnp.where(index == layer, found, activations), index + 1), None
+
+    nothing = jnp.zeros((*ids.shape, network.sizes.intermediate_size), start.dtype)
+    each = of_layers(network.edits, slice(network.num_layers))
+    carry = start, nothing, jnp.asarray(0)
+    activations = scan_layers(network, kept, carry, ids.shape[1], each, edited=True)[0][1]
+    return jnp.take_along_axis(activations, back[:, :, None], axis=1)

@@ -28,6 +28,10 @@ from .rodas5p import Rodas5P, check_suits
 
 _SHORT = "where clusters have formed the flow is stiff, and the steps of an explicit solver stay short"
 _STIFF = f"{_SHORT}; for a very long run pass solver=Rodas5P(), which is implicit, else a larger max_steps"
+# Used where float32 cannot hold times as long as an implicit solver takes them.
+_STIFF_IN_SINGLE = (
+    f"{_SHORT}; pass x0 in float64, with jax_enable_x64 set, and solver=Rodas5P(), or follow the mergers by coarsen"
+)
 # Used where the field is not known, or may have been replaced.
 _UNTOLD = (
     "the velocity may not be finite from there on, or ts may be too large for their dtype to tell two steps apart; or,"
@@ -175,15 +179,13 @@ def _steps_told(
     if implicit:
         return _STIFF_IMPLICIT
     adjoint = dfx.BacksolveAdjoint() if "'BacksolveAdjoint'" in str(settings.get("adjoint")) else None
-    try:
-        check_suits(
-            Rodas5P(),
-            law[0],
-            jnp.asarray(ts),
-            adjoint=adjoint,
-            noise=settings.get("noise"),
-            sharded=len(x1.devices()) > 1,
-        )
-    except ValueError:
-        return f"{_SHORT}, as they do where the velocity jumps; pass a larger max_steps"
-    return _STIFF
+    with jax.enable_x64(True):
+        in_double = jnp.asarray(ts, jnp.float64)
+    for times, words in ((jnp.asarray(ts), _STIFF), (in_double, _STIFF_IN_SINGLE)):
+        try:
+            sharded = len(x1.devices()) > 1
+            check_suits(Rodas5P(), law[0], times, adjoint=adjoint, noise=settings.get("noise"), sharded=sharded)
+        except ValueError:
+            continue
+        return words
+    return f"{_SHORT}, as they do where the velocity jumps; pass a larger max_steps"

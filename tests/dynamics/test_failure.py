@@ -82,8 +82,12 @@ CAUSES = {
         cjx.AttentionField(cjx.SoftmaxAttention(6.0)), X, jnp.asarray([0.0, 1e6]),
         r"steps of an explicit solver stay short; for a very long run pass solver=Rodas5P\(\), which is implicit, else",
     ),
-    "stiff where Rodas5P serves not": (
+    "stiff in float32": (
         cjx.AttentionField(cjx.SoftmaxAttention(6.0)), single(X), jnp.asarray([0.0, 1e6], jnp.float32),
+        r"stay short; pass x0 in float64, with jax_enable_x64 set, and solver=Rodas5P\(\), or follow",
+    ),
+    "stiff where Rodas5P serves not": (
+        cjx.AttentionField(cjx.HardmaxAttention(), jnp.diag(jnp.asarray([1.0, -1.0, 0.5]))), X, jnp.asarray([0.0, 1e6]),
         r"steps of an explicit solver stay short, as they do where the velocity jumps; pass a larger max_steps\.$",
     ),
 }  # fmt: skip
@@ -96,7 +100,7 @@ CAUSES = {
         if name
         not in (
             "steps that no longer advance",
-            "stiff where Rodas5P serves not",
+            "stiff in float32",
             "a kernel that overflows",
             "NaN of a schedule",
             "tokens that grow",

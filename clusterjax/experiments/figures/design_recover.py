@@ -356,7 +356,7 @@ def likeliest(m: Results) -> Found:
     noisy, beyond = m.likeliest[1:], ~m.inside[1:]
     share = noisy.mean()
     return Found(
-        f"this holds for {100 * share:.0f} % of {noisy.size} estimates from noisy tokens, and of "
+        f"this holds for {100 * share:.0f} % of {noisy.size} estimates from noisy tokens, and for "
         f"{(noisy & beyond).sum()} of the {beyond.sum()} estimates beyond three standard deviations",
         share >= ENOUGH, share,
     )  # fmt: skip

@@ -204,8 +204,8 @@ def _streams(view: NetworkView, ids: Array, present: Array, changes: Any) -> Res
 
 @eqx.filter_jit
 def _changes(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Array]:
-    """What the edits of a network add to the embedding, (batch, n, d), and in each layer to the update by its attention,
-    to the update by its feed-forward and to the stream after it, (batch, layers, 3, n, d).
+    """What the edits of a network add to the embedding, (batch, n, d), and in each layer to the update by attention, to
+    the update by the feed-forward and to the stream after it, (batch, layers, 3, n, d).
 
     All texts are run at once, because an edit can be a function of all of them.
     """

@@ -106,7 +106,8 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
     texts = check_sequence(texts, "texts", str, "texts")
     if model.tokenizer is None:
         raise ValueError(
-            f"model must have a tokenizer to encode texts, but the folder of {model.name!r} has none; pass token ids."
+            f"model must have a tokenizer to encode texts, but the folder of {model.name!r} has none; "
+            "pass probe.Encoded(ids, mask) to the measures."
         )
     # A text needs at least one token besides the special ones.
     limit, least = model.max_positions, special_tokens(model.tokenizer, model.folder) + 1

@@ -309,13 +309,13 @@ class ResidualStream(eqx.Module):
     - `feed_forward`: (layers, n, d), the contribution of each feed-forward layer, including its bias.
     - `biases`: (n, d), the contribution of the biases of norms on the stream and of attention; zero for the modules of
         this package except with `PostNorm`.
-    - `edits`: (n, d), the contribution of what the edits of `probe.patch` change; zero without edits.
     - `weights`: (layers, h, n, n), the attention weights.
     - `moved`: (layers, h, n, n), the norm of the vector that the head moved from token j (last axis) to token i, before
         later norms.
     - `share`: (layers, h, n, n), the share of the moved vector in the last stream of token i, $⟨c_{ij}, x_i⟩ / |x_i|²$
         with its contribution $c_{ij}$. The sum over layers, heads and tokens j, plus the shares of the embedding, the
         feed-forward layers, the biases and the edits, is 1.
+    - `edits`: (n, d), the contribution of what the edits of `probe.patch` change; None without edits.
 
     The contribution of a part is the part carried through all later norms of the stream, which are linear for fixed
     mean and variance. The contributions add up to the last stream.
@@ -329,19 +329,20 @@ class ResidualStream(eqx.Module):
     heads: Float[Array, "*texts layers h n d"]
     feed_forward: Float[Array, "*texts layers n d"]
     biases: Float[Array, "*texts n d"]
-    edits: Float[Array, "*texts n d"]
     weights: Float[Array, "*texts layers h n n"]
     moved: Float[Array, "*texts layers h n n"]
     share: Float[Array, "*texts layers h n n"]
+    edits: Float[Array, "*texts n d"] | None = None
 
     @property
     def total(self) -> Float[Array, "*texts n d"]:
         """The sum of all contributions, which equals the last stage of `stream`."""
-        return self.embedding + self.heads.sum((-4, -3)) + self.feed_forward.sum(-3) + self.biases + self.edits
+        total = self.embedding + self.heads.sum((-4, -3)) + self.feed_forward.sum(-3) + self.biases
+        return total if self.edits is None else total + self.edits
 
     def shares(self) -> dict[str, Float[Array, "..."]]:
         """The share of each part in the last stream of each token: `embedding` (n,), `heads` (layers, h, n),
-        `feed_forward` (layers, n), `biases` (n,), `edits` (n,); they sum to 1.
+        `feed_forward` (layers, n), `biases` (n,), and with edits `edits` (n,); they sum to 1.
         """
         last = self.stream[..., -1, :, :]
         square = jnp.sum(last * last, axis=-1)
@@ -349,7 +350,8 @@ class ResidualStream(eqx.Module):
         among = lambda part: tuple(range(last.ndim - 2, part.ndim - 2))
         along = lambda part: jnp.sum(part * jnp.expand_dims(last, among(part)), axis=-1)
         of = lambda part: along(part) / jnp.expand_dims(square, among(part))
-        return {name: of(getattr(self, name)) for name in ("embedding", "heads", "feed_forward", "biases", "edits")}
+        parts = ("embedding", "heads", "feed_forward", "biases", *(() if self.edits is None else ("edits",)))
+        return {name: of(getattr(self, name)) for name in parts}
 
 
 def residual_stream(
@@ -495,8 +497,8 @@ def taken_apart(
     moved, share = view.scan(step_back, covector, present, given, n=n, reverse=True)[1]
     stream = jnp.concatenate([x[None], stream.reshape(2 * layers, *x.shape)])
     written = parts[1:].reshape(layers, parts_per_layer, *x.shape)
-    by_part = parts[0], written[:, :heads], written[:, heads], biases, edits
-    return ResidualStream(stream, *by_part, attention[0], moved, share)
+    by_part, edits = (parts[0], written[:, :heads], written[:, heads], biases), None if changes is None else edits
+    return ResidualStream(stream, *by_part, attention[0], moved, share, edits)
 
 
 def _transposed(carry: Callable[[Array], Array], covector: Array) -> Array:

@@ -371,7 +371,7 @@ def _transformer() -> dict[str, Any]:
         "cell": lstm.cell, "LSTMLanguageModel.output": lstm.output, "LSTMLanguageModel.self": lstm, "forget": T,
         "LanguageModelHead.self": transformer.LanguageModelHead(), "logits": normal(9, N, words), "targets": ids,
         "ResidualStream.self": transformer.ResidualStream(
-            jnp.ones((3, N, D)), X, X[None, None], X[None], X, X, squares, squares, squares
+            jnp.ones((3, N, D)), X, X[None, None], X[None], X, squares, squares, squares
         ),
         "key_value_memory.words": 2, "activations": np.asarray([[1.0, 2.0], [3.0, 1.0]]),
         "labels": np.asarray([True, False]), "Detector.self": transformer.Detector(np.ones(neurons), 1, 0.5, 1, 1.0),

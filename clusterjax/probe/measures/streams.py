@@ -173,9 +173,9 @@ def _texts(model: Model, token_ids: Any, mask: Any) -> tuple[Array, Array, Any]:
     return ids, present, jnp.asarray(back)
 
 
-def _back(results: Array, moved: Any, axes: tuple[int, ...]) -> Array:
+def _back(results: Array | None, moved: Any, axes: tuple[int, ...]) -> Any:
     """The results of texts, whose axes of tokens are given, in the order of the tokens before words came first."""
-    if moved is None:
+    if moved is None or results is None:
         return results
     return jax.vmap(lambda result, places: arranged(result, places, *axes))(results, moved)
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 
-from .._base.numerics import matmul
+from .._base.numerics import double_precision, matmul
 from .._base.types import Tokens
 from .._model.attention import KernelAttention, UnnormalisedAttention
 from .._model.field import AbstractField
@@ -179,7 +179,7 @@ def _steps_told(
     if implicit:
         return _STIFF_IMPLICIT
     adjoint = dfx.BacksolveAdjoint() if "'BacksolveAdjoint'" in str(settings.get("adjoint")) else None
-    with jax.enable_x64(True):
+    with double_precision():
         in_double = jnp.asarray(ts, jnp.float64)
     for times, words in ((jnp.asarray(ts), _STIFF), (in_double, _STIFF_IN_SINGLE)):
         try:

@@ -235,7 +235,7 @@ def _changes(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Arr
 
 
 @eqx.filter_jit
-def _activations(view: NetworkView, ids: Array, mask: Array, layer: Array) -> Float[Array, "batch n m"]:
+def _activations(view: Any, ids: Array, mask: Array, layer: Array) -> Float[Array, "batch n m"]:
     """The activations of the neurons of one layer, after the edits of the network."""
     order, back = words_first(mask)
     ids, mask = (jnp.take_along_axis(part, order, axis=1) for part in (ids, mask))

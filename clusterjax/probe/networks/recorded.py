@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -355,4 +354,4 @@ def _floats(value: Any, name: str, axes: tuple[int | str, ...], finite: bool = F
     check_concrete(value, name)
     check_array(value, name, shape=axes, finite=finite, remedy="pass those of all texts in one array")
     array = np.asarray(as_numbers(value, name))
-    return array.astype(np.float64 if array.dtype == np.float64 and jax.config.jax_enable_x64 else np.float32)
+    return array.astype(jnp.result_type(float) if array.dtype == np.float64 else np.float32)

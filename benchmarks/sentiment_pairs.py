@@ -1,11 +1,12 @@
 """Do the sentiment classifiers see negation, contrast, intensity and irony?
 
-`minimal_pairs.toml` holds 200 pairs of short reviews, and 40 held-out pairs of negation. A pair is in order if the logit
-of the more positive text is larger by more than rounding errors; a model that guesses has half of the pairs in order, and a
-model that counts words none of those whose two texts have the same words. The labels of a pair are right if both texts are
-on their side of the hyperplane. The classifiers of the package are read as they are; the others are trained on the official
-training part of the 50,000 film reviews, with the epoch chosen on its validation part, and scored on the test part as in
-`sentiment_accuracy.py`. With reflection the embedding of `not_good` is composed of that of `good`.
+`minimal_pairs.toml` holds 200 pairs of short reviews, and 40 held-out pairs of negation. A pair is in order if the
+logit of the more positive text is larger by more than rounding errors; a model that guesses has half of the pairs in
+order, and a model that counts words none of those whose two texts have the same words. The labels of a pair are right
+if both texts are on their side of the hyperplane. The classifiers of the package are read as they are; the others are
+trained on the official training part of the 50,000 film reviews, with the epoch chosen on its validation part, and
+scored on the test part as in `sentiment_accuracy.py`. With reflection the embedding of `not_good` is composed of that
+of `good`.
 
 `--imdb PATH` names the reviews. `--only NAME` runs some rows and keeps the others of the results file.
 """

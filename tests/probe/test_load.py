@@ -368,5 +368,5 @@ def test_more_tokens_than_positions(kind):
 def test_a_folder_needs_no_tokenizer(folders):
     model = probe.load(folders["shared"])
     assert model.tokenizer is None
-    with pytest.raises(ValueError, match="the folder of 'shared' has none; pass token ids"):
+    with pytest.raises(ValueError, match="the folder of 'shared' has none; pass probe.Encoded"):
         probe.encode(model, ["a"])

@@ -85,8 +85,8 @@ OPTIONS = (
     ),
     (
         dict(negation_rules=True),
-        "not never not good. NOT only clever, if not the worst",
-        ["not_good", "clever", "worst"],
+        "not never not good never bad. NOT only clever, if not the worst",
+        ["not_good", "not_bad", "clever", "worst"],
     ),
     (dict(stop_words=()), "not the end", ["not_the", "not_end"]),
     (dict(single_letters=True), "plan b of x", ["plan", "b", "x"]),

@@ -285,9 +285,8 @@ class Recipe:
     - `alpha`: The initial step of the layers, which is fixed unless `learn_alpha` is True.
     - `learn_alpha`: True if the steps are trained.
     - `negation`: `"words"` gives each negation of the training part, such as `not_good`, an embedding of its own.
-        `"reflection"` composes the embedding of `not_good` of the reflection of that of `good` across the hyperplane
-        and of a residual, and applies `negation_rules` of `TextOptions`; negations that the training part lacks are
-        then known too.
+        `"reflection"` adds a residual to the reflection of the embedding of `good` across the hyperplane, and applies
+        `negation_rules` of `TextOptions`; negations that the training part lacks are then known too.
     """
 
     dim: int = 2

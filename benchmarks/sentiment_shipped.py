@@ -50,8 +50,10 @@ def rounded(embedding: np.ndarray, bits: str) -> tuple[np.ndarray, int]:
 
 def stored(fitted: sentiment.Fitted, bits: str, least: int) -> tuple[sentiment.Fitted, int]:
     """The model with the words that were seen so often, its numbers in so many bits; and the bytes of its arrays."""
-    # The words go by frequency, so that those that stay are the first.
-    kept = sum(seen >= least for seen in fitted.vocabulary.counts)
+    # The words go by frequency, so that those that stay are the first. A whole vocabulary also has the negations that
+    # no review of the training part contains.
+    counts = fitted.vocabulary.counts
+    kept = sum(seen >= least for seen in counts) if least > fitted.recipe.min_count else len(counts)
     words, counts = fitted.vocabulary.words[:kept], fitted.vocabulary.counts[:kept]
     vocabulary = sentiment.Vocabulary(words, counts, fitted.vocabulary.options)
     embedding, size = rounded(np.asarray(fitted.model.embedding)[: vocabulary.size], bits)

@@ -123,8 +123,9 @@ def test_its_accuracy_is_found_again(name, fitted, report):
     parts = sentiment.official_split(real_reviews(), key=key)
     assert sentiment.evaluate(fitted, parts.test).record() == pytest.approx(report["test"], abs=2e-4)
     assert sentiment.evaluate(fitted, parts.validation).record() == pytest.approx(report["validation"], abs=2e-4)
+    composed = fitted.recipe.negation == "reflection"
     rebuilt = sentiment.Vocabulary.build(
-        parts.train.texts, fitted.vocabulary.options, min_count=fitted.recipe.min_count
+        parts.train.texts, fitted.vocabulary.options, min_count=fitted.recipe.min_count, negations=composed
     )
     assert rebuilt == fitted.vocabulary
 

@@ -18,6 +18,7 @@ from ._dynamics.noise import NoisyLayer as NoisyLayer
 from ._dynamics.retract import Retract as Retract
 from ._dynamics.rodas5p import Rodas5P as Rodas5P
 from ._dynamics.simulate import simulate as simulate
+from ._dynamics.time_to_cluster import TimeToCluster as TimeToCluster, time_to_cluster as time_to_cluster
 from ._limits import (
     LimitClause as LimitClause,
     LimitHypothesis as LimitHypothesis,
@@ -92,6 +93,7 @@ from ._observables import (
     renyi_centres as renyi_centres,
     sink_mass as sink_mass,
     spectrum as spectrum,
+    survival as survival,
     symmetric_part_spectrum as symmetric_part_spectrum,
     uniform_causal_sink as uniform_causal_sink,
     uniform_energy as uniform_energy,

@@ -32,6 +32,7 @@ from .lifetimes import (
     Survival as Survival,
     lifetimes as lifetimes,
     plateaus as plateaus,
+    survival as survival,
 )
 from .neural_collapse import NeuralCollapse as NeuralCollapse, neural_collapse as neural_collapse
 from .similarity import cosine_histogram as cosine_histogram, pairwise_cosine as pairwise_cosine

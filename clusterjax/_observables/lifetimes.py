@@ -14,10 +14,22 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int, Real
 
-from .._base.checks import as_numbers, check_integer, check_number, shown
+from .._base.checks import (
+    as_numbers,
+    check_concrete,
+    check_host_array,
+    check_integer,
+    check_number,
+    refusal,
+    shown,
+)
 from .._base.numerics import is_concrete
 from .._base.summary import short
 from .._base.types import Numbers
+
+
+_SINGLE = float(np.finfo(np.float32).eps)
+_TINY = np.finfo(np.float64).tiny
 
 
 @final
@@ -47,14 +59,7 @@ class Lifetimes(eqx.Module):
 
     def survival(self) -> "Survival":
         """The fraction of spells that last longer than t, estimated from all spells, including censored spells."""
-        ends = np.unique(self.durations[~self.censored])
-        at_risk = np.sum(self.durations[None, :] >= ends[:, None], axis=1)
-        ended = np.sum((self.durations[None, :] == ends[:, None]) & ~self.censored[None, :], axis=1)
-        probabilities = np.cumprod(1 - ended / at_risk)
-        # If the last spell at risk has ended, S is 0, and Greenwood's formula is 0 / 0.
-        terms = ended / (at_risk * np.maximum(at_risk - ended, 1))
-        errors = probabilities * np.sqrt(np.cumsum(terms))
-        return Survival(ends, probabilities, errors, float(np.max(self.durations, initial=0.0)))
+        return _kaplan_meier(self.durations, self.censored)
 
     @property
     def median(self) -> float:
@@ -93,7 +98,8 @@ class Survival(eqx.Module):
         t = check_number(t, "t", least=0, remedy="pass a duration")
         index = int(np.searchsorted(self.times, t, side="right"))
         value = 1.0 if index == 0 else float(self.probabilities[index - 1])
-        return value if t <= self.followed or value == 0 else float("nan")
+        # A horizon of a run in float32 is followed up to that horizon, although float32 may have rounded it down.
+        return value if t <= self.followed * (1 + _SINGLE) or value == 0 else float("nan")
 
     def quantile(self, share: float | int) -> float:
         """The least time by which at least `share` of the spells have ended; infinite if that was not observed.
@@ -122,7 +128,31 @@ class Survival(eqx.Module):
 
         - `ValueError` if the curve is unknown at `horizon`.
         """
-        horizon = check_number(horizon, "horizon", above=0, remedy="pass a duration")
+        return float(np.sum(self._areas(check_number(horizon, "horizon", above=0, remedy="pass a duration"))))
+
+    def restricted_mean_error(self, horizon: float | int) -> float:
+        """Greenwood's standard error of `restricted_mean(horizon)`.
+
+        Its square is $∑_i A_i² d_i / (n_i (n_i - d_i))$ over the times $t_i$ before the horizon, where $A_i$ is the
+        area below the curve from $t_i$ to the horizon. Without censored spells the error is the standard deviation of
+        min(duration, horizon), with divisor n, over √n.
+
+        **Arguments:**
+
+        - `horizon`: As in `restricted_mean`.
+
+        **Raises:**
+
+        - `ValueError` if the curve is unknown at `horizon`.
+        """
+        areas = self._areas(check_number(horizon, "horizon", above=0, remedy="pass a duration"))
+        after = np.cumsum(areas[:0:-1])[::-1]
+        # The variance of log S grows by d / (n (n - d)) at each time; where S is 0 the area after it is 0 too.
+        ratios = self.standard_errors[: len(after)] / np.maximum(self.probabilities[: len(after)], _TINY)
+        return float(np.sqrt(np.sum(after**2 * np.diff(ratios**2, prepend=0.0))))
+
+    def _areas(self, horizon: float) -> np.ndarray:
+        """The area below the curve between neighbouring times, from 0 to `horizon`."""
         if np.isnan(self.at(horizon)):
             raise ValueError(
                 f"horizon must be at most {self.followed:.6g}, the longest that a spell was followed, but it is "
@@ -130,7 +160,65 @@ class Survival(eqx.Module):
             )
         before = self.times < horizon
         edges = np.concatenate([[0.0], self.times[before], [horizon]])
-        return float(np.sum(np.diff(edges) * np.concatenate([[1.0], self.probabilities[before]])))
+        return np.diff(edges) * np.concatenate([[1.0], self.probabilities[before]])
+
+
+def survival(times: Numbers, reached: Numbers) -> Survival:
+    """The share of runs whose time is longer than t, from times of which some are only known to be longer.
+
+    The Kaplan-Meier estimate, and the mean restricted to a horizon with its standard error. A mean that takes the end
+    of a run for its time, or leaves out the runs that were not reached, is too short. A host function.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx
+        >>> curve = cjx.survival([1.0, 2.0, 4.0, 4.0], [True, True, False, False])
+        >>> curve.restricted_mean(4.0), round(curve.restricted_mean_error(4.0), 3)
+        (2.75, 0.65)
+        ```
+
+    **Arguments:**
+
+    - `times`: A time for each run, (runs,), not negative, such as those of `time_to_cluster`.
+    - `reached`: A boolean for each run, (runs,): True where the time was observed, False where the run ended before it,
+        so that the time is at least that long.
+
+    **Returns:**
+
+    A `Survival`, with `at`, `quantile`, `restricted_mean` and `restricted_mean_error`.
+
+    **Raises:**
+
+    - `ValueError` if the shapes differ, there is no run, a time is negative or not finite, `reached` does not hold
+      booleans, or an argument is traced.
+
+    ??? cite "Source"
+
+        Kaplan, Meier, *Nonparametric estimation from incomplete observations* (J. Amer. Statist. Assoc. 53, 1958).
+    """
+    remedy = "pass one time for each run"
+    times = check_host_array(times, "times", shape=(None,), least=0, remedy=remedy).astype(np.float64)
+    check_concrete(reached, "reached")
+    observed = as_numbers(reached, "reached")
+    if observed is None or observed.dtype != bool or np.shape(observed) != times.shape:
+        found = shown(reached) if observed is None else f"an array of shape {observed.shape} and dtype {observed.dtype}"
+        rule = f"be an array of booleans of shape {times.shape}, one for each time"
+        raise refusal("reached", rule, f"it is {found}", "pass traj.event_reached of each run")
+    if not times.size:
+        raise refusal("times", "hold at least one time", "it is empty", remedy)
+    return _kaplan_meier(times, ~np.asarray(observed))
+
+
+def _kaplan_meier(durations: np.ndarray, censored: np.ndarray) -> Survival:
+    """The survival curve; a duration that is censored at the time of an end counts as longer."""
+    ends, ended = np.unique(durations[~censored], return_counts=True)
+    at_risk = len(durations) - np.searchsorted(np.sort(durations), ends)
+    probabilities = np.cumprod(1 - ended / at_risk)
+    # If the last spell at risk has ended, S is 0, and Greenwood's formula is 0 / 0.
+    terms = ended / (at_risk * np.maximum(at_risk - ended, 1))
+    errors = probabilities * np.sqrt(np.cumsum(terms))
+    return Survival(ends, probabilities, errors, float(np.max(durations, initial=0.0)))
 
 
 def lifetimes(ts: Numbers, states: Numbers, *, state: int | None = None) -> Lifetimes:

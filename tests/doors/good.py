@@ -76,6 +76,11 @@ def _core() -> dict[str, Any]:
             "solver": dfx.Heun(), "dt0": T, "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3),
             "max_steps": 1024, "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False,
         },
+        "time_to_cluster.*": {
+            "solver": dfx.Heun(), "dt0": T, "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3),
+            "max_steps": 1024, "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False,
+        },
+        "until": 1.0, "times": np.array([1.0, 2.0]), "reached": np.array([True, False]),
         "t_end": 10.0, "MergeTree.self": cjx.coarsen(field, X, 10.0, tolerance=0.1), "Trajectory.self": run,
         "Trajectory.save.path": "run", "Trajectory.load.path": str(FOLDER / "run"),
         "Harmonic.certified.queries": sphere_tokens(1, N, 2), "tokens": sphere_tokens(2, N, 2),
@@ -325,7 +330,9 @@ def _sweep() -> dict[str, Any]:
     return {
         "values": np.array([1.0, 2.0]), "unit": "s", "dims": ("time",), "coords": {"time": [1.0]}, "function": double,
         "axes": axes, "batch_size": 2, "progress": False, "devices": jax.local_devices()[:1],
-        "variables": {"result": sweep.Variable()}, "open.store": store,
+        "variables": {"result": sweep.Variable()}, "open.store": store, "dim": "draw", "horizon": 1.0,
+        "found": xr.Dataset({"time": ("draw", [0.5, 1.0]), "reached": ("draw", [True, False])}),
+        **same("time", "time"), **same("reached", "reached"),
     }  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from tests.doors.walk import Door, alarm, doors, judge
 KEPT = {
     "NumPy computes with it, in float64": """
         coarsen.t_end limit_shape.t LimitShape.outline.reach Survival.at.t Survival.restricted_mean.horizon lifetimes.ts
+        Survival.restricted_mean_error.horizon survival.times sweep.restricted_mean.horizon
         plateaus.ts plateaus.values plateaus.tolerance plateaus.min_dwell effective_beta.query_key product_spectrum.left
         product_spectrum.right spectrum.matrix symmetric_part_spectrum.matrix wasserstein.x wasserstein.y
         hardmax.choose_leaders.condition sentiment.accuracy.logits phase.PhaseDiagram.cost.beta plot.WordRun.xs

@@ -107,3 +107,87 @@ def test_what_it_refuses(name):
     given, words = BAD[name]
     with pytest.raises(ValueError, match=f"^{words}"):
         cjx.lifetimes(*given)
+
+
+# `survival` and the mean up to a horizon.
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_survival_of_times_is_that_of_a_loop(seed):
+    """With ties, times of zero, and censored times beside ends; in float32 as in float64."""
+    rng = np.random.default_rng(seed)
+    times, reached = rng.integers(0, 9, 30) / 4, rng.random(30) < (0.3, 0.5, 0.9, 1.0)[seed]
+    curve = cjx.survival(times, reached)
+    single = cjx.survival(jnp.asarray(times, jnp.float32), jnp.asarray(reached))
+    for horizon in (0.3, 1.0, float(times.max())):
+        mean, error = reference.restricted_mean(times, ~reached, horizon)
+        assert curve.restricted_mean(horizon) == pytest.approx(mean, abs=1e-14)
+        assert curve.restricted_mean_error(horizon) == pytest.approx(error, abs=1e-14)
+        assert single.restricted_mean(horizon) == curve.restricted_mean(horizon)
+    np.testing.assert_array_equal(single.standard_errors, curve.standard_errors)
+
+
+def test_mean_by_hand():
+    """Times 1, 2, 3+, 4, where + was not reached: S = 3/4, 1/2, 0 from 1, 2, 4 on."""
+    curve = cjx.survival([1.0, 2.0, 3.0, 4.0], [True, True, False, True])
+    assert curve.restricted_mean(4.0) == 1 + 3 / 4 + 1 / 2 * 2 == curve.restricted_mean(9.0)
+    assert curve.restricted_mean_error(4.0) == pytest.approx(np.sqrt((7 / 4) ** 2 / 12 + 1 / 6), abs=1e-15)
+    never = cjx.survival([5.0, 5.0], [False, False])
+    assert never.restricted_mean(5.0) == 5.0 and never.restricted_mean_error(5.0) == 0.0
+    assert never.quantile(0.5) == np.inf
+    at_once = cjx.survival([0.0, 0.0], [True, True])
+    assert at_once.restricted_mean(5.0) == 0.0 == at_once.restricted_mean_error(5.0)
+
+
+def test_without_censoring_it_is_the_mean():
+    times = np.random.default_rng(5).exponential(size=40)
+    curve, cut = cjx.survival(times, np.ones(40, bool)), np.minimum(times, 1.5)
+    assert curve.restricted_mean(1.5) == pytest.approx(cut.mean(), abs=1e-14)
+    assert curve.restricted_mean_error(1.5) == pytest.approx(cut.std() / np.sqrt(40), abs=1e-14)
+
+
+def test_exponential_times_that_were_censored():
+    """The mean is (1 - e^-h) within its error, which is the spread over repetitions; naive means are too short."""
+    rng, horizon, means, errors, naive, dropped = np.random.default_rng(0), 2.0, [], [], [], []
+    for _ in range(400):
+        times, ends = rng.exponential(size=100), np.minimum(rng.exponential(2.0, size=100), 6.0)
+        reached, seen = times <= ends, np.minimum(times, ends)
+        curve = cjx.survival(seen, reached)
+        means.append(curve.restricted_mean(horizon))
+        errors.append(curve.restricted_mean_error(horizon))
+        naive.append(np.minimum(seen, horizon).mean())
+        dropped.append(np.minimum(seen, horizon)[reached].mean())
+    truth = -np.expm1(-horizon)
+    assert abs(np.mean(means) - truth) < 3 * np.std(means) / 20
+    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)
+    assert np.mean(naive) < 0.85 * truth and np.mean(dropped) < 0.85 * truth
+
+
+@pytest.mark.parametrize("horizon", (0.1, 0.7, 200.0, 1e-30))
+def test_the_end_of_runs_in_float32_is_followed(horizon):
+    """Also where float32 rounds the end down."""
+    curve = cjx.survival(np.full(3, horizon, np.float32), np.zeros(3, bool))
+    assert curve.restricted_mean(horizon) == pytest.approx(horizon, rel=1e-6)
+    with pytest.raises(ValueError, match="^horizon must be at most"):
+        curve.restricted_mean(1.001 * horizon)
+    with pytest.raises(ValueError, match="^horizon must be at most"):
+        curve.restricted_mean_error(1.001 * horizon)
+
+
+BAD_TIMES = {
+    "shapes": (([1.0, 2.0], [True]), "reached must be an array of booleans of shape .2,., one for each time"),
+    "numbers": (([1.0], [0.5]), "reached must be an array of booleans"),
+    "words": (([1.0], ["yes"]), "reached must be an array of booleans of shape .1,., one for each time, but it i"),
+    "negative": (([-1.0], [True]), "times must be at least 0, but entry 0 is -1"),
+    "nan": (([np.nan], [True]), "times must be finite"),
+    "none": (([], np.zeros(0, bool)), "times must"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TIMES)
+def test_which_times_it_refuses(name):
+    given, words = BAD_TIMES[name]
+    with pytest.raises(ValueError, match=f"^{words}"):
+        cjx.survival(*given)
+    with pytest.raises(ValueError, match="^times must have a value, but it is traced"):
+        jax.jit(lambda times: cjx.survival(times, [True]))(jnp.ones(1))

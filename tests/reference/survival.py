@@ -30,3 +30,17 @@ def survival(durations, censored, t):
         if at_risk > ended:
             variance += ended / (at_risk * (at_risk - ended))
     return share, share * math.sqrt(variance)
+
+
+def restricted_mean(durations, censored, horizon):
+    """The area below S up to the horizon, and its standard error by Greenwood's formula."""
+    ends = sorted({d for d, c in zip(durations, censored, strict=True) if not c and d < horizon})
+    edges = [0.0, *ends, horizon]
+    areas = [survival(durations, censored, a)[0] * (b - a) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    variance = 0.0
+    for k, end in enumerate(ends):
+        at_risk = sum(d >= end for d in durations)
+        ended = sum(d == end and not c for d, c in zip(durations, censored, strict=True))
+        if at_risk > ended:
+            variance += math.fsum(areas[k + 1 :]) ** 2 * ended / (at_risk * (at_risk - ended))
+    return math.fsum(areas), math.sqrt(variance)

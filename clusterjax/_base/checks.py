@@ -279,9 +279,30 @@ def call_traced(function: Callable[..., Any], name: str, what: str, /, *args: An
         words = ("converted to Python scalars", "truth value of an array")
         if not isinstance(error, _NUMBERS_ASKED) and not any(word in str(error) for word in words):
             raise
-        cause = f"{shown(function)} needs the value of {what.removeprefix('a function of ')}, as math, numpy and if do"
-        remedy = "use jax.numpy, such as jnp.exp, and jnp.where(condition, a, b) in place of if"
-        raise refusal(name, f"be {what} that jax can trace", cause, remedy) from error
+        raise _needs_values(function, name, what) from error
+
+
+def _needs_values(function: Callable[..., Any], name: str, what: str) -> ValueError:
+    cause = f"{shown(function)} needs the value of {what.removeprefix('a function of ')}, as math, numpy and if do"
+    remedy = "use jax.numpy, such as jnp.exp, and jnp.where(condition, a, b) in place of if"
+    return refusal(name, f"be {what} that jax can trace", cause, remedy)
+
+
+def check_traceable(function: Callable[..., Any], name: str, what: str, *shapes: tuple[int, ...]) -> None:
+    """Raise the ValueError of `call_traced` if `function` needs the values of its arguments, arrays of these shapes.
+
+    The function is traced, as in a run. Its other errors are left to its first use, which has the shapes of the run.
+    """
+
+    def call(*arrays: Array) -> None:
+        function(*arrays)
+
+    try:
+        jax.eval_shape(call, *(jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in shapes))
+    except _NUMBERS_ASKED as error:
+        raise _needs_values(function, name, what) from error
+    except Exception:
+        pass
 
 
 def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:

@@ -20,6 +20,7 @@ from .._base.checks import (
     check_flag,
     check_instance,
     check_tokens,
+    check_traceable,
     refusal,
     shown,
 )
@@ -620,8 +621,8 @@ class KernelAttention(AbstractAttention):
 
     **Raises:**
 
-    - `ValueError` if `function` does not take one argument or `query_key` is not a square real matrix; on use, if
-        `function` returns another shape.
+    - `ValueError` if `function` does not take one argument or jax cannot trace it, as functions of NumPy and `math`, or
+        `query_key` is not a square real matrix; on use, if `function` returns another shape.
 
     ??? cite "Source"
 
@@ -639,6 +640,8 @@ class KernelAttention(AbstractAttention):
     def __check_init__(self):
         check_square(self.query_key, "query_key")
         check_mask(self.mask)
+        # Outside of `jit` a function of NumPy would work, and fail in a run only.
+        check_traceable(self.function, "function", _WHAT, (1, 1))
 
     @property
     def summation(self) -> AbstractSummation:

@@ -55,8 +55,16 @@ StoredParameter: TypeAlias = Array | AbstractSchedule
 """The form in which a field stores a parameter: an array, or a schedule."""
 
 
+def _check_real(value: Any, name: str, axes: int) -> None:
+    """Raise a ValueError if `value` is complex and has so many axes that it holds matrices, which act on tokens."""
+    array = as_numbers(value, name)
+    if array is not None and np.ndim(array) >= axes and jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise refusal(name, "be real", f"its dtype is {array.dtype}", f"pass its real part, or {PAIRS}")
+
+
 def _knots(name: str) -> Callable[[Numbers], Array]:
     def convert(value: Numbers) -> Array:
+        _check_real(value, name, 3)
         return check_array(value, name, finite=False, remedy="pass one time per value")
 
     return convert
@@ -235,6 +243,7 @@ class FunctionSchedule(AbstractSchedule):
 
     def _evaluate(self, t: Any) -> Array:
         value = call_traced(self.fn, self.name, "a function of t", t)
+        _check_real(value, f"{self.name}(t)", 2)
         return check_array(value, f"{self.name}(t)", finite=False, remedy="return the parameter at time t")
 
 

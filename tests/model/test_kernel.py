@@ -1,5 +1,7 @@
 """A kernel of one's own: that of softmax is softmax, blocks are the whole, and pairs that are masked count nowhere."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -99,6 +101,42 @@ def test_a_row_whose_kernel_is_zero_is_zero(normalise):
 def test_what_is_no_kernel_is_refused(function, says):
     with as_a_user(), pytest.raises(ValueError, match=says):
         cjx.KernelAttention(function).weights(X)
+
+
+TRACEABLE = (
+    "^function must be a function of inner products that jax can trace, but .* needs the value of inner products"
+)
+
+
+@pytest.mark.parametrize(
+    "function",
+    (
+        np.exp,
+        math.exp,
+        lambda s: np.where(s > 0.5, 1.0, 0.0),
+        lambda s: s if s > 0 else 0 * s,
+        jax.jit(lambda s: np.exp(s)),
+    ),
+    ids=("numpy", "math", "where", "if", "within jit"),
+)
+def test_a_function_that_jax_cannot_trace_is_met_at_the_door(function):
+    with as_a_user(), pytest.raises(ValueError, match=TRACEABLE):
+        cjx.KernelAttention(function)
+    with as_a_user(), pytest.raises(ValueError, match=TRACEABLE):
+        jax.vmap(lambda a: cjx.KernelAttention(lambda s: function(a * s)).average(X, None))(jnp.ones(2))
+
+
+def test_other_errors_of_the_function_are_left_to_its_use():
+    """Its shapes are those of the tokens, which the door does not know."""
+    noise = jnp.arange(N * N, dtype=float).reshape(N, N)
+    weights = cjx.KernelAttention(lambda s: jnp.reshape(s, (N, N)) ** 2 + noise, normalise=False).weights(X)
+    assert_close(weights, ((X @ X.T) ** 2 + noise) / N)
+
+    def fails(s):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        cjx.KernelAttention(fails).weights(X)
 
 
 def test_it_is_an_attention_of_heads():

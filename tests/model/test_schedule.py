@@ -147,6 +147,12 @@ def test_derivative_in_time_is_the_slope():
         ([0.0, np.nan], [1.0, 2.0], r"^ts must be finite and strictly increasing, but it is .*; sort it\.$"),
         ([0.0, np.inf], [1.0, 2.0], r"^ts must be finite and strictly increasing, but it is .*; sort it\.$"),
         ([0.0, 1.0], [1.0, np.nan], r"^values must be finite, but some are not; mend them\.$"),
+        ([0.0], [1j], r"^values must be real, but its dtype is complex128; pass its real part\.$"),
+        (
+            [0.0],
+            [[[1, 1j], [0, 1]]],
+            r"^values must be real.* each entry a \+ ib of matrices as \[\[a, -b\], \[b, a\]\]\.$",
+        ),
         ([], [], r"^ts must be a non-empty vector of times, but its shape is \(0,\); pass one time per value\.$"),
         ([[0.0, 1.0]], [[1.0, 2.0]], r"^ts must be a non-empty vector of times, but its shape is \(1, 2\); pass"),
         ([0.0, 1.0], [1.0, 2.0, 3.0], r"^values must have one entry for each time.* but it has shape \(3,\) and ts"),

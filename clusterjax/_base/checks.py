@@ -275,11 +275,15 @@ def call_traced(function: Callable[..., Any], name: str, what: str, /, *args: An
     try:
         return function(*args, **kwargs)
     except (*_NUMBERS_ASKED, TypeError, ValueError) as error:
-        # Outside of `jit`, `math` and `if` raise these errors for arrays of more than one number.
-        words = ("converted to Python scalars", "truth value of an array")
-        if not isinstance(error, _NUMBERS_ASKED) and not any(word in str(error) for word in words):
+        if not _asks_for_numbers(error):
             raise
         raise _needs_values(function, name, what) from error
+
+
+def _asks_for_numbers(error: Exception) -> bool:
+    # Outside of `jit`, `math` and `if` raise these errors for arrays of more than one number.
+    words = ("converted to Python scalars", "truth value of an array")
+    return isinstance(error, _NUMBERS_ASKED) or any(word in str(error) for word in words)
 
 
 def _needs_values(function: Callable[..., Any], name: str, what: str) -> ValueError:
@@ -299,10 +303,9 @@ def check_traceable(function: Callable[..., Any], name: str, what: str, *shapes:
 
     try:
         jax.eval_shape(call, *(jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in shapes))
-    except _NUMBERS_ASKED as error:
-        raise _needs_values(function, name, what) from error
-    except Exception:
-        pass
+    except Exception as error:
+        if _asks_for_numbers(error):
+            raise _needs_values(function, name, what) from error
 
 
 def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:

@@ -177,7 +177,7 @@ def test_the_name_is_that_of_the_argument():
     with pytest.raises(
         ValueError, match=r"^value\(t\) must be real.* each entry a \+ ib of matrices as \[\[a, -b\], \[b"
     ):
-        cjx.AttentionField(attention, lambda t: 1j * jnp.eye(3))
+        cjx.AttentionField(attention, lambda t: 1j * jnp.eye(3, dtype=complex))
     with pytest.raises(ValueError, match=r"^value must act on tokens of dimension 3, but its shape is \(2, 2\)"):
         cjx.AttentionField(attention, lambda t: t * jnp.eye(2))(0.0, X)
     with pytest.raises(ValueError, match=r"^masses must not depend on time, but it is the function <lambda>; pass"):

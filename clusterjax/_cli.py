@@ -822,7 +822,8 @@ def _complete(arguments: argparse.Namespace) -> int:
 
 
 def _diagram_options(command: _Parser) -> None:
-    command.option("--betas A:B:N", "N values of beta from A to B", "0.1:9:90")
+    words = "N values of beta from A to B, evenly spaced; log:A:B:N for values that grow by a constant factor"
+    command.option("--betas A:B:N", words, "0.1:9:90")
     command.option("--times N", "number of times at which tokens are measured, evenly spaced from 0", 200)
     command.option("--until X", "last time (default: 30, or 1 for unnormalised attention)")
     command.option("--n N", "number of tokens (default: 32)")
@@ -863,7 +864,7 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
     example: clusterjax sweep phase-diagram --betas 0.1:9:90 --times 200 --n 32 --d 2 --samples 2048 --store run.zarr
     --out diagram.png
     """
-    betas, picture, options = _grid(arguments.betas), _picture(arguments), _diagram(arguments)
+    (spaced, *grid), picture, options = _grid(arguments.betas), _picture(arguments), _diagram(arguments)
     import numpy as np
 
     from .phase import phase_diagram
@@ -871,7 +872,7 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
     until = arguments.until if arguments.until is not None else 1.0 if options["unnormalised"] else 30.0
     with _double_precision(arguments.double):
         diagram = phase_diagram(
-            np.linspace(*betas), np.linspace(0, until, arguments.times), **options, store=arguments.store,
+            getattr(np, spaced)(*grid), np.linspace(0, until, arguments.times), **options, store=arguments.store,
             resume=not arguments.fresh, dtype="float64" if arguments.double else "float32", seed=arguments.seed,
         )  # fmt: skip
     if arguments.store is not None:
@@ -893,16 +894,19 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _grid(text: str) -> tuple[float, float, int]:
-    """A, B and N, from A:B:N."""
+def _grid(text: str) -> tuple[str, float, float, int]:
+    """The function of numpy that makes a grid, and A, B and N, from A:B:N or log:A:B:N."""
+    log = text.startswith("log:")
     with contextlib.suppress(ValueError):
-        low, high, count = text.split(":")
+        low, high, count = text.removeprefix("log:").split(":")
         low, high, count = float(low), float(high), int(count)
-        if 0 <= low <= high <= _LARGEST and 1 <= count <= _MOST and (count == 1) == (low == high):
-            return low, high, count
+        least = _SMALLEST if log else 0
+        if least <= low <= high <= _LARGEST and 1 <= count <= _MOST and (count == 1) == (low == high):
+            return "geomspace" if log else "linspace", low, high, count
+    rule = "log:A:B:N" if log else "A:B:N or log:A:B:N"
     raise ValueError(
-        f"betas must be A:B:N, for at most {_MOST} values from A to B with 0 <= A <= B within float32, but it is "
-        f"{text!r}; pass 0.1:9:90, for example."
+        f"betas must be {rule}, for at most {_MOST} values from A to B with 0 {'<' if log else '<='} A <= B within "
+        f"float32, but it is {text!r}; pass {'log:0.1:100:25' if log else '0.1:9:90'}, for example."
     )
 
 

@@ -59,6 +59,9 @@ def test_options_are_passed_on(monkeypatch, tmp_path):
     assert options["integrator"] == phase.NormalisedEuler(0.01) and options["value"] == phase.Identity()
     np.testing.assert_array_equal(seen[1][0], np.linspace(0.1, 9, 90))
     np.testing.assert_array_equal(seen[1][1], np.linspace(0, 30, 200))
+    for grid, expected in (("log:0.1:100:4", [0.1, 1.0, 10.0, 100.0]), ("log:2:2:1", [2.0]), ("0:0:1", [0.0])):
+        assert main([*CALL, *store, "--betas", grid]) == 0
+        np.testing.assert_allclose(seen.pop()[0], expected, rtol=1e-14)
     more = ["--window", "3", "--spectrum", "1+2j, 1-2j", "--query-key", "gaussian", "--drawn", "once"]
     assert main([*CALL, *store, *more]) == 0 and main([*CALL, *store, "--window", "4", "--causal"]) == 0
     options = seen[2][2]

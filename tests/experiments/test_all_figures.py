@@ -86,11 +86,8 @@ TINY = {
     "design-hold": {"problems": 3},
     "design-steer": {"problems": 3, "pieces": 3, "attempts": 1},
 }
-# Figures that take a few seconds at most: of particles, heads, hardmax, sentiment and the words of a network.
-QUICK = (
-    "figure6", "emergence-hyperplanes", "any-query-key", "albert-spectra", "hardmax-polytope", "sentiment-leaders",
-    "word-senses", "cluster-lifetimes",
-)  # fmt: skip
+# Figures that take a few seconds at most: of particles, a network, hardmax and sentiment.
+QUICK = ("figure6", "any-query-key", "albert-spectra", "hardmax-polytope", "sentiment-leaders")
 
 
 @pytest.mark.exhaustive_cases(*(experiment.name for experiment in EXPERIMENTS if experiment.name not in QUICK))

@@ -51,6 +51,7 @@ def losses_and_sinks(model, ids):
     return np.array(losses), np.array(sinks)
 
 
+@pytest.mark.exhaustive
 def test_a_planted_entry_is_found_and_patches_are_those_of_a_loop(run):
     model, ids, m = run
     streams = np.asarray(probe.trace(model, ids).hidden, float)

@@ -47,6 +47,7 @@ def test_perceptron_is_the_feed_forward_of_the_network(block):
         np.testing.assert_allclose(eqx.filter_jit(field)(0.0, jnp.asarray(x)), expected, atol=2e-5)
 
 
+@pytest.mark.exhaustive
 def test_random_perceptron_has_the_singular_values_of_the_trained_one(block):
     trained = perceptron_of(block, 5.0)
     other = _scrambled(trained, np.random.default_rng(1))

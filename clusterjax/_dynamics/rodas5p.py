@@ -32,9 +32,9 @@ from .._base.numerics import einsum, is_concrete, matmul, tensordot
 from .._base.types import RealScalarLike, Tokens
 from .._model.attention import HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
 from .._model.field import AbstractField, AttentionField, RescaledField, ScaledField, SumField
-from .._model.heads import MultiHeadField
-from .._model.schedule import at_time, example
-from .._model.space import Sphere
+from .._model.heads import MultiHeadField, is_hardmax
+from .._model.schedule import at_time
+from .._model.space import Sphere, tangent_basis
 from .retract import Time
 
 
@@ -190,7 +190,7 @@ def linearise(equation: Equation, t, y: Array, args: Any) -> Linearised:
         return Linearised(jacobian, by_time, None, None, None, y.shape)
     radii = jnp.linalg.norm(y, axis=1)
     point = y / radii[:, None]
-    basis = _tangent_basis(point)
+    basis = tangent_basis(point)
     n, d, k = basis.shape
     if has_velocity_jacobian(equation.field):
         ambient, derivative = velocity_jacobian(equation.field, t * equation.direction, point)
@@ -204,16 +204,6 @@ def linearise(equation: Equation, t, y: Array, args: Any) -> Linearised:
         columns = einsum("ij,jda->jaid", jnp.eye(n, dtype=y.dtype), basis).reshape(n * k, n, d)
         blocks = einsum("ida,mid->iam", basis, jax.vmap(push)(columns))
     return Linearised(blocks.reshape(n * k, n * k), by_time, basis, point, velocity / radii[:, None], y.shape)
-
-
-def _tangent_basis(point: Float[Array, "n d"]) -> Float[Array, "n d k"]:
-    """An orthonormal basis of each tangent space, from the reflection that takes the first axis to -+ the point."""
-    d = point.shape[1]
-    # This sign avoids cancellation.
-    sign = jnp.where(point[:, :1] >= 0, 1, -1).astype(point.dtype)
-    normal = point.at[:, :1].add(sign)
-    reflected = normal[:, :, None] * normal[:, None, :] / jnp.sum(normal * normal, axis=1)[:, None, None]
-    return (jnp.eye(d, dtype=point.dtype)[None] - 2 * reflected)[:, :, 1:]
 
 
 # The coefficients, in the form in which J is not multiplied by vectors.
@@ -483,7 +473,7 @@ def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, n
             "solver must not be Rodas5P with RescaledField, whose attention becomes a hardmax as t grows, with a "
             "velocity that jumps; leave it out."
         )
-    if any(map(_is_hardmax, parts)):
+    if any(map(is_hardmax, parts)):
         raise ValueError(
             "solver must not be Rodas5P with HardmaxAttention, whose velocity jumps and has no Jacobian there; "
             "leave it out."
@@ -497,11 +487,3 @@ def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, n
                 f"ts must span at most {longest:.3g} with Rodas5P in {ts.dtype}, but it spans {span:.3g}: by then the "
                 f"rounding of velocities has moved tokens by {_MOST_DRIFT}; {remedy}."
             )
-
-
-def _is_hardmax(part: Any) -> bool:
-    # Heads build their attention when they are called, here with arbitrary numbers; factors have exponentials only.
-    if isinstance(part, MultiHeadField) and part.factors is None:
-        form = None if part.query_key is None else jnp.eye(example(part.query_key).shape[-1])
-        part = part.attention(jnp.ones(()), query_key=form, mask=part.mask, summation=part.summation)
-    return isinstance(part, HardmaxAttention)

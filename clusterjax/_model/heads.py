@@ -21,6 +21,7 @@ from .._summation import AbstractSummation, Auto, Dense, check_summation, check_
 from .attention import (
     AbstractAttention,
     AbstractExponentialAttention,
+    HardmaxAttention,
     KernelAttention,
     SoftmaxAttention,
     check_dimension,
@@ -421,3 +422,12 @@ class MultiHeadField(AbstractField):
             name: jnp.shape(example(getattr(self, name))) if getattr(self, name) is not None else () for name in names
         }
         return shapes if self.factors is None else shapes | {"factors": (self.factors.num_heads,)}
+
+
+def is_hardmax(part: Any) -> bool:
+    """True if `part` is hardmax attention, or heads of it, whose velocity jumps and has no Jacobian there."""
+    # Heads build their attention when they are called, here with arbitrary numbers; factors have exponentials only.
+    if isinstance(part, MultiHeadField) and part.factors is None:
+        form = None if part.query_key is None else jnp.eye(example(part.query_key).shape[-1])
+        part = part.attention(jnp.ones(()), query_key=form, mask=part.mask, summation=part.summation)
+    return isinstance(part, HardmaxAttention)

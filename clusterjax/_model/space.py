@@ -187,3 +187,13 @@ def project(space: AbstractSpace, x: Float[Array, "*batch d"], v: Float[Array, "
         return space.tangent(x, v)
     # |x|^2 is one up to rounding; its sum takes up to a fifth of the velocity of a few tokens of dimension 64.
     return v - jnp.sum(x * v, axis=-1, keepdims=True) * x
+
+
+def tangent_basis(point: Float[Array, "n d"]) -> Float[Array, "n d k"]:
+    """An orthonormal basis of each tangent space, from the reflection that takes the first axis to -+ the point."""
+    d = point.shape[1]
+    # This sign avoids cancellation.
+    sign = jnp.where(point[:, :1] >= 0, 1, -1).astype(point.dtype)
+    normal = point.at[:, :1].add(sign)
+    reflected = normal[:, :, None] * normal[:, None, :] / jnp.sum(normal * normal, axis=1)[:, None, None]
+    return (jnp.eye(d, dtype=point.dtype)[None] - 2 * reflected)[:, :, 1:]

@@ -100,6 +100,7 @@ def _core() -> dict[str, Any]:
         "state": 2, "Lifetimes.self": lives, "Survival.self": lives.survival(), "horizon": 0.5, "min_dwell": 1.0,
         "left": np.ones((D, 2)), "right": np.ones((2, D)), "wasserstein.masses": None, "limit_shape.field": rescaled,
         "LimitShape.self": cjx.limit_shape(X, rescaled), "reach": 1.0,
+        "modes.k": 3, "Modes.self": cjx.modes(field, X, N * (D - 1)), "rate": 100.0,
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 # Records: a function of the package returns them, and what they hold was computed. Nobody builds them to pass them in.
 RECORDS = {
-    "": "Hemisphere Lifetimes LimitClause LimitHypothesis LimitShape MergeTree NeuralCollapse Plateaus Support "
+    "": "Hemisphere Lifetimes LimitClause LimitHypothesis LimitShape MergeTree Modes NeuralCollapse Plateaus Support "
     "Survival TimeToCluster Trajectory",
     "hardmax": "Certificate Clause ExaminedClause Examination LeaderChoice Leaders LimitSet",
     "sentiment": "Evaluation Explanation Leader LeadersReport Leading Split SyntheticReviews",

@@ -514,7 +514,7 @@ def _draw(
     with _double_precision():
         options = {"force": arguments.force, "jobs": jobs, "leave_out": leave_out, "say": log_line}
         records = reproduce(names, arguments.out, settings, files, **options)
-    log_line(f"{len(records)} figures in {Path(arguments.out) / 'index.html'}")
+    log_line(f"{len(records)} figure{'s' * (len(records) != 1)} in {Path(arguments.out) / 'index.html'}")
     return int(any(claim["verdict"] == "VIOLATED" for record in records for claim in record["claims"]))
 
 

@@ -128,7 +128,7 @@ def main(words: list[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     written = publish(arguments.gallery, arguments.out, quick_too=arguments.quick_too)
     size = sum(file.stat().st_size for file in arguments.out.glob("*")) if written else 0
-    print(f"{len(written)} figures in {arguments.out}, {size / 1e6:.2f} MB in all")
+    print(f"{len(written)} figure{'s' * (len(written) != 1)} in {arguments.out}, {size / 1e6:.2f} MB in all")
     return 0 if written else 1
 
 

@@ -38,7 +38,7 @@ def test_what_is_whole_is_published_and_the_rest_is_named(gallery, tmp_path, cap
     assert publish.main([str(gallery), "--out", str(out)]) == 0
     assert sorted(file.name for file in out.iterdir()) == ["figure3.json", "figure3.webp"]
     said = capsys.readouterr()
-    assert "1 figures in" in said.out
+    assert "1 figure in" in said.out
     for words in ("figure4: left out, it was a quick run", "mine: left out, it is no figure of the package",
                   "figure5: left out, its parameters were set: beta = 2", "results.json must"):  # fmt: skip
         assert words in said.err

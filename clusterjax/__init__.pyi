@@ -55,6 +55,13 @@ from ._model.mask import (
     SinkMask as SinkMask,
     WindowMask as WindowMask,
 )
+from ._model.position import (
+    AbstractPosition as AbstractPosition,
+    ALiBi as ALiBi,
+    Decay as Decay,
+    RelativeBias as RelativeBias,
+    Rotary as Rotary,
+)
 from ._model.schedule import (
     AbstractSchedule as AbstractSchedule,
     Combined as Combined,

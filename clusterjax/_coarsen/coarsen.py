@@ -16,6 +16,7 @@ from .._dynamics.simulate import check_start
 from .._model.attention import SoftmaxAttention, UnnormalisedAttention
 from .._model.field import AbstractField, AttentionField, check_field
 from .._model.mask import CausalMask, FullMask
+from .._model.position import refuse_position
 from .._model.schedule import AbstractSchedule
 from .._model.space import Sphere
 from .bound import relative_errors
@@ -308,6 +309,7 @@ def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
             f"field.attention.mask must be FullMask() or CausalMask(), but it is {shown(attention.mask)}; pass one of "
             "these, for with others tokens that met need not stay together."
         )
+    refuse_position(attention, "field.attention.position", "clusters of tokens at several places have no place")
     given = {"beta": attention.beta, "query_key": attention.query_key, "value": field.value}
     given["offset"] = getattr(attention, "offset", 0.0)
     for name, value in given.items():

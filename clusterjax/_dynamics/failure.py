@@ -19,7 +19,7 @@ import numpy as np
 
 from .._base.numerics import double_precision, matmul
 from .._base.types import Tokens
-from .._model.attention import KernelAttention, UnnormalisedAttention
+from .._model.attention import KernelAttention, UnnormalisedAttention, turned
 from .._model.field import AbstractField
 from .._model.schedule import check_schedules
 from .integrate import Resumed
@@ -148,7 +148,9 @@ def _overflow_told(field: AbstractField, args: Any, t: Any, x: Tokens, words: st
     is_part = lambda part: isinstance(part, KernelAttention | UnnormalisedAttention)
     for part in filter(is_part, jtu.tree_leaves(field, is_leaf=is_part)):
         if isinstance(part, KernelAttention):
-            scores = matmul(part.queries(field.space.retract(x), t), field.space.retract(x).T)
+            y = field.space.retract(x)
+            queries, keys = turned(part.position, part.queries(y, t), y, t)
+            scores = matmul(queries, keys.T)
             wrong = ~np.isfinite(np.asarray(part.function(scores), x.dtype))
             if wrong.any():
                 at = f"function(s) of KernelAttention is not finite in {x.dtype} at s = {scores[wrong][0]:.6g}"

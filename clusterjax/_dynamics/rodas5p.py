@@ -33,6 +33,7 @@ from .._base.types import RealScalarLike, Tokens
 from .._model.attention import HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
 from .._model.field import AbstractField, AttentionField, RescaledField, ScaledField, SumField
 from .._model.heads import MultiHeadField, is_hardmax
+from .._model.position import Rotary
 from .._model.schedule import at_time
 from .._model.space import Sphere, tangent_basis
 from .retract import Time
@@ -56,7 +57,12 @@ def has_velocity_jacobian(field: AbstractField) -> bool:
         return all(has_velocity_jacobian(summand) for summand in field.fields)
     if isinstance(field, ScaledField):
         return has_velocity_jacobian(field.field)
-    return isinstance(field, AttentionField) and isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention)
+    if not isinstance(field, AttentionField):
+        return False
+    # Log-weights do not depend on the tokens; turned queries and keys would differ for each pair.
+    attention = field.attention
+    by_exponentials = isinstance(attention, SoftmaxAttention | UnnormalisedAttention)
+    return by_exponentials and not isinstance(attention.position, Rotary)
 
 
 def velocity_jacobian(field: Any, t: RealScalarLike, y: Tokens) -> tuple[Float[Array, "n d"], Float[Array, "n d n d"]]:

@@ -41,6 +41,7 @@ from .._model.attention import AbstractAttention, KernelAttention, SoftmaxAttent
 from .._model.density import unresolved
 from .._model.field import AbstractField, check_field
 from .._model.heads import MultiHeadField
+from .._model.position import AbstractLogWeights
 from .._model.schedule import AbstractSchedule, check_schedules, jumps_of
 from .._model.space import AbstractSpace, check_directions
 from .._summation import Auto, Harmonic, Names, recorded
@@ -352,7 +353,11 @@ def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
         return field
 
     def resolve(part: Any) -> Any:
-        parameters = (part.beta, part.query_key) if isinstance(part, SoftmaxAttention | UnnormalisedAttention) else ()
+        by_exponentials = isinstance(part, SoftmaxAttention | UnnormalisedAttention)
+        # For log-weights `Auto` chooses no `Harmonic`, and turned queries are as long as the others.
+        if by_exponentials and isinstance(part.position, AbstractLogWeights):
+            return part
+        parameters = (part.beta, part.query_key) if by_exponentials else ()
         summation = part.summation if parameters else None
         if not isinstance(summation, Auto) or not is_concrete((parameters, x)):
             return part

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from .._model.attention import HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
 from .._model.field import AttentionField, RescaledField
 from .._model.mask import CausalMask, FullMask
+from .._model.position import position_of
 from .._model.schedule import AbstractSchedule, at_time
 from .._observables import hemisphere
 from ..hardmax._certificate import APART, EQUAL, rounding_of
@@ -156,9 +157,11 @@ def matrices_of(field: AttentionField | RescaledField, t: float, x: Any, masks: 
     weight = number(masses, np.ones(n))
     fixed = not any(isinstance(part, AbstractSchedule) for part in (beta, key, field.value, masses))
     mask = getattr(attention, "mask", None)
+    placed, kind = position_of(attention), type(attention).__name__
     plain = (
         LimitHypothesis(
-            "Attention is a softmax.", isinstance(attention, SoftmaxAttention), f"it is {type(attention).__name__}"
+            "Attention is a softmax.", isinstance(attention, SoftmaxAttention) and placed is None,
+            f"it is {kind}" if placed is None else f"it is {kind} with {type(placed).__name__}"
         ),
         LimitHypothesis("beta, Q, K, V and the masses are constant.", fixed, "so they are" if fixed else "not all are"),
         LimitHypothesis(
@@ -244,6 +247,7 @@ def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Th
         return Theorem(ONE, "2312.10794, Lemma 6.4", (*m.plain, same, around))
     # Both kinds of attention have equal stationary points, with equal signs of stability.
     kinds = isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention)
+    kinds = kinds and position_of(field.attention) is None
     plain = (LimitHypothesis("Attention is a softmax, normalised or not.", kinds, m.plain[0].measured), *m.plain[1:])
     beta, skew, held = _multiple(m.form)
     alike = LimitHypothesis(

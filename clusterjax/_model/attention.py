@@ -33,12 +33,14 @@ from .._summation import (
     AbstractSummation,
     Auto,
     Dense,
+    ExponentialSums,
     check_summation,
     check_supported,
     ratio,
 )
 from .._summation.ties import longest_attended, tie_slack
 from .mask import AbstractMask, FullMask, check_mask
+from .position import AbstractLogWeights, AbstractPosition, LogWeights, Rotary, check_position, position_of
 from .schedule import (
     AbstractSchedule,
     Combined,
@@ -88,6 +90,8 @@ class AbstractAttention(AbstractPart):
         type(self.mask).check(self.mask, n)
         check_dimension(self.query_key, "query_key", d)
         check_supported(self.summation, None, d)
+        if (position := position_of(self)) is not None:
+            position.check(d)
 
     def enter(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike, masses: Masses | None
@@ -112,6 +116,25 @@ class AbstractAttention(AbstractPart):
         return x if form is None else matmul(x, form)
 
 
+def turned(
+    position: AbstractPosition | None, queries: Tokens, keys: Tokens, t: RealScalarLike
+) -> tuple[Tokens, Tokens]:
+    """The queries and keys, turned by a rotary position."""
+    if not isinstance(position, Rotary):
+        return queries, keys
+    return position.turn(queries, t), position.turn(keys, t)
+
+
+def log_weights_of(position: AbstractPosition | None, t: RealScalarLike, n: int, dtype: Any) -> LogWeights | None:
+    """The log-weights of `n` tokens at time `t`; None if the position adds none."""
+    return position.log_weights(t, n, dtype) if isinstance(position, AbstractLogWeights) else None
+
+
+def all_log_weights(log_weights: LogWeights, n: int, dtype: Any) -> Float[Array, "n n"]:
+    """The log-weights of all pairs of `n` tokens."""
+    return log_weights(jnp.arange(n)[:, None], jnp.arange(n)[None, :], dtype)
+
+
 class AbstractExponentialAttention(AbstractAttention):
     r"""An attention whose weights are exponentials of scores, and which also averages with given queries.
 
@@ -119,6 +142,7 @@ class AbstractExponentialAttention(AbstractAttention):
     """
 
     beta: eqx.AbstractVar[StoredParameter]
+    position: eqx.AbstractVar[AbstractPosition | None]
 
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
@@ -129,6 +153,13 @@ class AbstractExponentialAttention(AbstractAttention):
     def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
         """The queries times beta: (n, d) numbers, where the product of beta with the scores would be (n, n)."""
         return at_time(self.beta, t, x.dtype) * self.queries(x, t)
+
+    def _scores(self, x: Tokens, t: RealScalarLike) -> Float[Array, "n n"]:
+        """The exponents of all pairs, (n, n): beta times the scores, plus the log-weights of the position."""
+        queries, keys = turned(self.position, self._queries(x, t), x, t)
+        scores = matmul(queries, keys.T)
+        log_weights = log_weights_of(self.position, t, *scores.shape[:1], scores.dtype)
+        return scores if log_weights is None else scores + all_log_weights(log_weights, x.shape[0], scores.dtype)
 
     @abstractmethod
     def between(
@@ -141,7 +172,7 @@ class AbstractExponentialAttention(AbstractAttention):
         *,
         bias: Float[Array, "n n"] | None = None,
     ) -> Float[Array, "n v"]:
-        """The averages $∑_j w_{ij} v_j$ with scores $β(⟨q_i, y_j⟩ + b_{ij})$, without checks.
+        """The averages $∑_j w_{ij} v_j$ with scores $β(⟨q_i, y_j⟩ + b_{ij})$ and the position, without checks.
 
         Scores with a bias are not inner products, so that no summation applies: the (n, n) matrix is formed.
         """
@@ -191,11 +222,12 @@ def _form(query: Float[Array, "k d"], key: Float[Array, "k d"]) -> Float[Array, 
     return matmul(query.T, key)
 
 
-def check_parts(mask: Any, summation: Any, kind: type[AbstractSummation]) -> None:
-    """Raise a ValueError unless `mask` is a mask and `summation` is a summation of this kind that supports the mask."""
+def check_parts(mask: Any, summation: Any, position: Any, kind: type[AbstractSummation]) -> None:
+    """Raise a ValueError unless `mask` is a mask, `position` a position or None, and `summation` is a summation of this
+    kind that supports both."""
     check_mask(mask)
     check_summation(summation, kind=kind)
-    check_supported(summation, mask)
+    check_supported(summation, mask, position=check_position(position))
 
 
 def check_attention(attention: Any, name: str = "attention") -> AbstractAttention:
@@ -269,7 +301,8 @@ class SoftmaxAttention(AbstractExponentialAttention):
     """Self-attention (SA): $w_{ij} = exp(β⟨x_i, B x_j⟩) / ∑_k exp(β⟨x_i, B x_k⟩)$.
 
     Each row of weights is positive and sums to one. At `beta = 0`, the average is the mean; for large `beta`, it tends
-    to `HardmaxAttention`. With masses, $w_{ij} ∝ m_j exp(β⟨x_i, B x_j⟩)$.
+    to `HardmaxAttention`. With masses, $w_{ij} ∝ m_j exp(β⟨x_i, B x_j⟩)$. A position adds a log-weight $b(i - j)$ to
+    the exponent, which beta does not multiply, or turns queries and keys.
 
     If the dtype can hold the scores $β⟨x_i, B x_j⟩$, the weights are accurate to the rounding of the scores. Beyond
     this range (3e38 in float32, 1e308 in float64), a row with a score of infinity is NaN, and scores of minus infinity
@@ -294,6 +327,8 @@ class SoftmaxAttention(AbstractExponentialAttention):
     - `query_key`: The form $B = Q^T K$, (d, d), or a schedule; see `query_key_form`. None is the identity.
     - `mask`: The tokens that each token may attend to.
     - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
+    - `position`: How weights depend on the places of tokens: `ALiBi`, `Decay`, `RelativeBias` or `Rotary`. None is no
+        dependence.
 
     **Raises:**
 
@@ -309,16 +344,16 @@ class SoftmaxAttention(AbstractExponentialAttention):
     query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     summation: AbstractExponentialSum = eqx.field(default=Auto(), kw_only=True)
+    position: AbstractPosition | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
         check_beta(self.beta)
         check_square(self.query_key, "query_key")
-        check_parts(self.mask, self.summation, AbstractExponentialSum)
+        check_parts(self.mask, self.summation, self.position, AbstractExponentialSum)
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        scores = matmul(self._queries(x, t), x.T)
-        return softmax_weights(scores, masses, self.mask)
+        return softmax_weights(self._scores(x, t), masses, self.mask)
 
     def between(
         self,
@@ -331,17 +366,18 @@ class SoftmaxAttention(AbstractExponentialAttention):
         bias: Float[Array, "n n"] | None = None,
     ) -> Float[Array, "n v"]:
         beta = at_time(self.beta, t, queries.dtype)
-        queries = beta * queries
+        queries, keys, values, log_weights = _placed(self.position, beta * queries, tokens, values, t)
         if bias is None:
-            return softmax_average(queries, tokens, values, masses, self.mask, self.summation)
-        weights = softmax_weights(matmul(queries, tokens.T) + beta * bias, masses, self.mask)
+            return softmax_average(queries, keys, values, masses, self.mask, self.summation, log_weights)
+        weights = softmax_weights(_biased(queries, keys, beta, bias, log_weights), masses, self.mask)
         return matmul(weights, tokens if values is None else values)
 
     def log_partition(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, " n"]:
         """The logarithms $log Z_i = log ∑_j m_j exp(β⟨x_i, B x_j⟩)$, (n,); finite at any beta."""
         x, _, masses = self.enter(x, None, t, masses)
         # Only the normaliser is needed; a single column of values is the minimum for a summation.
-        sums = self.summation.exponential(self._queries(x, t), x, x[:, :1], masses, self.mask)
+        queries, keys, values, log_weights = _placed(self.position, self._queries(x, t), x, x[:, :1], t)
+        sums = exponential_sums(self.summation, queries, keys, values, masses, self.mask, log_weights)
         return sums.shift + jnp.log(sums.normaliser)
 
 
@@ -368,13 +404,55 @@ def softmax_average(
     masses: Masses | None,
     mask: AbstractMask,
     summation: AbstractExponentialSum,
+    log_weights: LogWeights | None = None,
 ) -> Float[Array, "n v"]:
-    """The averages $∑_j w_{ij} v_j$ with $w_{ij} ∝ m_j exp(⟨q_i, y_j⟩)$, by default of tokens."""
-    sums = summation.exponential(queries, tokens, values, masses, mask)
+    """The averages $∑_j w_{ij} v_j$ with $w_{ij} ∝ m_j exp(⟨q_i, y_j⟩ + b_{ij})$, by default of tokens."""
+    sums = exponential_sums(summation, queries, tokens, values, masses, mask, log_weights)
     if masses is None:
         # Every row attends to itself: the sum is zero only if all scores overflow, and the result is then NaN.
         return sums.total / sums.normaliser[:, None]
     return ratio(sums.total, sums.normaliser)
+
+
+def exponential_sums(
+    summation: AbstractExponentialSum,
+    queries: Float[Array, "n k"],
+    tokens: Float[Array, "n k"],
+    values: Float[Array, "n v"] | None,
+    masses: Masses | None,
+    mask: AbstractMask,
+    log_weights: LogWeights | None,
+) -> ExponentialSums:
+    """The sums of `summation`, which is called with log-weights only where there are some."""
+    # A summation of a user's own may have no argument for log-weights.
+    extra = () if log_weights is None else (log_weights,)
+    return summation.exponential(queries, tokens, values, masses, mask, *extra)
+
+
+def _placed(
+    position: AbstractPosition | None,
+    queries: Float[Array, "n k"],
+    tokens: Float[Array, "n k"],
+    values: Float[Array, "n v"] | None,
+    t: RealScalarLike,
+) -> tuple[Float[Array, "n k"], Float[Array, "n k"], Float[Array, "n v"] | None, LogWeights | None]:
+    """Queries, keys, values and log-weights of tokens with a position."""
+    # The values of turned tokens are the tokens as they are.
+    values = tokens if values is None and isinstance(position, Rotary) else values
+    queries, keys = turned(position, queries, tokens, t)
+    return queries, keys, values, log_weights_of(position, t, tokens.shape[0], tokens.dtype)
+
+
+def _biased(
+    queries: Float[Array, "n k"],
+    keys: Float[Array, "n k"],
+    beta: Array,
+    bias: Float[Array, "n n"],
+    log_weights: LogWeights | None,
+) -> Float[Array, "n n"]:
+    """The exponents of all pairs, with a bias that is multiplied by beta, and log-weights that are not."""
+    scores = matmul(queries, keys.T) + beta * bias
+    return scores if log_weights is None else scores + all_log_weights(log_weights, scores.shape[0], scores.dtype)
 
 
 # Unnormalised attention, whose flow with V = B = I is the gradient flow of the interaction energy.
@@ -410,6 +488,7 @@ class UnnormalisedAttention(AbstractExponentialAttention):
     - `query_key`: The form $B = Q^T K$, (d, d), or a schedule. None is the identity.
     - `mask`: The tokens that each token may attend to.
     - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
+    - `position`: As in `SoftmaxAttention`: a log-weight is added to the exponent.
     - `offset`: The number subtracted from each exponent: a finite real number or a schedule.
 
     **Raises:**
@@ -426,17 +505,18 @@ class UnnormalisedAttention(AbstractExponentialAttention):
     query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     summation: AbstractExponentialSum = eqx.field(default=Auto(), kw_only=True)
+    position: AbstractPosition | None = eqx.field(default=None, kw_only=True)
     offset: StoredParameter = eqx.field(default=0.0, converter=parameter("offset"), kw_only=True)
 
     def __check_init__(self):
         check_beta(self.beta)
         check_square(self.query_key, "query_key")
-        check_parts(self.mask, self.summation, AbstractExponentialSum)
+        check_parts(self.mask, self.summation, self.position, AbstractExponentialSum)
         check_beta(self.offset, "offset", "number")
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        return self._of_scores(matmul(self._queries(x, t), x.T), t, masses)
+        return self._of_scores(self._scores(x, t), t, masses)
 
     def between(
         self,
@@ -449,12 +529,12 @@ class UnnormalisedAttention(AbstractExponentialAttention):
         bias: Float[Array, "n n"] | None = None,
     ) -> Float[Array, "n v"]:
         beta = at_time(self.beta, t, queries.dtype)
-        queries = beta * queries
+        queries, keys, values, log_weights = _placed(self.position, beta * queries, tokens, values, t)
         if bias is not None:
-            weights = self._of_scores(matmul(queries, tokens.T) + beta * bias, t, masses)
+            weights = self._of_scores(_biased(queries, keys, beta, bias, log_weights), t, masses)
             return matmul(weights, tokens if values is None else values)
         # The divisor is the attended mass, not the normaliser of the sums.
-        sums = self.summation.exponential(queries, tokens, values, masses, self.mask)
+        sums = exponential_sums(self.summation, queries, keys, values, masses, self.mask, log_weights)
         masses = jnp.ones(queries.shape[0], queries.dtype) if masses is None else masses
         # One exponential of the difference: e^shift alone may overflow where its product with e^-offset does not.
         size = jnp.exp(sums.shift - at_time(self.offset, t, queries.dtype)) / self._attended(masses)
@@ -488,7 +568,9 @@ class HardmaxAttention(AbstractAttention):
 
     The set of maximisers is $C_i = {j : s_{ij} ≥ max_k s_{ik} - ε |B^T x_i| max_k |x_k|}$, with the scores $s_{ij} =
     ⟨x_i, B x_j⟩$, the `tie_tolerance` ε, and j and k among the tokens that i may attend to. The tolerance makes ties
-    independent of rounding. Hardmax is the limit of `SoftmaxAttention` as `beta` goes to infinity. The weights are
+    independent of rounding. Hardmax is the limit of `SoftmaxAttention` as `beta` goes to infinity. A position adds its
+    log-weight to the scores, $s_{ij} = ⟨x_i, B x_j⟩ + b(i - j)$: hardmax is then the limit of softmax with the
+    log-weights βb, and ε multiplies $max(|B^T x_i| max_k |x_k|, |max_k s_{ik}|)$. The weights are
     piecewise constant in x, so that derivatives pass through the averaged values only.
 
     !!! example
@@ -507,6 +589,7 @@ class HardmaxAttention(AbstractAttention):
     - `query_key`: The form $B = Q^T K$, (d, d), or a schedule. None is the identity.
     - `mask`: The tokens that each token may attend to.
     - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
+    - `position`: As in `SoftmaxAttention`, with log-weights for each unit of beta.
     - `tie_tolerance`: The relative tolerance of ties, >= 0; None is 64 times the machine epsilon of the dtype of x.
 
     **Raises:**
@@ -521,11 +604,12 @@ class HardmaxAttention(AbstractAttention):
     query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     summation: AbstractNearestSearch = eqx.field(default=Auto(), kw_only=True)
+    position: AbstractPosition | None = eqx.field(default=None, kw_only=True)
     tie_tolerance: Array | None = eqx.field(default=None, converter=optional_array("tie_tolerance"), kw_only=True)
 
     def __check_init__(self):
         check_square(self.query_key, "query_key")
-        check_parts(self.mask, self.summation, AbstractNearestSearch)
+        check_parts(self.mask, self.summation, self.position, AbstractNearestSearch)
         if self.tie_tolerance is not None:
             check_beta(self.tie_tolerance, "tie_tolerance", "number")
             if isinstance(self.tie_tolerance, AbstractSchedule):
@@ -539,13 +623,17 @@ class HardmaxAttention(AbstractAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        queries = self.queries(x, t)
+        queries, keys, _, log_weights = _placed(self.position, self.queries(x, t), x, x, t)
         # The rule of `summation.rows`, for all pairs at once.
         allowed = self.mask.matrix(x.shape[0])
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
         attended = allowed & (masses > 0)[None, :]
-        scores = jnp.where(attended, matmul(queries, x.T), -jnp.inf)
-        least = jnp.max(scores, axis=1) - tie_slack(queries, longest_attended(x, attended), self._tolerance(x))
+        scores = matmul(queries, keys.T)
+        scores = scores if log_weights is None else scores + all_log_weights(log_weights, x.shape[0], x.dtype)
+        scores = jnp.where(attended, scores, -jnp.inf)
+        top = jnp.max(scores, axis=1)
+        longest = longest_attended(keys, attended)
+        least = top - tie_slack(queries, longest, self._tolerance(x), None if log_weights is None else top)
         # Without the second condition, a row that attends to nothing would choose all scores of minus infinity.
         chosen = jnp.where((scores >= least[:, None]) & (scores > -jnp.inf), masses[None, :], 0)
         return ratio(chosen, jnp.sum(chosen, axis=1))
@@ -556,7 +644,9 @@ class HardmaxAttention(AbstractAttention):
         x, values, masses = self.enter(x, values, t, masses)
         values = x if values is None else values
         # The queries have no derivative, since the set of maximisers is piecewise constant.
-        sums = self.summation.hardmax(self.queries(x, t), x, values, masses, self.mask, self._tolerance(x))
+        queries, keys, values, log_weights = _placed(self.position, self.queries(x, t), x, values, t)
+        extra = () if log_weights is None else (log_weights,)
+        sums = self.summation.hardmax(queries, keys, values, masses, self.mask, self._tolerance(x), *extra)
         return ratio(sums.total, sums.normaliser)
 
     def _tolerance(self, x: Tokens) -> Float[Array, ""]:
@@ -618,6 +708,7 @@ class KernelAttention(AbstractAttention):
     - `query_key`: The form $B = Q^T K$, (d, d), or a schedule. None is the identity.
     - `normalise`: If True, each row is divided by its sum; otherwise by the mass of the tokens it may attend to.
     - `mask`: The tokens that each token may attend to.
+    - `position`: As in `SoftmaxAttention`: the kernel is multiplied by the exponential of a log-weight.
 
     **Raises:**
 
@@ -636,10 +727,12 @@ class KernelAttention(AbstractAttention):
     # The converter checks the flag before storage, since equinox warns of an array in a static field.
     normalise: bool = eqx.field(default=True, converter=_check_normalise, static=True, kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
+    position: AbstractPosition | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
         check_square(self.query_key, "query_key")
         check_mask(self.mask)
+        check_position(self.position)
         # Outside of `jit` a function of NumPy would work, and fail in a run only.
         check_traceable(self.function, "function", _WHAT, (1, 1))
 
@@ -650,31 +743,49 @@ class KernelAttention(AbstractAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        return self._rows(self.queries(x, t), jnp.arange(x.shape[0]), x, masses)
+        queries, keys, _, log_weights = _placed(self.position, self.queries(x, t), x, x, t)
+        return self._rows(queries, jnp.arange(x.shape[0]), keys, masses, log_weights)
 
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
         values, n = x if values is None else values, x.shape[0]
-        of_rows = lambda queries, index: matmul(self._rows(queries, index, x, masses), values)
-        return map_blocks(of_rows, max(1, _PAIRS // n), self.queries(x, t), jnp.arange(n), recompute=True)
+        queries, keys, values, log_weights = _placed(self.position, self.queries(x, t), x, values, t)
+        of_rows = lambda queries, index: matmul(self._rows(queries, index, keys, masses, log_weights), values)
+        return map_blocks(of_rows, max(1, _PAIRS // n), queries, jnp.arange(n), recompute=True)
 
     def _rows(
-        self, queries: Float[Array, "rows d"], index: Int[Array, " rows"], x: Tokens, masses: Masses | None
+        self,
+        queries: Float[Array, "rows d"],
+        index: Int[Array, " rows"],
+        x: Tokens,
+        masses: Masses | None,
+        log_weights: LogWeights | None,
     ) -> Float[Array, "rows n"]:
-        """The weights of the rows with the numbers `index`."""
+        """The weights of the rows with the numbers `index`, for keys `x`."""
         scores, n = matmul(queries, x.T), x.shape[0]
         allowed = jnp.broadcast_to(self.mask.allowed(index[:, None], jnp.arange(n)[None, :]), scores.shape)
         # The score of a row's token with itself, which the function must accept in any case.
         own = jnp.take_along_axis(scores, index[:, None], axis=1)
-        if masses is not None:
-            has_mass, fixed = (masses > 0)[None, :], lax.stop_gradient(scores)
+        has_mass = None if masses is None else (masses > 0)[None, :]
+        if has_mass is not None:
+            fixed = lax.stop_gradient(scores)
             scores = jnp.where(has_mass, scores, fixed)
             allowed = allowed & (has_mass | jnp.isfinite(self._kernel(fixed, x.dtype)))
         kernel = jnp.where(allowed, self._kernel(jnp.where(allowed, scores, own), x.dtype), 0)
         masses = jnp.ones(n, x.dtype) if masses is None else masses
         kernel = kernel * masses[None, :]
+        if log_weights is not None:
+            exponents = jnp.where(allowed, log_weights(index[:, None], jnp.arange(n)[None, :], x.dtype), -jnp.inf)
+            if self.normalise:
+                # The largest factor of a row that is normalised is one, so that not all factors underflow.
+                counted = jnp.where((masses > 0)[None, :], exponents, -jnp.inf)
+                top = lax.stop_gradient(jnp.max(counted, axis=1, keepdims=True))
+                exponents = below(exponents, jnp.where(jnp.isneginf(top), 0, top), has_mass)
+            elif has_mass is not None:
+                exponents = jnp.where(has_mass, exponents, bounded(exponents))
+            kernel = kernel * jnp.exp(exponents)
         if self.normalise:
             return ratio(kernel, jnp.sum(kernel, axis=1))
         return ratio(kernel, self.mask.attended_mass(masses)[index])

@@ -52,6 +52,7 @@ from .attention import (
 )
 from .field import AbstractField
 from .mask import FullMask
+from .position import refuse_position
 from .schedule import (
     AbstractSchedule,
     Parameter,
@@ -634,6 +635,7 @@ class MeanField(AbstractField):
                 f"attention.mask must be FullMask(), but it is {shown(attention.mask)}: a density has no order of "
                 "tokens; leave it out."
             )
+        refuse_position(attention, "attention.position", "a density has no order of tokens")
         self.d = check_integer(d, "d", least=2, most=3, remedy="pass 2, the circle, or 3, the sphere")
         self.degree = check_integer(degree, "degree", remedy="pass the highest degree of harmonics, such as 32")
         check_size(self.d, self.degree)

@@ -30,6 +30,7 @@ from .attention import (
 )
 from .field import AbstractField
 from .mask import AbstractMask, FullMask, check_mask
+from .position import AbstractPosition
 from .schedule import (
     Parameter,
     StoredParameter,
@@ -199,13 +200,20 @@ def _builder(attention: Callable[..., AbstractAttention]) -> Callable[..., Abstr
     return check_callable(attention, "attention", rule.removeprefix("be "))
 
 
-def map_heads(head: Callable[..., Float[Array, "n k"]], count: int, *parameters: Array | None) -> Float[Array, "h n k"]:
+def map_heads(
+    head: Callable[..., Float[Array, "n k"]],
+    count: int,
+    *parameters: Array | None,
+    position: AbstractPosition | None = None,
+) -> Float[Array, "h n k"]:
     """The results of `head` for each of `count` heads, by one `jax.vmap`, whatever their number.
 
-    A parameter is a stack along its first axis; a single number, or None, is shared by the heads.
+    A parameter is a stack along its first axis; a single number, or None, is shared by the heads, and so is a position
+    with the parameters of one. The position is the last argument of `head`.
     """
     axes = tuple(None if parameter is None or parameter.ndim == 0 else 0 for parameter in parameters)
-    return jax.vmap(head, in_axes=axes, axis_size=count)(*parameters)
+    of_position = None if position is None or position.num_heads is None else 0
+    return jax.vmap(head, in_axes=(*axes, of_position), axis_size=count)(*parameters, position)
 
 
 class MultiHeadField(AbstractField):
@@ -237,6 +245,8 @@ class MultiHeadField(AbstractField):
     - `attention`: The class `SoftmaxAttention` or `UnnormalisedAttention`, called as
         `attention(beta, query_key=..., mask=..., summation=...)`.
     - `mask`, `summation`, `space`, `masses`: As in `AttentionField` and its attention, shared by the heads.
+    - `position`: As in the attention; its parameters are shared by the heads, or a stack of those of each head, such as
+        `ALiBi` of slopes (h,).
     - `factors`: The factors of the heads in place of `query_key` and `value`, as `MultiHeadField.factored` makes them.
 
     **Raises:**
@@ -259,6 +269,7 @@ class MultiHeadField(AbstractField):
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
     space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
     masses: Array | None = eqx.field(default=None, converter=optional_array("masses"), kw_only=True)
+    position: AbstractPosition | None = eqx.field(default=None, kw_only=True)
     factors: HeadFactors | None = eqx.field(default=None, kw_only=True)
 
     @classmethod
@@ -277,6 +288,7 @@ class MultiHeadField(AbstractField):
         summation: AbstractSummation = Auto(),
         space: AbstractSpace = Sphere(),
         masses: Numbers | None = None,
+        position: AbstractPosition | None = None,
     ) -> "MultiHeadField":
         """A field whose heads are given by factors, $B_h = W_Q^h (W_K^h)^T$ and $V_h = (W_V^h W_O^h)^T$.
 
@@ -308,7 +320,8 @@ class MultiHeadField(AbstractField):
         - `rotation`: Cosines and sines, both (n, k/2), of the angles by which the queries and keys of the tokens are
             rotated according to their positions, entries a and a + k/2 as a pair, as in Llama.
         - `attention`: The class `SoftmaxAttention` or `UnnormalisedAttention`.
-        - `mask`, `summation`, `space`, `masses`: As in `MultiHeadField`.
+        - `mask`, `summation`, `space`, `masses`, `position`: As in `MultiHeadField`; a `Rotary` position turns the
+            queries and keys of each head, (n, k).
 
         **Returns:**
 
@@ -328,7 +341,7 @@ class MultiHeadField(AbstractField):
         factors = HeadFactors(query, key, value, output, bias=bias, rotation=rotation)
         return cls(
             beta, None, None, attention=attention, mask=mask, summation=summation, space=space, masses=masses,
-            factors=factors,
+            position=position, factors=factors,
         )  # fmt: skip
 
     def __check_init__(self):
@@ -336,6 +349,10 @@ class MultiHeadField(AbstractField):
         check_mask(self.mask)
         check_summation(self.summation)
         check_space(self.space)
+        if self.position is not None:
+            remedy = "pass ALiBi(slopes), for example"
+            check_instance(self.position, "position", AbstractPosition, "a position of clusterjax", remedy)
+        check_supported(self.summation, position=self.position)
         if self.factors is not None:
             self._check_factors()
         if self.beta is None:
@@ -354,6 +371,12 @@ class MultiHeadField(AbstractField):
                 "beta, query_key and value must agree on the number of heads, "
                 f"but their shapes are {self._stacks()}; stack each along its first axis."
             )
+        of_position = None if self.position is None else self.position.num_heads
+        if of_position not in (None, self.num_heads):
+            raise refusal(
+                "position", f"have parameters of {self.num_heads} heads, or of one", f"it has those of {of_position}",
+                "stack as many along the first axis",
+            )  # fmt: skip
 
     @property
     def num_heads(self) -> int:
@@ -371,7 +394,10 @@ class MultiHeadField(AbstractField):
 
     def check(self, n: int, d: int) -> None:
         self.mask.check(n)
-        check_supported(self.summation, self.mask, d if self.factors is None else self.factors.size)
+        size = d if self.factors is None else self.factors.size
+        check_supported(self.summation, self.mask, size)
+        if self.position is not None:
+            self.position.check(size)
         check_dimension(self.query_key, "query_key", d)
         check_dimension(self.value, "value", d)
         if self.factors is not None:
@@ -379,28 +405,44 @@ class MultiHeadField(AbstractField):
         check_number_of_masses(self.masses, n)
 
     def _of_forms(self, t: RealScalarLike, y: Tokens, beta: Array, masses: Masses | None) -> Tokens:
-        def head(beta: Array, query_key: Array | None, value: Array | None) -> Float[Array, "n d"]:
+        def head(
+            beta: Array, query_key: Array | None, value: Array | None, position: AbstractPosition | None
+        ) -> Float[Array, "n d"]:
             # The attention is built inside the map: each head has its slice of the stacks, and all share the mask.
-            attention = self.attention(beta, query_key=query_key, mask=self.mask, summation=self.summation)
+            attention = self._attention(beta, position, query_key=query_key)
             average = attention.average(y, None, t, masses)
             return average if value is None else matmul(average, value.T)
 
         query_key, value = (at_time(p, t, y.dtype) for p in (self.query_key, self.value))
-        return jnp.sum(map_heads(head, self.num_heads, beta, query_key, value), axis=0)
+        position = self._position(t, y.dtype)
+        return jnp.sum(map_heads(head, self.num_heads, beta, query_key, value, position=position), axis=0)
 
     def _of_factors(self, t: RealScalarLike, y: Tokens, beta: Array, masses: Masses | None) -> Tokens:
         factors = self.factors
         assert factors is not None
 
-        def head(beta: Array, queries: Array, tokens: Array, values: Array, bias: Array | None) -> Float[Array, "n v"]:
+        def head(
+            beta: Array, queries: Array, tokens: Array, values: Array, bias: Array | None,
+            position: AbstractPosition | None,
+        ) -> Float[Array, "n v"]:  # fmt: skip
             attention = check_instance(
-                self.attention(beta, mask=self.mask, summation=self.summation), "attention",
+                self._attention(beta, position), "attention",
                 AbstractExponentialAttention, "softmax or unnormalised where heads are in factors",
                 "pass SoftmaxAttention, or the products of the factors as query_key and value",
             )  # fmt: skip
             return attention.between(queries, tokens, values, t, masses, bias=bias)
 
-        return factors.write(map_heads(head, self.num_heads, beta, *factors.map(y, t)), t)
+        position = self._position(t, y.dtype)
+        return factors.write(map_heads(head, self.num_heads, beta, *factors.map(y, t), position=position), t)
+
+    def _position(self, t: RealScalarLike, dtype: Any) -> AbstractPosition | None:
+        return None if self.position is None else self.position.at(t, dtype)
+
+    def _attention(self, beta: Array, position: AbstractPosition | None, **options: Any) -> AbstractAttention:
+        """The attention of one head."""
+        # A builder of a user's own may have no argument for a position.
+        placed = {} if position is None else {"position": position}
+        return self.attention(beta, **options, mask=self.mask, summation=self.summation, **placed)
 
     def _check_factors(self) -> None:
         """Raise a ValueError unless only the factors define the heads, and the summation supports their bias."""

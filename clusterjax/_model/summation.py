@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from .._base.checks import check_instance, refusal, shown
 from .._base.types import AbstractPart, Masses, Tokens
 from .mask import AbstractMask
+from .position import AbstractLogWeights, AbstractPosition, LogWeights
 
 
 class ExponentialSums(eqx.Module):
@@ -58,12 +59,15 @@ class Support(NamedTuple):
     - `dtypes`: The dtypes of tokens; None is any floating dtype.
     - `forward_mode`: True if the summation has forward-mode derivatives (`jax.jvp`, `diffrax.ForwardMode`). All
         summations have reverse-mode derivatives.
+    - `positions`: The types of positions whose log-weights the summation takes; None is any. Rotary positions have
+        none: queries and tokens are turned before the sum.
     """
 
     dimensions: tuple[int, ...] | None = None
     masks: tuple[type[AbstractMask], ...] | None = None
     dtypes: tuple[str, ...] | None = None
     forward_mode: bool = True
+    positions: tuple[type[AbstractLogWeights], ...] | None = ()
 
 
 class AbstractSummation(AbstractPart):
@@ -94,10 +98,12 @@ class AbstractExponentialSum(AbstractSummation):
         values: Float[Array, "n k"] | None,
         masses: Masses | None,
         mask: AbstractMask,
+        log_weights: LogWeights | None = None,
     ) -> ExponentialSums:
         """The sums of e^{<q_i, y_j>} and of e^{<q_i, y_j>} v_j, stably scaled.
 
-        If `values` is None, the tokens are the values, which some summations compute at a lower cost.
+        If `values` is None, the tokens are the values, which some summations compute at a lower cost. Log-weights are
+        added to the exponents; attentions give them only to a summation that supports their position.
         """
 
 
@@ -113,8 +119,13 @@ class AbstractNearestSearch(AbstractSummation):
         masses: Masses | None,
         mask: AbstractMask,
         tie_tolerance: Float[Array, ""],
+        log_weights: LogWeights | None = None,
     ) -> HardmaxSums:
-        """The sums over the tokens whose <q_i, y_j> is within `tie_tolerance` |q_i| max_j |y_j| of the largest."""
+        """The sums over the tokens whose <q_i, y_j> is within `tie_tolerance` |q_i| max_j |y_j| of the largest.
+
+        Log-weights are added to the scores; the gap is then relative to the absolute value of the largest score, where
+        this is above |q_i| max_j |y_j|.
+        """
 
 
 def ratio(total: Float[Array, "n k"], normaliser: Float[Array, " n"]) -> Float[Array, "n k"]:
@@ -144,17 +155,24 @@ def check_summation(
     return checked
 
 
-def serves(summation: AbstractSummation, mask: AbstractMask, d: int, dtype: Any) -> bool:
-    """True if the summation supports tokens of this dimension and dtype with this mask."""
+def serves(
+    summation: AbstractSummation, mask: AbstractMask, d: int, dtype: Any, log_weights: LogWeights | None = None
+) -> bool:
+    """True if the summation supports tokens of this dimension and dtype with this mask and these log-weights."""
     served = summation.supports
     by_mask = served.masks is None or isinstance(mask, served.masks)
     by_dimension = served.dimensions is None or d in served.dimensions
     by_dtype = served.dtypes is None or jnp.dtype(dtype).name in served.dtypes
-    return by_mask and by_dimension and by_dtype
+    by_position = log_weights is None or served.positions is None
+    return by_mask and by_dimension and by_dtype and by_position
 
 
 def check_supported(
-    summation: AbstractSummation, mask: AbstractMask | None = None, d: int | None = None, dtype: Any = None
+    summation: AbstractSummation,
+    mask: AbstractMask | None = None,
+    d: int | None = None,
+    dtype: Any = None,
+    position: AbstractPosition | None = None,
 ) -> None:
     """Raise a ValueError, which names a summation to take, unless the summation supports these inputs."""
     # Arguments that are None are not checked: mask, dimension and dtype are known at different points.
@@ -169,6 +187,10 @@ def check_supported(
     if served.dtypes is not None and dtype is not None and jnp.dtype(dtype).name not in served.dtypes:
         dtypes = " or ".join(served.dtypes)
         raise refusal(f"tokens of {name}", f"be {dtypes}", f"they are {jnp.dtype(dtype).name}", _REMEDY)
+    if isinstance(position, AbstractLogWeights) and served.positions is not None:
+        if not isinstance(position, served.positions):
+            kinds = " or ".join(("None", "Rotary", *(kind.__name__ for kind in served.positions)))
+            raise refusal(f"position of {name}", f"be {kinds}", f"it is {shown(position)}", _REMEDY)
 
 
 _REMEDY = "take summation=Blocked() or Auto()"

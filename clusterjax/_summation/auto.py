@@ -14,6 +14,7 @@ from .._base.checks import check_array, check_float_dtype, check_integer
 from .._base.numerics import is_concrete
 from .._base.types import DTypeLike, Masses, Numbers, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask, check_mask
+from .._model.position import LogWeights
 from .._model.summation import (
     AbstractExponentialSum,
     AbstractNearestSearch,
@@ -60,7 +61,8 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
 
     `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, in dimension 4 some ten thousands, more
     on a GPU) with a full or a causal mask, unless the queries are known to be too long for it. For hardmax of many
-    tokens in the plane, `Hull` is chosen.
+    tokens in the plane, `Hull` is chosen. For weights with `ALiBi`, `Decay` or `RelativeBias` the choice is between
+    `Dense` and `Blocked`.
 
     !!! example
 
@@ -75,7 +77,7 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
 
     @property
     def supports(self) -> Support:
-        return Support()
+        return Support(positions=None)
 
     def choose(
         self,
@@ -84,6 +86,7 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         dtype: DTypeLike = jnp.float32,
         mask: AbstractMask = FullMask(),
         queries: Numbers | None = None,
+        log_weights: LogWeights | None = None,
     ) -> AbstractExponentialSum:
         """The summation of exponentials for `n` tokens of dimension `d`.
 
@@ -95,32 +98,41 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         dtype = check_float_dtype(dtype) or jnp.float32
         if queries is not None:
             check_array(queries, "queries", shape=(None, d), finite=False)
-        if serves(_BY_SERIES, mask, d, dtype):
+        if serves(_BY_SERIES, mask, d, dtype, log_weights):
             on_cpu = jax.default_backend() == "cpu"
             least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize] if on_cpu else _HARMONIC_ON_GPU[d], mask)
             if n >= least and not _too_long(queries, d, dtype):
                 return _BY_SERIES
-        if on_nvidia() and d <= _MOST_FUSED and serves(_BY_KERNEL, mask, d, dtype) and usable(is_few(d)):
+        if on_nvidia() and d <= _MOST_FUSED and serves(_BY_KERNEL, mask, d, dtype, log_weights) and usable(is_few(d)):
             return _BY_KERNEL
         # Below 1,024 tokens, a matrix of all pairs is at most 8 MB in float64.
         return _BY_MATRIX if n < 1024 else _BY_BLOCKS
 
-    def choose_hardmax(self, n: int, d: int, mask: AbstractMask) -> AbstractNearestSearch:
+    def choose_hardmax(
+        self, n: int, d: int, mask: AbstractMask, log_weights: LogWeights | None = None
+    ) -> AbstractNearestSearch:
         """The search for the hardmax sums of `n` tokens of dimension `d`: `Hull` in the plane where it is faster."""
         check_integer(n, "n", remedy="pass the number of tokens")
         check_integer(d, "d", remedy="pass their dimension")
         check_mask(mask)
         # `Hull` supports every floating dtype.
-        if n >= _least(_HULL, mask) and serves(_BY_HULL, mask, d, jnp.float32):
+        if n >= _least(_HULL, mask) and serves(_BY_HULL, mask, d, jnp.float32, log_weights):
             return _BY_HULL
         return _BY_MATRIX if n < 1024 else _BY_BLOCKS
 
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Values | None,
+        masses: Masses | None,
+        mask: AbstractMask,
+        log_weights: LogWeights | None = None,
     ) -> ExponentialSums:
         n, d = tokens.shape
-        chosen = self.choose(n, d, tokens.dtype, mask, queries)
-        return chosen.exponential(queries, tokens, values, masses, mask)
+        chosen = self.choose(n, d, tokens.dtype, mask, queries, log_weights)
+        extra = () if log_weights is None else (log_weights,)
+        return chosen.exponential(queries, tokens, values, masses, mask, *extra)
 
     def hardmax(
         self,
@@ -130,9 +142,12 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         masses: Masses | None,
         mask: AbstractMask,
         tie_tolerance: Scalar,
+        log_weights: LogWeights | None = None,
     ) -> HardmaxSums:
         n, d = tokens.shape
-        return self.choose_hardmax(n, d, mask).hardmax(queries, tokens, values, masses, mask, tie_tolerance)
+        chosen = self.choose_hardmax(n, d, mask, log_weights)
+        extra = () if log_weights is None else (log_weights,)
+        return chosen.hardmax(queries, tokens, values, masses, mask, tie_tolerance, *extra)
 
 
 def _least(thresholds: tuple[int, int], mask: AbstractMask) -> int:
@@ -150,7 +165,12 @@ def _too_long(queries: Any, d: int, dtype: Any) -> bool:
 
 
 def resolved(
-    summation: AbstractSummation, queries: Tokens, tokens: Tokens, mask: AbstractMask, hardmax: bool
+    summation: AbstractSummation,
+    queries: Tokens,
+    tokens: Tokens,
+    mask: AbstractMask,
+    hardmax: bool,
+    log_weights: LogWeights | None = None,
 ) -> AbstractSummation:
     """Return `summation`, or the summation that sums in its place: the choice of `Auto` for these tokens, or `Blocked`
     where the kernel of `Fused` cannot run.
@@ -160,4 +180,6 @@ def resolved(
     if not isinstance(summation, Auto):
         return summation
     n, d = tokens.shape
-    return summation.choose_hardmax(n, d, mask) if hardmax else summation.choose(n, d, tokens.dtype, mask, queries)
+    if hardmax:
+        return summation.choose_hardmax(n, d, mask, log_weights)
+    return summation.choose(n, d, tokens.dtype, mask, queries, log_weights)

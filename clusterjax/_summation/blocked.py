@@ -26,6 +26,7 @@ from .._base.checks import check_integer
 from .._base.numerics import below, matmul
 from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask
+from .._model.position import LogWeights
 from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 from .ties import norms, tie_slack
 
@@ -114,10 +115,18 @@ def _where_reached(
 
 
 def _scores(
-    queries: Float[Array, "rows d"], rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
+    queries: Float[Array, "rows d"],
+    rows: Int[Array, " rows"],
+    block: Columns,
+    mask: AbstractMask,
+    masked: bool,
+    log_weights: LogWeights | None,
 ) -> Float[Array, "rows columns"]:
     """The scores of one block; minus infinity where `masked` is True and a row may not attend to a column."""
-    return _masked(matmul(queries, block.tokens.T), rows, block, mask, masked)
+    scores = matmul(queries, block.tokens.T)
+    if log_weights is not None:
+        scores = scores + log_weights(rows[:, None], block.index[None, :], scores.dtype)
+    return _masked(scores, rows, block, mask, masked)
 
 
 def _masked(scores: Array, rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool) -> Array:
@@ -135,6 +144,7 @@ def exponential_rows(
     columns: Columns,
     mask: AbstractMask,
     shift: Float[Array, " rows"] | None = None,
+    log_weights: LogWeights | None = None,
 ) -> tuple[Float[Array, " rows"], Float[Array, "rows k"]]:
     """The shift and the scaled sums of mass times [1, value], for the rows with the numbers `rows`.
 
@@ -142,6 +152,8 @@ def exponential_rows(
     """
     d = queries.shape[1]
     elementwise = d + columns.width - 1 <= FEW_NUMBERS and _is_elementwise(queries.shape[0], columns.tokens.shape[1])
+    # The bound of `rounded_down` is that of an inner product without log-weights.
+    elementwise = elementwise and log_weights is None
 
     def step(carry, block):
         before, sums = carry
@@ -152,7 +164,7 @@ def exponential_rows(
                 scores: Any = sum(queries[:, k, None] * block.tokens[None, :, k] for k in range(d))
                 scores = _masked(scores, rows, block, mask, masked)
             else:
-                scores = _scores(queries, rows, block, mask, masked)
+                scores = _scores(queries, rows, block, mask, masked, log_weights)
             # At least one exponent of a row is exactly zero; the sums so far are rescaled to the new maximum.
             if shift is None:
                 top, back = next_shift(before, sums[:, 0], scores, has_mass, 1, d if elementwise else 0)
@@ -232,15 +244,21 @@ def hardmax_rows(
     columns: Columns,
     mask: AbstractMask,
     tie_tolerance: Scalar,
+    log_weights: LogWeights | None = None,
 ) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value] over the tokens that attain each row's maximum, up to rounding."""
     # The threshold is known after a first pass over the columns.
-    top, longest = hardmax_top(queries, rows, columns, mask)
-    return hardmax_add(queries, rows, columns, mask, top - tie_slack(queries, longest, tie_tolerance))
+    top, longest = hardmax_top(queries, rows, columns, mask, log_weights)
+    slack = tie_slack(queries, longest, tie_tolerance, None if log_weights is None else top)
+    return hardmax_add(queries, rows, columns, mask, top - slack, log_weights)
 
 
 def hardmax_top(
-    queries: Float[Array, "rows d"], rows: Int[Array, " rows"], columns: Columns, mask: AbstractMask
+    queries: Float[Array, "rows d"],
+    rows: Int[Array, " rows"],
+    columns: Columns,
+    mask: AbstractMask,
+    log_weights: LogWeights | None = None,
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
     """The largest score of each row, and the largest norm of the tokens that the row attends to."""
 
@@ -248,7 +266,7 @@ def hardmax_top(
         top, longest = carry
 
         def attend(masked):
-            scores = _attended_scores(queries, rows, block, mask, masked)
+            scores = _attended_scores(queries, rows, block, mask, masked, log_weights)
             # The tolerance is relative to the largest norm among the tokens that the row may attend to.
             lengths = jnp.where(scores > -jnp.inf, norms(block.tokens)[None, :], 0)
             return jnp.maximum(top, scores.max(axis=1)), jnp.maximum(longest, lengths.max(axis=1))
@@ -266,12 +284,13 @@ def hardmax_add(
     columns: Columns,
     mask: AbstractMask,
     least: Float[Array, " rows"],
+    log_weights: LogWeights | None = None,
 ) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value] over the tokens with a score of `least` or more."""
 
     def add(sums, block):
         def attend(masked):
-            scores = _attended_scores(queries, rows, block, mask, masked)
+            scores = _attended_scores(queries, rows, block, mask, masked, log_weights)
             # A row without allowed tokens has a threshold of minus infinity, which masked scores attain.
             chosen = (scores >= least[:, None]) & (scores > -jnp.inf)
             return sums + matmul(chosen.astype(sums.dtype), block.weighted())
@@ -282,10 +301,15 @@ def hardmax_add(
 
 
 def _attended_scores(
-    queries: Tokens, rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
+    queries: Tokens,
+    rows: Int[Array, " rows"],
+    block: Columns,
+    mask: AbstractMask,
+    masked: bool,
+    log_weights: LogWeights | None,
 ) -> Float[Array, "rows columns"]:
     """The scores of one block, without derivative; minus infinity also for tokens without mass."""
-    scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+    scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked, log_weights))
     return scores if block.has_mass is None else jnp.where(block.has_mass[None, :], scores, -jnp.inf)
 
 
@@ -334,7 +358,7 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
 
     @property
     def supports(self) -> Support:
-        return Support()
+        return Support(positions=None)
 
     def block(self) -> tuple[int, int]:
         """The numbers of rows and columns of a block on this machine."""
@@ -343,12 +367,18 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
 
     @eqx.filter_jit
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Values | None,
+        masses: Masses | None,
+        mask: AbstractMask,
+        log_weights: LogWeights | None = None,
     ) -> ExponentialSums:
         size, width = self.block()
         # The columns are split once, outside the loop over rows.
         columns = make_columns(tokens, values, masses, width)
-        sum_rows = lambda rows, block: exponential_rows(block, rows, columns, mask)
+        sum_rows = lambda rows, block: exponential_rows(block, rows, columns, mask, log_weights=log_weights)
         # With `recompute`, the backward pass holds the scores of one block of rows at a time.
         shift, sums = map_blocks(sum_rows, size, jnp.arange(queries.shape[0]), queries, recompute=True)
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
@@ -362,9 +392,10 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
         masses: Masses | None,
         mask: AbstractMask,
         tie_tolerance: Scalar,
+        log_weights: LogWeights | None = None,
     ) -> HardmaxSums:
         size, width = self.block()
         columns = make_columns(tokens, values, masses, width)
-        sum_rows = lambda rows, block: hardmax_rows(block, rows, columns, mask, tie_tolerance)
+        sum_rows = lambda rows, block: hardmax_rows(block, rows, columns, mask, tie_tolerance, log_weights)
         sums = map_blocks(sum_rows, size, jnp.arange(queries.shape[0]), queries, recompute=True)
         return HardmaxSums(sums[:, 0], sums[:, 1:])

@@ -23,6 +23,7 @@ from .._base.batching import call_with_rule, map_blocks
 from .._base.numerics import below, matmul
 from .._base.types import DTypeLike, Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask
+from .._model.position import LogWeights
 from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 from .blocked import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
 
@@ -48,12 +49,20 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
 
     @property
     def supports(self) -> Support:
-        return Support()
+        return Support(positions=None)
 
     @eqx.filter_jit
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Values | None,
+        masses: Masses | None,
+        mask: AbstractMask,
+        log_weights: LogWeights | None = None,
     ) -> ExponentialSums:
+        if log_weights is not None:
+            return ExponentialSums(*_plain(queries, tokens, values, masses, mask, log_weights))
         # Functions with a batching rule must not close over traced arrays: the arrays of a mask are arguments.
         arrays, static = eqx.partition(mask, eqx.is_array)
         of_arrays = lambda sums: lambda *args: sums(*args[:-1], eqx.combine(args[-1], static))
@@ -73,10 +82,11 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         masses: Masses | None,
         mask: AbstractMask,
         tie_tolerance: Scalar,
+        log_weights: LogWeights | None = None,
     ) -> HardmaxSums:
         n = tokens.shape[0]
         columns = make_columns(tokens, values, masses, n)
-        sums = hardmax_rows(queries, jnp.arange(n), columns, mask, tie_tolerance)
+        sums = hardmax_rows(queries, jnp.arange(n), columns, mask, tie_tolerance, log_weights)
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 
 
@@ -130,10 +140,11 @@ def _single(queries, tokens, values, masses, mask: AbstractMask, in_batch: bool 
     return last_shift(shift, normaliser, masses), normaliser, matmul(weights, tokens if values is None else values)
 
 
-def _plain(queries, tokens, values, masses, mask: AbstractMask):
+def _plain(queries, tokens, values, masses, mask: AbstractMask, log_weights: LogWeights | None = None):
     """Shift, normaliser and total by matrix products."""
     n = tokens.shape[0]
-    shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
+    columns = make_columns(tokens, values, masses, n)
+    shift, sums = exponential_rows(queries, jnp.arange(n), columns, mask, log_weights=log_weights)
     return shift, sums[:, 0], sums[:, 1:]
 
 

@@ -310,7 +310,7 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
     @property
     def supports(self) -> Support:
         # The ring has no forward mode, and `Harmonic` uses the ring for rows that are not certified.
-        return self.inner.supports._replace(forward_mode=False)
+        return self.inner.supports._replace(forward_mode=False, positions=())
 
     @eqx.filter_jit
     def exponential(

@@ -34,20 +34,21 @@ class _AbstractRecorder(AbstractSummation):
     def supports(self) -> Support:
         return self.summation.supports
 
-    def note(self, queries, tokens, mask, hardmax: bool) -> None:
+    def note(self, queries, tokens, mask, hardmax: bool, *log_weights) -> None:
         if isinstance(self.summation, Sharded):
             name = f"Sharded({type(self.summation.resolve(tokens, mask, hardmax)).__name__})"
         else:
-            name = type(resolved(self.summation, queries, tokens, mask, hardmax)).__name__
+            name = type(resolved(self.summation, queries, tokens, mask, hardmax, *log_weights)).__name__
         self.names.used[name] = None
 
-    def exponential(self, queries, tokens, values, masses, mask):
-        self.note(queries, tokens, mask, False)
-        return self.summation.exponential(queries, tokens, values, masses, mask)
+    # Log-weights are passed on only where there are some, as the attentions do.
+    def exponential(self, queries, tokens, values, masses, mask, *log_weights):
+        self.note(queries, tokens, mask, False, *log_weights)
+        return self.summation.exponential(queries, tokens, values, masses, mask, *log_weights)
 
-    def hardmax(self, queries, tokens, values, masses, mask, tie_tolerance):
-        self.note(queries, tokens, mask, True)
-        return self.summation.hardmax(queries, tokens, values, masses, mask, tie_tolerance)
+    def hardmax(self, queries, tokens, values, masses, mask, tie_tolerance, *log_weights):
+        self.note(queries, tokens, mask, True, *log_weights)
+        return self.summation.hardmax(queries, tokens, values, masses, mask, tie_tolerance, *log_weights)
 
 
 # A recorder is of the kinds of its summation, since the attentions check the kind of their summation.

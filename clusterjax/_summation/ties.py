@@ -2,7 +2,9 @@
 
 Rounding separates scores that are equal in exact arithmetic. A score ties with the maximum of its row if the gap is at
 most the tie tolerance times $|A z_i| max_j |z_j|$, the scale of the rounding error of an inner product, where j runs
-over the attended tokens. No quantity of this rule carries a derivative.
+over the attended tokens. Scores with log-weights add numbers that may be larger: the scale is then at least the
+absolute value of the maximum, which with the first scale bounds the log-weight of any score that ties, and equals the
+first scale where all log-weights are zero. No quantity of this rule carries a derivative.
 """
 
 import jax.numpy as jnp
@@ -26,6 +28,13 @@ def longest_attended(tokens: Tokens, attended: Bool[Array, "rows n"]) -> Float[A
     return jnp.max(jnp.where(attended, norms(tokens)[None, :], 0), axis=1)
 
 
-def tie_slack(queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Scalar) -> Float[Array, " n"]:
-    """The gap to the maximum below which a score ties with it; `longest` is the largest norm of an attended token."""
-    return lax.stop_gradient(tie_tolerance * norms(queries) * longest)
+def tie_slack(
+    queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Scalar, top: Float[Array, " n"] | None = None
+) -> Float[Array, " n"]:
+    """The gap to the maximum below which a score ties with it; `longest` is the largest norm of an attended token.
+
+    `top` is the maximum of each row, given for scores with log-weights.
+    """
+    if top is None:
+        return lax.stop_gradient(tie_tolerance * norms(queries) * longest)
+    return lax.stop_gradient(tie_tolerance * jnp.maximum(norms(queries) * longest, jnp.abs(top)))

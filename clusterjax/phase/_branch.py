@@ -25,6 +25,7 @@ from .._base.types import Numbers, Scalar
 from .._model.attention import SoftmaxAttention, UnnormalisedAttention
 from .._model.density import MeanField
 from .._model.mask import FullMask
+from .._model.position import refuse_position
 from .._model.schedule import AbstractSchedule
 from .._observables import uniform_growth_rates
 from .._summation.harmonic.series import number_of_harmonics
@@ -603,6 +604,7 @@ def _check_attention(attention: Any) -> tuple[float, float]:
             f"attention must be SoftmaxAttention or UnnormalisedAttention, but it is {shown(attention)}; pass one of "
             "these."
         )
+    refuse_position(attention, "attention.position", "a density has no order of tokens")
     numbers = (attention.beta, attention.offset if isinstance(attention, UnnormalisedAttention) else 0.0)
     if any(isinstance(number, AbstractSchedule) or not is_concrete(number) or np.ndim(number) for number in numbers):
         raise ValueError(f"attention must have a beta that is one number, but it is {shown(attention.beta)}; pass one.")

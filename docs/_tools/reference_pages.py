@@ -14,7 +14,7 @@ from typing import NamedTuple
 # The titles of the pages of the core, and the modules whose names they document; "runs" has the names of all others.
 SUBJECTS = {
     "runs": ("Runs: simulate, iterate", ()),
-    "attention": ("Attention and masks", ("_model.attention", "_model.mask")),
+    "attention": ("Attention and masks", ("_model.attention", "_model.mask", "_model.position")),
     "fields": (
         "Fields, layers, schedules",
         ("_model.field", "_model.heads", "_model.density", "_model.layer", "_model.schedule"),

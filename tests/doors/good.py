@@ -56,7 +56,7 @@ def _core() -> dict[str, Any]:
     return {
         **same(X, "x", "y", "v", "z", "x0", "z0", "values", "velocity"),
         **same(T, "t", "k", "beta", "offset", "alpha", "radius", "cosine", "separation", "speed", "factor", "step"),
-        **same(T, "temperature", "gamma"),
+        **same(T, "temperature", "gamma", "slope", "rate"),
         "enable_compilation_cache.folder": FOLDER / "cache",
         **same(EYE, "query_key", "query", "value", "A", "matrix", "query_key_form.key"),
         **same(EYE[None], "MultiHeadField.query_key", "MultiHeadField.value", "MultiHeadField.factored.query"),
@@ -70,6 +70,8 @@ def _core() -> dict[str, Any]:
         "fields": (field, cjx.PerceptronField(**neurons)), "layer": cjx.ResidualLayer(field), "bias_in": jnp.ones(3),
         "bias_out": jnp.ones(D), "mask": cjx.FullMask(), "function": lambda s: 1 + s * s,
         "allowed": lambda i, j: j <= i, "permitted": np.ones((N, N), bool), "kept": 1, "inner": cjx.Dense(),
+        "position": cjx.ALiBi(0.5), "table": np.zeros(3), "clip": 1, "frequencies": np.array([0.5, 0.1]),
+        "RelativeBias.from_function.function": lambda k: -1.0 * k * k,
         "axis": "tokens", "parts": (T, T), "Combined.fn": jnp.add, "FunctionSchedule.fn": jnp.sin,
         "FunctionSchedule.name": "fn", "ResidualLayer.normalise_to": cjx.Sphere(), "Retract.solver": dfx.Euler(),
         "simulate.*": {

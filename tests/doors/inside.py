@@ -20,7 +20,8 @@ RECORDS = {
 # times and matrices that a door above has let in. Those who write a mask, a law or a norm of their own implement them.
 STEPS = {
     "": "check enter queries exponential hardmax resolve allowed covers reaches attended_mass jumps between summary "
-    "MergeTree.steps error_order func init order step strong_order term_structure",
+    "ALiBi.at Decay.at RelativeBias.at Rotary.at log_weights turn MergeTree.steps error_order func init order step "
+    "strong_order term_structure",
     "hardmax": "check HardmaxLayer.step",
     "transformer": "check enter validated brake growth carry read write retract tangent distance summary statistics "
     "MultiHeadAttention.passed LanguageModel.check_range Transformer.scan longest",

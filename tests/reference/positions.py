@@ -1,0 +1,73 @@
+"""Attention with weights that depend on the places of tokens, as plain loops over pairs, in double precision."""
+
+import math
+
+import numpy as np
+
+
+def slope(value):
+    """-slope |i - j|."""
+    return lambda i, j: -value * abs(i - j)
+
+
+def table(values):
+    """The entry of i - j, clipped to the distances of the table."""
+    clip = len(values) // 2
+    return lambda i, j: float(values[min(max(i - j, -clip), clip) + clip])
+
+
+def turn(frequencies):
+    """The token of place i, coordinates 2a and 2a + 1 turned by i theta_a."""
+
+    def at(token, i):
+        out = [float(c) for c in token]
+        for a, theta in enumerate(frequencies):
+            cosine, sine = math.cos(i * theta), math.sin(i * theta)
+            first, second = out[2 * a], out[2 * a + 1]
+            out[2 * a], out[2 * a + 1] = first * cosine - second * sine, first * sine + second * cosine
+        return out
+
+    return at
+
+
+def scores(x, form=None, turned=None):
+    """<R_i B^T x_i, R_j x_j> for each pair."""
+    n, d = x.shape
+    out = np.zeros((n, n))
+    for i in range(n):
+        entry = lambda b, a: float(a == b) if form is None else float(form[b, a])
+        query = [math.fsum(float(x[i, b]) * entry(b, a) for b in range(d)) for a in range(d)]
+        for j in range(n):
+            q, k = (query, x[j]) if turned is None else (turned(query, i), turned(x[j], j))
+            out[i, j] = math.fsum(float(a) * float(b) for a, b in zip(q, k, strict=True))
+    return out
+
+
+def weights(kind, x, allowed, masses=None, *, beta=1.0, form=None, log_weight=None, turned=None, kernel=None,
+            offset=0.0, slack=1e-9):  # fmt: skip
+    """The attention matrix of one kind; `log_weight(i, j)` is added to exponents, for hardmax to scores."""
+    n, s = len(x), scores(x, form, turned)
+    b = np.array([[0.0 if log_weight is None else log_weight(i, j) for j in range(n)] for i in range(n)])
+    mass = [1.0] * n if masses is None else [float(m) for m in masses]
+    out = np.zeros((n, n))
+    for i in range(n):
+        seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
+        if not seen:
+            continue
+        if kind == "softmax":
+            top = max(beta * s[i, j] + b[i, j] for j in seen)
+            terms = [mass[j] * math.exp(beta * s[i, j] + b[i, j] - top) for j in seen]
+            total = math.fsum(terms)
+        elif kind == "unnormalised":
+            terms = [mass[j] * math.exp(beta * s[i, j] + b[i, j] - offset) for j in seen]
+            total = math.fsum(mass[j] for j in seen)
+        elif kind == "hardmax":
+            top = max(s[i, j] + b[i, j] for j in seen)
+            terms = [mass[j] * (s[i, j] + b[i, j] >= top - slack) for j in seen]
+            total = math.fsum(terms)
+        else:
+            terms = [mass[j] * float(kernel(s[i, j])) * math.exp(b[i, j]) for j in seen]
+            total = math.fsum(terms if kind == "kernel" else [mass[j] for j in seen])
+        for j, term in zip(seen, terms, strict=True):
+            out[i, j] = term / total
+    return out

@@ -34,6 +34,7 @@ from ._model.attention import (
     UnnormalisedAttention as UnnormalisedAttention,
     query_key_form as query_key_form,
 )
+from ._model.causal_density import CausalMeanField as CausalMeanField
 from ._model.density import MeanField as MeanField
 from ._model.field import (
     AbstractField as AbstractField,

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from .._base.checks import check_flag, check_scalar, refusal
 from .._base.defaults import MAX_STEPS
 from .._base.types import RealScalarLike, Tokens
-from .._model.density import MeanField
+from .._model.density import AbstractMeanField
 from .._model.field import AbstractField
 from .events import clustered_event
 from .simulate import check_start, simulate
@@ -93,8 +93,9 @@ def time_to_cluster(
     - `ValueError` as `simulate` does, if `radius` or `until` is not a number above zero, or for a field of densities.
     - `RuntimeError` if the run fails and `throw` is True.
     """
-    if isinstance(field, MeanField):
-        raise refusal("field", "move tokens", "it is a MeanField, whose state is a density", "pass an AttentionField")
+    if isinstance(field, AbstractMeanField):
+        kind = type(field).__name__
+        raise refusal("field", "move tokens", f"it is a {kind}, whose state is a density", "pass an AttentionField")
     x0 = check_start(field, x0)
     radius = check_scalar(radius, "radius", x0.dtype, above=0, remedy="pass a distance above zero")
     until = check_scalar(until, "until", x0.dtype, above=0, remedy="pass how long to wait")

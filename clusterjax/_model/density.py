@@ -11,6 +11,7 @@ is constant. If the coefficients decay before the last degree, their error is ab
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -563,7 +564,19 @@ def degree_for(kappa: float, d: int) -> int:
 _BASES = {2: CIRCLE, 3: SPHERE}
 
 
-class MeanField(AbstractField):
+class AbstractMeanField(AbstractField):
+    """A field that moves coefficients of densities, whose highest degrees tell whether they are resolved."""
+
+    degree: eqx.AbstractVar[int]
+    tolerance: eqx.AbstractVar[float]
+    temperature: eqx.AbstractVar[StoredParameter]
+
+    @abstractmethod
+    def tail(self, c: Coefficients) -> Scalar:
+        """The size of the coefficients of the highest degrees, relative to a single token."""
+
+
+class MeanField(AbstractMeanField):
     """Attention among infinitely many tokens: the field moves the density of the tokens, and not each token.
 
     The state is a matrix of coefficients, one row for each degree, which `simulate` accepts in place of tokens, as do
@@ -927,7 +940,7 @@ _GROWTH = 4.0
 class Unresolved(eqx.Module):
     """The condition of an event of diffrax: the highest coefficients exceed the limit."""
 
-    field: MeanField
+    field: AbstractMeanField
     limit: Scalar
 
     def __call__(self, t, y, args, **kwargs) -> Bool[Array, ""]:
@@ -936,7 +949,7 @@ class Unresolved(eqx.Module):
 
 
 def unresolved(field: Any, c0: Array) -> Unresolved | None:
-    """The condition that ends a run of `field` from `c0`, for the first `MeanField` in it; None if it has none.
+    """The condition that ends a run of `field` from `c0`, for the first field of densities in it; None if it has none.
 
     **Raises:**
 
@@ -957,4 +970,4 @@ def unresolved(field: Any, c0: Array) -> Unresolved | None:
 
 
 def _is_mean(part: Any) -> bool:
-    return isinstance(part, MeanField)
+    return isinstance(part, AbstractMeanField)

@@ -52,9 +52,9 @@ def account(run: Any) -> str:
     clock = "layers" if "layer" in settings else "times"
     batch = run.ts.shape[:-1]
     n, d = run.x1.shape[-2:]
-    # Only a run of a `MeanField` has `resolved` in its stats, and its rows are degrees rather than tokens.
+    # Only a run of densities has `resolved` in its stats, and its rows are coefficients rather than tokens.
     of_tokens = f"{n} token{'s' if n > 1 else ''} of dimension {d}"
-    state = f"coefficients up to degree {n - 1}" if "resolved" in run.stats else of_tokens
+    state = f"coefficients of densities, {n} x {d}" if "resolved" in run.stats else of_tokens
     tokens = f"{state}, {run.x1.dtype}"
     rows = [f"{tokens}, in {'x'.join(map(str, batch))} runs" if batch else tokens]
     first, last = (f"{float(np.min(end)):.6g}" for end in (run.ts[..., 0], run.ts[..., -1]))

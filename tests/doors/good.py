@@ -51,6 +51,9 @@ def _core() -> dict[str, Any]:
     rescaled = cjx.RescaledField(softmax)
     lives = cjx.lifetimes(np.arange(4.0), np.array([3, 2, 2, 1]))
     run = cjx.simulate(field, X, TS, dense=True, max_steps=64)
+    causal = cjx.SoftmaxAttention(1.0, mask=cjx.CausalMask(), position=cjx.Decay(1.0))
+    causal_laws = cjx.CausalMeanField(causal, degree=8, places=4)
+    laws = jnp.zeros((4, 18)).at[:, 0].set(1.0).at[:, 2].set(0.1)
     run.save(FOLDER / "run")
     neurons = {"w_in": jnp.ones((3, D)), "w_out": jnp.ones((D, 3))}
     return {
@@ -93,6 +96,11 @@ def _core() -> dict[str, Any]:
         "MeanField.*": {"value": jnp.eye(2), "d": 2},
         "MeanField.self": cjx.MeanField(unnormalised, d=2, degree=8, temperature=0.1), "degree": 8,
         "density": lambda x: 2 + x[:, 0],
+        "CausalMeanField.self": causal_laws, "CausalMeanField.from_density.density": lambda x, s: 2 + s * x[:, 0],
+        "CausalMeanField.*": {"attention": causal, "value": jnp.eye(2), "places": 4},
+        **same(laws, *(f"CausalMeanField.{name}.c" for name in ("law", "density", "mean_tokens", "tail"))),
+        **same(0.5, "CausalMeanField.law.s", "CausalMeanField.density.s"),
+        "CausalMeanField.__call__.x": laws, "CausalMeanField.mean_tokens.s": jnp.array([0.0, 1.0]),
         # Observables.
         "bins": 4, "log_partition": jnp.ones(N),
         "neural_collapse.*": {"labels": np.arange(N) % 2, "weights": np.ones((2, D)), "bias": np.zeros(2)},

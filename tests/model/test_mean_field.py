@@ -160,7 +160,7 @@ def test_a_density_that_steepens_ends_the_run_with_the_reason():
     traj = cjx.simulate(field, c0, ts, throw=False)
     assert not bool(traj.stats["resolved"])
     assert re.search("steepened beyond the degree .* raise degree or temperature", traj.failure)
-    assert traj.summary().startswith("coefficients up to degree 24, float64\n")
+    assert traj.summary().startswith("coefficients of densities, 25 x 2, float64\n")
     assert 1 < float(traj.t1) < 15 and np.isnan(traj.xs[-1]).all() and np.isfinite(traj.xs[1]).all()
     # The tail has just come to the tolerance.
     assert 1e-5 < float(field.tail(traj.x1)) < 1e-3

@@ -2,8 +2,8 @@
 
 **Policy.** Every function that draws takes a key, or a seed that becomes a key; there is no global state. Several draws
 use `jax.random.fold_in(key, number)`, with a fixed number for each purpose, so that further draws do not change the
-first ones: start k of an experiment uses `fold_in(key(seed), k)`, and so does point k of a sweep. **Invariant.** The
-same key gives the same numbers on every machine, in every batch and on every device.
+first ones: start k of an experiment uses `fold_in(key(seed), k)`, and a point of a sweep folds in hashes of its
+coordinates. **Invariant.** The same key gives the same numbers on every machine, in every batch and on every device.
 """
 
 import math

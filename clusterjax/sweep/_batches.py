@@ -7,10 +7,12 @@ devices. Asynchronous calls from one thread do not overlap on CPU devices: with 
 thread, except the first call on each device, which compiles. If a batch raises, its points are run one by one, so that
 the error belongs to a single point.
 
+A store that is extended keeps its batches, and batches of the points that it lacks follow them.
+
 Invariants: the rows of a batch do not depend on the number of devices, nor on the process that runs the batch, bit for
 bit. Every batch is padded to the same width, so that nothing compiles anew and the numbers of a point do not depend on
-the number of its neighbours; the key of a point is fold_in(root key, its flat index). A failed point does not affect
-the others.
+the number of its neighbours. The key of a point depends on the seed and on its coordinates only, and so remains when
+other points join: `fold_in` takes a hash of each coordinate. A failed point does not affect the others.
 """
 
 import contextlib
@@ -31,9 +33,11 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from .._base.checks import (
     call_traced,
+    check_instance,
     refusal,
     shown,
 )
@@ -47,9 +51,12 @@ from ._labels import (
     Variable,
     as_outputs,
     check_point_room,
+    check_seed,
     label_outputs,
     names_taken,
     one_shape,
+    parse_axes,
+    words_of,
 )
 from ._store import Frame, Rows
 
@@ -59,6 +66,27 @@ _WITHIN = re.compile(r"(?:\w+\.)*_?(\w*(?:Error|Exception)): (.*)")
 
 def plan(axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None) -> tuple[np.ndarray, np.ndarray]:
     """The flat indices of the points of each batch, (batches, width), padded with -1, and the cost of each point."""
+    groups, costs = _groups(axes, cost)
+    # Batches start anew in each group, so that the last batch of a group may be smaller.
+    width = min(batch_size, groups.shape[1])
+    padded = np.pad(groups, ((0, 0), (0, -groups.shape[1] % width)), constant_values=-1)
+    return padded.reshape(-1, width), costs
+
+
+def extended_plan(axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None, kept: np.ndarray) -> np.ndarray:
+    """The batches `kept`, (batches, width), and those of all other points after them, padded to one width."""
+    groups, costs = _groups(axes, cost)
+    is_new = np.ones(len(costs), bool)
+    is_new[kept[kept >= 0]] = False
+    rows = [group[is_new[group]] for group in groups]
+    width = max(kept.shape[1], min(batch_size, max(map(len, rows))))
+    kept = np.pad(kept, ((0, 0), (0, width - kept.shape[1])), constant_values=-1)
+    padded = [np.pad(row, (0, -len(row) % width), constant_values=-1).reshape(-1, width) for row in rows]
+    return np.concatenate([kept, *padded])
+
+
+def _groups(axes: list[Parsed], cost: Callable[..., Any] | None) -> tuple[np.ndarray, np.ndarray]:
+    """The flat indices of the points that share static values, (groups, points), costliest first, and all costs."""
     sizes = [len(axis.values) for axis in axes]
     indices = np.arange(math.prod(sizes))
     static = [k for k, axis in enumerate(axes) if axis.static]
@@ -67,11 +95,53 @@ def plan(axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None) -
     groups = groups.reshape(math.prod(sizes[k] for k in static), -1)
     costs = np.ones(len(indices)) if cost is None else _costs(axes, indices, cost)
     # The sort is stable, so that points of equal cost keep the order of the grid on every machine.
-    groups = np.take_along_axis(groups, np.argsort(-costs[groups], axis=1, kind="stable"), axis=1)
-    # Batches start anew in each group, so that the last batch of a group may be smaller.
-    width = min(batch_size, groups.shape[1])
-    padded = np.pad(groups, ((0, 0), (0, -groups.shape[1] % width)), constant_values=-1)
-    return padded.reshape(-1, width), costs
+    return np.take_along_axis(groups, np.argsort(-costs[groups], axis=1, kind="stable"), axis=1), costs
+
+
+def point_key(seed: int, coordinates: Mapping[str, Any]) -> PRNGKeyArray:
+    """The key that `run` gives to the function at one point.
+
+    The key depends on the seed and the coordinates only, so that a point has the same numbers in every grid. It is
+    `jax.random.key(seed)`, into which `fold_in` takes two words for each axis, in the alphabetical order of the names:
+    the eight bytes of the BLAKE2b hash of "name:0:value", as two integers, the lower bytes first. A number is written
+    without rounding: an integer, such as 1.0, in decimal digits, and any other number as `float.hex` writes it. A value
+    that is no number is "text:" and its label. For equal values of one axis 0, 1, 2, ... takes the place of 0.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax
+        >>> draw = lambda beta, draw, key: jax.random.uniform(key)
+        >>> found = cjx.sweep.run(draw, {"beta": [1.0, 9.0], "draw": range(3)}, batch_size=6, seed=1, progress=False)
+        >>> key = cjx.sweep.point_key(1, {"beta": 9.0, "draw": 2})
+        >>> bool(found.result.sel(beta=9.0, draw=2) == draw(9.0, 2, key))
+        True
+        ```
+
+    **Arguments:**
+
+    - `seed`: The seed of the sweep.
+    - `coordinates`: The value of each axis at the point, by name.
+
+    **Returns:**
+
+    A PRNG key.
+
+    **Raises:**
+
+    - `ValueError` if the seed is no integer of 32 bits, or `coordinates` are not values of axes by their names.
+    """
+    check_instance(coordinates, "coordinates", Mapping, "a mapping of axes to values", "pass {'beta': 1.0, 'draw': 0}")
+    axes = parse_axes({name: [value] for name, value in coordinates.items()})
+    words = [words_of(axis.coords()) for axis in sorted(axes, key=lambda axis: axis.name)]
+    return _folded(jr.key(check_seed(seed)), np.concatenate(words, axis=1)[0])
+
+
+def _folded(key: PRNGKeyArray, words: Any) -> PRNGKeyArray:
+    """`key`, into which `fold_in` takes all words."""
+    for k in range(len(words)):
+        key = jr.fold_in(key, words[k])
+    return key
 
 
 def point_values(axes: list[Parsed], points: np.ndarray) -> dict[str, np.ndarray]:
@@ -107,6 +177,9 @@ class Programs:
 
     def __init__(self, function: Callable[..., Any], takes_key: bool, axes: list[Parsed], width: int, seed: int):
         self.function, self.takes_key, self.axes, self.width, self.seed = function, takes_key, axes, width, seed
+        # The words of the coordinates, for keys, by axis in the alphabetical order of the names.
+        ordered = sorted(range(len(axes)), key=lambda k: axes[k].name) if takes_key else []
+        self._words = {k: words_of(axes[k].coords()) for k in ordered}
         self._jitted: dict[Any, Any] = {}
         self._latest: Any = None
 
@@ -129,23 +202,25 @@ class Programs:
         values = point_values(self.axes, padded)
         # On the host float64 axes become float32 without a warning for each batch, unless x64 is enabled.
         canonical = {name: array.astype(jax.dtypes.canonicalize_dtype(array.dtype)) for name, array in values.items()}
-        return jr.key(self.seed), padded.astype(np.uint32), canonical
+        places = np.unravel_index(padded, [len(axis.values) for axis in self.axes])
+        words = [axis_words[places[k]] for k, axis_words in self._words.items()]
+        return jr.key(self.seed), np.concatenate([np.empty((width, 0), np.uint32), *words], axis=1), canonical
 
     def _at(self, point: int) -> Any:
         return self._jitted.setdefault(self._which(point), jax.jit(self._mapped(point)))
 
     def _mapped(self, point: int) -> Callable[..., dict[str, jax.Array]]:
-        """The function of (root key, flat indices, values) for many points that share the static values of `point`."""
+        """The function of (root key, words, values) for many points that share the static values of `point`."""
         static = static_values(self.axes, point)
 
-        def at_point(root, index, values):
-            # The key depends on the flat index of the point in the grid, and not on its position in the order.
-            key = {"key": jr.fold_in(root, index)} if self.takes_key else {}
+        def at_point(root, words, values):
+            # The key depends on the coordinates of the point, and not on its index in the grid or in the order.
+            key = {"key": _folded(root, words)} if self.takes_key else {}
             return as_outputs(
                 call_traced(self.function, "function", "a function of one point", **static, **values, **key)
             )
 
-        # The root key is shared; indices and values are mapped.
+        # The root key is shared; words and values are mapped.
         return jax.vmap(at_point, in_axes=(None, 0, 0))
 
     def _which(self, point: int) -> Any:
@@ -296,15 +371,17 @@ class Definition(NamedTuple):
     variables: Mapping[str, Variable] | None
     finite: bool
     version: str
+    points: np.ndarray | None = None  # the batches of a store that was extended; None plans them
 
     def prepare(self) -> "Prepared":
         """Plan the batches, and trace the function once for each choice of static values."""
         axes = self.axes
         points, costs = plan(axes, self.batch_size, self.cost)
+        # One point for each choice of static values, whose points are adjacent in the order of the plan.
+        firsts = points[points >= 0][:: math.prod(len(axis.values) for axis in axes if not axis.static)].tolist()
+        points = points if self.points is None else self.points
         # All batches have one width, so that each choice of static values is one compilation.
         programs = Programs(self.function, self.takes_key, axes, points.shape[1], self.seed)
-        # One point for each choice of static values, whose points are adjacent in the order.
-        firsts = points[points >= 0][:: math.prod(len(axis.values) for axis in axes if not axis.static)].tolist()
         # The function is traced and not run: names, shapes and dtypes are known before the first batch.
         shapes = one_shape((str(static_values(axes, k)), lambda k=k: programs.shapes(k)) for k in firsts)
         outputs, coords = label_outputs(shapes, axes, self.variables)

@@ -9,6 +9,7 @@ Invariants: no axis, output, dimension or coordinate has a name that is used alr
 dtype that jax gives them; all readers of files support the dtypes.
 """
 
+import hashlib
 import inspect
 import keyword
 import math
@@ -150,6 +151,42 @@ class Parsed(NamedTuple):
         labels = self.coords()[0].values
         ends = f"{labels[0]}" if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
         return f"{self.name} ({len(labels)}: {ends})"
+
+
+def words_of(coords: list[Coord]) -> np.ndarray:
+    """Two words of 32 bits for each value of an axis with these coordinates, (values, 2), for the keys of points."""
+    digests = [
+        hashlib.blake2b(f"{coords[0].name}:{mark}".encode(), digest_size=8).digest() for mark in marks_of(coords)
+    ]
+    return np.frombuffer(b"".join(digests), "<u4").reshape(-1, 2)
+
+
+def marks_of(coords: list[Coord]) -> list[str]:
+    """A text for each value of an axis, exact and the same on all machines; no two values of an axis have the same.
+
+    Equal numbers of any dtype have one text. Equal values of one axis, such as draws that are all 0, are counted.
+    """
+    values = coords[-1].values
+    if values.dtype == object:
+        marks = [f"text:{value}" for value in values]
+    elif values.ndim == 1:
+        marks = [_exact(value) for value in values.tolist()]
+    else:
+        marks = [" ".join([f"{value.shape}", *map(_exact, value.ravel().tolist())]) for value in values]
+    count: dict[str, int] = {}
+    for k, mark in enumerate(marks):
+        count[mark] = count.get(mark, -1) + 1
+        marks[k] = f"{count[mark]}:{mark}"
+    return marks
+
+
+def _exact(number: bool | int | float | complex) -> str:
+    """A number without rounding: an integer in decimal digits, and any other number in hexadecimal digits."""
+    if isinstance(number, complex):
+        return f"{_exact(number.real)},{_exact(number.imag)}"
+    if isinstance(number, float):
+        return str(int(number)) if number.is_integer() else number.hex()
+    return str(number)
 
 
 def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Parsed]:

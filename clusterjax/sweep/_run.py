@@ -26,21 +26,24 @@ from .._base.checks import (
     check_sequence,
     check_text,
     refusal,
+    shown,
 )
-from ._batches import Definition, finished_batches
+from ._batches import Definition, Prepared, extended_plan, finished_batches
 from ._labels import (
     FINISHED,
     Variable,
     check_function,
     check_seed,
     check_variables,
+    marks_of,
     parse_axes,
 )
-from ._store import Frame, Rows, Store
+from ._store import Frame, Rows, State, Store
 from ._workers import batches_of_workers, check_executor
 
 
 _LONGEST = 2_000
+_OTHER = "choose another store"
 
 
 @contextlib.contextmanager
@@ -123,6 +126,7 @@ def run(
     batch_size: int,
     store: str | os.PathLike[str] | None = None,
     resume: bool = True,
+    extend: bool = False,
     devices: Sequence[Any] | None = None,
     executor: Any = None,
     progress: bool = True,
@@ -160,9 +164,9 @@ def run(
     **Arguments:**
 
     - `function`: Called with each axis by its name. The values of static axes are Python values, all others are scalars
-        (or arrays, if the axis is of arrays) that may be traced. If it takes `key`, the key is `fold_in(key(seed), k)`
-        at the point of flat index k, in the order of the axes, the last one fastest. It returns an array, called
-        `result`, or a dictionary or NamedTuple of arrays, of one shape and dtype at all points.
+        (or arrays, if the axis is of arrays) that may be traced. If it takes `key`, the key is that of `point_key`,
+        which depends on the seed and on the coordinates of the point only. It returns an array, called `result`, or a
+        dictionary or NamedTuple of arrays, of one shape and dtype at all points.
     - `axes`: Names and values, as a dictionary or pairs; an `Axis` gives values a unit or a description or makes them
         static.
 
@@ -172,6 +176,9 @@ def run(
     - `store`: A folder, created if necessary; None keeps the result in memory only.
     - `resume`: Whether a run continues from the store; damaged batches are then run again. False computes all batches
         anew; a store of another sweep is refused in either case.
+    - `extend`: Whether `axes` may have more values than the store, which must be among them. The store then becomes
+        that of `axes`, and only the points that it lacks are run. They are run after the former ones, so that a store
+        that was extended is continued with `extend` too.
     - `devices`: The devices of this process over which batches are distributed, one batch on each at a time; None takes
         all. A device that is listed twice has two batches at a time: a program of loops does not use several cores by
         itself, and `4 * jax.devices("cpu")` occupies four cores, with the memory of four batches. The number of devices
@@ -210,8 +217,11 @@ def run(
     """
     parsed = parse_axes(axes)
     takes_key = check_function(function, parsed)
-    for flag, name in ((resume, "resume"), (progress, "progress"), (finite, "finite")):
+    for flag, name in ((resume, "resume"), (extend, "extend"), (progress, "progress"), (finite, "finite")):
         check_flag(flag, name)
+    if extend and (store is None or not resume):
+        problem = "store is None" if store is None else "resume is False"
+        raise refusal("extend", "be False without a store that is resumed", problem, "name the store, and resume it")
     if store is None and jax.process_count() > 1:
         raise ValueError("store must be a folder that all processes see, but it is None; name one.")
     result_store, run_devices = None if store is None else Store(store), _devices(devices)
@@ -221,6 +231,8 @@ def run(
         check_callable(cost, "cost", "a function of axes, by their names")
     check_variables(variables)
     definition = Definition(function, takes_key, parsed, batch_size, seed, cost, variables, finite, version)
+    if extend and result_store is not None:
+        definition = _extended(definition, result_store)
     programs, frame, identity, costs = definition.prepare()
     points = frame.points
     if executor is not None:
@@ -257,6 +269,52 @@ def run(
     return frame.dataset(arrays)
 
 
+def _extended(definition: Definition, result_store: Store) -> Definition:
+    """`definition` with the batches of the store, after the store has become one of all points of `definition`."""
+    with barrier():
+        if jax.process_index() == 0 and result_store.identity() is not None:
+            if result_store.identity() != _with_points(definition, result_store)[2].identity:
+                with result_store.locked():
+                    state, places, larger = _with_points(definition, result_store)
+                    # The date of a sweep is that of its start.
+                    frame = larger.frame._replace(attrs=larger.frame.attrs | {"date": state.frame.attrs["date"]})
+                    result_store.extend(frame, larger.identity, state, places)
+    with barrier():
+        stored = None if result_store.identity() is None else result_store.read().frame.points
+    return definition._replace(points=stored)
+
+
+def _with_points(definition: Definition, result_store: Store) -> tuple[State, np.ndarray, Prepared]:
+    """The content of a store, the flat index of its points in the grid of `definition`, and the larger sweep."""
+    state = result_store.read()
+    stored, names = state.frame, tuple(axis.name for axis in definition.axes)
+    if stored.names != names:
+        found = f"they are {', '.join(names)}, and those of the store are {', '.join(stored.names)}"
+        raise refusal("axes", "have the names of the store, in their order, with extend=True", found, _OTHER)
+    indices = []
+    for axis in definition.axes:
+        coords = axis.coords()
+        formers = [next((c for c in stored.coords if c.name == coord.name), None) for coord in coords]
+        if any(former is None or former.attrs != coord.attrs for former, coord in zip(formers, coords, strict=True)):
+            found = f"those of {axis.name!r} differ"
+            raise refusal("axes", "have the units and descriptions of the store with extend=True", found, _OTHER)
+        place = {mark: k for k, mark in enumerate(marks_of(coords))}
+        lost = [mark for mark in marks_of(formers) if mark not in place]
+        if lost:
+            found = f"{axis.name!r} lacks {len(lost)}, the first of which is {shown(lost[0].partition(':')[2])}"
+            raise refusal("axes", "have all values of the store with extend=True", found, f"add them, or {_OTHER}")
+        indices.append(np.array([place[mark] for mark in marks_of(formers)]))
+    sizes = [len(axis.values) for axis in definition.axes]
+    places = np.ravel_multi_index(np.ix_(*indices), sizes).ravel()
+    kept = np.where(stored.points < 0, -1, places[stored.points])
+    points = extended_plan(definition.axes, definition.batch_size, definition.cost, kept)
+    larger = definition._replace(points=points).prepare()
+    # All else must be as it was.
+    former = result_store.identity() or {}
+    result_store.refuse_another(larger.identity | {name: former[name] for name in ("axes", "order of the points")})
+    return state, places, larger
+
+
 def _run_in_store(
     result_store: Store,
     frame: Frame,
@@ -279,6 +337,8 @@ def _run_in_store(
                 if state is None or state.left.any():
                     state = None
                     stack.enter_context(result_store.locked())
+                    # The lock brings back a store that a killed run was about to extend.
+                    result_store.refuse_another(identity)
                     if not resume or result_store.identity() is None:
                         result_store.begin(frame, identity)
         with barrier():

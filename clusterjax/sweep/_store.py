@@ -6,8 +6,9 @@ than its width. `status` and `reason` are outputs like others. `sweep.checksum` 
 last: -1 until the batch is finished, and then the CRC-32 of its rows. Every chunk has a checksum of zarr itself, and
 zarr replaces it in one step.
 
-The folder is made beside its place and moved there. Its root `zarr.json` describes all arrays and has a checksum of its
-own. So at any moment there is no store, or a store with all batches that were finished.
+The folder is made beside its place and moved there; the folder of a sweep that is extended takes the place of the
+former one, which is moved away, and is moved back if a kill comes in between. Its root `zarr.json` describes all arrays
+and has a checksum of its own. So at any moment there is no store, or a store with all batches that were finished.
 
 Invariants: a number is read only if the checksum of its batch is right; batches are gathered in chunks, so that a store
 has a bounded number of files to open; a chunk is written by one process; no file is removed that a sweep did not write.
@@ -32,7 +33,7 @@ from numcodecs import Zstd
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from .._base.checks import check_path, refusal, shown
-from .._files.disk import draft_beside, replace
+from .._files.disk import OLD, clear_drafts, draft_beside, replace
 from .._files.json import MOST_BYTES, decode, misfit, read_regular
 from .._files.lock import LOCK, locked
 from ._labels import CHECKSUM, POINTS, Coord, Output
@@ -40,7 +41,7 @@ from ._labels import CHECKSUM, POINTS, Coord, Output
 
 ROOT = "zarr.json"
 _FORMAT = "clusterjax sweep"
-_RECORD = {"format": _FORMAT, "version": 3, "identity": {str: str}, "axes": [str], "outputs": [str]}
+_RECORD = {"format": _FORMAT, "version": 4, "identity": {str: str}, "axes": [str], "outputs": [str]}
 _FORM = {"attributes": {"sweep": _RECORD | {"checksums": {str: int}, "itself": str}}}
 # An array has at most so many chunks, which open in a second, unless a chunk would be too large for its codecs.
 _MOST_CHUNKS, _CHUNK_BYTES = 256, 2**26
@@ -172,16 +173,35 @@ class Store:
                 self._to_write[CHECKSUM][...] = _UNMARKED
                 replace(self.path / ROOT, _sealed(root | {"attributes": root["attributes"] | frame.attrs}))
 
+    def extend(self, frame: Frame, identity: dict[str, str], state: State, places: np.ndarray) -> None:
+        """Replace the store of `state` by that of a sweep with more points, which begins with all finished batches.
+
+        **Arguments:**
+
+        - `frame`, `identity`: Those of the larger sweep, whose first batches are those of the store.
+        - `places`: The flat index in the larger grid of each point of the store.
+        """
+        arrays = frame.empty()
+        for name, values in state.arrays.items():
+            arrays[name][places] = values
+        with self._writing(), draft_beside(self.path) as draft:
+            _build(draft, frame, identity)
+            larger = Store(draft)
+            marks = np.full(len(frame.points), _UNMARKED)
+            finished = np.flatnonzero(~state.left)
+            for first in range(0, len(state.marks), frame.gathered):
+                numbers = finished[(finished >= first) & (finished < first + frame.gathered)].tolist()
+                if numbers:
+                    larger.write_chunk(_chunk_at(State(frame, arrays, marks, [], _seed_of(identity)), first), numbers)
+            # At the end of this block a kill before the second renaming is undone, and the former store is removed.
+            with draft_beside(self.path, OLD) as former:
+                os.rename(self.path, former)
+                os.rename(draft, self.path)
+        self.__dict__.pop("_to_write", None)
+
     def write(self, state: State, number: int) -> None:
         """Write the rows of a batch from the arrays of `state`, and then mark the batch as finished."""
-        first, points = state.frame.chunk(number)
-        rows = {}
-        for out in state.frame.outputs:
-            rows[out.name] = state.arrays[out.name][points]
-            rows[out.name][points < 0] = out.fill
-        self.write_chunk(
-            Chunk(state.frame, first, rows, state.marks[first : first + len(points)], state.seed), [number]
-        )
+        self.write_chunk(_chunk_at(state, number), [number])
 
     def chunk(self, frame: Frame, identity: dict[str, str], numbers: list[int]) -> "Chunk":
         """The rows and marks of the chunk of batches to which `numbers` belong, which this process alone writes."""
@@ -256,6 +276,9 @@ class Store:
     def _root(self) -> dict[str, Any] | None:
         """The content of the root file; None if there is no folder, or an empty one."""
         path = str(self.path)
+        # A run that was killed while it extended the store may have left it under another name.
+        if not os.path.lexists(path):
+            clear_drafts(self.path.parent, self.path.name)
         try:
             root = decode(read_regular(self.path / ROOT, MOST_BYTES), finite=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -286,6 +309,16 @@ class Store:
                 f"({error.strerror or error}); make room, or choose another, and run again: the batches that are "
                 "finished stay."
             ) from error
+
+
+def _chunk_at(state: State, number: int) -> Chunk:
+    """The chunk of a batch, with the rows in the arrays of `state`."""
+    first, points = state.frame.chunk(number)
+    rows = {}
+    for out in state.frame.outputs:
+        rows[out.name] = state.arrays[out.name][points]
+        rows[out.name][points < 0] = out.fill
+    return Chunk(state.frame, first, rows, state.marks[first : first + len(points)], state.seed)
 
 
 def _seed_of(identity: dict[str, str]) -> int:
@@ -323,7 +356,7 @@ def _build(folder: Path, frame: Frame, identity: dict[str, str]) -> None:
     # zarr lists the arrays in the order of the disk.
     listed = root["consolidated_metadata"]["metadata"]
     root["consolidated_metadata"]["metadata"] = dict(sorted(listed.items()))
-    record = {"format": _FORMAT, "version": 3, "identity": identity, "axes": list(frame.names), "itself": ""}
+    record = {"format": _FORMAT, "version": 4, "identity": identity, "axes": list(frame.names), "itself": ""}
     record["outputs"] = [out.name for out in frame.outputs]
     record["checksums"] = {name: zlib.crc32(_bytes_of(values)) for name, _, values, _ in labels}
     root["attributes"]["sweep"] = record

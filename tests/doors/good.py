@@ -341,7 +341,8 @@ def _sweep() -> dict[str, Any]:
     return {
         "values": np.array([1.0, 2.0]), "unit": "s", "dims": ("time",), "coords": {"time": [1.0]}, "function": double,
         "axes": axes, "batch_size": 2, "progress": False, "devices": jax.local_devices()[:1],
-        "variables": {"result": sweep.Variable()}, "open.store": store, "dim": "draw", "horizon": 1.0,
+        "variables": {"result": sweep.Variable()}, "open.store": store, "coordinates": {"beta": 1.0}, "seed": 0,
+        "dim": "draw", "horizon": 1.0,
         "found": xr.Dataset({"time": ("draw", [0.5, 1.0]), "reached": ("draw", [True, False])}),
         **same("time", "time"), **same("reached", "reached"),
     }  # fmt: skip

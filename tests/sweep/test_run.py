@@ -45,9 +45,10 @@ def plain_loop(seed):
     """The same by a loop over the points, in NumPy but for the draws."""
     shape = (3, 2, 2, 3)
     x, energy, twice = np.empty((*shape, 2)), np.empty(shape), np.empty(shape, int)
-    for flat, at in enumerate(itertools.product(*map(range, shape))):
+    for at in itertools.product(*map(range, shape)):
         beta, model, rounds, V = [0.5, 1.0, 2.0][at[0]], ("short", "long")[at[1]], at[2], MATRICES[at[3]]
-        y = np.asarray(jr.normal(jr.fold_in(jr.key(seed), flat), (2,), float))
+        key = sweep.point_key(seed, {"beta": beta, "model": model, "rounds": rounds, "V": V})
+        y = np.asarray(jr.normal(key, (2,), float))
         for _ in range(3 if model == "long" else 1):
             y = np.tanh(beta * V @ y)
         x[at], energy[at], twice[at] = y, y @ y + rounds, 2 * rounds

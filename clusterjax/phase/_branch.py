@@ -19,10 +19,20 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._base.checks import check_host_array, check_instance, check_integer, check_room, check_tokens, refusal, shown
+from .._base.checks import (
+    call_traced,
+    check_array,
+    check_host_array,
+    check_instance,
+    check_integer,
+    check_room,
+    check_tokens,
+    refusal,
+    shown,
+)
 from .._base.numerics import as_array, double_precision, is_concrete, matmul
 from .._base.types import Numbers, Scalar
-from .._model.attention import SoftmaxAttention, UnnormalisedAttention
+from .._model.attention import KernelAttention, SoftmaxAttention, UnnormalisedAttention
 from .._model.density import MeanField
 from .._model.mask import FullMask
 from .._model.position import refuse_position
@@ -244,29 +254,46 @@ def table(count: int, degree: int, d: int, order: int) -> Table:
 # The equations of stationary densities of noisy attention that concentrate about one axis, at given order parameter.
 #
 # **Algorithm.** With V = B = I the velocity of the mean field is the gradient of a potential U: Z/β for unnormalised
-# attention and log Z/β for softmax, $Z(x) = ∫ exp(β⟨x, y⟩) dμ(y)$. A density is stationary at temperature T if and only
-# if it is proportional to exp(U/T) with its own potential U. For densities of one coordinate z this gives one equation
-# for each moment $m_l = ∫ P_l(z) dμ$, l ≥ 1, with $P_l(1) = 1$. The order parameter $r = m_1$ is given, and T replaces
-# it as an unknown: as a function of r the branch has no fold, so that its unstable part poses no difficulty. Newton's
-# method starts from the linear extrapolation of the last two points. The branch folds where $d log T/dr$, from the
-# implicit function theorem, is zero.
+# attention and log Z/β for softmax, $Z(x) = ∫ exp(β⟨x, y⟩) dμ(y)$. For another kernel f the velocity is
+# $∇∫ F(⟨x, y⟩) dμ(y)$ with F' = f, divided by $∫ f(⟨x, y⟩) dμ(y)$ if the rows are normalised; for densities of one
+# coordinate it is the gradient of a potential U(z) in this case too, whose harmonics are integrals of the velocity. A
+# density is stationary at temperature T if and only if it is proportional to exp(U/T) with its own potential U. For
+# densities of one coordinate z this gives one equation for each moment $m_l = ∫ P_l(z) dμ$, l ≥ 1, with $P_l(1) = 1$.
+# The order parameter $r = m_1$ is given, and T replaces it as an unknown: as a function of r the branch has no fold, so
+# that its unstable part poses no difficulty. Newton's method starts from the linear extrapolation of the last two
+# points. The branch folds where $d log T/dr$, from the implicit function theorem, is zero.
 #
-# **Reference.** 2604.16288 and 2606.05140 (unnormalised attention); Keller, *Numerical solution of bifurcation and
-# nonlinear eigenvalue problems*, 1977 (continuation). **Invariants.** T tends to $T_c$ as r tends to zero. The
-# equations are exact up to quadrature: moments beyond the highest degree do not enter where the kernel vanishes.
+# **Reference.** 2604.16288 and 2606.05140 (unnormalised attention), 2412.14813 (kernels on spheres); Keller, *Numerical
+# solution of bifurcation and nonlinear eigenvalue problems*, 1977 (continuation). **Invariants.** T tends to $T_c$ as r
+# tends to zero. The equations are exact up to quadrature: moments beyond the highest degree do not enter where the
+# kernel vanishes.
+
+
+class Quotient(eqx.Module):
+    """The potential of zonal densities where the kernel f is divided by the sums of its rows."""
+
+    kernel: Float[Array, " degrees"]  # f_l / f_0 for l = 1, ..., degree
+    along: Float[Array, "nodes degrees"]  # the derivatives of P_l along the meridian
+    lift: Float[Array, "nodes nodes"]  # from a derivative along the meridian to the function, of mean zero
 
 
 class Equations(eqx.Module):
     """The equations of one attention and one dimension, all in arrays, so that each form of attention compiles once."""
 
-    strengths: Float[Array, " degrees"]  # a_l / beta for l = 1, ..., degree, divided by a_0 for softmax
+    # a_l / beta for l = 1, ..., degree, or F_l, divided by a_0 or f_0 where the rows are normalised.
+    strengths: Float[Array, " degrees"]
     numbers: Float[Array, " degrees"]  # of harmonics of each degree
     polynomials: Float[Array, "nodes degrees"]  # P_l at the nodes
     weights: Float[Array, " nodes"]  # of the quadrature, with sum one
-    beta: Scalar | None  # of softmax; None for unnormalised attention
+    beta: Scalar | None  # of softmax; None for all other attention
+    quotient: Quotient | None = None  # of a kernel that is normalised
 
     def potential(self, moments: Float[Array, " degrees"]) -> Float[Array, " nodes"]:
         """Z / beta less its mean for unnormalised attention, or log(Z over its mean) / beta for softmax."""
+        if self.quotient is not None:
+            sums = 1 + matmul(self.polynomials, self.numbers * self.quotient.kernel * moments)
+            force = matmul(self.quotient.along, self.numbers * self.strengths * moments)
+            return matmul(self.quotient.lift, force / sums)
         linear = matmul(self.polynomials, self.numbers * self.strengths * moments)
         return linear if self.beta is None else jnp.log1p(self.beta * linear) / self.beta
 
@@ -295,11 +322,21 @@ class Equations(eqx.Module):
         return temperature * disorder - jnp.sum(self.numbers * self.strengths * moments * moments) / 2
 
 
-def equations_of(strengths: np.ndarray, numbers: np.ndarray, beta: float | None, d: int, count: int) -> Equations:
-    """The equations, with integrals by quadrature with `count` nodes."""
-    polynomials = table(count, len(strengths), d, 0).values[:, 1:] / np.sqrt(numbers)
-    arrays = map(as_array, (strengths, numbers, polynomials, nodes(count, d)[1]))
-    return Equations(*arrays, beta=None if beta is None else jnp.asarray(beta))
+def equations_of(
+    strengths: np.ndarray, numbers: np.ndarray, beta: float | None, d: int, count: int, kernel: np.ndarray | None = None
+) -> Equations:
+    """The equations, with integrals by quadrature with `count` nodes; `kernel` is f_l / f_0 of a normalised kernel."""
+    zonal, weights = table(count, len(strengths), d, 0), nodes(count, d)[1]
+    polynomials = zonal.values[:, 1:] / np.sqrt(numbers)
+    arrays = map(as_array, (strengths, numbers, polynomials, weights))
+    quotient = None
+    if kernel is not None:
+        # The quotient has higher degrees than the density; the quadrature is exact up to this one.
+        highest = count // 2
+        l, all_of = np.arange(1, highest + 1), table(count, highest, d, 0)
+        lift = all_of.values[:, 1:] / (l * (l + d - 2.0)) @ (all_of.along[:, 1:] * weights[:, None]).T
+        quotient = Quotient(*map(as_array, (kernel, zonal.along[:, 1:] / np.sqrt(numbers), lift)))
+    return Equations(*arrays, beta=None if beta is None else jnp.asarray(beta), quotient=quotient)
 
 
 @eqx.filter_jit
@@ -352,7 +389,8 @@ def follow(equations: Equations, rs: Float[Array, " points"]) -> np.ndarray:
 # The growth rates of small perturbations of a stationary density, by the order of their rotation about its axis.
 #
 # **Algorithm.** A perturbation η of a stationary μ obeys $dη/dt = TΔη - ∇·(η v[μ]) - ∇·(μ v'η)$, where v'η is the
-# gradient of $Z[η]/β$ for unnormalised attention, and of $Z[η]/(βZ[μ])$ for softmax. A Galerkin projection on the
+# gradient of $Z[η]/β$ for unnormalised attention, and of $Z[η]/(βZ[μ])$ for softmax; for another kernel f it is
+# $∇F[η]$, or $∇F[η]/f[μ] - f[η]∇F[μ]/f[μ]²$ where the rows are normalised. A Galerkin projection on the
 # harmonics of one order gives a matrix, whose entries are integrals over z. Its eigenvalues are real for a gradient
 # flow; otherwise the real part counts.
 #
@@ -375,7 +413,13 @@ def growth(
     scaled = np.sqrt(numbers) * strengths * moments
     force = zonal.along[:, 1:] @ scaled
     pull = strengths[l - 1]
-    if beta is None:
+    if equations.quotient is not None:
+        kernel = np.asarray(equations.quotient.kernel, float)
+        mass = 1 + zonal.values[:, 1:] @ (np.sqrt(numbers) * kernel * moments)
+        slope = along / mass[:, None] * pull - values * (force / mass**2)[:, None] * kernel[l - 1]
+        turn = across / mass[:, None] * pull
+        force = force / mass
+    elif beta is None:
         slope, turn = along * pull, across * pull
     else:
         # This is the gradient of the quotient of Z of the perturbation and Z of the density.
@@ -399,6 +443,8 @@ def leading(matrix: np.ndarray, rotation: bool) -> float:
 
 # The number of orders of perturbations that are tested: none beyond 2 was found to grow first.
 _ORDERS = 3
+# The largest part of a kernel, in the mean square, that may lie beyond the highest degree.
+_LEFT_OUT = 1e-8
 # If the largest temperature exceeds T_c by less, relatively, rounding error is indistinguishable from a fold.
 _FLAT = 1e-9
 
@@ -422,7 +468,8 @@ class Branch:
     - `temperatures`: (points,).
     - `moments`: (points, degree), the means of $P_l(z)$, $P_l(1) = 1$, for l = 1, ..., degree.
     - `growth_rates`: (points,), the largest real part of an eigenvalue of the linearised flow, excluding rotations.
-    - `free_energies`: (points,), relative to the uniform density; None for softmax, which has no free energy.
+    - `free_energies`: (points,), relative to the uniform density; None for softmax and for a kernel that is normalised,
+        which have no free energy.
     - `fold`: The point of largest T, if that T is above T_c; else None.
     - `coexistence`: The point at which the free energy equals that of the uniform density; None if there is none.
     """
@@ -473,7 +520,7 @@ class Branch:
 
 
 def branch(
-    attention: SoftmaxAttention | UnnormalisedAttention,
+    attention: SoftmaxAttention | UnnormalisedAttention | KernelAttention,
     d: int,
     *,
     order_parameters: Numbers | None = None,
@@ -482,10 +529,11 @@ def branch(
     """Follow the stationary densities of attention with V = B = I and noise, starting from the uniform density.
 
     Newton's method solves for the density at each order parameter, in any dimension and without integration in time,
-    also on the unstable part of the branch. A continuous transition has no fold. Otherwise there is a fold at
-    $T_f > T_c$, and between $T_c$ and $T_f$ both the uniform and a concentrated density are stable (hysteresis). A host
-    function, which computes in double precision whether `jax_enable_x64` is set or not; all arrays are NumPy's, in
-    float64.
+    also on the unstable part of the branch. A kernel of your own enters by its Gegenbauer coefficients, which a
+    quadrature gives; it must be so smooth that they vanish beyond `degree`. A continuous transition has no fold.
+    Otherwise there is a fold at $T_f > T_c$, and between $T_c$ and $T_f$ both the uniform and a concentrated density
+    are stable (hysteresis). A host function, which computes in double precision whether `jax_enable_x64` is set or not;
+    all arrays are NumPy's, in float64.
 
     !!! example
 
@@ -500,7 +548,8 @@ def branch(
 
     **Arguments:**
 
-    - `attention`: `SoftmaxAttention` or `UnnormalisedAttention` with a positive beta, B = I and a full mask.
+    - `attention`: `SoftmaxAttention` or `UnnormalisedAttention` with a positive beta, or `KernelAttention` with a
+        smooth kernel, not negative where it is normalised; B = I and a full mask.
     - `d`: The dimension of the tokens, at least 2.
     - `order_parameters`: (points,), increasing, between 0 and 1: the points of the branch. None means 238 points up to
         0.995.
@@ -512,42 +561,92 @@ def branch(
 
     **Raises:**
 
-    - `ValueError` for another attention, or for numbers outside of these ranges; and where the order parameters are too
-        far apart for Newton's method.
+    - `ValueError` for another attention, or for numbers outside of these ranges; for a kernel whose coefficients do not
+        vanish beyond `degree`, or of which another degree than the first is the first to be unstable; and where the
+        order parameters are too far apart for Newton's method.
 
     ??? cite "Source"
 
-        2604.16288 (circle) and 2606.05140 (any dimension) for unnormalised attention.
+        2604.16288 (circle) and 2606.05140 (any dimension) for unnormalised attention; Shalova, Schlichting (2412.14813)
+        for other kernels on spheres.
     """
     beta, offset = _check_attention(attention)
     d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
     degree = check_integer(degree, "degree", least=4, remedy="pass the highest degree of moments, such as 32")
-    _check_degree(beta, d, degree)
+    if beta is not None:
+        _check_degree(beta, d, degree)
     # Tables of three functions at each node, for each order of perturbations, and their inputs.
     count = _nodes(degree)
     what, remedy = f"the harmonics at {count} nodes", "pass a lower one, such as 32"
-    check_room(degree, "degree", 8 * 4 * _ORDERS * degree * count, what, longest=count, remedy=remedy)
+    # The coefficients of a kernel are computed to twice the degree.
+    num_bytes = 8 * 4 * _ORDERS * degree * count * (1 if beta is not None else 3)
+    check_room(degree, "degree", num_bytes, what, longest=count, remedy=remedy)
     rs = _check_rs(order_parameters)
     # Double precision is needed to find folds to 1e-12, and to compare free energies to 1e-9.
     with double_precision():
-        return _follow(beta, offset, d, degree, rs, isinstance(attention, SoftmaxAttention))
+        count, numbers = _nodes(degree), _numbers(degree, d)
+        if isinstance(attention, KernelAttention):
+            strengths, kernel = kernel_strengths(attention, d, degree)
+            return _follow(equations_of(strengths, numbers, None, d, count, kernel), d, rs)
+        l, softmax = np.arange(1, degree + 1), isinstance(attention, SoftmaxAttention)
+        rates = uniform_growth_rates(beta, d, degree, unnormalised=not softmax)[1:]
+        strengths = rates / (l * (l + d - 2.0)) * np.exp(-offset)
+        return _follow(equations_of(strengths, numbers, beta if softmax else None, d, count), d, rs)
 
 
-def _follow(beta: float, offset: float, d: int, degree: int, rs: np.ndarray, softmax: bool) -> Branch:
+def kernel_strengths(attention: KernelAttention, d: int, degree: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """F_l for l = 1, ..., degree, and f_l / f_0 if the kernel f is normalised, by which F_l is then divided too.
+
+    By the formula of Funk and Hecke $f_l$ is the mean of $f P_l$; integration by parts of F' = f gives
+    $l (l + d - 2) F_l$, the mean of $f (1 - z²) P_l'$.
+    """
+    further = 2 * degree + 16
+    count = _nodes(further)
+    z, weights = nodes(count, d)
+    f = _values_of(attention, z)
+    if not np.all(np.isfinite(f)) or not f.any():
+        found = "it is zero" if np.all(f == 0) else f"it is {f[~np.isfinite(f)][0]} at {z[~np.isfinite(f)][0]:.3g}"
+        raise refusal("attention.function", "be finite between -1 and 1, and not zero", found, "mend it there")
+    if attention.normalise and f.min() < 0:
+        found = f"it is {f.min():.3g} at {z[np.argmin(f)]:.3g}"
+        remedy = "pass normalise=False, or a kernel of positive numbers"
+        raise refusal("attention.function", "not be negative where its rows are normalised", found, remedy)
+    zonal, numbers = table(count, further, d, 0), _numbers(further, d)
+    # `whole` is the coefficient by the orthonormal harmonic, whose square is the part of the mean square of f.
+    whole = zonal.values.T @ (weights * f)
+    beyond = float(np.sqrt(np.sum(whole[degree + 1 :] ** 2) / np.sum(weights * f**2)))
+    if beyond > _LEFT_OUT:
+        rule = f"be smooth, so that its Gegenbauer coefficients vanish beyond degree {degree} for d {d}"
+        found = f"{beyond:.1g} of it is there"
+        raise refusal("attention.function", rule, found, "pass a larger degree, or a smoother kernel")
+    l, roots, sine = np.arange(1, degree + 1), np.sqrt(numbers[:degree]), np.sqrt(1 - z * z)
+    strengths = zonal.along[:, 1 : degree + 1].T @ (weights * f * sine) / (roots * l * (l + d - 2.0))
+    scale = float(whole[0]) if attention.normalise else 1.0
+    strengths, first = strengths / scale, int(np.argmax(strengths)) + 1
+    if first != 1 or not strengths[0] > 0:
+        rule = "make the uniform density unstable to degree 1 first, where the branch begins"
+        found = f"degree 1 is so below T = {strengths[0]:.3g}, and degree {first} below {strengths[first - 1]:.3g}"
+        raise refusal("attention.function", rule, found, "pass a kernel that attracts, such as jax.numpy.exp")
+    return strengths, whole[1 : degree + 1] / roots / scale if attention.normalise else None
+
+
+def _values_of(attention: KernelAttention, z: np.ndarray) -> np.ndarray:
+    """The kernel at some inner products."""
+    scores, name = jnp.asarray(z)[None, :], "attention.function"
+    returned = call_traced(attention.function, name, "a function of inner products", scores)
+    kernel = check_array(returned, f"{name}(s)", shape=scores.shape, finite=False, remedy="return the kernel of each")
+    return np.asarray(kernel[0], float)
+
+
+def _follow(equations: Equations, d: int, rs: np.ndarray) -> Branch:
     """The branch, for checked arguments."""
-    l = np.arange(1, degree + 1)
-    rates = uniform_growth_rates(beta, d, degree, unnormalised=not softmax)[1:]
-    strengths = rates / (l * (l + d - 2.0)) * np.exp(-offset)
-    numbers = _numbers(degree, d)
-    count = _nodes(degree)
-    equations = equations_of(strengths, numbers, beta if softmax else None, d, count)
     unknowns = follow(equations, jnp.asarray(rs))
     if not np.all(np.isfinite(unknowns)):
         r = rs[np.argmin(np.isfinite(unknowns[:, 0]))]
         raise refusal(
             "order_parameters",
             "be near enough to each other for Newton's method",
-            f"none was found at {r:.3g} for beta {beta:.3g} and d {d}",
+            f"none was found at {r:.3g} for T_c {float(equations.strengths[0]):.3g} and d {d}",
             "pass more of them below that, or end there",
         )
     return _assemble(equations, as_array(rs), as_array(unknowns), d)
@@ -559,7 +658,7 @@ def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int) -> Branc
         np.asarray(part, float) for part in describe(equations, unknowns, rs)
     )
     critical = float(equations.strengths[0])
-    excesses = None if equations.beta is not None else all_excesses
+    excesses = all_excesses if equations.beta is None and equations.quotient is None else None
     top = int(np.argmax(temperatures))
     fold = coexistence = None
     if float(temperatures[top]) > critical * (1 + _FLAT) and 0 < top < len(rs) - 1:
@@ -597,22 +696,26 @@ def _numbers(degree: int, d: int) -> np.ndarray:
     return np.array([float(number_of_harmonics(l, d)) for l in range(1, degree + 1)])
 
 
-def _check_attention(attention: Any) -> tuple[float, float]:
-    """The beta and the offset of `attention`, or a ValueError unless the branch can be computed."""
-    if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
+def _check_attention(attention: Any) -> tuple[float | None, float]:
+    """The beta, None of a kernel, and the offset, or a ValueError unless the branch can be computed."""
+    if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention | KernelAttention):
         raise ValueError(
-            f"attention must be SoftmaxAttention or UnnormalisedAttention, but it is {shown(attention)}; pass one of "
-            "these."
+            "attention must be SoftmaxAttention, UnnormalisedAttention or KernelAttention, but it is "
+            f"{shown(attention)}; pass one of these."
         )
     refuse_position(attention, "attention.position", "a density has no order of tokens")
-    numbers = (attention.beta, attention.offset if isinstance(attention, UnnormalisedAttention) else 0.0)
-    if any(isinstance(number, AbstractSchedule) or not is_concrete(number) or np.ndim(number) for number in numbers):
-        raise ValueError(f"attention must have a beta that is one number, but it is {shown(attention.beta)}; pass one.")
     if attention.query_key is not None or not isinstance(attention.mask, FullMask):
         raise ValueError(
             "attention must have query_key None and a full mask, for only then densities about an axis stay so, but it "
             f"is {shown(attention)}; leave them out."
         )
+    if isinstance(attention, KernelAttention):
+        if not is_concrete(attention.function):
+            raise refusal("attention", "be made of numbers", "it is traced", "call this function outside of jax.jit")
+        return None, 0.0
+    numbers = (attention.beta, attention.offset if isinstance(attention, UnnormalisedAttention) else 0.0)
+    if any(isinstance(number, AbstractSchedule) or not is_concrete(number) or np.ndim(number) for number in numbers):
+        raise ValueError(f"attention must have a beta that is one number, but it is {shown(attention.beta)}; pass one.")
     beta, offset = (float(np.asarray(number)) for number in numbers)
     if not beta > 0:
         raise ValueError(

@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.tree_util as jtu
 import numpy as np
 import pytest
 from scipy.special import eval_gegenbauer, ive
@@ -14,7 +15,7 @@ from clusterjax._base.numerics import double_precision
 from clusterjax.phase import _branch as _zonal
 from clusterjax.phase._branch import growth
 from tests.helpers import as_a_user
-from tests.reference import stationary as reference
+from tests.reference import stationary as reference, zonal_branch
 
 
 ANY: Any = cjx
@@ -125,6 +126,79 @@ def test_points_are_stationary_by_sums_over_pairs(d, kind, beta):
         np.testing.assert_allclose(density, wanted, rtol=1e-7, atol=1e-7)
 
 
+RISING = np.linspace(0.1, 0.6, 6)
+# A kernel, and its integral; the second one is negative at -1.
+QUARTIC = (lambda s: (1 + s) ** 4, lambda s: (1 + s) ** 5 / 5)
+CUBIC = (lambda s: 1 + s / 2 - 0.3 * s**2 + 0.4 * s**3, lambda s: s + s**2 / 4 - 0.1 * s**3 + 0.1 * s**4)
+
+
+@pytest.mark.exhaustive_cases("1.0-2-UnnormalisedAttention", "4.0-2-SoftmaxAttention", "3.0-3-SoftmaxAttention")
+@pytest.mark.parametrize(
+    ("beta", "d", "kind"), [(4.0, 2, USA), (4.0, 2, SA), (1.0, 2, USA), (3.0, 3, SA), (2.0, 5, USA), (2.0, 5, SA)]
+)
+def test_the_kernel_of_an_exponential_has_the_branch_of_attention(beta, d, kind):
+    """Also in float32, which the parameter of a kernel may have."""
+    expected = cjx.phase.branch(kind(beta), d, order_parameters=RISING)
+    with jax.numpy_dtype_promotion("standard"):
+        kernel = cjx.KernelAttention(jtu.Partial(lambda b, s: jnp.exp(b * s), jnp.float32(beta)), normalise=kind is SA)
+        found = cjx.phase.branch(kernel, d, order_parameters=RISING)
+    scale = expected.critical_temperature
+    assert found.critical_temperature == pytest.approx(scale, rel=1e-12)
+    np.testing.assert_allclose(found.temperatures, expected.temperatures, rtol=1e-9)
+    np.testing.assert_allclose(found.moments, expected.moments, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.growth_rates, expected.growth_rates, rtol=0, atol=1e-9 * scale)
+    assert (found.fold is None) == (expected.fold is None) and (found.free_energies is None) == (kind is SA)
+    if found.fold is not None and expected.fold is not None:
+        np.testing.assert_allclose(found.fold, expected.fold, rtol=1e-9)
+    if kind is USA:
+        np.testing.assert_allclose(found.free_energies, expected.free_energies, rtol=0, atol=1e-9 * scale)
+
+
+@pytest.mark.exhaustive_cases("quartic, normalised-3", "quartic, normalised-5", "quartic-3", "cubic-2")
+@pytest.mark.parametrize("d", (2, 3, 5))
+@pytest.mark.parametrize("kernel", ("quartic", "cubic", "quartic, normalised"))
+def test_the_branch_of_a_polynomial_kernel_by_newton_on_a_grid(kernel, d):
+    """The density itself at 48 heights is solved for, in NumPy."""
+    pair, normalise = QUARTIC if kernel.startswith("quartic") else CUBIC, kernel.endswith("normalised")
+    found = cjx.phase.branch(cjx.KernelAttention(pair[0], normalise=normalise), d, order_parameters=RISING, degree=24)
+    for k in (1, 5):
+        guess = 1.03 * found.temperatures[k]
+        temperature, z, shares, density = zonal_branch.state(*pair, d, RISING[k], guess, normalise=normalise)
+        assert temperature == pytest.approx(found.temperatures[k], rel=1e-9)
+        square = np.sum(shares * density * z**2)
+        assert (1 + (d - 1) * found.moments[k, 1]) / d == pytest.approx(square, abs=1e-9)
+
+
+@pytest.mark.parametrize("normalise", (True, False))
+def test_growth_rates_of_a_kernel_are_those_of_tokens(normalise):
+    """Of a ring of many tokens with the masses of the density: its Jacobian, less the noise of each harmonic."""
+    kernel = cjx.KernelAttention(QUARTIC[0], normalise=normalise)
+    found = cjx.phase.branch(kernel, 2, order_parameters=RISING, degree=24)
+    m, k = 96, 4
+    theta = 2 * np.pi * np.arange(m) / m
+    l = np.arange(1, 25)
+    density = 1 + 2 * np.cos(np.outer(theta, l)) @ found.moments[k]
+    of_pairs = QUARTIC[0](np.cos(theta[:, None] - theta)) * np.sin(theta - theta[:, None])
+    sums = QUARTIC[0](np.cos(theta[:, None] - theta))
+
+    def drift(values):
+        force = of_pairs @ values / m
+        return force / (sums @ values / m) if normalise else force
+
+    # The equation d rho/dt = T rho'' - (rho v)' on the grid, whose derivatives are exact by the discrete transform.
+    waves = np.fft.fftfreq(m, 1 / m)
+    along = lambda values: np.fft.ifft(
+        1j * np.where(np.abs(waves) == m / 2, 0, waves) * np.fft.fft(values, axis=0), axis=0
+    )
+    rate = lambda values: np.real(found.temperatures[k] * along(along(values)) - along(values * drift(values)))
+    assert np.abs(rate(density)).max() < 1e-9 * found.critical_temperature
+    basis = np.concatenate([np.cos(np.outer(theta, l)), np.sin(np.outer(theta, l))], axis=1)
+    changes = np.stack([(rate(density + 1e-5 * b) - rate(density - 1e-5 * b)) / 2e-5 for b in basis.T], axis=1)
+    eigenvalues = np.linalg.eigvals(np.linalg.lstsq(basis, changes, rcond=None)[0])
+    remaining = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))
+    assert found.growth_rates[k] == pytest.approx(np.max(remaining.real), abs=1e-6 * found.critical_temperature)
+
+
 EXHAUSTIVE = pytest.mark.exhaustive
 
 
@@ -233,8 +307,26 @@ def test_a_stationary_density_needs_double_precision():
         cjx.phase.stationary(plain(), jnp.ones((17, 2), jnp.float32))
 
 
+def kernel(function, normalise=True, degree=32):
+    return cjx.phase.branch(cjx.KernelAttention(function, normalise=normalise), 2, degree=degree)
+
+
 BAD = {
-    "attention": (lambda: cjx.phase.branch(ANY.HardmaxAttention(), 2), "attention must be SoftmaxAttention or"),
+    "attention": (lambda: cjx.phase.branch(ANY.HardmaxAttention(), 2), "attention must be SoftmaxAttention, Unn"),
+    "rough": (lambda: kernel(lambda s: jnp.abs(s) ** 3), "attention.function must be smooth, .* degree 32 for d 2"),
+    "steps": (lambda: kernel(lambda s: jnp.where(s > 0.5, 1.0, 0.0)), "attention.function must be smooth"),
+    "low": (lambda: kernel(lambda s: jnp.exp(9 * s), degree=12), "attention.function must be smooth, .* degree 12"),
+    "below zero": (lambda: kernel(CUBIC[0]), "attention.function must not be negative where its rows are normalised"),
+    "repels": (lambda: kernel(lambda s: -jnp.exp(s), False), "attention.function must make .* degree 1 first"),
+    "two poles": (lambda: kernel(lambda s: 0.1 + s * s * s, False), "attention.function must make .* and degree 2"),
+    "logarithm": (lambda: kernel(jnp.log), "attention.function must be finite between -1 and 1, and not zero"),
+    "zero": (lambda: kernel(lambda s: 0 * s), "attention.function must be finite .* and not zero, but it is zero"),
+    "two numbers": (lambda: kernel(lambda s: jnp.stack([s, s])), r"attention.function\(s\) must be"),
+    "traced": (lambda: jax.jit(lambda a: kernel(jtu.Partial(jnp.add, a)))(1.0), "attention must be made of numbers"),
+    "form": (
+        lambda: cjx.phase.branch(cjx.KernelAttention(jnp.exp, query_key=jnp.eye(2)), 2),
+        "attention must have query_key None",
+    ),
     "query_key": (lambda: cjx.phase.branch(USA(1.0, query_key=jnp.eye(2)), 2), "attention must have query_key None"),
     "mask": (lambda: cjx.phase.branch(SA(1.0, mask=cjx.CausalMask()), 2), "attention must have query_key None"),
     "schedule": (lambda: cjx.phase.branch(SA(lambda t: 1 + t), 2), "attention must have a beta that is one number"),

@@ -16,6 +16,7 @@ from ._dynamics.integrate import TokensAnd as TokensAnd
 from ._dynamics.iterate import iterate as iterate
 from ._dynamics.modes import Modes as Modes, lipschitz as lipschitz, modes as modes
 from ._dynamics.noise import NoisyLayer as NoisyLayer
+from ._dynamics.propagator import propagator as propagator
 from ._dynamics.retract import Retract as Retract
 from ._dynamics.rodas5p import Rodas5P as Rodas5P
 from ._dynamics.simulate import simulate as simulate
@@ -88,9 +89,11 @@ from ._observables import (
     expected_strong_centres as expected_strong_centres,
     hemisphere as hemisphere,
     interaction_energy as interaction_energy,
+    kreiss_constant as kreiss_constant,
     lifetimes as lifetimes,
     log_interaction_energy as log_interaction_energy,
     neural_collapse as neural_collapse,
+    non_normality as non_normality,
     num_clusters as num_clusters,
     orthogonal_cosines as orthogonal_cosines,
     orthogonal_time as orthogonal_time,

@@ -164,7 +164,7 @@ def simulate(
     Built on `diffrax.diffeqsolve`; the noise is that of 2604.16288 and 2606.05140.
     """
     x0 = check_start(field, x0)
-    ts = _check_times(ts, x0.dtype)
+    ts = check_times(ts, x0.dtype)
     check_schedules(field, ts)
     _check_options(solver, stepsize_controller, event, adjoint, progress)
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 16_384")
@@ -431,7 +431,7 @@ def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progr
     check_instance(progress, "progress", meter, "a diffrax progress meter", "pass diffrax.TextProgressMeter()")
 
 
-def _check_times(ts: Any, dtype: Any) -> Array:
+def check_times(ts: Any, dtype: Any) -> Array:
     array = as_numbers(ts, "ts")
     if array is None or np.iscomplexobj(array):
         check_array(ts, "ts", shape=(None,), remedy="pass the start and the end")

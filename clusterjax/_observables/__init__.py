@@ -39,6 +39,8 @@ from .similarity import cosine_histogram as cosine_histogram, pairwise_cosine as
 from .spectra import (
     effective_beta as effective_beta,
     effective_rank as effective_rank,
+    kreiss_constant as kreiss_constant,
+    non_normality as non_normality,
     product_spectrum as product_spectrum,
     rank as rank,
     spectrum as spectrum,

@@ -1,4 +1,7 @@
-"""Eigenvalues of V and of Q^T K. Host functions in NumPy: JAX has no general eigenvalues on accelerators."""
+"""Eigenvalues of V and of Q^T K, and departures from normality.
+
+These are host functions in NumPy: JAX has no general eigenvalues on accelerators.
+"""
 
 import math
 from typing import Any
@@ -7,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, Int
 
-from .._base.checks import as_numbers, check_scalar, check_tokens, shown
+from .._base.checks import as_numbers, check_flag, check_scalar, check_tokens, shown
 from .._base.numerics import at_least_single, is_concrete, unless_finite
 from .._base.types import RealScalarLike, Scalar, Tokens
 
@@ -131,6 +134,153 @@ def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
     symmetric = array / 2 + array.T / 2
     largest = float(np.max(np.abs(symmetric)))
     return largest * (math.sqrt(array.shape[0]) * float(np.linalg.norm(symmetric / (largest or 1.0))))
+
+
+def non_normality(matrix: Float[Array | np.ndarray, "d d"]) -> float:
+    """$‖N‖_F/‖A‖_F$, with $A = U(Λ + N)U^*$ the Schur form: Henrici's departure from normality, relative.
+
+    Zero if the eigenvectors are orthogonal, and one if all eigenvalues are zero and A is not. The number is invariant
+    under a unitary change of basis and a multiple of A.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, numpy as np
+        >>> [round(cjx.non_normality(a), 3) for a in (np.eye(2), np.ones((2, 2)), np.array([[1, 1], [0, 1]]))]
+        [0.0, 0.0, 0.577]
+        ```
+
+    **Arguments:**
+
+    - `matrix`: Any square matrix, such as a Jacobian or a propagator; not traced.
+
+    **Returns:**
+
+    A float from 0 to 1; zero for a matrix of zeros.
+
+    **Raises:**
+
+    - `ValueError` if `matrix` is not square, not real, not finite, or traced.
+
+    ??? cite "Source"
+
+        Henrici, *Bounds for iterates, inverses, spectral variation and fields of values of non-normal matrices*
+        (Numerische Mathematik 4, 1962); Trefethen and Embree, *Spectra and pseudospectra* (2005), Chapter 48.
+    """
+    import scipy.linalg  # imported here, since the import takes as long as a small run
+
+    array = _check_matrix(matrix, "matrix", square=True)
+    # The largest entry is factored out of both norms, because squares may overflow or underflow.
+    array = array / (np.max(np.abs(array)) or 1.0)
+    # The part above the diagonal is computed, and not a difference of norms, in which small departures would cancel.
+    upper = np.triu(scipy.linalg.schur(array, output="complex")[0], 1)
+    return float(np.linalg.norm(upper)) / (float(np.linalg.norm(array)) or 1.0)
+
+
+def kreiss_constant(matrix: Float[Array | np.ndarray, "d d"], *, discrete: bool = False) -> float:
+    """The supremum of $Re(z) ‖(z - A)^{-1}‖$ over Re z > 0: how far perturbations grow before they decay.
+
+    For $u̇ = Au$ the largest $‖e^{tA}‖$ over all t lies between this constant K and e d K. With `discrete` A is one step
+    of $u ↦ Au$, the supremum of $(|z| - 1)‖(z - A)^{-1}‖$ over |z| > 1, and the powers of A have these bounds. K is one
+    if A is normal and stable, and infinite if a perturbation grows for ever.
+
+    **Algorithm.** For each real part (or radius) of z the largest norm over the line (or the circle) is found by the
+    level sets of Boyd, Balakrishnan, Bruinsma and Steinbuch, which miss no maximum; over the real part, by a grid of
+    its logarithm and golden sections. A narrow peak between two points of the grid may be missed: K is then too small.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, numpy as np
+        >>> [round(cjx.kreiss_constant(np.array([[-1.0, b], [0.0, -2.0]])), 3) for b in (0.0, 10.0, 100.0)]
+        [1.0, 1.865, 17.172]
+        ```
+
+    **Arguments:**
+
+    - `matrix`: A, such as a Jacobian, or with `discrete` a propagator; not traced. It costs some hundred decompositions
+        of twice its size.
+    - `discrete`: Whether A is the step of a sequence.
+
+    **Returns:**
+
+    A float, at least 1.
+
+    **Raises:**
+
+    - `ValueError` if `matrix` is not square, not real, not finite, or traced.
+
+    ??? cite "Source"
+
+        Trefethen and Embree, *Spectra and pseudospectra* (2005), Chapter 14, and Chapter 18 for the theorem of
+        Kreiss; the level sets: Bruinsma and Steinbuch (Systems and Control Letters 14, 1990).
+    """
+    from scipy.optimize import minimize_scalar
+
+    array = _check_matrix(matrix, "matrix", square=True)
+    discrete = check_flag(discrete, "discrete")
+    values = np.linalg.eigvals(array)
+    # A discrete sequence does not change if its unit is changed, and neither may its unit circle.
+    scale = 1.0 if discrete else float(np.linalg.norm(array, 2)) or 1.0
+    array, values = array / scale, values / scale
+    depth = float(np.max(np.abs(values)) - 1 if discrete else np.max(values.real))
+    if depth > _GROWS:
+        return math.inf
+
+    def negative(logarithm: float) -> float:
+        distance = math.exp(logarithm)
+        return -distance / _smallest_singular(array, distance, discrete)
+
+    # Between these distances from the boundary the product has its supremum; beyond, it tends to one.
+    grid = np.linspace(math.log(1e-8), math.log(1e2), 41)
+    found = np.array([negative(point) for point in grid])
+    best = int(found.argmin())
+    if best == 0 and found[0] < found[1] * (1 + 1e-3):
+        return math.inf
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    refined = minimize_scalar(negative, bounds=bounds, method="bounded", options={"xatol": 1e-8})
+    return max(1.0, -float(found.min()), -float(refined.fun))
+
+
+# A real part, relative to the norm, above which a perturbation grows by more than rounding errors explain.
+_GROWS = 1e-12
+
+
+def _smallest_singular(array: np.ndarray, distance: float, discrete: bool) -> float:
+    """The smallest singular value of z - A over the line Re z = distance, or the circle |z| = 1 + distance."""
+    d = len(array)
+    eye = np.eye(d)
+    on_curve = (lambda s: (1 + distance) * np.exp(1j * s)) if discrete else (lambda s: distance + 1j * s)
+    smallest = lambda s: float(np.linalg.svd(on_curve(s) * eye - array, compute_uv=False)[-1])
+    # The maxima of the resolvent lie near eigenvalues.
+    values = np.linalg.eigvals(array)
+    level = min(map(smallest, np.angle(values) if discrete else values.imag))
+    while True:
+        below = level * (1 - 1e-10)
+        places = _crossings(array, distance, below, discrete)
+        # Between two neighbours the smallest singular value is on one side of the level.
+        middles = (places + np.roll(places, -1)) / 2 if discrete else (places[:-1] + places[1:]) / 2
+        if discrete and len(middles):
+            middles[-1] += np.pi
+        lower = min(map(smallest, middles), default=level)
+        if lower >= below:
+            return level
+        level = lower
+
+
+def _crossings(array: np.ndarray, distance: float, level: float, discrete: bool) -> np.ndarray:
+    """Where on the curve a singular value of z - A equals `level`, in increasing order."""
+    import scipy.linalg
+
+    eye, zero = np.eye(len(array)), np.zeros(array.shape)
+    if discrete:
+        left = np.block([[array, level * eye], [zero, (1 + distance) * eye]])
+        right = np.block([[(1 + distance) * eye, zero], [level * eye, array.T]])
+        values = scipy.linalg.eig(left, right, right=False)
+        return np.sort(np.angle(values[np.abs(np.abs(values) - 1) < 1e-7]))
+    shifted = distance * eye - array
+    values = np.linalg.eigvals(np.block([[-shifted, level * eye], [-level * eye, shifted.T]]))
+    return np.sort(values[np.abs(values.real) < 1e-7].imag)
 
 
 def _check_matrix(matrix: Any, name: str, *, square: bool = False) -> np.ndarray:

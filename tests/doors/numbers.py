@@ -37,6 +37,7 @@ KEPT = {
         experiments.parameter.default transformer.RotaryPositions.base
         transformer.SinusoidalPositions.base transformer.sinusoidal_positions.base probe.Comparison.exceeds.sigmas
         probe.controls.sigmas probe.FirstToken.apart.times probe.FirstToken.apart.sigmas Modes.memberships.rate
+        kreiss_constant.matrix non_normality.matrix
     """,
     "an earlier number serves, and it is not read": "hardmax.choose_leaders.alphas",
     "a number is compared with it, which is smaller": "Rodas5P.max_growth phase.GramRank.threshold",

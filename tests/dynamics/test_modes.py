@@ -295,8 +295,8 @@ def test_the_mode_of_two_clusters_and_their_merger(angle, sizes):
     """The rate of the mode in which two clusters approach each other is one over the time to their merger.
 
     With gap phi the speed is g(phi) = C sin(phi) exp(beta cos(phi)) and the rate of the mode -g' = g h', h = -log g.
-    The time to the merger is the integral of 1/g = e^h, by Laplace's method (1/(g h')) (1 + h''/h'^2 + ...), so that rate
-    times time is 1 + (beta cos(phi) + 1/sin(phi)^2)/(beta sin(phi) - cot(phi))^2 + ...: one within 1 % at beta = 40.
+    The time to the merger is the integral of 1/g = e^h, by Laplace's method (1/(g h')) (1 + h''/h'^2 + ...), so that
+    rate times time is 1 + (beta cos(phi) + 1/sin(phi)^2)/(beta sin(phi) - cot(phi))^2 + ...: one to 1 % at beta = 40.
     """
     x, field = heaps(np.array([0.3, 0.3 + angle, 0.3 + angle + 2.0]), (*sizes, 3), 40.0)
     tree = cjx.coarsen(field, x, 1e300, tolerance=0.01)

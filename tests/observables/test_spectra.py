@@ -1,8 +1,18 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
-from clusterjax._observables import effective_beta, product_spectrum, spectrum, symmetric_part_spectrum
+from clusterjax._observables import (
+    effective_beta,
+    kreiss_constant,
+    non_normality,
+    product_spectrum,
+    spectrum,
+    symmetric_part_spectrum,
+)
+from tests.helpers import as_a_user
 
 
 def test_eigenvalues_known_in_advance():
@@ -84,3 +94,89 @@ def test_precision_follows_the_matrix():
     assert product_spectrum(single, np.eye(2)).dtype == np.complex128
     assert symmetric_part_spectrum(single).dtype == np.float32
     np.testing.assert_array_equal(spectrum(jnp.asarray([[-2.0]])), [-2])
+
+
+NORMAL = {
+    "symmetric": np.array([[-2.0, 1.0], [1.0, -1.0]]),
+    "skew": np.array([[0.0, 3.0], [-3.0, 0.0]]),
+    "rotation": np.array([[np.cos(1), -np.sin(1)], [np.sin(1), np.cos(1)]]) / 2 - np.eye(2),
+    "zero": np.zeros((3, 3)),
+    "one": np.array([[-4.0]]),
+}
+
+
+@pytest.mark.parametrize("name", NORMAL)
+def test_normal_matrices(name):
+    assert non_normality(NORMAL[name]) < 1e-15
+    assert kreiss_constant(NORMAL[name]) == pytest.approx(1, abs=1e-7)
+    step = NORMAL[name] / max(1, np.abs(np.linalg.eigvals(NORMAL[name])).max())
+    assert kreiss_constant(step, discrete=True) == pytest.approx(1, abs=1e-7)
+
+
+def test_departure_from_normality():
+    """sqrt(|A|^2 - sum |lambda|^2)/|A| where this difference does not cancel; invariances; extreme scales."""
+    matrix = np.random.default_rng(0).normal(size=(6, 6))
+    expected = np.sqrt(1 - np.sum(np.abs(np.linalg.eigvals(matrix)) ** 2) / np.sum(matrix**2))
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
+    for same in (matrix, -3 * matrix, matrix.T, turn @ matrix @ turn.T, 1e250 * matrix, 1e-250 * matrix):
+        assert non_normality(same) == pytest.approx(expected, rel=1e-12)
+    assert non_normality(np.array([[0.0, 5.0], [0.0, 0.0]])) == pytest.approx(1)
+    # A departure far below the root of the machine epsilon.
+    assert non_normality(np.array([[1.0, 1e-12], [0.0, 2.0]])) == pytest.approx(1e-12 / np.sqrt(5))
+
+
+@pytest.mark.parametrize(("rate", "coupling"), [(1.0, 1.0), (0.1, 3.0), (1.0, 100.0), (1e-3, 7.0)])
+def test_kreiss_constant_of_a_jordan_block(rate, coupling):
+    """The smallest singular value of [[w, -c], [0, w]] is 2 w^2 / (c + sqrt(c^2 + 4 w^2)), least where w is real."""
+    x = np.exp(np.linspace(-16, 8, 400_001))
+    w = x + rate
+    expected = np.max(x * (coupling + np.sqrt(coupling**2 + 4 * w**2)) / (2 * w**2))
+    found = kreiss_constant(np.array([[-rate, coupling], [0.0, -rate]]))
+    assert found == pytest.approx(max(1, expected), rel=1e-8)
+    # A nilpotent step: (r - 1)/sigma, with w = r.
+    r = 1 + x
+    expected = np.max(x * (coupling + np.sqrt(coupling**2 + 4 * r**2)) / (2 * r**2))
+    assert kreiss_constant(np.array([[0.0, coupling], [0.0, 0.0]]), discrete=True) == pytest.approx(
+        max(1, expected), rel=1e-8
+    )
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_kreiss_constant_against_a_fine_grid_and_its_theorem(discrete):
+    """Two oscillating pairs, the faster more non-normal, so that the maximum lies off the real axis."""
+    block = lambda speed, coupling: np.array([[-0.1, speed + coupling], [-speed, -0.1]])
+    matrix = np.zeros((4, 4))
+    matrix[:2, :2], matrix[2:, 2:] = block(1.0, 0.5), block(2.0, 9.0)
+    matrix = scipy.linalg.expm(matrix * 0.3) if discrete else matrix
+    best, eye = 0.0, np.eye(4)
+    for distance in np.exp(np.linspace(-4, 2, 120)):
+        turns = np.linspace(0, np.pi, 721)
+        z = (1 + distance) * np.exp(1j * turns) if discrete else distance + 1j * np.linspace(0, 6, 721)
+        smallest = np.linalg.svd(z[:, None, None] * eye - matrix, compute_uv=False)[:, -1].min()
+        best = max(best, distance / smallest)
+    found = kreiss_constant(matrix, discrete=discrete)
+    assert best <= found * (1 + 1e-9) and found == pytest.approx(best, rel=1e-3) and found > 1.1
+    steps = range(400)
+    powers = [np.linalg.matrix_power(matrix, k) if discrete else scipy.linalg.expm(0.1 * k * matrix) for k in steps]
+    largest = max(np.linalg.norm(power, 2) for power in powers)
+    assert found <= largest * (1 + 1e-3) and largest <= np.e * 4 * found
+
+
+def test_what_grows_has_no_kreiss_constant():
+    for growing in (np.array([[0.1]]), np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([[0.01, 3.0], [-3.0, 0.01]])):
+        assert kreiss_constant(growing) == np.inf
+    for growing in (np.array([[-1.1]]), np.array([[1.0, 1.0], [0.0, 1.0]])):
+        assert kreiss_constant(growing, discrete=True) == np.inf
+    # A conserved direction, to rounding, does not grow.
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    assert kreiss_constant(turn @ np.diag([0.0, -1.0, -3.0]) @ turn.T) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("function", [non_normality, kreiss_constant])
+def test_matrices_without_a_departure(function):
+    with as_a_user(), pytest.raises(ValueError, match=r"matrix must be a square matrix, but its shape is \(2, 3\)"):
+        function(np.ones((2, 3)))
+    with as_a_user(), pytest.raises(ValueError, match="matrix must be finite"):
+        function(np.full((2, 2), np.nan))
+    with as_a_user(), pytest.raises(ValueError, match="matrix must not be traced"):
+        jax.jit(lambda a: function(a))(jnp.eye(2))

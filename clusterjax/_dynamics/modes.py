@@ -108,7 +108,7 @@ class Modes(eqx.Module):
             )  # fmt: skip
         n, d = self.modes.shape[1:]
         chosen = self.modes[slow].reshape(-1, n * d)
-        basis = _span(np.concatenate([chosen.real, chosen.imag]).T)
+        basis = _span(np.concatenate([np.real(chosen), np.imag(chosen)]).T)
         rows = np.sqrt(n) * basis.reshape(n, -1)
         return np.asarray(cluster_labels(jnp.asarray(rows), 1.0))
 
@@ -184,7 +184,7 @@ def modes(
         values, vectors = _all_modes(flow, removed)
     else:
         values, vectors = _some_modes(flow, removed, k, which)
-    order = np.lexsort((-values.imag, -values.real, *_keys(values, which)))[:k]
+    order = np.lexsort((-np.imag(values), -np.real(values), *_keys(values, which)))[:k]
     values, vectors = values[order], vectors[:, order]
     # The phase of an eigenvector is arbitrary; the choice makes results comparable.
     largest = [ambient.flat[np.abs(ambient).argmax()] for ambient in map(flow.vector, vectors.T)]
@@ -241,10 +241,10 @@ def lipschitz(field: AbstractField, x: Tokens, t: RealScalarLike = 0.0, args: An
 
     squared = _operator(flow, lambda u: flow.pull(flow.push(u)))
     try:
-        (largest,) = eigsh(squared, 1, v0=_start(flow), which="LA", maxiter=_RESTARTS, return_eigenvectors=False)
+        found: Any = eigsh(squared, 1, v0=_start(flow), which="LA", maxiter=_RESTARTS, return_eigenvectors=False)
     except Exception as error:
         raise _unfinished(error, 1) from error
-    return float(np.sqrt(max(largest, 0.0)))
+    return float(np.sqrt(max(found[0], 0.0)))
 
 
 class _Flow(eqx.Module):
@@ -385,7 +385,7 @@ def _some_modes(flow: _Flow, removed: np.ndarray, k: int, which: Which) -> tuple
         # The basis spans an invariant subspace of Q J Q, so that the eigenvalues there are exact.
         image = np.stack([flow.push(u) for u in basis.T], axis=1).astype(float)
         values, vectors = np.linalg.eig(basis.T @ image)
-        values = values[np.lexsort((-values.imag, -values.real, *_keys(values, which)))]
+        values = values[np.lexsort((-np.imag(values), -np.real(values), *_keys(values, which)))]
         others, more = _arnoldi(flow, np.concatenate([removed, basis], axis=1), 1, which)
         if not _precedes(others, complex(values[k - 1]), float(np.abs(values).max()), which):
             return np.linalg.eig(basis.T @ image)[0].astype(complex), basis @ vectors.astype(complex)
@@ -414,17 +414,20 @@ def _arnoldi(flow: _Flow, locked: np.ndarray, k: int, which: Which) -> tuple[np.
     size = min(flow.size, max(4 * k, 40))
     try:
         operator = _operator(flow, act)
-        values, vectors = eigs(operator, k, v0=_start(flow), which=_ARPACK[which], ncv=size, maxiter=_RESTARTS)
+        # SciPy has no types for what it returns.
+        found: Any = eigs(operator, k, v0=_start(flow), which=_ARPACK[which], ncv=size, maxiter=_RESTARTS)
     except Exception as error:
         raise _unfinished(error, k) from error
-    vectors = vectors - locked @ (locked.T @ vectors)
+    values, vectors = found[0], found[1] - locked @ (locked.T @ found[1])
     return values, _span(np.concatenate([vectors.real, vectors.imag], axis=1))
 
 
 def _operator(flow: _Flow, act: Any) -> Any:
-    from scipy.sparse.linalg import LinearOperator
+    import scipy.sparse.linalg
 
-    return LinearOperator((flow.size, flow.size), matvec=act, dtype=flow.x.dtype)
+    # Type checkers do not see that the constructor returns another class.
+    operator: Any = scipy.sparse.linalg.LinearOperator
+    return operator((flow.size, flow.size), matvec=act, dtype=flow.x.dtype)
 
 
 def _start(flow: _Flow) -> np.ndarray:

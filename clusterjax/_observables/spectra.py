@@ -276,7 +276,8 @@ def _crossings(array: np.ndarray, distance: float, level: float, discrete: bool)
     if discrete:
         left = np.block([[array, level * eye], [zero, (1 + distance) * eye]])
         right = np.block([[(1 + distance) * eye, zero], [level * eye, array.T]])
-        values = scipy.linalg.eig(left, right, right=False)
+        # SciPy has no types for what it returns.
+        values: Any = scipy.linalg.eig(left, right, right=False)
         return np.sort(np.angle(values[np.abs(np.abs(values) - 1) < 1e-7]))
     shifted = distance * eye - array
     values = np.linalg.eigvals(np.block([[-shifted, level * eye], [-level * eye, shifted.T]]))

@@ -46,6 +46,12 @@ from ._model.field import (
     ScaledField as ScaledField,
     SumField as SumField,
 )
+from ._model.further_attention import (
+    CosineAttention as CosineAttention,
+    DistanceAttention as DistanceAttention,
+    SigmoidAttention as SigmoidAttention,
+    SinkhornAttention as SinkhornAttention,
+)
 from ._model.heads import MultiHeadField as MultiHeadField
 from ._model.layer import AbstractLayer as AbstractLayer, ResidualLayer as ResidualLayer
 from ._model.mask import (

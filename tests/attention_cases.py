@@ -35,6 +35,14 @@ def unnormalised(beta=BETA, **options):
     return cjx.UnnormalisedAttention(beta, offset=0.4, **options)
 
 
+def distance(beta=BETA, **options):
+    return cjx.DistanceAttention(beta, **options)
+
+
+def cosine(beta=BETA, **options):
+    return cjx.CosineAttention(beta, **options)
+
+
 def hardmax(beta=BETA, **options):
     return cjx.HardmaxAttention(**options)
 
@@ -52,6 +60,8 @@ KINDS = {
     "softmax": (softmax, lambda x, *how: reference.softmax_weights(x, BETA, *how)),
     "unnormalised": (unnormalised, lambda x, *how: reference.unnormalised_weights(x, BETA, *how, 0.4)),
     "hardmax": (hardmax, reference.hardmax_weights),
+    "distance": (distance, lambda x, *how: reference.distance_weights(x, BETA, *how)),
+    "cosine": (cosine, lambda x, *how: reference.cosine_weights(x, BETA, *how)),
     "kernel": (kernel(), lambda x, *how: reference.kernel_weights(x, KERNEL, True, *how)),
     "kernel, not normalised": (
         kernel(normalise=False),

@@ -40,6 +40,7 @@ from .._base.types import RealScalarLike, Tokens
 from .._model.attention import AbstractAttention, KernelAttention, SoftmaxAttention, UnnormalisedAttention
 from .._model.density import unresolved
 from .._model.field import AbstractField, check_field
+from .._model.further_attention import SigmoidAttention, SinkhornAttention
 from .._model.heads import MultiHeadField
 from .._model.position import AbstractLogWeights
 from .._model.schedule import AbstractSchedule, check_schedules, jumps_of
@@ -337,6 +338,10 @@ def _shard(x: Array, sharding: NamedSharding | None) -> Array:
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
 
 
+# The attentions that sum pairs themselves, without a summation.
+_SUM_THEMSELVES = (KernelAttention, SigmoidAttention, SinkhornAttention)
+
+
 def _is_attention(part: Any) -> bool:
     return isinstance(part, AbstractAttention | MultiHeadField)
 
@@ -373,9 +378,8 @@ def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
 
 def _summations(names: Names, field: AbstractField) -> dict[str, Any]:
     """The names of the summations that a run has used; empty if there are none."""
-    # `KernelAttention` sums a user's kernel itself, without a summation.
     parts = jtu.tree_leaves(field, is_leaf=_is_attention)
-    used = [*names.used, *["KernelAttention"] * any(isinstance(part, KernelAttention) for part in parts)]
+    used = [*names.used, *dict.fromkeys(type(part).__name__ for part in parts if isinstance(part, _SUM_THEMSELVES))]
     return {"summation": StaticString(" and ".join(used))} if used else {}
 
 

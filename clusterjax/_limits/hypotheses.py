@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from .._model.attention import HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
 from .._model.field import AttentionField, RescaledField
+from .._model.further_attention import CosineAttention, DistanceAttention, SigmoidAttention, SinkhornAttention
 from .._model.mask import CausalMask, FullMask
 from .._model.position import position_of
 from .._model.schedule import AbstractSchedule, at_time
@@ -267,6 +268,18 @@ def _multiple(matrix: np.ndarray) -> tuple[float, float, bool]:
     return number, off, number > 0 and off <= EQUAL * rounding_of(matrix)
 
 
+# The attentions without negative weights. A user's kernel may be negative.
+_POSITIVE = (
+    SoftmaxAttention,
+    UnnormalisedAttention,
+    HardmaxAttention,
+    DistanceAttention,
+    CosineAttention,
+    SigmoidAttention,
+    SinkhornAttention,
+)
+
+
 def never_leaves_a_cap(field: AttentionField, t: float, x: Any) -> bool:
     """True if tokens within a cap stay there for ever: V = c I to rounding, c > 0, and no weight is negative.
 
@@ -274,7 +287,7 @@ def never_leaves_a_cap(field: AttentionField, t: float, x: Any) -> bool:
     convex cone that contains the tokens. Weights may depend on time, masses may differ, and any mask is allowed.
     """
     constant = not isinstance(field.value, AbstractSchedule)
-    positive = isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention | HardmaxAttention)
+    positive = isinstance(field.attention, _POSITIVE)
     return constant and positive and _multiple(matrices_of(field, t, x).value)[2]
 
 

@@ -99,8 +99,9 @@ class Trajectory(eqx.Module):
         it, floats are NaN, integers -1 (the largest number if unsigned) and booleans False.
     - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`. After `simulate`
         of attention also `summation`, the name of the summation: that which `Auto` chose, or `Sharded(Harmonic)` if
-        devices exchange moments; several names are joined by "and". `KernelAttention` sums by itself. For a `MeanField`
-        also `resolved`: whether its degree resolved the density until the end.
+        devices exchange moments; several names are joined by "and". `KernelAttention`, `SigmoidAttention` and
+        `SinkhornAttention` sum by themselves. For a `MeanField` also `resolved`: whether its degree resolved the
+        density until the end.
     - `result`: The result of diffrax, for `diffrax.is_successful(result)` and `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or the time of the event.
     - `event_reached`: Whether the run ended by its event. If False, `t1` is not the time of an event.

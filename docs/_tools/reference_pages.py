@@ -14,10 +14,13 @@ from typing import NamedTuple
 # The titles of the pages of the core, and the modules whose names they document; "runs" has the names of all others.
 SUBJECTS = {
     "runs": ("Runs: simulate, iterate", ()),
-    "attention": ("Attention and masks", ("_model.attention", "_model.mask", "_model.position")),
+    "attention": (
+        "Attention, masks and positions",
+        ("_model.attention", "_model.further_attention", "_model.mask", "_model.position"),
+    ),
     "fields": (
         "Fields, layers, schedules",
-        ("_model.field", "_model.heads", "_model.density", "_model.layer", "_model.schedule"),
+        ("_model.field", "_model.heads", "_model.density", "_model.causal_density", "_model.layer", "_model.schedule"),
     ),
     "spaces": ("Spaces", ("_model.space",)),
     "summations": ("Summations", ("_summation", "_model.summation")),

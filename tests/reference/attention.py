@@ -75,6 +75,86 @@ def softmax_weights(x, beta, form=None, allowed=full, masses=None):
     return weights(x, form, allowed, masses, row)
 
 
+def sigmoid_weights(x, beta, form=None, allowed=full, masses=None, offset=None):
+    """m_j / (1 + e^{-beta s_ij - b}), where b is minus the logarithm of the mass that i may attend to, or a number."""
+
+    def row(score, mass):
+        b = -math.log(math.fsum(mass)) if offset is None else offset
+        return [m / (1 + math.exp(-(beta * s + b))) for s, m in zip(score, mass, strict=True)]
+
+    return weights(x, form, allowed, masses, row)
+
+
+def queries(x, form=None):
+    """B^T x_i for each token."""
+    d = x.shape[1]
+    return np.array(
+        [
+            [float(y[a]) if form is None else sum(float(form[b, a]) * float(y[b]) for b in range(d)) for a in range(d)]
+            for y in x
+        ]
+    )
+
+
+def of_pairs(x, form, allowed, masses, score):
+    """Softmax weights of the score of each query with each token."""
+    asked, n = queries(x, form), x.shape[0]
+    found = [[score(asked[i], x[j]) for j in range(n)] for i in range(n)]
+    mass = [1.0] * n if masses is None else [float(m) for m in masses]
+    out = np.zeros((n, n))
+    for i in range(n):
+        seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
+        top = max((found[i][j] for j in seen), default=0.0)
+        if seen:
+            out[i, seen] = shares([mass[j] * math.exp(found[i][j] - top) for j in seen])
+    return out
+
+
+def distance_weights(x, beta, form=None, allowed=full, masses=None):
+    """Softmax of -beta |B^T x_i - x_j|^2 / 2."""
+    square = lambda q, y: math.fsum((float(a) - float(b)) ** 2 for a, b in zip(q, y, strict=True))
+    return of_pairs(x, form, allowed, masses, lambda q, y: -beta * square(q, y) / 2)
+
+
+def cosine_weights(x, beta, form=None, allowed=full, masses=None):
+    """Softmax of beta times the cosine of B^T x_i and x_j; zero where one of the two is zero."""
+    dot = lambda q, y: math.fsum(float(a) * float(b) for a, b in zip(q, y, strict=True))
+
+    def score(q, y):
+        size = math.sqrt(dot(q, q)) * math.sqrt(dot(y, y))
+        return beta * dot(q, y) / size if size > 0 else 0.0
+
+    return of_pairs(x, form, allowed, masses, score)
+
+
+def sinkhorn_weights(x, beta, form=None, allowed=full, masses=None, sweeps=4000):
+    """Sinkhorn's iteration as it is written: rows and columns are scaled in turn, in logarithms, many times."""
+    n, score = x.shape[0], scores(x, form)
+    mass = [1.0 / n] * n if masses is None else [float(m) / math.fsum(map(float, masses)) for m in masses]
+    seen = [[j for j in range(n) if allowed(i, j) and mass[j] > 0] for i in range(n)]
+    heavy = [i for i in range(n) if mass[i] > 0]
+    f, g = [0.0] * n, [0.0] * n
+
+    def log_sum(terms):
+        top = max(terms)
+        return top + math.log(math.fsum(math.exp(term - top) for term in terms))
+
+    for _ in range(sweeps):
+        for i in heavy:
+            f[i] = -log_sum([math.log(mass[j]) + beta * score[i][j] + g[j] for j in seen[i]])
+        last = list(g)
+        for j in heavy:
+            g[j] = -log_sum([math.log(mass[i]) + beta * score[i][j] + f[i] for i in heavy if allowed(i, j)])
+        if max(abs(a - b) for a, b in zip(g, last, strict=True)) < 1e-15:
+            break
+    out = np.zeros((n, n))
+    for i in range(n):
+        if seen[i]:
+            top = max(beta * score[i][j] + g[j] for j in seen[i])
+            out[i, seen[i]] = shares([mass[j] * math.exp(beta * score[i][j] + g[j] - top) for j in seen[i]])
+    return out
+
+
 def unnormalised_weights(x, beta, form=None, allowed=full, masses=None, offset=0.0):
     """m_j e^{beta s_ij - offset} / (mass of the tokens that i may attend to)."""
     return kernel_weights(x, lambda s: math.exp(beta * s - offset), False, form, allowed, masses)

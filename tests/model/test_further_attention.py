@@ -429,7 +429,7 @@ def test_a_cap_is_never_left():
     for kind in (cjx.SigmoidAttention, cjx.SinkhornAttention, cjx.DistanceAttention, cjx.CosineAttention):
         shape = cjx.limit_shape(x, cjx.AttentionField(kind(2.0)), t=0.0)
         assert not shape.applies
-        assert any("Attention is a softmax" in h.says and not h.holds for h in shape.hypotheses)
+        assert any("Attention is a softmax" in h.says and not h.held for h in shape.hypotheses)
 
 
 # --- what is refused

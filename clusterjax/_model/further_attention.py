@@ -325,10 +325,11 @@ def _unit(x: Float[Array, "n k"]) -> Float[Array, "n k"]:
 
 # Sinkhorn attention: the doubly stochastic matrix that is nearest to the kernel.
 #
-# **Problem.** With masses m of sum one, find g such that the weights w_ij = m_j e^(s_ij + g_j) / sum_k m_k e^(s_ik +
-# g_k) have the column sums c_j = sum_i m_i w_ij = m_j. The solution minimises the convex function J(g) = sum_i m_i log
-# sum_j m_j e^(s_ij + g_j) - sum_j m_j g_j, whose gradient is c - m and whose Hessian is diag(c) - w^T diag(m) w, the
-# Laplacian of a graph.
+# **Problem.** With masses m of sum one, find g such that the weights
+# w_ij = m_j e^(s_ij + g_j) / sum_k m_k e^(s_ik + g_k) have the column sums c_j = sum_i m_i w_ij = m_j. The solution
+# minimises the convex function
+# J(g) = sum_i m_i log sum_j m_j e^(s_ij + g_j) - sum_j m_j g_j, whose gradient is c - m and whose Hessian is
+# diag(c) - w^T diag(m) w, the Laplacian of a graph.
 #
 # **Algorithm.** Sinkhorn's iteration alone may need e^(the range of s) steps. Instead the scores are multiplied by
 # 2^-L, where their range is about one, and then doubled L times. After each doubling g is extrapolated from the last
@@ -340,9 +341,9 @@ def _unit(x: Float[Array, "n k"]) -> Float[Array, "n k"]:
 # **Derivatives.** The iteration has none. Two further steps of Newton's method, which JAX differentiates, give exact
 # derivatives of order one to three, since each step squares the error of the Taylor series in the parameters.
 #
-# **Invariants.** Rows sum to one up to rounding. Columns sum to their masses up to the tolerance of
-# `SinkhornAttention`, or all weights are NaN. Tokens of mass zero do not change the other tokens; g_j of such a token
-# has the value for which its column, divided by its mass, has the sum one.
+# **Invariants.** Rows sum to one up to rounding. Columns sum to their masses up to the tolerance that
+# `SinkhornAttention` states, or all weights are NaN. Tokens of mass zero do not change the other tokens; g_j of such a
+# token has the value for which its column, divided by its mass, has the sum one.
 
 _MOST_STEPS = 500
 _HALVINGS = 8

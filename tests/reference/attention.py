@@ -145,7 +145,7 @@ def sinkhorn_weights(x, beta, form=None, allowed=full, masses=None, sweeps=4000)
         last = list(g)
         for j in heavy:
             g[j] = -log_sum([math.log(mass[i]) + beta * score[i][j] + f[i] for i in heavy if allowed(i, j)])
-        if max(abs(a - b) for a, b in zip(g, last, strict=True)) < 1e-15:
+        if max(abs(a - b) for a, b in zip(g, last, strict=True)) < 1e-14:
             break
     out = np.zeros((n, n))
     for i in range(n):

@@ -4,7 +4,9 @@ energy?
 **Setting.** V = Q = K = I on the circle, $E = e^{-β}/(2βn²) ∑_{ij} exp(β⟨x_i, x_j⟩)$. The gradient of E in Wasserstein
 space is $g_i = n P_{x_i} ∂_{x_i} E$. Unnormalised attention, with `offset=beta`, is v = g. Softmax attention is
 $v_i = g_i / w_i$ with $w_i = Z_i e^{-β} / n$, the gradient flow in the metric $1/n ∑_i w_i ⟨u_i, v_i⟩$. With a causal
-mask $w_i$ sums over j ≤ i, and $w_i v_i$ is no gradient.
+mask $w_i$ sums over j ≤ i, and $w_i v_i$ is no gradient. Sigmoid and Sinkhorn attention have energies of their own, of
+which they are gradient flows in Wasserstein space; cosine attention (query-key normalisation) is measured with V = B =
+diag(1.5, .5), since it is softmax attention for B = I.
 
 **Slopes.** Save times come in pairs at a distance of H. If W is the Wasserstein distance between the two clouds of a
 pair, $(E(t + H) - E(t)) H / W²$ is 1 up to H² along the curve of steepest ascent, and smaller along other curves of the
@@ -31,6 +33,7 @@ from ..._dynamics.simulate import simulate
 from ..._model.attention import SoftmaxAttention, UnnormalisedAttention
 from ..._model.density import MeanField
 from ..._model.field import AttentionField
+from ..._model.further_attention import CosineAttention, SigmoidAttention, SinkhornAttention
 from ..._model.mask import CausalMask
 from ..._model.space import Sphere
 from ..._observables import interaction_energy, wasserstein
@@ -42,7 +45,14 @@ from ..shared.sources import PARTICLES, particles
 
 
 NAMES: tuple[str, ...] = ("unnormalised", "softmax", "causal")
-METRICS = (("unnormalised", False), ("softmax", False), ("softmax", True), ("causal", False), ("causal", True))
+# The flows whose work around closed paths is measured, without the weights of the metric and with them.
+METRICS = (
+    ("unnormalised", False), ("sigmoid", False), ("Sinkhorn", False), ("softmax", False), ("softmax", True),
+    ("causal", False), ("causal", True), ("cosine", False), ("cosine", True),
+)  # fmt: skip
+# The flows with energies of their own.
+OWN = {"sigmoid": SigmoidAttention, "Sinkhorn": SinkhornAttention}
+FORM = np.diag([1.5, 0.5])  # V and B of cosine attention
 STARTS = 32  # the largest number of starts
 TIMES, H = 40, 0.02  # the number of pairs of save times, and the distance of the two times of a pair
 MOVING = 1e-3  # tokens that are slower than this in Wasserstein space have no slope beyond rounding error
@@ -91,6 +101,8 @@ class Results(NamedTuple):
     # The work around each closed path over the integral of its absolute value, (paths,), by `METRICS`
     works: dict[tuple[str, bool], np.ndarray]
     density: np.ndarray  # the ratios of the density, (pairs,)
+    # The relative difference of the velocity and the gradient of its own energy, the largest of all starts, by `OWN`
+    own: dict[str, float]
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
@@ -102,13 +114,18 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say("integrating work around closed paths")
     angles, steps = closed_paths(settings.seed, PATHS, p.n)
     works = {key: around(key, angles, steps, p.beta) for key in METRICS}
+    own = {name: own_gradient(name, x0, p.beta) for name in OWN}
     say("following a density")
-    return Results(p, starts, ts, flows, works, density_ratios(p.beta))
+    return Results(p, starts, ts, flows, works, density_ratios(p.beta), own)
 
 
 def field_of(name: str, beta: float | Scalar) -> AttentionField:
     if name == "unnormalised":
         return AttentionField(UnnormalisedAttention(beta, offset=beta))
+    if name == "cosine":
+        return AttentionField(CosineAttention(beta, query_key=FORM), FORM)
+    if name in OWN:
+        return AttentionField(OWN[name](beta))
     return AttentionField(SoftmaxAttention(beta, mask=CausalMask()) if name == "causal" else SoftmaxAttention(beta))
 
 
@@ -123,12 +140,26 @@ def gradient(x: Float[Array, "n d"], beta: Scalar) -> Float[Array, "n d"]:
 
 
 def weights(name: str, x: Float[Array, "n d"], beta: Scalar) -> Float[Array, " n"]:
-    """The weights w_i of the metric of the flow; 1 for unnormalised attention."""
+    """The weights w_i of the metric of the flow; 1 for attention that is not divided by a row sum."""
     n = x.shape[0]
-    if name == "unnormalised":
+    if name == "unnormalised" or name in OWN:
         return jnp.ones(n, x.dtype)
-    kernel = jnp.exp(beta * (x @ x.T - 1))
+    queries = Sphere().retract(x @ FORM) if name == "cosine" else x
+    kernel = jnp.exp(beta * (queries @ x.T - 1))
     return jnp.sum(jnp.tril(kernel) if name == "causal" else kernel, axis=1) / n
+
+
+def own_gradient(name: str, x0: Float[Array, "starts n d"], beta: float) -> float:
+    """The largest difference of the velocity from the gradient of the flow's own energy, over the largest speed."""
+
+    @eqx.filter_jit
+    def both(x):
+        field = field_of(name, beta)
+        slope = jax.grad(OWN[name](beta).energy)(x)
+        return field(0.0, x), Sphere().tangent(x, x.shape[0] * slope)
+
+    pairs = [both(x) for x in x0]
+    return max(float(jnp.abs(v - g).max() / jnp.abs(v).max()) for v, g in pairs)
 
 
 def rates(name: str, x: Float[Array, "n d"], beta: Scalar) -> Rates:
@@ -275,6 +306,18 @@ def conservative(m: Results) -> Found:
     return Found(words, max(plain, soft) < 1e-10, max(plain, soft))
 
 
+@claim("the difference is less than 1e-9 of the speed, and the work less than 1e-10")
+def own_energies(m: Results) -> Found:
+    """Sigmoid attention and Sinkhorn attention are gradient flows in Wasserstein space, each of its own energy
+    (2110.11773 for Sinkhorn attention)."""
+    off, work = max(m.own.values()), max(float(np.abs(m.works[name, False]).max()) for name in OWN)
+    measured = (
+        f"the velocity differs from the gradient by at most {off:.1e} of the largest speed, and the work around a "
+        f"closed path is at most {work:.1e} of the integral of its absolute value"
+    )
+    return Found(measured, off < 1e-9 and work < 1e-10, max(off, work))
+
+
 def _median_work(m: Results, *kinds: tuple[str, bool]) -> Found:
     """The medians of the work of some flows, each of which must exceed 0.01."""
     medians = [float(np.median(np.abs(m.works[kind]))) for kind in kinds]
@@ -294,6 +337,13 @@ def causal(m: Results) -> Found:
     """With a causal mask attention is no gradient flow in Wasserstein space, nor in the metric weighted by its own
     normalisers."""
     return _median_work(m, ("causal", False), ("causal", True))
+
+
+@claim("both numbers exceed 0.01")
+def cosine(m: Results) -> Found:
+    """Cosine attention with V = B = diag(1.5, 0.5) is no gradient flow in Wasserstein space, nor in the metric weighted
+    by its normalisers."""
+    return _median_work(m, ("cosine", False), ("cosine", True))
 
 
 @claim("more than 0 with the mask, and 0 without")
@@ -320,7 +370,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "steepest ascent at points of the unnormalised run. (b) The increase of the energy over a short time, divided "
         f"by the increase of steepest ascent at the same speed: the median and the middle 80 % of {m.starts} starts. "
         "(c) The cosine between velocity and gradient at all times of all starts. (d) The work around closed paths of "
-        f"configurations over the integral of its absolute value. {unmet(claims)}"
+        f"configurations over the integral of its absolute value; cosine attention has V = B = diag(1.5, 0.5). "
+        f"{unmet(claims)}"
     )
 
 
@@ -337,8 +388,9 @@ def series(m: Results) -> dict:
     }
 
 
-COLOURS: dict[str, str] = dict(zip(NAMES, OKABE_ITO[:3], strict=True))
-MARKERS: dict[str, str] = dict(zip(NAMES, "os^", strict=True))
+ALL = (*NAMES, *OWN, "cosine")
+COLOURS: dict[str, str] = dict(zip(ALL, OKABE_ITO[:6], strict=True))
+MARKERS: dict[str, str] = dict(zip(ALL, "os^Dvp", strict=True))
 FLOOR = 1e-17  # a work of zero is drawn here
 
 
@@ -385,7 +437,7 @@ def _works(ax: Axes, m: Results) -> None:
         ax.plot(at, works, MARKERS[name], ls="none", ms=2.5, color=colour, mfc="none" if weighted else colour)
     labels = [f"{name}\n{'weighted' if weighted else 'plain'}" for name, weighted in METRICS]
     ax.set(yscale="log", ylabel="work around a closed path", ylim=(FLOOR / 3, 3))
-    ax.set_xticks(range(len(METRICS)), labels, fontsize=6)
+    ax.set_xticks(range(len(METRICS)), labels, fontsize=6, rotation=45)
 
 
 FIGURE = figure(

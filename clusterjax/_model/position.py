@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from .._base.checks import call_traced, check_array, check_callable, check_instance, check_integer, refusal, shown
 from .._base.numerics import at_least_single
-from .._base.types import AbstractPart, RealScalarLike, Tokens
+from .._base.types import AbstractPart, DTypeLike, RealScalarLike, Tokens
 from .schedule import AbstractSchedule, StoredParameter, at_time, check_real, example, parameter
 
 
@@ -55,7 +55,7 @@ class AbstractPosition(AbstractPart):
     def check(self, d: int) -> None:
         """Raise a ValueError unless the position fits queries of dimension `d`."""
 
-    def at(self, t: RealScalarLike, dtype: Any) -> Any:
+    def at(self, t: RealScalarLike, dtype: DTypeLike) -> Any:
         """The position with its parameters at time `t`, in `dtype`."""
         is_schedule = lambda node: isinstance(node, AbstractSchedule)
         return jtu.tree_map(lambda node: at_time(node, t, dtype), self, is_leaf=is_schedule)
@@ -65,7 +65,7 @@ class AbstractLogWeights(AbstractPosition):
     """A position that adds a log-weight $b(i - j)$ to the exponent of each pair."""
 
     @abstractmethod
-    def log_weights(self, t: RealScalarLike, n: int, dtype: Any) -> LogWeights:
+    def log_weights(self, t: RealScalarLike, n: int, dtype: DTypeLike) -> LogWeights:
         """The log-weights of `n` tokens at time `t`."""
 
     def check(self, d: int) -> None:
@@ -125,7 +125,7 @@ class ALiBi(AbstractLogWeights):
     def num_heads(self) -> int | None:
         return _heads(self.slope, 0)
 
-    def log_weights(self, t: RealScalarLike, n: int, dtype: Any) -> LogWeights:
+    def log_weights(self, t: RealScalarLike, n: int, dtype: DTypeLike) -> LogWeights:
         return LogWeights(slope=at_time(self.slope, t, at_least_single(dtype)))
 
 
@@ -166,7 +166,7 @@ class Decay(AbstractLogWeights):
     def num_heads(self) -> int | None:
         return _heads(self.rate, 0)
 
-    def log_weights(self, t: RealScalarLike, n: int, dtype: Any) -> LogWeights:
+    def log_weights(self, t: RealScalarLike, n: int, dtype: DTypeLike) -> LogWeights:
         return LogWeights(slope=at_time(self.rate, t, at_least_single(dtype)) / n)
 
 
@@ -256,7 +256,7 @@ class RelativeBias(AbstractLogWeights):
     def num_heads(self) -> int | None:
         return _heads(self.table, 1)
 
-    def log_weights(self, t: RealScalarLike, n: int, dtype: Any) -> LogWeights:
+    def log_weights(self, t: RealScalarLike, n: int, dtype: DTypeLike) -> LogWeights:
         return LogWeights(table=at_time(self.table, t, dtype))
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._base.checks import check_array, check_float_dtype, check_integer
+from .._base.checks import check_array, check_float_dtype, check_instance, check_integer
 from .._base.numerics import is_concrete
 from .._base.types import DTypeLike, Masses, Numbers, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask, check_mask
@@ -98,6 +98,7 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         dtype = check_float_dtype(dtype) or jnp.float32
         if queries is not None:
             check_array(queries, "queries", shape=(None, d), finite=False)
+        _check_log_weights(log_weights)
         if serves(_BY_SERIES, mask, d, dtype, log_weights):
             on_cpu = jax.default_backend() == "cpu"
             least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize] if on_cpu else _HARMONIC_ON_GPU[d], mask)
@@ -115,6 +116,7 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         check_integer(n, "n", remedy="pass the number of tokens")
         check_integer(d, "d", remedy="pass their dimension")
         check_mask(mask)
+        _check_log_weights(log_weights)
         # `Hull` supports every floating dtype.
         if n >= _least(_HULL, mask) and serves(_BY_HULL, mask, d, jnp.float32, log_weights):
             return _BY_HULL
@@ -153,6 +155,12 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
 def _least(thresholds: tuple[int, int], mask: AbstractMask) -> int:
     full, other = thresholds
     return full if isinstance(mask, FullMask) else other
+
+
+def _check_log_weights(log_weights: Any) -> None:
+    if log_weights is not None:
+        remedy = "pass those of a position, or leave them out"
+        check_instance(log_weights, "log_weights", LogWeights, "log-weights of a position", remedy)
 
 
 def _too_long(queries: Any, d: int, dtype: Any) -> bool:

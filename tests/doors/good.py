@@ -74,7 +74,7 @@ def _core() -> dict[str, Any]:
         "bias_out": jnp.ones(D), "mask": cjx.FullMask(), "function": lambda s: 1 + s * s,
         "allowed": lambda i, j: j <= i, "permitted": np.ones((N, N), bool), "kept": 1, "inner": cjx.Dense(),
         "position": cjx.ALiBi(0.5), "table": np.zeros(3), "clip": 1, "frequencies": np.array([0.5, 0.1]),
-        "RelativeBias.from_function.function": lambda k: -1.0 * k * k,
+        "RelativeBias.from_function.function": lambda k: -(k * k).astype(float),
         "axis": "tokens", "parts": (T, T), "Combined.fn": jnp.add, "FunctionSchedule.fn": jnp.sin,
         "FunctionSchedule.name": "fn", "ResidualLayer.normalise_to": cjx.Sphere(), "Retract.solver": dfx.Euler(),
         "simulate.*": {

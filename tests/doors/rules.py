@@ -43,7 +43,7 @@ NOT_FINITE = (
 # A value that does not fit another argument may be refused in the name of that one.
 PAIRED = (
     "experiments.parameter.least", "experiments.parameter.most", "experiments.parameter.above",
-    "sentiment.Vocabulary.words",
+    "sentiment.Vocabulary.words", "RelativeBias.clip",
 )  # fmt: skip
 # Doors, by the beginnings of their names, of which a call may compute for longer than ten seconds.
 SLOW = (
@@ -95,6 +95,8 @@ BY_PLACE = {
                     TEXTS),
     **dict.fromkeys(("sentiment.train_sentiment.resume", "phase.LikeQueryKey.scale"), labels("true")),
     **dict.fromkeys(("plot.polytope.leaders", "plot.words.leaders", "sentiment.Vocabulary.counts"), labels("traced")),
+    **dict.fromkeys(("ALiBi.slope", "Decay.rate"), ARRAYS),  # a stack of one for each head
+    **dict.fromkeys(("RelativeBias.clip", "RelativeBias.from_function.clip"), labels("zero")),
     "Combined.parts": labels("list of none, ragged"),
     "expected_strong_centres.n": labels("inf"),
     "plot.spectrum.eigenvalues": GAPS | {"complex array"},

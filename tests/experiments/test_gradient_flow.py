@@ -89,7 +89,7 @@ def test_work_around_a_closed_path_is_that_of_a_loop_in_numpy(key):
         total, absolute = total + part, absolute + abs(part)
     work = jax.jit(lambda angles, steps: flows.work(name, angles, steps, jnp.asarray(BETA), weighted=weighted))
     found = work(angles[1], steps[1])
-    np.testing.assert_allclose(found, (total, absolute), rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(found, (total, absolute), rtol=1e-11, atol=1e-13)
     # A path is closed, and its steps are its derivative; a gradient does no work around it.
     np.testing.assert_allclose(steps.sum(axis=1), 0, atol=1e-12)
     np.testing.assert_allclose(np.diff(angles, axis=1)[0, 40], (steps[0, 40] + steps[0, 41]) / 2, atol=1e-5)

@@ -15,7 +15,7 @@ from ._dynamics.events import clustered_event as clustered_event, stationary_eve
 from ._dynamics.integrate import TokensAnd as TokensAnd
 from ._dynamics.iterate import iterate as iterate
 from ._dynamics.modes import Modes as Modes, lipschitz as lipschitz, modes as modes
-from ._dynamics.noise import NoisyLayer as NoisyLayer
+from ._dynamics.noise import CommonNoise as CommonNoise, NoisyLayer as NoisyLayer, RandomHeads as RandomHeads
 from ._dynamics.propagator import propagator as propagator
 from ._dynamics.retract import Retract as Retract
 from ._dynamics.rodas5p import Rodas5P as Rodas5P

@@ -19,13 +19,22 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._base.checks import check_instance, check_key, check_scalar
-from .._base.numerics import is_concrete
+from .._base.checks import check_instance, check_key, check_scalar, check_tokens, shown
+from .._base.numerics import as_float, is_concrete, matmul
 from .._base.random import draw_normal
-from .._base.types import RealScalarLike, Tokens
-from .._model.field import AbstractField
+from .._base.types import AbstractPart, RealScalarLike, Tokens
+from .._model.attention import AbstractAttention, check_attention
+from .._model.field import AbstractField, check_field
 from .._model.layer import AbstractLayer
-from .._model.schedule import Parameter, StoredParameter, as_parameter, at_time, check_temperature, check_time
+from .._model.schedule import (
+    Parameter,
+    StoredParameter,
+    as_parameter,
+    at_time,
+    check_beta,
+    check_temperature,
+    check_time,
+)
 from .._model.space import AbstractSpace, Sphere
 
 
@@ -39,6 +48,10 @@ def make_terms(
     # A virtual tree shows adaptive solvers and rejected steps the same path. Its tolerance is half a step, so that
     # every step of the solver has an increment of its own.
     shape, tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), shortest_step(ts, jumps, dt0) / 2
+    if isinstance(noise, CommonNoise):
+        shape = jax.ShapeDtypeStruct((x0.shape[1], x0.shape[1]), x0.dtype)
+        path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=tol, shape=shape, key=key)
+        return dfx.MultiTerm(drift, dfx.ControlTerm(_CommonDiffusion(field, noise), path))
     path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=tol, shape=shape, key=key)
     return dfx.MultiTerm(drift, dfx.ControlTerm(_Diffusion(field.space, noise), path))
 
@@ -71,18 +84,43 @@ class _Diffusion(eqx.Module):
         )
 
 
-def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> Array | None:
-    """`noise` as an array, or a ValueError if `noise`, `key` or `dt0` is not valid for a run with noise."""
+class _CommonDiffusion(eqx.Module):
+    """The increments of W, (d, d), as increments of all tokens."""
+
+    field: AbstractField
+    noise: "CommonNoise"
+
+    def __call__(self, t, y, args):
+        space = self.field.space
+        point = space.retract(y)
+        pushed = _pushed(self.noise, t, point, self.field)
+        matrix = jax.ShapeDtypeStruct((y.shape[1], y.shape[1]), y.dtype)
+        return lx.FunctionLinearOperator(lambda increment: space.tangent(point, matmul(pushed, increment.T)), matrix)
+
+
+def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> Any:
+    """`noise` as an array, or unchanged if it is a `CommonNoise`; a ValueError if `noise`, `key` or `dt0` is not valid
+    for a run with noise."""
     if key is not None:
         check_key(key)
     if noise is None:
         return None
-    noise = check_scalar(noise, "noise", dtype, least=0, remedy="None is no noise")
+    if not isinstance(noise, CommonNoise):
+        noise = check_scalar(noise, "noise", dtype, least=0, remedy="None is no noise")
     if key is None:
         raise ValueError("key must be given with noise, but it is None; pass jax.random.key(0), or another.")
     if dt0 is None:
         raise ValueError("dt0 must be given with noise, but it is None; pass the length of a step, such as 0.01.")
     return noise
+
+
+def check_solver_of_noise(solver: Any, noise: Any) -> None:
+    """Raise a ValueError unless the solver of a run with common noise solves equations of Ito."""
+    if isinstance(noise, CommonNoise) and not isinstance(getattr(solver, "solver", solver), dfx.Euler):
+        raise ValueError(
+            f"solver must be Retract(diffrax.Euler()) with CommonNoise, which is an equation of Ito, but it is "
+            f"{shown(solver)}; leave it out."
+        )
 
 
 def check_noisy_steps(controller: Any, ts: Array, dense: bool) -> None:
@@ -163,6 +201,108 @@ class NoisyLayer(AbstractLayer):
 
     def check(self, n: int, d: int) -> None:
         self.layer.check(n, d)
+
+
+class CommonNoise(AbstractPart):
+    """The noise of heads whose value matrices are random in every layer: $σ P_i dW a_i$ with $a_i = ∑_j w_{ij} x_j$.
+
+    W is a Brownian motion of d x d matrices, the same for all tokens. `simulate(field, x0, ts, noise=CommonNoise(...),
+    key=key, dt0=dt0)` integrates the limit of `RandomHeads`, the equation of Ito $dX_i = field dt + σ P_i dW a_i -
+    σ²(d-1)|a_i|² X_i dt / 2$ on the sphere: `Retract(diffrax.Euler())` has the last term by its retraction. For two
+    tokens the cosine is a diffusion in one dimension, whose mean the tests compute without samples.
+
+    **Arguments:**
+
+    - `attention`: The attention of the random heads, such as `SoftmaxAttention(beta)`.
+    - `size`: σ, the standard deviation of the entries of V in one unit of time: a number or a schedule.
+
+    **Raises:**
+
+    - `ValueError` if `attention` is not an attention or `size` is not a finite real number.
+
+    ??? cite "Source"
+
+        Koubbi, Geshkovski, Rigollet, *Homogenized Transformers* (2604.01978), and Fedorov et al., *Clustering in deep
+        stochastic transformers* (2601.21942), where the noise is common to all tokens. The equation is derived here.
+    """
+
+    attention: AbstractAttention
+    size: StoredParameter
+
+    def __init__(self, attention: AbstractAttention, size: Parameter):
+        self.attention = check_attention(attention)
+        self.size = as_parameter(size, "size")
+        check_beta(self.size, "size", "number")
+
+
+def _pushed(noise: CommonNoise, t: RealScalarLike, x: Tokens, field: AbstractField) -> Tokens:
+    """The rows $σ a_i$, with the masses of the field."""
+    masses = at_time(getattr(field, "masses", None), t, x.dtype)
+    return at_time(noise.size, t, x.dtype) * noise.attention.average(x, None, t, masses)
+
+
+class RandomHeads(AbstractLayer):
+    """$x_i ↦ retract(x_i + η field(x)_i + √η σ G_k a_i)$: a layer with a mean head, and a value matrix of its own.
+
+    Layer k draws the entries of $G_k$, (d, d), from the standard normal distribution, once for all tokens, and has the
+    time kη. As the step η tends to zero the layers converge to `simulate(field, x0, ts, noise=noise, key=key, dt0=η)`:
+    averages at a fixed time have an error proportional to η. The random numbers of layer k do not depend on the depth.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax
+        >>> mean_head = cjx.AttentionField(cjx.SoftmaxAttention(4.0))
+        >>> noise = cjx.CommonNoise(mean_head.attention, 0.2)
+        >>> layer = cjx.RandomHeads(mean_head, 0.1, noise=noise, key=jax.random.key(1))
+        >>> x0 = cjx.Sphere().sample(jax.random.key(0), n=16, d=8)
+        >>> int(cjx.num_clusters(cjx.iterate(layer, x0, depth=400).x1, radius=0.1))
+        1
+        ```
+
+    **Arguments:**
+
+    - `field`: The mean head, such as `AttentionField`.
+    - `step`: η, a positive number or an array of shape ().
+    - `noise`: The attention and the size of the random heads.
+    - `key`: PRNG key.
+
+    **Raises:**
+
+    - `ValueError` if `step` is negative or not a number, or another argument is not of its kind.
+
+    ??? cite "Source"
+
+        Koubbi, Geshkovski, Rigollet, *Homogenized Transformers* (2604.01978), with one head, and with B fixed.
+    """
+
+    field: AbstractField
+    step: Float[Array, ""]
+    noise: CommonNoise
+    key: PRNGKeyArray
+    space: AbstractSpace
+
+    def __init__(self, field: AbstractField, step: RealScalarLike, *, noise: CommonNoise, key: PRNGKeyArray):
+        self.field = check_field(field)
+        self.step = check_scalar(step, "step", jnp.result_type(float), least=0, remedy="pass the time of a layer")
+        self.noise = check_instance(noise, "noise", CommonNoise, "a CommonNoise", "pass CommonNoise(attention, size)")
+        self.key = check_key(key)
+        self.space = field.space
+
+    def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(k, "k")
+        x = self.space.retract(check_tokens(x))
+        t, step = as_float(k, self.step.dtype) * self.step, self.step.astype(x.dtype)
+        d = x.shape[1]
+        # Python integers may exceed the range of jax integers.
+        number = jnp.asarray(min(k, 2**31 - 1) if isinstance(k, int) else k).astype(jnp.int32)
+        matrix = draw_normal(jr.fold_in(self.key, number), (d, d), x.dtype)
+        pushed = matmul(_pushed(self.noise, t, x, self.field), matrix.T)
+        return self.space.retract(x + step * self.field(t, x, args) + jnp.sqrt(step) * pushed)
+
+    def check(self, n: int, d: int) -> None:
+        self.field.check(n, d)
+        self.noise.attention.check(n, d)
 
 
 def brownian_step(space: AbstractSpace, x: Tokens, key: PRNGKeyArray, amount: Array) -> Tokens:

@@ -60,7 +60,7 @@ from .integrate import (
     integrate,
     setup_of,
 )
-from .noise import check_noise, check_noisy_steps, make_terms
+from .noise import CommonNoise, check_noise, check_noisy_steps, check_solver_of_noise, make_terms
 from .retract import Retract
 from .rodas5p import check_suits
 
@@ -85,7 +85,7 @@ def simulate(
     adjoint: dfx.AbstractAdjoint | None = None,
     save: Callable[[Array, Tokens, Any], Any] | TokensAnd | None = None,
     dense: bool = False,
-    noise: RealScalarLike | None = None,
+    noise: RealScalarLike | CommonNoise | None = None,
     key: PRNGKeyArray | None = None,
     max_steps: int = MAX_STEPS,
     throw: bool = True,
@@ -145,6 +145,7 @@ def simulate(
         sphere in the sense of Stratonovich). It requires `key` and `dt0`. Steps end exactly at the times `ts`; there is
         no interpolation between them, since a straight line has too little noise: list every wanted time in `ts`. On
         the sphere averages have an error of first order in `dt0`: 8 % at 2 T `dt0` = .05 in d = 3.
+        A `CommonNoise` is an equation of Ito, whose solver is `Retract(Euler())`.
     - `key`: PRNG key of the noise.
     - `max_steps`: The largest number of steps, by default 16,384.
     - `throw`: Whether a failed run raises an error; if False, see `Trajectory.result`, which under vmap is separate for
@@ -192,7 +193,8 @@ def simulate(
             "dense must be False with BacksolveAdjoint, which saves at ts only, but it is True; leave it out."
         )
     if solver is None:
-        solver = _EXPLICIT if noise is None else Retract(dfx.Heun(), field.space)
+        solver = _EXPLICIT if noise is None else Retract(_noisy_solver(noise), field.space)
+    check_solver_of_noise(solver, noise)
     options = SolverOptions(solver, controller, dt0, adjoint or _ADJOINT, max_steps)
     # The watch is made outside of `jit`, where beta and the tokens have values.
     watch = unresolved(field, x0)
@@ -220,6 +222,10 @@ def _with_error(traj: Trajectory) -> Trajectory:
     return with_error(traj)
 
 
+def _noisy_solver(noise: Any) -> dfx.AbstractSolver:
+    return dfx.Euler() if isinstance(noise, CommonNoise) else dfx.Heun()
+
+
 class _Request(NamedTuple):
     """The options of a run except for its solver.
 
@@ -230,7 +236,7 @@ class _Request(NamedTuple):
     watch: Any
     save: Callable[[Array, Tokens, Any], Any] | TokensAnd | None
     dense: bool
-    noise: Array | None
+    noise: Array | CommonNoise | None
     key: PRNGKeyArray | None
     throw: bool
     checked: bool

@@ -59,7 +59,8 @@ def _core() -> dict[str, Any]:
     return {
         **same(X, "x", "y", "v", "z", "x0", "z0", "values", "velocity"),
         **same(T, "t", "k", "beta", "offset", "alpha", "radius", "cosine", "separation", "speed", "factor", "step"),
-        **same(T, "temperature", "gamma", "slope", "rate"),
+        **same(T, "temperature", "gamma", "slope", "rate", "size"),
+        "RandomHeads.noise": cjx.CommonNoise(softmax, 0.1),
         "enable_compilation_cache.folder": FOLDER / "cache",
         **same(EYE, "query_key", "query", "value", "A", "matrix", "query_key_form.key"),
         **same(EYE[None], "MultiHeadField.query_key", "MultiHeadField.value", "MultiHeadField.factored.query"),

@@ -141,6 +141,10 @@ def test_all_copies_of_repeated_eigenvalues_are_found(monkeypatch):
     field = cjx.FunctionField(lambda t, x, args: rates.reshape(x.shape) * x, cjx.Euclidean())
     found = cjx.modes(field, jnp.zeros((30, 3)), 8, which="growing")
     np.testing.assert_allclose(found.values, [30, 30, 30, 29, 29, 29, 28, 28], atol=1e-10)
+    # Here one search alone finds only three of the four copies.
+    close = jnp.concatenate([jnp.ones(4), jnp.linspace(-0.99, 0.99, 296)])
+    four = cjx.FunctionField(lambda t, x, args: close.reshape(x.shape) * x, cjx.Euclidean())
+    np.testing.assert_allclose(cjx.modes(four, jnp.zeros((100, 3)), 4, which="growing").values, 1, atol=1e-10)
     found = cjx.modes(field, jnp.zeros((30, 3)), 5, which="slowest")
     np.testing.assert_allclose(found.values, [1, 1, 1, 2, 2], atol=1e-10)
 
@@ -328,6 +332,15 @@ def test_memberships_are_clusters(d, width):
     assert np.sum(np.abs(found.values) < 0.2) == (d + 1) * (d - 1)
     np.testing.assert_array_equal(found.memberships(0.2), labels)
     assert found.memberships(0.2).dtype.kind == "i"
+
+
+@pytest.mark.parametrize(("gap", "joined"), [(0.49, True), (0.51, False)])
+def test_the_threshold_of_memberships(gap, joined):
+    """Tokens are joined where sqrt(n) = 2 times the distance of their rows is at most one."""
+    rest = np.sqrt((1 - gap**2 / 2) / 2)
+    mode = np.array([[[-gap / 2, 0.0], [gap / 2, 0.0], [0.0, rest], [0.0, -rest]]], complex)
+    found = cjx.Modes(np.zeros(1, complex), mode, np.zeros(1), 1)
+    assert found.memberships(1.0).tolist() == [0, 0 if joined else 1, 2, 3]
 
 
 def test_memberships_with_a_rate_that_is_no_threshold():

@@ -28,9 +28,10 @@ PACKAGE = Path(cjx.__file__).parent
 PRODUCTS = {"einsum", "matmul", "dot", "tensordot", "vdot", "inner", "convolve", "cov", "corrcoef", "dot_general"}
 # Modules of both libraries in which `@` is of NumPy's arrays.
 OF_NUMPY = {
-    "_dynamics/modes.py", "_limits/sphere.py", "_model/causal_density.py", "_observables/clusters.py", "_observables/equiangular.py", "_observables/spectra.py",
-    "design/_recover.py", "hardmax/_certificate.py", "hardmax/_choose_leaders.py", "hardmax/_limit.py",
-    "phase/_branch.py", "probe/measures/sinks.py", "sentiment/_explain.py",
+    "_dynamics/modes.py", "_limits/sphere.py", "_model/causal_density.py", "_observables/clusters.py",
+    "_observables/equiangular.py", "_observables/spectra.py", "design/_recover.py", "hardmax/_certificate.py",
+    "hardmax/_choose_leaders.py", "hardmax/_limit.py", "phase/_branch.py", "probe/measures/sinks.py",
+    "sentiment/_explain.py",
 }  # fmt: skip
 
 

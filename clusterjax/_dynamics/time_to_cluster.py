@@ -66,7 +66,7 @@ def time_to_cluster(
         >>> x0 = jnp.array([[1.0, 0.0], [0.0, 1.0]])
         >>> found = cjx.time_to_cluster(field, x0, 0.1, 20.0)
         >>> round(float(found.time), 2), bool(found.reached)
-        (2.13, True)
+        (2.76, True)
         >>> found = cjx.time_to_cluster(field, x0, 0.1, 2.0)
         >>> float(found.time), bool(found.reached)
         (2.0, False)

@@ -573,13 +573,12 @@ def branch(
     beta, offset = _check_attention(attention)
     d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
     degree = check_integer(degree, "degree", least=4, remedy="pass the highest degree of moments, such as 32")
-    if beta is not None:
-        _check_degree(beta, d, degree)
+    _check_degree(beta, d, degree)
     # Tables of three functions at each node, for each order of perturbations, and their inputs.
     count = _nodes(degree)
     what, remedy = f"the harmonics at {count} nodes", "pass a lower one, such as 32"
     # The coefficients of a kernel are computed to twice the degree.
-    num_bytes = 8 * 4 * _ORDERS * degree * count * (1 if beta is not None else 3)
+    num_bytes = 8 * 4 * _ORDERS * degree * count * (3 if isinstance(attention, KernelAttention) else 1)
     check_room(degree, "degree", num_bytes, what, longest=count, remedy=remedy)
     rs = _check_rs(order_parameters)
     # Double precision is needed to find folds to 1e-12, and to compare free energies to 1e-9.
@@ -696,8 +695,8 @@ def _numbers(degree: int, d: int) -> np.ndarray:
     return np.array([float(number_of_harmonics(l, d)) for l in range(1, degree + 1)])
 
 
-def _check_attention(attention: Any) -> tuple[float | None, float]:
-    """The beta, None of a kernel, and the offset, or a ValueError unless the branch can be computed."""
+def _check_attention(attention: Any) -> tuple[float, float]:
+    """The beta and the offset, both zero for a kernel, or a ValueError unless the branch can be computed."""
     if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention | KernelAttention):
         raise ValueError(
             "attention must be SoftmaxAttention, UnnormalisedAttention or KernelAttention, but it is "
@@ -712,7 +711,7 @@ def _check_attention(attention: Any) -> tuple[float | None, float]:
     if isinstance(attention, KernelAttention):
         if not is_concrete(attention.function):
             raise refusal("attention", "be made of numbers", "it is traced", "call this function outside of jax.jit")
-        return None, 0.0
+        return 0.0, 0.0
     numbers = (attention.beta, attention.offset if isinstance(attention, UnnormalisedAttention) else 0.0)
     if any(isinstance(number, AbstractSchedule) or not is_concrete(number) or np.ndim(number) for number in numbers):
         raise ValueError(f"attention must have a beta that is one number, but it is {shown(attention.beta)}; pass one.")

@@ -294,8 +294,8 @@ def _with_points(definition: Definition, result_store: Store) -> tuple[State, np
     indices = []
     for axis in definition.axes:
         coords = axis.coords()
-        formers = [next((c for c in stored.coords if c.name == coord.name), None) for coord in coords]
-        if any(former is None or former.attrs != coord.attrs for former, coord in zip(formers, coords, strict=True)):
+        formers = [former for former in stored.coords if former.name in [coord.name for coord in coords]]
+        if [(former.name, former.attrs) for former in formers] != [(coord.name, coord.attrs) for coord in coords]:
             found = f"those of {axis.name!r} differ"
             raise refusal("axes", "have the units and descriptions of the store with extend=True", found, _OTHER)
         place = {mark: k for k, mark in enumerate(marks_of(coords))}

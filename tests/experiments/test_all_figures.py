@@ -52,6 +52,7 @@ TINY = {
     "emergence-mixed": {"n": 9, "beta": 2.5, "end": 7.3},
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
     "moebius": {"n": 9, "beta": 2.5},
+    "spectrum-along-a-run": {"n": 6, "beta": 5.5},
     "albert-bridge": {"draws": 2, "controls": 2, "steps_per_layer": 1},
     "albert-spectra": {"draws": 19, "top": 3, "outside": 2.0},
     "energy-budget": {"draws": 2, "beta": 2.5},

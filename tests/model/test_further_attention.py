@@ -138,6 +138,11 @@ def test_many_tokens_of_few_dimensions_are_summed_right(kind):
         unit = deep / np.linalg.norm(deep, axis=1, keepdims=True)
         scores = unit[:50] @ unit.T
     powers = np.exp(2.0 * scores)
+    if kind is cjx.DistanceAttention:
+        # A series would be tried in vain.
+        field = cjx.AttentionField(kind(2.0))
+        run = lambda: cjx.simulate(field, jnp.asarray(x), jnp.asarray([0.0, 1.0], jnp.float32)).stats
+        assert jax.eval_shape(run)["summation"] == "Blocked"
     assert_close(found, powers / powers.sum(axis=1, keepdims=True) @ deep, "composed")
 
 

@@ -501,10 +501,10 @@ def _potentials(scores: Float[Array, "n n"], masses: Masses, allowed: Bool[Array
     """The potentials g, for which the columns sum to their masses; NaN where the iteration does not converge."""
     g = lax.stop_gradient(_iterated(lax.stop_gradient(scores), lax.stop_gradient(masses), allowed))
     for _ in range(2):
-        # A sweep gives the potentials of tokens without mass, and their derivatives.
+        # A sweep gives the potentials of tokens without mass.
         g = jnp.where(masses > 0, g, _balanced(scores, g, masses))
         g = g + _newton(_rows(scores, g, masses), masses)
-    return jnp.where(masses > 0, g, _balanced(scores, g, masses))
+    return g
 
 
 class _State(eqx.Module):

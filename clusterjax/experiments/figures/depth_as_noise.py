@@ -44,12 +44,12 @@ ENSEMBLES = ((1.0, 1.0, 0.5), (4.0, 0.0, 0.7))
 START = 0.2  # the cosine of the two tokens at first
 POINTS, NODES = 32, 10  # the largest degree in the cosine, and the nodes in each entry of a matrix
 SAMPLED = 2.0**-4  # the step of sampled runs of the equation
-LATEST, TIMES = 4.0, 17  # the end of the curves in the picture, and the number of their points
+LATEST, TIMES = 4.0, 21  # the end of the curves, and the number of their points, each after whole layers
 
 
 @dataclass(frozen=True)
 class Parameters:
-    samples: int = parameter(100_000, "the number of sampled runs", quick=4000, least=100, most=10_000_000)
+    samples: int = parameter(20_000, "the number of sampled runs", quick=4000, least=100, most=10_000_000)
 
 
 class Results(NamedTuple):

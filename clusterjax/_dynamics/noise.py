@@ -98,7 +98,7 @@ class _CommonDiffusion(eqx.Module):
         return lx.FunctionLinearOperator(lambda increment: space.tangent(point, matmul(pushed, increment.T)), matrix)
 
 
-def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> Any:
+def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> "Array | CommonNoise | None":
     """`noise` as an array, or unchanged if it is a `CommonNoise`; a ValueError if `noise`, `key` or `dt0` is not valid
     for a run with noise."""
     if key is not None:

@@ -37,12 +37,17 @@ from .._base.defaults import ATOL, MAX_STEPS, RTOL
 from .._base.numerics import addressable, as_float, is_concrete, warn_of_rounding
 from .._base.summary import StaticString
 from .._base.types import RealScalarLike, Tokens
-from .._model.attention import AbstractAttention, KernelAttention, SoftmaxAttention, UnnormalisedAttention
+from .._model.attention import (
+    AbstractAttention,
+    KernelAttention,
+    SoftmaxAttention,
+    UnnormalisedAttention,
+    log_weights_of,
+)
 from .._model.density import unresolved
 from .._model.field import AbstractField, check_field
 from .._model.further_attention import SigmoidAttention, SinkhornAttention
 from .._model.heads import MultiHeadField
-from .._model.position import AbstractLogWeights
 from .._model.schedule import AbstractSchedule, check_schedules, jumps_of
 from .._model.space import AbstractSpace, check_directions
 from .._summation import Auto, Harmonic, Names, recorded
@@ -365,15 +370,13 @@ def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
 
     def resolve(part: Any) -> Any:
         by_exponentials = isinstance(part, SoftmaxAttention | UnnormalisedAttention)
-        # For log-weights `Auto` chooses no `Harmonic`, and turned queries are as long as the others.
-        if by_exponentials and isinstance(part.position, AbstractLogWeights):
-            return part
         parameters = (part.beta, part.query_key) if by_exponentials else ()
         summation = part.summation if parameters else None
         if not isinstance(summation, Auto) or not is_concrete((parameters, x)):
             return part
         # With None the choice depends on the size alone: only `Harmonic` depends on the queries.
-        choose = lambda queries: summation.choose(x.shape[0], x.shape[1], x.dtype, part.mask, queries)
+        log_weights = log_weights_of(part.position, 0.0, x.shape[0], x.dtype)
+        choose = lambda queries: summation.choose(x.shape[0], x.shape[1], x.dtype, part.mask, queries, log_weights)
         if any(isinstance(p, AbstractSchedule) for p in parameters) or not isinstance(choose(None), Harmonic):
             return part
         chosen = choose(jnp.asarray(part.beta, x.dtype) * part.queries(field.space.retract(x), 0.0))

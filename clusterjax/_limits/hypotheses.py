@@ -20,7 +20,7 @@ from .._model.attention import HardmaxAttention, SoftmaxAttention, UnnormalisedA
 from .._model.field import AttentionField, RescaledField
 from .._model.further_attention import CosineAttention, DistanceAttention, SigmoidAttention, SinkhornAttention
 from .._model.mask import CausalMask, FullMask
-from .._model.position import position_of
+from .._model.position import has_schedules, position_of
 from .._model.schedule import AbstractSchedule, at_time
 from .._observables import hemisphere
 from ..hardmax._certificate import APART, EQUAL, rounding_of
@@ -147,8 +147,17 @@ class Matrices(NamedTuple):
     plain: tuple[LimitHypothesis, ...]  # the hypotheses on attention, masses and parameters common to all theorems
 
 
-def matrices_of(field: AttentionField | RescaledField, t: float, x: Any, masks: type = FullMask) -> Matrices:
-    """The matrices of a field for tokens `x`, and the hypotheses that all theorems share."""
+def matrices_of(
+    field: AttentionField | RescaledField, t: float, x: Any, masks: type = FullMask, positions: bool = False
+) -> Matrices:
+    """The matrices of a field for tokens `x`, and the hypotheses that all theorems share.
+
+    `positions` is True for a theorem whose proof needs only that weights are positive and smooth in the tokens, which
+    they are too with factors $e^{b(i - j)}$ and with turned queries and keys. For the causal theorem: the first token
+    attends to itself alone; where all tokens before k are at x_1, the velocity of token k is a positive number times
+    the projection of x_1, so that x_1 attracts it and -x_1 repels it, whatever the numbers are. In an open hemisphere,
+    the smallest cap that contains the tokens shrinks, since weights of a row are bounded below by a positive number.
+    """
     n, d = x.shape
     attention, masses = field.attention, field.masses
     beta, key = (getattr(attention, name, None) for name in ("beta", "query_key"))
@@ -157,11 +166,12 @@ def matrices_of(field: AttentionField | RescaledField, t: float, x: Any, masks: 
     form = float(number(beta, 1.0)) * number(key, np.eye(d))
     weight = number(masses, np.ones(n))
     fixed = not any(isinstance(part, AbstractSchedule) for part in (beta, key, field.value, masses))
+    fixed = fixed and not has_schedules(position_of(attention))
     mask = getattr(attention, "mask", None)
     placed, kind = position_of(attention), type(attention).__name__
     plain = (
         LimitHypothesis(
-            "Attention is a softmax.", isinstance(attention, SoftmaxAttention) and placed is None,
+            "Attention is a softmax.", isinstance(attention, SoftmaxAttention) and (positions or placed is None),
             f"it is {kind}" if placed is None else f"it is {kind} with {type(placed).__name__}"
         ),
         LimitHypothesis("beta, Q, K, V and the masses are constant.", fixed, "so they are" if fixed else "not all are"),
@@ -234,7 +244,7 @@ def _definite(form: np.ndarray) -> LimitHypothesis:
 def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Theorem:
     """A theorem that all tokens converge to one point, by the mask of the field or by the hemisphere of `start`."""
     causal = isinstance(getattr(field.attention, "mask", None), CausalMask)
-    m = matrices_of(field, t, x, CausalMask if causal else FullMask)
+    m = matrices_of(field, t, x, CausalMask if causal else FullMask, positions=True)
     d = len(m.value)
     number, off, held = _multiple(m.value)
     same = LimitHypothesis("V is a positive multiple of the identity.", held, f"{number:.6g} I to {off:.1e}")

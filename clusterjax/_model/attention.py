@@ -158,7 +158,7 @@ class AbstractExponentialAttention(AbstractAttention):
         """The exponents of all pairs, (n, n): beta times the scores, plus the log-weights of the position."""
         queries, keys = turned(self.position, self._queries(x, t), x, t)
         scores = matmul(queries, keys.T)
-        log_weights = log_weights_of(self.position, t, *scores.shape[:1], scores.dtype)
+        log_weights = log_weights_of(self.position, t, x.shape[0], scores.dtype)
         return scores if log_weights is None else scores + all_log_weights(log_weights, x.shape[0], scores.dtype)
 
     @abstractmethod
@@ -623,7 +623,8 @@ class HardmaxAttention(AbstractAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        queries, keys, _, log_weights = _placed(self.position, self.queries(x, t), x, x, t)
+        queries, keys = turned(self.position, self.queries(x, t), x, t)
+        log_weights = log_weights_of(self.position, t, x.shape[0], x.dtype)
         # The rule of `summation.rows`, for all pairs at once.
         allowed = self.mask.matrix(x.shape[0])
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
@@ -644,7 +645,8 @@ class HardmaxAttention(AbstractAttention):
         x, values, masses = self.enter(x, values, t, masses)
         values = x if values is None else values
         # The queries have no derivative, since the set of maximisers is piecewise constant.
-        queries, keys, values, log_weights = _placed(self.position, self.queries(x, t), x, values, t)
+        queries, keys = turned(self.position, self.queries(x, t), x, t)
+        log_weights = log_weights_of(self.position, t, x.shape[0], x.dtype)
         extra = () if log_weights is None else (log_weights,)
         sums = self.summation.hardmax(queries, keys, values, masses, self.mask, self._tolerance(x), *extra)
         return ratio(sums.total, sums.normaliser)
@@ -743,7 +745,8 @@ class KernelAttention(AbstractAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        queries, keys, _, log_weights = _placed(self.position, self.queries(x, t), x, x, t)
+        queries, keys = turned(self.position, self.queries(x, t), x, t)
+        log_weights = log_weights_of(self.position, t, x.shape[0], x.dtype)
         return self._rows(queries, jnp.arange(x.shape[0]), keys, masses, log_weights)
 
     def average(
@@ -751,7 +754,8 @@ class KernelAttention(AbstractAttention):
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
         values, n = x if values is None else values, x.shape[0]
-        queries, keys, values, log_weights = _placed(self.position, self.queries(x, t), x, values, t)
+        queries, keys = turned(self.position, self.queries(x, t), x, t)
+        log_weights = log_weights_of(self.position, t, x.shape[0], x.dtype)
         of_rows = lambda queries, index: matmul(self._rows(queries, index, keys, masses, log_weights), values)
         return map_blocks(of_rows, max(1, _PAIRS // n), queries, jnp.arange(n), recompute=True)
 

@@ -235,7 +235,7 @@ class RelativeBias(AbstractLogWeights):
 
         **Arguments:**
 
-        - `function`: `function(k)` takes the integers i - j, an array, and returns the log-weight of each.
+        - `function`: `function(k)` takes the distances i - j, an array of floats, and returns the log-weight of each.
         - `clip`: The largest distance at which the function is evaluated; n - 1 or more clips none.
 
         **Returns:**
@@ -248,7 +248,7 @@ class RelativeBias(AbstractLogWeights):
         """
         check_callable(function, "function", _WHAT, takes=1)
         clip = check_integer(clip, "clip", least=0, remedy="pass the largest distance, such as n - 1")
-        values = call_traced(function, "function", _WHAT, jnp.arange(-clip, clip + 1))
+        values = call_traced(function, "function", _WHAT, jnp.arange(-clip, clip + 1, dtype=float))
         remedy = "return the log-weight of each distance"
         return cls(check_array(values, "function(k)", shape=(2 * clip + 1,), remedy=remedy), clip)
 
@@ -353,6 +353,12 @@ def check_position(position: Any) -> AbstractPosition | None:
 def position_of(attention: Any) -> AbstractPosition | None:
     """The position of an attention; None for an attention of a user's own, which has none."""
     return getattr(attention, "position", None)
+
+
+def has_schedules(position: AbstractPosition | None) -> bool:
+    """True if a parameter of the position depends on time."""
+    is_schedule = lambda node: isinstance(node, AbstractSchedule)
+    return any(map(is_schedule, jtu.tree_leaves(position, is_leaf=is_schedule)))
 
 
 def refuse_position(attention: Any, name: str, reason: str) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from .._base.checks import check_instance, refusal, shown
 from .._base.types import AbstractPart, Masses, Tokens
 from .mask import AbstractMask
-from .position import AbstractLogWeights, AbstractPosition, LogWeights
+from .position import AbstractLogWeights, AbstractPosition, ALiBi, LogWeights
 
 
 class ExponentialSums(eqx.Module):
@@ -163,7 +163,9 @@ def serves(
     by_mask = served.masks is None or isinstance(mask, served.masks)
     by_dimension = served.dimensions is None or d in served.dimensions
     by_dtype = served.dtypes is None or jnp.dtype(dtype).name in served.dtypes
-    by_position = log_weights is None or served.positions is None
+    # Log-weights with a slope are those of `ALiBi`, and of `Decay` with a slope that depends on n.
+    sloped = log_weights is not None and log_weights.slope is not None
+    by_position = log_weights is None or served.positions is None or sloped and ALiBi in served.positions
     return by_mask and by_dimension and by_dtype and by_position
 
 

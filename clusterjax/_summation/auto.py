@@ -61,8 +61,8 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
 
     `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, in dimension 4 some ten thousands, more
     on a GPU) with a full or a causal mask, unless the queries are known to be too long for it. For hardmax of many
-    tokens in the plane, `Hull` is chosen. For weights with `ALiBi`, `Decay` or `RelativeBias` the choice is between
-    `Dense` and `Blocked`.
+    tokens in the plane, `Hull` is chosen. For weights with `ALiBi` or `Decay` the choice is between `Dense`, `Blocked`
+    and `Harmonic`, for those with `RelativeBias` between the first two.
 
     !!! example
 

@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 import clusterjax as cjx
 from clusterjax._dynamics.rodas5p import has_velocity_jacobian, velocity_jacobian
+from clusterjax._summation.recorder import Names, recorded
 from tests import clouds
 from tests.attention_cases import BETA, FORM, KERNEL, MASSES, VALUES, X, masks_of, outcome
 from tests.helpers import DTYPES, as_a_user, assert_close, assert_same, normal, sphere_tokens, tolerance
@@ -323,7 +324,8 @@ def test_half_precision_holds_the_places():
     "summation", [cjx.Harmonic(1e-6), cjx.Sharded(cjx.Blocked(), "tokens"), cjx.Fused(interpret=True)]
 )
 def test_fast_sums_take_rotary_and_refuse_the_others(summation):
-    for position in (cjx.ALiBi(1.0), cjx.Decay(1.0), cjx.RelativeBias(np.zeros(3))):
+    sloped = () if isinstance(summation, cjx.Harmonic) else (cjx.ALiBi(1.0), cjx.Decay(1.0))
+    for position in (*sloped, cjx.RelativeBias(np.zeros(3))):
         with pytest.raises(ValueError, match=f"^position of {type(summation).__name__} must be None or Rotary"):
             cjx.SoftmaxAttention(1.0, position=position, summation=summation)
         with pytest.raises(ValueError, match=f"^position of {type(summation).__name__} must be None or Rotary"):
@@ -351,12 +353,28 @@ def test_the_hull_takes_rotary():
         cjx.HardmaxAttention(position=cjx.ALiBi(1.0), summation=cjx.Hull())
 
 
-def test_auto_and_the_record_of_a_run_agree():
-    """`Auto` chooses a summation that takes the position, and a run names it."""
-    x, ts = sphere_tokens(3, 5000, 2), jnp.asarray([0.0, 1e-3])
-    for position, name in ((cjx.ALiBi(0.1), "Blocked"), (cjx.Rotary([0.1]), "Harmonic"), (None, "Harmonic")):
-        field = cjx.AttentionField(cjx.SoftmaxAttention(1.0, position=position, mask=cjx.CausalMask()))
-        assert cjx.simulate(field, x, ts).stats["summation"] == name
+@pytest.mark.parametrize(
+    ("position", "name"),
+    [
+        (None, "Harmonic"),
+        (cjx.Rotary([0.1]), "Harmonic"),
+        (cjx.ALiBi(0.1), "Harmonic"),
+        (cjx.Decay(1.0), "Harmonic"),
+        (cjx.RelativeBias(np.zeros(3)), "Blocked"),
+    ],
+)
+def test_auto_chooses_what_takes_the_position(position, name):
+    """The names that a run records are those of the summations that sum."""
+    x = sphere_tokens(3, 5000, 2)
+    for mask, attention in ((cjx.CausalMask(), cjx.SoftmaxAttention), (cjx.FullMask(), cjx.UnnormalisedAttention)):
+        names = Names()
+        field = recorded(cjx.AttentionField(attention(1.0, position=position, mask=mask)), names)
+        jax.eval_shape(field, 0.0, x)
+        assert list(names.used) == [name]
+    names = Names()
+    hard = recorded(cjx.AttentionField(cjx.HardmaxAttention(position=position)), names)
+    jax.eval_shape(hard, 0.0, sphere_tokens(3, 9000, 2))
+    assert list(names.used) == ["Hull" if position is None or isinstance(position, cjx.Rotary) else "Blocked"]
 
 
 def test_what_has_no_places_refuses_positions():
@@ -367,12 +385,41 @@ def test_what_has_no_places_refuses_positions():
         cjx.phase.branch(placed, d=2, degree=16)
     with pytest.raises(ValueError, match=r"^field\.attention\.position must be None, but it is an ALiBi"):
         cjx.coarsen(cjx.AttentionField(placed), X, 10.0, tolerance=1e-2)
-    for position in (cjx.ALiBi(1.0), cjx.Rotary([1.0])):
-        for mask in (cjx.FullMask(), cjx.CausalMask()):
-            attention = cjx.SoftmaxAttention(2.0, position=position, mask=mask)
-            shape = cjx.limit_shape(cjx.AttentionField(attention), -X[:2] * 0 + X[0])
-            attended = [h for h in shape.hypotheses if h.says.startswith("Attention is a softmax")]
-            assert attended and all(not h.held and type(position).__name__ in h.measured for h in attended)
+
+
+@every_position
+def test_limit_shape_says_which_theorems_hold(position):
+    """The causal one and that of an open hemisphere need positive weights alone; the others have no places."""
+    placed, near = POSITIONS[position][0], cjx.Sphere().retract(X[:1] + 1e-9 * X)
+    held = lambda field, x, **at: {h.says: h.held for h in cjx.limit_shape(x, field, **at).hypotheses}
+    for mask in (cjx.CausalMask(), cjx.FullMask()):
+        field = cjx.AttentionField(cjx.SoftmaxAttention(BETA, query_key=FORM, mask=mask, position=placed))
+        shape = cjx.limit_shape(near, field)
+        assert shape.hypotheses and all(h.held for h in shape.hypotheses)
+        assert any(type(placed).__name__ in h.measured for h in shape.hypotheses)
+    # Opposite tokens are in no open hemisphere.
+    field = cjx.AttentionField(cjx.SoftmaxAttention(BETA, position=placed))
+    assert not held(field, jnp.concatenate([X[:1], -X[:1]]))["Attention is a softmax, normalised or not."]
+    flat = cjx.AttentionField(cjx.SoftmaxAttention(BETA, position=placed), space=cjx.Euclidean())
+    assert not held(flat, X, t=0.0)["Attention is a softmax."]
+    moving = cjx.AttentionField(cjx.SoftmaxAttention(BETA, mask=cjx.CausalMask(), position=cjx.ALiBi(lambda t: t)))
+    assert not held(moving, near, t=1.0)["beta, Q, K, V and the masses are constant."]
+
+
+@every_position
+def test_causal_tokens_end_at_the_first_one(position):
+    """Theorem 4.1 of 2411.04990 with a position, by Euler steps in NumPy: any form, any sign of the log-weights."""
+    of, x = POSITIONS[position][1](N), np.asarray(X)
+    places = np.arange(N)
+    b = np.array([[of.get("log_weight", lambda i, j: 0.0)(i, j) for j in places] for i in places])
+    turned = of.get("turned", lambda token, i: token)
+    for _ in range(3000):
+        q, k = (np.array([turned(y[i], i) for i in places]) for y in (x @ np.asarray(FORM), x))
+        weights = np.where(np.tri(N) > 0, np.exp(q @ k.T + b), 0)
+        v = weights / weights.sum(axis=1, keepdims=True) @ x
+        x = x + 0.2 * (v - np.sum(x * v, axis=1, keepdims=True) * x)
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    assert np.abs(x - np.asarray(X[0])).max() < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,22 @@ Errors of the second kind are relative to each term, and so to Z: `relative_erro
    $exp(ℓ(t - 1))$ in place of $exp(|q|(t - 1))$, and |t - 1| is at most 2.
 6. *Pairs within a chunk* (causal): scores, exponentials, and a sum of positive terms in any order.
 
+**Weights that decay.** A factor $e^{-a(i - j)}$, a ≥ 0, multiplies the term of j in the row i. All factors are at most
+one, and W is the decayed mass. Two errors of the first kind are added, both in the moments:
+
+7. *Factors.* A factor of a token in its chunk and of a row in its chunk has a relative error of x + 3 units for the
+   exponent -x: rounding of the product, of the exponential and of the multiplication. The factor $e^{-s}$ of a whole
+   chunk of K tokens, s = aK, multiplies moments of earlier chunks again and again, so that its error must be of the
+   order of s: for s < log 2, $e^{-s} - 1$ times the moments is added with compensation, which has an error of
+   s + 3 (1 - e^{-s}) units of the moments; beyond, the moments are multiplied, with s + 3 units of the result. Both are
+   below 8s units of the result. The bound is carried beside the moments: `drift` is the sum of mass times units, and
+   decays with the moments.
+8. *Underflow* of factors and moments: the least normal number once more, wherever a row attends to any mass, decayed or
+   not. A row whose mass has decayed to zero has no sum that is positive, and is not certified.
+
+Of the second kind, a score with an exponent -x has 3x more units, where x is at most the number at which e^{-x}
+underflows, and the score is added to: 2 |q|.
+
 With the exact sums $N_*$ and $Z_*$, the error of an average is at most $|N - N_*| / Z + |N_* / Z_*| |Z - Z_*| / Z$,
 with the computed Z in the denominators. Both kinds therefore count twice, the first kind once for the sum of masses and
 once for the worst column: the row is certified if $E_Z + max_v E_v / max_j |v_j| + 2RZ$ ≤ `tolerance` Z.
@@ -90,7 +106,7 @@ class Rounding(NamedTuple):
     """The part of the bound that is known at compile time, from the order of sums of moments and the truncation."""
 
     # The errors of the moments relative to W, in units of u: at every degree, and in addition per degree.
-    units: float
+    units: float | Scalar
     growth: float
     # The truncation error of the kernel, and a bound of all underflow, for masses of at most one.
     tail: float
@@ -107,16 +123,27 @@ class Rounding(NamedTuple):
 
 
 def make_rounding(
-    series: AbstractSeries, size: int, n: int, d: int, dtype: Any, tail: float, equal: bool, devices: int
+    series: AbstractSeries,
+    size: int,
+    n: int,
+    d: int,
+    dtype: Any,
+    tail: float,
+    equal: bool,
+    devices: int,
+    slope: Scalar | None = None,
 ) -> Rounding:
     """The `Rounding` for chunks of `size` of the n tokens of each device.
 
-    `equal` is True if all masses are one and there are no values.
+    `equal` is True if all masses are one and there are no values; `slope` is the slope of weights that decay.
     """
     chunks = -(-n // size)
     # The number s of additions that a term passes through. A block of b terms has at most b - 1, in any order. If all
     # masses are equal, the mean over the terms counts, at most (b + 1) / 2, the mean of sequential addition.
     depth = series.block / 2 + 1 if equal else series.block + 1
+    if equal and slope is not None:
+        # A mean over weights between 1 and the least factor in a block exceeds the mean over terms by this ratio.
+        depth = jnp.minimum(depth * jnp.exp(_counted(slope * series.block)), series.block + 1)
     # Further additions: in pairs over the blocks of a chunk; over K chunks K^2 u and one addition of the compensation,
     # which causal sums make twice (over the chunks of earlier devices, and of this device); over the devices. They need
     # 2 of the 1 + 3; the other two, and the b + 1 in place of b - 1, are spare.
@@ -128,17 +155,24 @@ def make_rounding(
 
 
 def relative_error(
-    lengths: Float[Array, " n"], length_error: Float[Array, " n"], norm_error: Scalar, d: int, pairs: int
+    lengths: Float[Array, " n"],
+    length_error: Float[Array, " n"],
+    norm_error: Scalar,
+    d: int,
+    pairs: int,
+    slope: Scalar | None = None,
 ) -> Float[Array, " n"]:
     """R of each row, (n,): a bound of the error of each term relative to the term.
 
     `length_error` is the difference between the norm of a query and the length of its series, `norm_error` the largest
     | |y|^2 - 1 | of a token, and `pairs` the number of tokens of a chunk, which are summed by pairs; zero for full
-    sums.
+    sums. `slope` is the slope of weights that decay.
     """
     unit = unit_of(lengths.dtype)
     # A pair has a score of d products, the shift, an exponential, and the sum over the chunk.
     within = unit * ((d + 4) * lengths + pairs + 8) if pairs else 0.0
+    if slope is not None:
+        within = within + unit * (2 * lengths + 3 * _counted(slope * pairs) + 1)
     return 1.01 * (
         2 * length_error + lengths * (norm_error / 2 + (ANGLES[d] + 2) * unit) + within + norm_error / 2 + 4 * unit
     )
@@ -258,12 +292,22 @@ class Expansion(eqx.Module):
         first, second, error = evaluate(coefficients)
         return jnp.concatenate([first[:, None], second], axis=1), 2 * error
 
-    def underflow(self, weights: Float[Array, "chunk k"]) -> Float[Array, " chunk"]:
-        """A bound of the underflow in the sums over the pairs of a chunk, in the measure of `sums`."""
+    def underflow(
+        self, weights: Float[Array, "chunk k"], before: Float[Array, " k"] | None = None
+    ) -> Float[Array, " chunk"]:
+        """A bound of the underflow in the sums over the pairs of a chunk, in the measure of `sums`.
+
+        `before` is the mass of earlier chunks, where their underflow is to be included.
+        """
         mass = jnp.cumsum(jnp.abs(lax.stop_gradient(weights)), axis=0)
-        bound = self.rounding.underflow * (1 + mass) / jnp.where(self.column_max > 0, self.column_max, 1)[None]
-        both = bound[:, 0] + jnp.max(bound[:, 1:], axis=1, initial=0.0) if self.has_values else 2 * bound[:, 0]
+        mass = mass if before is None else mass + before[None]
+        both = self.in_average(self.rounding.underflow * (1 + mass))
         return jnp.where(mass[:, 0] > 0, both, 0)
+
+    def in_average(self, bounds: Float[Array, "chunk k"]) -> Float[Array, " chunk"]:
+        """Error bounds of the sums of each column, as a bound of the error of an average times Z."""
+        bounds = bounds / jnp.where(self.column_max > 0, self.column_max, 1)[None]
+        return bounds[:, 0] + jnp.max(bounds[:, 1:], axis=1, initial=0.0) if self.has_values else 2 * bounds[:, 0]
 
 
 def full_sums(
@@ -304,6 +348,65 @@ def causal_sums(
     preceding = collectives.exclusive_prefix_sum(_total_moments(expansion, tokens, weights, size))
     sums, errors = lax.scan(step, _compensated_start(preceding), chunks)[1]
     return join(sums, n), join(errors, n)
+
+
+def decaying_sums(
+    expansion: Expansion, queries: Tokens, tokens: Tokens, weights: Float[Array, "n k"], slope: Scalar, own: bool
+) -> tuple[Float[Array, "n sums"], Float[Array, " n"]]:
+    """The sums of row i over the tokens j <= i, or j < i unless `own`, with the factors $e^{-slope (i - j)}$, and their
+    error bounds.
+
+    The moments of earlier chunks are relative to the first row of a chunk: the sums of a row have one more factor, and
+    the moments one factor for each chunk.
+    """
+    n, dtype = tokens.shape[0], tokens.dtype
+    size, unit = chunk_size(expansion.series, n, dtype, True), math.sqrt(2) * 1.01 * unit_of(dtype)
+    place = jnp.arange(size).astype(dtype)
+    fall = _counted(lax.stop_gradient(slope) * place)
+    since, until, across = jnp.exp(-slope * place), jnp.exp(-slope * (size - place)), slope * size
+    distance = place[:, None] - place[None, :]
+    log_factors = jnp.where(distance >= (0 if own else 1), -slope * distance, -jnp.inf)
+
+    @jax.checkpoint
+    def step(carry, chunk):
+        moments, drift, before = carry
+        queries, tokens, weights = chunk
+        tokens = normalise(tokens)
+        total = _compensated_total(moments)
+        earlier, error = expansion.sums(queries, expansion.coefficients(total))
+        mass = jnp.atleast_1d(lax.stop_gradient(total[1]))
+        units = drift[None] + (fall[:, None] + 3) * mass[None]
+        error = lax.stop_gradient(since) * (error + expansion.in_average(unit * units))
+        within = _pair_sums(queries, tokens, weights, log_factors, expansion.has_values)
+        sums = since[:, None] * earlier + within, error + 2 * expansion.underflow(weights, before)
+        # The moments of the next chunk, relative to its first row.
+        size_of = jnp.abs(lax.stop_gradient(weights))
+        kept, added = lax.stop_gradient((jnp.exp(-across), until[:, None] * size_of))
+        drift = kept * (drift + 8 * _counted(lax.stop_gradient(across)) * mass)
+        drift = drift + jnp.sum(added * (fall[1] + fall[::-1, None] + 3), axis=0)
+        moments = _compensated_decay(moments, across, expansion.moments(tokens, weights * until[:, None]))
+        return (moments, drift, before + jnp.sum(size_of, axis=0)), sums
+
+    chunks = (cut(queries, size), cut(tokens, size), cut(weights, size, 0.0))
+    none = jnp.zeros(weights.shape[1], dtype)
+    sums, errors = lax.scan(step, (_compensated_start(expansion.empty(weights)), none, none), chunks)[1]
+    return join(sums, n), join(errors, n)
+
+
+def two_sided_sums(
+    expansion: Expansion, queries: Tokens, tokens: Tokens, weights: Float[Array, "n k"], slope: Scalar
+) -> tuple[Float[Array, "n sums"], Float[Array, " n"]]:
+    """The sums of row i over all tokens with the factors $e^{-slope |i - j|}$: those before it and itself, and those
+    after it, in reversed order."""
+    left = decaying_sums(expansion, queries, tokens, weights, slope, True)
+    right = decaying_sums(expansion, queries[::-1], tokens[::-1], weights[::-1], slope, False)
+    return left[0] + right[0][::-1], left[1] + right[1][::-1]
+
+
+def _counted(exponent: Array) -> Array:
+    """The exponent x of a factor e^{-x} in an error bound; beyond twice the exponent at which factors underflow, none
+    of them counts."""
+    return jnp.minimum(exponent, -2 * math.log(float(jnp.finfo(exponent.dtype).tiny)))
 
 
 def _total_moments(expansion: Expansion, tokens: Tokens, weights: Float[Array, "n k"], size: int) -> Any:
@@ -355,16 +458,32 @@ def _compensated_add(carried: Any, tree: Any) -> Any:
     return total, jax.tree.map(jnp.add, carried[1], errors)
 
 
+def _compensated_decay(carried: Any, exponent: Scalar, tree: Any) -> Any:
+    """The pair times $e^{-exponent}$, after the addition of `tree`."""
+    factor, change = jnp.exp(-exponent), jnp.expm1(-exponent)
+    # A factor near one would round the sum by its own error each time: the change is added, with compensation.
+    near = exponent < math.log(2)
+    decayed = _compensated_add(carried, jax.tree.map(lambda leaf: jnp.where(near, change * leaf, 0), carried[0]))
+    total = jax.tree.map(lambda leaf: leaf * jnp.where(near, 1, factor), decayed[0])
+    # The compensation of the addition above is one of the decayed sum.
+    added = jax.tree.map(lambda old, new: factor * old + (new - old), carried[1], decayed[1])
+    return _compensated_add((total, lax.stop_gradient(added)), tree)
+
+
 def _compensated_total(carried: Any) -> Any:
     """The sum with its compensation."""
     return jax.tree.map(jnp.add, *carried)
 
 
 def _pair_sums(queries, tokens, weights, allowed, has_values: bool) -> Float[Array, "chunk sums"]:
-    """The sums over the `allowed` pairs of one chunk, (chunk, sums), divided by e^{|q|} as in the series."""
+    """The sums over the `allowed` pairs of one chunk, (chunk, sums), divided by e^{|q|} as in the series.
+
+    `allowed` has booleans, or log-weights of the pairs that are minus infinity for others.
+    """
     columns = weights if has_values else weights * jnp.concatenate([jnp.ones_like(weights), tokens], axis=1)
     # The shift |q| carries no derivative, as `ExponentialSums` requires.
     shift = lax.stop_gradient(length_and_direction(queries)[0])
     # The score is minus infinity before the exponential, so that its derivative is zero, not NaN.
-    scores = jnp.where(allowed, matmul(queries, tokens.T) - shift[:, None], -jnp.inf)
+    scores = matmul(queries, tokens.T) - shift[:, None]
+    scores = jnp.where(allowed, scores, -jnp.inf) if allowed.dtype == bool else scores + allowed
     return matmul(jnp.exp(scores), columns)

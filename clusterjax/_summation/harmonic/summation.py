@@ -25,6 +25,7 @@ from ..._base.batching import batch_max
 from ..._base.checks import check_array, check_number, check_tokens
 from ..._base.types import Masses, Scalar, Tokens, Values
 from ..._model.mask import AbstractMask, CausalMask, FullMask, check_mask
+from ..._model.position import ALiBi, Decay, LogWeights
 from ..._model.summation import AbstractExponentialSum, ExponentialSums, Support, check_supported
 from ..blocked import exponential_rows, make_columns
 from ..collectives import Collectives
@@ -33,10 +34,12 @@ from .certificate import (
     causal_sums,
     certified_error,
     chunk_size,
+    decaying_sums,
     full_sums,
     make_rounding,
     relative_error,
     truncation_share,
+    two_sided_sums,
 )
 from .circle import CircleSeries
 from .series import AbstractSeries, largest_length, length_and_direction
@@ -66,6 +69,7 @@ def expand(
     causal: bool,
     tolerance: float,
     collectives: Collectives,
+    slope: Scalar | None = None,
 ) -> tuple[Float[Array, "n sums"], Float[Array, " n"]]:
     """The sums of mass times [1, value], scaled by e^{-|q|}, and the least tolerance that certifies each row.
 
@@ -73,6 +77,7 @@ def expand(
 
     - `values`: (n, k); None for the tokens, whose sums are the gradient of the sum of masses.
     - `masses`: (n,), not negative; None if all masses are one.
+    - `slope`: The slope of weights that decay, on one device; None if they do not.
     """
     (n, d), dtype, has_values = tokens.shape, tokens.dtype, values is not None
     weights, column_max = _weighted_columns(tokens, values, masses, collectives)
@@ -80,19 +85,25 @@ def expand(
     # The series for one length come first; within a kind, the degrees ascend, and so does the cost.
     kinds = DEGREES[d, dtype.itemsize]
     longest_served = [[largest_length(degree, d, share) for degree in degrees] for degrees in kinds]
-    branch, length, deviations = _choose_branch(queries, tokens, longest_served, tolerance, collectives)
-    sum_up = causal_sums if causal else full_sums
+    branch, length, deviations = _choose_branch(queries, tokens, longest_served, tolerance, collectives, slope)
+    chunked = causal or slope is not None
     # `branch_of` fills this list below: the error of pairs depends on the size of a causal chunk.
     chunk_sizes = []
 
     def branch_of(series: AbstractSeries):
-        size = chunk_size(series, n, dtype, causal)
+        size = chunk_size(series, n, dtype, chunked)
         chunk_sizes.append(size)
         equal = masses is None and not has_values
-        rounding = make_rounding(series, size, n, d, dtype, share, equal, collectives.size)
+        fixed = lax.stop_gradient(slope)
+        rounding = make_rounding(series, size, n, d, dtype, share, equal, collectives.size, fixed)
         expansion = Expansion(series, length, has_values, column_max, rounding)
         # Without the checkpoint, the switch would store the residuals of every branch.
-        return jax.checkpoint(lambda q, y, w: sum_up(expansion, q, y, w, collectives))
+        if slope is None:
+            sum_up = causal_sums if causal else full_sums
+            return jax.checkpoint(lambda q, y, w: sum_up(expansion, q, y, w, collectives))
+        if causal:
+            return jax.checkpoint(lambda q, y, w, slope: decaying_sums(expansion, q, y, w, slope, True))
+        return jax.checkpoint(lambda q, y, w, slope: two_sided_sums(expansion, q, y, w, slope))
 
     columns = weights.shape[1] if has_values else 1 + d
     # NaN is never certified, so that the caller sums every row by pairs.
@@ -100,8 +111,8 @@ def expand(
     one_length, any_lengths = kinds
     served = [*((degree, True) for degree in one_length), *((degree, False) for degree in any_lengths)]
     branches = [*(branch_of(SERIES[d](*arguments)) for arguments in served), unserved]
-    sums, error = lax.switch(branch, branches, queries, tokens, weights)
-    relative = relative_error(*deviations, d, max(chunk_sizes) if causal else 0)
+    sums, error = lax.switch(branch, branches, queries, tokens, weights, *(() if slope is None else (slope,)))
+    relative = relative_error(*deviations, d, max(chunk_sizes) if chunked else 0, lax.stop_gradient(slope))
     return sums, certified_error(sums, error, relative)
 
 
@@ -124,7 +135,12 @@ def _weighted_columns(
 
 
 def _choose_branch(
-    queries: Tokens, tokens: Tokens, longest_served: list[list[float]], tolerance: float, collectives: Collectives
+    queries: Tokens,
+    tokens: Tokens,
+    longest_served: list[list[float]],
+    tolerance: float,
+    collectives: Collectives,
+    slope: Scalar | None,
 ) -> tuple[Int[Array, ""], Scalar, tuple[Float[Array, " n"], Float[Array, " n"], Scalar]]:
     """The number of the branch, the common query length, and the first three arguments of `relative_error`.
 
@@ -148,6 +164,9 @@ def _choose_branch(
     differ = anywhere(~jnp.all(jnp.abs(lengths - length) <= 8 * float(jnp.finfo(lengths.dtype).eps) * length))
     # Tokens off the sphere change a score by |q| times the deviation: a quarter of the tolerance is left for this.
     refused = anywhere(~(norm_error * jnp.maximum(longest, 1) <= tolerance / 4))
+    if slope is not None:
+        # Factors that grow with the distance overflow in the moments.
+        refused = refused + anywhere(~((slope >= 0) & (slope < jnp.inf)))
     # Each entry is 1 if the degree is too low; degrees ascend, so that the sum is the index of the first that serves.
     of_one_length, general = ([anywhere(~(longest <= most)) for most in kind] for kind in longest_served)
     of_any_length = len(of_one_length) + sum(general)
@@ -176,6 +195,10 @@ class Harmonic(AbstractExponentialSum):
     `Blocked`, and so are all rows where the series does not apply: tokens that are not of unit length, and queries
     longer than about 100 (in four dimensions 8). Sums of pairs have no certificate: their terms are positive, and their
     errors are those of `Blocked`. Masks other than full and causal are refused.
+
+    **Positions.** `ALiBi` and `Decay` multiply the moments of earlier tokens by a factor from chunk to chunk, and the
+    certificate covers the factors; a full mask takes two passes. Rows are summed by pairs where the slope is negative,
+    and where all factors of tokens with mass underflow. `RelativeBias` is refused.
 
     **Derivatives** are tangential in the tokens, which are normalised first. Second derivatives are right too, except
     for tokens exactly at the poles of the spheres where the queries have one common length; a third derivative in the
@@ -218,19 +241,25 @@ class Harmonic(AbstractExponentialSum):
 
     @property
     def supports(self) -> Support:
-        return Support(tuple(sorted(SERIES)), (FullMask, CausalMask), ("float32", "float64"))
+        return Support(tuple(sorted(SERIES)), (FullMask, CausalMask), ("float32", "float64"), positions=(ALiBi, Decay))
 
     @eqx.filter_jit
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Values | None,
+        masses: Masses | None,
+        mask: AbstractMask,
+        log_weights: LogWeights | None = None,
     ) -> ExponentialSums:
         check_supported(self, mask)
         tolerance = self.check(tokens)
-        sums, error = _expand(queries, tokens, values, masses, mask, tolerance)
+        sums, error = _expand(queries, tokens, values, masses, mask, tolerance, log_weights)
         # NaN compares false and is not certified.
         certified = error <= tolerance
         shift = length_and_direction(lax.stop_gradient(queries))[0]
-        shift, sums = _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masses, mask)
+        shift, sums = _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masses, mask, log_weights)
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
 
     def certified(
@@ -279,16 +308,17 @@ def _certified(queries: Tokens, tokens: Tokens, masses: Masses | None, mask: Abs
     return _expand(queries, tokens, None, masses, mask, tolerance)[1] <= tolerance
 
 
-def _expand(queries, tokens, values, masses, mask, tolerance):
+def _expand(queries, tokens, values, masses, mask, tolerance, log_weights=None):
     """`expand` on one device: sums, (n, 1 + k), and the least tolerance that certifies each row, (n,)."""
-    return expand(queries, tokens, values, masses, isinstance(mask, CausalMask), tolerance, Collectives())
+    slope = None if log_weights is None else log_weights.slope
+    return expand(queries, tokens, values, masses, isinstance(mask, CausalMask), tolerance, Collectives(), slope)
 
 
 # The number of uncertified rows summed at once, and the number of columns in a block.
 _ROWS, _COLUMNS = 256, 1024
 
 
-def _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masses, mask):
+def _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masses, mask, log_weights=None):
     """Replace `shift`, (n,), and `sums`, (n, 1 + k), of uncertified rows by sums over pairs.
 
     These rows are gathered to the front of a list of n, since their number is not known at compile time, and summed by
@@ -310,7 +340,7 @@ def _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masse
         def block(rows):
             # Padding is computed as the last row, and the scatter below drops its result.
             within = jnp.minimum(rows, n - 1).astype(int)
-            compute = lambda: exponential_rows(queries[within], within, columns, mask)
+            compute = lambda: exponential_rows(queries[within], within, columns, mask, log_weights=log_weights)
             skip = lambda: (jnp.zeros(size, sums.dtype), jnp.zeros((size, sums.shape[1]), sums.dtype))
             # `batch_max` keeps the predicate unbatched under vmap, so that `cond` stays a branch.
             return lax.cond(batch_max((rows[0] < n).astype(int)) == 1, compute, skip)

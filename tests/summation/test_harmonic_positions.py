@@ -1,0 +1,119 @@
+"""`Harmonic` with weights that decay: moments that are multiplied from chunk to chunk, and their certificate."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax._model.position import LogWeights
+from clusterjax._summation.harmonic.summation import _expand
+from tests import clouds
+from tests.helpers import normal, sphere_tokens
+
+
+# Several chunks of the circle (128 tokens) and of the spheres, the last one not full.
+N, BETA = 700, 4.0
+SLOPES = (0.0, 1e-6, 1e-3, 0.1, 3.0, 50.0, 1e30)
+MASKS = {"causal": cjx.CausalMask(), "full": cjx.FullMask()}
+MASSES = {
+    "ones": np.ones(N),
+    "some zero": clouds.masses("some zero", N, seed=1),
+    "one far": np.where(np.arange(N) == 3, 1.0, 0.0),
+    "rising": np.exp(np.linspace(-20, 20, N)),
+}
+
+
+def exact(x, masses, slope, mask):
+    """The averages of tokens in float64, by all pairs at once, with shifted exponents."""
+    x, masses = np.asarray(x, float), np.asarray(masses, float)
+    far = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
+    exponents = BETA * x @ x.T - float(slope) * far
+    attended = (masses > 0)[None, :] & ((np.tri(N) > 0) | (mask == "full"))
+    top = np.max(np.where(attended, exponents, -np.inf), axis=1, keepdims=True)
+    weights = np.where(attended, np.exp(np.where(attended, exponents - np.where(np.isfinite(top), top, 0), -np.inf)), 0)
+    weights = weights * masses[None, :]
+    total = weights.sum(axis=1, keepdims=True)
+    return weights @ x / np.where(total > 0, total, 1), attended.any(axis=1)
+
+
+@functools.cache
+def programs(mask, tolerance):
+    """The sums and bounds of a series alone, and the averages of an attention, whose other rows are sums of pairs."""
+
+    @jax.jit
+    def alone(x, masses, slope):
+        return _expand(jnp.asarray(BETA, x.dtype) * x, x, None, masses, MASKS[mask], tolerance, LogWeights(slope=slope))
+
+    @jax.jit
+    def whole(x, masses, slope):
+        attention = cjx.SoftmaxAttention(
+            BETA, mask=MASKS[mask], position=cjx.ALiBi(slope), summation=cjx.Harmonic(tolerance)
+        )
+        return attention.average(x, None, masses=masses)
+
+    return alone, whole
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("d", "dtype"), [(2, jnp.float64), (2, jnp.float32), (3, jnp.float64)])
+def test_errors_are_within_the_certificate(d, dtype, mask):
+    """On degenerate clouds, for slopes from 0 to one whose factors all underflow, and masses of all kinds."""
+    tolerance = 1e-10 if dtype == jnp.float64 else 2e-3
+    alone, whole = programs(mask, tolerance)
+    for index, name in enumerate(clouds.CLOUDS):
+        x = jnp.asarray(clouds.cloud(name, N, d, seed=2, sphere=True), dtype)
+        for which, slope in enumerate(SLOPES):
+            masses = jnp.asarray(list(MASSES.values())[(index + which) % len(MASSES)], dtype)
+            wanted, attended = exact(x, masses, np.asarray(slope, dtype), mask)
+            sums, bound = (np.asarray(part, float) for part in alone(x, masses, jnp.asarray(slope, dtype)))
+            certified = bound <= tolerance
+            # A row without mass is exact; a row whose mass has decayed to zero is not certified.
+            assert not np.any(sums[~attended]) and certified[~attended].all()
+            rows = certified & attended
+            found = sums[rows, 1:] / sums[rows, :1]
+            assert np.all(np.abs(found - wanted[rows]).max(axis=1) <= bound[rows]), (name, slope)
+            average = np.asarray(whole(x, masses, jnp.asarray(slope, dtype)), float)
+            assert np.abs(average - wanted).max() < tolerance, (name, slope)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_uniform_tokens_are_certified(mask):
+    for dtype, tolerance in ((jnp.float64, 1e-10), (jnp.float32, 2e-3)):
+        x, ones = sphere_tokens(1, N, 2, dtype), jnp.ones(N, dtype)
+        for slope in SLOPES:
+            assert bool((programs(mask, tolerance)[0](x, ones, jnp.asarray(slope, dtype))[1] <= tolerance).all())
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_weights_that_grow_are_summed_by_pairs(mask):
+    x, masses = sphere_tokens(1, N, 2), MASSES["some zero"]
+    for slope in (-0.01, -3.0):
+        assert not np.isfinite(np.asarray(programs(mask, 1e-10)[0](x, masses, slope)[1])).any()
+        average = np.asarray(programs(mask, 1e-10)[1](x, masses, slope))
+        assert np.abs(average - exact(x, masses, slope, mask)[0]).max() < 1e-12
+
+
+def test_derivatives_by_tokens_masses_and_rate():
+    """Those of sums of all pairs, for values of their own and for tokens as values."""
+    x, masses, values, way = sphere_tokens(4, N, 2), jnp.asarray(MASSES["some zero"]), normal(5, N, 1), normal(6, N, 2)
+
+    def total(parts, summation, mask):
+        x, masses, values, rate = parts
+        x = cjx.Sphere().retract(x)
+        attention = cjx.UnnormalisedAttention(1.5, mask=mask, position=cjx.Decay(rate), summation=summation)
+        average = attention.average(x, values, masses=masses)
+        return jnp.sum(average * (way if values is None else way[:, :1]))
+
+    for own, mask in ((values, cjx.CausalMask()), (None, cjx.FullMask())):
+        for rate in (0.0, 9.0):
+            found, wanted = (
+                jax.jit(jax.value_and_grad(lambda parts, s=s, m=mask: total(parts, s, m)))(
+                    (x, masses, own, jnp.asarray(rate))
+                )
+                for s in (cjx.Harmonic(1e-10), cjx.Dense())
+            )
+            for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+                np.testing.assert_allclose(one, other, atol=1e-9 * (1 + np.abs(np.asarray(other)).max()))

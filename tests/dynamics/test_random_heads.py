@@ -73,6 +73,15 @@ def test_samples_of_the_equation_have_the_mean_of_the_limit(d):
     assert abs(exact - COSINE * np.exp(-(0.8**2) * (d - 1))) > 0.05
 
 
+def test_one_token_moves_by_brownian_motion():
+    """E<X_t, X_0> = e^{-s^2 (d - 1) t / 2} for one token, which attends to itself."""
+    field, noise = parts(size=0.8, mean=0.0, d=3)
+    x0, ts = jnp.asarray([[0.0, 0.6, 0.8]]), jnp.asarray([0.0, 1.0])
+    run = lambda key: cjx.simulate(field, x0, ts, noise=noise, key=key, dt0=1 / 16).x1
+    cosines = np.asarray(eqx.filter_jit(jax.vmap(run))(jr.split(jr.key(3), COUNT)))[:, 0] @ np.asarray(x0)[0]
+    assert abs(cosines.mean() - np.exp(-(0.8**2))) < 4 * cosines.std() / np.sqrt(COUNT) + 3e-3
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_noise_is_common(dtype):
     """Equal tokens remain equal, bit for bit, and antipodal ones antipodal, by layers and by the equation."""

@@ -84,6 +84,7 @@ TINY = {
     "cluster-lifetimes": {"n": 9, "d": 4, "beta": 12.0, "radius": 0.2, "points": 30},
     "noise-bifurcation": {"n": 110, "small": 20, "time": 5.0},
     "kramers-escape": {"n": 40, "window": 0.03},
+    "lost-in-the-middle": {"tokens": 8192},
     "design-recover": {"problems": 3},
     "design-hold": {"problems": 3},
     "design-steer": {"problems": 3, "pieces": 3, "attempts": 1},

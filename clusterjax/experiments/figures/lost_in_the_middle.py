@@ -52,8 +52,8 @@ SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 TIMES = (0.4, 1.0, 1.6)  # rate times time: recency alone, both ends, the first tokens alone
 MIDDLE = 1  # the index of the time at which both ends have influence
 BINS = 8  # the number of equal parts of the prompt
-STEPS = 8  # the number of steps of a run; more steps change no digit that is shown
-TOLERANCE = 1e-6  # of the sums
+STEPS = 6  # the number of steps of a run; more steps change no digit that is shown
+TOLERANCE = 1e-4  # of the sums
 BATCH = 2**16  # the number of tokens that move at once
 SIGMAS = 4.0
 PAPER = Source("2605.09213, of many tokens", PARTICLES, UNIFORM)
@@ -64,7 +64,7 @@ class Parameters:
     decay: float = parameter(1.0, "the rate of decay over the whole prompt", above=0, most=4)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=4)
     tokens: int = parameter(
-        2**22, "the number of tokens of all prompts of one length", quick=2**17, least=2**13, most=2**28
+        2**19, "the number of tokens of all prompts of one length", quick=2**15, least=2**13, most=2**28
     )
 
     @property

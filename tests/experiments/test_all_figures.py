@@ -72,6 +72,7 @@ TINY = {
     "sentiment-neuron": {"texts": 20, "draws": 2, "steps": 16, "units": 4},
     "causal-network": {},
     "massive-activations": {},
+    "influence-of-places": {"parts": 4},
     "causal-bridge": {},
     "causal-phase-diagram": {"n": 8, "beta": 1.5, "most": 6.0},
     "renyi-centres": {"n": 16, "beta": 25, "c": 4.5, "share": 0.05, "end": 160},

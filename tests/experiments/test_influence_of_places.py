@@ -1,15 +1,19 @@
 """The influence of places: gradients beside finite differences, patches beside a loop, planted profiles, and claims."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+from flax import nnx
 
 from clusterjax import probe
 from clusterjax.experiments.figures import influence_of_places as file
 from clusterjax.experiments.framework.figure import Subject
 from clusterjax.experiments.shared.causal import Reading
 from tests.causal_cases import WORDS, causal_model
+from tests.probe_cases import sizes_like
 
 
 N = 14
@@ -21,7 +25,12 @@ P = file.Parameters(parts=4, sampled=1, projections=3, draws=2)
 @pytest.fixture(scope="module")
 def run():
     texts = probe.Encoded(IDS, np.ones(IDS.shape, bool))
-    reading = Reading(causal_model(), texts, texts, Subject("texts", "made-up texts"), ARTICLES)
+    sizes = sizes_like(
+        "llama", vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12,
+        num_layers=2, max_positions=N, spread=0.6,
+    )  # fmt: skip
+    model = probe.Model(probe.Network(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "random")
+    reading = Reading(model, texts, texts, Subject("texts", "made-up texts"), ARTICLES)
     return file.measure_reading(P, reading, True, 0, lambda line: None)
 
 
@@ -84,8 +93,8 @@ def test_places_are_of_all_parts_and_tokens_of_other_articles():
     for _ in range(20):
         places = file.places_of(N, file.Parameters(parts=4, sampled=2), rng)
         assert places[0] == 0 and places[-1] == N - 1
-        assert [set(pair) <= part for pair, part in zip(
-            places[1:-1].reshape(4, 2).tolist(), ({1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {10, 11, 12}), strict=True)] == [True] * 4  # fmt: skip
+        inner = zip(places[1:-1].reshape(4, 2), ({1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {10, 11, 12}), strict=True)
+        assert all(set(pair.tolist()) <= part for pair, part in inner)
         at = np.tile([0, 4], (3, 1))
         drawn = file.replacements(ids, np.array([3, 3, 8]), at, rng)
         assert set(drawn[:2].ravel()) <= {5, 6, 7, 8, 9} and 5 not in drawn[:2, 1] and set(drawn[2]) <= set(range(1, 7))

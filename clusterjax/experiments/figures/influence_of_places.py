@@ -389,13 +389,13 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     last = ", ".join(f"by {kind} {plus_minus(*m.mean(m.network[kind][:, -1])[:2], 1)}" for kind in KINDS)
     return (
         f"{begin}The influence of each place on the last token of {m.called}, in texts of {m.n} tokens: the first "
-        f"token, and {m.p.parts} parts of the places up to the last token, in units of their mean. (a) By gradient: the "
-        "norm of the derivative of the last token's final state by the embedding. (b) By patching: the divergence of the "
-        f"prediction with the embedding of another article's token, at {m.p.sampled} places of each part. Lines: the "
-        "formula of causal particles and an exponential, fitted to the parts of half of the articles, without the "
-        f"first token. Controls: tokens in random order, and {m.p.draws} networks of random weights, of the spread "
-        f"before training and of spread {USUAL:g}, on {len(m.rows)} texts. The last token itself: {last}. Means over "
-        f"texts with standard errors over {articles_words(m.articles)}; of random weights over networks."
+        f"token, and {m.p.parts} parts of the places up to the last token, in units of their mean. (a) By gradient: "
+        "the norm of the derivative of the last token's final state by the embedding. (b) By patching: the divergence "
+        f"of the prediction with the embedding of another article's token, at {m.p.sampled} places of each part. "
+        "Lines: the formula of causal particles and an exponential, fitted to the parts of half of the articles, "
+        f"without the first token. Controls: tokens in random order, and {m.p.draws} networks of random weights, of "
+        f"the spread before training and of spread {USUAL:g}, on {len(m.rows)} texts. The last token itself: {last}. "
+        f"Means over texts with standard errors over {articles_words(m.articles)}; of random weights over networks."
     )
 
 

@@ -27,7 +27,7 @@ def run():
     texts = probe.Encoded(IDS, np.ones(IDS.shape, bool))
     sizes = sizes_like(
         "llama", vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12,
-        num_layers=2, max_positions=N, spread=0.6,
+        num_layers=2, max_positions=N, tied=True, spread=0.6,
     )  # fmt: skip
     model = probe.Model(probe.Network(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "random")
     reading = Reading(model, texts, texts, Subject("texts", "made-up texts"), ARTICLES)

@@ -11,7 +11,7 @@ also early places have influence (a U).
 Two influences of the place j on the last token are measured, in a text of n tokens. By gradient: the norm (Frobenius)
 of the derivative of the last token's final normed state by the embedding of token j, from random projections. By
 patching: the Kullback-Leibler divergence of the next token's prediction from that with the embedding of token j
-replaced by that of a token of another article, at a few places of each part of the text. Either is divided by its mean
+replaced by that of a token of another article, at random places of each part of the text. Either is divided by its mean
 over the places between the first and the last token of the text. These places are divided into equal parts; the middle
 is the two parts in the middle. The first token is apart, because it is an attention sink, and the last one, because a
 token that keeps its own state has no part in g. The formula has a scale besides λ and at, the exponential a scale
@@ -34,7 +34,7 @@ Source: Duerinckx, Geshkovski and Rossi, *Kinetic theory for Transformers and th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -60,6 +60,7 @@ from ..shared.networks import USUAL, articles_words
 
 
 KINDS = ("gradient", "patching")
+TEXTS = 32
 BATCH = 4
 CONTROLLED = 6  # the largest number of texts of a control, of different articles
 SAME = 1e-6  # nats: the divergence that float32 may cause
@@ -76,7 +77,7 @@ LOOKS = {
 @dataclass(frozen=True)
 class Parameters:
     parts: int = parameter(8, "the number of parts between the first and the last token", least=4, most=64)
-    sampled: int = parameter(2, "the number of places of each part that are patched", least=1, most=64, quick=1)
+    sampled: int = parameter(1, "the number of places of each part that are patched", least=1, most=64)
     projections: int = parameter(4, "the number of random projections of the gradient", least=1, most=256, quick=2)
     draws: int = parameter(3, "the number of networks of random weights of each spread", least=2, most=32, quick=2)
 
@@ -125,7 +126,9 @@ class Results(NamedTuple):
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
-    return measure_reading(p, *reading_or_own(settings, say), settings.seed, say)
+    # A text takes as long as ten forward passes, and more texts of one article tell little.
+    texts = settings if settings.quick or settings.most_texts else replace(settings, most_texts=TEXTS)
+    return measure_reading(p, *reading_or_own(texts, say), settings.seed, say)
 
 
 def measure_reading(p: Parameters, reading: Reading, own: bool, seed: int, say: Say) -> Results:
@@ -391,7 +394,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{begin}The influence of each place on the last token of {m.called}, in texts of {m.n} tokens: the first "
         f"token, and {m.p.parts} parts of the places up to the last token, in units of their mean. (a) By gradient: "
         "the norm of the derivative of the last token's final state by the embedding. (b) By patching: the divergence "
-        f"of the prediction with the embedding of another article's token, at {m.p.sampled} places of each part. "
+        f"of the prediction with the embedding of another article's token, at {m.p.sampled} random place{'s' * (m.p.sampled > 1)} of each part. "
         "Lines: the formula of causal particles and an exponential, fitted to the parts of half of the articles, "
         f"without the first token. Controls: tokens in random order, and {m.p.draws} networks of random weights, of "
         f"the spread before training and of spread {USUAL:g}, on {len(m.rows)} texts. The last token itself: {last}. "

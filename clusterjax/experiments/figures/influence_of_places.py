@@ -394,10 +394,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{begin}The influence of each place on the last token of {m.called}, in texts of {m.n} tokens: the first "
         f"token, and {m.p.parts} parts of the places up to the last token, in units of their mean. (a) By gradient: "
         "the norm of the derivative of the last token's final state by the embedding. (b) By patching: the divergence "
-        f"of the prediction with the embedding of another article's token, at {m.p.sampled} random place{'s' * (m.p.sampled > 1)} of each part. "
-        "Lines: the formula of causal particles and an exponential, fitted to the parts of half of the articles, "
-        f"without the first token. Controls: tokens in random order, and {m.p.draws} networks of random weights, of "
-        f"the spread before training and of spread {USUAL:g}, on {len(m.rows)} texts. The last token itself: {last}. "
+        f"of the prediction with the embedding of another article's token, at {m.p.sampled} random of the places of "
+        "each part. Lines: the formula of causal particles and an exponential, fitted to the parts of half of the "
+        f"articles, without the first token. Controls: tokens in random order, and {m.p.draws} networks of random "
+        f"weights, of the spread before training and of spread {USUAL:g}, on {len(m.rows)} texts. The last token "
+        f"itself: {last}. "
         f"Means over texts with standard errors over {articles_words(m.articles)}; of random weights over networks."
     )
 

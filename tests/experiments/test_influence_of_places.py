@@ -101,6 +101,9 @@ def test_places_are_of_all_parts_and_tokens_of_other_articles():
 
 
 def test_parts_and_units():
+    # The second to the sixth of seven places, in a first part of three and a second one of two.
+    found = file.scaled(lambda s, power: s**power, (2.0, 98.0), 7, 2)
+    np.testing.assert_allclose(found, [2 * (4 + 9 + 16) / 3, 2 * (25 + 36) / 2])
     values = np.arange(7.0)[None]
     np.testing.assert_array_equal(file.by_part(values, 3), [[1, 3.5, 5.5]])
     # Nine tokens: a first, parts of 3, 2 and 2 places, a last one.
@@ -148,7 +151,8 @@ def test_fits_recover_planted_parameters():
     assert fit.beyond_constant.mean == pytest.approx(fit.explained[0], abs=1e-9)
     # The fit knows only the articles 0, 2, ....
     other = np.where((ARTICLES % 2 == 1)[:, None], 9.0 * rng.random(8), planted)
-    assert file.fit_of(other, ARTICLES, 64).formula == pytest.approx((3.0, 2.5, 0.7), rel=1e-3)
+    fit = file.fit_of(other, ARTICLES, 64)
+    assert fit.formula == pytest.approx((3.0, 2.5, 0.7), rel=1e-3) and max(fit.explained) < 0.5
     assert not file.fit_of(recency + noise, ARTICLES, 64).gain.above()
 
 
@@ -159,6 +163,8 @@ def test_a_run_has_units_and_controls(run):
         assert {name: each[kind].shape for name, each in run.controls.items()} == {
             "shuffled tokens": (1, 6, 6), file.RANDOM: (2, 6, 6), file.OTHER: (2, 6, 6),
         }  # fmt: skip
+    for parts, middle in ((4, 2.5), (5, 3.0), (8, 4.5)):
+        assert run._replace(p=file.Parameters(parts=parts)).middle(np.arange(parts + 2.0)) == middle
     assert len(set(ARTICLES[run.rows])) == 6 and run.off == 0.0
 
 

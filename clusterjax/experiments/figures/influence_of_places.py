@@ -35,6 +35,7 @@ Source: Duerinckx, Geshkovski and Rossi, *Kinetic theory for Transformers and th
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -55,7 +56,7 @@ from ...probe.networks.network import Network, run_layers_measured, scan_layers
 from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.causal import ABSENT, OWN, SMOLLM2, Reading, name_of, reading_or_own, untrained
 from ..shared.controls import Starts, keys_of, starts_of
-from ..shared.layout import panels
+from ..shared.layout import one_legend, panels
 from ..shared.networks import USUAL, articles_words
 
 
@@ -343,7 +344,7 @@ def better(m: Results, kind: str) -> Found:
     return Found(
         f"explained variance on other articles: formula {fit.explained[0]:.3f} (lambda = {rate:.2f}, at = {time:.3g}), "
         f"exponential {fit.explained[1]:.3f} (rate {decay:.2f}); gain "
-        f"{plus_minus(fit.gain.mean, fit.gain.error, 3)}, over {fit.gain.units} articles",
+        f"{plus_minus(fit.gain.mean, fit.gain.error, 3)} (± over {fit.gain.units} articles)",
         fit.gain.above() and fit.beyond_constant.above(), fit.gain.mean, fit.gain.error,
     )  # fmt: skip
 
@@ -394,8 +395,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{begin}The influence of each place on the last token of {m.called}, in texts of {m.n} tokens: the first "
         f"token, and {m.p.parts} parts of the places up to the last token, in units of their mean. (a) By gradient: "
         "the norm of the derivative of the last token's final state by the embedding. (b) By patching: the divergence "
-        f"of the prediction with the embedding of another article's token, at {m.p.sampled} random of the places of "
-        "each part. Lines: the formula of causal particles and an exponential, fitted to the parts of half of the "
+        f"of the prediction with the embedding of another article's token, at random places ({m.p.sampled} of each "
+        "part). Lines: the formula of causal particles and an exponential, fitted to the parts of half of the "
         f"articles, without the first token. Controls: tokens in random order, and {m.p.draws} networks of random "
         f"weights, of the spread before training and of spread {USUAL:g}, on {len(m.rows)} texts. The last token "
         f"itself: {last}. "
@@ -422,22 +423,26 @@ def series(m: Results) -> dict:
 
 
 def draw(m: Results) -> Figure:
-    return panels(m, (lambda ax, m: _draw(ax, m, "gradient"), lambda ax, m: _draw(ax, m, "patching")),
-                  columns=2, height=3.2)  # fmt: skip
+    drawn = panels(m, [partial(_draw, kind=kind) for kind in KINDS], columns=2, height=3.6)
+    one_legend(drawn, drawn.axes, loc="outside lower center", ncols=6, fontsize=6, handlelength=1.8)
+    return drawn
 
 
-def _draw(ax: Axes, m: Results, kind: str) -> None:
+def _draw(ax: Axes, m: Results, *, kind: str) -> None:
     places, fit = np.arange(1, m.n) / m.n, m.fits[kind]
     # The first token, and the middle of each part.
     at = np.concatenate([places[:1], by_part(places[1:], m.p.parts)])
+    least = np.inf
     for shift, (name, (mean, error)) in enumerate(runs_of(m, kind).items()):
         colour, marker = LOOKS[name]
         ax.errorbar(at + 0.006 * shift, mean[:-1], error[:-1], fmt=marker, color=colour, ms=3.5, lw=0.8, label=name)
+        least = min(least, float(mean[:-1].min()))
     lines = ((formula, fit.formula, "-", "formula"), (exponential, fit.exponential, "--", "exponential"))
     for curve, (*shape, scale), line, label in lines:
-        ax.plot(places, scale * curve(places, *shape), line, color="0.3", lw=0.9, label=label, zorder=0)
-    ax.set(xlabel="place s = j / n", ylabel=f"influence by {kind} / mean", yscale="log")
-    ax.legend(fontsize=6, loc="upper center")
+        colour = "0.3" if line == "-" else OKABE_ITO[5]
+        ax.plot(places, scale * curve(places, *shape), line, color=colour, lw=0.9, label=label, zorder=0)
+    # A steep curve would hide the profile, and is cut below the least of all means.
+    ax.set(xlabel="place s = j / n", ylabel=f"influence by {kind} / mean", yscale="log", ylim=(0.5 * least, None))
 
 
 def on(m: Results) -> Measured:

@@ -164,7 +164,7 @@ def test_a_run_has_units_and_controls(run):
             "shuffled tokens": (1, 6, 6), file.RANDOM: (2, 6, 6), file.OTHER: (2, 6, 6),
         }  # fmt: skip
     for parts, middle in ((4, 2.5), (5, 3.0), (8, 4.5)):
-        assert run._replace(p=file.Parameters(parts=parts)).middle(np.arange(parts + 2.0)) == middle
+        assert run._replace(p=file.Parameters(parts=parts)).middle(np.arange(parts + 2.0)[None]) == [middle]
     assert len(set(ARTICLES[run.rows])) == 6 and run.off == 0.0
 
 

@@ -288,7 +288,7 @@ def fitted(curve: Callable[..., np.ndarray], target: np.ndarray, n: int, *bounds
         return float(np.sum((target - scale * shape) ** 2)), scale
 
     logs = [np.log(bound) for bound in bounds]
-    grid = np.stack(np.meshgrid(*(np.linspace(*each, 25) for each in logs), indexing="ij"), axis=-1)
+    grid = np.stack(np.meshgrid(*(np.linspace(low, high, 25) for low, high in logs), indexing="ij"), axis=-1)
     begin = min(grid.reshape(-1, len(bounds)), key=lambda x: best(x)[0])
     options = {"xatol": 1e-8, "fatol": 1e-14, "maxiter": 4000, "maxfev": 4000}
     found = scipy.optimize.minimize(lambda x: best(x)[0], begin, method="Nelder-Mead", bounds=logs, options=options).x

@@ -12,6 +12,7 @@ from clusterjax import probe
 from clusterjax.experiments.figures import influence_of_places as file
 from clusterjax.experiments.framework.figure import Subject
 from clusterjax.experiments.shared.causal import Reading
+from clusterjax.experiments.shared.exact import influence_of_place
 from tests.causal_cases import WORDS, causal_model
 from tests.probe_cases import sizes_like
 
@@ -122,25 +123,25 @@ def test_the_formula_is_the_propagator_of_causal_averages(rate, time):
         row = scipy.linalg.expm(time * weights / weights.sum(axis=1, keepdims=True))[-1]
         # The last entry has the token's own part, and the limit of g at 0 is not approached by the first ones.
         inner = slice(n // 20, n - 1)
-        errors.append(np.max(np.abs(n * row[inner] / file.formula(i / n, rate, time)[inner] - 1)))
+        errors.append(np.max(np.abs(n * row[inner] / influence_of_place(i / n, rate, time)[inner] - 1)))
     assert errors[1] < 0.03 and errors[1] < 0.6 * errors[0]
 
 
 def test_the_formula_has_its_limits():
     s = np.linspace(1e-3, 1, 50)
-    np.testing.assert_allclose(file.formula(s, 3.0, 1e-9), 1e-9 * 3 * np.exp(3 * s) / np.expm1(3), rtol=1e-6)
-    assert file.formula(np.array([1.0]), 2.0, 0.7)[0] == pytest.approx(0.7 * 2 * np.exp(2) / np.expm1(2))
+    np.testing.assert_allclose(influence_of_place(s, 3.0, 1e-9), 1e-9 * 3 * np.exp(3 * s) / np.expm1(3), rtol=1e-6)
+    assert influence_of_place(np.array([1.0]), 2.0, 0.7)[0] == pytest.approx(0.7 * 2 * np.exp(2) / np.expm1(2))
     with np.errstate(all="raise"):
-        assert np.isfinite(file.formula(s, file.RATES[1], file.TIMES[1])).all()
+        assert np.isfinite(influence_of_place(s, file.RATES[1], file.TIMES[1])).all()
     # The minimum for lambda = at = 1.
     fine = np.linspace(0.3, 0.9, 60001)
-    assert fine[np.argmin(file.formula(fine, 1.0, 1.0))] == pytest.approx(0.5925, abs=1e-4)
+    assert fine[np.argmin(influence_of_place(fine, 1.0, 1.0))] == pytest.approx(0.5925, abs=1e-4)
 
 
 def test_fits_recover_planted_parameters():
     rng = np.random.default_rng(5)
-    planted = file.scaled(file.formula, (3.0, 2.5, 0.7), 64, 8)
-    found = file.fitted(file.formula, planted, 64, file.RATES, file.TIMES)
+    planted = file.scaled(influence_of_place, (3.0, 2.5, 0.7), 64, 8)
+    found = file.fitted(influence_of_place, planted, 64, file.RATES, file.TIMES)
     np.testing.assert_allclose(found, (3.0, 2.5, 0.7), rtol=1e-3)
     recency = file.scaled(file.exponential, (4.0, 2.0), 64, 8)
     np.testing.assert_allclose(file.fitted(file.exponential, recency, 64, file.RATES), (4.0, 2.0), rtol=1e-4)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments.figures import lost_in_the_middle as figure
+from clusterjax.experiments.shared.exact import influence_of_place
 
 
 DECAYS = (0.1, 1.0, 3.0)
@@ -25,7 +26,7 @@ def test_the_limit_is_that_of_the_linear_equation(decay):
             total += row
         np.testing.assert_allclose(figure.linear_influences(n, decay, 1.3), total[:-1], rtol=1e-9)
         s = (np.arange(1, n) - 0.5) / n
-        off.append(np.abs(n * total[:-1] / figure.density(decay, 1.3, s) - 1)[n // 10 :].max())
+        off.append(np.abs(n * total[:-1] / influence_of_place(s, decay, 1.3) - 1)[n // 10 :].max())
     assert off[1] < 0.6 * off[0] < 0.03
 
 
@@ -40,8 +41,8 @@ def test_the_shape_of_the_limit():
     assert figure.least_place(1.0, 1.0) == pytest.approx(0.5925, abs=1e-4)
     s = np.linspace(0.01, 1 - 1e-9, 4001)
     edge = 2 * (1 - np.exp(-1.0))
-    assert np.all(np.diff(figure.density(1.0, 1.02 * edge, s)) < 0)
-    assert np.diff(figure.density(1.0, 0.98 * edge, s))[-1] > 0
+    assert np.all(np.diff(influence_of_place(s, 1.0, 1.02 * edge)) < 0)
+    assert np.diff(influence_of_place(s, 1.0, 0.98 * edge))[-1] > 0
 
 
 def test_gradients_estimate_the_correlation():

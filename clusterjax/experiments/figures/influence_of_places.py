@@ -56,6 +56,7 @@ from ...probe.networks.network import Network, run_layers_measured, scan_layers
 from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.causal import ABSENT, OWN, SMOLLM2, Reading, name_of, reading_or_own, untrained
 from ..shared.controls import Starts, keys_of, starts_of
+from ..shared.exact import influence_of_place
 from ..shared.layout import one_legend, panels
 from ..shared.networks import USUAL, articles_words
 
@@ -257,17 +258,6 @@ def _scores(form: Any, state: Any, ids: Array) -> Array:
     return network.logits(last[:, -1:])[:, 0]
 
 
-def formula(s: np.ndarray, rate: float, time: float) -> np.ndarray:
-    """The influence g(s) of causal particles; `rate` is lambda, and `time` is at."""
-    import scipy.special  # imported on demand: the import takes as long as a small run
-
-    log = lambda x: rate * x + np.log(-np.expm1(-rate * x))  # log(e^(rate x) - 1)
-    z = 2 * np.sqrt(time * np.maximum(log(1.0) - log(s), 0.0))
-    # sqrt(at / w) I_1(z) = at 2 I_1(z) / z, which is at for z = 0.
-    bessel = np.where(z > 1e-8, 2 * scipy.special.ive(1, z) * np.exp(z) / np.maximum(z, 1e-8), 1.0)
-    return rate / -np.expm1(-rate) * np.exp(rate * (s - 1)) * time * bessel
-
-
 def exponential(s: np.ndarray, rate: float) -> np.ndarray:
     return np.exp(rate * (s - 1))
 
@@ -299,10 +289,11 @@ def fit_of(values: np.ndarray, articles: np.ndarray, n: int) -> Fit:
     """The `Fit` of the influence of the parts of each text, (texts, parts)."""
     odd = np.unique(articles, return_inverse=True)[1] % 2 == 1
     target, held, parts = values[~odd].mean(axis=0), values[odd], values.shape[1]
-    ours = fitted(formula, target, n, RATES, TIMES)
+    ours = fitted(influence_of_place, target, n, RATES, TIMES)
     recency = fitted(exponential, target, n, RATES)
     variance = np.sum((held.mean(axis=0) - held.mean()) ** 2)
-    predictions = (scaled(formula, ours, n, parts), scaled(exponential, recency, n, parts), np.full(parts, held.mean()))
+    ours_there, recency_there = scaled(influence_of_place, ours, n, parts), scaled(exponential, recency, n, parts)
+    predictions = (ours_there, recency_there, np.full(parts, held.mean()))
     # The squared error of a text less that of another prediction: its mean is that of the means of parts.
     errors = [np.sum((held - each) ** 2, axis=1) / variance for each in predictions]
     explained = [float(1 - np.sum((held.mean(axis=0) - each) ** 2) / variance) for each in predictions]
@@ -437,7 +428,7 @@ def _draw(ax: Axes, m: Results, *, kind: str) -> None:
         colour, marker = LOOKS[name]
         ax.errorbar(at + 0.006 * shift, mean[:-1], error[:-1], fmt=marker, color=colour, ms=3.5, lw=0.8, label=name)
         least = min(least, float(mean[:-1].min()))
-    lines = ((formula, fit.formula, "-", "formula"), (exponential, fit.exponential, "--", "exponential"))
+    lines = ((influence_of_place, fit.formula, "-", "formula"), (exponential, fit.exponential, "--", "exponential"))
     for curve, (*shape, scale), line, label in lines:
         colour = "0.3" if line == "-" else OKABE_ITO[5]
         ax.plot(places, scale * curve(places, *shape), line, color=colour, lw=0.9, label=label, zorder=0)

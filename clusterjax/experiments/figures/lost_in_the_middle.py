@@ -32,7 +32,6 @@ from matplotlib.axes import Axes
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import expm_multiply
-from scipy.special import i1e
 
 from ..._dynamics.simulate import simulate
 from ..._model.attention import SoftmaxAttention
@@ -44,6 +43,7 @@ from ..._summation import Harmonic
 from ...plot import OKABE_ITO
 from ..framework.figure import Claim, Found, Say, Settings, Source, claim, figure, parameter, plus_minus, unmet
 from ..shared.ensemble import Series, mean_and_error
+from ..shared.exact import influence_of_place
 from ..shared.layout import panels
 from ..shared.sources import PARTICLES, UNIFORM, particles
 
@@ -103,26 +103,17 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 # Theory: the limit of many tokens, and the linear equation of n tokens.
 
 
-def density(decay: float, at: float, s: np.ndarray) -> np.ndarray:
-    """The limit of n g at the places s in (0, 1), where `at` is rate times time."""
-    w = -np.log(np.expm1(decay * s) / np.expm1(decay))
-    z = 2 * np.sqrt(at * w)
-    # I_1(z) / sqrt(w) tends to sqrt(at) as w tends to zero.
-    ratio = np.where(z > 1e-8, i1e(z) * np.exp(z) / np.maximum(np.sqrt(w), 1e-12), np.sqrt(at))
-    return np.asarray(decay * np.exp(decay * s) / np.expm1(decay) * np.sqrt(at) * ratio)
-
-
 def mean_density(decay: float, at: float, left: float, right: float) -> float:
-    """The mean of `density` over the places from `left` to `right`."""
+    """The mean of `influence_of_place` over the places from `left` to `right`."""
     # The density has a logarithmic peak at 0, which the substitution s = r^2 makes smooth.
-    value, _ = quad(lambda r: 2 * r * float(density(decay, at, np.asarray(r * r))), left**0.5, right**0.5)
+    value, _ = quad(lambda r: 2 * r * float(influence_of_place(np.asarray(r * r), decay, at)), left**0.5, right**0.5)
     return value / (right - left)
 
 
 def least_place(decay: float, at: float) -> float:
     """The place of least influence inside the prompt."""
     found = minimize_scalar(
-        lambda s: float(density(decay, at, np.asarray(s))), (0.01, 0.5, 0.99), bounds=(1e-3, 1 - 1e-6)
+        lambda s: float(influence_of_place(np.asarray(s), decay, at)), (0.01, 0.5, 0.99), bounds=(1e-3, 1 - 1e-6)
     )
     return float(found.x)
 
@@ -298,7 +289,7 @@ def series(m: Results) -> dict:
 def _places(ax: Axes, m: Results) -> None:
     s, middles = np.linspace(0.004, 1 - 1e-6, 400), (np.arange(BINS) + 0.5) / BINS
     for k, at in enumerate(TIMES):
-        ax.plot(s, density(m.p.decay, at, s), color=OKABE_ITO[k], lw=1.1)
+        ax.plot(s, influence_of_place(s, m.p.decay, at), color=OKABE_ITO[k], lw=1.1)
         mean, error = m.parts[0][-1, k], m.parts[1][-1, k]
         ax.errorbar(middles, mean, 3 * error, fmt="os^"[k], ms=4, color=OKABE_ITO[k], capsize=2, label=f"a t = {at:g}")
     ax.set(xlabel="place s = j / n", ylabel="n times the influence", ylim=(0, 10), xlim=(0, 1))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import exp1, expi
+from scipy.special import exp1, expi, ive
 
 from ..._coarsen import MergeTree
 from ..framework.experiment import Claim
@@ -203,3 +203,17 @@ def pair_waits(
             rows.append((np.log10(at - since), law))
     waits, laws = np.array(rows).reshape(-1, 2).T
     return waits, laws
+
+
+def influence_of_place(s: np.ndarray, rate: float, time: float) -> np.ndarray:
+    """The influence of the place s in (0, 1] on the last token of a causal prompt whose weights decay with distance.
+
+    $g(s) = λ e^{λs}/(e^λ - 1) √(at/w) I_1(2√(atw))$ with $w = log((e^λ - 1)/(e^{λs} - 1))$, whose integral over s is
+    $e^{at} - 1$; `rate` is λ > 0, and `time` is at, the growth rate of the first harmonic times the time. It is the
+    limit of n times the correlation of the token at s with the last one (2605.09213).
+    """
+    log = lambda x: rate * x + np.log(-np.expm1(-rate * x))  # log(e^(rate x) - 1)
+    z = 2 * np.sqrt(time * np.maximum(log(1.0) - log(s), 0.0))
+    # sqrt(at / w) I_1(z) = at 2 I_1(z) / z, which is at for z = 0.
+    bessel = np.where(z > 1e-8, 2 * ive(1, z) * np.exp(z) / np.maximum(z, 1e-8), 1.0)
+    return np.asarray(rate / -np.expm1(-rate) * np.exp(rate * (s - 1)) * time * bessel)

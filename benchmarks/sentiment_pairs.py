@@ -42,7 +42,7 @@ TRAINED = {
     "4 heads of d = 2, n-grams, 512 words": of_dim(2, heads=4, ngrams=2, length=512),
     "4 heads of d = 2, n-grams, 512 words, reflection": of_dim(2, heads=4, ngrams=2, length=512, negation="reflection"),
 }
-COLUMNS = ["model", "test accuracy", "leading share of words", *KINDS, "labels of negation", "training s", "seeds"]
+COLUMNS = ["model", "test accuracy", "leading share of words", *KINDS, "labels of negation", "seeds"]
 
 
 class Pair(NamedTuple):

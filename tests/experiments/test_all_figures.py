@@ -89,6 +89,7 @@ TINY = {
     "design-recover": {"problems": 3},
     "design-hold": {"problems": 3},
     "design-steer": {"problems": 3, "pieces": 3, "attempts": 1},
+    "rotary-twists": {"n": 7, "end": 5.0},
 }
 # Figures that take a few seconds at most: of particles, a network, hardmax and sentiment.
 QUICK = ("figure6", "any-query-key", "albert-spectra", "hardmax-polytope", "sentiment-leaders")

@@ -6,9 +6,9 @@ is stationary for every w. On a ring, w = 2 pi p / n, the twisted states $θ_i =
 
 **Eigenvalues.** At a twisted state φ turns m = p + q times, and the Jacobian is symmetric and circulant: rates are
 $λ_l = ½(c_{q+l} + c_{q-l}) - c_q$, where c_r is the sum of $(1 - s) I_s(β)$ over all integers s with m s = r mod n,
-over the sum of $I_s(β)$ with m s = 0. Let n be prime and p not 0. If q = -p all scores are equal, and the largest rate is
-1/2. Every other twist has a number σ with $q = -σ m$: θ turns σ times backwards while φ turns once. Tokens then lie on
-σ + 1 lines $(σ + 1) θ = -σ w i$ over the circle of positions, and another p only renames the tokens.
+over the sum of $I_s(β)$ with m s = 0. Let n be prime and p not 0. If q = -p all scores are equal, and the largest rate
+is 1/2. Every other twist has a number σ with $q = -σ m$: θ turns σ times backwards while φ turns once. Tokens then lie
+on σ + 1 lines $(σ + 1) θ = -σ w i$ over the circle of positions, and another p only renames the tokens.
 
 **Uniform tokens.** Around the uniform density of angle and position the harmonic $(σ + 1) θ + σ w i$ grows at the rate
 $(σ + 1) I_σ(β) / (2 I_0(β))$, and no harmonic grows faster than the fastest of these. Its state is consensus for
@@ -301,7 +301,7 @@ def attraction(m: Results) -> Found:
 
 
 @claim(
-    "at every beta and for p = 1, ..., {RING - 1} the numbers are consecutive and begin with 0",
+    "at every beta and for every p but 0 the numbers are consecutive and begin with 0",
     says="The attracting twists are sigma = 0, 1, ..., k, where k depends on beta and not on p: theta turns sigma "
     "times backwards while phi turns once.",
 )

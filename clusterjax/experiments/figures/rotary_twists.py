@@ -21,7 +21,7 @@ in [-1, 0). On a ring with n prime the slowest is $I_1/I_0 - 1$ up to the Bessel
 returns though its largest rate is above MARGIN; (2) a beta or p at which the numbers σ of attracting twists are not 0,
 1, ..., k; (3) a beta at which most starts of one kind are not those of the fastest harmonic; (4) a start that is not at
 consensus for at most a quarter of a turn, or as many starts at consensus as elsewhere for a whole number of turns at
-beta = 4; (5) one rate of consensus that is more than 2 % from the eigenvalue.
+beta = TURNED; (5) one rate of consensus that is more than 2 % from the eigenvalue.
 
 **Reference.** Rotary positions: Su et al., *RoFormer* (2104.09864). The text of 2607.24502, on twisted states of rotary
 tokens, was not available: no claim here is a claim of that paper, and all formulas are derived here.
@@ -56,14 +56,15 @@ RING = 17  # the number of tokens of the map, a prime, so that each twist but on
 GRID = 11  # the number of angles, and of positions, of the tokens that are as uniform as can be
 MAP_BETAS = (0.25, 1.0, 2.0, 4.0, 8.0)
 BETAS = (0.5, 1.0, 2.0, 4.0, 8.0)
-TURNS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of the last position plus one
+TURNS, TURNED = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0), 3.0  # the turns that positions span, and their beta
 RATE_BETAS, RATE_TURNS = (1.0, 4.0, 9.0), (0.25, 0.5, 1.0, 1.5, 2.0)
 STATES = 4  # the number of harmonics with a number that are distinguished
 # The size of the perturbation of a twist, the rate from which on a run decides, and the end of the run.
 PERTURBED, MARGIN, LONG = 1e-3, 0.05, 200.0
 FACTOR = 10.0  # a twist has left or returned if its perturbation is larger or smaller by this factor
 GATHERED = 1e-6  # the largest difference to one of the norm of the mean of tokens at consensus
-FOLDINGS = 14.0  # the number of e-foldings of the approach to consensus, of which the second half is measured
+# The number of e-foldings of the approach to consensus, of which the last quarter is measured, and its largest step.
+FOLDINGS, STEP = 24.0, 0.25
 FAST = 1e-6  # the velocity above which a token still moves
 NAMES = ("at consensus", *(f"at sigma = {k}" for k in range(1, STATES)), "elsewhere")  # the kinds of ends
 COLOURS = ("0.25", *OKABE_ITO[: STATES - 1], "0.85")
@@ -72,7 +73,7 @@ COLOURS = ("0.25", *OKABE_ITO[: STATES - 1], "0.85")
 @dataclass(frozen=True)
 class Parameters:
     n: int = parameter(43, "the number of uniform tokens, best a prime", quick=23, least=5, most=257)
-    end: float = parameter(200.0, "the end of the runs from uniform tokens", quick=100.0, least=1, most=10_000)
+    end: float = parameter(1000.0, "the end of the runs from uniform tokens", quick=200.0, least=1, most=10_000)
 
 
 class Map(NamedTuple):
@@ -91,7 +92,7 @@ class Results(NamedTuple):
     map: Map
     attracting: dict[float, list[list[int]]]  # the numbers of the attracting twists for p = 1, 2, ..., by beta
     uniform: dict[float, float]  # the largest eigenvalue at uniform tokens by `modes`, by beta
-    # The kind of the end of each start, (starts,), see `kinds`: for one turn by beta, and at beta = 4 by turns
+    # The kind of the end of each start, (starts,), see `kinds`: for one turn by beta, and at `TURNED` by turns
     by_beta: dict[float, np.ndarray]
     by_turns: dict[float, np.ndarray]
     moving: float  # the share of all these ends at which a token is faster than `FAST`
@@ -106,7 +107,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say(f"simulating {settings.starts} starts of {p.n} uniform tokens")
     x0 = draw_starts(settings.seed, settings.starts, p.n, 2)
     ends, speeds = {}, []
-    for beta, turns in dict.fromkeys([(beta, 1.0) for beta in BETAS] + [(4.0, turns) for turns in TURNS]):
+    for beta, turns in dict.fromkeys([(beta, 1.0) for beta in BETAS] + [(TURNED, turns) for turns in TURNS]):
         w = 2 * np.pi * turns / p.n
         x = _run(x0, np.array([0.0, p.end]), beta, w, 1e-6)[:, -1]
         ends[beta, turns] = kinds(np.arctan2(x[..., 1], x[..., 0]), w)
@@ -116,7 +117,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     measured = np.array([[_rate(p.n, t, beta, settings.seed) for t in RATE_TURNS] for beta in RATE_BETAS])
     return Results(
         p, settings.starts, twists, lines, {beta: _uniform_rate(beta) for beta in (0.5, 1.0, 2.0)},
-        {beta: ends[beta, 1.0] for beta in BETAS}, {turns: ends[4.0, turns] for turns in TURNS},
+        {beta: ends[beta, 1.0] for beta in BETAS}, {turns: ends[TURNED, turns] for turns in TURNS},
         float(np.mean(np.concatenate(speeds) > FAST)), measured, expected,
     )  # fmt: skip
 
@@ -196,16 +197,18 @@ def rotary(beta: Any, w: Any) -> AttentionField:
     return AttentionField(SoftmaxAttention(jnp.asarray(beta), position=Rotary(jnp.asarray(w)[None])))
 
 
-def _run(x0: Any, ts: Any, beta: Any, w: Any, rtol: float = 1e-10) -> Float[np.ndarray, "runs times n d"]:
+def _run(
+    x0: Any, ts: Any, beta: Any, w: Any, rtol: float = 1e-10, step: float = np.inf
+) -> Float[np.ndarray, "runs times n d"]:
     """Runs from the starts x0, (runs, n, d); `beta` and `w` may have one value for each."""
     beta, w = (jnp.broadcast_to(jnp.asarray(value, x0.dtype), len(x0)) for value in (beta, w))
-    return np.asarray(_run_all(x0, jnp.asarray(ts, x0.dtype), beta, w, jnp.asarray(rtol)))
+    return np.asarray(_run_all(x0, jnp.asarray(ts, x0.dtype), beta, w, jnp.asarray(rtol), jnp.asarray(step)))
 
 
 @eqx.filter_jit
-def _run_all(x0: Array, ts: Array, beta: Array, w: Array, rtol: Array) -> Array:
+def _run_all(x0: Array, ts: Array, beta: Array, w: Array, rtol: Array, step: Array) -> Array:
     def run(x: Array, beta: Array, w: Array) -> Array:
-        controller = dfx.PIDController(rtol=rtol, atol=rtol / 100)
+        controller = dfx.PIDController(rtol=rtol, atol=rtol / 100, dtmax=step)
         return simulate(
             rotary(beta, w), x, ts, stepsize_controller=controller, adjoint=dfx.ForwardMode(), max_steps=100_000
         ).xs
@@ -258,10 +261,11 @@ def _rate(n: int, turns: float, beta: float, seed: int) -> float:
     """The slope of the logarithm of the largest distance of a token to the first, from tokens near consensus."""
     w = 2 * np.pi * turns / n
     theta = 0.2 * np.random.default_rng(seed).uniform(-1, 1, n)
-    ts = np.linspace(0, FOLDINGS / -consensus_rate(n, turns / n, beta), 21)
-    x = _run(circle(theta)[None], ts, beta, w)[0, 10:]
+    ts = np.linspace(0, FOLDINGS / -consensus_rate(n, turns / n, beta), 41)
+    # Tokens closer than the tolerance would let the steps grow until their decay is not exponential.
+    x = _run(circle(theta)[None], ts, beta, w, step=STEP)[0, 30:]
     apart = np.linalg.norm(x - x[:, :1], axis=-1).max(-1)
-    return float(np.polyfit(ts[10:], np.log(apart), 1)[0])
+    return float(np.polyfit(ts[30:], np.log(apart), 1)[0])
 
 
 # Claims.
@@ -332,8 +336,8 @@ def fastest(m: Results) -> Found:
     "and three turns"
 )
 def consensus(m: Results) -> Found:
-    """At beta = 4 uniform tokens come to consensus if their positions span a small part of a turn, and most of them do
-    not if the positions span whole turns."""
+    """At beta = {TURNED:g} uniform tokens come to consensus if their positions span a small part of a turn, and most
+    of them do not if the positions span whole turns."""
     shares = {turns: share_and_error(kind == 0) for turns, kind in m.by_turns.items()}
     small = all(share == 1 for turns, (share, _) in shares.items() if turns <= 0.25)
     whole = all(share + 2 * error < 0.5 for turns, (share, error) in shares.items() if turns in (1, 2, 3))
@@ -360,10 +364,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"largest rate of perturbations of each twisted state of {RING} tokens on a ring (p = 1), by its number sigma "
         f"(- for q = -p), and runs from perturbed states that returned (filled), left (open) or are undecided "
         f"(crosses). (b) The ends of {m.starts} starts of {m.p.n} uniform tokens at t = {m.p.end:g} by beta, for "
-        "positions that span one turn; stars are the harmonics that grow fastest. (c) The ends at beta = 4 by the "
-        "number of turns that the positions span: 0 is attention without positions. (d) The rate at which tokens come "
-        "to consensus: eigenvalues (lines), runs (marks) and 1 - I_1 / I_0 (dashed). The text of 2607.24502, on "
-        f"twisted states of rotary tokens, was not available; all formulas are derived here. {unmet(claims)}"
+        f"positions that span one turn; stars are the harmonics that grow fastest. (c) The ends at beta = {TURNED:g} "
+        "by the number of turns that the positions span; 0 is attention without positions, where sigma + 1 clusters "
+        "have the harmonic sigma. (d) The rate at which tokens come to consensus: eigenvalues (lines), runs (marks) "
+        "and 1 - I_1 / I_0 (dashed). The text of 2607.24502, on twisted states of rotary tokens, was not available; "
+        f"all formulas are derived here. {unmet(claims)}"
     )
 
 
@@ -391,6 +396,8 @@ def _attraction(ax: Axes, m: Results) -> None:
     labels = [number(RING, 1, int(q)) for q in m.map.twists]
     ax.set_yticks(rows[::2], ["-" if sigma is None else str(sigma) for sigma in labels[::2]])
     ax.set(xscale="log", xlabel=r"$\beta$", ylabel=r"number $\sigma$ of the twist")
+    ax.set_xticks(MAP_BETAS, [f"{beta:g}" for beta in MAP_BETAS])
+    ax.minorticks_off()
 
 
 def _bars(ax: Axes, ends: dict[float, np.ndarray], xlabel: str) -> None:
@@ -411,7 +418,7 @@ def _by_beta(ax: Axes, m: Results) -> None:
 
 
 def _by_turns(ax: Axes, m: Results) -> None:
-    _bars(ax, m.by_turns, r"turns of the positions, for $\beta$ = 4")
+    _bars(ax, m.by_turns, rf"turns of the positions, for $\beta$ = {TURNED:g}")
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=6, handlelength=1.2, borderaxespad=0.2)
 
 
@@ -422,7 +429,7 @@ def _rates(ax: Axes, m: Results) -> None:
         ax.plot(RATE_TURNS, -m.measured[k], "o", color=colour, ms=4, label=rf"$\beta$ = {beta:g}")
         ax.axhline(1 - ive(1, beta) / ive(0, beta), color=colour, ls="--", lw=0.7)
     ax.set(yscale="log", xlabel="turns of the positions", ylabel="rate of consensus")
-    ax.legend(loc="upper right")
+    ax.legend(loc="lower left")
 
 
 FIGURE = figure(

@@ -96,24 +96,23 @@ def test_weights_that_grow_are_summed_by_pairs(mask):
         assert np.abs(average - exact(x, masses, slope, mask)[0]).max() < 1e-12
 
 
-def test_derivatives_by_tokens_masses_and_rate():
-    """Those of sums of all pairs, for values of their own and for tokens as values."""
-    x, masses, values, way = sphere_tokens(4, N, 2), jnp.asarray(MASSES["some zero"]), normal(5, N, 1), normal(6, N, 2)
+@pytest.mark.exhaustive_cases("full")
+@pytest.mark.parametrize("mask", MASKS)
+def test_derivatives_by_tokens_masses_and_rate(mask):
+    """Those of sums of all pairs: causally for tokens as values, else for values of their own."""
+    x, masses, way = sphere_tokens(4, N, 2), jnp.asarray(MASSES["some zero"]), normal(6, N, 2)
+    values = None if mask == "causal" else normal(5, N, 2)
 
-    def total(parts, summation, mask):
+    def total(parts, summation):
         x, masses, values, rate = parts
         x = cjx.Sphere().retract(x)
-        attention = cjx.UnnormalisedAttention(1.5, mask=mask, position=cjx.Decay(rate), summation=summation)
-        average = attention.average(x, values, masses=masses)
-        return jnp.sum(average * (way if values is None else way[:, :1]))
+        attention = cjx.UnnormalisedAttention(1.5, mask=MASKS[mask], position=cjx.Decay(rate), summation=summation)
+        return jnp.sum(attention.average(x, values, masses=masses) * way)
 
-    for own, mask in ((values, cjx.CausalMask()), (None, cjx.FullMask())):
-        for rate in (0.0, 9.0):
-            found, wanted = (
-                jax.jit(jax.value_and_grad(lambda parts, s=s, m=mask: total(parts, s, m)))(
-                    (x, masses, own, jnp.asarray(rate))
-                )
-                for s in (cjx.Harmonic(1e-10), cjx.Dense())
-            )
-            for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-                np.testing.assert_allclose(one, other, atol=1e-9 * (1 + np.abs(np.asarray(other)).max()))
+    series, pairs = (
+        jax.jit(jax.value_and_grad(functools.partial(total, summation=s))) for s in (cjx.Harmonic(1e-10), cjx.Dense())
+    )
+    for rate in (0.0, 9.0):
+        parts = (x, masses, values, jnp.asarray(rate))
+        for one, other in zip(jax.tree.leaves(series(parts)), jax.tree.leaves(pairs(parts)), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-9 * (1 + np.abs(np.asarray(other)).max()))

@@ -9,7 +9,7 @@ from clusterjax.experiments.figures import rotary_twists as figure
 from clusterjax.experiments.figures.rotary_twists import (
     attracting,
     circle,
-    consensus_rate,
+    consensus_mode,
     harmonics,
     kinds,
     number,
@@ -122,10 +122,15 @@ def test_harmonics_of_twists_and_kinds():
 
 @pytest.mark.parametrize("turn", (0.0, 0.05, 1 / 7, 0.3))
 def test_rate_of_consensus_is_that_of_a_plain_jacobian(turn):
-    """And of the ring: 1 - I_1 / I_0 up to Bessel functions of order n - 1."""
+    """And of the ring: 1 - I_1 / I_0 up to Bessel functions of order n - 1. The weights do not see a rotation, and
+    multiply the velocities of a small perturbation by the rate."""
     expected = plain_rates(np.zeros(7), 2 * np.pi * turn, 2.0)[-2]
-    np.testing.assert_allclose(consensus_rate(7, turn, 2.0), expected, atol=2e-8)
-    np.testing.assert_allclose(consensus_rate(43, 5 / 43, 4.0), iv(1, 4.0) / iv(0, 4.0) - 1, rtol=1e-12)
+    np.testing.assert_allclose(consensus_mode(7, turn, 2.0)[0], expected, atol=2e-8)
+    rate, weights = consensus_mode(7, turn, 2.0)
+    small = 1e-6 * np.random.default_rng(0).normal(size=7)
+    np.testing.assert_allclose(weights.sum(), 0, atol=1e-13)
+    np.testing.assert_allclose(velocity(small, 2 * np.pi * turn, 2.0) @ weights, rate * small @ weights, rtol=1e-4)
+    np.testing.assert_allclose(consensus_mode(43, 5 / 43, 4.0)[0], iv(1, 4.0) / iv(0, 4.0) - 1, rtol=1e-12)
 
 
 def test_rates_of_uniform_tokens_are_those_of_a_grid():

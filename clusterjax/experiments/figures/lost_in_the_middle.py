@@ -64,7 +64,11 @@ class Parameters:
     decay: float = parameter(1.0, "the rate of decay over the whole prompt", above=0, most=4)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=4)
     tokens: int = parameter(
-        2**19, "the number of tokens of all prompts of one length", quick=2**15, least=2**13, most=2**28
+        2**19,
+        "the number of tokens of all prompts of the largest length; others have an eighth",
+        quick=2**16,
+        least=2**13,
+        most=2**28,
     )
 
     @property
@@ -88,7 +92,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     sizes = SIZES[:4] if settings.quick else SIZES
     key, parts, sums, prompts = jr.key(settings.seed), [], [], []
     for place, n in enumerate(sizes):
-        count = max(8, p.tokens // n)
+        # The claims on parts are of the longest prompts; the sums of the others need fewer of them.
+        count = max(8, (p.tokens if n == sizes[-1] else p.tokens // 8) // n)
         say(f"simulating {count} prompts of {n} tokens")
         g = influences(jr.fold_in(key, place), n, count, p)
         parts.append(mean_and_error(g))

@@ -17,11 +17,15 @@ $I_1 < I_0 / 2$, β below 1.16. Tokens choose among the σ + 1 lines at random, 
 **Consensus.** The weights are a positive definite kernel with normalised rows: all rates but that of the rotation are
 in [-1, 0). On a ring with n prime the slowest is $I_1/I_0 - 1$ up to the Bessel functions of order n - 1.
 
-**What would refute the claims.** (1) One perturbed twist that leaves though its largest rate is below -MARGIN, or
-returns though its largest rate is above MARGIN; (2) a beta or p at which the numbers σ of attracting twists are not 0,
-1, ..., k; (3) a beta at which most starts of one kind are not those of the fastest harmonic; (4) a start that is not at
-consensus for at most a quarter of a turn, or as many starts at consensus as elsewhere for a whole number of turns at
-beta = TURNED; (5) one rate of consensus that is more than 2 % from the eigenvalue.
+What would refute each claim was written before the first run:
+
+- attraction: one perturbed twist that leaves though its largest rate is below -MARGIN, or returns though its largest
+  rate is above MARGIN;
+- consecutive numbers: a beta or p at which the numbers σ of attracting twists are not 0, 1, ..., k;
+- the fastest harmonic: a beta at which the state of the most starts is another;
+- consensus at beta = TURNED: a start elsewhere for at most a quarter of a turn, or half of the starts at consensus for
+  one, two or three turns;
+- the rate: one rate of consensus that is more than 2 % from the eigenvalue.
 
 **Reference.** Rotary positions: Su et al., *RoFormer* (2104.09864). The text of 2607.24502, on twisted states of rotary
 tokens, was not available: no claim here is a claim of that paper, and all formulas are derived here.

@@ -30,6 +30,7 @@ from .schedule import StoredParameter, at_time, check_beta, optional_parameter, 
 
 
 _PAIRS = 2**22  # the approximate number of pairs in one block
+_NO_SERIES = 5  # the least dimension in which no series serves
 
 
 # Sigmoid attention: a token's weight does not depend on the other tokens, except by the default offset.
@@ -223,23 +224,23 @@ class DistanceAttention(AbstractExponentialAttention):
         queries = beta * queries
         if bias is not None:
             return matmul(softmax_weights(matmul(queries, keys.T) + beta * bias, masses, self.mask), values)
-        summation = self.summation
-        if isinstance(summation, Auto):
-            # The lifted keys lie on no sphere: no series of low dimensions may be chosen for them.
-            summation = summation.choose(len(keys), max(keys.shape[1], 5), keys.dtype, self.mask)
-        return softmax_average(queries, keys, values, masses, self.mask, summation)
+        return softmax_average(queries, keys, values, masses, self.mask, self.summation)
 
 
 def _lifted(
     queries: Float[Array, "n k"], tokens: Float[Array, "n k"], masses: Masses | None
-) -> tuple[Float[Array, "n k+1"], Float[Array, "n k+1"]]:
-    """Queries and keys with one more coordinate, whose inner product is $-|q - y|²/2$ up to a term of the query."""
+) -> tuple[Float[Array, "n lifted"], Float[Array, "n lifted"]]:
+    """Queries and keys with one more coordinate, and with zeros up to `_NO_SERIES` dimensions, whose inner product is
+    $-|q - y|²/2$ up to a term of the query."""
     first = tokens[0] if masses is None else tokens[jnp.argmax(masses > 0)]
     # The weights do not depend on the origin, which needs no derivative.
     origin = lax.stop_gradient(first)[None, :]
     queries, keys = queries - origin, tokens - origin
     last = -jnp.sum(keys * keys, axis=1, keepdims=True) / 2
-    return jnp.concatenate([queries, jnp.ones_like(last)], axis=1), jnp.concatenate([keys, last], axis=1)
+    # The lifted keys lie on no sphere: `Auto` tries no series for vectors of five dimensions or more.
+    none = jnp.zeros((len(keys), max(0, _NO_SERIES - keys.shape[1] - 1)), keys.dtype)
+    lifted = lambda rows, entry: jnp.concatenate([rows, entry, none], axis=1)
+    return lifted(queries, jnp.ones_like(last)), lifted(keys, last)
 
 
 # Cosine attention: softmax attention whose queries and keys are normalised.

@@ -190,7 +190,7 @@ def test_each_claim_can_fail(run, kind):
         high = {each: array + 20 * (np.arange(6) == 0) for each, array in flat[name].items()}
         m = run._replace(network=run.network | {kind: values}, controls=flat | {name: high})
         assert not getattr(file, f"first_{kind}")(m).holds
-    for planted, holds in ((file.formula, True), (file.exponential, False)):
+    for planted, holds in ((influence_of_place, True), (file.exponential, False)):
         shape = file.scaled(planted, (2.0, 2.0, 1.0) if holds else (2.0, 1.0), N, 4)
         m = run._replace(fits={kind: file.fit_of(shape + noise[:, :4], ARTICLES, N)})
         assert getattr(file, f"formula_{kind}")(m).holds is holds

@@ -45,6 +45,7 @@ def test_the_shape_of_the_limit():
     assert np.diff(influence_of_place(s, 1.0, 0.98 * edge))[-1] > 0
 
 
+@pytest.mark.exhaustive
 def test_gradients_estimate_the_correlation():
     """The mean of cos(theta_n(t) - theta_j(0)) over prompts of a plain Euler scheme agrees, with a larger variance."""
     n, count, p = 16, 4000, figure.Parameters()

@@ -79,7 +79,7 @@ def test_types_are_checked_until_a_function_was_called_often():
         half(1.0)
     assert half(-1.0) == "none"
     with pytest.raises(jaxtyping.TypeCheckError):
-        cjx.SoftmaxAttention(1.0).average("tokens", "values")  # pyright: ignore[reportArgumentType]
+        cjx.neural_collapse("features", "labels", "weights")  # pyright: ignore[reportArgumentType]
 
 
 class Named:

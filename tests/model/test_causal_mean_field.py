@@ -69,6 +69,7 @@ def test_one_law_for_all_places_stays_one_law(rate):
         np.testing.assert_allclose(field.law(got, s), expected, atol=1e-9)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", (softmax, unnormalised))
 def test_particles_have_this_limit(kind):
     """Tokens of a plain Euler scheme, 24 at each of 32 places, so that the first laws are not those of a few tokens."""

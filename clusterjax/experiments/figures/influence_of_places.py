@@ -1,10 +1,10 @@
-r"""How much does the token at each place of a text move the last token of a causal network, and is the profile that of
+"""How much does the token at each place of a text move the last token of a causal network, and is the profile that of
 causal particles?
 
 For causal attention with weights proportional to $e^{-λ(i - j)/n}$ the linear influence of the place s = j/n on the
 last token, of tokens without order whose first mode grows at the rate a, is
-$g(s) = λ e^{λs}/(e^λ - 1) \sqrt{at/w} I_1(2\sqrt{atw})$ with $w = \log((e^λ - 1)/(e^{λs} - 1))$. In the logarithm
-$y = \log(e^{λr} - 1)$ of the place r the generator is a convolution with $e^{-y}$, whose powers give this series; the
+$g(s) = λ e^{λs}/(e^λ - 1) √(at/w) I_1(2√(atw))$ with $w = log((e^λ - 1)/(e^{λs} - 1))$. In the logarithm
+$y = log(e^{λr} - 1)$ of the place r the generator is a convolution with $e^{-y}$, whose powers give this series; the
 integral of g over s is $e^{at} - 1$. For a small time g is an exponential $e^{λs}$ (recency alone); for a larger one
 also early places have influence (a U).
 

@@ -186,9 +186,9 @@ def influences(key: PRNGKeyArray, n: int, count: int, p: Parameters) -> np.ndarr
     return np.concatenate([np.asarray(run(jr.fold_in(key, k))) for k in range(rounds)])[:count]
 
 
-def _distance(m: Results, series: Series, theory: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _distance(m: Results, theory: float) -> tuple[np.ndarray, np.ndarray]:
     """The relative distance of the sums at the middle time from `theory`, and its standard error, for each size."""
-    mean, error = series[0][:, MIDDLE], series[1][:, MIDDLE]
+    mean, error = m.sums[0][:, MIDDLE], m.sums[1][:, MIDDLE]
     return np.abs(mean / theory - 1), error / theory
 
 
@@ -213,7 +213,7 @@ def formula(m: Results) -> Found:
 
 @claim("both differences are above zero by more than {SIGMAS:g} standard errors", source=PAPER)
 def both_ends(m: Results) -> Found:
-    """At rate times time {TIMES[MIDDLE]:g} the first and the last tokens of the longest prompts have more influence on
+    """At rate times time {TIMES[1]:g} the first and the last tokens of the longest prompts have more influence on
     the last token than the middle has."""
     (mean, error), least = (part[-1, MIDDLE] for part in m.parts), int(np.argmin(m.theory[MIDDLE]))
     gaps = [(mean[k] - mean[least], np.hypot(error[k], error[least])) for k in (0, BINS - 1)]
@@ -257,7 +257,7 @@ def meets(m: Results) -> Found:
 @claim("an exponent of 1 within .2")
 def rate_of_particles(m: Results) -> Found:
     """The sum of all influences comes to its limit as 1/n."""
-    distance, error = _distance(m, m.sums, m.theory[MIDDLE].mean())
+    distance, error = _distance(m, float(m.theory[MIDDLE].mean()))
     exponent, off = power(np.array(m.sizes), distance, error)
     linear = np.abs(m.linear[:, MIDDLE] / m.theory[MIDDLE].mean() - 1)
     rows = ", ".join(
@@ -302,8 +302,8 @@ def _places(ax: Axes, m: Results) -> None:
 
 
 def _sizes(ax: Axes, m: Results) -> None:
-    limit = m.theory[MIDDLE].mean()
-    distance, error = _distance(m, m.sums, limit)
+    limit = float(m.theory[MIDDLE].mean())
+    distance, error = _distance(m, limit)
     ax.errorbar(m.sizes, distance, 3 * error, fmt="o", ms=4, color=OKABE_ITO[0], capsize=2, label="particles")
     ax.plot(m.sizes, np.abs(m.linear[:, MIDDLE] / limit - 1), "s", ms=4, color=OKABE_ITO[1], label="linear equation")
     ax.plot(m.sizes, distance[0] * m.sizes[0] / np.array(m.sizes), color="0.4", lw=0.9, ls="--", label="1/n")

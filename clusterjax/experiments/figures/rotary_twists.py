@@ -27,8 +27,8 @@ What would refute each claim was written before the first run:
   one, two or three turns;
 - the rate: one rate of consensus that is more than 2 % from the eigenvalue.
 
-**Reference.** Rotary positions: Su et al., *RoFormer* (2104.09864). The text of 2607.24502, on twisted states of rotary
-tokens, was not available: no claim here is a claim of that paper, and all formulas are derived here.
+**Reference.** Rotary positions: Su et al., *RoFormer* (2104.09864). A recent paper on
+twisted states of rotary tokens was not available: no claim here is a claim of that paper, and all formulas are derived.
 **Invariants.** Exponents are at most zero, so that nothing overflows.
 """
 
@@ -374,7 +374,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"positions that span one turn; stars are the harmonics that grow fastest. (c) The ends at beta = {TURNED:g} "
         "by the number of turns that the positions span; 0 is attention without positions, where sigma + 1 clusters "
         "have the harmonic sigma. (d) The rate at which tokens come to consensus: eigenvalues (lines), runs (marks) "
-        "and 1 - I_1 / I_0 (dashed). The text of 2607.24502, on twisted states of rotary tokens, was not available; "
+        "and 1 - I_1 / I_0 (dashed). A recent paper on twisted states of rotary tokens was not available; "
         f"all formulas are derived here. {unmet(claims)}"
     )
 

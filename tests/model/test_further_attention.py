@@ -377,6 +377,7 @@ def test_the_derivative_by_a_mass_of_zero_is_one_sided(kind):
     assert np.abs(tangent).max() > 0.01
 
 
+@pytest.mark.exhaustive
 def test_second_derivatives_of_sinkhorn():
     """Also in reverse over reverse, through a checkpoint and a scan."""
     attention = cjx.SinkhornAttention(3.0, query_key=FORM)

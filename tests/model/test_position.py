@@ -220,6 +220,7 @@ def test_slopes_are_mapped_over_and_compile_once():
     assert_close(jax.vmap(weights)(slopes), jnp.stack(alone), "identity")
 
 
+@pytest.mark.exhaustive
 def test_parameters_may_be_schedules():
     """A slope, a table and frequencies that depend on time, within a run too."""
     for of_time, at in (
@@ -293,6 +294,7 @@ def test_the_implicit_solver_has_the_jacobian(position):
         assert_close(one, other, "identity")
 
 
+@pytest.mark.exhaustive
 def test_the_implicit_solver_runs_rotary():
     field, ts = cjx.AttentionField(cjx.SoftmaxAttention(BETA, position=cjx.Rotary(THETA))), jnp.asarray([0.0, 2.0])
     implicit, explicit = (cjx.simulate(field, X, ts, **how).x1 for how in ({"solver": cjx.Rodas5P()}, {}))

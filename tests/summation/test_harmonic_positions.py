@@ -96,7 +96,7 @@ def test_weights_that_grow_are_summed_by_pairs(mask):
         assert np.abs(average - exact(x, masses, slope, mask)[0]).max() < 1e-12
 
 
-@pytest.mark.exhaustive_cases("full")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mask", MASKS)
 def test_derivatives_by_tokens_masses_and_rate(mask):
     """Those of sums of all pairs: causally for tokens as values, else for values of their own."""

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ class Browser:
         self.driver.get("about:blank")
         self.driver.get_log("performance"), self.driver.get_log("browser")
         self.driver.get(path.as_uri() + fragment)
+        # On a busy machine the driver may return before the page is there.
+        for _ in range(300):
+            if self.run("return location.href !== 'about:blank' && document.readyState === 'complete'"):
+                break
+            time.sleep(0.1)
         return self
 
     def command(self, name: str, **values: Any) -> Any:

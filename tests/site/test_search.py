@@ -35,9 +35,6 @@ QUERIES = {
 }
 
 SEARCH = """
-// On a busy machine the page may not be there yet.
-for (let k = 0; k < 100 && !document.querySelector("label.md-search__icon"); k++)
-  await new Promise((go) => setTimeout(go, 100));
 const [query] = given, input = document.querySelector("input.md-search__input");
 document.querySelector("label.md-search__icon").click();
 input.focus();

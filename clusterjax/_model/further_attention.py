@@ -139,6 +139,20 @@ class SigmoidAttention(AbstractAttention):
         return scores - jnp.log(jnp.where(attended > 0, attended, 1))[:, None]
 
 
+def _average(
+    attention: "DistanceAttention | CosineAttention",
+    queries: Float[Array, "n k"],
+    keys: Float[Array, "n k"],
+    values: Float[Array, "n v"],
+    masses: Masses | None,
+    bias: Float[Array, "n n"] | None,
+) -> Float[Array, "n v"]:
+    """The averages of values with softmax weights of other queries and keys than the tokens of the attention."""
+    if bias is None:
+        return softmax_average(queries, keys, values, masses, attention.mask, attention.summation)
+    return matmul(softmax_weights(matmul(queries, keys.T) + bias, masses, attention.mask), values)
+
+
 # Distance attention: softmax attention with one more coordinate.
 #
 # -|q - y|^2 / 2 = <q, y> - |y|^2 / 2 - |q|^2 / 2, and the last term is the same in the whole row. Hence the weights are
@@ -221,10 +235,7 @@ class DistanceAttention(AbstractExponentialAttention):
     ) -> Float[Array, "n v"]:
         beta, values = at_time(self.beta, t, queries.dtype), tokens if values is None else values
         queries, keys = _lifted(queries, tokens, masses)
-        queries = beta * queries
-        if bias is not None:
-            return matmul(softmax_weights(matmul(queries, keys.T) + beta * bias, masses, self.mask), values)
-        return softmax_average(queries, keys, values, masses, self.mask, self.summation)
+        return _average(self, beta * queries, keys, values, masses, None if bias is None else beta * bias)
 
 
 def _lifted(
@@ -313,9 +324,7 @@ class CosineAttention(AbstractExponentialAttention):
     ) -> Float[Array, "n v"]:
         beta, values = at_time(self.beta, t, queries.dtype), tokens if values is None else values
         queries, keys = beta * _unit(queries), _unit(tokens)
-        if bias is None:
-            return softmax_average(queries, keys, values, masses, self.mask, self.summation)
-        return matmul(softmax_weights(matmul(queries, keys.T) + beta * bias, masses, self.mask), values)
+        return _average(self, queries, keys, values, masses, None if bias is None else beta * bias)
 
 
 def _unit(x: Float[Array, "n k"]) -> Float[Array, "n k"]:

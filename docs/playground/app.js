@@ -20,8 +20,7 @@
   const show = root.controls(change);
 
   /** The system of a run, of a state. */
-  const systemOf = ({ n, d, attention, causal, beta, value, form, mass, temperature, seed }) =>
-    ({ n, d, attention, causal, beta, value, form, mass, temperature, seed });
+  const systemOf = (all) => Object.fromEntries(root.DYNAMICS.map((name) => [name, all[name]]));
 
   function restart() {
     start = given || root.sample(state.seed, state.n, state.d);

@@ -64,7 +64,7 @@
       });
     }
     for (const name of ["seed", "until", "radius"]) byId(name).addEventListener("change", (e) => ask({ [name]: e.target.value }));
-    for (const name of ["attention", "colour"]) byId(name).addEventListener("change", (e) => ask({ [name]: e.target.value }));
+    for (const name of ["attention", "position", "colour"]) byId(name).addEventListener("change", (e) => ask({ [name]: e.target.value }));
     for (const name of ["logarithmic", "trails"]) byId(name).addEventListener("change", (e) => ask({ [name]: e.target.checked }));
     for (const one of document.getElementsByName("d")) one.addEventListener("change", () => ask({ d: Number(one.value) }));
     for (const one of document.getElementsByName("causal")) one.addEventListener("change", () => ask({ causal: one.value === "1" }));
@@ -112,10 +112,12 @@
       const { d } = state, kind = kinds(state), place = byId("value-matrix"), v = state.value;
       for (const slider of sliders) slider(state);
       for (const name of ["seed", "until", "radius"]) if (document.activeElement !== byId(name)) byId(name).value = state[name];
-      for (const name of ["attention", "colour"]) byId(name).value = state[name];
+      for (const name of ["attention", "position", "colour"]) byId(name).value = state[name];
       for (const name of ["logarithmic", "trails"]) byId(name).checked = state[name];
       for (const one of document.getElementsByName("d")) one.checked = Number(one.value) === d;
       for (const one of document.getElementsByName("causal")) one.checked = (one.value === "1") === state.causal;
+      for (const [name, position] of [["slope", "alibi"], ["frequency", "rotary"]])
+        document.querySelector(`[data-slider=${name}]`).hidden = state.position !== position;
       for (const id of ["beta", "beta-number"]) byId(id).disabled = state.attention === "hardmax";
       byId("speed").value = Math.log10(state.speed);
       const pace = state.logarithmic ? `${root.short(state.speed)} e-fold/s` : `${root.short(state.speed)} /s`;

@@ -32,14 +32,16 @@
     return beta < 0 ? -size : size;
   }
 
-  /** dx/dt of a system: {n, d, attention, causal, beta, value, form, mass}; matrices are d d numbers, row by row, beta is
-      of any sign, the mass of the first token is not negative. */
+  /** dx/dt of a system: {n, d, attention, causal, beta, value, form, mass, position, slope, frequency}; matrices are d d
+      numbers, row by row, beta is of any sign, the mass of the first token is not negative. The position "alibi" adds
+      -slope |i - j| to the exponent of each pair, "rotary" turns the first two coordinates of queries and keys by the
+      angle i frequency, as `ALiBi(slope)` and `Rotary([frequency])` do. */
   class Field {
     constructor(system) {
       const { n, d } = system;
       this.system = system;
       this.evaluations = 0;
-      for (const name of ["X", "Y", "Z", "P", "Q", "R", "total", "mass", "attended", "score"])
+      for (const name of ["X", "Y", "Z", "P", "Q", "R", "total", "mass", "attended", "score", "cosine", "sine"])
         this[name] = new Float64Array(n);
       this.mass.fill(1);
       this.mass[0] = system.mass;
@@ -52,6 +54,15 @@
       // With B = I the kernel is symmetric, and no exponent exceeds |beta|, that of equal or of opposite tokens.
       this.symmetric = isIdentity(system.form, d) && system.attention !== "hardmax";
       this.top = topScore(system);
+      this.slope = system.position === "alibi" ? system.slope : 0;
+      // The keys: the tokens themselves, unless they are turned.
+      const turned = system.position === "rotary";
+      this.keys = turned ? [new Float64Array(n), new Float64Array(n), this.Z] : [this.X, this.Y, this.Z];
+      for (let i = 0; i < n; i++) {
+        const angle = turned ? i * system.frequency : 0;
+        this.cosine[i] = Math.cos(angle);
+        this.sine[i] = Math.sin(angle);
+      }
     }
 
     _padded(matrix) {
@@ -69,6 +80,13 @@
         X[i] = a * scale;
         Y[i] = b * scale;
         Z[i] = c * scale;
+      }
+      const [K, L] = this.keys;
+      if (K !== X) {
+        for (let i = 0; i < n; i++) {
+          K[i] = this.cosine[i] * X[i] - this.sine[i] * Y[i];
+          L[i] = this.sine[i] * X[i] + this.cosine[i] * Y[i];
+        }
       }
       P.fill(0);
       Q.fill(0);
@@ -89,15 +107,16 @@
       return out;
     }
 
-    /** Sums over j of m_j e^(beta (<x_i, x_j> - top)) x_j; each exponential serves two tokens. */
+    /** Sums over j of m_j e^(beta (<k_i, k_j> - top) - slope |i - j|) x_j with the keys k; each exponential serves two
+        tokens. */
     _symmetric() {
-      const { n, beta, causal } = this.system, { X, Y, Z, P, Q, R, total, mass, top } = this;
+      const { n, beta, causal } = this.system, { X, Y, Z, P, Q, R, total, mass, top, slope, keys: [K, L, M] } = this;
       const itself = Math.exp(beta * (1 - top));
       for (let i = 0; i < n; i++) {
-        const a = X[i], b = Y[i], c = Z[i], m = itself * mass[i];
+        const a = X[i], b = Y[i], c = Z[i], k = K[i], l = L[i], o = M[i], m = itself * mass[i];
         let p = m * a, q = m * b, r = m * c, t = m;
         for (let j = 0; j < i; j++) {
-          const e = Math.exp(beta * (a * X[j] + b * Y[j] + c * Z[j] - top)), w = e * mass[j];
+          const e = Math.exp(beta * (k * K[j] + l * L[j] + o * M[j] - top) - slope * (i - j)), w = e * mass[j];
           p += w * X[j];
           q += w * Y[j];
           r += w * Z[j];
@@ -117,35 +136,37 @@
       }
     }
 
-    /** The scores of token i, <x_i, B x_j>, and the largest of those with a mass; the smallest where `sign` is -1. */
-    _scores(i, last, sign) {
-      const { X, Y, Z, form: B, score, mass } = this;
-      const u = B[0] * X[i] + B[3] * Y[i] + B[6] * Z[i], v = B[1] * X[i] + B[4] * Y[i] + B[7] * Z[i];
-      const w = B[2] * X[i] + B[5] * Y[i] + B[8] * Z[i];
+    /** The exponents of token i, scale <B^T x_i, x_j> - slope |i - j| with queries and keys turned, and the largest of
+        those with a mass. */
+    _exponents(i, last, scale) {
+      const { X, Y, Z, keys: [K, L, M], form: B, score, mass, slope } = this, cosine = this.cosine[i], sine = this.sine[i];
+      const p = B[0] * X[i] + B[3] * Y[i] + B[6] * Z[i], q = B[1] * X[i] + B[4] * Y[i] + B[7] * Z[i];
+      const u = cosine * p - sine * q, v = sine * p + cosine * q, w = B[2] * X[i] + B[5] * Y[i] + B[8] * Z[i];
       let top = -Infinity;
       this.length = Math.sqrt(u * u + v * v + w * w);
       for (let j = 0; j < last; j++) {
-        score[j] = u * X[j] + v * Y[j] + w * Z[j];
-        if (mass[j] > 0 && sign * score[j] > top) top = sign * score[j];
+        score[j] = scale * (u * K[j] + v * L[j] + w * M[j]) - slope * Math.abs(i - j);
+        if (mass[j] > 0 && score[j] > top) top = score[j];
       }
-      return sign * top;
+      return top;
     }
 
     _general() {
       const { n, beta, causal, attention } = this.system, { score, mass } = this;
       for (let i = 0; i < n; i++) {
         const last = causal ? i + 1 : n;
-        const top = this._scores(i, last, beta < 0 ? -1 : 1);
+        const top = this._exponents(i, last, beta);
         // Unnormalised weights are no ratio: what is taken from their exponents must be the same for all.
-        const shift = attention === "unnormalised" ? this.top : top;
-        for (let j = 0; j < last; j++) if (mass[j] > 0) this._add(i, j, mass[j] * Math.exp(beta * (score[j] - shift)));
+        const shift = attention === "unnormalised" ? beta * this.top : top;
+        for (let j = 0; j < last; j++) if (mass[j] > 0) this._add(i, j, mass[j] * Math.exp(score[j] - shift));
       }
     }
 
     _hardmax() {
       const { n, causal } = this.system, { score, mass } = this;
       for (let i = 0; i < n; i++) {
-        const last = causal ? i + 1 : n, top = this._scores(i, last, 1), least = top - TIES * this.length;
+        const last = causal ? i + 1 : n, top = this._exponents(i, last, 1);
+        const least = top - TIES * Math.max(this.length, this.slope > 0 ? Math.abs(top) : 0);
         for (let j = 0; j < last; j++) if (mass[j] > 0 && score[j] >= least) this._add(i, j, mass[j]);
       }
     }

@@ -99,6 +99,21 @@
       system: { beta: -9, causal: false, value: diagonal(-1, -1, -1) },
     },
     {
+      id: "alibi", group: "Positions", title: "ALiBi: nearby tokens weigh more",
+      claim: "Ours: with log-weights -|i - j| / 2 (2108.12409) a causal token follows mostly the tokens just before it, and " +
+        "clusters merge later.",
+      found: "37 clusters at t = 15 in this run, where the same tokens without a position have 6.", expected: 37,
+      system: { beta: 9, position: "alibi", slope: 0.5 },
+    },
+    {
+      id: "rotary", group: "Positions", title: "Rotary: turned by place",
+      claim: "Ours: with queries and keys that turn by 2π / 64 for each place (2104.09864) the token at place i comes to one " +
+        "of two opposite angles, which turn with i, and not all tokens to one point.",
+      found: "18 clusters at t = 15 in this run, still 18 at t = 1000; with β = 1 one cluster. Colours by order show the turn.",
+      expected: 18,
+      system: { d: 2, beta: 3, causal: false, position: "rotary", frequency: 0.09817477042468103 },
+    },
+    {
       id: "hardmax", group: "Hardmax", title: "Hardmax: flee the farthest",
       claim: "Ours: β = ∞ with B = V = -I: each token looks at the one before it that is farthest from it, and flees it.",
       found: "Two opposite clusters: the first token, which stays, is one of them.", expected: 2,

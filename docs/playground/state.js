@@ -5,22 +5,24 @@
   const identity = (d) => Array.from({ length: d * d }, (_, k) => (k % (d + 1) === 0 ? 1 : 0));
 
   const FIRST = {
-    n: 64, d: 3, attention: "softmax", causal: true, beta: 9, value: null, form: null, mass: 1, temperature: 0, seed: 0,
-    radius: 0.1, until: 15, speed: 1, logarithmic: false, trails: true, colour: "plain", preset: "",
+    n: 64, d: 3, attention: "softmax", causal: true, beta: 9, value: null, form: null, mass: 1, position: "none", slope: 0.5,
+    frequency: 0.1, temperature: 0, seed: 0, radius: 0.1, until: 15, speed: 1, logarithmic: false, trails: true, colour: "plain", preset: "",
   };
 
   // Numbers: from, to, whether whole; names in links. What changes the run itself comes before `radius`.
   const NUMBERS = {
-    n: [2, 512, true], d: [2, 3, true], beta: [-100, 100], mass: [0, 1000], temperature: [0, 10], seed: [0, 2 ** 32 - 1, true],
-    radius: [0.001, 2], until: [0.1, 1e6], speed: [0.01, 1000],
+    n: [2, 512, true], d: [2, 3, true], beta: [-100, 100], mass: [0, 1000], slope: [0, 10], frequency: [-10, 10],
+    temperature: [0, 10], seed: [0, 2 ** 32 - 1, true], radius: [0.001, 2], until: [0.1, 1e6], speed: [0.01, 1000],
   };
   const WORDS = {
-    attention: ["softmax", "unnormalised", "hardmax"], colour: ["plain", "order", "clusters"],
+    attention: ["softmax", "unnormalised", "hardmax"], position: ["none", "alibi", "rotary"], colour: ["plain", "order", "clusters"],
   };
   const FLAGS = ["causal", "logarithmic", "trails"];
   const MATRICES = ["value", "form"];
   const MOST = 50; // of an entry of V and B
-  const DYNAMICS = ["n", "d", "attention", "causal", "beta", "value", "form", "mass", "temperature", "seed"];
+  const DYNAMICS = [
+    "n", "d", "attention", "causal", "beta", "value", "form", "mass", "position", "slope", "frequency", "temperature", "seed",
+  ];
 
   /** `wanted` on top of `state`, with all in bounds; and a sentence for each thing that was not. */
   function merged(state, wanted) {
@@ -113,6 +115,8 @@
       given.push("query_key=form");
     }
     if (state.causal) given.push("mask=cjx.CausalMask()");
+    if (state.position === "alibi") given.push(`position=cjx.ALiBi(${float(state.slope)})`);
+    if (state.position === "rotary") given.push(`position=cjx.Rotary([${float(state.frequency)}])`);
     if (state.attention === "unnormalised") given.push(`offset=${float(state.beta * root.topScore(state))}`);
     lines.push(`attention = cjx.${kind}(${given.join(", ")})`);
     const field = ["attention"];

@@ -17,7 +17,7 @@ from tests.browser import browser as browser
 from tests.clouds import CLOUDS, cloud
 from tests.playground import PAGE
 from tests.plotting import unit
-from tests.reference import attention as attention_reference, fields, observables
+from tests.reference import attention as attention_reference, fields, observables, positions
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,17 @@ def field_of(state):
     mask = cjx.MatrixMask(jnp.tril(jnp.ones((n, n), bool)) if state["causal"] else jnp.ones((n, n), bool))
     form, value = (jnp.asarray(state[name], float).reshape(d, d) for name in ("form", "value"))
     beta = jnp.asarray(float(state["beta"]))
-    if state["attention"] == "softmax":
-        attention = cjx.SoftmaxAttention(beta, query_key=form, mask=mask, summation=cjx.Dense())
-    elif state["attention"] == "unnormalised":
-        attention = cjx.UnnormalisedAttention(beta, query_key=form, mask=mask, summation=cjx.Dense(), offset=abs(beta))
+    options = dict(query_key=form, mask=mask, summation=cjx.Dense())
+    if state["position"] == "rotary":
+        options["position"] = cjx.Rotary(jnp.array([float(state["frequency"])]))
     else:
-        attention = cjx.HardmaxAttention(query_key=form, mask=mask, summation=cjx.Dense())
+        options["position"] = cjx.ALiBi(jnp.asarray(float(state["slope"]) if state["position"] == "alibi" else 0.0))
+    if state["attention"] == "softmax":
+        attention = cjx.SoftmaxAttention(beta, **options)
+    elif state["attention"] == "unnormalised":
+        attention = cjx.UnnormalisedAttention(beta, offset=abs(beta), **options)
+    else:
+        attention = cjx.HardmaxAttention(**options)
     return cjx.AttentionField(attention, value, masses=jnp.ones(n).at[0].set(float(state["mass"])))
 
 
@@ -89,32 +94,33 @@ END = """const [x0, s, t] = arguments, run = new clusterjax.Run(s, x0);
 @pytest.mark.parametrize("kind", ("softmax", "unnormalised", "hardmax"))
 @pytest.mark.parametrize("causal", (False, True), ids=("full", "causal"))
 def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
-    """With and without B and V, a beta of either sign, masses of one, seven and zero, on clouds of every kind."""
+    """With and without B and V, a beta of either sign, masses of one, seven and zero, every position and cloud."""
     allowed = attention_reference.causal if causal else attention_reference.full
     cases, expected = [], []
-    for (k, name), sign in itertools.product(enumerate(sorted(CLOUDS)), (1.0, -1.0)):
+    every = itertools.product(enumerate(sorted(CLOUDS)), (1.0, -1.0), ("none", "alibi", "rotary"))
+    for (k, name), sign, position in every:
         d, plain, mass = 2 + k % 2, k % 3 == 0, (7.0, 1.0, 0.0)[(k // 3 + k) % 3]
         x = on_the_sphere(cloud(name, 9, d, seed=k))
         # Antipodes as well; equal tokens of other lengths, which are rounded to neighbours.
         x[-1] = -x[0]
         form, value = (np.eye(d), np.eye(d)) if plain else (FORM[:d, :d], VALUE[:d, :d])
         beta = sign * (0.0, 2.0, 40.0)[k % 3 if not plain else (k // 3) % 3]
-        # What is taken from the exponents of unnormalised attention: a bound of all exponents.
-        offset = abs(beta) * (1.0 if plain else math.sqrt((form**2).sum()))
-        masses = [mass] + [1.0] * 8
-        weights = {
-            "softmax": lambda y, b=beta, f=form, m=masses: attention_reference.softmax_weights(y, b, f, allowed, m),
-            "unnormalised": lambda y, b=beta, f=form, m=masses, o=offset: np.nan_to_num(
-                _unless_empty(attention_reference.unnormalised_weights, y, b, f, allowed, m, o)
-            ),
-            "hardmax": lambda y, f=form, m=masses: attention_reference.hardmax_weights(y, f, allowed, m, slack=1e-13),
-        }[kind]
+        place = dict(position=position, slope=(0.3, 4.0)[k % 2], frequency=(0.4, -2.5)[k % 2])
         options = dict(attention=kind, causal=causal, beta=beta, mass=mass, form=listed(form), value=listed(value))
+        reference = dict(
+            beta=beta, form=form, slack=1e-13,
+            # What is taken from the exponents of unnormalised attention: a bound of all exponents.
+            offset=abs(beta) * (1.0 if plain else math.sqrt((form**2).sum())),
+            log_weight=positions.slope(place["slope"]) if position == "alibi" else None,
+            turned=positions.turn([place["frequency"]]) if position == "rotary" else None,
+        )  # fmt: skip
+        masses = [mass] + [1.0] * 8
+        weights = lambda y, m=masses, r=reference: positions.weights(kind, y, allowed, m, **r)
         longer = x * np.random.default_rng(k).uniform(0.5, 2.0, (9, 1))
-        cases.append([listed(longer), system(9, d, **options)])
+        cases.append([listed(longer), system(9, d, **options, **place)])
         expected.append(fields.velocity(x, weights, value))
     found = page.run(VELOCITIES, cases)
-    assert len(found) == 2 * len(CLOUDS)
+    assert len(found) == 6 * len(CLOUDS)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(np.reshape(one, other.shape), other, rtol=0, atol=2e-14)
 
@@ -131,15 +137,6 @@ def test_scores_that_differ_by_rounding_are_tied(page):
         expected.append(fields.velocity(x, weights))
         cases.append([listed(x * rng.uniform(0.5, 2, (3, 1))), system(3, 2, attention="hardmax", form=listed(form))])
     np.testing.assert_allclose(page.run(VELOCITIES, cases), np.reshape(expected, (30, 6)), rtol=0, atol=2e-14)
-
-
-def _unless_empty(weights, y, beta, form, allowed, masses, offset):
-    """A first token of mass zero attends to nothing when it is causal: its row is zero."""
-    if masses[0] == 0 and not allowed(0, 1):
-        rest = weights(y, beta, form, lambda i, j: allowed(i, j) or i == 0, masses, offset)
-        rest[0] = 0.0
-        return rest
-    return weights(y, beta, form, allowed, masses, offset)
 
 
 def test_the_numbers_are_those_of_the_package(page):
@@ -187,14 +184,16 @@ def in_space(state, x):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("kind", "count"), (("softmax", 13), ("unnormalised", 1), ("hardmax", 2)))
+@pytest.mark.parametrize(("kind", "count"), (("softmax", 14), ("rotary", 1), ("unnormalised", 1), ("hardmax", 2)))
 def test_presets_run_as_simulate_does(page, kind, count):
     """To 1e-6 at t = 15, from the same tokens: every preset without noise."""
     states, tokens, starts = [], [], []
     for name in page.run("return clusterjax.PRESETS.map((one) => one.id)"):
         page.run("clusterjax.playground.load(arguments[0])", name)
         state = page.run("return clusterjax.playground.state")
-        if state["attention"] == kind and state["temperature"] == 0:
+        # Runs of one structure share a program; that of rotary positions is another.
+        structure = "rotary" if state["position"] == "rotary" else state["attention"]
+        if structure == kind and state["temperature"] == 0:
             n, d = state["n"], state["d"]
             found = np.reshape(page.run("return Array.from(clusterjax.playground.runTo(15))"), (n, d))
             assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-14

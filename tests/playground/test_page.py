@@ -60,12 +60,18 @@ def test_every_example_has_the_clusters_that_it_names(page):
     page.run("clusterjax.playground.load('negative')")
     page.run("clusterjax.playground.change({ beta: 9 }); clusterjax.playground.runTo(15)")
     assert page.run("return clusterjax.playground.numbers.clusters") == 64
+    # What the examples of positions say of the same tokens without a position, at a smaller beta, and later.
+    others = [("alibi", dict(position="none"), 15, 6), ("rotary", dict(beta=1), 15, 1), ("rotary", {}, 1000, 18)]
+    for example, change, t, expected in others:
+        page.run("clusterjax.playground.load(arguments[0]); clusterjax.playground.change(arguments[1])", example, change)
+        page.run("clusterjax.playground.runTo(arguments[0])", t)
+        assert page.run("return clusterjax.playground.numbers.clusters") == expected, example
 
 
 def test_a_link_carries_the_whole_state(page, browser):
     wanted = dict(
         n=17, d=2, attention="unnormalised", causal=False, beta=2.5, value=[0.5, -1, 1, 0.5], form=[1, 2, 3, 4.25],
-        mass=3, temperature=0.25, seed=4294967295, radius=0.2, until=40, speed=3, logarithmic=True, trails=False,
+        mass=3, position="rotary", slope=0.25, frequency=-0.5, temperature=0.25, seed=4294967295, radius=0.2, until=40, speed=3, logarithmic=True, trails=False,
         colour="order",
     )  # fmt: skip
     page.run("clusterjax.playground.change(arguments[0])", wanted)
@@ -111,6 +117,8 @@ def test_the_program_makes_the_same_run(page):
         dict(value=[1, -2, 0, 2, 1, 0, 0, 0, -0.5], form=[1, 2, 0, 0, 1, 0, 0, 0, 3], beta=99),
         dict(attention="unnormalised", form=[1, 2, 0, 0, 1, 0, 0, 0, 3], beta=-9),
         dict(causal=False, beta=-4.5),
+        dict(position="alibi", slope=0.75),
+        dict(position="rotary", frequency=-1.25, form=[1, 2, 0, 0, 1, 0, 0, 0, 3], attention="unnormalised"),
     ]
     shown = []
     velocity = """const s = clusterjax.playground.state, x = clusterjax.sample(s.seed, s.n, s.d);
@@ -176,6 +184,15 @@ def test_controls_change_the_run_and_the_words(page):
     assert page.run(TEXT, "energy") == f"−exp({energy:.3f})" and page.run(TEXT, "energy-says") == ""
     choose(page, "#beta-number", "30")
     choose(page, "#n-number", "12")
+    shown = "return ['slope', 'frequency'].map((id) => document.getElementById(id).offsetParent !== null)"
+    assert page.run(shown) == [False, False]
+    choose(page, "#position", "alibi")
+    choose(page, "#slope-number", "0.25")
+    assert page.run(shown) == [True, False] and page.run(STATE)["slope"] == 0.25
+    choose(page, "#position", "rotary")
+    choose(page, "#frequency", 0.0, "input")
+    assert page.run(shown) == [False, True] and page.run(STATE)["frequency"] == -3
+    choose(page, "#position", "none")
     choose(page, "#attention", "hardmax")
     assert page.run("return document.getElementById('beta').disabled")
     choose(page, "#attention", "softmax")

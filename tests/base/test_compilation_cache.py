@@ -98,6 +98,7 @@ print(len(programs), len(hits))
 """
 
 
+@pytest.mark.exhaustive
 def test_a_second_process_reads_every_program_of_the_first(tmp_path):
     """The run among them, since it has no callback; the numbers are the same."""
     env = os.environ | {"PYTHONPATH": str(Path(cjx.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}

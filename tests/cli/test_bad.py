@@ -140,7 +140,9 @@ def shown(call):
     return " ".join(word if len(word) < 40 else word[:20] + "..." for word in call)
 
 
-@pytest.mark.exhaustive_cases("probe", "reproduce", "train albert", "train language-model", "train sentiment")
+@pytest.mark.exhaustive_cases(
+    "probe", "reproduce", "train albert", "train language-model", "train sentiment", "sweep phase-diagram"
+)
 @pytest.mark.parametrize("words", [*COMMANDS, ()], ids=" ".join)
 def test_bad_commands_end_with_one_sentence(place, capsys, monkeypatch, words):
     """One command for each kind of call, so that a fault names all its calls at once."""

@@ -159,7 +159,7 @@ def own_texts(path, rows=slice(None)):
 COLUMNS = ("--text-column", "body", "--label-column", "stars")
 
 
-@pytest.mark.exhaustive_cases("threshold")
+@pytest.mark.exhaustive_cases("threshold", "second table")
 @pytest.mark.parametrize("test", (False, True), ids=("threshold", "second table"))
 def test_texts_of_ones_own(tmp_path, capsys, test):
     """The split is made, or that of the second table; the meaning of the labels and the sizes are said."""

@@ -146,6 +146,7 @@ def test_whether_tokens_would_have_to_pass(space, x, goal, expected):
     assert not passes(space, np.ones((3, 3)), np.eye(3))
 
 
+@pytest.mark.exhaustive
 def test_what_is_not_reached_says_why():
     """Two neighbours on the circle do not change places; nor is anything reached in one step to 1e-9."""
     point = lambda *a: jnp.stack([jnp.cos(jnp.array(a)), jnp.sin(jnp.array(a))], axis=1)

@@ -181,6 +181,7 @@ def test_under_jit_all_causes_are_named():
         jax.block_until_ready(solve(X))
 
 
+@pytest.mark.exhaustive
 def test_a_derivative_outside_of_jit_raises_after_the_run(monkeypatch):
     """The compiled run has no check, whose callback jax could not keep on disk; a failed run raises all the same."""
     end = lambda x0, most: jnp.sum(cjx.simulate(until(2.0), x0, TS, max_steps=most).x1)

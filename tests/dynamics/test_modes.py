@@ -99,6 +99,7 @@ def test_the_order():
     assert np.all(largest.real > 0) and np.abs(largest.imag).max() < 1e-12
 
 
+@pytest.mark.exhaustive_cases("False-float64-slowest")
 @pytest.mark.parametrize("which", ["slowest", "fastest", "growing"])
 @pytest.mark.parametrize(("moving", "dtype"), [(False, jnp.float64), (True, jnp.float64), (True, jnp.float32)])
 def test_many_coordinates_give_what_few_give(which, moving, dtype, monkeypatch):
@@ -365,6 +366,7 @@ def test_the_constant_grows_as_the_square_root_where_all_attend_to_one():
         assert cjx.lipschitz(field, x) == pytest.approx(np.sqrt(n), rel=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_the_constant_of_uniform_tokens_does_not_grow():
     field = cjx.AttentionField(cjx.SoftmaxAttention(4.0))
     constants = [cjx.lipschitz(field, sphere_tokens(0, n, 2)) for n in (64, 512)]

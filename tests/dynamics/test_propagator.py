@@ -19,6 +19,7 @@ FINE = dfx.PIDController(rtol=1e-11, atol=1e-13)
 VALUE = normal(11, D, D)
 
 
+@pytest.mark.exhaustive
 def test_differences_of_runs_and_composition():
     field = cjx.AttentionField(cjx.SoftmaxAttention(2.0, query_key=FORM, mask=cjx.CausalMask()), VALUE, masses=MASSES)
     ts = jnp.asarray([0.0, 0.5, 1.5])
@@ -61,6 +62,7 @@ def test_volumes():
     np.testing.assert_allclose(found, scipy.linalg.expm(0.7 * np.asarray(VALUE)), atol=1e-9)
 
 
+@pytest.mark.exhaustive_cases("float64")
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_transformations(dtype):
     ts, x = jnp.asarray([0.0, 1.0], dtype), sphere_tokens(3, 3, 2).astype(dtype)

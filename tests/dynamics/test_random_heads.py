@@ -58,6 +58,7 @@ def test_samples_of_layers_have_the_mean_of_the_chain():
     assert abs(cosines.mean() - reference.chain(COSINE, 5, 0.2, 4.0, 0.0, 0.9)) < 4 * error
 
 
+@pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_samples_of_the_equation_have_the_mean_of_the_limit(d):
     """By `simulate`, up to four standard errors and the error of its steps; in d = 3 as well."""
@@ -73,6 +74,7 @@ def test_samples_of_the_equation_have_the_mean_of_the_limit(d):
     assert abs(exact - COSINE * np.exp(-(0.8**2) * (d - 1))) > 0.05
 
 
+@pytest.mark.exhaustive
 def test_one_token_moves_by_brownian_motion():
     """E<X_t, X_0> = e^{-s^2 (d - 1) t / 2} for one token, which attends to itself."""
     field, noise = parts(size=0.8, mean=0.0, d=3)
@@ -82,6 +84,7 @@ def test_one_token_moves_by_brownian_motion():
     assert abs(cosines.mean() - np.exp(-(0.8**2))) < 4 * cosines.std() / np.sqrt(COUNT) + 3e-3
 
 
+@pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_noise_is_common(dtype):
     """Equal tokens remain equal, bit for bit, and antipodal ones antipodal, by layers and by the equation."""

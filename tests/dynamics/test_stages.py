@@ -42,7 +42,7 @@ def solved(solver, velocity, y0, args, controller, dt0=None):
     return run.stats, jnp.concatenate([run.ys, jax.vmap(run.evaluate)(ts[2:])])
 
 
-@pytest.mark.exhaustive_cases("adaptive-float32", "constant-float32", "constant-float64")
+@pytest.mark.exhaustive_cases("adaptive-float32", "constant-float32", "constant-float64", "adaptive-float64")
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64))
 @pytest.mark.parametrize("constant", (False, True), ids=("adaptive", "constant"))
 def test_steps_and_interpolants_are_those_of_diffrax(constant, dtype):

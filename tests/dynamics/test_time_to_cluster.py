@@ -37,6 +37,7 @@ def number(value):
     return jnp.asarray(value, float)
 
 
+@pytest.mark.exhaustive
 def test_times_of_a_batch_that_is_compiled_once():
     """Two that cluster, one that does not in time, one that starts together; then other radii and ends."""
     count = CountTraces(lambda *given: tuple(timed(*given)))
@@ -52,6 +53,7 @@ def test_times_of_a_batch_that_is_compiled_once():
     assert count.traces == 1
 
 
+@pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtype_is_that_of_the_tokens(dtype):
     found = cjx.time_to_cluster(softmax(1.0), jnp.eye(N, dtype=dtype), radius_at(0.5), 40.0)
@@ -80,6 +82,7 @@ def test_tokens_that_part_were_together_at_the_start():
     assert alone.time == 0 and alone.reached
 
 
+@pytest.mark.exhaustive
 def test_derivatives():
     """By beta and the radius against differences of the exact time; zero where the time was not reached."""
     beta, gamma, h = 2.0, 0.8, 1e-5
@@ -95,6 +98,7 @@ def test_derivatives():
     np.testing.assert_array_equal(slopes(number(beta), number(2.0), number(0.5)), [0, 0, 0])
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_fails_is_censored_where_it_stopped():
     given = (softmax(9.0), jnp.eye(N), 0.01, 100.0)
     with pytest.raises(RuntimeError):
@@ -103,6 +107,7 @@ def test_a_run_that_fails_is_censored_where_it_stopped():
     assert 0 < found.time < 100 and not found.reached
 
 
+@pytest.mark.exhaustive
 def test_options_are_those_of_simulate():
     """With noise the time is the end of a step; args reach the field."""
     noisy = {"noise": 1e-4, "dt0": 0.25, "key": jax.random.key(0)}

@@ -58,6 +58,7 @@ def test_gradients_are_those_of_finite_differences():
         np.testing.assert_allclose(found[:, token], np.sqrt(np.sum(np.square(columns), axis=(0, 2))), rtol=2e-3)
 
 
+@pytest.mark.exhaustive
 def test_random_projections_estimate_the_norm():
     model, rng = causal_model(), np.random.default_rng(2)
     d = model.network.sizes.hidden_size

@@ -23,6 +23,7 @@ def unnormalised(rate, beta=1.0):
     return cjx.UnnormalisedAttention(beta, mask=cjx.CausalMask(), position=cjx.Decay(rate))
 
 
+@pytest.mark.exhaustive_cases("0.0")
 @pytest.mark.parametrize("rate", (0.0, 1.0, -2.0))
 def test_small_perturbations_follow_the_bessel_function(rate):
     """2605.09213: at s = 1 a perturbation f(s) becomes f(1) + the integral of the influence of s times f(s)."""
@@ -57,6 +58,7 @@ def test_averages_are_integrals(rate):
                 assert value == pytest.approx(above / (quad(weight, 0, s)[0] if normalised else s), abs=1e-9)
 
 
+@pytest.mark.exhaustive_cases("None")
 @pytest.mark.parametrize("rate", (None, 2.0))
 def test_one_law_for_all_places_stays_one_law(rate):
     density = lambda x: 1 + 0.3 * x[:, 0] + 0.2 * x[:, 0] * x[:, 1]
@@ -103,6 +105,7 @@ def test_particles_have_this_limit(kind):
         assert expected > 0.1
 
 
+@pytest.mark.exhaustive
 def test_derivatives_dtypes_and_batches():
     def last(rate):
         field = cjx.CausalMeanField(softmax(rate), degree=8, places=6)
@@ -121,6 +124,7 @@ def test_derivatives_dtypes_and_batches():
     np.testing.assert_allclose(field(0.0, c), field(0.0, c.astype(jnp.float64)), atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_noise_smooths_each_law():
     field = cjx.CausalMeanField(softmax(1.0), jnp.zeros((2, 2)), degree=8, places=4, temperature=0.3)
     c0 = field.from_density(lambda x, s: 1 + s * (x[:, 0] ** 2 - 0.5))

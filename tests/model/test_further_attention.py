@@ -149,6 +149,7 @@ def test_many_tokens_of_few_dimensions_are_summed_right(kind):
 # --- degenerate clouds
 
 
+@pytest.mark.exhaustive_cases("-I-float64")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("form", FORMS)
 def test_marginals_are_the_masses_of_degenerate_clouds(form, dtype):
@@ -390,6 +391,7 @@ def test_second_derivatives_of_sinkhorn():
         assert_derivatives(lambda x, g=slope: g(x), X)
 
 
+@pytest.mark.exhaustive_cases("SinkhornAttention")
 @pytest.mark.parametrize("kind", (cjx.SigmoidAttention, cjx.SinkhornAttention))
 def test_mapping_and_tracing(kind):
     """vmap over tokens and betas equals a loop; one trace serves all betas; the dtype is that of the tokens."""

@@ -182,6 +182,7 @@ def test_ties_of_hardmax_are_decided_by_place():
         assert_close(attention.average(x, jnp.eye(5)), np.full((5, 5), 0.2), "exact")
 
 
+@pytest.mark.exhaustive_cases("table")
 @every_position
 def test_gradients_by_parameters_and_tokens(position):
     placed = POSITIONS[position][0]
@@ -301,6 +302,7 @@ def test_the_implicit_solver_runs_rotary():
     assert float(jnp.abs(implicit - explicit).max()) < 1e-4
 
 
+@pytest.mark.exhaustive
 def test_far_tokens_lose_their_weight_gracefully():
     """Slopes so large that all factors but the own one underflow leave each token alone, with finite derivatives."""
     for dtype in DTYPES:
@@ -327,6 +329,7 @@ def test_half_precision_holds_the_places():
         assert np.abs(np.asarray(found, float) - exact).max() < 0.02
 
 
+@pytest.mark.exhaustive_cases("summation0")
 @pytest.mark.parametrize(
     "summation", [cjx.Harmonic(1e-6), cjx.Sharded(cjx.Blocked(), "tokens"), cjx.Fused(interpret=True)]
 )

@@ -154,7 +154,9 @@ def test_the_kernel_of_an_exponential_has_the_branch_of_attention(beta, d, kind)
         np.testing.assert_allclose(found.free_energies, expected.free_energies, rtol=0, atol=1e-9 * scale)
 
 
-@pytest.mark.exhaustive_cases("quartic, normalised-3", "quartic, normalised-5", "quartic-3", "cubic-2")
+@pytest.mark.exhaustive_cases(
+    "quartic, normalised-3", "quartic, normalised-5", "quartic-3", "cubic-2", "quartic, normalised-2"
+)
 @pytest.mark.parametrize("d", (2, 3, 5))
 @pytest.mark.parametrize("kernel", ("quartic", "cubic", "quartic, normalised"))
 def test_the_branch_of_a_polynomial_kernel_by_newton_on_a_grid(kernel, d):
@@ -288,6 +290,7 @@ def test_a_branch_is_computed_in_double_precision_whatever_is_set(attention):
     assert (found.free_energies is None) == isinstance(attention, SA)
 
 
+@pytest.mark.exhaustive
 def test_a_stationary_density_needs_double_precision():
     """In float32 the search would end before rotations are told from growth; where it is set, float64 is found."""
     words = (

@@ -63,7 +63,9 @@ def test_every_example_has_the_clusters_that_it_names(page):
     # What the examples of positions say of the same tokens without a position, at a smaller beta, and later.
     others = [("alibi", dict(position="none"), 15, 6), ("rotary", dict(beta=1), 15, 1), ("rotary", {}, 1000, 18)]
     for example, change, t, expected in others:
-        page.run("clusterjax.playground.load(arguments[0]); clusterjax.playground.change(arguments[1])", example, change)
+        page.run(
+            "clusterjax.playground.load(arguments[0]); clusterjax.playground.change(arguments[1])", example, change
+        )
         page.run("clusterjax.playground.runTo(arguments[0])", t)
         assert page.run("return clusterjax.playground.numbers.clusters") == expected, example
 
@@ -71,8 +73,8 @@ def test_every_example_has_the_clusters_that_it_names(page):
 def test_a_link_carries_the_whole_state(page, browser):
     wanted = dict(
         n=17, d=2, attention="unnormalised", causal=False, beta=2.5, value=[0.5, -1, 1, 0.5], form=[1, 2, 3, 4.25],
-        mass=3, position="rotary", slope=0.25, frequency=-0.5, temperature=0.25, seed=4294967295, radius=0.2, until=40, speed=3, logarithmic=True, trails=False,
-        colour="order",
+        mass=3, position="rotary", slope=0.25, frequency=-0.5, temperature=0.25, seed=4294967295, radius=0.2, until=40,
+        speed=3, logarithmic=True, trails=False, colour="order",
     )  # fmt: skip
     page.run("clusterjax.playground.change(arguments[0])", wanted)
     state, link = page.run(STATE), page.run("return document.getElementById('link').value")

@@ -23,6 +23,7 @@ def energy(x, beta):
     return total / (2 * beta * n * n)
 
 
+@pytest.mark.exhaustive_cases("bert")
 @pytest.mark.parametrize("kind", kinds("gpt2", "bert"))
 def test_parts_add_up_to_the_changes_between_levels(kind):
     """Levels by double loops; parts from the streams that `activations` and the blocks give; batches of two texts."""

@@ -93,7 +93,7 @@ def log_probs_after(model, *texts):
     return scores - np.log(np.sum(np.exp(scores), axis=-1, keepdims=True))
 
 
-@pytest.mark.exhaustive_cases("llama, windows")
+@pytest.mark.exhaustive_cases("llama, windows", "patched")
 @pytest.mark.parametrize("name", kinds("llama, windows", "patched", every=CASES))
 def test_cached_is_uncached(name):
     """Texts of three lengths at once, far beyond the windows: each token is the likeliest of a pass over all."""

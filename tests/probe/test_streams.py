@@ -12,6 +12,7 @@ from tests.probe_cases import IDS, MASK, kinds, tiny
 LEFT = np.flip(MASK, axis=1)
 
 
+@pytest.mark.exhaustive_cases("gpt2")
 @pytest.mark.parametrize("kind", kinds("gpt2"))
 def test_texts_of_a_batch_are_texts_alone(kind):
     """Padding on the left, on the right, and none."""
@@ -50,7 +51,7 @@ EDITS = {
 }
 
 
-@pytest.mark.exhaustive_cases("gpt_neox", "olmo2")
+@pytest.mark.exhaustive_cases("gpt_neox", "olmo2", "gemma2")
 @pytest.mark.parametrize("family", ("gpt_neox", "gemma2", "olmo2", "dinov2"))
 def test_parts_add_up_where_updates_are_normed_and_parts_run_side_by_side(family):
     """The contributions sum to the stream, and the shares of moved vectors to those of the heads."""

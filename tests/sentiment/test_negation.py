@@ -60,6 +60,7 @@ def test_at_the_start_a_rare_negation_is_reflected_and_a_frequent_one_is_where_i
             np.testing.assert_allclose(found[ids[f"not_{name}"], head], expected, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_gradients_are_those_of_differences():
     """Also of a word that stands in its negation alone, and of the normal."""
     with jax.enable_x64(True):

@@ -147,6 +147,7 @@ def assert_near(found, wanted, dtype, summation, what):
     assert worst <= allowed, (what, worst)
 
 
+@pytest.mark.exhaustive_cases("Fused-causal-float32-kinds25")
 @pytest.mark.parametrize(("summation", "mask", "dtype", "kinds"), CASES)
 def test_averages_and_derivatives_are_those_of_the_loop(summation, mask, dtype, kinds):
     """All clouds, each with masses of another kind; a row that sees nothing has an average of zero."""

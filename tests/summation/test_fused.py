@@ -281,6 +281,7 @@ def test_without_a_card_blocked_sums_and_one_warning_says_so():
         assert run_of(6).stats["summation"] == "Dense"
 
 
+@pytest.mark.exhaustive
 def test_auto_takes_the_kernel_on_a_card_that_passes(interpreted):
     with as_a_user():
         assert run_of(7).stats["summation"] == run_of(7, cjx.Fused()).stats["summation"] == "Fused"

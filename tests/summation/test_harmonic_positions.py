@@ -57,6 +57,7 @@ def programs(mask, tolerance):
     return alone, whole
 
 
+@pytest.mark.exhaustive_cases("3-float64-causal", "2-float32-full")
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("d", "dtype"), [(2, jnp.float64), (2, jnp.float32), (3, jnp.float64)])
 def test_errors_are_within_the_certificate(d, dtype, mask):
@@ -79,6 +80,7 @@ def test_errors_are_within_the_certificate(d, dtype, mask):
             assert np.abs(average - wanted).max() < tolerance, (name, slope)
 
 
+@pytest.mark.exhaustive_cases("full")
 @pytest.mark.parametrize("mask", MASKS)
 def test_uniform_tokens_are_certified(mask):
     for dtype, tolerance in ((jnp.float64, 1e-10), (jnp.float32, 2e-3)):
@@ -87,6 +89,7 @@ def test_uniform_tokens_are_certified(mask):
             assert bool((programs(mask, tolerance)[0](x, ones, jnp.asarray(slope, dtype))[1] <= tolerance).all())
 
 
+@pytest.mark.exhaustive_cases("full")
 @pytest.mark.parametrize("mask", MASKS)
 def test_weights_that_grow_are_summed_by_pairs(mask):
     x, masses = sphere_tokens(1, N, 2), MASSES["some zero"]

@@ -49,6 +49,7 @@ def program(name, method):
 # --- definition
 
 
+@pytest.mark.exhaustive_cases("origin-0.0-causal", "heap-0.0-full")
 @masks
 @pytest.mark.parametrize(("shape", "tolerance"), (("heap", 0.0), ("origin", 0.0), ("heap", 0.7), ("heap", 3.0)))
 def test_any_tolerance_takes_what_dense_takes(name, shape, tolerance):

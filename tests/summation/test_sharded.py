@@ -51,6 +51,7 @@ COMPLAINTS = {
 }
 
 
+@pytest.mark.exhaustive
 def test_several_devices_sum_what_one_does():
     """Exponential and hardmax sums, averages, gradients, a trajectory; and a mesh that does not fit is refused.
 

@@ -110,6 +110,7 @@ def test_costly_points_come_first_among_the_new(tmp_path, whole):
     np.testing.assert_array_equal(beta.ravel(), [3, 3, 1, 1, 3, 3, 1, 1, 4, 4, 2, 2, 4, 4, 2, 2])
 
 
+@pytest.mark.exhaustive_cases("True-12")
 @pytest.mark.parametrize("every", (12, pytest.param(1, marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("finished", (True, pytest.param(False, marks=pytest.mark.exhaustive)))
 def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, monkeypatch, whole, every, finished):

@@ -59,6 +59,7 @@ def test_what_it_refuses(found):
             sweep.restricted_mean(**given)
 
 
+@pytest.mark.exhaustive
 def test_runs_that_fail_may_be_censored():
     """A run without steps left is a lower bound, and not a hole in the data."""
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))

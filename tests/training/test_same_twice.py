@@ -46,6 +46,7 @@ def killed(*arguments):
     return subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], check=False).returncode
 
 
+@pytest.mark.exhaustive_cases("language-model")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.exhaustive if kind != "language-model" else ()) for kind in KINDS]
 )

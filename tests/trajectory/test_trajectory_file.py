@@ -84,7 +84,7 @@ def arrays_of(tree):
 # --- definition: what comes back is what was there
 
 
-@pytest.mark.exhaustive_cases("dense", "hermite", "noise", "plain")
+@pytest.mark.exhaustive_cases("dense", "hermite", "noise", "plain", "batch")
 @pytest.mark.parametrize("name", RUNS)
 def test_everything_comes_back(name, tmp_path):
     traj = run(name)

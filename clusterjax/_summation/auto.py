@@ -61,8 +61,8 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
 
     `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, in dimension 4 some ten thousands, more
     on a GPU) with a full or a causal mask, unless the queries are known to be too long for it. For hardmax of many
-    tokens in the plane, `Hull` is chosen. For weights with `ALiBi` or `Decay` the choice is between `Dense`, `Blocked`
-    and `Harmonic`, for those with `RelativeBias` between the first two.
+    tokens in the plane, `Hull` is chosen. All but `Hull` serve weights with `ALiBi` or `Decay`; for those with
+    `RelativeBias` the choice is between `Dense` and `Blocked`.
 
     !!! example
 
@@ -104,7 +104,8 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
             least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize] if on_cpu else _HARMONIC_ON_GPU[d], mask)
             if n >= least and not _too_long(queries, d, dtype):
                 return _BY_SERIES
-        if on_nvidia() and d <= _MOST_FUSED and serves(_BY_KERNEL, mask, d, dtype, log_weights) and usable(is_few(d)):
+        served = on_nvidia() and d <= _MOST_FUSED and serves(_BY_KERNEL, mask, d, dtype, log_weights)
+        if served and usable(is_few(d), log_weights is not None):
             return _BY_KERNEL
         # Below 1,024 tokens, a matrix of all pairs is at most 8 MB in float64.
         return _BY_MATRIX if n < 1024 else _BY_BLOCKS
@@ -184,7 +185,7 @@ def resolved(
     where the kernel of `Fused` cannot run.
     """
     if isinstance(summation, Fused):
-        return in_use(summation, is_few(tokens.shape[1]))
+        return in_use(summation, is_few(tokens.shape[1]), log_weights is not None)
     if not isinstance(summation, Auto):
         return summation
     n, d = tokens.shape

@@ -216,7 +216,7 @@ def _is_elementwise(rows: int, columns: int) -> bool:
 _SMALL_EXPONENT = 16  # e^-16 = 1e-7 is far above the underflow threshold of float32, 1e-38
 
 
-def rounded_down(top: Array, d: int) -> Array:
+def rounded_down(top: Array, d: int, log_weights: Array | float = 0.0) -> Array:
     """The largest score of each row as a shift, for kernels in which the compiler may compute each score twice.
 
     XLA may fuse the scores both into their maximum and into the weights, and round the two differently, by a relative
@@ -224,9 +224,9 @@ def rounded_down(top: Array, d: int) -> Array:
     scores above the shift count as equal to it (`below`): their differences are rounding errors.
 
     Only scores that are elementwise sums over coordinates need this. XLA computes a matrix product once, for which
-    `below` is enough.
+    `below` is enough. `log_weights` bounds the absolute values of log-weights that are added to the products.
     """
-    off = d * jnp.finfo(top.dtype).eps * jnp.abs(top)
+    off = d * jnp.finfo(top.dtype).eps * (jnp.abs(top) + log_weights)
     return jnp.where(off > _SMALL_EXPONENT, top - off, top)
 
 

@@ -18,6 +18,7 @@ from .._base.batching import FEW_DIMENSIONS
 from .._base.checks import check_flag
 from .._base.types import Masses, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask, SinkMask, WindowMask
+from .._model.position import ALiBi, Decay, LogWeights
 from .._model.summation import AbstractExponentialSum, ExponentialSums, Support, ratio
 from .blocked import Blocked
 from .dense import Dense
@@ -36,9 +37,10 @@ class Fused(AbstractExponentialSum):
     systems of at most 64 tokens in at most four dimensions share a program of the kernel. `Auto` chooses `Fused` on
     NVIDIA cards for float32.
 
-    At its first use in a process, `Fused` sums a small cloud and compares the sums with those of `Dense`. Where the
-    kernel cannot be built or its sums are wrong, `Fused` warns once, and `Blocked` sums in its place, as it does on
-    other devices than NVIDIA cards; `stats["summation"]` of a run names the one that summed.
+    The kernel adds log-weights of `ALiBi` and `Decay` to the scores. At its first use in a process, `Fused` sums a
+    small cloud and compares the sums with those of `Dense`. Where the kernel cannot be built or its sums are wrong,
+    `Fused` warns once, and `Blocked` sums in its place, as it does on other devices than NVIDIA cards;
+    `stats["summation"]` of a run names the one that summed.
 
     !!! example
 
@@ -66,27 +68,35 @@ class Fused(AbstractExponentialSum):
 
     @property
     def supports(self) -> Support:
-        return Support(masks=(FullMask, CausalMask, WindowMask, SinkMask, MatrixMask), dtypes=("float32",))
+        masks = (FullMask, CausalMask, WindowMask, SinkMask, MatrixMask)
+        return Support(masks=masks, dtypes=("float32",), positions=(ALiBi, Decay))
 
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Values | None,
+        masses: Masses | None,
+        mask: AbstractMask,
+        log_weights: LogWeights | None = None,
     ) -> ExponentialSums:
         widths = (part.shape[1] for part in (tokens, values) if part is not None)
-        if in_use(self, is_few(*widths)) is not self:
-            return _IN_PLACE.exponential(queries, tokens, values, masses, mask)
-        return _exponential(queries, tokens, values, masses, mask, interpret=self.interpret)
+        if in_use(self, is_few(*widths), log_weights is not None) is not self:
+            return _IN_PLACE.exponential(queries, tokens, values, masses, mask, log_weights)
+        return _exponential(queries, tokens, values, masses, mask, log_weights, interpret=self.interpret)
 
 
 # What sums where the kernel cannot.
 _IN_PLACE = Blocked()
 
 
-def in_use(summation: Fused, few: bool) -> AbstractExponentialSum:
+def in_use(summation: Fused, few: bool, sloped: bool) -> AbstractExponentialSum:
     """The summation that sums: `summation`, or `Blocked` where the kernel cannot run or is wrong.
 
-    `few` is True for tokens and values in at most four dimensions, whose kernel is another one.
+    `few` is True for tokens and values in at most four dimensions, `sloped` is True for sums with log-weights: each has
+    a separate kernel.
     """
-    return summation if summation.interpret or usable(few) else _IN_PLACE
+    return summation if summation.interpret or usable(few, sloped) else _IN_PLACE
 
 
 def is_few(*dimensions: int) -> bool:
@@ -95,18 +105,19 @@ def is_few(*dimensions: int) -> bool:
 
 
 def _exponential(
-    queries: Any, tokens: Any, values: Any, masses: Any, mask: AbstractMask, *, interpret: bool
+    queries: Any, tokens: Any, values: Any, masses: Any, mask: AbstractMask, log_weights: Any = None, *, interpret: bool
 ) -> ExponentialSums:
     """The sums by the kernel."""
+    slope = None if log_weights is None else log_weights.slope
     from .kernels import exponential
 
-    return exponential(queries, tokens, values, masses, mask, interpret)
+    return exponential(queries, tokens, values, masses, mask, slope, interpret)
 
 
 @functools.cache
-def usable(few: bool) -> bool:
+def usable(few: bool, sloped: bool) -> bool:
     """True if this process has an NVIDIA card on which the kernel gives the sums of `Dense`; warns once if not."""
-    trouble = _trouble(few)
+    trouble = _trouble(few, sloped)
     if trouble:
         warnings.warn(f"Fused is not used in this process: {trouble}. Blocked sums in its place.", stacklevel=2)
     return not trouble
@@ -117,7 +128,7 @@ def on_nvidia() -> bool:
     return jax.default_backend() == "gpu" and "cuda" in get_backend().platform_version.lower()
 
 
-def _trouble(few: bool) -> str | None:
+def _trouble(few: bool, sloped: bool) -> str | None:
     """The reason why the kernel cannot be used here; None if it can."""
     if not on_nvidia():
         return f"its kernel is for NVIDIA cards, and jax computes on {jax.default_backend()}"
@@ -126,12 +137,15 @@ def _trouble(few: bool) -> str | None:
     queries, tokens, other = (random.normal(size=(n, d)).astype(np.float32) for _ in range(3))
     masses = random.integers(0, 3, n).astype(np.float32)
 
+    slope = np.float32(0.02) if sloped else None
+
     def results(sums):
-        def function(queries, tokens, masses):
-            out = sums(queries, tokens, None, masses, CausalMask())
+        def function(queries, tokens, masses, slope):
+            extra = () if slope is None else (LogWeights(slope=slope),)
+            out = sums(queries, tokens, None, masses, CausalMask(), *extra)
             return jnp.sum(ratio(out.total, out.normaliser) * other)
 
-        return jax.jit(jax.value_and_grad(function, (0, 1, 2)))(queries, tokens, masses)
+        return jax.jit(jax.value_and_grad(function, (0, 1, 2, 3)))(queries, tokens, masses, slope)
 
     # In another thread the sums are concrete also where the caller is traced: jax traces each thread apart.
     with ThreadPoolExecutor(1) as thread:

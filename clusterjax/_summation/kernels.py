@@ -11,6 +11,8 @@ that are multiplied by log2(e) would save a product for each pair, but ties of l
 queries, and one over columns for tokens, values and masses, so that no sum needs atomic operations. Forward mode is a
 kernel over rows. Derivatives of these derivatives are computed by XLA, in blocks, with the same shifts.
 
+**Log-weights.** Each pair of places i and j adds -slope |i - j| to its score, with one slope for each system.
+
 **Invariants.** The kernels read each array in place: there are no copies, paddings or transposes before a launch. Loads
 beyond the last token read the last token instead, and a mask drops the pair. The shift of a row carries no derivative;
 a row without any mass has sums of zero, and its derivatives by the masses are relative to its largest score.
@@ -38,6 +40,7 @@ from .._base.batching import FEW_DIMENSIONS, map_blocks
 from .._base.numerics import bounded
 from .._base.types import Masses, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask, SinkMask, WindowMask
+from .._model.position import LogWeights
 from .._model.summation import ExponentialSums
 from .blocked import exponential_rows, last_shift, make_columns, rounded_down
 
@@ -47,6 +50,8 @@ _SMALL, _PAIRS = 64, 4096
 # The number of columns of a piece of a wide array, the largest width of one matrix product.
 _PIECE = 128
 _LOG2_E = 1 / math.log(2)
+# The operands that may have a derivative.
+_MOVING = ("queries", "tokens", "values", "masses", "slope")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,30 +64,26 @@ class _Plan:
     mask: AbstractMask | None
     has_values: bool
     has_masses: bool
+    has_slope: bool
     rows: int
     columns: int
     systems: int
     few: bool
     interpret: bool
-    # For derivatives: True for queries, tokens, values, masses that have a derivative.
-    moving: tuple[bool, bool, bool, bool] = (False, False, False, False)
+    # For derivatives: the names of the operands that have one, in the order of `_MOVING`.
+    linear: tuple[str, ...] = ()
 
     def named(self, operands: Any) -> dict[str, Any]:
         """The operands by name; absent ones are left out."""
-        present = {"values": self.has_values, "masses": self.has_masses, "permitted": self.mask is None}
+        present = {"values": self.has_values, "masses": self.has_masses, "slope": self.has_slope,
+                   "permitted": self.mask is None}  # fmt: skip
         names = [name for name in ("queries", "tokens", *present) if present.get(name, True)]
         return dict(zip(names, operands, strict=True))
 
     @property
     def count(self) -> int:
         """The number of operands."""
-        return 2 + self.has_values + self.has_masses + (self.mask is None)
-
-    @property
-    def linear(self) -> list[str]:
-        """The names of the operands that have a derivative."""
-        names = ("queries", "tokens", "values", "masses")
-        return [name for name, moves in zip(names, self.moving, strict=True) if moves]
+        return 2 + self.has_values + self.has_masses + self.has_slope + (self.mask is None)
 
 
 # The kernels. A block of tokens is a tuple of pieces: its coordinates, each (systems, tokens), or, where products are
@@ -165,6 +166,20 @@ class _Program:
             (_dot(a, b.T) for a, b in zip(rows[1:], columns[1:], strict=True)), start=_dot(rows[0], columns[0].T)
         )
 
+    def distances(self, rows: Array, columns: Array) -> Array:
+        """The distances |i - j| of the pairs of two blocks."""
+        distances = jnp.abs(rows[:, None] - columns[None, :]).astype(jnp.float32)
+        return distances[None] if self.plan.few else distances
+
+    def of_system(self, name: str) -> Array:
+        """One number for each system, with axes of length one for rows and columns."""
+        return self.refs[name][self.system][:, None, None] if self.plan.few else self.refs[name][self.number]
+
+    def scores(self, rows: Array, columns: Array, queries: tuple[Array, ...], tokens: tuple[Array, ...]) -> Array:
+        """The exponents of the pairs of two blocks."""
+        products = self.products(queries, tokens)
+        return products - self.of_system("slope") * self.distances(rows, columns) if self.plan.has_slope else products
+
     def over_columns(self, weights: Array, columns: tuple[Array, ...]) -> tuple[Array, ...]:
         """The sums over the columns of weights times vectors."""
         if self.plan.few:
@@ -228,7 +243,7 @@ class _Program:
         self, rows: Array, columns: Array, queries: Any, tokens: Any, top: Array, masked: bool
     ) -> tuple[Array, Array | None]:
         """The weights e^{score - shift} of the pairs of two blocks, and the masses of the columns (None: all one)."""
-        exponents = self.products(queries, tokens) - top[..., :, None]
+        exponents = self.scores(rows, columns, queries, tokens) - top[..., :, None]
         masses = self.load_numbers("masses", columns) if self.plan.has_masses else None
         # A recomputed score may exceed its maximum by a rounding error.
         counted = jnp.minimum(exponents, 0)
@@ -306,12 +321,16 @@ def _forward(program: _Program) -> None:
     rows = program.index(block, plan.rows)
     queries = program.load("queries", rows)
     d = program.refs["queries"].shape[2]
+    largest: Any = 0.0
+    if plan.has_slope:
+        slope = jnp.abs(program.of_system("slope")) * program.n
+        largest = slope[..., 0] if plan.few else slope
 
     def step(carry, number, masked):
         top, other, normaliser, total = carry
         columns = program.index(number, plan.columns)
         tokens = program.load("tokens", columns)
-        scores = program.products(queries, tokens)
+        scores = program.scores(rows, columns, queries, tokens)
         if masked:
             scores = jnp.where(program.allowed(rows, columns), scores, -jnp.inf)
         counted = scores
@@ -319,7 +338,7 @@ def _forward(program: _Program) -> None:
             masses = program.load_numbers("masses", columns)[..., None, :]
             other = jnp.maximum(other, jnp.max(scores, axis=-1))
             counted = jnp.where(masses > 0, scores, -jnp.inf)
-        new = jnp.maximum(top, rounded_down(jnp.max(counted, axis=-1), d))
+        new = jnp.maximum(top, rounded_down(jnp.max(counted, axis=-1), d, largest))
         back = _exp(top - new)
         weights = _exp(jnp.minimum(counted - new[..., :, None], 0))
         if plan.has_masses:
@@ -360,6 +379,8 @@ def _tangents(program: _Program) -> None:
         if "tokens" in moved:
             dtokens = program.load("tokens_dot", columns)
             tilt = tilt + program.products(queries, dtokens)
+        if "slope" in moved:
+            tilt = tilt - program.of_system("slope_dot") * program.distances(rows, columns)
         change = massive * tilt
         if "masses" in moved:
             change = change + weights * program.load_numbers("masses_dot", columns)[..., None, :]
@@ -382,11 +403,12 @@ def _tangents(program: _Program) -> None:
 
 
 def _pull_rows(program: _Program) -> None:
-    """The cotangents of a block of queries."""
+    """The cotangents of a block of queries, and the part of these rows in the cotangent of the slope."""
     plan, block = program.plan, pl.program_id(1)
     rows = program.index(block, plan.rows)
     queries, top = program.load("queries", rows), program.load_numbers("top", rows)
     of_normaliser, of_total = program.load_numbers("normaliser_bar", rows), program.load("total_bar", rows)
+    of_queries, of_slope = "queries_bar" in program.refs, "slope_bar" in program.refs
 
     def step(carry, number, masked):
         columns = program.index(number, plan.columns)
@@ -395,9 +417,20 @@ def _pull_rows(program: _Program) -> None:
         weights, masses = program.weights(rows, columns, queries, tokens, top, masked)
         weights = weights if masses is None else weights * masses[..., None, :]
         change = weights * (of_normaliser[..., :, None] + program.products(of_total, values))
-        return _added(carry, program.over_columns(change, tokens))
+        queries_bar, slope_bar = carry
+        if of_queries:
+            queries_bar = _added(queries_bar, program.over_columns(change, tokens))
+        if of_slope:
+            slope_bar = slope_bar - jnp.sum(change * program.distances(rows, columns), axis=-1)
+        return queries_bar, slope_bar
 
-    program.store("queries_bar", rows, program.fold_columns(block, step, program.zeros("queries", plan.rows)))
+    carry = (program.zeros("queries", plan.rows) if of_queries else (),
+             program.numbers(plan.rows, 0.0) if of_slope else ())  # fmt: skip
+    queries_bar, slope_bar = program.fold_columns(block, step, carry)
+    if of_queries:
+        program.store("queries_bar", rows, queries_bar)
+    if of_slope:
+        program.store_numbers("slope_bar", rows, slope_bar)
 
 
 def _pull_columns(program: _Program) -> None:
@@ -483,12 +516,15 @@ def _pulled_back(*arrays: Array, plan: _Plan) -> list[Array]:
     named = plan.named(arrays[: plan.count])
     top, of_normaliser, of_total = arrays[plan.count :]
     inputs = named | {"top": top, "normaliser_bar": of_normaliser, "total_bar": of_total}
-    pulled, linear = {}, plan.linear
-    if "queries" in linear:
-        shapes = {"queries_bar": named["queries"].shape}
-        (pulled["queries"],) = _launch(_pull_rows, plan, plan.rows, inputs, shapes)
+    linear, shape = plan.linear, named["queries"].shape
+    # The slope has one number for each row, whose sum is the cotangent.
+    shapes = {f"{name}_bar": shape[:2] if name == "slope" else shape for name in ("queries", "slope") if name in linear}
+    by_rows = _launch(_pull_rows, plan, plan.rows, inputs, shapes) if shapes else []
+    pulled = {name.removesuffix("_bar"): array for name, array in zip(shapes, by_rows, strict=True)}
+    if "slope" in linear:
+        pulled["slope"] = jnp.sum(pulled["slope"], axis=1)
     # The values are the tokens where no values are given: the two cotangents are added.
-    wanted = [name for name in linear if name != "queries"]
+    wanted = [name for name in linear if name not in ("queries", "slope")]
     if wanted:
         both = "tokens" in linear and not plan.has_values
         shapes = {f"{name}_bar": named[name].shape for name in wanted}
@@ -547,13 +583,12 @@ def _no_tangent(array: Array) -> Any:
 
 def _sums_derivative(primals, tangents, *, plan):
     results = _sums_p.bind(*primals, plan=plan)
-    moving = {name: type(dot) is not ad.Zero for name, dot in plan.named(tangents).items()}
-    flags = tuple(moving.get(name, False) for name in ("queries", "tokens", "values", "masses"))
-    dots = [dot for dot in tangents if type(dot) is not ad.Zero]
-    if not any(flags):
+    # A matrix of permitted pairs has no derivative.
+    dots = {name: dot for name, dot in plan.named(tangents).items() if name in _MOVING and type(dot) is not ad.Zero}
+    if not dots:
         return results, [_no_tangent(result) for result in results]
-    moved = dataclasses.replace(plan, moving=flags)
-    normaliser, total = _tangents_p.bind(*primals, results[0], *dots[: sum(flags)], plan=moved)
+    moved = dataclasses.replace(plan, linear=tuple(dots))
+    normaliser, total = _tangents_p.bind(*primals, results[0], *dots.values(), plan=moved)
     return results, [_no_tangent(results[0]), normaliser, total]
 
 
@@ -577,7 +612,8 @@ def _plain_sums(plan: _Plan, top: Array, *operands: Array) -> tuple[Array, Array
         mask = MatrixMask(named["permitted"] != 0) if plan.mask is None else plan.mask
         n = named["tokens"].shape[0]
         columns = make_columns(named["tokens"], named.get("values"), named.get("masses"), 512)
-        sum_rows = lambda rows, queries, shift: exponential_rows(queries, rows, columns, mask, shift)[1]
+        log_weights = LogWeights(slope=named["slope"]) if plan.has_slope else None
+        sum_rows = lambda rows, queries, shift: exponential_rows(queries, rows, columns, mask, shift, log_weights)[1]
         sums = map_blocks(sum_rows, 512, jnp.arange(n), named["queries"], top, recompute=True)
         return sums[:, 0], sums[:, 1:]
 
@@ -637,7 +673,9 @@ def _widths(tokens: Tokens, values: Values | None) -> list[int]:
     return [part.shape[-1] for part in (tokens, values) if part is not None]
 
 
-def _plan(tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask, interpret: bool) -> _Plan:
+def _plan(
+    tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask, sloped: bool, interpret: bool
+) -> _Plan:
     n, widths = tokens.shape[-2], _widths(tokens, values)
     few, width, systems = max(widths) <= FEW_DIMENSIONS, max(widths), 1
     if few and n <= _SMALL:
@@ -648,14 +686,15 @@ def _plan(tokens: Tokens, values: Values | None, masses: Masses | None, mask: Ab
     else:
         rows = columns = 64 if width <= 64 else 32 if width <= 256 else 16
     rule = None if isinstance(mask, MatrixMask) else mask
-    return _Plan(rule, values is not None, masses is not None, rows, columns, systems, few, interpret)
+    return _Plan(rule, values is not None, masses is not None, sloped, rows, columns, systems, few, interpret)
 
 
 @eqx.filter_jit
-def exponential(queries, tokens, values, masses, mask: AbstractMask, interpret: bool) -> ExponentialSums:
-    plan = _plan(tokens, values, masses, mask, interpret)
+def exponential(queries, tokens, values, masses, mask: AbstractMask, slope, interpret: bool) -> ExponentialSums:
+    plan = _plan(tokens, values, masses, mask, slope is not None, interpret)
+    slope = None if slope is None else slope.astype(jnp.float32)
     # A load of single bits would be one of bytes.
     permitted = mask.permitted.astype(jnp.int8) if isinstance(mask, MatrixMask) else None
-    given = [part for part in (queries, tokens, values, masses, permitted) if part is not None]
+    given = [part for part in (queries, tokens, values, masses, slope, permitted) if part is not None]
     top, normaliser, total = _sums_p.bind(*(part[None] for part in given), plan=plan)
     return ExponentialSums(last_shift(top[0], normaliser[0], masses), normaliser[0], total[0])

@@ -333,9 +333,10 @@ def test_half_precision_holds_the_places():
 @pytest.mark.parametrize(
     "summation", [cjx.Harmonic(1e-6), cjx.Sharded(cjx.Blocked(), "tokens"), cjx.Fused(interpret=True)]
 )
-def test_fast_sums_take_rotary_and_refuse_the_others(summation):
-    sloped = () if isinstance(summation, cjx.Harmonic) else (cjx.ALiBi(1.0), cjx.Decay(1.0))
-    for position in (*sloped, cjx.RelativeBias(np.zeros(3))):
+def test_fast_sums_take_rotary_and_refuse_a_table(summation):
+    """`Sharded` refuses slopes as well."""
+    sloped = (cjx.ALiBi(1.0), cjx.Decay(1.0))
+    for position in (*(sloped if isinstance(summation, cjx.Sharded) else ()), cjx.RelativeBias(np.zeros(3))):
         with pytest.raises(ValueError, match=f"^position of {type(summation).__name__} must be None or Rotary"):
             cjx.SoftmaxAttention(1.0, position=position, summation=summation)
         with pytest.raises(ValueError, match=f"^position of {type(summation).__name__} must be None or Rotary"):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
+from clusterjax._model.position import LogWeights
 from clusterjax._summation import fused, kernels
 from tests.attention_cases import masks_of
 from tests.helpers import as_a_user, assert_close, normal, sphere_tokens
@@ -79,21 +80,22 @@ def test_a_score_that_is_no_number_is_not_hidden():
 
 
 def data_to_differentiate(n, d, k):
-    """Queries, tokens, values and masses, of which a third is zero; values are absent for k = 0."""
+    """Queries, tokens, values, masses, of which a third is zero, and a slope; values are absent for k = 0."""
     queries, tokens = (np.asarray(normal(seed, n, d)) / np.sqrt(d) for seed in (1, 2))
     values = np.asarray(normal(3, n, k)) if k else None
-    return queries, tokens, values, np.where(np.arange(n) % 3 == 1, 0, 0.5 + np.arange(n) / n)
+    return queries, tokens, values, np.where(np.arange(n) % 3 == 1, 0, 0.5 + np.arange(n) / n), np.asarray(4 / n)
 
 
 def outcome(mask, summation, *data):
-    """What does not depend on the shift, which has no derivative."""
-    return shiftless(summation.exponential(*data, mask))
+    """What does not depend on the shift, which has no derivative; the last one of five operands is a slope."""
+    log_weights = [LogWeights(slope=slope) for slope in data[4:]]
+    return shiftless(summation.exponential(*data[:4], mask, *log_weights))
 
 
 @functools.cache
-def derivatives(summation, name, n, d, k, dtype):
+def derivatives(summation, name, n, d, k, sloped, dtype):
     """Reverse mode, forward mode, forward over reverse and reverse over reverse, by all operands."""
-    data = data_to_differentiate(n, d, k)
+    data = data_to_differentiate(n, d, k)[: 5 if sloped else 4]
     given = tuple(None if part is None else part.astype(dtype) for part in data)
     along = jax.tree.map(lambda a: np.cos(3 * a), given)
     compute = functools.partial(outcome, masks_of(n)[name][0], summation)
@@ -113,19 +115,20 @@ def derivatives(summation, name, n, d, k, dtype):
 
 
 @pytest.mark.parametrize(
-    ("name", "n", "d", "k"),
+    ("name", "n", "d", "k", "sloped"),
     cases(
-        (("causal", 33, 3, 0),),
+        (("causal", 33, 3, 0, True),),
         itertools.product(
             ("full", "causal", "window", "causal window", "sink", "matrix"),
-            ((33, 3, 0), (300, 3, 2), (30, 6, 2), (70, 20, 0)),
+            ((33, 3, 0, False), (300, 3, 2, False), (30, 6, 2, False), (70, 20, 0, False), (33, 3, 0, True),
+             (140, 3, 2, True), (70, 20, 0, True)),
         ),
     ),
-)
-def test_derivatives_of_first_and_second_order(name, n, d, k):
+)  # fmt: skip
+def test_derivatives_of_first_and_second_order(name, n, d, k, sloped):
     """They are those of `Dense` in float64, which are held to differences elsewhere; a third of the masses is zero."""
-    found = derivatives(FUSED, name, n, d, k, "float32")
-    wanted = derivatives(cjx.Dense(), name, n, d, k, "float64")
+    found = derivatives(FUSED, name, n, d, k, sloped, "float32")
+    wanted = derivatives(cjx.Dense(), name, n, d, k, sloped, "float64")
     for order, allowed in (("reverse", 2e-6), ("forward", 2e-6), ("twice", 1e-5), ("tilt", 1e-5)):
         for a, b in zip(jax.tree.leaves(found[order]), jax.tree.leaves(wanted[order]), strict=True):
             assert a.dtype == DTYPE and np.abs(a - b).max() <= allowed * np.abs(b).max(), order
@@ -183,7 +186,9 @@ def test_a_batch_of_batches_is_each_system(name, n, d):
         of_batch = lambda fn: jax.vmap(jax.vmap(fn, (0, 0)), (0, None))(x, betas)
         shared = jax.vmap(lambda beta: average(x[0, 0], beta))(betas)
         last = jax.vmap(average, (2, None), 1)(jnp.moveaxis(x[0, :3], 0, 2), betas[0])
-        return of_batch(average), of_batch(jax.grad(loss, (0, 1))), shared, last
+        nearby = lambda slope: cjx.SoftmaxAttention(2.0, mask=mask, position=cjx.ALiBi(slope), summation=summation)
+        by_slope = jax.vmap(jax.value_and_grad(lambda s: jnp.sum(nearby(s).average(x[0, 0], None) ** 3)))(betas / n)
+        return of_batch(average), of_batch(jax.grad(loss, (0, 1))), shared, last, by_slope
 
     found, wanted = jax.jit(compute, static_argnums=0)(FUSED), jax.jit(compute, static_argnums=0)(cjx.Dense())
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
@@ -223,13 +228,13 @@ def test_a_run_is_that_of_dense():
 def test_every_kernel_is_compiled_for_nvidia_cards(name, n, d):
     """To Triton, on a machine without a card: one launch for the sums, one for tangents, two for cotangents."""
     mask = masks_of(n)[name][0]
-    shapes = [jax.ShapeDtypeStruct(shape, DTYPE) for shape in ((5, n, d), (5, n, d), (5, n, 2), (5, n))]
+    shapes = [jax.ShapeDtypeStruct(shape, DTYPE) for shape in ((5, n, d), (5, n, d), (5, n, 2), (5, n), (5,))]
 
     def total(*data):
-        sums = kernels.exponential(*data, mask, False)
+        sums = kernels.exponential(*data[:4], mask, data[4], False)
         return jnp.sum(sums.total) + jnp.sum(sums.normaliser)
 
-    reverse = jax.vmap(jax.grad(total, (0, 1, 2, 3)))
+    reverse = jax.vmap(jax.grad(total, (0, 1, 2, 3, 4)))
     forward = jax.vmap(lambda *data: jax.jvp(total, data, data)[1])
     for function, launches in ((reverse, 3), (forward, 2)):
         lowered = jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",)).as_text()
@@ -239,7 +244,7 @@ def test_every_kernel_is_compiled_for_nvidia_cards(name, n, d):
 def test_no_copy_is_made_for_a_launch():
     """The arrays go to the kernel as they come; XLA only scales the shifts."""
     x = jax.ShapeDtypeStruct((1000, 3), DTYPE)
-    sums = lambda x: kernels.exponential(x, x, None, None, cjx.CausalMask(), False)
+    sums = lambda x: kernels.exponential(x, x, None, None, cjx.CausalMask(), None, False)
     lowered = jax.jit(sums).trace(x).lower(lowering_platforms=("cuda",)).as_text()
     assert not any(f"stablehlo.{copy}" in lowered for copy in ("pad", "transpose", "gather", "concatenate"))
 
@@ -293,6 +298,9 @@ def test_auto_chooses_by_dimension_dtype_and_mask(interpreted):
     assert isinstance(choose(100, 20), cjx.Fused) and isinstance(choose(100_000, 64), cjx.Fused)
     assert isinstance(choose(100, 3, jnp.float64), cjx.Dense) and isinstance(choose(100, 300), cjx.Dense)
     assert isinstance(choose(2000, 3, mask=cjx.FunctionMask(lambda i, j: j <= i)), cjx.Blocked)
+    sloped, table = LogWeights(slope=jnp.array(0.1)), LogWeights(table=jnp.zeros(3))
+    assert isinstance(choose(100, 3, log_weights=sloped), cjx.Fused)
+    assert isinstance(choose(100, 3, log_weights=table), cjx.Dense)
 
 
 @pytest.mark.exhaustive

@@ -35,10 +35,11 @@ def assert_like(found, wanted):
         assert a.dtype == np.float32 and a.shape == b.shape and np.abs(a - b).max() <= ALLOWED * np.abs(b).max()
 
 
+@pytest.mark.parametrize("sloped", (False, True), ids=("plain", "sloped"))
 @pytest.mark.parametrize("few", (True, False), ids=("few", "many"))
-def test_the_guard_lets_the_kernel_sum(few):
+def test_the_guard_lets_the_kernel_sum(few, sloped):
     """Otherwise `Blocked` sums in its place, and the other tests hold nothing."""
-    assert fused._trouble(few) is None and fused.usable(few)
+    assert fused._trouble(few, sloped) is None and fused.usable(few, sloped)
     x = sphere_tokens(1, 20, 3 if few else 20, np.float32)
     run = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(2.0)), x, jnp.array([0.0, 0.5], np.float32))
     assert run.stats["summation"] == "Fused"
@@ -46,14 +47,18 @@ def test_the_guard_lets_the_kernel_sum(few):
 
 @functools.cache
 def sums_and_derivatives(summation, name, n, d, dtype):
-    """Log sums, means and derivatives by all operands: with values and masses, a third of them zero, and without."""
-    queries, tokens, values, masses = data_to_differentiate(n, d, min(d, 5))
+    """Log sums, means and derivatives by all operands: with values and masses, a third of them zero, without, and with
+    masses and a slope."""
+    queries, tokens, values, masses, slope = data_to_differentiate(n, d, min(d, 5))
 
     def loss(data):
         log_sum, mean = outcome(masks_of(n)[name][0], summation, *data)
         return jnp.sum(jnp.sin(log_sum)) + jnp.sum(jnp.cos(mean)), (log_sum, mean)
 
-    given = jax.tree.map(lambda a: a.astype(dtype), ((queries, tokens, values, masses), (queries, tokens, None, None)))
+    given = jax.tree.map(
+        lambda a: a.astype(dtype),
+        ((queries, tokens, values, masses), (queries, tokens, None, None), (queries, tokens, None, masses, slope)),
+    )
     run = jax.jit(lambda given: [(loss(data)[1], jax.grad(loss, has_aux=True)(data)[0]) for data in given])
     return jax.tree.map(np.asarray, run(given))
 

@@ -26,7 +26,7 @@ from .._files.arrays import DTYPES
 from .._files.sealed import SealedFile
 from .._model.space import Euclidean, Sphere
 from .interpolants import AbstractInterpolant, Stored
-from .trajectory import codes as known_codes
+from .verdicts import codes as known_codes
 
 
 FILE = SealedFile("path", "clusterjax trajectory", 1, "name another file, or simulate again")

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base.checks import check_concrete
 from .._base.summary import versions
-from .trajectory import verdicts
+from .verdicts import verdicts
 
 
 _NAMES = {

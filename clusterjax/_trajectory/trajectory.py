@@ -8,7 +8,6 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
@@ -18,18 +17,7 @@ from .._base.summary import brief, spread
 from .._base.types import Numbers
 from .._dynamics.failure import UNDER_JIT, UNRESOLVED, why_stopped
 from .interpolants import AbstractInterpolant
-
-
-def codes() -> dict[str, int]:
-    """The number of each result, by name; the numbers differ between versions of diffrax."""
-    return {name: int(jtu.tree_leaves(item)[0]) for name, item in dfx.RESULTS._name_to_item.items()}
-
-
-def verdicts(result: Any) -> np.ndarray:
-    """The name of the result of each run of a batch, such as "successful" or "event_occurred"."""
-    names = {code: name for name, code in codes().items()}
-    numbers = np.asarray(jtu.tree_leaves(result)[0])
-    return np.asarray([names[int(code)] for code in numbers.reshape(-1)]).reshape(numbers.shape)
+from .verdicts import verdicts
 
 
 _WIDTH = 110

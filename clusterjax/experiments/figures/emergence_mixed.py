@@ -125,7 +125,7 @@ def draw(m: Results) -> Figure:
         for values, name, colour in ((m.within, "in F", OKABE_ITO[0]), (m.across, "along G", OKABE_ITO[1])):
             ax.ecdf(np.maximum(values, 1e-16), color=colour, label=name)
         ax.set(xscale="log", xlabel="width of the tokens of one corner", ylabel="share of the starts", ylim=(0, 1.02))
-        ax.legend(loc="lower right")
+        ax.legend(loc="center")
 
     shape = m.run.shapes[0]
     return emergence.figure_of_shapes(

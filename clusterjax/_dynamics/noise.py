@@ -19,10 +19,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._base.checks import check_instance, check_key, check_scalar, check_tokens, shown
+from .._base.checks import check_array, check_instance, check_key, check_scalar, check_tokens, refusal, shown
 from .._base.numerics import as_float, is_concrete, matmul
 from .._base.random import draw_normal
-from .._base.types import AbstractPart, RealScalarLike, Tokens
+from .._base.types import AbstractPart, Numbers, RealScalarLike, Tokens
 from .._model.attention import AbstractAttention, check_attention
 from .._model.field import AbstractField, check_field
 from .._model.layer import AbstractLayer
@@ -49,7 +49,9 @@ def make_terms(
     # every step of the solver has an increment of its own.
     shape, tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), shortest_step(ts, jumps, dt0) / 2
     if isinstance(noise, CommonNoise):
-        shape = jax.ShapeDtypeStruct((x0.shape[1], x0.shape[1]), x0.dtype)
+        noise.check(*x0.shape)
+        path_shape = (*(() if noise.query_keys is None else noise.query_keys.shape[:1]), x0.shape[1], x0.shape[1])
+        shape = jax.ShapeDtypeStruct(path_shape, x0.dtype)
         path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=tol, shape=shape, key=key)
         return dfx.MultiTerm(drift, dfx.ControlTerm(_CommonDiffusion(field, noise), path))
     path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=tol, shape=shape, key=key)
@@ -85,7 +87,7 @@ class _Diffusion(eqx.Module):
 
 
 class _CommonDiffusion(eqx.Module):
-    """The increments of W, (d, d), as increments of all tokens."""
+    """The increments of W, (d, d), or of a stack of such for the forms of an ensemble, as increments of all tokens."""
 
     field: AbstractField
     noise: "CommonNoise"
@@ -93,9 +95,15 @@ class _CommonDiffusion(eqx.Module):
     def __call__(self, t, y, args):
         space = self.field.space
         point = space.retract(y)
-        pushed = _pushed(self.noise, t, point, self.field)
-        matrix = jax.ShapeDtypeStruct((y.shape[1], y.shape[1]), y.dtype)
-        return lx.FunctionLinearOperator(lambda increment: space.tangent(point, matmul(pushed, increment.T)), matrix)
+        forms, d = self.noise.query_keys, y.shape[1]
+        if forms is None:
+            pushed = _pushed(self.noise, t, point, self.field)
+            push = lambda increment: matmul(pushed, increment.T)
+        else:
+            each = lax.map(lambda form: _pushed(self.noise, t, point, self.field, form), forms) / np.sqrt(len(forms))
+            push = lambda increments: jnp.einsum("min,mdn->id", each, increments, precision=lax.Precision.HIGHEST)
+        shape = jax.ShapeDtypeStruct((*(() if forms is None else forms.shape[:1]), d, d), y.dtype)
+        return lx.FunctionLinearOperator(lambda increment: space.tangent(point, push(increment)), shape)
 
 
 def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> "Array | CommonNoise | None":
@@ -204,21 +212,28 @@ class NoisyLayer(AbstractLayer):
 
 
 class CommonNoise(AbstractPart):
-    """The noise of heads whose value matrices are random in every layer: $σ P_i dW a_i$ with $a_i = ∑_j w_{ij} x_j$.
+    """The noise of heads that are random in every layer: $σ P_i dW a_i$ with $a_i = ∑_j w_{ij} x_j$.
 
     W is a Brownian motion of d x d matrices, the same for all tokens. `simulate(field, x0, ts, noise=CommonNoise(...),
     key=key, dt0=dt0)` integrates the limit of `RandomHeads`, the equation of Ito $dX_i = field dt + σ P_i dW a_i -
     σ²(d-1)|a_i|² X_i dt / 2$ on the sphere: `Retract(diffrax.Euler())` has the last term by its retraction. For two
     tokens the cosine is a diffusion in one dimension, whose mean the tests compute without samples.
 
+    With `query_keys` each layer draws B as well, one of m matrices with equal probabilities, independently of V. The
+    noise of the limit is then $σ P_i ∑_b dW_b a_i(B_b) / √m$, with m independent Brownian motions: the covariance of
+    two tokens is the mean of $⟨a_i(B), a_j(B)⟩$ over the ensemble. A continuous ensemble is approximated by a sample.
+
     **Arguments:**
 
     - `attention`: The attention of the random heads, such as `SoftmaxAttention(beta)`.
     - `size`: σ, the standard deviation of the entries of V in one unit of time: a number or a schedule.
+    - `query_keys`: The matrices $B = Q^T K$ of the ensemble, (m, d, d), in the place of that of `attention`; None keeps
+        that of `attention` in every layer.
 
     **Raises:**
 
-    - `ValueError` if `attention` is not an attention or `size` is not a finite real number.
+    - `ValueError` if `attention` is not an attention, or has no B that `query_keys` could replace, if `size` is not a
+        finite real number, or `query_keys` is not a stack of finite square matrices.
 
     ??? cite "Source"
 
@@ -228,25 +243,53 @@ class CommonNoise(AbstractPart):
 
     attention: AbstractAttention
     size: StoredParameter
+    query_keys: Float[Array, "m d d"] | None
 
-    def __init__(self, attention: AbstractAttention, size: Parameter):
+    def __init__(self, attention: AbstractAttention, size: Parameter, *, query_keys: Numbers | None = None):
         self.attention = check_attention(attention)
         self.size = as_parameter(size, "size")
         check_beta(self.size, "size", "number")
+        self.query_keys = None
+        if query_keys is not None:
+            remedy = "pass the matrices B of the ensemble, (m, d, d)"
+            self.query_keys = check_array(query_keys, "query_keys", shape=(None, None, None), remedy=remedy)
+            m, d, other = self.query_keys.shape
+            if m == 0 or d != other:
+                raise refusal("query_keys", "be a stack of square matrices", f"its shape is {(m, d, other)}", remedy)
+            if not hasattr(attention, "query_key"):
+                rule, remedy = "have a query_key, which query_keys replace", "pass SoftmaxAttention(beta), for example"
+                raise refusal("attention", rule, f"it is {shown(attention)}", remedy)
+
+    def check(self, n: int, d: int) -> None:
+        """Raise a ValueError unless the noise is one of `n` tokens of dimension `d`."""
+        self.attention.check(n, d)
+        if self.query_keys is not None and self.query_keys.shape[1] != d:
+            rule, found = f"be matrices for tokens of dimension {d}", f"its shape is {self.query_keys.shape}"
+            raise refusal("query_keys", rule, found, "pass those of this dimension")
 
 
-def _pushed(noise: CommonNoise, t: RealScalarLike, x: Tokens, field: AbstractField) -> Tokens:
-    """The rows $σ a_i$, with the masses of the field."""
+def _pushed(
+    noise: CommonNoise, t: RealScalarLike, x: Tokens, field: AbstractField, form: Array | None = None
+) -> Tokens:
+    """The rows $σ a_i$, with the masses of the field, for a B of the ensemble or for that of the attention."""
     masses = at_time(getattr(field, "masses", None), t, x.dtype)
-    return at_time(noise.size, t, x.dtype) * noise.attention.average(x, None, t, masses)
+    attention = noise.attention
+    if form is not None:
+        attention = eqx.tree_at(lambda node: node.query_key, attention, form.astype(x.dtype), is_leaf=_is_none)
+    return at_time(noise.size, t, x.dtype) * attention.average(x, None, t, masses)
+
+
+def _is_none(node: Any) -> bool:
+    return node is None
 
 
 class RandomHeads(AbstractLayer):
-    """$x_i ↦ retract(x_i + η field(x)_i + √η σ G_k a_i)$: a layer with a mean head, and a value matrix of its own.
+    """$x_i ↦ retract(x_i + η field(x)_i + √η σ G_k a_i)$: a layer with a mean head, and a random head of its own.
 
     Layer k draws the entries of $G_k$, (d, d), from the standard normal distribution, once for all tokens, and has the
-    time kη. As the step η tends to zero the layers converge to `simulate(field, x0, ts, noise=noise, key=key, dt0=η)`:
-    averages at a fixed time have an error proportional to η. The random numbers of layer k do not depend on the depth.
+    time kη. If the noise has `query_keys`, layer k also draws the B of its averages a_i from these. As the step η tends
+    to zero the layers converge to `simulate(field, x0, ts, noise=noise, key=key, dt0=η)`: averages at a fixed time have
+    an error proportional to η. The random numbers of layer k do not depend on the depth.
 
     !!! example
 
@@ -273,7 +316,7 @@ class RandomHeads(AbstractLayer):
 
     ??? cite "Source"
 
-        Koubbi, Geshkovski, Rigollet, *Homogenized Transformers* (2604.01978), with one head, and with B fixed.
+        Koubbi, Geshkovski, Rigollet, *Homogenized Transformers* (2604.01978), with one head in each layer.
     """
 
     field: AbstractField
@@ -296,13 +339,17 @@ class RandomHeads(AbstractLayer):
         d = x.shape[1]
         # Python integers may exceed the range of jax integers.
         number = jnp.asarray(min(k, 2**31 - 1) if isinstance(k, int) else k).astype(jnp.int32)
-        matrix = draw_normal(jr.fold_in(self.key, number), (d, d), x.dtype)
-        pushed = matmul(_pushed(self.noise, t, x, self.field), matrix.T)
+        key, forms, form = jr.fold_in(self.key, number), self.noise.query_keys, None
+        if forms is not None:
+            # A fold of the key of V, whose numbers are then those of a layer with a fixed B.
+            form = forms[jr.randint(jr.fold_in(key, 1), (), 0, len(forms))]
+        matrix = draw_normal(key, (d, d), x.dtype)
+        pushed = matmul(_pushed(self.noise, t, x, self.field, form), matrix.T)
         return self.space.retract(x + step * self.field(t, x, args) + jnp.sqrt(step) * pushed)
 
     def check(self, n: int, d: int) -> None:
         self.field.check(n, d)
-        self.noise.attention.check(n, d)
+        self.noise.check(n, d)
 
 
 def brownian_step(space: AbstractSpace, x: Tokens, key: PRNGKeyArray, amount: Array) -> Tokens:

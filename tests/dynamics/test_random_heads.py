@@ -10,8 +10,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._base.random import draw_normal
+from clusterjax._dynamics.noise import _CommonDiffusion
 from tests.helpers import DTYPES, as_a_user, assert_close, assert_same, name_of, normal, sphere_tokens
-from tests.reference import random_heads as reference
+from tests.reference import attention as attention_reference, random_heads as reference
 
 
 BETA, MEAN, SIZE, COSINE = 1.0, 1.0, 0.5, 0.2
@@ -56,6 +57,69 @@ def test_samples_of_layers_have_the_mean_of_the_chain():
     cosines = np.sum(ends[:, 0] * ends[:, 1], axis=1)
     error = cosines.std() / np.sqrt(COUNT)
     assert abs(cosines.mean() - reference.chain(COSINE, 5, 0.2, 4.0, 0.0, 0.9)) < 4 * error
+
+
+def test_each_layer_draws_a_form_of_the_ensemble():
+    """Every layer is that of one of the two forms, and both forms occur; a stack of one form is that form in all."""
+    field, noise = parts()
+    build = lambda forms: cjx.RandomHeads(
+        field, 0.1, noise=cjx.CommonNoise(noise.attention, SIZE, query_keys=forms), key=jr.key(0)
+    )
+    layer, drawn = eqx.filter_jit(build([np.eye(2), 3.0 * np.eye(2)])), []
+    for k in range(12):
+        matrix = np.asarray(draw_normal(jr.fold_in(jr.key(0), k), (2, 2), jnp.float64))
+        found = np.asarray(layer(k, jnp.asarray(X)))
+        both = [reference.layer(X, 0.1, BETA, MEAN, SIZE, matrix, noise_beta=b) for b in (BETA, 3 * BETA)]
+        off = [np.abs(found - each).max() for each in both]
+        assert min(off) < 1e-14 < max(off)
+        drawn.append(int(np.argmin(off)))
+    assert set(drawn) == {0, 1}
+    assert_close(build([np.eye(2)])(5, jnp.asarray(X)), heads(0.1)(5, jnp.asarray(X)))
+
+
+def test_the_noise_of_an_ensemble_is_that_of_a_loop():
+    """The mean over m forms has the weight 1/√m; the cloud has equal tokens, antipodes and a token without mass."""
+    x, masses = np.asarray(sphere_tokens(9, 5, 3)), np.array([1.0, 2.0, 0.0, 1.0, 0.5])
+    x = np.concatenate([x[:3], x[:1], -x[:1]])
+    forms, steps = (np.asarray(normal(seed, 4, 3, 3)) for seed in (10, 11))
+    attention = cjx.SoftmaxAttention(2.0, mask=cjx.CausalMask())
+    noise = cjx.CommonNoise(attention, 0.7, query_keys=forms)
+    operator = _CommonDiffusion(cjx.AttentionField(attention, masses=masses), noise)(0.0, jnp.asarray(x), None)
+    wanted = np.zeros_like(x)
+    for form, step in zip(forms, steps, strict=True):
+        weights = attention_reference.softmax_weights(x, 2.0, form, attention_reference.causal, masses)
+        for i in range(5):
+            push = 0.7 / 2 * step @ sum(weights[i, j] * x[j] for j in range(5))
+            wanted[i] += push - (push @ x[i]) * x[i]
+    assert_close(operator.mv(jnp.asarray(steps)), wanted)
+
+
+ENSEMBLE = (0.5, 6.0)  # of beta
+
+
+def test_an_ensemble_of_forms_converges_at_first_order():
+    exact = reference.limit(COSINE, 1.0, BETA, MEAN, SIZE, noise_betas=ENSEMBLE)
+    errors = [reference.chain(COSINE, n, 1 / n, BETA, MEAN, SIZE, ENSEMBLE) - exact for n in (10, 20, 40)]
+    slopes = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+    assert np.all(np.abs(slopes - 1) < 0.05) and abs(errors[0]) > 2e-4
+
+
+def test_samples_of_an_ensemble_have_the_means_of_chain_and_limit():
+    """Up to four standard errors."""
+    forms = [b * np.eye(2) for b in ENSEMBLE]
+    field, _ = parts(mean=0.0)
+    noise = cjx.CommonNoise(cjx.SoftmaxAttention(1.0), 0.9, query_keys=forms)
+
+    def both(key):
+        chain = cjx.iterate(cjx.RandomHeads(field, 0.2, noise=noise, key=key), jnp.asarray(X), 5).x1
+        run = cjx.simulate(field, jnp.asarray(X), jnp.asarray([0.0, 1.0]), noise=noise, key=key, dt0=1 / 16).x1
+        return chain[0] @ chain[1], run[0] @ run[1]
+
+    chain, run = map(np.asarray, eqx.filter_jit(jax.vmap(both))(jr.split(jr.key(5), COUNT)))
+    wanted = reference.chain(COSINE, 5, 0.2, BETA, 0.0, 0.9, ENSEMBLE)
+    assert abs(chain.mean() - wanted) < 4 * chain.std() / np.sqrt(COUNT)
+    wanted = reference.limit(COSINE, 1.0, BETA, 0.0, 0.9, noise_betas=ENSEMBLE)
+    assert abs(run.mean() - wanted) < 4 * run.std() / np.sqrt(COUNT) + 3e-3
 
 
 @pytest.mark.exhaustive_cases("3")
@@ -137,6 +201,15 @@ def test_schedules_and_gradients():
     (
         (lambda f, n: cjx.CommonNoise(2.0, 1.0), "^attention must be an attention"),
         (lambda f, n: cjx.CommonNoise(f.attention, "much"), "^size must be"),
+        (lambda f, n: cjx.CommonNoise(f.attention, 1.0, query_keys=np.eye(2)), "^query_keys must be an array"),
+        (lambda f, n: cjx.CommonNoise(f.attention, 1.0, query_keys=np.ones((4, 2, 3))), "^query_keys must be a stack"),
+        (
+            lambda f, n: cjx.simulate(
+                f, X, jnp.arange(2.0), noise=cjx.CommonNoise(f.attention, 1.0, query_keys=np.ones((4, 3, 3))),
+                key=jr.key(0), dt0=0.1,
+            ),
+            "^query_keys must be matrices for tokens of dimension 2",
+        ),
         (lambda f, n: cjx.RandomHeads(f, -0.1, noise=n, key=jr.key(0)), "^step must be"),
         (lambda f, n: cjx.RandomHeads(f, 0.1, noise=0.5, key=jr.key(0)), "^noise must be a CommonNoise"),
         (lambda f, n: cjx.RandomHeads(f, 0.1, noise=n, key=None), "^key must"),

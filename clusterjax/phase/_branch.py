@@ -548,8 +548,8 @@ def branch(
 
     **Arguments:**
 
-    - `attention`: `SoftmaxAttention` or `UnnormalisedAttention` with a positive beta, or `KernelAttention` with a
-        smooth kernel, not negative where it is normalised; B = I and a full mask.
+    - `attention`: `SoftmaxAttention`, `UnnormalisedAttention`, or `KernelAttention` with a smooth kernel, not negative
+        where it is normalised; B = I and a full mask.
     - `d`: The dimension of the tokens, at least 2.
     - `order_parameters`: (points,), increasing, between 0 and 1: the points of the branch. None means 238 points up to
         0.995.
@@ -571,6 +571,10 @@ def branch(
         for other kernels on spheres.
     """
     beta, offset = _check_attention(attention)
+    if not isinstance(attention, KernelAttention) and beta <= 0:
+        # The tables of exponentials are those of a positive beta; a kernel may be any function.
+        softmax = isinstance(attention, SoftmaxAttention)
+        attention = KernelAttention(lambda s: jnp.exp(beta * s - offset), normalise=softmax)
     d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
     degree = check_integer(degree, "degree", least=4, remedy="pass the highest degree of moments, such as 32")
     _check_degree(beta, d, degree)
@@ -716,18 +720,13 @@ def _check_attention(attention: Any) -> tuple[float, float]:
     if any(isinstance(number, AbstractSchedule) or not is_concrete(number) or np.ndim(number) for number in numbers):
         raise ValueError(f"attention must have a beta that is one number, but it is {shown(attention.beta)}; pass one.")
     beta, offset = (float(np.asarray(number)) for number in numbers)
-    if not beta > 0:
-        raise ValueError(
-            f"attention.beta must be positive, but it is {beta:.3g}: tokens gather at none that is negative; pass a "
-            "positive number."
-        )
     return beta, offset
 
 
 def _check_degree(beta: float, d: int, degree: int) -> None:
     from .._model.density import degree_for
 
-    if degree < (least := degree_for(beta, d)):
+    if degree < (least := degree_for(abs(beta), d)):
         raise refusal(
             "degree", f"be at least {least} for beta {beta:.4g} and d {d}", f"it is {degree}", f"pass {least} or more"
         )

@@ -66,6 +66,13 @@ def test_the_branch_begins_at_the_critical_temperature(d, beta, critical):
     )
 
 
+def test_a_beta_that_is_not_positive_has_a_branch():
+    """T_c = I_1(β) / (β I_0(β)) on the circle for either sign, and the mean of z², 1/2, for beta = 0."""
+    at = lambda beta: cjx.phase.branch(SA(beta), 2, order_parameters=[0.01, 0.02, 0.03]).critical_temperature
+    assert at(-3.0) == pytest.approx(ive(1, 3.0) / ive(0, 3.0) / 3, rel=1e-11)
+    assert at(0.0) == pytest.approx(0.5, rel=1e-12)
+
+
 @pytest.mark.parametrize(("d", "least"), [
     (2, 2.446918311289), (3, 1.816154525436), (4, 1.575257150092), (8, 1.266553024521), (16, 1.128971575483),
 ])  # fmt: skip
@@ -106,7 +113,9 @@ def test_folds_and_equal_free_energies(beta, equal, fold, r):
     assert at_fold.growth_rates[-1] == pytest.approx(0, abs=1e-6 * found.critical_temperature)
 
 
-@pytest.mark.parametrize(("d", "kind", "beta"), [(2, USA, 4.0), (3, SA, 6.0), (5, USA, 2.0)])
+@pytest.mark.parametrize(
+    ("d", "kind", "beta"), [(2, USA, 4.0), (3, SA, 6.0), (5, USA, 2.0), (3, SA, -2.0), (2, USA, -3.0)]
+)
 def test_points_are_stationary_by_sums_over_pairs(d, kind, beta):
     found = cjx.phase.branch(kind(beta), d, order_parameters=np.linspace(0.1, 0.6, 21))
     z, shares = np.polynomial.legendre.leggauss(48)

@@ -57,7 +57,7 @@ def programs(mask, tolerance):
     return alone, whole
 
 
-@pytest.mark.exhaustive_cases("3-float64-causal", "2-float32-full")
+@pytest.mark.exhaustive_cases("3-float64-causal", "3-float64-full", "2-float32-full")
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("d", "dtype"), [(2, jnp.float64), (2, jnp.float32), (3, jnp.float64)])
 def test_errors_are_within_the_certificate(d, dtype, mask):
@@ -87,6 +87,18 @@ def test_uniform_tokens_are_certified(mask):
         x, ones = sphere_tokens(1, N, 2, dtype), jnp.ones(N, dtype)
         for slope in SLOPES:
             assert bool((programs(mask, tolerance)[0](x, ones, jnp.asarray(slope, dtype))[1] <= tolerance).all())
+
+
+def test_rows_with_a_position_are_told_to_be_certified():
+    """By the bounds of the sums that decay; without a position other rows are certified."""
+    harmonic, x, mask = cjx.Harmonic(1e-10), sphere_tokens(1, N, 2), MASKS["causal"]
+    masses = jnp.asarray(MASSES["one far"])
+    rows = harmonic.certified(BETA * x, x, masses, mask, cjx.ALiBi(3.0))
+    np.testing.assert_array_equal(rows, programs("causal", 1e-10)[0](x, masses, jnp.asarray(3.0))[1] <= 1e-10)
+    assert 0 < rows.sum() < harmonic.certified(BETA * x, x, masses, mask).sum()
+    assert harmonic.certified(BETA * x, x, None, mask, cjx.Rotary([0.7])).all()
+    with pytest.raises(ValueError, match="^position of Harmonic must be None or Rotary or ALiBi"):
+        harmonic.certified(x, x, position=cjx.RelativeBias(np.zeros(3)))
 
 
 @pytest.mark.exhaustive_cases("full")

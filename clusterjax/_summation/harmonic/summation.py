@@ -25,7 +25,15 @@ from ..._base.batching import batch_max
 from ..._base.checks import check_array, check_number, check_tokens
 from ..._base.types import Masses, Scalar, Tokens, Values
 from ..._model.mask import AbstractMask, CausalMask, FullMask, check_mask
-from ..._model.position import ALiBi, Decay, LogWeights
+from ..._model.position import (
+    AbstractLogWeights,
+    AbstractPosition,
+    ALiBi,
+    Decay,
+    LogWeights,
+    Rotary,
+    check_position,
+)
 from ..._model.summation import AbstractExponentialSum, ExponentialSums, Support, check_supported
 from ..blocked import exponential_rows, make_columns
 from ..collectives import Collectives
@@ -263,16 +271,30 @@ class Harmonic(AbstractExponentialSum):
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
 
     def certified(
-        self, queries: Tokens, tokens: Tokens, masses: Masses | None = None, mask: AbstractMask = FullMask()
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        masses: Masses | None = None,
+        mask: AbstractMask = FullMask(),
+        position: AbstractPosition | None = None,
     ) -> Bool[Array, " n"]:
-        """True for each row, (n,), that is certified with the tokens as values; other rows are summed by pairs."""
+        """True for each row, (n,), that is certified with the tokens as values; other rows are summed by pairs.
+
+        Schedules of the position are evaluated at t = 0.
+        """
         queries, tokens = check_tokens(queries, "queries"), check_tokens(tokens, "tokens")
         tolerance = self.check(tokens)
         queries = check_array(queries, "queries", shape=tokens.shape)
         if masses is not None:
             masses = check_array(masses, "masses", shape=tokens.shape[:1], least=0)
-        check_supported(self, check_mask(mask))
-        return _certified(queries, tokens, masses, mask, tolerance)
+        check_supported(self, check_mask(mask), position=check_position(position))
+        values, log_weights = tokens, None
+        if isinstance(position, Rotary):
+            position.check(tokens.shape[1])
+            queries, tokens = position.turn(queries, 0.0), position.turn(tokens, 0.0)
+        elif isinstance(position, AbstractLogWeights):
+            log_weights = position.log_weights(0.0, tokens.shape[0], tokens.dtype)
+        return _certified(queries, tokens, values, masses, mask, tolerance, log_weights)
 
     def check(self, tokens: Tokens) -> float:
         """The tolerance for these tokens; raises a ValueError if their dimension or dtype is not supported."""
@@ -303,9 +325,10 @@ def longest_query(d: int, dtype: Any) -> float:
 
 
 @eqx.filter_jit
-def _certified(queries: Tokens, tokens: Tokens, masses: Masses | None, mask: AbstractMask, tolerance: float) -> Array:
+def _certified(queries, tokens, values, masses, mask: AbstractMask, tolerance: float, log_weights=None) -> Array:
     """True for each row that is certified, (n,)."""
-    return _expand(queries, tokens, None, masses, mask, tolerance)[1] <= tolerance
+    values = None if values is tokens else values
+    return _expand(queries, tokens, values, masses, mask, tolerance, log_weights)[1] <= tolerance
 
 
 def _expand(queries, tokens, values, masses, mask, tolerance, log_weights=None):

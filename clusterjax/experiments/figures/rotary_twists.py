@@ -233,7 +233,7 @@ def _speeds(xs: Any, beta: float, w: float) -> np.ndarray:
 
 def _map(seed: int) -> Map:
     w, order = 2 * np.pi / RING, lambda q: RING if (sigma := number(RING, 1, q)) is None else sigma
-    twists = np.array(sorted(range(RING), key=order))
+    twists = sorted(range(RING), key=order)
     theta = np.stack([twisted(RING, q) for q in twists])
     rates, growth, speed, off = [], [], 0.0, 0.0
     noise = PERTURBED * np.random.default_rng(seed).normal(size=theta.shape)
@@ -247,7 +247,7 @@ def _map(seed: int) -> Map:
         apart = [_apart(np.arctan2(x[:, k, :, 1], x[:, k, :, 0]) - theta) for k in (0, -1)]
         rates.append(each[:, 1:].max(1))
         growth.append(apart[1] / apart[0])
-    return Map(twists, np.array(rates), np.array(growth), speed, off)
+    return Map(np.array(twists), np.array(rates), np.array(growth), speed, off)
 
 
 def _apart(theta: np.ndarray) -> np.ndarray:

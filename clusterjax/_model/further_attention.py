@@ -196,8 +196,8 @@ class DistanceAttention(AbstractExponentialAttention):
 
     ??? cite "Source"
 
-        Kim, Papamakarios, Mnih, *The Lipschitz constant of self-attention* (2006.04710), Section 3.2, with beta = 2 /
-        sqrt(D/H); Castin et al. (2501.18322).
+        Kim, Papamakarios, Mnih, *The Lipschitz constant of self-attention* (2006.04710), with beta = 2 / sqrt(D/H);
+        Castin et al. (2501.18322).
     """
 
     beta: StoredParameter = eqx.field(converter=parameter("beta"))
@@ -397,8 +397,8 @@ class SinkhornAttention(AbstractAttention):
     ??? cite "Source"
 
         Sander, Ablin, Blondel, Peyré, *Sinkformers: Transformers with doubly stochastic attention* (2110.11773),
-        Section 4, where the flow is a gradient flow in Wasserstein space; Castin et al. (2501.18322). Newton's method
-        for the potentials: Brauer et al., *A Sinkhorn-Newton method for entropic optimal transport* (1710.06635).
+        where the flow is a gradient flow in Wasserstein space; Castin et al. (2501.18322). Newton's method for the
+        potentials: Brauer et al., *A Sinkhorn-Newton method for entropic optimal transport* (1710.06635).
     """
 
     beta: StoredParameter = eqx.field(converter=parameter("beta"))

@@ -76,8 +76,10 @@ def test_clouds_against_a_loop():
 def test_tokens_that_part_were_together_at_the_start():
     """With V = -I the event sees nothing: the tokens are outside of the radius after one step."""
     x0 = jnp.asarray([[1.0, 0.0], [np.cos(0.1), np.sin(0.1)], [np.cos(0.1), -np.sin(0.1)]])
-    found = cjx.time_to_cluster(-10 * softmax(1.0), x0, 0.102, 2.0, dt0=0.5, solver=dfx.Tsit5())
-    assert found.time == 0 and found.reached
+    # Tokens off the sphere are retracted first.
+    for start in (x0, jnp.asarray([[0.5], [1.0], [3.0]]) * x0):
+        found = cjx.time_to_cluster(-10 * softmax(1.0), start, 0.102, 2.0, dt0=0.5, solver=dfx.Tsit5())
+        assert found.time == 0 and found.reached
     alone = cjx.time_to_cluster(softmax(1.0), x0[:1], 0.1, 2.0)
     assert alone.time == 0 and alone.reached
 

@@ -139,6 +139,9 @@ def test_laws_that_steepen_end_the_run():
     c0 = field.from_density(lambda x, s: 1 + 0.5 * x[:, 0])
     run = cjx.simulate(field, c0, jnp.array([0.0, 50.0]), throw=False)
     assert not bool(run.stats["resolved"]) and float(run.t1) < 20
+    # The tail is that of the worst law: here one law has a coefficient of the highest degree.
+    rough = c0.at[2, -1].set(0.1)
+    assert float(field.tail(c0)) < 1e-12 and float(field.tail(rough)) == pytest.approx(0.1 / 2**0.5)
 
 
 def test_densities_come_back():

@@ -91,6 +91,10 @@ def test_lifted_sums_are_distances_also_far_from_the_origin():
     x = 1e3 + 1e-3 * np.asarray(normal(2, N, D))
     near = cjx.DistanceAttention(1e6)
     assert_close(outcome(near, x, x - 1e3)[0], reference.distance_weights(x - 1e3, 1e6), "composed")
+    # A first token without mass is far from the cloud, which is not measured from there.
+    absent = np.concatenate([np.zeros((1, D)), x]), np.r_[0.0, np.ones(N)]
+    rows = outcome(near, absent[0], absent[0], masses=absent[1])[0][1:]
+    assert_close(rows[:, 1:], reference.distance_weights(x - 1e3, 1e6), "composed")
     shifted = outcome(near, x + np.array([4.0, -2.0, 8.0]), VALUES)
     assert_close(shifted[1], outcome(near, x, VALUES)[1], "composed")
 

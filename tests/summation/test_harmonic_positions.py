@@ -9,6 +9,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._model.position import LogWeights
+from clusterjax._summation.harmonic.certificate import Expansion, Rounding, chunk_size, decaying_sums
+from clusterjax._summation.harmonic.circle import CircleSeries
 from clusterjax._summation.harmonic.summation import _expand
 from tests import clouds
 from tests.helpers import normal, sphere_tokens
@@ -78,6 +80,29 @@ def test_errors_are_within_the_certificate(d, dtype, mask):
             assert np.all(np.abs(found - wanted[rows]).max(axis=1) <= bound[rows]), (name, slope)
             average = np.asarray(whole(x, masses, jnp.asarray(slope, dtype)), float)
             assert np.abs(average - wanted).max() < tolerance, (name, slope)
+
+
+@pytest.mark.parametrize("slope", (0.0, 1e-3, 0.02))
+def test_the_bound_counts_the_units_of_every_factor(slope, monkeypatch):
+    """A double loop over terms: x + 3 units for the factors in both chunks, and 8 units for each chunk in between.
+
+    The measured errors are far below the bound, so that they would not tell whether it has this part.
+    """
+    monkeypatch.setattr(Rounding, "error", lambda self, lengths, mass, evaluation: 0 * lengths)
+    series, x, masses = CircleSeries(23, True), sphere_tokens(1, N, 2), jnp.asarray(MASSES["some zero"])
+    none = Rounding(0.0, 0.0, 0.0, 0.0, 2)
+    expansion = Expansion(series, jnp.asarray(BETA), False, jnp.ones(1), none)
+    bound = jax.jit(lambda slope: decaying_sums(expansion, BETA * x, x, masses[:, None], slope, True)[1])(slope)
+    size = chunk_size(series, N, x.dtype, True)
+    assert 2 * size < N
+    units = np.zeros(N)
+    for i in range(N):
+        for j in range(i - i % size):
+            between = i // size - j // size - 1
+            of_term = (slope * (size - j % size) + 3) + (slope * (i % size) + 3) + 8 * slope * size * between
+            units[i] += MASSES["some zero"][j] * np.exp(-slope * (i - j)) * of_term
+    # The sums of masses and of tokens have this error, of the sine and of the cosine; one per cent is added.
+    np.testing.assert_allclose(bound, 2 * 1.01 * 2**0.5 * 2.0**-53 * units, rtol=1e-9)
 
 
 @pytest.mark.exhaustive_cases("full")

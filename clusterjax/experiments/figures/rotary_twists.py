@@ -27,8 +27,8 @@ What would refute each claim was written before the first run:
   one, two or three turns;
 - the rate: one rate of consensus that is more than 2 % from the eigenvalue.
 
-**Reference.** Rotary positions: Su et al., *RoFormer* (2104.09864). A recent paper on
-twisted states of rotary tokens was not available: no claim here is a claim of that paper, and all formulas are derived.
+**Reference.** Rotary positions: Su et al., *RoFormer* (2104.09864). A recent paper on twisted states of rotary tokens
+was not available: no claim here is a claim of that paper, and all formulas are derived.
 **Invariants.** Exponents are at most zero, so that nothing overflows.
 """
 
@@ -233,7 +233,7 @@ def _speeds(xs: Any, beta: float, w: float) -> np.ndarray:
 
 def _map(seed: int) -> Map:
     w, order = 2 * np.pi / RING, lambda q: RING if (sigma := number(RING, 1, q)) is None else sigma
-    twists = np.array(sorted(range(RING), key=order))
+    twists = sorted(range(RING), key=order)
     theta = np.stack([twisted(RING, q) for q in twists])
     rates, growth, speed, off = [], [], 0.0, 0.0
     noise = PERTURBED * np.random.default_rng(seed).normal(size=theta.shape)
@@ -247,7 +247,7 @@ def _map(seed: int) -> Map:
         apart = [_apart(np.arctan2(x[:, k, :, 1], x[:, k, :, 0]) - theta) for k in (0, -1)]
         rates.append(each[:, 1:].max(1))
         growth.append(apart[1] / apart[0])
-    return Map(twists, np.array(rates), np.array(growth), speed, off)
+    return Map(np.array(twists), np.array(rates), np.array(growth), speed, off)
 
 
 def _apart(theta: np.ndarray) -> np.ndarray:
@@ -369,13 +369,13 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
         f"Tokens on the circle under softmax attention with V = B = I, a full mask and rotary positions. (a) The "
         f"largest rate of perturbations of each twisted state of {RING} tokens on a ring (p = 1), by its number sigma "
-        f"(- for q = -p), and runs from perturbed states that returned (filled), left (open) or are undecided "
-        f"(crosses). (b) The ends of {m.starts} starts of {m.p.n} uniform tokens at t = {m.p.end:g} by beta, for "
-        f"positions that span one turn; stars are the harmonics that grow fastest. (c) The ends at beta = {TURNED:g} "
-        "by the number of turns that the positions span; 0 is attention without positions, where sigma + 1 clusters "
-        "have the harmonic sigma. (d) The rate at which tokens come to consensus: eigenvalues (lines), runs (marks) "
-        "and 1 - I_1 / I_0 (dashed). A recent paper on twisted states of rotary tokens was not available; "
-        f"all formulas are derived here. {unmet(claims)}"
+        "(the twist q = -p has none, and no twist has sigma = -1), and runs from perturbed states that returned "
+        f"(filled), left (open) or are undecided (crosses). (b) The ends of {m.starts} starts of {m.p.n} uniform "
+        f"tokens at t = {m.p.end:g} by beta, for positions that span one turn; stars are the harmonics that grow "
+        f"fastest. (c) The ends at beta = {TURNED:g} by the number of turns that the positions span; 0 is attention "
+        "without positions, where sigma + 1 clusters have the harmonic sigma. (d) The rate at which tokens come to "
+        "consensus: eigenvalues (lines), runs (marks) and 1 - I_1 / I_0 (dashed). A recent paper on twisted states of "
+        f"rotary tokens was not available; all formulas are derived here. {unmet(claims)}"
     )
 
 
@@ -389,18 +389,28 @@ def series(m: Results) -> dict:
 
 
 def _attraction(ax: Axes, m: Results) -> None:
-    rows, betas = np.arange(RING), np.geomspace(0.2, 10, 60)
-    # Every twist but one has a number, and the order of the rows is that of the numbers.
-    largest = np.array([[twist_rates(RING, 1, int(q), beta)[1:].max() for beta in betas] for q in m.map.twists])
-    shown = ax.pcolormesh(betas, rows, largest, cmap="RdBu_r", vmin=-0.6, vmax=0.6, shading="nearest", rasterized=True)
+    betas, half = np.geomspace(0.2, 10, 60), RING // 2
+    # The height of a row is its number. The twist without a number stands apart, at the next even height.
+    numbers = [number(RING, 1, int(q)) for q in m.map.twists]
+    apart = half + 2
+    rows = np.array([apart if sigma is None else sigma for sigma in numbers])
+    # Heights at which there is no twist, such as -1, stay grey: white is a rate of zero.
+    heights = np.arange(-half, apart + 1)
+    largest = np.full((len(heights), len(betas)), np.nan)
+    for row, q in zip(rows, m.map.twists, strict=True):
+        largest[row + half] = [twist_rates(RING, 1, int(q), beta)[1:].max() for beta in betas]
+    ax.set_facecolor("0.8")
+    shown = ax.pcolormesh(
+        betas, heights, largest, cmap="RdBu_r", vmin=-0.6, vmax=0.6, shading="nearest", rasterized=True
+    )
     assert ax.figure is not None
     ax.figure.colorbar(shown, ax=ax, label="largest rate", extend="both")
     for beta, growth in zip(MAP_BETAS, m.map.growth, strict=True):
         left, back = growth > FACTOR, growth < 1 / FACTOR
         for which, marker, face in ((back, "o", "k"), (left, "o", "w"), (~left & ~back, "x", "k")):
             ax.plot(np.full(which.sum(), beta), rows[which], marker, color="k", mfc=face, ms=3.2, mew=0.7)
-    labels = [number(RING, 1, int(q)) for q in m.map.twists]
-    ax.set_yticks(rows[::2], ["-" if sigma is None else str(sigma) for sigma in labels[::2]])
+    labels = [str(sigma).replace("-", "\N{MINUS SIGN}") for sigma in heights[:-1:2]]
+    ax.set_yticks(heights[::2], [*labels, "$q = -p$"])
     ax.set(xscale="log", xlabel=r"$\beta$", ylabel=r"number $\sigma$ of the twist")
     ax.set_xticks(MAP_BETAS, [f"{beta:g}" for beta in MAP_BETAS])
     ax.minorticks_off()

@@ -59,7 +59,7 @@ def programs(mask, tolerance):
     return alone, whole
 
 
-@pytest.mark.exhaustive_cases("3-float64-causal", "3-float64-full", "2-float32-full")
+@pytest.mark.exhaustive_cases("3-float64-causal", "3-float64-full", "2-float64-full", "2-float32-causal")
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("d", "dtype"), [(2, jnp.float64), (2, jnp.float32), (3, jnp.float64)])
 def test_errors_are_within_the_certificate(d, dtype, mask):

@@ -143,6 +143,7 @@ def test_small_sizes_run_and_are_resumed(tmp_path):
     assert json.loads(out.read_text())["rows"] == rows
 
 
+@pytest.mark.exhaustive
 def test_without_a_card_a_sentence_says_so(tmp_path):
     told = benchmark("--out", str(tmp_path / "accelerator.json"))
     assert told.startswith("There is no accelerator here") and not any(tmp_path.iterdir())

@@ -74,7 +74,7 @@ def test_the_order_is_that_of_the_solver_through_jumps_on_and_off_the_grid(solve
     assert slopes[-1] > order - 0.45 and errors[-1] < {1: 0.1, 5: 1e-7}[order]
 
 
-@pytest.mark.exhaustive_cases("adaptive")
+@pytest.mark.exhaustive_cases("adaptive", "constant")
 @pytest.mark.parametrize(
     ("end", "options"),
     ((1.0, {"dt0": 0.05}), (2.3, {"dt0": None, "stepsize_controller": None})),

@@ -106,6 +106,10 @@ CAUSES = {
             "tokens that grow",
             "stiff",
             "infinity in finite time",
+            "tokens that grow",
+            "NaN of a schedule",
+            "steps that no longer advance",
+            "a kernel that overflows",
         )
     )
 )

@@ -104,6 +104,7 @@ def test_an_ensemble_of_forms_converges_at_first_order():
     assert np.all(np.abs(slopes - 1) < 0.05) and abs(errors[0]) > 2e-4
 
 
+@pytest.mark.exhaustive
 def test_samples_of_an_ensemble_have_the_means_of_chain_and_limit():
     """Up to four standard errors."""
     forms = [b * np.eye(2) for b in ENSEMBLE]

@@ -77,7 +77,7 @@ def test_rates_are_those_of_loops_in_numpy(name):
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
-@pytest.mark.exhaustive_cases("key0", "key1")
+@pytest.mark.exhaustive_cases("key0", "key1", "key3", "key6", "key5", "key8", "key7", "key2")
 @pytest.mark.parametrize("key", METRICS)
 def test_work_around_a_closed_path_is_that_of_a_loop_in_numpy(key):
     name, weighted = key

@@ -74,6 +74,7 @@ def test_a_planted_entry_is_found_and_patches_are_those_of_a_loop(run):
     assert np.abs(m.cost("zero")).max() > 1e-2 > 1e-4 > max(m.own_values, m.before)
 
 
+@pytest.mark.exhaustive
 def test_controls_are_ordinary_entries_and_change_the_loss(run):
     _, _, m = run
     rng, entries = np.random.default_rng(1), [Entry(1, 0, 3, 9.0), Entry(2, 4, 5, 9.0)]

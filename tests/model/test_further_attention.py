@@ -131,6 +131,7 @@ def test_heads_in_factors_have_queries_and_keys(kind):
         assert_close(eqx.filter_jit(field)(0.0, X), expected)
 
 
+@pytest.mark.exhaustive_cases("DistanceAttention")
 @pytest.mark.parametrize("kind", (cjx.DistanceAttention, cjx.CosineAttention))
 def test_many_tokens_of_few_dimensions_are_summed_right(kind):
     """Where `Auto` would choose a series of the sphere; tokens are off it."""
@@ -153,7 +154,7 @@ def test_many_tokens_of_few_dimensions_are_summed_right(kind):
 # --- degenerate clouds
 
 
-@pytest.mark.exhaustive_cases("-I-float64")
+@pytest.mark.exhaustive_cases("-I-float64", "I-float32", "general-float64")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("form", FORMS)
 def test_marginals_are_the_masses_of_degenerate_clouds(form, dtype):

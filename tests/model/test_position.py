@@ -100,6 +100,7 @@ def test_degenerate_clouds(position, dtype):
                 np.testing.assert_allclose(average, np.asarray(weights) @ np.asarray(x), atol=close * scale)
 
 
+@pytest.mark.exhaustive_cases("table", "alibi")
 @pytest.mark.parametrize("position", ["alibi", "decay", "table"])
 def test_places_of_no_effect_change_nothing(position):
     """Parameters of zero are no position, and neither is a number added to a whole table."""
@@ -131,6 +132,7 @@ def test_rotary_leaves_the_other_coordinates():
     assert_close(cjx.Rotary([0.3 + 4 * np.pi, 1.1]).turn(x, 0.0), cjx.Rotary([0.3, 1.1]).turn(x, 0.0), "composed")
 
 
+@pytest.mark.exhaustive_cases("growth", "table", "rotary", "alibi")
 @every_position
 def test_the_first_token_is_alone_and_later_ones_change_nothing(position):
     placed = POSITIONS[position][0]
@@ -182,7 +184,7 @@ def test_ties_of_hardmax_are_decided_by_place():
         assert_close(attention.average(x, jnp.eye(5)), np.full((5, 5), 0.2), "exact")
 
 
-@pytest.mark.exhaustive_cases("table")
+@pytest.mark.exhaustive_cases("table", "rotary", "alibi")
 @every_position
 def test_gradients_by_parameters_and_tokens(position):
     placed = POSITIONS[position][0]
@@ -241,6 +243,7 @@ def test_parameters_may_be_schedules():
     assert_close(run(cjx.ALiBi(jumps), X, [0.0, 1.0]), run(cjx.ALiBi(3.0), halfway, [0.0, 0.5]), "composed")
 
 
+@pytest.mark.exhaustive_cases("table", "alibi", "rotary")
 @pytest.mark.parametrize("position", ["alibi", "decay", "table", "rotary"])
 def test_heads_have_positions_of_their_own(position):
     """The field of several heads is the sum of fields, with the parameters of each head or with shared ones."""
@@ -362,6 +365,7 @@ def test_the_hull_takes_rotary():
         cjx.HardmaxAttention(position=cjx.ALiBi(1.0), summation=cjx.Hull())
 
 
+@pytest.mark.exhaustive_cases("None-Harmonic", "position2-Harmonic", "position1-Harmonic")
 @pytest.mark.parametrize(
     ("position", "name"),
     [

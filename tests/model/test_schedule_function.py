@@ -63,7 +63,9 @@ MAKERS = {
 NUMBERS = {"beta", "unnormalised", "offset", "factor", "heads"}
 
 
-@pytest.mark.exhaustive_cases("bias_in", "hardmax", "unnormalised")
+@pytest.mark.exhaustive_cases(
+    "bias_in", "hardmax", "unnormalised", "factor", "heads", "offset", "query_key", "value", "beta"
+)
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_function_is_at_each_time_the_parameter_that_it_returns(name):
     fn = (lambda t: 2 + t) if name in NUMBERS else _square

@@ -60,6 +60,7 @@ def compared(pair, edits, place, layer, change):
     assert np.abs(before[MASK] - found[MASK]).max() > 1e-3
 
 
+@pytest.mark.exhaustive_cases("gpt2-head", "gpt2-attention")
 @pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
 def test_values_are_those_of_hooks_of_pytorch(pair, place):
     """A vector at one token, another for each text and token, a function, and a number at some heads, neurons or

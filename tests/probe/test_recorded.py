@@ -52,6 +52,7 @@ def assert_same(found, expected):
         np.testing.assert_allclose(found[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.exhaustive_cases("gpt2-heads", "gpt2-similarity without ids", "gpt2-similarity")
 @pytest.mark.parametrize("name", MEASURES)
 def test_a_measure_of_arrays_is_that_of_the_network(pair, name):
     """Also where padding is on the left, and in the middle, and in batches of two texts."""

@@ -214,7 +214,7 @@ def small(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess
     return build(folder / "mkdocs.yml", folder / "site", *options)
 
 
-@pytest.mark.exhaustive_cases("page", "absolute")
+@pytest.mark.exhaustive_cases("page", "absolute", "whole", "quiet")
 @pytest.mark.parametrize(
     ("link", "told", "options"),
     (

@@ -218,6 +218,7 @@ def test_a_run_is_that_of_dense():
 # --- what is compiled for a card
 
 
+@pytest.mark.exhaustive_cases("causal-1000-3", "sink-40-2")
 @pytest.mark.parametrize(
     ("name", "n", "d"),
     cases(

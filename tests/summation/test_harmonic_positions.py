@@ -59,7 +59,9 @@ def programs(mask, tolerance):
     return alone, whole
 
 
-@pytest.mark.exhaustive_cases("3-float64-causal", "3-float64-full", "2-float64-full", "2-float32-causal")
+@pytest.mark.exhaustive_cases(
+    "3-float64-causal", "3-float64-full", "2-float64-full", "2-float32-causal", "2-float32-full"
+)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("d", "dtype"), [(2, jnp.float64), (2, jnp.float32), (3, jnp.float64)])
 def test_errors_are_within_the_certificate(d, dtype, mask):
@@ -114,6 +116,7 @@ def test_uniform_tokens_are_certified(mask):
             assert bool((programs(mask, tolerance)[0](x, ones, jnp.asarray(slope, dtype))[1] <= tolerance).all())
 
 
+@pytest.mark.exhaustive
 def test_rows_with_a_position_are_told_to_be_certified():
     """By the bounds of the sums that decay; without a position other rows are certified."""
     harmonic, x, mask = cjx.Harmonic(1e-10), sphere_tokens(1, N, 2), MASKS["causal"]

@@ -49,7 +49,9 @@ def program(name, method):
 # --- definition
 
 
-@pytest.mark.exhaustive_cases("origin-0.0-causal", "heap-0.0-full")
+@pytest.mark.exhaustive_cases(
+    "origin-0.0-causal", "heap-0.0-full", "heap-0.7-full", "origin-0.0-full", "heap-0.0-causal"
+)
 @masks
 @pytest.mark.parametrize(("shape", "tolerance"), (("heap", 0.0), ("origin", 0.0), ("heap", 0.7), ("heap", 3.0)))
 def test_any_tolerance_takes_what_dense_takes(name, shape, tolerance):

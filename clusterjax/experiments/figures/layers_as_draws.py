@@ -5,8 +5,9 @@ Layers whose heads are drawn anew tend to an equation (2604.01978) in which the 
 deviations from the mean are the noise. For a state x, the tokens that enter a layer, let U_k(x) be the update that the
 attention of layer k, with its own norm, positions and output matrix, gives to x. For independent draws U_k the mean of
 ⟨U_k, U_m⟩ over pairs k ≠ m, divided by the mean of |U_k|², estimates |E U|² / E|U|², the share of the mean in the mean
-square (the variance around zero). A share of 1 is a deterministic flow, 0 is noise alone, and layers that oppose each other have a share below
-0. The same ratio is taken of the updates of heads, over the pairs of all different heads, or of one layer only.
+square, which is the variance around zero. A share of 1 is a deterministic flow, 0 is noise alone, and layers that
+oppose each other have a share below 0. The same ratio is taken of the updates of heads, over the pairs of all heads or
+of those of one layer only.
 
 Each token has its own ratio, and the share of a text is the mean of the ratios over its tokens, then over the states x
 at the entries of all layers: in an inner product over tokens the few tokens with large updates, such as a sink, would
@@ -278,11 +279,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{begin}The attention updates that all layers of a network give to the same state. (a) The share of the mean "
         f"layer in the mean square of an update of {causal.called}, by the layer that the state enters: 1 is a "
         "deterministic flow, 0 is noise alone. (b) The mean cosine of the updates of two layers by their distance, "
-        "which would be flat for independent draws. (c) The share of the mean head in the mean square of the updates of "
-        f"heads, of {causal.called} (over pairs of heads of all layers, and of the same layer) and of {albert.called}: "
-        f"{albert.measured.network.words}. Controls: {m.p.turns} draws of random matrices that turn "
-        f"the updates, and {m.p.draws} networks of random weights, on {len(causal.rows)} texts. Bands and bars: "
-        f"standard errors over {articles_words(causal.articles)}; of controls the spread of single draws."
+        "which would be flat for independent draws. (c) The share of the mean head in the mean square of the updates "
+        f"of heads, in {causal.called} (over pairs of heads of all layers, and of the same layer) and in "
+        f"{albert.called}: {albert.measured.network.words}. Controls: {m.p.turns} draws of random matrices that turn the "
+        f"updates, and {m.p.draws} networks of random weights, on {len(causal.rows)} texts. Bands and bars: standard "
+        f"errors over {articles_words(causal.articles)}; of controls the spread of single draws."
     )
 
 
@@ -334,12 +335,9 @@ PANELS = (
 )
 
 
-def on(m: Results) -> Measured:
-    return m.causal.measured
-
-
 FIGURE = figure(
     __name__,
+    on=lambda m: m.causal.measured,
     draw=lambda m: panels(m, PANELS, columns=3, height=2.5),
     over=None,
     recorded=lambda m: {

@@ -281,7 +281,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "deterministic flow, 0 is noise alone. (b) The mean cosine of the updates of two layers by their distance, "
         "which would be flat for independent draws. (c) The share of the mean head in the mean square of the updates "
         f"of heads, in {causal.called} (over pairs of heads of all layers, and of the same layer) and in "
-        f"{albert.called}: {albert.measured.network.words}. Controls: {m.p.turns} draws of random matrices that turn the "
+        f"{albert.called}: {albert.measured.network.words}. Controls: {m.p.turns} draws of random matrices that turn "
         f"updates, and {m.p.draws} networks of random weights, on {len(causal.rows)} texts. Bands and bars: standard "
         f"errors over {articles_words(causal.articles)}; of controls the spread of single draws."
     )

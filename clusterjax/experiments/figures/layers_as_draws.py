@@ -46,6 +46,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ... import probe
 from ...plot import OKABE_ITO, time_series
@@ -55,7 +56,7 @@ from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, fig
 from ..shared.causal import ABSENT, LENGTH, OWN, QUICK_TEXTS, SMOLLM2, name_of, reading_or_own, untrained
 from ..shared.controls import keys_of
 from ..shared.layer_updates import Shares, shares_of, turns_of
-from ..shared.layout import panels
+from ..shared.layout import one_legend, panels
 from ..shared.networks import articles_words, network_of, one_of_each
 
 
@@ -158,14 +159,15 @@ def compare(
 
 def near_of(cosines: np.ndarray) -> Any:
     """The mean cosine of neighbouring layers less that of layers more than half of the depth apart, (...)."""
-    apart = distances(cosines)
-    return cosines[..., apart == 1].mean(-1) - cosines[..., apart > len(apart) / 2].mean(-1)
+    return cosines[..., distances(cosines) == 1].mean(-1) - far_of(cosines)
+
+
+def far_of(cosines: np.ndarray) -> Any:
+    return cosines[..., distances(cosines) > cosines.shape[-1] / 2].mean(-1)
 
 
 def distances(cosines: np.ndarray) -> np.ndarray:
-    """The distance of each pair of layers, (layers, layers)."""
-    layers = np.arange(cosines.shape[-1])
-    return np.abs(layers[:, None] - layers)
+    return np.abs(np.subtract.outer(*[np.arange(cosines.shape[-1])] * 2))
 
 
 def rarity(cosines: np.ndarray, orders: int, seed: int) -> float:
@@ -177,9 +179,12 @@ def rarity(cosines: np.ndarray, orders: int, seed: int) -> float:
 
 
 LAYERS: Values = lambda shares: shares.layers.mean(-1)
+WITHOUT_FIRST: Values = lambda shares: shares.without_first.mean(-1)
+UNWEIGHTED: Values = lambda shares: shares.unweighted.mean(-1)
 HEADS: Values = lambda shares: shares.heads.mean(-1)
 SAME: Values = lambda shares: shares.same.mean(-1)
 NEAR: Values = lambda shares: near_of(shares.cosines.mean(-3))
+FAR: Values = lambda shares: far_of(shares.cosines.mean(-3))
 
 
 @claim(f"less than {ROUNDING:g} of the largest entry", kind="identity")
@@ -219,20 +224,20 @@ def beyond_controls(each: Compared, of: Values, more: str = "") -> Found:
 def layers_agree(m: Results) -> Found:
     """The mean layer explains a part of the attention updates of {m.causal.called}: the share of the layers is above
     that of turned updates and of random weights."""
-    others = (("without the first token", "without_first"), ("of the inner product over tokens", "unweighted"))
-    words = (f"{name} {plus_minus(*m.causal.mean(_of(field))[:2], 4)}" for name, field in others)
-    return beyond_controls(m.causal, LAYERS, f"; {', '.join(words)}")
+    without, over = (plus_minus(*m.causal.mean(of)[:2], 4) for of in (WITHOUT_FIRST, UNWEIGHTED))
+    more = f"; without the first token {without}, of the inner product over tokens {over}"
+    return beyond_controls(m.causal, LAYERS, more)
 
 
 @claim(f"the share is below 1/2 {SURELY}")
 def mostly_deviations(m: Results) -> Found:
     """The deviations of the layers of {m.causal.called} from their mean have more of the mean square of an
     attention update than the mean layer."""
-    share, many = m.causal.mean(LAYERS), m.causal.trained.cosines.shape[-1]
-    summed = many * float(share.mean) / (1 - float(share.mean))
+    share, many = m.causal.mean(LAYERS), m.causal.trained.layers.shape[-1]
+    summed = 1 + (many - 1) * float(share.mean)
     return Found(
-        f"share {plus_minus(*share[:2], 4)} (± over {articles_words(m.causal.articles)}); summed over {many} layers at "
-        f"one state, as independent draws the squared mean would be {summed:.2f} times the deviations",
+        f"share {plus_minus(*share[:2], 4)} (± over {articles_words(m.causal.articles)}); the squared sum of all "
+        f"updates at a state is {summed:.2f} times the sum of their squares: 1 for noise, {many} for equal layers",
         share.below(0.5, SIGMAS), *share[:2],
     )  # fmt: skip
 
@@ -246,7 +251,8 @@ def neighbours_agree(m: Results) -> Found:
     layers more than half of the depth apart."""
     found = m.causal.mean(NEAR)
     return Found(
-        f"difference of the mean cosines {m.causal.words(NEAR)}; reached by {m.rare:.4f} of {m.p.orders} random orders",
+        f"difference of the mean cosines {m.causal.words(NEAR)}; reached by {m.rare:.4f} of {m.p.orders} random "
+        f"orders; mean cosine of the distant layers {plus_minus(*m.causal.mean(FAR)[:2], 4)}",
         found.above(0.0, SIGMAS) and m.causal.above_controls(NEAR) and m.rare < RARE, *found[:2],
     )  # fmt: skip
 
@@ -268,19 +274,14 @@ def albert_heads_agree(m: Results) -> Found:
     return replace(beyond_controls(m.albert, SAME), on=m.albert.measured)
 
 
-def _of(field: str) -> Values:
-    return lambda shares: getattr(shares, field).mean(-1)
-
-
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     causal, albert = m.causal, m.albert
-    begin = f"{ABSENT} " if m.own else ""
     return (
-        f"{begin}The attention updates that all layers of a network give to the same state. (a) The share of the mean "
-        f"layer in the mean square of an update of {causal.called}, by the layer that the state enters: 1 is a "
-        "deterministic flow, 0 is noise alone. (b) The mean cosine of the updates of two layers by their distance, "
-        "which would be flat for independent draws. (c) The share of the mean head in the mean square of the updates "
-        f"of heads, in {causal.called} (over pairs of heads of all layers, and of the same layer) and in "
+        f"{f'{ABSENT} ' if m.own else ''}The attention updates that all layers of a network give to the same state. "
+        f"(a) The share of the mean layer in the mean square of an update of {causal.called}, by the layer that the "
+        "state enters: 1 is a deterministic flow, 0 is noise alone. (b) The mean cosine of the updates of two layers "
+        "by their distance, flat for independent draws. (c) The share of the mean head in the mean square of the "
+        f"updates of heads, in {causal.called} (over pairs of heads of all layers, and of the same layer) and in "
         f"{albert.called}: {albert.measured.network.words}. Controls: {m.p.turns} draws of random matrices that turn "
         f"updates, and {m.p.draws} networks of random weights, on {len(causal.rows)} texts. Bands and bars: standard "
         f"errors over {articles_words(causal.articles)}; of controls the spread of single draws."
@@ -317,28 +318,28 @@ def _lines(ax: Axes, m: Results, *, of: Callable[[Shares], np.ndarray], first: i
 
 
 def _heads(ax: Axes, m: Results) -> None:
-    columns = (("all layers", m.causal, HEADS), ("same layer", m.causal, SAME), ("ALBERT", m.albert, SAME))
+    columns = (("all\nlayers", m.causal, HEADS), ("same\nlayer", m.causal, SAME), ("ALBERT", m.albert, SAME))
     for place, (_, each, of) in enumerate(columns):
         for shift, (name, (mean, error)) in enumerate(runs_of(each, of).items()):
             colour, _, marker = LOOKS[name]
             ax.errorbar(place + 0.2 * (shift - 1), mean, error, fmt=marker, color=colour, ms=4, lw=0.9)
-    ax.set_xticks(range(len(columns)), [name for name, *_ in columns], fontsize=7)
-    ax.set(ylabel="share of the mean head", xlim=(-0.5, len(columns) - 0.5))
+    ax.set_xticks(range(len(columns)), [name for name, *_ in columns])
+    ax.set(xlabel="pairs of heads", ylabel="share of the mean head", xlim=(-0.5, len(columns) - 0.5))
     ax.axhline(0.0, color="0.6", lw=0.6, zorder=0)
 
 
-SHARE = partial(_lines, of=lambda shares: shares.layers, first=0)
-PANELS = (
-    partial(SHARE, xlabel="layer of the state", ylabel="share of the mean layer"),
-    partial(_lines, of=by_distance, first=1, xlabel="distance of the layers", ylabel="mean cosine of updates"),
-    _heads,
-)
+def draw(m: Results) -> Figure:
+    shares = partial(_lines, of=lambda shares: shares.layers, first=0, xlabel="layer of the state")
+    cosines = partial(_lines, of=by_distance, first=1, xlabel="distance of the layers")
+    fills = partial(shares, ylabel="share of the mean layer"), partial(cosines, ylabel="mean cosine of updates"), _heads
+    drawn = panels(m, fills, columns=3, height=2.6)
+    one_legend(drawn, drawn.axes, loc="outside lower center", ncols=3, fontsize=7)
+    return drawn
 
 
 FIGURE = figure(
     __name__,
     on=lambda m: m.causal.measured,
-    draw=lambda m: panels(m, PANELS, columns=3, height=2.5),
     over=None,
     recorded=lambda m: {
         "networks": [m.causal.measured.network.words, m.albert.measured.network.words],

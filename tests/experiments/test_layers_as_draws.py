@@ -282,3 +282,31 @@ def test_the_network_is_one_draw_of_the_control():
     error = np.sqrt(differences.var(ddof=1) / 6 + drawn.mean(1).var(ddof=1) * 1.2)
     found = each.beyond(file.LAYERS, file.RANDOM)
     assert found.difference == pytest.approx(differences.mean()) and found.error == pytest.approx(error)
+
+
+def test_a_network_is_compared_with_its_controls_and_drawn():
+    model, p = tiny("llama"), file.Parameters(draws=2, turns=2)
+    on, articles = Measured(OWN, PASSAGES, {"texts": 2}), np.array([4, 7])
+    random = lambda model, key: probe.randomise(model, key, spread=0.4)
+    each = file.compare(p, 0, lambda line: None, "it", on, model, TEXTS, articles, random)
+    assert each.rows.tolist() == [0, 1] and not each.shared and each.off < 1e-12
+    assert {name: shares.layers.shape for name, shares in each.controls.items()} == dict.fromkeys(
+        (file.TURNED, file.RANDOM), (2, 2, 3)
+    )
+    plain, turned = shares_of(model, TEXTS)[0], shares_of(model, TEXTS, turns_of(model, 2, 0))[0]
+    np.testing.assert_array_equal(each.trained.same, plain.same[0])
+    np.testing.assert_array_equal(each.controls[file.TURNED].heads, turned.heads)
+    drawn = each.controls[file.RANDOM].layers
+    assert np.abs(drawn[0] - drawn[1]).min() > 1e-6
+    m = file.Results(p, True, each, each, 0.5)
+    assert "2 networks of random weights, on 2 texts" in file.caption(m, ())
+    table = file.series(m)
+    np.testing.assert_allclose(table["share, network"], plain.layers[0].mean(0))
+    np.testing.assert_allclose(
+        table["share, random weights, error"], np.abs(np.diff(drawn.mean(1), axis=0))[0] / 2**0.5
+    )
+    assert len(table["cosine_by_distance, turned"]) == 2
+    share, cosine, heads = file.draw(m).axes
+    np.testing.assert_array_equal(share.lines[0].get_ydata(), table["share, network"])
+    np.testing.assert_array_equal(cosine.lines[0].get_xdata(), [1, 2])
+    assert [text.get_text() for text in heads.get_xticklabels()] == ["all\nlayers", "same\nlayer", "ALBERT"]

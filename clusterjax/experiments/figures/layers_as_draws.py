@@ -22,8 +22,9 @@ independent random matrix: a permutation of the coordinates with random signs, u
 spread of single draws of a control, and not with the error of their mean. All layers of an ALBERT are one layer, whose
 share is 1, so that its heads are measured.
 
-What would refute each claim was written before the first run on any trained network. "By three standard errors" means,
-with few units, by as many as are as improbable; errors over texts are errors over articles.
+"By three standard errors" means, with few units, by as many as are as improbable; errors over texts are over articles.
+
+What would refute each claim, as written before the first run on any trained network:
 - "The share of the layers, or of the heads, is above that of both controls": the difference from one control is not
   above zero by three standard errors, which include the spread of single draws;
 - "The mean head explains less than half": the share of the layers is not below 1/2 by three standard errors;

@@ -59,6 +59,7 @@ TINY = {
     "fact-traces": {"facts": 4, "draws": 1},
     "head-places": {"draws": 2, "d": 4, "samples": 2},
     "depth-as-noise": {"samples": 200},
+    "layers-as-draws": {"turns": 4, "orders": 1999},
     "gradient-flow": {"n": 9, "beta": 2.5, "end": 7.0},
     "hardmax-polytope": {"n": 9, "alpha": 1.5, "layers": 12},
     "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12, "reviews": 200, "examined": 4},

@@ -58,7 +58,7 @@ from ..shared.causal import ABSENT, OWN, SMOLLM2, Reading, name_of, reading_or_o
 from ..shared.controls import Starts, keys_of, starts_of
 from ..shared.exact import influence_of_place
 from ..shared.layout import one_legend, panels
-from ..shared.networks import USUAL, articles_words
+from ..shared.networks import USUAL, articles_words, one_of_each
 
 
 KINDS = ("gradient", "patching")
@@ -135,9 +135,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
 
 def measure_reading(p: Parameters, reading: Reading, own: bool, seed: int, say: Say) -> Results:
     model, texts, articles = reading.model, reading.texts, reading.articles
-    every = np.unique(articles)
-    few = every[np.linspace(0, len(every) - 1, min(CONTROLLED, len(every))).astype(int)]
-    rows = np.array([np.flatnonzero(articles == each)[0] for each in few])
+    rows = one_of_each(articles, CONTROLLED)
     rng = np.random.default_rng(seed)
     # All networks have the same projections, places and replacements.
     n, width = texts.mask.shape[1], model.network.sizes.hidden_size

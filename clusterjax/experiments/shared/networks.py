@@ -338,6 +338,12 @@ def spread(rows: list[T], most: int) -> list[T]:
     return [rows[k] for k in np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)]
 
 
+def one_of_each(articles: np.ndarray, most: int) -> np.ndarray:
+    """The indices of the first texts of at most `most` articles, evenly spread over all; `articles` is the article of
+    each text."""
+    return np.array([np.flatnonzero(articles == each)[0] for each in spread(np.unique(articles).tolist(), most)])
+
+
 def package_digest() -> str:
     return sha256((BUNDLED / "model.safetensors").read_bytes()).hexdigest()
 

@@ -53,6 +53,7 @@ TINY = {
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
     "moebius": {"n": 9, "beta": 2.5},
     "spectrum-along-a-run": {"n": 6, "beta": 5.5},
+    "transfer-operator": {"n": 6, "window": 10.0},
     "albert-bridge": {"draws": 2, "controls": 2, "steps_per_layer": 1},
     "albert-spectra": {"draws": 19, "top": 3, "outside": 2.0},
     "energy-budget": {"draws": 2, "beta": 2.5},

@@ -338,7 +338,8 @@ def _share(start: np.ndarray, flags: np.ndarray) -> tuple[float, float]:
 
 def _spread(values: np.ndarray, digits: int) -> str:
     """The mean of a control and its standard deviation over shuffles."""
-    return f"{round(float(values.mean()), digits) + 0.0:.{digits}f} with a standard deviation of {values.std():.{digits + 1}f}"
+    mean = round(float(values.mean()), digits) + 0.0  # a mean of -0.0 becomes 0.0
+    return f"{mean:.{digits}f} with a standard deviation of {values.std():.{digits + 1}f}"
 
 
 def _waits(m: Results, two: bool) -> np.ndarray:

@@ -242,7 +242,7 @@ def waits_of(tree: MergeTree, field: AttentionField, beta: float, start: int) ->
             # On the sphere the rotations are defective zero modes, whose rounding errors exceed slow rates.
             fastest = modes(field, jnp.asarray(xs[at]), 1, which="growing").values[0].real
             growth = fastest / ((1 - values[m - 1]) * (beta * np.sin(angle) ** 2 - np.cos(angle)))
-        scale, slowest = time_scales(values[m - 1]), time_scales(values[1])
+        scale, slowest = time_scales(values)[[m - 1, 1]]
         foreseen = set(labels[at][pair].tolist()) == {first, second}
         waited, predicted, slow = np.log10([end - ts[at], scale * units, slowest * units]).tolist()
         yield Wait(start, m, float(scale), waited, predicted, slow, foreseen, float(growth))

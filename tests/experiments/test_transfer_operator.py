@@ -125,6 +125,7 @@ def test_claims_refuse_planted_results():
         (figure.two_mix, {"mixing": 0.01}),
         (figure.counted, {"states": fewer}),
         (figure.counted, {"states": good.states * [1, 1, 0, 0]}),
+        (figure.counted, {"states": good.states[:, [0, 1, 2, 2]]}),
         (figure.clock_of_two, {"waits": late}),
         (figure.clock, {"waits": late}),
         (figure.clock, {"waits": [w._replace(slowest=w.predicted) for w in good.waits]}),

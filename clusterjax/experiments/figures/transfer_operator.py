@@ -1,9 +1,9 @@
 r"""The attention matrix as a transfer operator: its time scales, the clusters, and the time to the next merger.
 
 Softmax attention P is the transition matrix of a walk over tokens. With Q = K = I the walk is reversible and its kernel
-is positive definite, so that the eigenvalues $1 = λ_1 ≥ λ_2 ≥ …$ are real and not negative. The time scales are
-$t_k = -1 / log λ_k$, in steps. All statements are derived here; none is quoted from 2601.02932, a paper on these
-time scales whose text was not available.
+is positive semidefinite, so that the eigenvalues $1 = λ_1 ≥ λ_2 ≥ …$ are real and not negative. The time scales are
+$t_k = -1 / log λ_k$, in steps. All statements are derived here; none is quoted from a recent paper on these time
+scales, whose text was not available.
 
 **Two point clusters.** At the angle θ, $1 - λ_2 = p_{12} + p_{21}$ with the weights of each cluster for the other.
 With V = I the angle closes at the rate $θ̇ = -(1 - λ_2) sin θ$. Two consequences follow. The difference of two values
@@ -272,7 +272,8 @@ def coherent_sets(operator: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Singular values are those between densities that are uniform at the end of the window, and their images at its
     start (Froyland, Santitissadeekorn, Monahan, Chaos 20, 2010). The sets are those of the inner simplex algorithm
-    (Weber and Galliat, ZIB-Report 02-12): the corners are tokens, and each token joins its nearest corner.
+    (Weber and Galliat, ZIB-Report 02-12): the corners are tokens, and each token joins the corner of its largest
+    barycentric coordinate.
     """
     masses = operator.mean(axis=0)
     _, singular, right = np.linalg.svd(operator / np.sqrt(len(operator) * masses))
@@ -325,7 +326,7 @@ def counted(m: Results) -> Found:
     words = (
         f"in {percent(share, error)} of {len(start)} states, with fewer time scales than clusters in "
         f"{np.sum(scales < clusters)} and more in {np.sum(scales > clusters)}; where a cluster is wide, in "
-        f"{percent(before, before_error)} of {len(wide)}; for shuffled numbers, in {_spread(100 * shuffled, 0)} %"
+        f"{percent(before, before_error)} of {len(wide)}; for shuffled numbers, in {_spread(100 * shuffled, 0, ' %')}"
     )
     return Found(words, share >= 0.99 and before < 0.9 and shuffled.max() < 0.8, share, error)
 
@@ -338,10 +339,10 @@ def _share(start: np.ndarray, flags: np.ndarray) -> tuple[float, float]:
     return float(share.mean), float(share.error)
 
 
-def _spread(values: np.ndarray, digits: int) -> str:
+def _spread(values: np.ndarray, digits: int, unit: str = "") -> str:
     """The mean of a control and its standard deviation over shuffles."""
     mean = round(float(values.mean()), digits) + 0.0  # a mean of -0.0 becomes 0.0
-    return f"{mean:.{digits}f} with a standard deviation of {values.std():.{digits + 1}f}"
+    return f"{mean:.{digits}f}{unit} with a standard deviation of {values.std():.{digits + 1}f}{unit}"
 
 
 def _waits(m: Results, two: bool) -> np.ndarray:
@@ -434,10 +435,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "circle and as many on the sphere. (a) The time scales of the attention matrix along one run on the circle; "
         "grey: mergers; dashed: one step. (b) The wait from the first gathered state of m clusters to the next merger, "
         "against its prediction from a time scale. (c) The singular values of the product of transfer operators up to "
-        f"t = {m.p.window:g}, where m clusters are left: medians and the middle 90 % of the starts; dashed: "
-        f"{COHERENT:g}. (d) The fastest growth rate of the linearised flow, over its prediction, on the circle. The "
-        "statements are derived here and not quoted from 2601.02932, whose text was not available. "
-        f"{unmet(claims)}"
+        f"t = {m.p.window:g}, where m clusters are left, and with the tokens at rest where they start: medians and the "
+        f"middle 90 % of the starts; dashed: {COHERENT:g}. (d) The fastest growth rate of the linearised flow, over "
+        "its prediction, on the circle. The statements are derived here and not quoted from a recent paper on these time "
+        f"scales, whose text was not available. {unmet(claims)}"
     )
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.figures.spectrum_along_a_run import rates_of, turning_angle
+from clusterjax.experiments.figures.spectrum_along_a_run import rates_of
+from clusterjax.experiments.shared.exact import turning_angle
 from tests.oracles import circle_tokens
 
 

@@ -25,6 +25,7 @@ from ..._observables import cluster_labels
 from ...plot import OKABE_ITO
 from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, percent
 from ..shared.ensemble import draw_starts, mean_and_error
+from ..shared.exact import turning_angle
 from ..shared.layout import figure_of_run
 from ..shared.sources import particles
 
@@ -72,11 +73,6 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         widths = np.linalg.norm(xs - np.take_along_axis(xs, labels[..., None], axis=2), axis=-1).max(axis=-1)
         sides = np.array([[_rate_of_two(p.beta, m, side) for side in (1 + NEAR, 1 - NEAR)] for m in SHARES])
         return Results(p, settings.starts, rates, clusters, widths < NARROW * radius, xs[0], sides)
-
-
-def turning_angle(beta: float) -> float:
-    """The gap at which the attraction of two tokens is largest, so that its derivative changes its sign."""
-    return float(np.arccos((np.sqrt(4 * beta**2 + 1) - 1) / (2 * beta)))
 
 
 def rates_of(field: AttentionField, x: jax.Array) -> np.ndarray:

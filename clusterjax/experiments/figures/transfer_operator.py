@@ -40,9 +40,9 @@ from ...probe.measures.heads import adjusted_rand
 from ...probe.measures.survey import clustered_error
 from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, percent, plus_minus, unmet
 from ..shared.ensemble import draw_starts, line_of, mean_and_error
+from ..shared.exact import turning_angle
 from ..shared.layout import panels
 from ..shared.sources import particles
-from .spectrum_along_a_run import turning_angle
 
 
 DIMENSIONS, BETAS = (2, 3), (6.0, 9.0, 12.0)  # start i of each dimension has the beta with the index i modulo 3
@@ -367,8 +367,8 @@ def clock_of_two(m: Results) -> Found:
     "a slope within 0.1 of 1, and below 0.5 for shuffled predictions; a median factor below 2, and above 10 with t_2"
 )
 def clock(m: Results) -> Found:
-    """With m >= 3 clusters the shortest of the long time scales, t_m, predicts the time to the next merger in the same
-    way, and the longest, t_2, does not."""
+    """With m >= 3 clusters the shortest of the long time scales, t_m, predicts the order of magnitude of the time to
+    the next merger, and the longest, t_2, does not."""
     start, waited, predicted, slowest, *_ = _waits(m, two=False)
     line, other, rng = line_of(waited, predicted, start), line_of(waited, slowest, start), np.random.default_rng(0)
     shuffled = np.array([line_of(waited, rng.permutation(predicted), start).slope for _ in range(SHUFFLES)])
@@ -437,8 +437,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "against its prediction from a time scale. (c) The singular values of the product of transfer operators up to "
         f"t = {m.p.window:g}, where m clusters are left, and with the tokens at rest where they start: medians and the "
         f"middle 90 % of the starts; dashed: {COHERENT:g}. (d) The fastest growth rate of the linearised flow, over "
-        "its prediction, on the circle. The statements are derived here and not quoted from a recent paper on these time "
-        f"scales, whose text was not available. {unmet(claims)}"
+        "its prediction, on the circle. The statements are derived here and not quoted from a recent paper on these "
+        f"time scales, whose text was not available. {unmet(claims)}"
     )
 
 

@@ -1,5 +1,5 @@
-"""Exact results on causal attention: the angle of two tokens, the limits of early tokens, and the waits of late
-tokens."""
+"""Exact results on two tokens, and on causal attention: the angle of two tokens, the limits of early tokens, and the
+waits of late tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -48,6 +48,12 @@ def pair_error(ts: np.ndarray, xs: np.ndarray, beta: float, sign: float) -> floa
     # This is |d theta / dt| of two tokens under softmax attention.
     speed = np.sin(safe) / (1 + np.exp(beta * (1 - np.cos(safe))))
     return float(np.max(np.where(usable, np.abs(late) * speed, 0.0)))
+
+
+def turning_angle(beta: float) -> float:
+    """The angle at which the attraction of two tokens under unnormalised attention is largest, so that its derivative
+    changes its sign."""
+    return float(np.arccos((np.sqrt(4 * beta**2 + 1) - 1) / (2 * beta)))
 
 
 def dyadic_distance(x: np.ndarray) -> np.ndarray:

@@ -99,7 +99,9 @@ def test_the_order():
     assert np.all(largest.real > 0) and np.abs(largest.imag).max() < 1e-12
 
 
-@pytest.mark.exhaustive_cases("False-float64-slowest", "False-float64-fastest", "True-float32-growing")
+@pytest.mark.exhaustive_cases(
+    "False-float64-slowest", "False-float64-fastest", "True-float32-growing", "False-float64-growing"
+)
 @pytest.mark.parametrize("which", ["slowest", "fastest", "growing"])
 @pytest.mark.parametrize(("moving", "dtype"), [(False, jnp.float64), (True, jnp.float64), (True, jnp.float32)])
 def test_many_coordinates_give_what_few_give(which, moving, dtype, monkeypatch):

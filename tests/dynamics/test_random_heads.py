@@ -123,7 +123,7 @@ def test_samples_of_an_ensemble_have_the_means_of_chain_and_limit():
     assert abs(run.mean() - wanted) < 4 * run.std() / np.sqrt(COUNT) + 3e-3
 
 
-@pytest.mark.exhaustive_cases("3")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("d", (2, 3))
 def test_samples_of_the_equation_have_the_mean_of_the_limit(d):
     """By `simulate`, up to four standard errors and the error of its steps; in d = 3 as well."""

@@ -49,6 +49,7 @@ def expected(kind, position, x, allowed, masses=None, form=None):
                              offset=0.4, **of)  # fmt: skip
 
 
+@pytest.mark.exhaustive_cases("table-kernel", "growth-unnormalised")
 @every_kind
 @every_position
 def test_weights_and_averages_equal_the_double_loop(kind, position):
@@ -184,7 +185,7 @@ def test_ties_of_hardmax_are_decided_by_place():
         assert_close(attention.average(x, jnp.eye(5)), np.full((5, 5), 0.2), "exact")
 
 
-@pytest.mark.exhaustive_cases("table", "rotary", "alibi")
+@pytest.mark.exhaustive_cases("table", "rotary", "alibi", "decay")
 @every_position
 def test_gradients_by_parameters_and_tokens(position):
     placed = POSITIONS[position][0]
@@ -332,7 +333,7 @@ def test_half_precision_holds_the_places():
         assert np.abs(np.asarray(found, float) - exact).max() < 0.02
 
 
-@pytest.mark.exhaustive_cases("summation0")
+@pytest.mark.exhaustive_cases("summation0", "summation2")
 @pytest.mark.parametrize(
     "summation", [cjx.Harmonic(1e-6), cjx.Sharded(cjx.Blocked(), "tokens"), cjx.Fused(interpret=True)]
 )

@@ -365,6 +365,7 @@ def plain(temperature=0.3):
     return cjx.MeanField(USA(1.0), d=2, degree=16, temperature=temperature)
 
 
+@pytest.mark.exhaustive_cases("no zero")
 @pytest.mark.parametrize(("make", "words"), BAD.values(), ids=BAD)
 def test_bad_arguments(make, words):
     with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):

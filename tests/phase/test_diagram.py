@@ -65,7 +65,7 @@ def expected(x0, beta, steps, *matrices, unnormalised=False):
 
 
 @pytest.mark.exhaustive_cases(
-    "5-2-False-False", "5-2-False-True", "5-3-True-False", "6-6-False-False", "6-6-False-True"
+    "5-2-False-False", "5-2-False-True", "5-3-True-False", "6-6-False-False", "6-6-False-True", "5-3-True-True"
 )
 @pytest.mark.parametrize("unnormalised", (False, True))
 @pytest.mark.parametrize(("n", "d", "with_matrices"), ((5, 2, False), (6, 6, False), (5, 3, True)))
@@ -84,7 +84,7 @@ def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):
         assert_close(ours, np.array(theirs, float))
 
 
-@pytest.mark.exhaustive_cases("True")
+@pytest.mark.exhaustive_cases("True", "False")
 @pytest.mark.parametrize("unnormalised", (False, True))
 def test_adaptive_is_the_flow(unnormalised):
     """The tokens at each save time are those of SciPy's solver of the double sum on the sphere."""

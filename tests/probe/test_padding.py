@@ -138,6 +138,7 @@ def test_every_family_has_a_tiny_network():
     assert {name.partition(",")[0] for name in TINY} == set(FAMILIES)
 
 
+@pytest.mark.exhaustive_cases("distilbert", "bloom", "modernbert")
 @pytest.mark.parametrize("name", kinds(*OFTEN, every=[name for name in TINY if name not in IN_IMAGES]))
 def test_padding_of_every_family(name):
     """Padding before, behind, around and among the words, what it holds, and the other texts of a batch change no

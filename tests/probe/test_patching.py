@@ -60,7 +60,7 @@ def compared(pair, edits, place, layer, change):
     assert np.abs(before[MASK] - found[MASK]).max() > 1e-3
 
 
-@pytest.mark.exhaustive_cases("gpt2-head", "gpt2-attention")
+@pytest.mark.exhaustive_cases("gpt2-head", "gpt2-attention", "gpt2-stream")
 @pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
 def test_values_are_those_of_hooks_of_pytorch(pair, place):
     """A vector at one token, another for each text and token, a function, and a number at some heads, neurons or
@@ -110,6 +110,7 @@ def test_several_edits_and_the_names_of_places(pair):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
 
 
+@pytest.mark.exhaustive_cases("gpt2-head", "gpt2-attention")
 @pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
 def test_means_and_copies_are_of_what_the_network_computes(pair, place):
     """A copy of a text's own values changes nothing; that of another text at the last level gives its outputs; a mean

@@ -107,7 +107,7 @@ def check_patched(model, edits):
     np.testing.assert_allclose(np.asarray(behind.edits)[left], np.asarray(found.edits)[MASK], rtol=0, atol=1e-9)
 
 
-@pytest.mark.exhaustive_cases("stream-gpt2", "attention-gpt2", "head-gpt2")
+@pytest.mark.exhaustive_cases("stream-gpt2", "attention-gpt2", "head-gpt2", "neuron-gpt2")
 @pytest.mark.parametrize("kind", kinds("gpt2"))
 @pytest.mark.parametrize("place", ("head", "attention", "neuron", "feed_forward", "stream"))
 def test_what_an_edit_changes_is_a_part_of_its_own(kind, place):

@@ -73,7 +73,7 @@ def test_logits_are_those_of_loops(layout, case):
     assert_close(found, expected)
 
 
-@pytest.mark.exhaustive_cases("LanesLast-many dimensions", "LanesLast-three heads with A")
+@pytest.mark.exhaustive_cases("LanesLast-many dimensions", "LanesLast-three heads with A", "LanesFirst-many dimensions")
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_are_those_of_plain_autodiff(layout, case):
     embedding, decoder, alpha, A = parameters(case, seed=7)

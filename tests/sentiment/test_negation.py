@@ -107,8 +107,8 @@ def reflected():
 
 
 def test_an_unheard_negation_is_on_the_other_side_of_its_word(reflected):
-    words = fit(SPLIT.train, SPLIT.validation, SHORT, key=jr.key(1))
-    assert "not_dire" not in words.vocabulary.ids and "not_dire" in reflected.vocabulary.ids
+    words = Vocabulary.build(SPLIT.train.texts, SHORT.text_options(), min_count=SHORT.min_count)
+    assert "not_dire" not in words.ids and "not_dire" in reflected.vocabulary.ids
     lovely, not_lovely, dire, not_dire = reflected.logits(["lovely", "not lovely", "dire", "not dire"])
     assert lovely > 1 > not_lovely and dire < -1 < not_dire
     double, hardly, only = reflected.logits(["not without lovely", "hardly lovely", "not only lovely"])

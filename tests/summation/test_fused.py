@@ -168,6 +168,7 @@ def test_a_token_without_mass_that_scores_far_above_the_others_changes_no_value(
 # --- batches
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "n", "d"),
     cases((("causal", 7, 2),), itertools.product(("causal", "matrix"), ((7, 2), (70, 3), (9, 6)))),

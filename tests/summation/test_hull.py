@@ -50,7 +50,7 @@ def program(name, method):
 
 
 @pytest.mark.exhaustive_cases(
-    "origin-0.0-causal", "heap-0.0-full", "heap-0.7-full", "origin-0.0-full", "heap-0.0-causal"
+    "origin-0.0-causal", "heap-0.0-full", "heap-0.7-full", "origin-0.0-full", "heap-0.0-causal", "heap-0.7-causal"
 )
 @masks
 @pytest.mark.parametrize(("shape", "tolerance"), (("heap", 0.0), ("origin", 0.0), ("heap", 0.7), ("heap", 3.0)))

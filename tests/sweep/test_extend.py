@@ -39,7 +39,7 @@ def whole():
         return run(None)
 
 
-@pytest.mark.exhaustive_cases("all-1", "beta-5")
+@pytest.mark.exhaustive_cases("all-1", "beta-5", "beta-1", "all-5")
 @pytest.mark.parametrize("batch_size", (1, 2, 5))
 @pytest.mark.parametrize(
     "part", (PART, PART | {"model": AXES["model"]}, AXES | {"beta": PART["beta"]}), ids=("all", "two", "beta")

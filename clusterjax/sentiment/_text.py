@@ -56,8 +56,22 @@ _TAG = re.compile(r"<[^>]+>?")
 _CONTRACTED_NOT = re.compile(r"[nN]['`’][tT]\b")
 # These phrases contain a negator and negate nothing: "not only clever", "one of the best, if not the best".
 _NOT_ONLY = re.compile(r"\bnot\s+(?:only|just|merely|simply)\b|\bif\s+not\s+the\b", re.IGNORECASE)
+# A comparison beneath a negated possibility praises or blames most, and one beneath a possibility denies: "It could not
+# be better", "It could be better".
+_COMPARATIVE = r"(?=(?:\w{2,}er|worse|less|more)\b)"
+_POSSIBLE = re.compile(
+    rf"\b(?:could|can|would)\s+(?P<negator>(?:not|never|hardly|scarcely)\s+)?(?:be|have\s+been)\s+{_COMPARATIVE}",
+    re.IGNORECASE,
+)
+# As in "I have never had a better pizza", "I have seen better ones".
+_EXPERIENCED = re.compile(
+    r"\b(?:have|has|had|ve)\s+(?P<negator>(?:not|never|hardly|rarely|seldom)\s+)?\w+\s+(?:(?:an?|any)\s+)?(?=(?:better|worse|more)\b)",
+    re.IGNORECASE,
+)
+# At the head of a clause these words negate all that follows: "Nobody at the desk was rude."
+_SUBJECT = re.compile(r"(?:^|(?<=\.))\s*(?:nothing|nobody|none|neither)\b", re.IGNORECASE)
 _FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
-_END = "."
+_END, _ALL = ".", "^"  # the end of a clause, and a negator of all of its clause
 _CLAUSE_ENDS = b'.,;:!?()"'
 _DIGITS = b"0123456789"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -235,6 +249,8 @@ class TextOptions:
             text = _CONTRACTED_NOT.sub(" not ", text)
         if self.negation_rules:
             text = _NOT_ONLY.sub(" ", text)
+            for comparison in (_POSSIBLE, _EXPERIENCED):
+                text = comparison.sub(lambda match: " " if match["negator"] else " not ", text)
         if self.glue:
             # Punctuation of any script ends a word; other characters outside ASCII are deleted below.
             text = _FOREIGN_PUNCTUATION.sub(" ", text)
@@ -245,6 +261,8 @@ class TextOptions:
             plain = text.encode("utf-8", "surrogatepass").translate(self._table).decode("ascii")
         if self.longest_run:
             plain = self._long_run.sub(lambda match: match[0][: self.longest_run], plain)
+        if self.negation_rules and self.negation_scope:
+            plain = _SUBJECT.sub(f" {_ALL}", plain)
         return plain.replace(_END, f" {_END} ") if self._marks else plain
 
     def _kept(self, words: list[str]) -> list[str]:
@@ -264,19 +282,29 @@ class TextOptions:
         # Most short reviews have no marks.
         if marks.isdisjoint(words):
             return words
-        negated = []
+        negated, before, whole = [], _END, 0
         for word in words:
-            if word in marks:
-                # The end of a clause ends the scope, and a further negator restarts the scope, or directly after a
-                # negator, whose scope is then still whole, ends it.
-                left = 0 if word == _END or (rules and left == scope) else scope
-                if (phrases and word == _END) or (rules and word in WEAK_NEGATORS):
+            if word == _END:
+                left = 0
+                if phrases:
                     negated.append(word)
+            elif word in marks:
+                # A further negator restarts the scope, or directly after a negator, whose scope is then still whole,
+                # ends the scope, and neither of them remains.
+                if rules and left and left == whole:
+                    left = 0
+                    if before in WEAK_NEGATORS and negated and negated[-1] == before:
+                        negated.pop()
+                else:
+                    left = whole = len(words) if word == _ALL else scope
+                    if rules and word in WEAK_NEGATORS:
+                        negated.append(word)
             elif left and not (rules and word in _LIGHT):
                 negated.append(NEGATED + word)
                 left -= 1
             else:
                 negated.append(word)
+            before = word
         return negated
 
     def _phrases(self, words: list[str]) -> list[str]:
@@ -297,7 +325,7 @@ class TextOptions:
     def _marks(self) -> frozenset[str]:
         """The negators and the full stop for `_negated` and `_phrases`; empty if neither is used."""
         if self.negation_scope:
-            return frozenset((*self.negators, _END))
+            return frozenset((*self.negators, _END, _ALL))
         return frozenset((_END,)) if self.ngrams > 1 else frozenset()
 
     @cached_property

@@ -572,6 +572,8 @@ def _sentiment_options(command: _Parser) -> None:
     command.option("--test FILE", "second table with the same columns, whose rows are the test part")
     words = "the film reviews of IMDb instead of FILE: a table, the folder aclImdb, or stanfordnlp/imdb"
     command.option("--imdb PATH", words)
+    words = "table of further texts without labels, for the training; a bag of words labels them"
+    command.option("--unlabelled FILE", words, type=_path)
     _recipe_options(command, SENTIMENT)
     words = "embedding of a negated word such as not_good: of its own (words), or composed of that of good (reflection)"
     command.option("--negation", f"{words} (default: words)", choices=("words", "reflection"))
@@ -632,12 +634,14 @@ def _train_sentiment(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{option} must be given with FILE, but there is none; name the table before the options.")
     if arguments.source is not None and arguments.imdb is not None:
         raise ValueError(f"--imdb must be left out beside FILE, but it is {arguments.imdb!r}; keep one of them.")
-    from .sentiment import Recipe, load_reviews, train_sentiment
+    from .sentiment import Recipe, load_reviews, load_texts, train_sentiment
 
     # The default recipe depends on the dimension.
     recipe = Recipe.of_dim(**{"dim": SENTIMENT["dim"][1]} | _given(arguments, SENTIMENT, "negation"))
     options = {name: getattr(arguments, name) for name in ("seed", "split", "patience", "resume")}
     reviews = None if arguments.source is None else load_reviews(arguments.source, **given, say=log_line)
+    if arguments.unlabelled is not None:
+        options["unlabelled"] = load_texts(arguments.unlabelled, text_column=arguments.text_column)
     train_sentiment(arguments.out, arguments.imdb, recipe, reviews=reviews, **options, say=log_line)
     return _leave_curves(arguments.out)
 

@@ -32,6 +32,7 @@ from ._reviews import (
     SyntheticReviews as SyntheticReviews,
     load_imdb as load_imdb,
     load_reviews as load_reviews,
+    load_texts as load_texts,
     synthetic_reviews as synthetic_reviews,
 )
 from ._store import load as load, load_report as load_report, save as save

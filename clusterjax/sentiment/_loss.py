@@ -162,6 +162,7 @@ def fit(
     key: PRNGKeyArray,
     vocabulary: Vocabulary | None = None,
     options: TextOptions | None = None,
+    unlabelled: Sequence[str] = (),
     checkpoint: str | os.PathLike[str] | None = None,
     patience: int | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -193,6 +194,9 @@ def fit(
     - `key`: The PRNG key.
     - `vocabulary`: The vocabulary; None builds it from the training part.
     - `options`: The conversion of texts to words for a new vocabulary; None is that of the recipe.
+    - `unlabelled`: Further texts, without labels, for self-training. A bag of words, trained on the training part,
+        gives each of them the probability of a positive label; a second bag of words, trained on both, gives better
+        ones, on which the classifier is trained. The texts must not be those of a test part.
     - `checkpoint`: A file from which a killed run continues bit for bit. A finished run with a larger `epochs`
         continues as well: the learning rate rises and falls again, and the best of all epochs is kept.
     - `patience`: The number of epochs without a better validation accuracy after which training stops.
@@ -228,13 +232,27 @@ def fit(
         vocabulary = Vocabulary.build(
             training.texts, options, min_count=recipe.min_count, negations=recipe.negation == "reflection"
         )
+    targets = None
+    if len(check_sequence(unlabelled, "unlabelled", str, "texts", least=0)):
+        # Negations have embeddings of their own, with which a bag of words is more often right. The teacher of a
+        # classifier with layers is trained on the texts as well, and has a teacher.
+        bag = Recipe.bag_of_words(ngrams=recipe.ngrams, length=recipe.length, batch_size=recipe.batch_size)
+        more = unlabelled if recipe.depth else ()
+        teacher_key = jr.fold_in(key, 1)
+        teacher = fit(training, validation, bag, key=teacher_key, vocabulary=vocabulary, unlabelled=more, say=say)
+        say(f"a bag of words has labelled {len(unlabelled)} texts")
+        probabilities = [probability_of(logit) for logit in teacher.logits(unlabelled).tolist()]
+        targets = np.array([*training.labels.tolist(), *probabilities], np.float32)
+        training = Reviews((*training.texts, *unlabelled), (targets > 0.5).astype(np.int8))
     seen = encode_reviews(training, vocabulary, length=recipe.length)
     unseen = encode_reviews(validation, vocabulary, length=recipe.length)
     start_key, train_key = keys_of(key)
     model = start(seen, vocabulary.size, recipe, key=start_key)
     if recipe.negation == "reflection":
         model = NegatedClassifier.of(model, vocabulary, recipe)
-    run = train_encoded(model, seen, unseen, recipe, key=train_key, checkpoint=checkpoint, patience=patience, say=say)
+    run = train_encoded(
+        model, seen, unseen, recipe, key=train_key, targets=targets, checkpoint=checkpoint, patience=patience, say=say
+    )  # fmt: skip
     return Fitted(composed(run.model), vocabulary, recipe, run.history, run.best_epoch)
 
 
@@ -294,6 +312,7 @@ def train_encoded(
     recipe: Recipe,
     *,
     key: PRNGKeyArray,
+    targets: Float[np.ndarray, " reviews"] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     patience: int | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -305,6 +324,8 @@ def train_encoded(
     - `model`: The initial model, as from `start`; or a `NegatedClassifier` of it, whose negations are composed.
     - `seen`, `unseen`: The training part, and the validation part, which determines the best epoch.
     - `recipe`: A `Recipe`, whose parameters of the training are used.
+    - `targets`: The probability of a positive label, for each review that `encode_reviews` was given for `seen`; None
+        is the labels.
     - `key`, `checkpoint`, `patience`, `say`: As in `fit`.
 
     **Returns:**
@@ -326,11 +347,11 @@ def train_encoded(
         (
             jnp.asarray(part.ids),
             jnp.asarray(part.counts, jnp.float32),
-            jnp.asarray(part.labels, jnp.float32),
+            jnp.asarray(part.labels if targets is None else targets[part.rows], jnp.float32),
         )
         for part in buckets
     )
-    settings = recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen)}
+    settings = recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen, targets)}
     batches = Batches(parts, min(recipe.batch_size, max(map(len, buckets))))
     spec = jtu.tree_map(eqx.is_inexact_array, model)
     # The gradient with respect to A is zero, so A is never trained.
@@ -368,10 +389,11 @@ def _optimiser(recipe: Recipe, steps_of_epoch: int) -> optax.GradientTransformat
     return optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adamw(rate, b2=0.99, weight_decay=0.0))
 
 
-def _fingerprint(*parts: Encoded) -> int:
-    """A checksum of the ids, counts and labels of the parts."""
+def _fingerprint(seen: Encoded, unseen: Encoded, targets: Float[np.ndarray, " reviews"] | None) -> int:
+    """A checksum of the ids, counts and labels of both parts, and of the targets."""
     # The checksum uses ids, so reviews with another vocabulary count as other data.
-    arrays = [array for part in parts for array in (part.ids, part.counts, part.labels)]
+    arrays = [array for part in (seen, unseen) for array in (part.ids, part.counts, part.labels)]
+    arrays += [] if targets is None else [targets]
     return zlib.crc32(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
 
 

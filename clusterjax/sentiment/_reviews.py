@@ -314,7 +314,7 @@ def load_reviews(
             beside = "test" if name == "split_column" else "threshold"
             raise refusal(name, f"be left out beside {beside}", f"it is {value!r}", "pass one of them")
     names = ("source",) if test is None else ("source", "test")
-    tables = [_labelled_table(path, name, most_bytes) for name, path in zip(names, (source, test), strict=False)]
+    tables = [_read_columns(path, name, most_bytes) for name, path in zip(names, (source, test), strict=False)]
     texts = [text for table in tables for text in _texts(table, text_column)]
     labels = [label for table in tables for label in _given_labels(table, label_column)]
     split = None
@@ -328,6 +328,28 @@ def load_reviews(
     return Reviews(
         tuple(texts[row] for row in kept.tolist()), binary[kept], split=None if split is None else split[kept]
     )
+
+
+def load_texts(source: str | Path, *, text_column: str | None = None, most_bytes: int = MOST_BYTES) -> tuple[str, ...]:
+    """Load texts without labels from a table, as for `unlabelled` of `fit`.
+
+    **Arguments:**
+
+    - `source`: The table, as in `load_reviews`.
+    - `text_column`, `most_bytes`: As in `load_reviews`.
+
+    **Returns:**
+
+    The texts in the order of the table.
+
+    **Raises:**
+
+    - `ValueError` if the table cannot be read, lacks the column, or has a row without a text.
+    - `ImportError` if a required library is not installed; the error names the library.
+    """
+    if text_column is not None:
+        check_text(text_column, "text_column")
+    return tuple(_texts(_read_columns(source, "source", check_integer(most_bytes, "most_bytes")), text_column))
 
 
 @dataclass(frozen=True)
@@ -351,7 +373,7 @@ class _Table:
         return found
 
 
-def _labelled_table(source: Any, argument: str, most: int) -> _Table:
+def _read_columns(source: Any, argument: str, most: int) -> _Table:
     path = check_path(source, argument)
     if not path.is_file():
         problem = f"{str(path)!r} is {'a folder' if path.is_dir() else 'not there'}"

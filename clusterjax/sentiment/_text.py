@@ -56,16 +56,16 @@ _TAG = re.compile(r"<[^>]+>?")
 _CONTRACTED_NOT = re.compile(r"[nN]['`’][tT]\b")
 # These phrases contain a negator and negate nothing: "not only clever", "one of the best, if not the best".
 _NOT_ONLY = re.compile(r"\bnot\s+(?:only|just|merely|simply)\b|\bif\s+not\s+the\b", re.IGNORECASE)
-# A comparison beneath a negated possibility praises or blames most, and one beneath a possibility denies: "It could not
-# be better", "It could be better".
-_COMPARATIVE = r"(?=(?:\w{2,}er|worse|less|more)\b)"
-_POSSIBLE = re.compile(
-    rf"\b(?:could|can|would)\s+(?P<negator>(?:not|never|hardly|scarcely)\s+)?(?:be|have\s+been)\s+{_COMPARATIVE}",
-    re.IGNORECASE,
+# A negated possibility of more praises, and a possibility of more complains: "It could not be better", "It could be
+# better". So do "I have never had a better pizza" and "I have seen better ones". Some words in -er are no comparatives.
+_NO_COMPARATIVE = (
+    "clever|super|rather|over|under|other|another|ever|never|proper|bitter|tender|sober|eager|either|after"
 )
-# As in "I have never had a better pizza", "I have seen better ones".
-_EXPERIENCED = re.compile(
-    r"\b(?:have|has|had|ve)\s+(?P<negator>(?:not|never|hardly|rarely|seldom)\s+)?\w+\s+(?:(?:an?|any)\s+)?(?=(?:better|worse|more)\b)",
+_COMPARISON = re.compile(
+    rf"\b(?:could|can|would)\s+(?P<beyond>(?:not|never|hardly|scarcely)\s+)?(?:be|have\s+been)\s+"
+    rf"(?=(?:(?!(?:{_NO_COMPARATIVE})\b)\w{{3,}}er|worse|less|more)\b)"
+    rf"|\b(?:have|has|had|ve)\s+(?P<unseen>(?:not|never|hardly|rarely|seldom)\s+)?\w+\s+(?:(?:an?|any)\s+)?"
+    rf"(?=(?:better|worse|more)\b)",
     re.IGNORECASE,
 )
 # At the head of a clause these words negate all that follows: "Nobody at the desk was rude."
@@ -96,7 +96,9 @@ class TextOptions:
     - `negation_rules`: True adds rules of grammar. The scope passes over words such as really and seem, which stay as
         they are: "not really good" gives `really`, `not_good`. Two negators in a row cancel: "not without charm". The
         phrases not only, not just, not merely, not simply and if not the negate nothing. Negators with a sentiment of
-        their own, such as nothing and without, stay as words. With False, a further negator restarts the scope.
+        their own, such as nothing and without, stay as words; at the head of a clause nothing, nobody, none and neither
+        negate all of the clause: "Nobody here was rude". A comparison is praise in "could not be better" and "never saw
+        a better one", and a complaint without the negator. With False, a further negator restarts the scope.
     - `stop_words`: The words that are removed.
     - `single_letters`: True keeps words of one letter.
     - `drop_links`: True first removes links that start with http://, https:// or www.
@@ -249,8 +251,7 @@ class TextOptions:
             text = _CONTRACTED_NOT.sub(" not ", text)
         if self.negation_rules:
             text = _NOT_ONLY.sub(" ", text)
-            for comparison in (_POSSIBLE, _EXPERIENCED):
-                text = comparison.sub(lambda match: " " if match["negator"] else " not ", text)
+            text = _COMPARISON.sub(lambda match: " " if match["beyond"] or match["unseen"] else " not ", text)
         if self.glue:
             # Punctuation of any script ends a word; other characters outside ASCII are deleted below.
             text = _FOREIGN_PUNCTUATION.sub(" ", text)
@@ -282,29 +283,30 @@ class TextOptions:
         # Most short reviews have no marks.
         if marks.isdisjoint(words):
             return words
-        negated, before, whole = [], _END, 0
+        negated, whole, weak = [], 0, False
         for word in words:
             if word == _END:
-                left = 0
+                left, weak = 0, False
                 if phrases:
                     negated.append(word)
             elif word in marks:
                 # A further negator restarts the scope, or directly after a negator, whose scope is then still whole,
-                # ends the scope, and neither of them remains.
-                if rules and left and left == whole:
-                    left = 0
-                    if before in WEAK_NEGATORS and negated and negated[-1] == before:
+                # ends the scope, and neither of them remains; so does one in the scope of a clause.
+                if rules and left and (left == whole or whole > scope):
+                    if weak:
                         negated.pop()
+                    left, weak = 0, False
                 else:
                     left = whole = len(words) if word == _ALL else scope
-                    if rules and word in WEAK_NEGATORS:
+                    weak = rules and word in WEAK_NEGATORS
+                    if weak:
                         negated.append(word)
             elif left and not (rules and word in _LIGHT):
                 negated.append(NEGATED + word)
-                left -= 1
+                left, weak = left - 1, False
             else:
                 negated.append(word)
-            before = word
+                weak = False
         return negated
 
     def _phrases(self, words: list[str]) -> list[str]:

@@ -8,7 +8,8 @@ Invariants: a folder has one run at a time; a killed run continues bit for bit; 
 the choice of the epoch; a folder with other settings is refused and not overwritten.
 """
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from .._base.checks import check_choice, check_flag, check_integer, check_path, check_say
+from .._base.checks import check_choice, check_flag, check_integer, check_path, check_say, check_sequence
 from .._base.log import log_line as print_line
 from .._files.lock import locked
 from .._files.sealed import MODEL, differing, plain
@@ -38,6 +39,7 @@ def train_sentiment(
     recipe: Recipe | None = None,
     *,
     reviews: Reviews | None = None,
+    unlabelled: Sequence[str] = (),
     seed: int = 0,
     split: Literal["official", "random", "stratified"] | None = None,
     patience: int | None = None,
@@ -56,6 +58,8 @@ def train_sentiment(
     - `imdb`: A source of `load_imdb`; None uses `reviews`, or synthetic reviews.
     - `recipe`: A `Recipe`; None is `Recipe()`.
     - `reviews`: Reviews of any kind, such as those of `load_reviews`.
+    - `unlabelled`: Further texts for the training, without labels, as in `fit`. Texts that occur twice or are among
+        the reviews are left out, those of the test part included.
     - `seed`: The seed of the split and of all random numbers in training.
     - `split`: `"official"`, the split of the data; `"random"`, 70 % for training and 30 % for testing; or
         `"stratified"`, 80 % for training and 20 % for testing, with the same fraction of positive reviews in all parts.
@@ -83,6 +87,7 @@ def train_sentiment(
         check_reviews(reviews, "reviews")
         if imdb is not None:
             raise ValueError(f"imdb must be None beside reviews, but it is {str(imdb)!r}; pass one of them.")
+    unlabelled = tuple(check_sequence(unlabelled, "unlabelled", str, "texts", least=0))
     seed = check_integer(seed, "seed", least=0, most=2**32 - 1)
     if split is not None:
         check_choice(split, "split", ("official", "random", "stratified"))
@@ -91,13 +96,14 @@ def train_sentiment(
     resume = None if resume is None else check_flag(resume, "resume")
     check_say(say)
     with locked(folder):
-        return _train_in(folder, imdb, reviews, recipe, seed, split, patience, resume, say)
+        return _train_in(folder, imdb, reviews, unlabelled, recipe, seed, split, patience, resume, say)
 
 
 def _train_in(
     folder: Path,
     imdb: str | Path | None,
     reviews: Reviews | None,
+    unlabelled: tuple[str, ...],
     recipe: Recipe,
     seed: int,
     split: str | None,
@@ -110,6 +116,7 @@ def _train_in(
     settings = {"imdb": None if imdb is None else Path(imdb).name, "split": split, "seed": seed, "patience": patience}
     # The name and the content of a file identify the data, so that a copy in another folder is the same data.
     settings |= {"recipe": recipe.record(), "data": digest(imdb if reviews is None else reviews)}
+    settings["unlabelled"] = zlib.crc32("\0".join(unlabelled).encode("utf-8", "surrogatepass"))
     finished = _finished(folder, settings, resume)
     if finished is not None:
         log(f"done already, in {folder}; --fresh trains again")
@@ -120,15 +127,23 @@ def _train_in(
     key = jr.fold_in(jr.key(seed), 1)
     _refuse_another_seed(checkpoint, key, seed, resume)
     # The checkpoint has no data, so a resumed run reads and splits the reviews again.
-    parts = _parts(_load(imdb, log) if reviews is None else reviews, split, seed, log)
+    reviews = _load(imdb, log) if reviews is None else reviews
+    parts = _parts(reviews, split, seed, log)
+    further = tuple(dict.fromkeys(unlabelled))
+    if further:
+        labelled = frozenset(reviews.texts)
+        further = tuple(text for text in further if text not in labelled)
+        log(f"{len(further)} of {len(unlabelled)} unlabelled texts are used; the others are repeated, or reviews")
     # The checkpoint is deleted only after the reviews are read, so that a wrong name does not delete it.
     if resume is False:
         forget(checkpoint, "out")
     fitted = fit(
-        parts.train, parts.validation, recipe, key=key, checkpoint=checkpoint, patience=patience, say=log
+        parts.train, parts.validation, recipe, key=key, unlabelled=further, checkpoint=checkpoint, patience=patience,
+        say=log,
     )  # fmt: skip
     report: dict[str, Any] = {"settings": settings, "best_epoch": fitted.best_epoch}
     report["reviews"] = {name: len(getattr(parts, name)) for name in ("train", "validation", "test")}
+    report["unlabelled"] = len(further)
     evaluations = {name: evaluate(fitted, getattr(parts, name)) for name in ("validation", "test")}
     leaders = leaders_report(fitted, parts.test)
     report |= {name: evaluation.record() for name, evaluation in evaluations.items()} | {"leaders": leaders.record()}

@@ -13,7 +13,7 @@ import functools
 import os
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import equinox as eqx
@@ -232,20 +232,15 @@ def fit(
         vocabulary = Vocabulary.build(
             training.texts, options, min_count=recipe.min_count, negations=recipe.negation == "reflection"
         )
-    targets = None
-    if len(check_sequence(unlabelled, "unlabelled", str, "texts", least=0)):
-        # Negations have embeddings of their own, with which a bag of words is more often right. The teacher of a
-        # classifier with layers is trained on the texts as well, and has a teacher.
-        bag = Recipe.bag_of_words(ngrams=recipe.ngrams, length=recipe.length, batch_size=recipe.batch_size)
-        more = unlabelled if recipe.depth else ()
-        teacher_key = jr.fold_in(key, 1)
-        teacher = fit(training, validation, bag, key=teacher_key, vocabulary=vocabulary, unlabelled=more, say=say)
-        say(f"a bag of words has labelled {len(unlabelled)} texts")
-        probabilities = [probability_of(logit) for logit in teacher.logits(unlabelled).tolist()]
-        targets = np.array([*training.labels.tolist(), *probabilities], np.float32)
-        training = Reviews((*training.texts, *unlabelled), (targets > 0.5).astype(np.int8))
-    seen = encode_reviews(training, vocabulary, length=recipe.length)
     unseen = encode_reviews(validation, vocabulary, length=recipe.length)
+    unlabelled, targets = check_sequence(unlabelled, "unlabelled", str, "texts", least=0), None
+    if unlabelled:
+        # The labels of the further texts are not read.
+        labels = np.pad(training.labels, (0, len(unlabelled)))
+        seen = encode_reviews(Reviews((*training.texts, *unlabelled), labels), vocabulary, length=recipe.length)
+        seen, targets = _labelled(seen, len(training), unseen, vocabulary.size, recipe, key=jr.fold_in(key, 1), say=say)
+    else:
+        seen = encode_reviews(training, vocabulary, length=recipe.length)
     start_key, train_key = keys_of(key)
     model = start(seen, vocabulary.size, recipe, key=start_key)
     if recipe.negation == "reflection":
@@ -254,6 +249,26 @@ def fit(
         model, seen, unseen, recipe, key=train_key, targets=targets, checkpoint=checkpoint, patience=patience, say=say
     )  # fmt: skip
     return Fitted(composed(run.model), vocabulary, recipe, run.history, run.best_epoch)
+
+
+def _labelled(
+    seen: Encoded, count: int, unseen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray, say: Callable
+) -> tuple[Encoded, Float[np.ndarray, " reviews"]]:
+    """`seen` with the labels of its first `count` reviews and guessed labels of the others, and the probabilities of a
+    positive label that a bag of words gives, after one trained on the first reviews alone gave those to train it on.
+    """
+    # Negations have embeddings of their own in a bag of words: with composed ones it is less often right.
+    bag = Recipe.bag_of_words(ngrams=recipe.ngrams, length=recipe.length, batch_size=recipe.batch_size)
+    taught, targets = seen.take(np.arange(count)), None
+    for each in jr.split(key):
+        start_key, train_key = keys_of(each)
+        model = start(taught, words, bag, key=start_key)
+        model = train_encoded(model, taught, unseen, bag, key=train_key, targets=targets, say=say).model
+        logits = predict_logits(model, seen.ids[count:], seen.counts[count:])
+        targets = np.concatenate([seen.labels[:count], np.exp(-np.logaddexp(0, -logits))]).astype(np.float32)
+        taught = replace(seen, labels=(targets > 0.5).astype(np.int8))
+        say(f"a bag of words has labelled {len(seen) - count} texts")
+    return taught, targets
 
 
 def keys_of(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -324,8 +339,7 @@ def train_encoded(
     - `model`: The initial model, as from `start`; or a `NegatedClassifier` of it, whose negations are composed.
     - `seen`, `unseen`: The training part, and the validation part, which determines the best epoch.
     - `recipe`: A `Recipe`, whose parameters of the training are used.
-    - `targets`: The probability of a positive label, for each review that `encode_reviews` was given for `seen`; None
-        is the labels.
+    - `targets`: The probability of a positive label of each review of `seen`; None is the labels.
     - `key`, `checkpoint`, `patience`, `say`: As in `fit`.
 
     **Returns:**
@@ -340,6 +354,9 @@ def train_encoded(
     check_recipe(recipe)
     check_concrete(check_key(key), "key")
     _check_progress(checkpoint, patience, say)
+    if targets is not None:
+        targets = check_host_array(targets, "targets", shape=(len(seen),), least=0, most=1)
+        seen = replace(seen, rows=np.arange(len(seen)))
     # Few reviews stay in one bucket, since an epoch leaves out the reviews of a bucket that fill no batch.
     buckets = seen.buckets(3 if len(seen) >= _FEW_BATCHES * recipe.batch_size else 1)
     # The whole training part is copied to the device once.

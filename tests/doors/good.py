@@ -324,7 +324,8 @@ def _sentiment() -> dict[str, Any]:
         "save.*": {"folder": "kept", "report": {"accuracy": 1.0}}, "dim": 2, "Recipe.of_dim.*": {"depth": 1},
         "Recipe.bag_of_words.*": {"epochs": 2}, "Recipe.with_.*": {"dim": 3, "drop": 0.1}, "recipe": recipe,
         "history": [{"loss": 1.0}], "logits": np.array([1.0, -1.0]), "start.words": 6, "out": "trained",
-        "train_sentiment.split": "random", "train_sentiment.reviews": None,
+        "train_sentiment.split": "random", "train_sentiment.reviews": None, "unlabelled": ("a film", "a bad film"),
+        "targets": np.array([0.25, 1.0, 0.0, 0.5]),
         "leaders_report.*": {"sample": 2, "top": 2, "horizon": 2},
         "Explanation.self": sentiment.Explanation(
             1.0, ("good",), (1,), (leading,), np.ones(1), np.zeros((2, 1, 1, 2)), np.ones((2, 1))

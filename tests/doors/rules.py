@@ -70,7 +70,7 @@ BY_NAME = {
     "colour": labels("none, other shape"),
     "key": NUMBERS | {"traced"},
     "labels": TEXTS,
-    "texts": TEXTS | TEXT,
+    "texts": TEXTS | TEXT, "unlabelled": TEXTS,
     "trajectory": GAPS,
 }  # fmt: skip
 

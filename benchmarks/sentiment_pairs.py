@@ -1,14 +1,15 @@
 """Do the sentiment classifiers see negation, contrast, intensity and irony?
 
-`minimal_pairs.toml` holds 200 pairs of short reviews, and 40 held-out pairs of negation. A pair is in order if the
+`minimal_pairs.toml` holds 200 pairs of short reviews, 40 further pairs of negation, and 40 held-out ones. A pair is in order if the
 logit of the more positive text is larger by more than rounding errors; a model that guesses has half of the pairs in
 order, and a model that counts words none of those whose two texts have the same words. The labels of a pair are right
 if both texts are on their side of the hyperplane. The classifiers of the package are read as they are; the others are
 trained on the official training part of the 50,000 film reviews, with the epoch chosen on its validation part, and
 scored on the test part as in `sentiment_accuracy.py`. With reflection the embedding of `not_good` is composed of that
-of `good`.
+of `good`. Without labels, 50,000 further film reviews are labelled by a bag of words (self-training); reviews of the 50,000
+with labels are left out of them.
 
-`--imdb PATH` names the reviews. `--only NAME` runs some rows and keeps the others of the results file.
+`--imdb PATH` and `--unlabelled PATH` name the reviews. `--only NAME` runs some rows and keeps the others of the results file.
 """
 
 import json
@@ -26,7 +27,7 @@ from sentiment_accuracy import leading, load
 from clusterjax import sentiment
 
 
-KINDS = ("negation", "contrast", "intensity", "irony", "held-out negation")
+KINDS = ("negation", "contrast", "intensity", "irony", "further negation", "held-out negation")
 ROUNDING = 1e-4  # logits are of order one, in float32
 PACKAGE = {"d2 of the package": None, "heads of the package": "heads"}
 of_dim, bag = sentiment.Recipe.of_dim, sentiment.Recipe.bag_of_words
@@ -41,7 +42,15 @@ TRAINED = {
     "4 heads of d = 2, n-grams, reflection": of_dim(2, heads=4, ngrams=2, negation="reflection"),
     "4 heads of d = 2, n-grams, 512 words": of_dim(2, heads=4, ngrams=2, length=512),
     "4 heads of d = 2, n-grams, 512 words, reflection": of_dim(2, heads=4, ngrams=2, length=512, negation="reflection"),
+    "bag of words, n-grams, reflection, unlabelled": bag(ngrams=2, negation="reflection"),
+    "3 heads of d = 2, n-grams, reflection": of_dim(2, heads=3, ngrams=2, negation="reflection", noise=0.05),
+    "3 heads of d = 2, n-grams, reflection, unlabelled": of_dim(
+        2, heads=3, ngrams=2, negation="reflection", noise=0.05
+    ),
 }
+UNLABELLED = "--unlabelled", {
+    "type": Path, "default": IMDB[1]["default"].with_name("imdb_unsup50k.csv.gz"), "help": "reviews without labels"
+}  # fmt: skip
 COLUMNS = ["model", "test accuracy", "leading share of words", *KINDS, "labels of negation", "seeds"]
 
 
@@ -78,11 +87,15 @@ def of_package(name: str) -> dict:
     return {"test": trained["test"]["accuracy"]} | score(fitted)
 
 
-def train(name: str, imdb: Path, seed: int) -> dict:
-    recipe = TRAINED[name]
-    split = sentiment.official_split(load(imdb), key=jax.random.key(seed))
+def train(name: str, imdb: Path, unlabelled: Path, seed: int) -> dict:
+    recipe, reviews = TRAINED[name], load(imdb)
+    split = sentiment.official_split(reviews, key=jax.random.key(seed))
+    further, labelled = (), frozenset(reviews.texts)
+    if name.endswith("unlabelled"):
+        further = [text for text in dict.fromkeys(sentiment.load_texts(unlabelled)) if text not in labelled]
+    key = jax.random.fold_in(jax.random.key(seed), 1)
     began = time.perf_counter()
-    fitted = sentiment.fit(split.train, split.validation, recipe, key=jax.random.fold_in(jax.random.key(seed), 1))
+    fitted = sentiment.fit(split.train, split.validation, recipe, key=key, unlabelled=further)
     seconds = time.perf_counter() - began
     test = sentiment.encode_reviews(split.test, fitted.vocabulary, length=recipe.length)
     row = {
@@ -93,8 +106,9 @@ def train(name: str, imdb: Path, seed: int) -> dict:
     return row | (leading(fitted.model, test) if recipe.depth else {}) | score(fitted)
 
 
-def run(name: str, imdb: Path, seeds: int) -> dict:
-    found = [of_package(name)] if name in PACKAGE else [train(name, imdb, seed) for seed in range(seeds)]
+def run(name: str, imdb: Path, unlabelled: Path, seeds: int) -> dict:
+    trained = lambda: [train(name, imdb, unlabelled, seed) for seed in range(seeds)]
+    found = [of_package(name)] if name in PACKAGE else trained()
     mean = {key: float(np.mean([row[key] for row in found])) for key in found[0]}
     spread = f" ± {np.std([row['test'] for row in found], ddof=1):.4f}" if len(found) > 1 else ""
     recipe = TRAINED[name].record() if name in TRAINED else None
@@ -115,13 +129,13 @@ def findings(rows: list[dict]) -> list[str]:
 def main() -> None:
     names = [*PACKAGE, *TRAINED]
     only = "--only", {"nargs": "*", "choices": names, "help": "some rows"}
-    chosen = options(__doc__, "sentiment_pairs.json", IMDB, only, ("--seeds", {"type": int, "default": 3}))
+    chosen = options(__doc__, "sentiment_pairs.json", IMDB, UNLABELLED, only, ("--seeds", {"type": int, "default": 3}))
     rows = {}
     if chosen.only and chosen.out.exists():
         rows = {row["model"]: row for row in json.loads(chosen.out.read_text())["rows"]}
     # A quick run trains nothing.
     for name in chosen.only or (list(PACKAGE) if chosen.quick else names):
-        rows[name] = run(name, chosen.imdb, chosen.seeds)
+        rows[name] = run(name, chosen.imdb, chosen.unlabelled, chosen.seeds)
         ordered = [rows[each] for each in names if each in rows]
         report(ordered, chosen.out, title="Minimal pairs", columns=COLUMNS, findings=tuple(findings(ordered)),
                anew=not chosen.only, quick=chosen.quick)  # fmt: skip

@@ -16,17 +16,18 @@ PAIRS = list(read_pairs())
 
 
 def test_the_pairs_are_those_of_the_page():
-    counts = {"negation": 80, "contrast": 40, "intensity": 40, "irony": 40, "held-out negation": 40}
+    counts = {"negation": 80, "contrast": 40, "intensity": 40, "irony": 40, "further negation": 40}
+    counts |= {"held-out negation": 40}
     assert Counter(pair.kind for pair in PAIRS) == counts
     texts = [text.lower() for pair in PAIRS for text in pair.texts]
-    assert len(set(texts)) == 480 and max(len(text.split()) for text in texts) <= 15
+    assert len(set(texts)) == 560 and max(len(text.split()) for text in texts) <= 15
     assert all(text.endswith((".", "?")) for text in texts)
     labels = dict.fromkeys(counts, {(1, 0)}) | {"intensity": {(1, 1), (0, 0)}}
     assert {kind: {pair.labels for pair in PAIRS if pair.kind == kind} for kind in labels} == labels
     for kind in labels:
         domains = Counter(pair.domain for pair in PAIRS if pair.kind == kind)
         assert domains.keys() == {"films", "phones", "food", "books", "hotels"} and min(domains.values()) >= 5
-    for kind in ("negation", "held-out negation"):
+    for kind in ("negation", "further negation", "held-out negation"):
         assert len({pair.form for pair in PAIRS if pair.kind == kind}) == 9
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from clusterjax.sentiment import TextOptions
+from clusterjax.sentiment import Recipe, TextOptions
 from tests.helpers import as_a_user
 from tests.reference import text as reference
 
@@ -81,7 +81,7 @@ OPTIONS = (
     (
         dict(negators=("not", "without"), negation_rules=True),
         "not without charm, not a really bad thing, without luck",
-        ["without", "charm", "really", "not_bad", "thing", "without", "not_luck"],
+        ["charm", "really", "not_bad", "thing", "without", "not_luck"],
     ),
     (
         dict(negation_rules=True),
@@ -103,6 +103,35 @@ OPTIONS = (
 def test_each_option(options, text, words):
     assert TextOptions(**options).words(text) == words
     assert TextOptions().words(text) != words
+
+
+RULES = (
+    # At the head of a clause a negator of all of it, which a further negator ends; elsewhere a word of its own.
+    ("Nobody at the desk was rude. The film is good", "not_desk not_rude film good"),
+    ("good, none of the towels were dirty", "good not_towels not_dirty"),
+    ("There is nothing to like in this cake", "nothing not_like cake"),
+    ("It is neither funny nor clever", "neither not_funny not_clever"),
+    ("Nothing in this bar was not good, never mind", "not_bar good not_mind"),
+    ("Nothing.", ""),
+    # Two negators in a row cancel, and neither remains.
+    ("There is nothing not to like in this cake", "like cake"),
+    ("not without charm", "charm"),
+    ("There is nothing really not good", "nothing really good"),
+    # A comparison.
+    ("It could not be funnier", "funnier"),
+    ("It couldn't have been worse", "worse"),
+    ("It could be funnier", "not_funnier"),
+    ("It could be clever, and never another", "could clever not_another"),
+    ("I have never had a better pizza", "better pizza"),
+    ("I've seen more moving films", "not_moving films"),
+    ("This is no better than her first", "not_better first"),
+    ("It is not funnier", "not_funnier"),
+)
+
+
+@pytest.mark.parametrize(("text", "words"), RULES)
+def test_rules_of_negation(text, words):
+    assert " ".join(Recipe(negation="reflection").text_options().words(text)) == words
 
 
 def test_lemmas_come_after_the_stop_words_and_before_them():

@@ -1,15 +1,16 @@
 """Do the sentiment classifiers see negation, contrast, intensity and irony?
 
-`minimal_pairs.toml` holds 200 pairs of short reviews, 40 further pairs of negation, and 40 held-out ones. A pair is in order if the
-logit of the more positive text is larger by more than rounding errors; a model that guesses has half of the pairs in
-order, and a model that counts words none of those whose two texts have the same words. The labels of a pair are right
-if both texts are on their side of the hyperplane. The classifiers of the package are read as they are; the others are
-trained on the official training part of the 50,000 film reviews, with the epoch chosen on its validation part, and
-scored on the test part as in `sentiment_accuracy.py`. With reflection the embedding of `not_good` is composed of that
-of `good`. Without labels, 50,000 further film reviews are labelled by a bag of words (self-training); reviews of the 50,000
-with labels are left out of them.
+`minimal_pairs.toml` holds 200 pairs of short reviews, 40 further pairs of negation, and 40 held-out ones. A pair is in
+order if the logit of the more positive text is larger by more than rounding errors; a model that guesses has half of
+the pairs in order, and a model that counts words none of those whose two texts have the same words. The labels of a
+pair are right if both texts are on their side of the hyperplane. The classifiers of the package are read as they are;
+the others are trained on the official training part of the 50,000 film reviews, with the epoch chosen on its validation
+part, and scored on the test part as in `sentiment_accuracy.py`. With reflection the embedding of `not_good` is composed
+of that of `good`. The rows called unlabelled are trained on 50,000 further film reviews as well, which bags of words
+have labelled; texts of the 50,000 with labels are left out of them.
 
-`--imdb PATH` and `--unlabelled PATH` name the reviews. `--only NAME` runs some rows and keeps the others of the results file.
+`--imdb PATH` and `--unlabelled PATH` name the reviews. `--only NAME` runs some rows and keeps the others of the results
+file.
 """
 
 import json

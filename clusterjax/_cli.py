@@ -534,12 +534,13 @@ _NUMBERS = {
     "learning-rate X": "peak learning rate",
     "embedding-rate X": "peak learning rate of embeddings and vectors, which AdamW trains",
     "alpha X": "initial step size of the layers",
+    "noise X": "standard deviation of the initial embeddings about the line of naive Bayes",
 }
 # The options of each kind of model, with the field of its recipe and the default of the field.
 SENTIMENT = {
     "dim": ("dim", 2), "num-heads": ("heads", 1), "num-layers": ("depth", 8), "length": ("length", 256),
     "ngrams": ("ngrams", 1), "batch-size": ("batch_size", 64), "epochs": ("epochs", 6),
-    "learning-rate": ("learning_rate", 0.003), "alpha": ("alpha", 1.0),
+    "learning-rate": ("learning_rate", 0.003), "alpha": ("alpha", 1.0), "noise": ("noise", 0.1),
 }  # fmt: skip
 ALBERT = {
     "vocab-size": ("vocab_size", 4096), "embedding-size": ("embedding_size", 96), "dim": ("hidden_size", 128),
@@ -573,7 +574,7 @@ def _sentiment_options(command: _Parser) -> None:
     words = "the film reviews of IMDb instead of FILE: a table, the folder aclImdb, or stanfordnlp/imdb"
     command.option("--imdb PATH", words)
     words = "table of further texts without labels, for the training; a bag of words labels them"
-    command.option("--unlabelled FILE", words, type=_path)
+    command.option("--unlabelled FILE", words)
     _recipe_options(command, SENTIMENT)
     words = "embedding of a negated word such as not_good: of its own (words), or composed of that of good (reflection)"
     command.option("--negation", f"{words} (default: words)", choices=("words", "reflection"))
@@ -641,7 +642,13 @@ def _train_sentiment(arguments: argparse.Namespace) -> int:
     options = {name: getattr(arguments, name) for name in ("seed", "split", "patience", "resume")}
     reviews = None if arguments.source is None else load_reviews(arguments.source, **given, say=log_line)
     if arguments.unlabelled is not None:
-        options["unlabelled"] = load_texts(arguments.unlabelled, text_column=arguments.text_column)
+        try:
+            options["unlabelled"] = load_texts(arguments.unlabelled, text_column=arguments.text_column)
+        except ValueError as error:
+            # `load_texts` calls the table `source`.
+            if not str(error).startswith("source "):
+                raise
+            raise ValueError(f"--unlabelled {str(error).removeprefix('source ')}") from error
     train_sentiment(arguments.out, arguments.imdb, recipe, reviews=reviews, **options, say=log_line)
     return _leave_curves(arguments.out)
 

@@ -259,15 +259,16 @@ def _labelled(
     """
     # Negations have embeddings of their own in a bag of words: with composed ones it is less often right.
     bag = Recipe.bag_of_words(ngrams=recipe.ngrams, length=recipe.length, batch_size=recipe.batch_size)
-    taught, targets = seen.take(np.arange(count)), None
+    taught, targets = seen.take(np.arange(count)), seen.labels[:count].astype(np.float32)
+    tell = lambda line: say(f"bag of words, {line}")
     for each in jr.split(key):
         start_key, train_key = keys_of(each)
         model = start(taught, words, bag, key=start_key)
-        model = train_encoded(model, taught, unseen, bag, key=train_key, targets=targets, say=say).model
+        model = train_encoded(model, taught, unseen, bag, key=train_key, targets=targets, say=tell).model
         logits = predict_logits(model, seen.ids[count:], seen.counts[count:])
-        targets = np.concatenate([seen.labels[:count], np.exp(-np.logaddexp(0, -logits))]).astype(np.float32)
+        targets = np.concatenate([targets[:count], np.exp(-np.logaddexp(0, -logits))], dtype=np.float32)
         taught = replace(seen, labels=(targets > 0.5).astype(np.int8))
-        say(f"a bag of words has labelled {len(seen) - count} texts")
+        tell(f"{len(seen) - count} texts labelled")
     return taught, targets
 
 

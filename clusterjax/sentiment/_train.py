@@ -202,9 +202,12 @@ def _is_over(stored: Stored, patience: int | None) -> bool:
 
 
 def _differences(differ: dict[str, tuple[Any, Any]]) -> str:
-    """The differing settings as text, without the digest of data with another name."""
-    names = [name for name in differ if name != "data" or "imdb" not in differ]
-    return ", ".join(f"{name} was {differ[name][0]}, now {differ[name][1]}" for name in names) or "none are recorded"
+    """The differing settings as text, without digests."""
+    names = [name for name in differ if name != "unlabelled" and (name != "data" or "imdb" not in differ)]
+    parts = [f"{name} was {differ[name][0]}, now {differ[name][1]}" for name in names]
+    # The settings hold a checksum of the texts.
+    parts += ["the unlabelled texts were others"] if "unlabelled" in differ else []
+    return ", ".join(parts) or "none are recorded"
 
 
 def _load(imdb: str | Path | None, log: Callable[[str], None]) -> Reviews:

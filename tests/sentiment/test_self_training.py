@@ -103,7 +103,7 @@ def test_repeated_texts_and_reviews_are_left_out(tmp_path):
     assert "30 of 34 unlabelled texts are used; the others are repeated, or reviews" in lines
     again = train_sentiment(tmp_path, None, RECIPE, reviews=reviews, unlabelled=further, say=lines.append)
     assert again["test"] == report["test"] and "done already" in lines[-1]
-    with pytest.raises(ValueError, match="out must be a folder without another model, but .*unlabelled was"):
+    with pytest.raises(ValueError, match="out must be a folder without another model, but .*the unlabelled texts were others; choose"):
         train_sentiment(tmp_path, None, RECIPE, reviews=reviews, unlabelled=further[:20], say=lines.append)
 
 
@@ -114,8 +114,7 @@ class Killed(Exception):
 @pytest.mark.exhaustive
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     def killed(line):
-        # The teacher has six epochs.
-        if line.startswith("epoch 1 of 3"):
+        if line.startswith("epoch 1 of"):
             raise Killed
 
     path = tmp_path / "checkpoint"

@@ -32,6 +32,7 @@ KINDS = ("negation", "contrast", "intensity", "irony", "further negation", "held
 ROUNDING = 1e-4  # logits are of order one, in float32
 PACKAGE = {"d2 of the package": None, "heads of the package": "heads"}
 of_dim, bag = sentiment.Recipe.of_dim, sentiment.Recipe.bag_of_words
+THREE = of_dim(2, heads=3, ngrams=2, negation="reflection", noise=0.06, drop=0.2)
 TRAINED = {
     "bag of words": bag(),
     "bag of words, reflection": bag(negation="reflection"),
@@ -41,13 +42,9 @@ TRAINED = {
     "d = 2, reflection": of_dim(2, negation="reflection"),
     "4 heads of d = 2, n-grams": of_dim(2, heads=4, ngrams=2),
     "4 heads of d = 2, n-grams, reflection": of_dim(2, heads=4, ngrams=2, negation="reflection"),
-    "4 heads of d = 2, n-grams, 512 words": of_dim(2, heads=4, ngrams=2, length=512),
-    "4 heads of d = 2, n-grams, 512 words, reflection": of_dim(2, heads=4, ngrams=2, length=512, negation="reflection"),
     "bag of words, n-grams, reflection, unlabelled": bag(ngrams=2, negation="reflection"),
-    "3 heads of d = 2, n-grams, reflection": of_dim(2, heads=3, ngrams=2, negation="reflection", noise=0.05),
-    "3 heads of d = 2, n-grams, reflection, unlabelled": of_dim(
-        2, heads=3, ngrams=2, negation="reflection", noise=0.05
-    ),
+    "3 heads of d = 2, n-grams, reflection": THREE,
+    "3 heads of d = 2, n-grams, reflection, unlabelled": THREE,
 }
 UNLABELLED = "--unlabelled", {
     "type": Path, "default": IMDB[1]["default"].with_name("imdb_unsup50k.csv.gz"), "help": "reviews without labels"

@@ -535,12 +535,14 @@ _NUMBERS = {
     "embedding-rate X": "peak learning rate of embeddings and vectors, which AdamW trains",
     "alpha X": "initial step size of the layers",
     "noise X": "standard deviation of the initial embeddings about the line of naive Bayes",
+    "drop X": "probability of leaving out a word in a training step",
 }
 # The options of each kind of model, with the field of its recipe and the default of the field.
 SENTIMENT = {
     "dim": ("dim", 2), "num-heads": ("heads", 1), "num-layers": ("depth", 8), "length": ("length", 256),
     "ngrams": ("ngrams", 1), "batch-size": ("batch_size", 64), "epochs": ("epochs", 6),
     "learning-rate": ("learning_rate", 0.003), "alpha": ("alpha", 1.0), "noise": ("noise", 0.1),
+    "drop": ("drop", 0.5),
 }  # fmt: skip
 ALBERT = {
     "vocab-size": ("vocab_size", 4096), "embedding-size": ("embedding_size", 96), "dim": ("hidden_size", 128),

@@ -49,6 +49,9 @@ _ARPACK = {"slowest": "SM", "fastest": "LM", "growing": "LR"}
 _DENSE = 1024
 # The largest number of restarts of an Arnoldi iteration.
 _RESTARTS = 300
+# The relative error of an eigenvalue at which it has converged, in units of rounding. The locked directions have an
+# eigenvalue ten times as large as the others, whose rounding errors are of some ten units.
+_CONVERGED = 100
 # An eigenvalue of the complement counts as missed if it precedes the last one found by this share of the largest.
 _MISSED = 1e-6
 
@@ -402,7 +405,10 @@ def _arnoldi(flow: _Flow, locked: np.ndarray, k: int, which: Which) -> tuple[np.
     """`k` eigenvalues in the orthogonal complement of `locked`, and an orthonormal basis of their eigenvectors."""
     from scipy.sparse.linalg import eigs
 
-    scale = np.linalg.norm(flow.push(_start(flow))) * np.sqrt(flow.size) / np.linalg.norm(_start(flow))
+    # The locked vectors can hold all that an earlier start had of the copies of an eigenvalue, so each search begins
+    # with a start of its own.
+    start = _start(flow, locked.shape[1])
+    scale = np.linalg.norm(flow.push(start)) * np.sqrt(flow.size) / np.linalg.norm(start)
     # Locked directions get an eigenvalue that is not wanted.
     put = {"slowest": 10 * scale, "fastest": 0.0, "growing": -10 * scale}[which]
 
@@ -415,7 +421,10 @@ def _arnoldi(flow: _Flow, locked: np.ndarray, k: int, which: Which) -> tuple[np.
     try:
         operator = _operator(flow, act)
         # SciPy has no types for what it returns.
-        found: Any = eigs(operator, k, v0=_start(flow), which=_ARPACK[which], ncv=size, maxiter=_RESTARTS)
+        tolerance = _CONVERGED * float(jnp.finfo(flow.x.dtype).eps)
+        found: Any = eigs(
+            operator, k, v0=start, which=_ARPACK[which], ncv=size, maxiter=_RESTARTS, tol=tolerance
+        )  # fmt: skip
     except Exception as error:
         raise _unfinished(error, k) from error
     values, vectors = found[0], found[1] - locked @ (locked.T @ found[1])
@@ -430,9 +439,9 @@ def _operator(flow: _Flow, act: Any) -> Any:
     return operator((flow.size, flow.size), matvec=act, dtype=flow.x.dtype)
 
 
-def _start(flow: _Flow) -> np.ndarray:
-    """A vector in a generic direction, the same in every call."""
-    return np.random.default_rng(0).normal(size=flow.size).astype(flow.x.dtype)
+def _start(flow: _Flow, number: int = 0) -> np.ndarray:
+    """A vector in a generic direction, the same in every call with this number."""
+    return np.random.default_rng(number).normal(size=flow.size).astype(flow.x.dtype)
 
 
 def _span(columns: np.ndarray) -> np.ndarray:

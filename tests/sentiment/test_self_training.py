@@ -1,5 +1,6 @@
 """Training on texts without labels too: their labels, which of them are used, and what is learnt from them."""
 
+import functools
 import json
 
 import jax.numpy as jnp
@@ -103,12 +104,37 @@ def test_repeated_texts_and_reviews_are_left_out(tmp_path):
     assert "30 of 34 unlabelled texts are used; the others are repeated, or reviews" in lines
     again = train_sentiment(tmp_path, None, RECIPE, reviews=reviews, unlabelled=further, say=lines.append)
     assert again["test"] == report["test"] and "done already" in lines[-1]
-    with pytest.raises(ValueError, match="out must be a folder without another model, but .*the unlabelled texts were others; choose"):
+    with pytest.raises(
+        ValueError, match="out must be a folder without another model, but .*the unlabelled texts were others; choose"
+    ):
         train_sentiment(tmp_path, None, RECIPE, reviews=reviews, unlabelled=further[:20], say=lines.append)
 
 
 class Killed(Exception):
     pass
+
+
+def test_the_labels_as_targets_change_nothing():
+    """Reviews of many lengths, which are trained on in three widths, each in its own order."""
+    reviews = synthetic_reviews(jr.key(3), 200, num_neutral=100, shortest=8, longest=120, planted=3).reviews
+    words = fit(LABELLED, FEW, RECIPE, key=KEY).vocabulary
+    seen, unseen = (encode_reviews(part, words, length=128) for part in (reviews, FEW))
+    assert len(seen.buckets()) == 3
+    run = functools.partial(train_encoded, start(seen, words.size, RECIPE, key=KEY), seen, unseen, RECIPE, key=KEY)
+    for a, b in zip(parts_of(run().model), parts_of(run(targets=seen.labels.astype(float)).model), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_checkpoint_belongs_to_its_targets(tmp_path):
+    words = fit(LABELLED, FEW, RECIPE, key=KEY).vocabulary
+    seen, unseen = (encode_reviews(part, words, length=32) for part in (LABELLED, FEW))
+    model = start(seen, words.size, RECIPE, key=KEY)
+    run = lambda targets: train_encoded(
+        model, seen, unseen, RECIPE, key=KEY, targets=targets, checkpoint=tmp_path / "c"
+    )
+    run(np.linspace(0, 1, len(seen)))
+    with pytest.raises(ValueError, match="checkpoint must be of this run with .*data = "):
+        run(np.linspace(1, 0, len(seen)))
 
 
 @pytest.mark.exhaustive

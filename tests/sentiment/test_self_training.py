@@ -11,6 +11,7 @@ import pytest
 from clusterjax.sentiment import (
     Recipe,
     Reviews,
+    Vocabulary,
     encode_reviews,
     fit,
     load_report,
@@ -116,8 +117,8 @@ class Killed(Exception):
 
 def test_the_labels_as_targets_change_nothing():
     """Reviews of many lengths, which are trained on in three widths, each in its own order."""
-    reviews = synthetic_reviews(jr.key(3), 200, num_neutral=100, shortest=8, longest=120, planted=3).reviews
-    words = fit(LABELLED, FEW, RECIPE, key=KEY).vocabulary
+    reviews = synthetic_reviews(jr.key(3), 200, num_neutral=300, shortest=8, longest=120, planted=3).reviews
+    words = Vocabulary.build(reviews.texts, min_count=1)
     seen, unseen = (encode_reviews(part, words, length=128) for part in (reviews, FEW))
     assert len(seen.buckets()) == 3
     run = functools.partial(train_encoded, start(seen, words.size, RECIPE, key=KEY), seen, unseen, RECIPE, key=KEY)

@@ -196,7 +196,7 @@ def fit(
     - `options`: The conversion of texts to words for a new vocabulary; None is that of the recipe.
     - `unlabelled`: Further texts, without labels, for self-training. A bag of words, trained on the training part,
         gives each of them the probability of a positive label; a second bag of words, trained on both, gives better
-        ones, on which the classifier is trained. The texts must not be those of a test part.
+        probabilities, on which the classifier is trained. The texts must not be those of a test part.
     - `checkpoint`: A file from which a killed run continues bit for bit. A finished run with a larger `epochs`
         continues as well: the learning rate rises and falls again, and the best of all epochs is kept.
     - `patience`: The number of epochs without a better validation accuracy after which training stops.
@@ -254,8 +254,11 @@ def fit(
 def _labelled(
     seen: Encoded, count: int, unseen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray, say: Callable
 ) -> tuple[Encoded, Float[np.ndarray, " reviews"]]:
-    """`seen` with the labels of its first `count` reviews and guessed labels of the others, and the probabilities of a
-    positive label that a bag of words gives, after one trained on the first reviews alone gave those to train it on.
+    """Guess the labels of the reviews from number `count` on, by two bags of words.
+
+    The first bag of words is trained on the reviews with labels, and the second on all reviews, with the probabilities
+    that the first gives. Returned are `seen` with the guessed labels, and the probability of a positive label of each
+    review by the second, which is 0 or 1 for the reviews with labels.
     """
     # Negations have embeddings of their own in a bag of words: with composed ones it is less often right.
     bag = Recipe.bag_of_words(ngrams=recipe.ngrams, length=recipe.length, batch_size=recipe.batch_size)

@@ -87,7 +87,8 @@ def test_degenerate_clouds(position, dtype):
     allowed = loops.causal
     for name in clouds.CLOUDS:
         x = jnp.asarray(clouds.cloud(name, N, D, seed=3), dtype)
-        for kind in ("softmax", "hardmax"):
+        # Nearly equal tokens have scores about as far apart as scores that count as ties.
+        for kind in ("softmax", "hardmax") if name != "nearly heaps" else ("softmax",):
             wanted = expected(kind, position, x, allowed)
             for summation in SUMS.values():
                 attention = KINDS[kind](mask=cjx.CausalMask(), position=POSITIONS[position][0], summation=summation)

@@ -38,7 +38,10 @@ class LogWeights(eqx.Module):
         """The log-weights in `dtype`, for index arrays that broadcast against each other."""
         if self.table is None:
             assert self.slope is not None
-            return (-self.slope * jnp.abs(i - j).astype(self.slope.dtype)).astype(dtype)
+            far = jnp.abs(i - j)
+            # The selection keeps a compiler from adding a score to the product in one operation with one rounding: a
+            # score and the maximum of the scores, which are compiled apart, then differ by the rounding of the product.
+            return jnp.where(far > 0, -self.slope * far.astype(self.slope.dtype), 0).astype(dtype)
         clip = self.table.shape[0] // 2
         return self.table[jnp.clip(i - j, -clip, clip) + clip].astype(dtype)
 

@@ -1,7 +1,7 @@
 r"""The attention matrix as a transfer operator: its time scales, the clusters, and the time to the next merger.
 
 Softmax attention P is the transition matrix of a walk over tokens. With Q = K = I the walk is reversible and its kernel
-is positive semidefinite, so that the eigenvalues $1 = λ_1 ≥ λ_2 ≥ …$ are real and not negative. The time scales are
+is positive semidefinite, so that the eigenvalues are real and not negative; they fall from $λ_1 = 1$. The time scales are
 $t_k = -1 / log λ_k$, in steps. All statements are derived here; none is quoted from a recent paper on these time
 scales, whose text was not available.
 

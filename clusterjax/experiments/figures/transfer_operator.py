@@ -1,8 +1,8 @@
 r"""The attention matrix as a transfer operator: its time scales, the clusters, and the time to the next merger.
 
 Softmax attention P is the transition matrix of a walk over tokens. With Q = K = I the walk is reversible and its kernel
-is positive semidefinite, so that the eigenvalues are real and not negative; they fall from $λ_1 = 1$. The time scales are
-$t_k = -1 / log λ_k$, in steps. All statements are derived here; none is quoted from a recent paper on these time
+is positive semidefinite, so that the eigenvalues are real and not negative; they fall from $λ_1 = 1$. The time scales
+are $t_k = -1 / log λ_k$, in steps. All statements are derived here; none is quoted from a recent paper on these time
 scales, whose text was not available.
 
 **Two point clusters.** At the angle θ, $1 - λ_2 = p_{12} + p_{21}$ with the weights of each cluster for the other.

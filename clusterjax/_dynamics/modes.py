@@ -420,8 +420,8 @@ def _arnoldi(flow: _Flow, locked: np.ndarray, k: int, which: Which) -> tuple[np.
     size = min(flow.size, max(4 * k, 40))
     try:
         operator = _operator(flow, act)
-        # SciPy has no types for what it returns.
-        tolerance = _CONVERGED * float(jnp.finfo(flow.x.dtype).eps)
+        # SciPy has no types for what it returns, and a wrong type for the tolerance.
+        tolerance: Any = _CONVERGED * float(jnp.finfo(flow.x.dtype).eps)
         found: Any = eigs(
             operator, k, v0=start, which=_ARPACK[which], ncv=size, maxiter=_RESTARTS, tol=tolerance
         )  # fmt: skip

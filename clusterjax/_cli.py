@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _check(arguments)
         return arguments.run(arguments)
-    except BrokenPipeError:  # an OSError that is no error of the call; a shell reports 128 + SIGPIPE
+    except BrokenPipeError:  # an OSError that the call did not cause; a shell reports 128 + SIGPIPE
         return 141
     except MemoryError as error:
         problem = _one_line(error) or "there is not enough"
@@ -334,7 +334,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int])
 
 
 def _group(commands: Any, name: str, summary: str, example: str) -> Any:
-    """A subcommand that has subcommands of its own, which the caller adds to the result."""
+    """A subcommand with further subcommands, which the caller adds to the result."""
     command = commands.add_parser(
         name, help=summary, description=f"{summary.capitalize()}.", epilog=f"example: {example}"
     )

@@ -30,8 +30,8 @@ def call_with_rule(
     - `rule`: Computes a whole batch. `batched` is a tree of booleans like `args`, True where the first axis of an array
         is the batch; the batch is the first axis of every output.
     - `args`: Arrays, or trees of them.
-    - `differentiated`: The function `plain`, rewritten so that its derivatives are cheap, also those of a batch; None
-        differentiates `plain`, and the rule for a batch.
+    - `differentiated`: A function with the values of `plain` whose derivatives cost less, also for a batch. If None,
+        `plain` is differentiated, and `rule` for a batch.
     """
     # A primitive takes and returns flat lists of arrays; the functions are its parameters.
     leaves, tree = jtu.tree_flatten(args)
@@ -92,7 +92,7 @@ ad.primitive_jvps[_call] = _derivative
 
 def _batch(args, axes, *, plain, rule, differentiated):
     """The rule, applied after the batch axis of every batched argument has been moved to the front."""
-    # An axis is None where there is no batch: its name `batching.not_mapped` does not exist in jax 0.11.
+    # The axis of an argument without a batch is None. jax 0.11 no longer has the name `batching.not_mapped` for it.
     batched = [axis is not None for axis in axes]
     args = [jnp.moveaxis(arg, axis, 0) if moved else arg for arg, axis, moved in zip(args, axes, batched, strict=True)]
     of_batch = lambda *args: rule(batched, *args)
@@ -107,7 +107,7 @@ def _batch(args, axes, *, plain, rule, differentiated):
 
 
 def _as_one_batch(rule: Any, batched: list[bool], again: list[bool], *args: Any) -> list[Any]:
-    """The rule for a batch of batches, applied to all systems as one batch, since a rule limits the systems at once.
+    """The rule for a batch of batches, applied to all systems as one batch, since a rule bounds their number in memory.
 
     The outer batch is the first axis of an array whose `again` is True; the inner batch is the next axis.
     """
@@ -136,8 +136,8 @@ batching.primitive_batchers[_call] = _batch
 
 # Blocks of rows: split arrays, map over the blocks one at a time, join the results.
 #
-# If the number of rows is no multiple of the block size, the last block is padded with copies of the last row, which is
-# a valid row for every function, or with a number; `join` drops the results of the padding. `map_systems_last` maps
+# Unless the block size divides the number of rows, the last block is padded with copies of the last row, which is a
+# valid row for every function, or with a number; `join` drops the results of the padding. `map_systems_last` maps
 # over a batch of small systems in the same way, with the systems along the last axis.
 
 
@@ -186,14 +186,14 @@ def systems_at_once(pairs: int) -> int:
 
 
 def map_systems_last(fn: Callable[..., Any], *arrays: Any, pairs: int) -> Any:
-    """Apply `fn` to blocks of systems, whose axis is the first one of `arrays` and of the results, but the last one of
+    """Apply `fn` to blocks of systems. Systems are the first axis of `arrays` and of the results, and the last axis of
     the arguments and results of `fn`.
 
     Operations then run along the systems, and not along a short axis. Each system takes `pairs` numbers in `fn`.
     """
     systems = jtu.tree_leaves(arrays)[0].shape[0]
     size = min(systems_at_once(pairs), systems)
-    # The transpose precedes the loop: within it XLA would read with strides wherever a number is used.
+    # The arrays are transposed before the loop: after a transpose within the loop XLA would read with strides.
     blocks = jtu.tree_map(lambda a: jnp.moveaxis(cut(a, size), 1, -1), arrays)
     results = lax.map(lambda block: fn(*block), blocks)
     return jtu.tree_map(lambda a: join(jnp.moveaxis(a, -1, 1), systems), results)

@@ -147,11 +147,11 @@ def check_number(
 
 
 def check_unmasked(value: Any, name: str, remedy: str | None = None) -> None:
-    """Raise a ValueError if `value` is a NumPy masked array with masked entries, which are not numbers of the user.
+    """Raise a ValueError if `value` is a NumPy masked array with masked entries, whose numbers mean nothing.
 
     **Arguments:**
 
-    - `remedy`: The remedy in the message; None is to leave these entries out, or to fill them.
+    - `remedy`: The remedy in the message; None advises the user to leave these entries out, or to fill them.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         remedy = remedy or f"leave these out, or fill them, such as by {name}.filled(0)"
@@ -169,7 +169,7 @@ def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
         # The class in place of an instance is a frequent mistake.
         if isinstance(value, type) and issubclass(value, kind):
             what, remedy = f"it is the class {value.__name__} itself", f"pass an instance, {value.__name__}(...)"
-        # A word, which other libraries accept, is another one.
+        # A string, which other libraries accept, is another frequent mistake.
         elif isinstance(value, str):
             meant = named_by(value, kind)
             remedy = remedy if meant is None else f"pass {meant}"
@@ -237,7 +237,7 @@ def check_callable(value: Any, name: str, what: str = "a function", *, takes: in
 
     **Arguments:**
 
-    - `takes`: The number of positional arguments that it must accept; it then may not be a class. None does not check.
+    - `takes`: The number of positional arguments that `value` must accept, not being a class; None does not check.
     """
     if not callable(value) or takes is not None and isinstance(value, type):
         raise refusal(name, f"be {what}", f"it is {shown(value)}", _function_named(value))
@@ -295,7 +295,7 @@ def _needs_values(function: Callable[..., Any], name: str, what: str) -> ValueEr
 def check_traceable(function: Callable[..., Any], name: str, what: str, *shapes: tuple[int, ...]) -> None:
     """Raise the ValueError of `call_traced` if `function` needs the values of its arguments, arrays of these shapes.
 
-    The function is traced, as in a run. Its other errors are left to its first use, which has the shapes of the run.
+    The function is traced, as in a run. Other errors of the function are raised at its first use in a run.
     """
 
     def call(*arrays: Array) -> None:

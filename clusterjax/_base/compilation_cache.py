@@ -1,9 +1,9 @@
 """The persistent compilation cache of jax, in a folder of the user.
 
 **Invariants.** The files of the cache are programs that run later. Nobody else may therefore own the folder, or write
-to it. A program uses the instructions of the processor for which it was compiled, which the keys of jax do not name:
-each kind of processor has a folder of its own, also where several machines share the folder of the user. The programs
-of a first run are kept, which jax alone would leave out, since most compile in less than a second.
+to it. A program uses the instructions of one kind of processor, which the keys of jax do not name: each kind of
+processor therefore has a separate folder, even if several machines share the folder of the user. All programs are kept,
+whereas jax by default drops those that compile in less than a second, as most programs of a first run do.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from .checks import check_path, refusal
 def enable_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
     """Keep compiled programs on disk from now on, so that later processes read them: the persistent cache of jax.
 
-    The setting applies to all programs that this process compiles with jax. A later process that calls this function
-    too needs half the time for its first run. A change of the program, of the shapes, of the version of jax or of the
-    processor compiles anew; nothing is ever deleted. jax keeps no program that can raise an error by itself, such as a
-    run within a `jit` of the caller, or with a `dt0`.
+    The setting applies to all programs that this process compiles with jax. The first run of a later process that also
+    calls this function takes half the time. A change of the program, of the shapes, of the version of jax or of the
+    processor compiles anew; nothing is ever deleted. jax keeps no program that can raise an error while it runs, such
+    as a run within a `jit` of the caller, or with a `dt0`.
 
     jaxlib 0.10 may report features of the machine (`prefer-no-gather`) on the standard error for each program that it
     reads on a CPU. The features are preferences of its compiler; the environment variable `TF_CPP_MIN_LOG_LEVEL=3`

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 
 def require(package: str, extra: str, *libraries: str) -> None:
-    """Raise an ImportError that says what to install, if a library is not there; none is imported."""
+    """Raise an ImportError that says what to install if a library is missing; no library is imported."""
     if any(find_spec(library) is None for library in libraries):
         raise ImportError(
             f"{package} needs {' and '.join(libraries)}; install them with: pip install 'clusterjax[{extra}]'"

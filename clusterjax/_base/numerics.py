@@ -53,7 +53,7 @@ def too_deep(value: Any) -> bool:
     """
     level = [value]
     for _ in range(_DEEPEST):
-        # Each container is kept once: two references to itself would double the work at every level.
+        # Each container is kept once: a container with two references to itself would double the work at every level.
         level = list({id(inner): inner for outer in level for inner in _containers(outer)}.values())
         if not level:
             return False
@@ -70,7 +70,7 @@ def _containers(value: Any) -> list[Any]:
 
 
 def as_array(value: Any) -> Array:
-    """`value` as an array of jax; NumPy rounds its own arrays, for which jax would compile a program a shape."""
+    """`value` as an array of jax. NumPy rounds NumPy arrays, since jax would compile a program for each shape."""
     if isinstance(value, np.ndarray):
         with np.errstate(over="ignore"):
             value = value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False)
@@ -84,8 +84,8 @@ def as_float(value: Any, dtype: Any = None) -> Array:
     if isinstance(value, Array) and not value.weak_type and jnp.issubdtype(value.dtype, jnp.inexact):
         if dtype is None or value.dtype == dtype:
             return value
-    # An integer too large for jax is converted to a float by NumPy; jax would wrap integers of NumPy around. Python
-    # numbers take the same way, since jax would compile a program to convert them.
+    # NumPy converts integers to floats, since jax would wrap large integers around. NumPy also converts Python numbers,
+    # since jax would compile a program for the conversion.
     plain = type(value) in (bool, int, float) or isinstance(value, np.ndarray) and value.dtype.kind in "iu"
     array = as_array(np.asarray(value, float) if plain else value)
     if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
@@ -170,10 +170,10 @@ def below(scores: Array, top: Array, has_mass: Array | None = None) -> Array:
     the difference is then `bounded`.
 
     The differences are exponents of a softmax, and `top`, their maximum, has no derivative. XLA may compute the scores
-    twice, for the maximum and for the difference, and round them differently: beta s - top becomes a fused multiply-add
-    with a single rounding, whose error at beta s = 1e10 is hundreds in float32, so that the largest weight would be
-    e^{-hundreds}, or overflow. XLA does not fuse a comparison, and the select after it, with the product. Where `top`
-    is infinite the difference is NaN.
+    twice, for the maximum and for the difference, and round them differently. As a fused multiply-add, beta s - top has
+    a single rounding, and its error at beta s = 1e10 is hundreds in float32: the largest weight would be e^{-hundreds},
+    or overflow. XLA does not fuse a comparison, and the select after it, with the product. Where `top` is infinite the
+    difference is NaN.
 
     The function is not a `jax.custom_jvp`, since JAX drops such rules in second derivatives of loops or checkpoints.
     """
@@ -188,7 +188,7 @@ def below(scores: Array, top: Array, has_mass: Array | None = None) -> Array:
 
 
 def bounded(exponents: Array) -> Array:
-    """The exponents of tokens without mass, whose exponentials are the derivatives of a sum by their masses.
+    """The exponents of tokens without mass, whose exponentials are the derivatives of a sum in the masses.
 
     The bound is half the logarithm of the largest number of the dtype, so that products of the exponential with zero
     and with cotangents remain finite.

@@ -25,7 +25,7 @@ def draw_normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def generator(key: Any) -> np.random.Generator:
-    """A NumPy generator seeded by a PRNG key of JAX, for data that are no JAX arrays, such as texts."""
+    """A NumPy generator seeded by a PRNG key of JAX, for data that are not JAX arrays, such as texts."""
     check_concrete(check_key(key), "key")
     # Keys of the old style are plain arrays of two integers.
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)

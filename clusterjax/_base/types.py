@@ -29,7 +29,7 @@ Numbers: TypeAlias = ArrayLike | Sequence[Any]
 # `AbstractPart`: the base of all abstract modules, which reports every method and attribute that a subclass lacks.
 #
 # Python and equinox raise three different errors for missing methods, attributes and class attributes, and a user meets
-# the next error only after mending the one before. `AbstractPart` reports all of them in one sentence, before any
+# the next error only after correcting the previous one. `AbstractPart` reports all of them in one sentence, before any
 # instance is built.
 
 

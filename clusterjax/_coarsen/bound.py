@@ -237,7 +237,7 @@ def _lateness(
 def _add(
     law: Law, leg: Leg, last: Moves, squares: np.ndarray, errors: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """Add those of the step, of rounding and of joined tokens to `errors`; return their largest norms, (m,)."""
+    """Add the errors of a step, of rounding and of joining tokens to `errors`; return their largest norms, (m,)."""
     assert leg.defect is not None and leg.within is not None
     errors[0] += leg.defect
     reach = law.strength * (1 + law.sharpness)

@@ -14,8 +14,8 @@ import numpy as np
 from .velocity import AttendedMasses, Law, Moves, contraction, in_one_unit, leaders, weights
 
 
-# The largest distance of later tokens of a causal cluster from its first, in the balance of drift and contraction, for
-# joining the cluster and before release, in units of the distance at which tokens are joined.
+# The distance (`lag`) at which drift and contraction of a causal cluster balance, in units of the distance at which
+# tokens are joined: a cluster is joined at most up to `_HELD`, and released beyond `_LOOSE`.
 _HELD, _LOOSE = 1 / 3, 3.0
 # More than `MOST_HELD` tokens are followed by tiles until `FEW` clusters are left, for which all pairs are stored.
 MOST_HELD, FEW = 4096, 1024

@@ -81,10 +81,10 @@ class MergeTree:
         r"""A bound of the relative error of each merger time, computed at the first access.
 
         The bound covers the errors of the steps, rounding errors, and the effect on all clusters of following merged
-        tokens as one: twice the sum of the absolute effects, each to first order, by the gradient of the merger time
-        along the run. The bound assumes small effects: where it is not small against 1, as in a run that passes very
-        near an unstable equilibrium, the time is not known. The bound also assumes that the tokens of a cluster
-        contract within a step where they contract at both ends; otherwise, the bound grows with their spread.
+        tokens as one. The bound is twice the sum of the absolute effects, each to first order, by the gradient of the
+        merger time along the run. The bound assumes small effects: where it is not small against 1, as in a run that
+        passes very near an unstable equilibrium, the time is not known. The bound also assumes that the tokens of a
+        cluster contract within a step where they contract at both ends; otherwise, the bound grows with their spread.
 
         For mergers while more than 1,024 of more than 4,096 tokens are left, the value is an estimate: the displacement
         by these errors is followed forwards, once with its directions and once, threefold, in random directions.
@@ -158,7 +158,7 @@ def _check_time(t: Any, t_end: float) -> float:
 
 # The largest beta for more than `MOST_HELD` tokens: beyond it, the smallest weight may underflow.
 _MOST_BETA = 300.0
-# Where V is no multiple of the identity, velocities have rounding errors of `_ROUNDED`. The accepted times limit the
+# If V is not a multiple of the identity, velocities have rounding errors of `_ROUNDED`. The accepted times limit the
 # accumulated displacement to `_MOST_DRIFT`, in radians.
 _MOST_DRIFT, _ROUNDED = 1e-3, 100 * float(np.finfo(float).eps)
 
@@ -187,8 +187,8 @@ def coarsen(
     Where clusters contract onto a curve much faster than they move along it, as causal clusters do with some
     `query_key`, steps are implicit, for softmax attention and at most 400 / d clusters.
 
-    More than 4,096 tokens are followed by tiles until 1,024 clusters remain: memory is O(n d), a velocity is a sum over
-    half of all pairs, in single precision up to beta = 20, and some twenty steps in time have a tolerance of 1e-6.
+    More than 4,096 tokens are followed by tiles until 1,024 clusters remain, in O(n d) memory. A velocity is then a sum
+    over half of all pairs, in single precision up to beta = 20, and some twenty steps in time have a tolerance of 1e-6.
     Tokens that meet and part again within a quarter of one of these steps do not count as merged.
 
     !!! example

@@ -267,7 +267,7 @@ def _crossings(
     return np.where(np.isnan(roots), high, roots)
 
 
-# Clusters rest at velocities of at most so many rounding errors; exact pulls cancel to a few rounding errors.
+# Clusters rest at velocities of at most this number of rounding errors: for V = s I, and for any other V.
 _REST, _REST_ROUNDED = 32, 100
 
 

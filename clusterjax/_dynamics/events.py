@@ -56,7 +56,7 @@ class Bracket(optx.AbstractRootFinder):
         # (lower + upper) / 2 may round to a number outside of the bracket.
         middle = state.lower + (state.upper - state.lower) / 2
         value, aux = fn(middle, args)
-        # NaN counts as not positive: the event is at or before it.
+        # NaN counts as not positive: the event is then at or before the middle.
         lower, upper = jnp.where(value > 0, middle, state.lower), jnp.where(value > 0, state.upper, middle)
         # The condition is met at the upper end, unless the dtype cannot tell the crossing from the start of the step.
         y = jnp.where(lower == state.start, lower, upper)
@@ -81,7 +81,7 @@ def clustered_event(
 
     **Arguments:**
 
-    - `radius`: The largest distance from the mean, positive. It is an array, so that a new value does not recompile.
+    - `radius`: The largest distance from the mean, positive, kept as an array, so that a new value does not recompile.
     - `space`: The space of the tokens.
     - `root_finder`: Finds the time within the step; None ends the run at the end of the step.
 
@@ -111,7 +111,7 @@ def stationary_event(
 
     **Arguments:**
 
-    - `speed`: The largest speed of any token, positive. It is an array, so that a new value does not recompile.
+    - `speed`: The largest speed of any token, positive, kept as an array, so that a new value does not recompile.
     - `space`: The space of the tokens.
     - `root_finder`: Finds the time within the step; None ends the run at the end of the step.
 

@@ -28,7 +28,7 @@ from .rodas5p import Rodas5P, check_suits
 
 _SHORT = "where clusters have formed the flow is stiff, and the steps of an explicit solver stay short"
 _STIFF = f"{_SHORT}; for a very long run pass solver=Rodas5P(), which is implicit, else a larger max_steps"
-# Used where float32 cannot hold times as long as an implicit solver takes them.
+# Used where float32 does not resolve the long times for which an implicit solver is the remedy.
 _STIFF_IN_SINGLE = (
     f"{_SHORT}; pass x0 in float64, with jax_enable_x64 set, and solver=Rodas5P(), or follow the mergers by coarsen"
 )
@@ -57,7 +57,7 @@ _JUMP = 1e-4
 
 
 def why_stopped(run: Any, law: tuple[AbstractField, Any] | None = None) -> str:
-    """How far a `Trajectory` came and what stopped it; empty if nothing did. For a batch: its run that stopped first.
+    """What stopped a run, and at which time; of a batch, the run that stopped first counts. Empty if no run failed.
 
     **Arguments:**
 

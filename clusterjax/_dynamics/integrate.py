@@ -2,8 +2,8 @@
 
 `Resumed` integrates again from the last save time before t, and stores nothing beyond the saved tokens. Invariant:
 adaptive controllers and constant steps step onto every jump of a schedule, so that no step crosses a discontinuity of
-the field, or sees the value after it at its own end. With noise they also step onto every save time, since a straight
-line between the ends of a step varies less than the path does.
+the field, and no step that ends at a discontinuity uses the value after it. With noise they also step onto every save
+time, since a straight line between the ends of a step varies less than the path does.
 """
 
 from collections.abc import Callable, Iterator

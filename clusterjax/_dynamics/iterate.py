@@ -42,7 +42,7 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
     **Arguments:**
 
     - `layer`: A layer, such as `ResidualLayer(field, step)`.
-    - `x0`: The tokens of layer 0, (n, d). They are retracted onto `layer.space` first.
+    - `x0`: The tokens of layer 0, (n, d), which are retracted onto `layer.space` first.
     - `depth`: The number of layers, a positive integer.
     - `args`: Passed to `layer`.
     - `save_every`: Layers 0, `save_every`, 2 `save_every`, ... are saved; it must divide `depth`.

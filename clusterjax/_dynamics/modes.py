@@ -43,7 +43,7 @@ from .._observables import cluster_labels
 
 
 Which = Literal["slowest", "fastest", "growing"]
-# The names that ARPACK has for them.
+# The names of these orders in ARPACK.
 _ARPACK = {"slowest": "SM", "fastest": "LM", "growing": "LR"}
 # A matrix of at most this many rows is decomposed whole, which takes less time than an iteration.
 _DENSE = 1024
@@ -52,7 +52,7 @@ _RESTARTS = 300
 # The relative error of an eigenvalue at which it has converged, in units of rounding. The locked directions have an
 # eigenvalue ten times as large as the others, whose rounding errors are of some ten units.
 _CONVERGED = 100
-# An eigenvalue of the complement counts as missed if it precedes the last one found by this share of the largest.
+# An eigenvalue of the complement counts as missed if it precedes the last one by more than this share of the largest.
 _MISSED = 1e-6
 
 
@@ -86,7 +86,7 @@ class Modes(eqx.Module):
         **Arguments:**
 
         - `rate`: The absolute value of an eigenvalue below which a mode is slow, such as 0.1 where tokens within a
-            cluster contract at rate 1. It defines the clusters and has no default.
+            cluster contract at rate 1. The rate defines the clusters and has no default.
 
         **Returns:**
 
@@ -129,9 +129,9 @@ def modes(
     """Eigenvalues and modes of the flow that is linearised at the tokens `x`: $u̇ = J u$, $J u = P_x Df(x) u$.
 
     Where `x` rests, perturbations grow as $e^{λt}$. Where it moves, J is the covariant derivative of the velocity: the
-    rates are those of a frame that is parallel along the curve of the tokens, at this moment. One of its directions is
-    the velocity v itself, which only tells how the speed changes. With `moving` J is replaced by Q J Q, where Q removes
-    the direction of v: these are the perturbations across the curve, in the frame that moves with it.
+    rates are those of a frame that is parallel along the curve of the tokens, at this moment. In the direction of the
+    velocity v itself, J only tells how the speed changes. With `moving` J is replaced by Q J Q, where Q removes the
+    direction of v: this leaves the perturbations across the curve, in the frame that moves with the tokens.
 
     Directions in which the field is symmetric have the eigenvalue zero at rest: with V = B = I the d (d - 1)/2
     rotations of all tokens are among the slowest modes.
@@ -149,7 +149,7 @@ def modes(
         [0, 0, 2, 2, 2]
         ```
 
-    The result is computed on the host and has no derivatives. It has the precision of `x`: eigenvalues below about
+    The result is computed on the host and has no derivatives. Its precision is that of `x`: eigenvalues below about
     1e-7 (float32) or 1e-15 (float64) of the largest are rounding errors. At large beta the rates at which clusters
     approach each other are that small; `coarsen` follows them.
 
@@ -204,8 +204,8 @@ def modes(
 def lipschitz(field: AbstractField, x: Tokens, t: RealScalarLike = 0.0, args: Any = None) -> float:
     """The local Lipschitz constant of the field at `x`: the largest singular value of J, $J u = P_x Df(x) u$.
 
-    No perturbation of tokens changes their velocity by more than this number times its norm, to first order. It is at
-    least the absolute value of every eigenvalue of J.
+    To first order, a perturbation of the tokens changes their velocity by at most this constant times the norm of the
+    perturbation. The constant is at least the absolute value of every eigenvalue of J.
 
     !!! example
 
@@ -361,7 +361,7 @@ def _direction(flow: _Flow) -> np.ndarray:
 
 
 def _keys(values: np.ndarray, which: Which) -> tuple[np.ndarray, ...]:
-    """What the eigenvalues are sorted by, besides their real and imaginary parts."""
+    """The keys by which eigenvalues are sorted, before their real and imaginary parts."""
     if which == "growing":
         return ()
     # Rounded to single precision, so that conjugate and repeated eigenvalues have equal keys.
@@ -405,8 +405,8 @@ def _arnoldi(flow: _Flow, locked: np.ndarray, k: int, which: Which) -> tuple[np.
     """`k` eigenvalues in the orthogonal complement of `locked`, and an orthonormal basis of their eigenvectors."""
     from scipy.sparse.linalg import eigs
 
-    # The locked vectors can hold all that an earlier start had of the copies of an eigenvalue, so each search begins
-    # with a start of its own.
+    # An earlier start has only one component in the eigenspace of a repeated eigenvalue, and the locked vectors may
+    # contain that component. Each search therefore begins with a different start.
     start = _start(flow, locked.shape[1])
     scale = np.linalg.norm(flow.push(start)) * np.sqrt(flow.size) / np.linalg.norm(start)
     # Locked directions get an eigenvalue that is not wanted.

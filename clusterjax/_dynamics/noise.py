@@ -45,8 +45,8 @@ def make_terms(
     drift = dfx.ODETerm(field)
     if noise is None:
         return drift
-    # A virtual tree shows adaptive solvers and rejected steps the same path. Its tolerance is half a step, so that
-    # every step of the solver has an increment of its own.
+    # With a virtual tree, adaptive solvers see the same path after a rejected step. The tolerance of the tree is half
+    # the shortest step, so that no two steps share an increment.
     shape, tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), shortest_step(ts, jumps, dt0) / 2
     if isinstance(noise, CommonNoise):
         noise.check(*x0.shape)
@@ -87,7 +87,7 @@ class _Diffusion(eqx.Module):
 
 
 class _CommonDiffusion(eqx.Module):
-    """The increments of W, (d, d), or of a stack of such for the forms of an ensemble, as increments of all tokens."""
+    """The increments of W, (d, d), or of one W for each form of an ensemble, as increments of all tokens."""
 
     field: AbstractField
     noise: "CommonNoise"
@@ -216,8 +216,8 @@ class CommonNoise(AbstractPart):
 
     W is a Brownian motion of d x d matrices, the same for all tokens. `simulate(field, x0, ts, noise=CommonNoise(...),
     key=key, dt0=dt0)` integrates the limit of `RandomHeads`, the equation of Ito $dX_i = field dt + σ P_i dW a_i -
-    σ²(d-1)|a_i|² X_i dt / 2$ on the sphere: `Retract(diffrax.Euler())` has the last term by its retraction. For two
-    tokens the cosine is a diffusion in one dimension, whose mean the tests compute without samples.
+    σ²(d-1)|a_i|² X_i dt / 2$ on the sphere, whose last term results from the retraction of `Retract(diffrax.Euler())`.
+    For two tokens the cosine is a diffusion in one dimension, whose mean the tests compute without samples.
 
     With `query_keys` each layer draws B as well, one of m matrices with equal probabilities, independently of V. The
     noise of the limit is then $σ P_i ∑_b dW_b a_i(B_b) / √m$, with m independent Brownian motions: the covariance of
@@ -227,7 +227,7 @@ class CommonNoise(AbstractPart):
 
     - `attention`: The attention of the random heads, such as `SoftmaxAttention(beta)`.
     - `size`: σ, the standard deviation of the entries of V in one unit of time: a number or a schedule.
-    - `query_keys`: The matrices $B = Q^T K$ of the ensemble, (m, d, d), in the place of that of `attention`; None keeps
+    - `query_keys`: The matrices $B = Q^T K$ of the ensemble, (m, d, d), which replace that of `attention`; None keeps
         that of `attention` in every layer.
 
     **Raises:**
@@ -261,7 +261,7 @@ class CommonNoise(AbstractPart):
                 raise refusal("attention", rule, f"it is {shown(attention)}", remedy)
 
     def check(self, n: int, d: int) -> None:
-        """Raise a ValueError unless the noise is one of `n` tokens of dimension `d`."""
+        """Raise a ValueError unless the noise fits `n` tokens of dimension `d`."""
         self.attention.check(n, d)
         if self.query_keys is not None and self.query_keys.shape[1] != d:
             rule, found = f"be matrices for tokens of dimension {d}", f"its shape is {self.query_keys.shape}"
@@ -284,7 +284,7 @@ def _is_none(node: Any) -> bool:
 
 
 class RandomHeads(AbstractLayer):
-    """$x_i ↦ retract(x_i + η field(x)_i + √η σ G_k a_i)$: a layer with a mean head, and a random head of its own.
+    """$x_i ↦ retract(x_i + η field(x)_i + √η σ G_k a_i)$: a layer with a mean head and an independent random head.
 
     Layer k draws the entries of $G_k$, (d, d), from the standard normal distribution, once for all tokens, and has the
     time kη. If the noise has `query_keys`, layer k also draws the B of its averages a_i from these. As the step η tends
@@ -341,7 +341,7 @@ class RandomHeads(AbstractLayer):
         number = jnp.asarray(min(k, 2**31 - 1) if isinstance(k, int) else k).astype(jnp.int32)
         key, forms, form = jr.fold_in(self.key, number), self.noise.query_keys, None
         if forms is not None:
-            # A fold of the key of V, whose numbers are then those of a layer with a fixed B.
+            # B has a separate key, so that V has the same random numbers as in a layer with a fixed B.
             form = forms[jr.randint(jr.fold_in(key, 1), (), 0, len(forms))]
         matrix = draw_normal(key, (d, d), x.dtype)
         pushed = matmul(_pushed(self.noise, t, x, self.field, form), matrix.T)

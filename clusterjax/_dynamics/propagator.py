@@ -98,7 +98,7 @@ class _Variational(AbstractField):
 
     @property
     def space(self) -> AbstractSpace:
-        """All of R^d, since perturbations are no points of the space of the tokens."""
+        """All of R^d, since perturbations are not points of the space of the tokens."""
         return Euclidean()
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:

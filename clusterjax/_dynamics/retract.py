@@ -46,7 +46,7 @@ class Retract(dfx.AbstractWrappedSolver):
     it is their scheme without tangent projection. The order is that of the wrapped solver if the field is tangent to
     `space`; for another field the scheme follows the tangent part, to first order. Values that are interpolated within
     a step are retracted too, so that dense output is continuous. A solver whose last evaluation is the first of the
-    next step (FSAL, such as Tsit5) evaluates it again at the retracted tokens: one more evaluation per step.
+    next step (FSAL, such as Tsit5) evaluates the field again at the retracted tokens: one more evaluation per step.
 
     The state is an array of tokens; of a tuple, such as the state of `BacksolveAdjoint`, the first entry is retracted.
     `BacksolveAdjoint` solves the unretracted adjoint equation, which is correct only if the field is tangent to

@@ -139,8 +139,8 @@ class Equation(eqx.Module):
         """The end of a step from `y0`; on the sphere the norm of each token is restored to its norm in `y0`."""
         if not self.on_sphere:
             return y1
-        # Norms are constant along the flow. A step that changes them, always to one side if V rotates, would change the
-        # angular velocity v / |x| by an error that accumulates: the phase would be wrong by its square.
+        # Norms are constant along the flow. If V rotates, all steps would change norms to the same side: the error of
+        # the angular velocity v / |x| would grow with time, and the error of the phase with the square of time.
         return y1 * (jnp.linalg.norm(y0, axis=1) / jnp.linalg.norm(y1, axis=1))[:, None]
 
 
@@ -212,7 +212,7 @@ def linearise(equation: Equation, t, y: Array, args: Any) -> Linearised:
     return Linearised(blocks.reshape(n * k, n * k), by_time, basis, point, velocity / radii[:, None], y.shape)
 
 
-# The coefficients, in the form in which J is not multiplied by vectors.
+# The coefficients of the form of the method that needs no products of J with vectors.
 _GAMMA = 0.21193756319429014
 _LAST = (-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256, 0.030198172008377946)
 _STAGES = (
@@ -274,18 +274,18 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
     The steps of an explicit solver remain near 3, since tokens within a cluster contract at rates near 1, and the run
     stops at `max_steps`. `Rodas5P` is L-stable: its steps grow as long as the error allows, and shrink when clusters
-    merge. The method is linearly implicit: it needs no Newton iteration, but one Jacobian (in closed form for softmax
-    and unnormalised attention) and one LU decomposition per step, of size n (d - 1) on the sphere: (n d)^2 numbers and
-    (n d)^3 operations, for up to some hundred tokens. Until clusters form, at t of about 20, `diffrax.Tsit5` is
-    cheaper.
+    merge. The method is linearly implicit: in place of a Newton iteration, a step has one Jacobian (in closed form for
+    softmax and unnormalised attention) and one LU decomposition, of size n (d - 1) on the sphere. The decomposition
+    takes (n d)^2 numbers and (n d)^3 operations, which suits up to some hundred tokens. Until clusters form, at t of
+    about 20, `diffrax.Tsit5` is cheaper.
 
     Under `jax.vmap` runs that have ended cost nothing. If V rotates (complex eigenvalues), the tokens rotate for ever,
     and the period bounds the steps. In float32 velocities are rounded to 1e-7, and `simulate` refuses times over which
     this rounding matters.
 
     The order is 5. The solver is differentiable, in forward and reverse mode, also for a user's field and for any
-    equation of `diffrax.diffeqsolve` whose state is one real array. It does not support noise, nor hardmax, whose
-    velocity jumps, nor `RescaledField`, whose attention tends to hardmax. On the sphere each step preserves all norms.
+    equation of `diffrax.diffeqsolve` whose state is one real array. Noise is not supported, nor hardmax, whose velocity
+    jumps, nor `RescaledField`, whose attention tends to hardmax. On the sphere each step preserves all norms.
 
     !!! example
 

@@ -100,7 +100,7 @@ def simulate(
 
     The result is one trajectory of n tokens; `jax.vmap` or `equinox.filter_vmap` map over many (each run then has its
     own steps, and the longest run determines the time). Tokens that are sharded over devices by rows remain so, see
-    `Sharded`. A run is compiled once for each shape and structure: no value of beta, V or x0 compiles again. It is
+    `Sharded`. A run is compiled once for each shape and structure: no value of beta, V or x0 compiles again. The run is
     differentiable with respect to the field, `x0` and `args`. Times and tokens have the dtype of `x0`. On the sphere
     `x0` is retracted first, and saved tokens are retracted. jax rounds a float64 `x0` to float32 unless
     `jax_enable_x64` is set; one warning reports this.
@@ -134,10 +134,10 @@ def simulate(
         stage of a step evaluates the next layer. `StepTo` takes exactly its own steps.
     - `dt0`: The first step, which `ConstantStepSize` needs; otherwise None lets diffrax choose it.
     - `event`: Ends the run early: a `diffrax.Event`, for example `clustered_event(radius)`, or `diffrax.Event(fn)` of
-        a function `fn(t, x, args, **kwargs)`. With `noise` the run ends at the end of the step in which the event
-        happened, since a straight line within the step has too little noise to find the time. An event that begins and
-        ends within one step is not detected. Times are therefore late, by an error of the order of the square root of
-        `dt0`: 12 % for Brownian motion that leaves an interval of width w, at 2 T `dt0` = .0025 w^2.
+        a function `fn(t, x, args, **kwargs)`. An event that begins and ends within one step is not detected. With
+        `noise` the run ends at the end of the step in which the event happened, since a straight line within the step
+        has too little noise to find the time. With noise the times of events are therefore late, by an error of the
+        order of √`dt0`: 12 % for Brownian motion that leaves an interval of width w, at 2 T `dt0` = .0025 w^2.
     - `adjoint`: The method of differentiation, as in diffrax; None is `RecursiveCheckpointAdjoint()`, for reverse mode.
         Use `diffrax.ForwardMode()` for forward mode, also twice, and `diffrax.DirectAdjoint()` for `jax.hessian`.
     - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs store only the results: arrays or
@@ -147,10 +147,10 @@ def simulate(
     - `dense`: Whether to keep the interpolants of the solver for `Trajectory.at`: the memory of nine states for each of
         `max_steps` steps.
     - `noise`: The temperature T >= 0 of $dX = field dt + √(2T) dB$, with Brownian motion on `field.space` (on the
-        sphere in the sense of Stratonovich). It requires `key` and `dt0`. Steps end exactly at the times `ts`; there is
-        no interpolation between them, since a straight line has too little noise: list every wanted time in `ts`. On
-        the sphere averages have an error of first order in `dt0`: 8 % at 2 T `dt0` = .05 in d = 3.
-        A `CommonNoise` is an equation of Ito, whose solver is `Retract(Euler())`.
+        sphere in the sense of Stratonovich). Noise requires `key` and `dt0`. Steps end exactly at the times `ts`; there
+        is no interpolation between them, since a straight line has too little noise: list every wanted time in `ts`. On
+        the sphere averages have an error of first order in `dt0`: 8 % at 2 T `dt0` = .05 in d = 3. A `CommonNoise` is
+        an equation of Ito, whose solver is `Retract(Euler())`.
     - `key`: PRNG key of the noise.
     - `max_steps`: The largest number of steps, by default 16,384.
     - `throw`: Whether a failed run raises an error; if False, see `Trajectory.result`, which under vmap is separate for
@@ -207,13 +207,13 @@ def simulate(
         raise ValueError("noise must be None with MeanField, but it is a number; give the field a temperature.")
     field, sharding, args = _with_summations(field, x0), _sharding(x0), check_args(args)
     check_suits(solver, field, ts, adjoint=adjoint, noise=noise, sharded=sharding is not None)
-    # An error raised here can say how far the run came; several devices need one within the run.
+    # An error that is raised here can name the time that the run reached; several devices need an error within the run.
     inside = throw and (sharding is not None or not addressable((field, x0, ts, args, options, event, save, noise)))
     request = _Request(event, watch, save, dense, noise, key, inside, is_concrete(ts), progress, sharding)
     with forward_mode_told(options.adjoint):
         traj, okay = _run(field, x0, ts, args, options, request)
     if throw and not inside:
-        # Under `jit` and `vmap` the result is traced. A derivative outside of them knows it, but not the numbers.
+        # Under `jit` and `vmap` the result is traced; in a derivative outside of both, only the trajectory is traced.
         if isinstance(okay, Tracer) or not (okay or is_concrete((traj, field, args))):
             return _with_error(traj)
         # The field is passed, since a run with a `save` function, noise or polynomials stores only a description of it.

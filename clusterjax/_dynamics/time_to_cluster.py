@@ -1,4 +1,4 @@
-"""`time_to_cluster`: the first time at which all tokens are within a radius of their mean, and whether that was seen.
+"""`time_to_cluster`: the first time at which all tokens are within a radius of their mean, and whether it was reached.
 
 **Algorithm.** One run of `simulate` with `clustered_event`. A run that ends without the event is *censored*: its time
 is a lower bound, and `reached` is False. **Invariant.** Tokens that are within the radius at the start have the time 0,
@@ -82,7 +82,7 @@ def time_to_cluster(
 
     - `solver`, `stepsize_controller`, `dt0`, `adjoint`, `max_steps`: As in `simulate`.
     - `noise`, `key`: As in `simulate`; with noise the time is the end of a step, and therefore late.
-    - `throw`: Whether a failed run raises an error; if False, it is censored at the time that it came to.
+    - `throw`: Whether a failed run raises an error; if False, a failed run is censored at the time that it reached.
 
     **Returns:**
 

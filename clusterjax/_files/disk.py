@@ -5,7 +5,7 @@ with the ending `.clusterjax-old`. A killed process leaves its drafts. If the pr
 removed when the same file is written again, or when their folder is locked.
 
 Invariants: at any moment either the former file or the new file exists, and is complete. Files without the mark
-`clusterjax-` in their names are of other programs, and are kept. Devices, named pipes and folders are never replaced.
+`clusterjax-` in their names belong to other programs, and are kept. Devices, pipes and folders are never replaced.
 If the path is a link, the file to which the link leads is written.
 """
 
@@ -44,7 +44,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def target_of(path: Path) -> Path:
-    """The file to which `path` leads, so that a link stays; an OSError if it is there and is not a regular file."""
+    """The file to which `path` leads, so that a link stays; an OSError if that file exists and is not regular."""
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     # A path that leads through a file is refused when it is written, with the folder named as the cause.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -88,7 +88,7 @@ def _host() -> str:
 
 
 def _discard(draft: Path) -> None:
-    """Remove a draft; a folder that was moved away gets its name back if its successor has not come."""
+    """Remove a draft; a folder that was moved away gets its name back if no other folder has taken the name."""
     match = _NAME.fullmatch(draft.name)
     final = draft.with_name(match["name"]) if match else draft
     with contextlib.suppress(OSError):

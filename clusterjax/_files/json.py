@@ -42,7 +42,7 @@ class Within(NamedTuple):
 
 
 def read_json(path: Path, form: Any, *, argument: str, remedy: str) -> Any:
-    """The content of a JSON file of this form; a ValueError, which names `argument` and says `remedy`, without it."""
+    """The content of a JSON file of this form; for any other file, a ValueError with `argument` and `remedy`."""
     return parse(read_bounded(path, MOST_BYTES, argument, remedy), form, repr(str(path)), argument, remedy)
 
 
@@ -61,7 +61,7 @@ def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
 def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     """All bytes of a regular file of at most `most` bytes; None is the free memory.
 
-    Without them an OSError says why in `strerror`; its `errno` is EFBIG for a larger file.
+    For any other file, the `strerror` of an OSError gives the reason; its `errno` is EFBIG for a larger file.
     """
     with open_regular(path) as file:
         # The size is compared first, so that a large file is not read at all.
@@ -145,7 +145,7 @@ def parse(data: bytes | str, form: Any, name: str, argument: str, remedy: str, *
 def decode(data: bytes | str, *, finite: bool = True) -> Any:
     """The content of JSON data; a ValueError, with a few words as its message, if they are not complete JSON.
 
-    NaN and Infinity, which are no JSON, are read if `finite` is False.
+    NaN and Infinity, which are not JSON, are read if `finite` is False.
     """
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
@@ -257,7 +257,7 @@ def _misfit_of_all(value: Any, forms: tuple[Any, ...], place: str) -> str | None
     wrongs = [misfit(value, form, place) for form in forms]
     if any(wrong is None for wrong in wrongs):
         return None
-    # An error inside of one alternative is more informative than that none of them fits.
+    # An error inside of one alternative is more informative than the error that no alternative fits.
     deeper = next((wrong for wrong in wrongs if wrong and not wrong.startswith(f"{place or 'the whole'} is ")), None)
     return deeper or _wrong(place, value, " or ".join(map(_words, forms)) or "left out")
 

@@ -2,7 +2,7 @@
 
 The file has the format of safetensors: a JSON header with the dtype, shape and position of each array, then the arrays.
 The metadata of the header has the rest of the state as JSON, under the name `MARK`, and in that JSON the SHA-256 of the
-whole file with 64 zeros in the place of the checksum. The bytes of a file depend on its content only.
+whole file with 64 zeros in place of the checksum. The bytes of a file depend on its content only.
 
 Source: the documentation of safetensors, section "Format".
 """
@@ -163,7 +163,7 @@ class SealedFile(NamedTuple):
 
 
 def check_beside(path: Path, argument: str, remedy: str) -> None:
-    """Raise a ValueError unless a file has the checksum that the sealed model beside it, if there is one, has of it."""
+    """Raise a ValueError if a sealed model in the same folder lists the file with a checksum that the file lacks."""
     files = _header_of(path.with_name(MODEL)).get("files", {})
     digest = files.get(path.name) if isinstance(files, dict) else None
     try:
@@ -176,12 +176,12 @@ def check_beside(path: Path, argument: str, remedy: str) -> None:
 
 
 def format_of(path: Path) -> Any:
-    """The format of a sealed file, by its header alone; None if it is no sealed file."""
+    """The format of a sealed file, by its header alone; None for any other file."""
     return _header_of(path).get("format")
 
 
 def _header_of(path: Path) -> dict[str, Any]:
-    """The header of a sealed file, unchecked; empty if the file is no sealed file."""
+    """The header of a sealed file, unchecked; empty for any other file."""
     try:
         with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
@@ -193,7 +193,7 @@ def _header_of(path: Path) -> dict[str, Any]:
 
 
 def put_file(path: Path, content: bytes, argument: str) -> None:
-    """Write a file of a model for other programs, such as its `config.json`; another one of this name is kept."""
+    """Write a file of a model for other programs, such as its `config.json`; never replaces a file that differs."""
     try:
         former = read_regular(path)
     except OSError:

@@ -48,7 +48,7 @@ def lines_of(path: Path, most: int = MOST_BYTES, newline: str = "\n") -> Iterato
     with _opened(path, most) as file:
         try:
             yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
-        except UnicodeDecodeError:  # its position is in a block: decoded again for the position in the file
+        except UnicodeDecodeError:  # the error gives a position in a block; `decode` gives the position in the file
             decode(read_bytes(path, most), str(path))
             raise
 

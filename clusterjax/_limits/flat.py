@@ -124,7 +124,7 @@ def _rest(parts: Splitting, c: np.ndarray, run: Run, tolerance: float) -> tuple[
 def boolean_distances(
     z: np.ndarray, growth_rate: float, form: float, present: np.ndarray, t: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One minus the larger weight of an end, for each row of attention, (n,), and the attention (n, n).
+    """One minus the larger of the weights on the two ends, for each row of attention, (n,); the attention, (n, n).
 
     Weights of coinciding tokens are added up. At infinite t attention is hardmax, and ties share the weight.
     """
@@ -149,7 +149,7 @@ def boolean_distances(
 def _boolean(
     zs: np.ndarray, rate: float, form: float, present: np.ndarray, run: Run, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, tuple[LimitClause, ...]]:
-    """The distance of each row from Boolean at each time, the largest without the excepted rows, and the clause."""
+    """The distance of each row from Boolean at each time, the largest one without excepted rows, and the clause."""
     times = run.ts if len(run.ts) else np.array([run.t])
     each = [boolean_distances(z, rate, form, present, t) for z, t in zip(zs, times, strict=True)]
     far, z, weights = np.stack([result[0] for result in each]), zs[-1], each[-1][1]

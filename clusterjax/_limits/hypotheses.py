@@ -54,7 +54,7 @@ class Splitting(NamedTuple):
     dual: Float[np.ndarray, "r d"]  # maps a vector to the coordinates of its part in F in `frame`: `dual @ frame` is I
     rest: Float[np.ndarray, "d g"]  # an orthonormal basis of G
     radius: float  # an upper bound of the spectral radius of V on G
-    error: float  # a bound on the error of the eigenvalue; infinite if F meets G, or V is no multiple of I on F
+    error: float  # a bound on the error of the eigenvalue; infinite if F meets G, or V is not a multiple of I on F
     off: float  # the largest |V f - lambda f| over unit vectors f of F
     apart: float  # the least singular value of V - lambda I on G, which measures the separation of F from G
 
@@ -152,11 +152,11 @@ def matrices_of(
 ) -> Matrices:
     """The matrices of a field for tokens `x`, and the hypotheses that all theorems share.
 
-    `positions` is True for a theorem whose proof needs only that weights are positive and smooth in the tokens, which
-    they are too with factors $e^{b(i - j)}$ and with turned queries and keys. For the causal theorem: the first token
-    attends to itself alone; where all tokens before k are at x_1, the velocity of token k is a positive number times
-    the projection of x_1, so that x_1 attracts it and -x_1 repels it, whatever the numbers are. In an open hemisphere,
-    the smallest cap that contains the tokens shrinks, since weights of a row are bounded below by a positive number.
+    `positions` is True for a theorem whose proof needs only that weights are positive and smooth in the tokens. Factors
+    $e^{b(i - j)}$ and turned queries and keys keep both properties. In the causal theorem the first token attends to
+    itself alone. Where all tokens before k are at x_1, the velocity of token k is a positive number times the
+    projection of x_1: x_1 attracts the token and -x_1 repels it, whatever the number. In an open hemisphere, the
+    smallest cap that contains the tokens shrinks, since weights of a row are bounded below by a positive number.
     """
     n, d = x.shape
     attention, masses = field.attention, field.masses
@@ -256,7 +256,7 @@ def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Th
     if closed is not None and closed.is_open_hemisphere:
         around = LimitHypothesis("The tokens are in an open hemisphere.", True, f"the margin is {closed.margin:.3g}")
         return Theorem(ONE, "2312.10794, Lemma 6.4", (*m.plain, same, around))
-    # Both kinds of attention have equal stationary points, with equal signs of stability.
+    # Both kinds of attention have the same stationary points, with the same stability.
     kinds = isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention)
     kinds = kinds and position_of(field.attention) is None
     plain = (LimitHypothesis("Attention is a softmax, normalised or not.", kinds, m.plain[0].measured), *m.plain[1:])

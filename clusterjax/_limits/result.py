@@ -14,7 +14,7 @@ from ..hardmax._limit import facets, outside
 #
 # **Invariants.** A depth is not negative, and is zero for a token that attends to itself or to the face on which it
 # lies. A bound on the rounding error accompanies each depth, so that a clause may count it against itself. Tokens
-# without mass receive no attention and are no corners.
+# without mass receive no attention and are not corners.
 
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -94,7 +94,7 @@ def directions(r: int) -> Float[np.ndarray, "m r"]:
 
 
 def growth(cs: Float[np.ndarray, "times n r"]) -> float:
-    """The largest growth of the hull beyond its least extent before, in any direction, over the largest norm."""
+    """The largest growth of the hull in any direction, beyond its least earlier extent, divided by the largest norm."""
     reach = np.stack([(c @ directions(cs.shape[2]).T).max(axis=0) for c in cs])
     scale = max(length_of(cs.reshape(-1, cs.shape[2])), np.finfo(np.float64).tiny)
     return float((reach - np.minimum.accumulate(reach, axis=0)).max() / scale)

@@ -49,10 +49,10 @@ def limit_shape(
     constant matrices. An equality must hold to rounding, and an inequality by more than the rounding error. `fits` says
     that the tokens are within `tolerance` of the shape and at rest to that tolerance, and for a run also that its hulls
     are nested. `certified` says in addition that a theorem with this limit applies, or that a bound keeps the tokens
-    there: attention with V a positive multiple of the identity does not leave a cap, and does not move tokens that are
-    bit by bit on one line through zero. `coarsen` follows uncertified opposite or several points at rest; if two of
-    them merge, the kind is **metastable** and `until` is the time of the merger. In $ℝ^d$ a token at an unstable point
-    of the shape may still move along the shape. A host function.
+    there. If V is a positive multiple of the identity, attention keeps tokens within a cap, and does not move tokens
+    that are bit by bit on one line through zero. `coarsen` follows uncertified opposite or several points at rest; if
+    two of them merge, the kind is **metastable** and `until` is the time of the merger. In $ℝ^d$ a token at an unstable
+    point of the shape may still move along the shape. A host function.
 
     !!! example
 
@@ -85,7 +85,7 @@ def limit_shape(
 
     **Raises:**
 
-    - `ValueError` if `x` is no run or cloud of finite tokens that fits the field, is traced, is a batch of runs, or is
+    - `ValueError` if `x` is not a run or cloud of finite tokens that fits the field, is traced, a batch of runs, or
         a run that saved something other than tokens; or if unscaled tokens come without `t`, or too late to rescale.
 
     ??? cite "Source"

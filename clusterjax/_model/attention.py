@@ -63,8 +63,8 @@ from .schedule import (
 # An attention is a matrix of weights that depends on the tokens: row-stochastic or, if unnormalised, positive.
 # `weights` returns the matrix; `average` returns its product with values, by a summation that need not form the matrix.
 # Invariants:
-# `average` equals `weights(x) @ values` up to rounding. No token attends to a token of mass zero. The derivative by a
-# zero mass is one-sided, except for hardmax, whose weights jump where a token gains mass: there the derivative is zero.
+# `average` equals `weights(x) @ values` up to rounding. No token attends to a token of mass zero. The derivative with
+# respect to a zero mass is one-sided; for hardmax, whose weights jump where a token gains mass, it is zero.
 
 
 class AbstractAttention(AbstractPart):
@@ -424,7 +424,7 @@ def exponential_sums(
     log_weights: LogWeights | None,
 ) -> ExponentialSums:
     """The sums of `summation`, which is called with log-weights only where there are some."""
-    # A summation of a user's own may have no argument for log-weights.
+    # A user-defined summation may have no argument for log-weights.
     extra = () if log_weights is None else (log_weights,)
     return summation.exponential(queries, tokens, values, masses, mask, *extra)
 
@@ -437,7 +437,7 @@ def _placed(
     t: RealScalarLike,
 ) -> tuple[Float[Array, "n k"], Float[Array, "n k"], Float[Array, "n v"] | None, LogWeights | None]:
     """Queries, keys, values and log-weights of tokens with a position."""
-    # The values of turned tokens are the tokens as they are.
+    # A rotary position turns queries and keys, but not the values, which are by default the tokens.
     values = tokens if values is None and isinstance(position, Rotary) else values
     queries, keys = turned(position, queries, tokens, t)
     return queries, keys, values, log_weights_of(position, t, tokens.shape[0], tokens.dtype)
@@ -662,8 +662,8 @@ class HardmaxAttention(AbstractAttention):
 #
 # **Algorithm.** No summation serves a general kernel. Scores are formed for a block of rows at a time, (rows, n),
 # masked, and multiplied by the values. For a masked pair, the function receives the score of the row's token with
-# itself, so that the pair can neither overflow nor make a derivative NaN. For a token without mass, only the
-# derivative of the sums by its mass is kept: its kernel, where the kernel is finite.
+# itself, so that the pair can neither overflow nor make a derivative NaN. The sums of a row depend on a token without
+# mass only through their derivative with respect to its mass, which is its kernel, where the kernel is finite.
 #
 # **Invariants.** `average` equals `weights(x) @ values` up to rounding. Memory is (rows, n), also for derivatives,
 # which recompute each block.
@@ -714,8 +714,8 @@ class KernelAttention(AbstractAttention):
 
     **Raises:**
 
-    - `ValueError` if `function` does not take one argument or jax cannot trace it, as functions of NumPy and `math`, or
-        `query_key` is not a square real matrix; on use, if `function` returns another shape.
+    - `ValueError` if `function` does not take one argument, jax cannot trace `function` (such as one of NumPy or
+        `math`), or `query_key` is not a square real matrix; on use, if `function` returns another shape.
 
     ??? cite "Source"
 
@@ -735,7 +735,7 @@ class KernelAttention(AbstractAttention):
         check_square(self.query_key, "query_key")
         check_mask(self.mask)
         check_position(self.position)
-        # Outside of `jit` a function of NumPy would work, and fail in a run only.
+        # A function of NumPy would work outside of `jit`, and fail only in a run.
         check_traceable(self.function, "function", _WHAT, (1, 1))
 
     @property

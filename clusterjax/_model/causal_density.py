@@ -3,8 +3,8 @@
 **Algorithm.** A token at the place s in [0, 1] attends to the tokens before it with weights that decay with distance:
 the law $ρ_s$ of the tokens at s moves with the velocity of attention to $μ_s ∝ ∫_0^s e^{-rate (s-r)} ρ_r dr$, an
 average of laws. In angle the laws are coefficients of a `MeanField`; in place they are values at Gauss-Legendre nodes,
-and averages integrate the polynomial through these values (collocation). **Invariants.** Masses are conserved, and
-laws that do not depend on the place stay so under softmax attention. A law depends on later ones only by the error of
+and averages integrate the polynomial through these values (collocation). **Invariants.** Masses are conserved. Under
+softmax attention, laws that are equal at all places remain equal. A law depends on later laws only through the error of
 collocation, which is spectral for laws that are smooth functions of the place.
 """
 
@@ -35,8 +35,8 @@ State = Float[Array, "places coefficients"]
 
 
 class Places(NamedTuple):
-    """Nodes of collocation in [0, 1], (K,), and for the average at each of them: the distances to the points of its
-    quadrature, (K, Q), their weights, (Q,), and the polynomials of the nodes there, (K, Q, K)."""
+    """Collocation nodes in [0, 1], (K,), and the quadrature of the average at each node: the distances to its points,
+    (K, Q), the weights, (Q,), and the values of the nodes' polynomials at its points, (K, Q, K)."""
 
     nodes: np.ndarray
     distances: np.ndarray
@@ -60,7 +60,7 @@ def _gauss(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _polynomials(nodes: np.ndarray, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
     """The polynomials that are one at a node and zero at the others, at points: (..., K)."""
-    # The Legendre polynomials are orthogonal for the weights of the nodes, which inverts their matrix.
+    # The Legendre polynomials are orthonormal in the quadrature at the nodes, so that a transpose inverts their matrix.
     degrees = np.arange(len(nodes))
     at = lambda s: np.polynomial.legendre.legvander(2 * s - 1, len(nodes) - 1) * np.sqrt(2 * degrees + 1)
     return at(points) @ (at(nodes) * weights[:, None]).T
@@ -69,7 +69,7 @@ def _polynomials(nodes: np.ndarray, weights: np.ndarray, points: np.ndarray) -> 
 class CausalMeanField(AbstractMeanField):
     """Causal attention among infinitely many tokens on the circle: a law of the angle at each place s in [0, 1].
 
-    It is the limit of n tokens with the places i / n as n grows. Each law moves by attention to the laws before it,
+    The field is the limit of n tokens with the places i / n as n grows. Each law moves by attention to earlier laws,
     with weights that fall as $e^{-rate (s - r)}$ under the position `Decay(rate)`, and are uniform without a position.
     The state has one row for each of `places` nodes, with the coefficients of a `MeanField` on the circle, (degree +
     1, 2), in a row. Without noise laws steepen, and `simulate` ends a run as for `MeanField`.

@@ -565,7 +565,7 @@ _BASES = {2: CIRCLE, 3: SPHERE}
 
 
 class AbstractMeanField(AbstractField):
-    """A field that moves coefficients of densities, whose highest degrees tell whether they are resolved."""
+    """A field that moves coefficients of a density, whose highest degrees tell whether the density is resolved."""
 
     degree: eqx.AbstractVar[int]
     tolerance: eqx.AbstractVar[float]
@@ -872,7 +872,7 @@ class MeanField(AbstractMeanField):
 
         **Raises:**
 
-        - `ValueError` for softmax attention, and for V or B other than the identity: these flows are no gradient flows
+        - `ValueError` for softmax attention, and for V or B other than the identity: these flows are not gradient flows
             of the free energy.
         """
         if not isinstance(self.attention, UnnormalisedAttention) or self.value is not None:
@@ -931,7 +931,7 @@ class MeanField(AbstractMeanField):
 # **Invariant.** No run of a `MeanField` continues beyond the time at which its highest coefficients exceed the limit.
 
 
-# No degree resolves a start whose highest coefficients are larger: it is the density of a few tokens.
+# A start whose highest coefficients are larger is the density of a few tokens, which no degree resolves.
 _ROUGH = 0.05
 # The largest growth of the highest coefficients since the start, if they exceed the tolerance.
 _GROWTH = 4.0
@@ -949,11 +949,11 @@ class Unresolved(eqx.Module):
 
 
 def unresolved(field: Any, c0: Array) -> Unresolved | None:
-    """The condition that ends a run of `field` from `c0`, for the first field of densities in it; None if it has none.
+    """The condition that ends a run of `field` from `c0`, by the first mean field within `field`; None without one.
 
     **Raises:**
 
-    - `ValueError` if no degree resolves `c0`, and there is no noise to smooth it.
+    - `ValueError` if no degree resolves `c0`, and no noise smooths the density.
     """
     parts = [part for part in jtu.tree_leaves(field, is_leaf=_is_mean) if _is_mean(part)]
     if not parts:

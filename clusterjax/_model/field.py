@@ -51,7 +51,7 @@ class AbstractField(AbstractPart):
     Fields can be added (`field + field`) and scaled (`2.0 * field`, or `-field` for reversed time).
     """
 
-    # The space is a property: type checkers would take an AbstractVar for the first argument of every field.
+    # The space is a property: type checkers would treat an AbstractVar as the first argument of every constructor.
     @property
     @abstractmethod
     def space(self) -> AbstractSpace:
@@ -273,8 +273,8 @@ class FunctionField(AbstractField):
 
     **Arguments:**
 
-    - `fn`: `fn(t, x, args)` returns a velocity of the shape (n, d) of the tokens `x`, as a jax array. It is a function
-        or a callable `equinox.Module`, whose arrays are parameters that may be differentiated.
+    - `fn`: `fn(t, x, args)` returns a velocity of the shape (n, d) of the tokens `x`, as a jax array. `fn` is a
+        function or a callable `equinox.Module`, whose arrays are parameters that may be differentiated.
     - `space`: `Sphere()` or `Euclidean()`.
 
     **Raises:**
@@ -389,7 +389,7 @@ class RescaledField(AbstractField):
     """$z = e^{-tV}x$: $ż_i = ∑_j P_{ij} V (z_j - z_i)$, with P the attention of the tokens $x = e^{tV}z$.
 
     The field is stable for large t: $e^{tV}$ is computed as $e^s M$ with |M| = 1, so that nothing overflows, whatever
-    the eigenvalues and Jordan blocks of V, and the factor $e^s$ stops growing where the dtype cannot distinguish the
+    the eigenvalues and Jordan blocks of V. The factor $e^s$ stops growing where the dtype cannot distinguish the
     softmax from a hardmax. `unscale` returns x.
 
     **Arguments:**

@@ -147,7 +147,7 @@ def _average(
     masses: Masses | None,
     bias: Float[Array, "n n"] | None,
 ) -> Float[Array, "n v"]:
-    """The averages of values with softmax weights of other queries and keys than the tokens of the attention."""
+    """The averages of values with softmax weights of given queries and keys, in place of the tokens."""
     if bias is None:
         return softmax_average(queries, keys, values, masses, attention.mask, attention.summation)
     return matmul(softmax_weights(matmul(queries, keys.T) + bias, masses, attention.mask), values)
@@ -157,7 +157,7 @@ def _average(
 #
 # -|q - y|^2 / 2 = <q, y> - |y|^2 / 2 - |q|^2 / 2, and the last term is the same in the whole row. Hence the weights are
 # those of softmax attention with the queries (q, 1) and the keys (y, -|y|^2 / 2). Distances do not change when queries
-# and keys are moved together, so that the first key with mass is subtracted from both: the rounding error of a score
+# and keys are moved together. The first key with mass is therefore subtracted from both: the rounding error of a score
 # then depends on the size of the cloud, not on its distance from the origin. Under a causal mask every row with mass
 # sees this key, whereas the mean of the keys would depend on later tokens.
 
@@ -262,8 +262,8 @@ class CosineAttention(AbstractExponentialAttention):
 
     The scores lie between -β and β, whatever the norms. On the sphere with B = I the weights are those of
     `SoftmaxAttention`. A query or key of zero has scores of zero. `MultiHeadField.factored` takes the class and
-    normalises $Q x_i$ and $K x_j$. The flow has no energy that is known; with $V = B = B^T$ other than a multiple of
-    the identity its velocity is no gradient in Wasserstein space, with or without its normalisers as weights: the
+    normalises $Q x_i$ and $K x_j$. No energy of the flow is known. With $V = B = B^T$ other than a multiple of the
+    identity, the velocity is not a gradient in Wasserstein space, whether or not the normalisers weight the metric: the
     figure `gradient-flow` measures the work along closed paths.
 
     !!! example
@@ -345,11 +345,11 @@ def _unit(x: Float[Array, "n k"]) -> Float[Array, "n k"]:
 # 2^-L, where their range is about one, and then doubled L times. After each doubling g is extrapolated from the last
 # two factors, since g is asymptotically affine in the factor. For each factor, a sweep of Sinkhorn's iteration is
 # followed by a step of Newton's method, halved until the largest error of a column decreases. The entries of the
-# Laplacian are sums of positive numbers, so that they have no cancellation; a ridge of some rounding errors makes it
-# regular where blocks of tokens are decoupled, whose relative potentials change no weight.
+# Laplacian are sums of positive numbers, so that they have no cancellation. Where blocks of tokens are decoupled, a
+# ridge of a few rounding errors makes the Laplacian regular: the relative potentials of such blocks change no weight.
 #
-# **Derivatives.** The iteration has none. Two further steps of Newton's method, which JAX differentiates, give exact
-# derivatives of order one to three, since each step squares the error of the Taylor series in the parameters.
+# **Derivatives.** The iteration is not differentiated. Two further steps of Newton's method, which JAX differentiates,
+# give exact derivatives of order one to three: each step squares the error of the Taylor series in the parameters.
 #
 # **Invariants.** Rows sum to one up to rounding. Columns sum to their masses up to the tolerance that
 # `SinkhornAttention` states, or all weights are NaN. Tokens of mass zero do not change the other tokens; g_j of such a
@@ -433,7 +433,7 @@ class SinkhornAttention(AbstractAttention):
         sums are the masses m, divided by their sum; a maximum for β > 0, a minimum for β < 0.
 
         The energy equals $-1/(2β) ∑_i m_i (f_i + g_i)$. With $V = B = B^T$ the velocity of token i is the tangent part
-        of $∂E/∂x_i$ over its share of the mass, so that E never decreases. The energy needs a beta other than zero.
+        of $∂E/∂x_i$ divided by its share of the mass, so that E never decreases. The energy needs a beta other than 0.
         """
         x, _, masses = self.enter(x, None, t, masses)
         scores, masses, allowed = self._problem(x, t, masses)
@@ -472,7 +472,7 @@ def _log_sums(exponents: Float[Array, "n n"], masses: Masses) -> Float[Array, " 
     present = masses > 0
     top = lax.stop_gradient(jnp.max(jnp.where(present, exponents, -jnp.inf), axis=1, keepdims=True))
     top = jnp.where(jnp.isneginf(top), 0, top)
-    # No exponent of a token without mass may overflow: the derivative by its mass is the exponential.
+    # No exponent of a token without mass may overflow: the derivative in its mass is the exponential.
     excess = jnp.where(present, exponents - top, jnp.minimum(exponents - top, 40))
     sums = matmul(jnp.exp(excess), masses)
     return jnp.where(sums > 0, jnp.log(jnp.where(sums > 0, sums, 1)) + top[:, 0], 0)

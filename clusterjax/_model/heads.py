@@ -2,8 +2,8 @@
 
 A head is defined by its matrices B_h and V_h, (d, d), or by their factors (`HeadFactors`), at k/d of the cost.
 
-Invariant: the field equals the sum of one `AttentionField` per head, except for rounding. Whether a matrix is None is
-static and the same for all heads; of all shapes only a new number of heads compiles anew.
+Invariant: the field equals the sum of one `AttentionField` per head, except for rounding. A matrix is None for all
+heads or for none, which is static. New values of the parameters do not compile again; a new number of heads does.
 """
 
 from collections.abc import Callable
@@ -208,8 +208,8 @@ def map_heads(
 ) -> Float[Array, "h n k"]:
     """The results of `head` for each of `count` heads, by one `jax.vmap`, whatever their number.
 
-    A parameter is a stack along its first axis; a single number, or None, is shared by the heads, and so is a position
-    with the parameters of one. The position is the last argument of `head`.
+    A parameter is a stack along its first axis. A single number, None, and a position with the parameters of a single
+    head are shared by all heads. The position is the last argument of `head`.
     """
     axes = tuple(None if parameter is None or parameter.ndim == 0 else 0 for parameter in parameters)
     of_position = None if position is None or position.num_heads is None else 0
@@ -219,8 +219,8 @@ def map_heads(
 class MultiHeadField(AbstractField):
     """$ẋ_i = P_{x_i}(∑_h ∑_j w^h_{ij}(x) V_h x_j)$: the sum over heads, in one compiled program.
 
-    The heads are stacked along the first axis of each parameter and mapped over, so that more heads do not compile
-    longer. The field equals the sum of one `AttentionField` per head.
+    The heads are stacked along the first axis of each parameter and mapped over, so that the time to compile does not
+    grow with their number. The field equals the sum of one `AttentionField` per head.
 
     !!! example
 
@@ -245,8 +245,8 @@ class MultiHeadField(AbstractField):
     - `attention`: The class `SoftmaxAttention` or `UnnormalisedAttention`, called as
         `attention(beta, query_key=..., mask=..., summation=...)`.
     - `mask`, `summation`, `space`, `masses`: As in `AttentionField` and its attention, shared by the heads.
-    - `position`: As in the attention; its parameters are shared by the heads, or a stack of those of each head, such as
-        `ALiBi` of slopes (h,).
+    - `position`: As in the attention; the heads share its parameters, or each head has its own in a stack, such as
+        `ALiBi` with slopes (h,).
     - `factors`: The factors of the heads in place of `query_key` and `value`, as `MultiHeadField.factored` makes them.
 
     **Raises:**
@@ -440,7 +440,7 @@ class MultiHeadField(AbstractField):
 
     def _attention(self, beta: Array, position: AbstractPosition | None, **options: Any) -> AbstractAttention:
         """The attention of one head."""
-        # A builder of a user's own may have no argument for a position.
+        # A user-defined attention may have no argument for a position.
         placed = {} if position is None else {"position": position}
         return self.attention(beta, **options, mask=self.mask, summation=self.summation, **placed)
 
@@ -467,8 +467,8 @@ class MultiHeadField(AbstractField):
 
 
 def is_hardmax(part: Any) -> bool:
-    """True if `part` is hardmax attention, or heads of it, whose velocity jumps and has no Jacobian there."""
-    # Heads build their attention when they are called, here with arbitrary numbers; factors have exponentials only.
+    """True if `part` is hardmax attention or has heads of hardmax, whose velocity jumps and has no Jacobian there."""
+    # Heads build their attention when they are called, here with arbitrary numbers. Heads by factors are never hardmax.
     if isinstance(part, MultiHeadField) and part.factors is None:
         form = None if part.query_key is None else jnp.eye(example(part.query_key).shape[-1])
         part = part.attention(jnp.ones(()), query_key=form, mask=part.mask, summation=part.summation)

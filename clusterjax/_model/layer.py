@@ -66,7 +66,7 @@ class ResidualLayer(AbstractLayer):
         x = check_tokens(x)
         # The step keeps its own dtype, so that the time of layer k is not rounded to the dtype of the tokens.
         step = at_time(self.step, k)
-        # The time is increased by a few rounding errors, so that a jump of a schedule at k times step counts.
+        # The time is increased by a few rounding errors, so that a schedule that jumps at k times step has jumped.
         t = as_float(k, step.dtype) * step
         t = t + 4 * jnp.finfo(step.dtype).eps * jnp.abs(t)
         # The step is cast, so that the tokens keep their dtype.

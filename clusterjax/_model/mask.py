@@ -230,7 +230,7 @@ def _kept(value: int) -> int:
 class SinkMask(AbstractMask):
     """Token i attends to the tokens with i - `width` < j ≤ i, and to the first `kept` tokens up to itself.
 
-    The mask is a causal window plus the first tokens, to which trained networks attend much ("attention sinks").
+    The mask is a causal window plus the first tokens, to which trained networks attend strongly ("attention sinks").
     `kept=0` is `WindowMask(width, causal=True)`; a width of n or more is the causal mask.
 
     !!! example

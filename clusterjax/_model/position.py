@@ -39,8 +39,8 @@ class LogWeights(eqx.Module):
         if self.table is None:
             assert self.slope is not None
             far = jnp.abs(i - j)
-            # The selection keeps a compiler from adding a score to the product in one operation with one rounding: a
-            # score and the maximum of the scores, which are compiled apart, then differ by the rounding of the product.
+            # `where` keeps the compiler from fusing the product and the addition of a score into one operation with one
+            # rounding: scores and their maximum, compiled separately, would differ by the rounding of the product.
             return jnp.where(far > 0, -self.slope * far.astype(self.slope.dtype), 0).astype(dtype)
         clip = self.table.shape[0] // 2
         return self.table[jnp.clip(i - j, -clip, clip) + clip].astype(dtype)
@@ -108,7 +108,7 @@ class ALiBi(AbstractLogWeights):
 
     **Arguments:**
 
-    - `slope`: A finite real number or a schedule; a stack of one for each head, (h,), in `MultiHeadField`.
+    - `slope`: A finite real number or a schedule; in `MultiHeadField` also one for each head, (h,).
 
     **Raises:**
 
@@ -149,7 +149,7 @@ class Decay(AbstractLogWeights):
 
     **Arguments:**
 
-    - `rate`: A finite real number or a schedule; a stack of one for each head, (h,), in `MultiHeadField`.
+    - `rate`: A finite real number or a schedule; in `MultiHeadField` also one for each head, (h,).
 
     **Raises:**
 
@@ -183,8 +183,8 @@ _WHAT = "a function of i - j"
 class RelativeBias(AbstractLogWeights):
     """A table of log-weights: $b(i - j)$, where i - j is clipped to the distances -clip to clip.
 
-    A table of zeros changes no weight, and neither does one number added to all its entries where rows of weights are
-    normalised. `RelativeBias.from_function` makes the table of a function of i - j.
+    A table of zeros changes no weight. If rows of weights are normalised, adding one number to all entries changes no
+    weight either. `RelativeBias.from_function` makes the table of a function of i - j.
 
     !!! example
 
@@ -198,8 +198,8 @@ class RelativeBias(AbstractLogWeights):
 
     **Arguments:**
 
-    - `table`: The log-weights of i - j = -clip, ..., clip, (2 clip + 1,), or a schedule; a stack of one for each head,
-        (h, 2 clip + 1), in `MultiHeadField`.
+    - `table`: The log-weights of i - j = -clip, ..., clip, (2 clip + 1,), or a schedule; in `MultiHeadField` also one
+        table for each head, (h, 2 clip + 1).
     - `clip`: The largest distance; None is that of the table.
 
     **Raises:**
@@ -239,7 +239,7 @@ class RelativeBias(AbstractLogWeights):
         **Arguments:**
 
         - `function`: `function(k)` takes the distances i - j, an array of floats, and returns the log-weight of each.
-        - `clip`: The largest distance at which the function is evaluated; n - 1 or more clips none.
+        - `clip`: The largest distance at which the function is evaluated; n - 1 or more clips no distance.
 
         **Returns:**
 
@@ -283,7 +283,7 @@ class Rotary(AbstractPosition):
     **Arguments:**
 
     - `frequencies`: The angles $θ_a$ for each place, (m,) with 2 m at most the dimension of queries and keys, or a
-        schedule; a stack of those of each head, (h, m), in `MultiHeadField`.
+        schedule; in `MultiHeadField` also those of each head, (h, m).
 
     **Raises:**
 
@@ -328,9 +328,9 @@ _STEPS = 2**16
 def _angles(frequencies: Float[Array, " m"], n: int) -> Float[Array, "n m"]:
     """The angles $i θ_a$ of the places i = 0, ..., n - 1, up to whole turns."""
     dtype = frequencies.dtype
-    # In float32, the product of a place near 10^6 with a frequency has an error of .06, by which neighbours would turn
-    # against each other. A whole turn for each place is none, and the multiples of 1 / _STEPS of a turn are multiplied
-    # as integers, which wrap around at a whole number of turns.
+    # In float32, the product of a place near 10^6 with a frequency has an error of .06, which would turn neighbours
+    # relative to each other. Whole turns are therefore subtracted, since they change nothing, and the multiples of
+    # 1 / _STEPS of a turn are multiplied as integers, which wrap around at a whole number of turns.
     turns = frequencies / (2 * np.pi)
     turns = turns - lax.stop_gradient(jnp.round(turns))
     steps = lax.stop_gradient(jnp.round(turns * _STEPS))
@@ -341,7 +341,7 @@ def _angles(frequencies: Float[Array, " m"], n: int) -> Float[Array, "n m"]:
 
 
 def check_position(position: Any) -> AbstractPosition | None:
-    """Return `position`; raises a ValueError if it is not None, or a position of a single attention."""
+    """Return `position`; raises a ValueError unless it is None or a position of a single attention."""
     if position is None:
         return None
     check_instance(position, "position", AbstractPosition, "a position of clusterjax", "pass ALiBi(0.1), for example")
@@ -354,7 +354,7 @@ def check_position(position: Any) -> AbstractPosition | None:
 
 
 def position_of(attention: Any) -> AbstractPosition | None:
-    """The position of an attention; None for an attention of a user's own, which has none."""
+    """The position of an attention; None for a user-defined attention without a position."""
     return getattr(attention, "position", None)
 
 

@@ -137,7 +137,7 @@ class PiecewiseConstant(AbstractSchedule):
         return self.values[jnp.clip(layer, 0, self.values.shape[0] - 1)]
 
     def jumps(self) -> Float[Array, " jumps"] | None:
-        # The first time is no jump, since the value before it is the same, and neither is the end of the last layer.
+        # The first time is not a jump, since the value before it is the same, and neither is the end of the last layer.
         return self.ts[1 : self.values.shape[0]]
 
 
@@ -169,7 +169,7 @@ class Interpolated(AbstractSchedule):
         if self.ts.shape[0] == 1:
             return self.values[0]
         t = jnp.asarray(t, self.ts.dtype)
-        # The interval [left, right] contains t; beyond the ends it is an outer one, with a share of 0 or 1.
+        # The interval [left, right] contains t. For t beyond the ends, it is the first or the last, with share 0 or 1.
         right = jnp.clip(jnp.searchsorted(self.ts, t, side="right"), 1, self.ts.shape[0] - 1)
         left = right - 1
         share = (t - self.ts[left]) / (self.ts[right] - self.ts[left])
@@ -179,8 +179,8 @@ class Interpolated(AbstractSchedule):
         return (1 - share) * self.values[left] + share * self.values[right]
 
     def jumps(self) -> Float[Array, " jumps"] | None:
-        # A step across a kink has an error of second order, whose derivative by the time of the kink is of first order.
-        # The velocity is continuous there: differentiating the end of the step adds derivatives of errors only.
+        # The times have no derivative: the velocity is continuous at a knot, so that the time at which a step ends
+        # changes only the error of the run, and its derivative would be a derivative of errors.
         return jax.lax.stop_gradient(self.ts) if self.ts.shape[0] > 1 else None
 
 
@@ -191,10 +191,10 @@ def _name(name: str) -> str:
 class FunctionSchedule(AbstractSchedule):
     """A parameter that is a function of time, t ↦ f(t), as `SoftmaxAttention(f)` makes it from a function.
 
-    Every parameter that accepts a schedule accepts a function of t, so that this class is seldom written out.
+    Every parameter that accepts a schedule accepts a function of t, so that this class is seldom needed by name.
 
     The function is part of the compiled computation: the same function object compiles once, but a new `lambda`
-    compiles each time. Numbers that change from run to run, or are differentiated, belong into the arrays of an
+    compiles each time. Numbers that change from run to run, or are differentiated, belong in the arrays of an
     `equinox.Module` with a `__call__(self, t)`, whose values never compile anew.
 
     !!! example
@@ -257,7 +257,7 @@ class Combined(AbstractSchedule):
 
     **Raises:**
 
-    - `ValueError` if `fn` is no function or `parts` no tuple of parameters.
+    - `ValueError` if `fn` is not a function or `parts` not a tuple of parameters.
     """
 
     fn: Callable[..., Array]
@@ -328,7 +328,7 @@ def as_parameter(parameter: Any, name: str = "parameter") -> Any:
 def parameter(name: str) -> Callable[[Parameter], StoredParameter]:
     """The converter of a field that holds the parameter `name`."""
 
-    # The function is named, since `equinox` makes its annotation that of the argument of the constructor.
+    # A `def` has an annotation, which `equinox` copies to the argument of the constructor; a `lambda` has none.
     def convert(value: Parameter) -> Any:
         return as_parameter(value, name)
 

@@ -185,7 +185,7 @@ def project(space: AbstractSpace, x: Float[Array, "*batch d"], v: Float[Array, "
     """`space.tangent(x, v)` for points `x` that `space.retract` has returned."""
     if not isinstance(space, Sphere):
         return space.tangent(x, v)
-    # |x|^2 is one up to rounding; its sum takes up to a fifth of the velocity of a few tokens of dimension 64.
+    # |x|^2 is one up to rounding. For a few tokens of dimension 64, its sum would take up to a fifth of the time.
     return v - jnp.sum(x * v, axis=-1, keepdims=True) * x
 
 

@@ -290,7 +290,7 @@ def uniform_energy(beta: float, d: int) -> float:
 
     **Raises:**
 
-    - `ValueError` if `beta` is zero, not finite or so large that the energy overflows, or `d` is no positive integer.
+    - `ValueError` if `beta` is zero, not finite or so large that the energy overflows, or `d` not a positive integer.
 
     ??? cite "Source"
 

@@ -47,7 +47,7 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: 
 
     **Raises:**
 
-    - `ValueError` if `beta` is not finite or too large, `d` is no integer >= 2, or `max_degree` is no integer >= 0.
+    - `ValueError` if `beta` is not finite or too large, `d` not an integer >= 2, or `max_degree` not an integer >= 0.
 
     ??? cite "Source"
 
@@ -85,7 +85,7 @@ def angular_power(x: Tokens, max_degree: int, masses: Masses | None = None) -> F
     """$p_ℓ = ∑_{i,j} m_i m_j P_ℓ(⟨x_i, x_j⟩)$, the angular power spectrum of the tokens.
 
     $P_ℓ$ is the Gegenbauer polynomial of the sphere with $P_ℓ(1) = 1$ (cos ℓθ on the circle, the Legendre polynomial
-    for d = 3), and $p_ℓ$ is the squared norm of the mean harmonic of degree ℓ over the tokens. It is 1 if all tokens
+    for d = 3), and $p_ℓ$ is the squared norm of the mean harmonic of degree ℓ over the tokens. $p_ℓ$ is 1 if all tokens
     coincide, and 1/n on average for n independent uniform tokens; k clusters give a peak at about degree k. A small
     $p_ℓ$ grows as $e^{2λ_ℓ t}$, see `uniform_growth_rates`. The cost is O(n max_degree) for d = 2, O(n max_degree^2)
     for d = 3, and O(n^2 max_degree) otherwise; memory grows as n.

@@ -133,9 +133,9 @@ class Survival(eqx.Module):
     def restricted_mean_error(self, horizon: float | int) -> float:
         """Greenwood's standard error of `restricted_mean(horizon)`.
 
-        Its square is $∑_i A_i² d_i / (n_i (n_i - d_i))$ over the times $t_i$ before the horizon, where $A_i$ is the
-        area below the curve from $t_i$ to the horizon. Without censored spells the error is the standard deviation of
-        min(duration, horizon), with divisor n, over √n.
+        The square of the error is $∑_i A_i² d_i / (n_i (n_i - d_i))$ over the times $t_i$ before the horizon, where
+        $A_i$ is the area below the curve from $t_i$ to the horizon. Without censored spells the error is the standard
+        deviation of min(duration, horizon), with divisor n, over √n.
 
         **Arguments:**
 
@@ -166,8 +166,8 @@ class Survival(eqx.Module):
 def survival(times: Numbers, reached: Numbers) -> Survival:
     """The share of runs whose time is longer than t, from times of which some are only known to be longer.
 
-    The Kaplan-Meier estimate, and the mean restricted to a horizon with its standard error. A mean that takes the end
-    of a run for its time, or leaves out the runs that were not reached, is too short. A host function.
+    The Kaplan-Meier estimate also gives the mean up to a horizon, with its standard error. A plain mean that omits the
+    runs that did not reach their time, or takes the end of such a run for its time, is too short. A host function.
 
     !!! example
 
@@ -224,8 +224,8 @@ def _kaplan_meier(durations: np.ndarray, censored: np.ndarray) -> Survival:
 def lifetimes(ts: Numbers, states: Numbers, *, state: int | None = None) -> Lifetimes:
     """The durations of states along one or more runs, such as the lifetimes of k clusters, with censoring.
 
-    A spell is a maximal stretch of saved times with one state. It starts at its first saved time and ends at the first
-    saved time in another state. The end of a spell that lasts to the end of its run is not observed: the spell is
+    A spell is a maximal stretch of saved times with one state. A spell starts at its first saved time and ends at the
+    first saved time in another state. The end of a spell that lasts to the end of its run is not observed: the spell is
     censored, and its duration is a lower bound. The last spell of a run that stopped early is censored too; the states
     of such a run are -1 or NaN at the times that were not reached, as returned by `simulate(save=...)`.
 

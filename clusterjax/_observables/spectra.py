@@ -184,9 +184,9 @@ def kreiss_constant(matrix: Float[Array | np.ndarray, "d d"], *, discrete: bool 
     of $u ↦ Au$, the supremum of $(|z| - 1)‖(z - A)^{-1}‖$ over |z| > 1, and the powers of A have these bounds. K is one
     if A is normal and stable, and infinite if a perturbation grows for ever.
 
-    **Algorithm.** For each real part (or radius) of z the largest norm over the line (or the circle) is found by the
-    level sets of Boyd, Balakrishnan, Bruinsma and Steinbuch, which miss no maximum; over the real part, by a grid of
-    its logarithm and golden sections. A narrow peak between two points of the grid may be missed: K is then too small.
+    **Algorithm.** For each real part (or radius) of z the level sets of Boyd, Balakrishnan, Bruinsma and Steinbuch find
+    the largest norm over the line (or the circle), and miss no maximum. A grid of the logarithm of the real part, and
+    golden sections, find the supremum. A narrow peak between two points of the grid may be missed: K is then too small.
 
     !!! example
 
@@ -198,8 +198,8 @@ def kreiss_constant(matrix: Float[Array | np.ndarray, "d d"], *, discrete: bool 
 
     **Arguments:**
 
-    - `matrix`: A, such as a Jacobian, or with `discrete` a propagator; not traced. It costs some hundred decompositions
-        of twice its size.
+    - `matrix`: A, such as a Jacobian, or with `discrete` a propagator; not traced. The constant takes some hundred
+        decompositions of twice the size of A.
     - `discrete`: Whether A is the step of a sequence.
 
     **Returns:**
@@ -220,7 +220,7 @@ def kreiss_constant(matrix: Float[Array | np.ndarray, "d d"], *, discrete: bool 
     array = _check_matrix(matrix, "matrix", square=True)
     discrete = check_flag(discrete, "discrete")
     values = np.linalg.eigvals(array)
-    # A discrete sequence does not change if its unit is changed, and neither may its unit circle.
+    # A scale of A only changes the unit of time. A discrete step has no such unit, and its unit circle must be kept.
     scale = 1.0 if discrete else float(np.linalg.norm(array, 2)) or 1.0
     array, values = array / scale, values / scale
     depth = float(np.max(np.abs(values)) - 1 if discrete else np.max(values.real))
@@ -352,8 +352,8 @@ def effective_rank(x: Tokens) -> Scalar:
     """$exp(-∑_k p_k log p_k)$ with $p_k = σ_k/∑_l σ_l$ the normalised singular values.
 
     This rank needs no threshold: it is between 1 and `rank`, and equal to `rank` if the non-zero singular values are
-    equal. It is invariant under a rotation or a rescaling of all tokens. Differentiable; singular values that are
-    exactly zero get no gradient.
+    equal. The effective rank is invariant under a rotation or a rescaling of all tokens. Differentiable; singular
+    values that are exactly zero get no gradient.
 
     **Arguments:**
 

@@ -57,7 +57,7 @@ _MOST_FUSED = 256
 
 class Auto(AbstractExponentialSum, AbstractNearestSearch):
     """`Dense` for few tokens, `Blocked` from 1,024 tokens on, and `Harmonic` where it is faster; on an NVIDIA card
-    `Fused` for float32 in the place of the first two.
+    `Fused` for float32 in place of the first two.
 
     `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, in dimension 4 some ten thousands, more
     on a GPU) with a full or a causal mask, unless the queries are known to be too long for it. For hardmax of many

@@ -190,8 +190,8 @@ def next_shift(
     """The running maximum of each row after more `scores`, columns along `axis`, and the factor of the sums so far.
 
     The maximum is `rounded_down` for scores that are elementwise sums over `d` coordinates. Only tokens with mass set
-    it. While a row has met no mass, its sum so far, `mass`, is zero and has only derivatives: the shift is the maximum
-    of all scores until the first token with mass sets it, and the factor may exceed one.
+    the maximum. Until a row meets a token with mass, its sum so far, `mass`, is zero, but may have derivatives: the
+    shift is then the maximum of all scores. The first token with mass resets the shift, and the factor may exceed one.
     """
     scores = lax.stop_gradient(scores)
     largest = lambda scores: rounded_down(jnp.max(scores, axis=axis), d) if d else jnp.max(scores, axis=axis)

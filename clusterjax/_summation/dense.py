@@ -123,9 +123,9 @@ def _single(queries, tokens, values, masses, mask: AbstractMask, in_batch: bool 
     """Shift, normaliser and total of one system, on a CPU."""
     n, d = tokens.shape
     if _in_strips(tokens, values):
-        # XLA computes masked scores twice, for maximum and weights, unless the mask is applied to both of these. The
-        # latter is up to 2.5 times faster for a batch in float64 or of systems of one strip, but slower for one system
-        # and for several strips in float32.
+        # XLA computes masked scores twice, for the maximum and for the weights, unless the mask is applied to these two
+        # (`late`). Late masks are up to 2.5 times faster for a batch in float64 or of systems of one strip, but slower
+        # for one system and for several strips in float32.
         width = _strip_width(n, queries.dtype)
         late = in_batch and (queries.dtype == jnp.float64 or width == n)
         return _strips(queries, make_columns(tokens, values, masses, width), mask, late)

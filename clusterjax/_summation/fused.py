@@ -86,7 +86,7 @@ class Fused(AbstractExponentialSum):
         return _exponential(queries, tokens, values, masses, mask, log_weights, interpret=self.interpret)
 
 
-# What sums where the kernel cannot.
+# The summation that replaces the kernel where the kernel cannot be used.
 _IN_PLACE = Blocked()
 
 
@@ -147,11 +147,11 @@ def _trouble(few: bool, sloped: bool) -> str | None:
 
         return jax.jit(jax.value_and_grad(function, (0, 1, 2, 3)))(queries, tokens, masses, slope)
 
-    # In another thread the sums are concrete also where the caller is traced: jax traces each thread apart.
+    # In another thread the sums are concrete even if the caller is traced, since jax traces each thread separately.
     with ThreadPoolExecutor(1) as thread:
         try:
             fused = thread.submit(results, functools.partial(_exponential, interpret=False)).result()
-        except Exception as error:  # any: the compiler of another program raises its own types
+        except Exception as error:  # the compiler of Pallas raises its own types
             first = str(error).strip().split("\n")[0]
             return f"its kernel cannot be built here ({type(error).__name__}: {first})"
         dense = thread.submit(results, Dense().exponential).result()

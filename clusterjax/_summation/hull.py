@@ -440,7 +440,7 @@ def interior_mask(
 
     def left_of_edge(inside, corner_edge_length):
         corner, edge, length = corner_edge_length
-        # The cross product is the distance to the edge times its length. Edges of length zero are no constraint.
+        # The cross product is the distance to the edge times its length. Edges of length zero impose no constraint.
         cross = (tokens[:, 1] - corner[1]) * edge[0] - (tokens[:, 0] - corner[0]) * edge[1]
         return inside & ((cross >= depth * length) | (length == 0)), None
 

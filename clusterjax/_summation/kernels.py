@@ -1,4 +1,4 @@
-"""The kernels of `Fused` for an NVIDIA card, and their derivatives. Importing this module imports Pallas, for seconds.
+"""The kernels of `Fused` for an NVIDIA card, and their derivatives. This module imports Pallas, which takes seconds.
 
 **Algorithm.** A program of the kernel holds a block of rows and loops over blocks of columns: an online softmax
 (Milakov, Gimelshein, 1805.02867), as in FlashAttention (Dao et al., 2205.14135). In at most four dimensions a score is
@@ -15,7 +15,7 @@ kernel over rows. Derivatives of these derivatives are computed by XLA, in block
 
 **Invariants.** The kernels read each array in place: there are no copies, paddings or transposes before a launch. Loads
 beyond the last token read the last token instead, and a mask drops the pair. The shift of a row carries no derivative;
-a row without any mass has sums of zero, and its derivatives by the masses are relative to its largest score.
+a row without any mass has sums of zero, and its derivatives in the masses are relative to its largest score.
 """
 
 import dataclasses
@@ -133,7 +133,7 @@ class _Program:
         ref, safe = self.refs[name], jnp.minimum(index, self.n - 1)
         return ref[self._at(safe)] if self.plan.few else ref[self.number, safe]
 
-    # Stores have indices beyond the end, and a mask that drops these. An index in their place would name a token twice.
+    # Stores keep indices beyond the end, and a mask drops them: clamped as in loads, they would store a token twice.
 
     def store(self, name: str, index: Array, pieces: tuple[Array, ...]) -> None:
         ref, inside = self.refs[name], index < self.n
@@ -270,7 +270,7 @@ def _added(sums: Any, more: Any) -> Any:
 
 
 def _ceil(a: Any, b: int) -> Any:
-    # `pl.cdiv` does not take traced numbers under the flag of jax for 64 bits.
+    # `pl.cdiv` does not accept traced numbers if `jax_enable_x64` is set.
     return (a + (b - 1)) // b
 
 
@@ -693,7 +693,7 @@ def _plan(
 def exponential(queries, tokens, values, masses, mask: AbstractMask, slope, interpret: bool) -> ExponentialSums:
     plan = _plan(tokens, values, masses, mask, slope is not None, interpret)
     slope = None if slope is None else slope.astype(jnp.float32)
-    # A load of single bits would be one of bytes.
+    # Memory is loaded in bytes, so that booleans are passed as bytes.
     permitted = mask.permitted.astype(jnp.int8) if isinstance(mask, MatrixMask) else None
     given = [part for part in (queries, tokens, values, masses, slope, permitted) if part is not None]
     top, normaliser, total = _sums_p.bind(*(part[None] for part in given), plan=plan)

@@ -1,7 +1,7 @@
 """The names of the summations that a field uses, noted while the run itself is traced.
 
-A recorder in the place of each summation of a field notes its name, or that of the choice of `Auto`, and lets it sum. A
-summation that is never used is therefore not named, and nothing is traced twice.
+A recorder replaces each summation of a field. When it is called, a recorder notes the name of its summation, or of the
+choice of `Auto`, and calls the summation. A summation that is never used is thus not named; nothing is traced twice.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ class _AbstractRecorder(AbstractSummation):
         return self.summation.hardmax(queries, tokens, values, masses, mask, tie_tolerance, *log_weights)
 
 
-# A recorder is of the kinds of its summation, since the attentions check the kind of their summation.
+# A recorder has the abstract classes of its summation, since attentions check the class of their summation.
 
 
 class _Exponential(_AbstractRecorder, AbstractExponentialSum):

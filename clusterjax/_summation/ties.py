@@ -2,9 +2,9 @@
 
 Rounding separates scores that are equal in exact arithmetic. A score ties with the maximum of its row if the gap is at
 most the tie tolerance times $|A z_i| max_j |z_j|$, the scale of the rounding error of an inner product, where j runs
-over the attended tokens. Scores with log-weights add numbers that may be larger: the scale is then at least the
-absolute value of the maximum, which with the first scale bounds the log-weight of any score that ties, and equals the
-first scale where all log-weights are zero. No quantity of this rule carries a derivative.
+over the attended tokens. Log-weights add numbers that may be larger: the scale is then at least the absolute value of
+the maximum. Both scales together bound the log-weight of any score that ties; they are equal where all log-weights are
+zero. No quantity of this rule carries a derivative.
 """
 
 import jax.numpy as jnp

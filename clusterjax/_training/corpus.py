@@ -5,7 +5,7 @@ Word pieces are those of BERT (Schuster, Nakajima, 2012; by the library tokenize
 number of texts only; a tokenizer that is already in a folder is never trained again.
 
 The data sets of the hub are C4 (Raffel et al., 1910.10683, Section 2.2) and WikiText (Merity et al., 1609.07843), whose
-rows are paragraphs, or headings, which are omitted. They are streamed, since C4 has 300 GB.
+rows are paragraphs, or headings, which are omitted. These data sets are streamed, since C4 has 300 GB.
 """
 
 import contextlib
@@ -317,7 +317,7 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str 
 def is_of_tokenizers(error: BaseException) -> bool:
     """True if the library tokenizers may have raised `error`; it raises no class narrower than `Exception`.
 
-    A panic of its Rust code is no `Exception` but a `BaseException`, of a class that cannot be imported.
+    A panic of its Rust code is not an `Exception` but a `BaseException`, of a class that cannot be imported.
     """
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 

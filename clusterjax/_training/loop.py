@@ -60,7 +60,7 @@ class Batches(eqx.Module):
 
     - `parts`: PyTrees of arrays, each with the rows of its part along the first axis. A batch comes from one part;
         each part is one more branch to compile.
-    - `batch_size`: The number of rows in a batch. Each epoch omits other rows, those that fill no batch.
+    - `batch_size`: The number of rows in a batch. Each epoch omits the rows that fill no batch, chosen at random.
     - `most`: The largest number of batches in an epoch, drawn anew for each; None takes all. Set it for data so large
         that a checkpoint is wanted before all of them have been read.
 
@@ -172,7 +172,7 @@ def train(
 
     **Raises:**
 
-    - `ValueError` if the file is no checkpoint or has other settings, if the checkpoint cannot be written (the
+    - `ValueError` if the file is not a checkpoint or has other settings, if the checkpoint cannot be written (the
         former one is then kept), if another process is writing it, or if `monitor` is not a measured number.
     - `FloatingPointError` if the loss is no longer finite.
     """
@@ -303,7 +303,7 @@ def _note(
 
 
 def has_lost_patience(epoch: int, best_epoch: int, patience: int | None) -> bool:
-    """True if so many epochs were made after the best one that training stops."""
+    """True if at least `patience` epochs followed the best one, so that training stops."""
     return patience is not None and epoch - max(best_epoch, 0) >= patience
 
 

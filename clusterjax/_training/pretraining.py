@@ -48,7 +48,7 @@ class AbstractRecipe:
         return -(-self.steps // self.epoch_steps)
 
     def steps_until(self, epoch: int) -> int:
-        """The number of steps before the given checkpoint; fewer may precede the last one than lie between two others.
+        """The number of steps before the given checkpoint; the interval before the last checkpoint may be shorter.
 
         **Arguments:**
 

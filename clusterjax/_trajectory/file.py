@@ -45,7 +45,7 @@ class Writer:
         """The node of a tree, whose arrays are named after `name`."""
         if value is None:
             return None
-        # A string of the statistics has a class of its own, which JAX treats as a tree without leaves.
+        # Strings of the statistics are instances of a subclass, which JAX treats as a tree without leaves.
         for kind, of_python in (("bool", bool), ("int", int), ("float", float), ("text", str)):
             if isinstance(value, of_python) and not isinstance(value, np.generic):
                 return {kind: of_python(value)}

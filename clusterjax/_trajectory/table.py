@@ -58,7 +58,7 @@ def dataset(run: Any) -> Any:
     words = {name: str(value) for name, value in run.stats.items() if isinstance(value, str)}
     for name, value in run.stats.items():
         if not isinstance(value, str):
-            # A count that is no array is the same for every run of a batch.
+            # A count that is not an array is the same for every run of a batch.
             add(name, np.broadcast_to(np.asarray(value), ts.shape[:-1]), (), name.replace("_", " "))
     # The dtype is object, since zarr has no permanent format for texts of fixed length.
     add("result", verdicts(run.result).astype(object), (), _NAMES["result"])

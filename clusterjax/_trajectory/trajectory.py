@@ -141,7 +141,7 @@ class Trajectory(eqx.Module):
 
         After `simulate(..., dense=True)` the interpolating polynomials of the solver are evaluated. Otherwise the run
         is integrated again from the last save time before `t`, with the same solver: the result is as accurate as the
-        run itself, at the cost of that interval and of no memory. The result is differentiable, and can be mapped over.
+        run itself. This takes the time of the interval and no memory. The result is differentiable and can be mapped.
 
         **Arguments:**
 
@@ -185,7 +185,7 @@ class Trajectory(eqx.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the run to one file, with its settings: safetensors, with JSON and a checksum in the header.
 
-        The file is written atomically and contains no code: loading it is as safe as loading a table. It includes
+        The file is written atomically and contains no code: loading it is as safe as loading a table. The file includes
         `settings`: the parameters of the field, the solver and the versions. A mapped batch of runs is one file too.
 
         !!! example
@@ -265,7 +265,7 @@ class Trajectory(eqx.Module):
 
 
 def with_error(traj: Trajectory, value: Any = None) -> Any:
-    """`traj`, or the array `value`, computing which under `jit` raises a RuntimeError if the run failed."""
+    """`traj`, or the array `value`; its computation under `jit` raises a RuntimeError if the run failed."""
     # The settings, which may be large and of other dtypes, do not pass through the check.
     parts = lambda traj: (traj.ts, traj.xs, traj.t1, traj.x1, traj.saved)
     arrays, static = eqx.partition(parts(traj) if value is None else value, eqx.is_array)

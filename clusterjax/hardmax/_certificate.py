@@ -91,9 +91,9 @@ class Certificate(eqx.Module):
 def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = DEPTH) -> Certificate:
     """The theorem on leaders and clusters, checked clause by clause for the tokens `z0`, each clause with a margin.
 
-    If the tokens are nonzero and distinct and A is symmetric positive definite, then there are leaders. Each leader
-    reaches in finitely many layers a vertex of its own of a polytope K, which has no other vertices. Every token
-    converges to a point of a finite set S on the boundary of K. A point s of S that is no vertex is the point nearest
+    If the tokens are nonzero and distinct and A is symmetric positive definite, then there are leaders. In finitely
+    many layers each leader reaches a separate vertex of a polytope K, and K has no other vertices. Every token
+    converges to a point of a finite set S on the boundary of K. If s in S is not a vertex, then s is the point nearest
     to the origin, in the norm of A, of the face of K on which ⟨As, ·⟩ is largest. A token counts as arrived within 1e-7
     of the largest norm of a token (1.2e-4 in single precision). If the layers end before the tokens have settled, the
     clause on tokens says so. A host function.
@@ -246,7 +246,7 @@ def _vertices_clause(end: FixedPoint, limit: LimitSet, scale: float, zero: float
         return Clause(says, False, -1.0, "there are none")
     places = np.asarray(limit.leaders.points, np.float64)[led]
     moved = float(np.linalg.norm(np.asarray(end.x, np.float64)[led] - places, axis=1).max()) / scale
-    # The margin is the distance of the points of the leaders from the hull of the others; zero would be no vertex.
+    # The margin is the distance of the points of the leaders from the hull of the others, positive for a vertex.
     margin = float(limit.outside[: led.size].min()) / scale
     others = int(limit.is_vertex[led.size :].sum())
     last = int(np.asarray(limit.leaders.first)[led].max())
@@ -443,7 +443,7 @@ def is_interior(point: Exact, corners: Exact) -> bool:
 #
 # For every A and every step two statements are true (with scores ⟨·, ·⟩):
 #
-# - *A leader stays, at a vertex of its own.* If $⟨Az_i, z_j⟩ < ⟨Az_i, z_i⟩$ for all j ≠ i, then token i does not move,
+# - *A leader stays at a separate vertex.* If $⟨Az_i, z_j⟩ < ⟨Az_i, z_i⟩$ for all j ≠ i, then token i does not move,
 #   and the new $z_j$ is a convex combination of the old tokens with a positive weight of $z_j$, so that the inequality
 #   persists. The hull of the tokens meets $⟨Az_i, ·⟩ = ⟨Az_i, z_i⟩$ in $z_i$ alone. Hulls are nested, so that $z_i$ is
 #   a vertex of all later hulls and of K.
@@ -521,7 +521,7 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
     A may be of low rank, indefinite or not symmetric, and tokens may be zero or equal; `violates` names the violated
     hypotheses of the theorem. The layers run in exact arithmetic on the given numbers, until it is proved that the
     choices of all tokens are final. Then the limits are known exactly; otherwise clauses that need the limits are open.
-    The boundary is taken in $ℝ^d$. If A is no inner product, the clause on projections says that ⟨As, ·⟩ is largest
+    The boundary is taken in $ℝ^d$. If A is not an inner product, the clause on projections says that ⟨As, ·⟩ is largest
     over K at s, which is equivalent for a positive definite A. A host function.
 
     !!! example

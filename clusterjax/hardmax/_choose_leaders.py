@@ -1,11 +1,11 @@
 """`choose_leaders`: a search for A and alpha that make given tokens the leaders.
 
 **Algorithm.** Token i leads from the start if and only if the scaled inner products
-$⟨A z_i, z_i - z_j⟩ / (|z_i| |z_i - z_j|)$ are positive for all j. They are linear in A, so that their minimum, the
-margin, is concave in A. Projected gradient ascent on a softened minimum (log-sum-exp, increasingly sharp) with momentum
-and a normalised step maximises the margin over the A with eigenvalues in [1 / condition, 1]. Weights on the pairs give
-an upper bound by weak duality (Boyd, Vandenberghe, *Convex Optimization*, section 5.2). The candidates are then run
-with each alpha.
+$⟨A z_i, z_i - z_j⟩ / (|z_i| |z_i - z_j|)$ are positive for all j. The products are linear in A, so that their minimum,
+the margin, is concave in A. Projected gradient ascent on a softened minimum (log-sum-exp, increasingly sharp) with
+momentum and a normalised step maximises the margin over the A with eigenvalues in [1 / condition, 1]. Weights on the
+pairs give an upper bound by weak duality (Boyd, Vandenberghe, *Convex Optimization*, section 5.2). The candidates are
+then run with each alpha.
 
 **Invariants.** A run of the layers judges the result, not the search; `bound` holds for every admissible A.
 """
@@ -51,7 +51,7 @@ class LeaderChoice(eqx.Module):
     - `wanted`: (n,), True for the tokens that should lead.
     - `exactly`: True if no other token should lead.
     - `margin`: The least $⟨A z_i, z_i - z_j⟩ / (|z_i| |z_i - z_j|)$ over the wanted tokens i and all other tokens j,
-        where the largest eigenvalue of A is one. It is positive if and only if all wanted tokens lead from the start.
+        where A has the largest eigenvalue one: positive if and only if all wanted tokens lead from the start.
     - `bound`: An upper bound of the margin over all A within the condition; if it is negative, no such A makes all
         wanted tokens lead from the start.
     - `impossible`: The wanted tokens that lead from the start for no A at all.
@@ -99,9 +99,9 @@ def choose_leaders(
     minimum over j must be negative. This problem is not concave, and several starts are tried. Runs of the layers with
     each of `alphas` find the tokens that lead at later layers.
 
-    Some sets are impossible for every A. A token that is no vertex of the convex hull of the tokens and the origin
+    Some sets are impossible for every A. A token that is not a vertex of the convex hull of the tokens and the origin
     never leads from the start; so of two tokens on one ray at most the longer leads. The token of largest A-norm
-    always leads, so that with `exactly` a set that contains no vertex is impossible. A token that is no vertex can
+    always leads, so that with `exactly` a set that contains no vertex is impossible. A token that is not a vertex can
     become a leader at a later layer, but the search does not aim at that. A host function.
 
     The rates at which the search succeeds are measured by benchmarks/hardmax_convergence.py.

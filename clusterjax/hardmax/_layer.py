@@ -226,7 +226,7 @@ def _moved(layer: HardmaxLayer, average: Tokens, k: RealScalarLike, x: Tokens) -
 
 
 def _longest(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Float[Array, ""]:
-    """The largest norm of a token that is no padding."""
+    """The largest norm of a token that is not padding."""
     masses = at_time(layer.masses, k, x.dtype)
     return jnp.max(norms(x) if masses is None else jnp.where(masses > 0, norms(x), 0))
 

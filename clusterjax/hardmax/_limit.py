@@ -122,7 +122,7 @@ class LimitSet(eqx.Module):
     - `outside`: (m,), the distance of the point from the convex hull of the others; infinite for a single point.
     - `vertices`: The vertices of K, (v, d).
     - `facets`: (f, k), the indices in `points` of the corners of each facet within the affine span of K, computed
-        on access. In the plane the facets are the edges in order; facets that are no simplices are triangulated.
+        on access. In the plane the facets are the edges in order; facets that are not simplices are triangulated.
     - `dimension`: The dimension of the affine span of K.
     - `goes_to`: (n,), the index in `points` of each token's limit; -1 for padding.
     - `distance`: (n,), the distance of the token from its limit after the last layer; 0 for padding.
@@ -241,7 +241,7 @@ def settled_tolerance(dtype: Any) -> Float[Array, ""]:
 
 
 def present_tokens(layer: HardmaxLayer, n: int) -> Bool[np.ndarray, " n"]:
-    """True for tokens that are no padding, by the masses of layer 0."""
+    """True for tokens that are not padding, by the masses of layer 0."""
     masses = at_time(layer.masses, 0)
     return np.ones(n, bool) if masses is None else np.asarray(masses) > 0
 

@@ -56,7 +56,7 @@ _RANK = 1e-9
 # The largest velocity of a rotated density, relative to a mode that decays at rate one, that counts as zero.
 _SYMMETRY = 1e-6
 
-# A truncated series may be this negative where the density is nearly zero; lower roots are no densities.
+# A truncated series may be this negative where the density is nearly zero; lower roots are not densities.
 _NEGATIVE = -0.01
 
 
@@ -529,8 +529,8 @@ def branch(
     """Follow the stationary densities of attention with V = B = I and noise, starting from the uniform density.
 
     Newton's method solves for the density at each order parameter, in any dimension and without integration in time,
-    also on the unstable part of the branch. A kernel of your own enters by its Gegenbauer coefficients, which a
-    quadrature gives; it must be so smooth that they vanish beyond `degree`. A continuous transition has no fold.
+    also on the unstable part of the branch. A user-defined kernel enters through its Gegenbauer coefficients, computed
+    by quadrature, and must be so smooth that they vanish beyond `degree`. A continuous transition has no fold.
     Otherwise there is a fold at $T_f > T_c$, and between $T_c$ and $T_f$ both the uniform and a concentrated density
     are stable (hysteresis). A host function, which computes in double precision whether `jax_enable_x64` is set or not;
     all arrays are NumPy's, in float64.
@@ -562,7 +562,7 @@ def branch(
     **Raises:**
 
     - `ValueError` for another attention, or for numbers outside of these ranges; for a kernel whose coefficients do not
-        vanish beyond `degree`, or of which another degree than the first is the first to be unstable; and where the
+        vanish beyond `degree`, or under which another degree than 1 becomes unstable first; and where the
         order parameters are too far apart for Newton's method.
 
     ??? cite "Source"
@@ -615,7 +615,7 @@ def kernel_strengths(attention: KernelAttention, d: int, degree: int) -> tuple[n
         remedy = "pass normalise=False, or a kernel of positive numbers"
         raise refusal("attention.function", "not be negative where its rows are normalised", found, remedy)
     zonal, numbers = table(count, further, d, 0), _numbers(further, d)
-    # `whole` is the coefficient by the orthonormal harmonic, whose square is the part of the mean square of f.
+    # `whole` has the coefficients of orthonormal harmonics, whose squares sum to the mean square of f.
     whole = zonal.values.T @ (weights * f)
     beyond = float(np.sqrt(np.sum(whole[degree + 1 :] ** 2) / np.sum(weights * f**2)))
     if beyond > _LEFT_OUT:

@@ -339,9 +339,9 @@ MOST_STEPS = 10**9
 MOST_TRIES = 10**7
 
 # The maximal number of evaluations of the field per system that `phase_diagram` accepts, by the estimate of the
-# integrator. It equals the maximal number of steps of `NormalisedEuler`, which evaluates once per step. `Adaptive` has
-# this limit instead of 7 MOST_TRIES, because its estimate was up to 60 times too high in comparisons with runs, and
-# runs that finish would be refused. A system that needs more than MOST_TRIES is NaN from then on.
+# integrator. The number equals the maximal number of steps of `NormalisedEuler`, which evaluates once per step.
+# `Adaptive` has this limit instead of 7 MOST_TRIES, because its estimate was up to 60 times too high in comparisons
+# with runs, and runs that finish would be refused. A system that needs more than MOST_TRIES is NaN from then on.
 MOST_EVALUATIONS = MOST_STEPS
 
 # At a step h near 1 / eps, 8e6 in float32, rounding of x + h u loses x. No overflow occurs at that step, because a
@@ -591,7 +591,7 @@ class PhaseDiagram(AbstractPart):
 
         def chunk(x, own):
             run = lambda x, own: self._run(beta, x, **(shared | own))
-            # xs is (systems, times, n, d). It is measured with times first; results are joined with systems first.
+            # xs is (systems, times, n, d), and is measured with times first; results are joined with systems first.
             xs = jax.vmap(run)(x, own)
             return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), self._measure(jnp.moveaxis(xs, 1, 0)))
 

@@ -155,14 +155,14 @@ def place(
 ) -> Axes:
     """Draw the heads of a network as points over a phase diagram, at the time and the beta of the particle model.
 
-    The diagram of `clustering_diagram` fits, because both of its axes are numbers of a head: its flow has V = I and
-    B = βI, and a head with V = λI does in one layer, the unit of time, what this flow does in the time λ. A head is
-    therefore at the real part of the leading eigenvalue of its V and at its effective beta, as `probe.place` defines
-    both, with bars of one standard error over texts. The diagram has no place for a head whose leading eigenvalue is
-    negative, which repels tokens: it is drawn left of the line at time 0. A head whose leading eigenvalues are a
-    complex pair, which also rotates tokens, is a ring. Colours count the layers. Heads along checkpoints are lines,
-    with a point at the last checkpoint. The cells are those of the tokens of `dataset`, not of the network; where the
-    picture is grey, `dataset` has none.
+    Both axes of `clustering_diagram` are numbers of a head: the flow of the diagram has V = I and B = βI, and a head
+    with V = λI does in one layer, the unit of time, what this flow does in the time λ. A head is therefore at the real
+    part of the leading eigenvalue of its V and at its effective beta, as `probe.place` defines both, with bars of one
+    standard error over texts. The diagram has no place for a head whose leading eigenvalue is negative, which repels
+    tokens: it is drawn left of the line at time 0. A head whose leading eigenvalues are a complex pair, which also
+    rotates tokens, is a ring. Colours count the layers. Heads along checkpoints are lines, with a point at the last
+    checkpoint. The cells are those of the tokens of `dataset`, not of the network; where the picture is grey, `dataset`
+    has none.
 
     **Arguments:**
 

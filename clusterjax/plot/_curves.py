@@ -12,7 +12,7 @@ from ._series import training_curves
 
 
 def leave_curves(out: str | Path, say: Callable[[str], Any]) -> None:
-    """Draw the history of the model in the folder `out` beside the model, if there is one, and `say` where."""
+    """Draw the history of the model in the folder `out`, if there is a model, and report the file by `say`."""
     model, picture = Path(out) / MODEL, Path(out) / "curves.png"
     if not model.is_file():
         return
@@ -32,7 +32,7 @@ def leave_curves(out: str | Path, say: Callable[[str], Any]) -> None:
 
 
 def _described(report: dict[str, Any], many: int) -> dict[str, Any]:
-    """Where the checkpoints of a history stand, and what else is drawn."""
+    """The arguments of `training_curves` for a report: the steps of the `many` entries of its history, and marks."""
     recipe = report.get("recipe")
     if recipe is None:  # of a sentiment classifier, which keeps its best epoch
         return {"at": range(1, many + 1), "xlabel": "epoch", "marks": {"best epoch": [report["best_epoch"]]}}

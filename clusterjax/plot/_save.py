@@ -198,7 +198,7 @@ def write_film(
     """Write the pictures that `show` draws for the numbers below `count` as a GIF or MP4."""
     gif = path.suffix.lower() == ".gif"
     writer = PillowWriter(fps) if gif else FFMpegWriter(fps, codec="h264", extra_args=[*_H264.split()])
-    # A writer that has no frame yet fails when it is closed, with an error of its own in place of that of `show`.
+    # A writer without a frame fails when it is closed: the error of the writer would replace that of `show`.
     show(0)
     # The writers read the format from the suffix, which a draft does not have.
     with whole_file(path) as draft, TemporaryDirectory() as folder:

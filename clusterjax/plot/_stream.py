@@ -282,10 +282,10 @@ def causal_trace(
     tokens: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draw what the stream of one level and one token gives back of an answer that corrupted tokens have lost.
+    """Draw how far restoring the residual stream of one level and token recovers an answer that corruption has lost.
 
-    The colour is the log probability of the answer with this place restored, minus that of the corrupted run, in nats:
-    white restores nothing, and clean minus corrupted, which the title gives, restores all.
+    The colour is the log probability of the answer with this place restored, minus that of the corrupted run, in nats.
+    A white place restores nothing; the difference of the clean and the corrupted run, in the title, restores all.
 
     **Arguments:**
 
@@ -300,7 +300,7 @@ def causal_trace(
 
     **Raises:**
 
-    - `ValueError` if `trace` is no causal trace, a number is not finite, or there is not one name for each token.
+    - `ValueError` if `trace` is not a causal trace, a number is not finite, or there is not one name for each token.
 
     ??? cite "Source"
 

@@ -322,8 +322,8 @@ def clipped(line: np.ndarray) -> list[np.ndarray]:
         return [np.concatenate([corners, corners[:1]])] if len(corners) else []
     parts = []
     for start, end in zip(line[:-1], line[1:], strict=True):
-        # The parameters at which the line crosses each pair of sides (Liang, Barsky, 1984). They are infinite along an
-        # axis in which the line does not move, and NaN, which fmax and fmin ignore, if the line is in a side.
+        # The parameters at which the line crosses each pair of sides (Liang, Barsky, 1984). The parameters are infinite
+        # along an axis in which the line does not move, and NaN, which fmax and fmin ignore, if the line is in a side.
         with np.errstate(divide="ignore", invalid="ignore"):
             crossings = (np.array([[-1.0], [1.0]]) - start) / (end - start)
         first = np.fmax.reduce(crossings.min(axis=0), initial=0.0)

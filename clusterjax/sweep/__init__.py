@@ -13,5 +13,5 @@ _attached, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    # `phase_diagram` is a sweep too. It is not listed, because the package of phase diagrams imports this one.
+    # `phase_diagram` is a sweep too, but is not listed, because the package of phase diagrams imports this one.
     return import_module("clusterjax.phase").phase_diagram if name == "phase_diagram" else _attached(name)

@@ -101,11 +101,11 @@ def _groups(axes: list[Parsed], cost: Callable[..., Any] | None) -> tuple[np.nda
 def point_key(seed: int, coordinates: Mapping[str, Any]) -> PRNGKeyArray:
     """The key that `run` gives to the function at one point.
 
-    The key depends on the seed and the coordinates only, so that a point has the same numbers in every grid. It is
+    The key depends on the seed and the coordinates only, so that a point has the same numbers in every grid. The key is
     `jax.random.key(seed)`, into which `fold_in` takes two words for each axis, in the alphabetical order of the names:
     the eight bytes of the BLAKE2b hash of "name:0:value", as two integers, the lower bytes first. A number is written
     without rounding: an integer, such as 1.0, in decimal digits, and any other number as `float.hex` writes it. A value
-    that is no number is "text:" and its label. For equal values of one axis 0, 1, 2, ... takes the place of 0.
+    that is not a number is "text:" and its label. Equal values of one axis have 0, 1, 2, ... in place of the 0.
 
     !!! example
 
@@ -129,7 +129,7 @@ def point_key(seed: int, coordinates: Mapping[str, Any]) -> PRNGKeyArray:
 
     **Raises:**
 
-    - `ValueError` if the seed is no integer of 32 bits, or `coordinates` are not values of axes by their names.
+    - `ValueError` if the seed is not an integer of 32 bits, or `coordinates` are not values of axes by their names.
     """
     check_instance(coordinates, "coordinates", Mapping, "a mapping of axes to values", "pass {'beta': 1.0, 'draw': 0}")
     axes = parse_axes({name: [value] for name, value in coordinates.items()})
@@ -138,7 +138,7 @@ def point_key(seed: int, coordinates: Mapping[str, Any]) -> PRNGKeyArray:
 
 
 def _folded(key: PRNGKeyArray, words: Any) -> PRNGKeyArray:
-    """`key`, into which `fold_in` takes all words."""
+    """`key` after `fold_in` of each of the words."""
     for k in range(len(words)):
         key = jr.fold_in(key, words[k])
     return key
@@ -245,7 +245,7 @@ def finished_batches(
             if isinstance(result, Exception):
                 raise result
             with _quiet():
-                # This waits for the batch, and raises the errors of its execution.
+                # `device_get` waits for the batch, and raises the errors of its execution.
                 arrays = jax.device_get(result.result() if isinstance(result, Future) else result)
         except Exception as error:
             # Insufficient memory is reported before the points are tried one by one.
@@ -351,7 +351,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _refuse_full_memory(error: Exception, width: int) -> None:
-    # Full memory is no property of the points: running them one by one would hide that batches are too large.
+    # Points do not cause a lack of memory: running them one by one would hide that batches are too large.
     if "RESOURCE_EXHAUSTED" in str(error):
         raise ValueError(
             f"batch_size must be such that a batch fits the memory of a device, but one of {width} points does not; "
@@ -360,7 +360,7 @@ def _refuse_full_memory(error: Exception, width: int) -> None:
 
 
 class Definition(NamedTuple):
-    """The arguments of a sweep that determine its numbers, checked. They are what another process needs to run it."""
+    """The checked arguments of a sweep that determine its numbers: all that another process needs to run the sweep."""
 
     function: Callable[..., Any]
     takes_key: bool

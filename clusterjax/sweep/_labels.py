@@ -44,7 +44,7 @@ from .._base.numerics import too_deep
 
 
 MOST_POINTS = 10**8  # each point has a status and a reason, which are kept in memory
-# Names that the data set or the store of a sweep has for itself. No axis has the last two, which are no identifiers.
+# Names that are reserved for a sweep. No axis can have the names with a dot, since names of axes are identifiers.
 POINTS, CHECKSUM = "sweep.points", "sweep.checksum"
 RESERVED = ("key", "status", "reason", POINTS, CHECKSUM)
 # The status of a point, also in stored files; zero means success.
@@ -141,7 +141,7 @@ class Parsed(NamedTuple):
         values = plain(self.values)
         if values.ndim == 1:
             return [Coord(self.name, (self.name,), values, self.attrs)]
-        # Values of shape (m, d, d) have the dimension of the axis, and then dimensions of their own.
+        # Values of shape (m, d, d) have the dimension of the axis, and then two further dimensions.
         dims = (self.name, *(f"{self.name}_{k}" for k in range(1, values.ndim)))
         index = Coord(self.name, (self.name,), np.arange(len(values)), self.attrs)
         return [index, Coord(f"{self.name}_values", dims, values, self.attrs)]

@@ -165,8 +165,8 @@ def run(
 
     - `function`: Called with each axis by its name. The values of static axes are Python values, all others are scalars
         (or arrays, if the axis is of arrays) that may be traced. If it takes `key`, the key is that of `point_key`,
-        which depends on the seed and on the coordinates of the point only. It returns an array, called `result`, or a
-        dictionary or NamedTuple of arrays, of one shape and dtype at all points.
+        which depends on the seed and on the coordinates of the point only. The function returns an array, called
+        `result`, or a dictionary or NamedTuple of arrays, of one shape and dtype at all points.
     - `axes`: Names and values, as a dictionary or pairs; an `Axis` gives values a unit or a description or makes them
         static.
 
@@ -176,15 +176,15 @@ def run(
     - `store`: A folder, created if necessary; None keeps the result in memory only.
     - `resume`: Whether a run continues from the store; damaged batches are then run again. False computes all batches
         anew; a store of another sweep is refused in either case.
-    - `extend`: Whether `axes` may have more values than the store, which must be among them. The store then becomes
-        that of `axes`, and only the points that it lacks are run. They are run after the former ones, so that a store
-        that was extended is continued with `extend` too.
+    - `extend`: Whether `axes` may have further values besides those of the store. The store is then extended to all
+        points of `axes`, and only the missing points are run. They follow the former points in the order of the run,
+        so that a later call that continues the store needs `extend` too.
     - `devices`: The devices of this process over which batches are distributed, one batch on each at a time; None takes
         all. A device that is listed twice has two batches at a time: a program of loops does not use several cores by
         itself, and `4 * jax.devices("cpu")` occupies four cores, with the memory of four batches. The number of devices
         changes no bit of the result.
-    - `executor`: An executor of `concurrent.futures`, or what has its method `submit`, such as that of
-        `dask.distributed`, Ray or `submitit`; its workers run the batches, on all devices of each worker, and write
+    - `executor`: An executor of `concurrent.futures`, or an object with the method `submit`, such as that of
+        `dask.distributed`, Ray or `submitit`. Its workers run the batches, on all devices of each worker, and write
         them to the store, at least every half second. A task is one batch or, if there are more than 256 batches, all
         that share a chunk of the store. The function must be importable by the workers, unless the executor pickles
         functions by value, as Dask and `submitit` do. The result is that of one process, bit for bit, on workers with
@@ -196,7 +196,7 @@ def run(
     - `variables`: Labels of outputs, by their names.
     - `finite`: Whether a number that is not finite makes its point fail.
     - `version`: The version of the function; raise it when the function changes, since a store of the same version is
-        continued without a look at what the function computes now.
+        continued without a check of what the function computes.
 
     **Returns:**
 
@@ -270,7 +270,7 @@ def run(
 
 
 def _extended(definition: Definition, result_store: Store) -> Definition:
-    """`definition` with the batches of the store, after the store has become one of all points of `definition`."""
+    """`definition` with the batches of the store, after the store was extended to all points of `definition`."""
     with barrier():
         if jax.process_index() == 0 and result_store.identity() is not None:
             if result_store.identity() != _with_points(definition, result_store)[2].identity:

@@ -8,7 +8,7 @@ zarr replaces it in one step.
 
 The folder is made beside its place and moved there; the folder of a sweep that is extended takes the place of the
 former one, which is moved away, and is moved back if a kill comes in between. Its root `zarr.json` describes all arrays
-and has a checksum of its own. So at any moment there is no store, or a store with all batches that were finished.
+and has its own checksum. So at any moment there is no store, or a store with all batches that were finished.
 
 Invariants: a number is read only if the checksum of its batch is right; batches are gathered in chunks, so that a store
 has a bounded number of files to open; a chunk is written by one process; no file is removed that a sweep did not write.

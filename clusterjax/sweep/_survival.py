@@ -28,8 +28,8 @@ def restricted_mean(
 
     **Arguments:**
 
-    - `found`: The result of `run` for a function that returns `time_to_cluster(...)`, or any data set with a time and
-        whether it was reached.
+    - `found`: The result of `run` for a function that returns `time_to_cluster(...)`, or any data set with times, and
+        booleans that are True where a time was reached.
     - `dim`: The axis of the mean, such as that of the seeds.
     - `horizon`: The time up to which the curve is integrated, above zero, at most that to which runs were followed.
 

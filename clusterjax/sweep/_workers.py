@@ -30,14 +30,14 @@ _SETTINGS = (
     "jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable", "jax_default_matmul_precision",
     "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion",
 )  # fmt: skip
-# The seconds between two looks at tasks that are no futures of `concurrent.futures`, as those of `submitit`.
+# The seconds between two checks of tasks that are not futures of `concurrent.futures`, as those of `submitit`.
 _PAUSE = 0.2
 # The seconds of work that a killed worker loses at most, besides its last batch.
 _INTERVAL = 0.5
 
 
 class Job(NamedTuple):
-    """What all tasks of one call of `run` share."""
+    """The data that all tasks of one call of `run` share."""
 
     name: str
     definition: Definition
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What a worker returns of a batch."""
+    """The result that a worker returns for a batch."""
 
     number: int
     failed: int
@@ -74,7 +74,7 @@ def check_executor(executor: Any, devices: Any) -> None:
 def batches_of_workers(
     executor: Any, definition: Definition, frame: Frame, identity: dict[str, str], numbers: list[int], store: str | None
 ) -> Iterator[Finished]:
-    """Run the batches `numbers` by the workers of an executor, and yield what is known of each finished one."""
+    """Run the batches `numbers` by the workers of an executor, and yield the result of each finished batch."""
     settings = {name: getattr(jax.config, name) for name in _SETTINGS}
     job = Job(uuid.uuid4().hex, definition, identity, store, settings)
     chunks: dict[int, list[int]] = {}

@@ -49,15 +49,15 @@ one, and W is the decayed mass. Two errors of the first kind are added, both in 
 7. *Factors.* A factor of a token in its chunk and of a row in its chunk has a relative error of x + 3 units for the
    exponent -x: rounding of the product, of the exponential and of the multiplication. The factor $e^{-s}$ of a whole
    chunk of K tokens, s = aK, multiplies moments of earlier chunks again and again, so that its error must be of the
-   order of s: for s < log 2, $e^{-s} - 1$ times the moments is added with compensation, which has an error of
-   s + 3 (1 - e^{-s}) units of the moments; beyond, the moments are multiplied, with s + 3 units of the result. Both are
+   order of s. For s < log 2, $e^{-s} - 1$ times the moments is added with compensation, which has an error of
+   s + 3 (1 - e^{-s}) units of the moments. Beyond, the moments are multiplied, with s + 3 units of the result. Both are
    below 8s units of the result. The bound is carried beside the moments: `drift` is the sum of mass times units, and
    decays with the moments.
 8. *Underflow* of factors and moments: the least normal number once more, wherever a row attends to any mass, decayed or
    not. A row whose mass has decayed to zero has no sum that is positive, and is not certified.
 
-Of the second kind, a score with an exponent -x has 3x more units, where x is at most the number at which e^{-x}
-underflows, and the score is added to: 2 |q|.
+In the sums of pairs, the addition of the exponent -x to a score adds errors of the second kind: 3x units for the
+exponent, with x at most twice the number at which e^{-x} underflows, and 2|q| units for the score.
 
 With the exact sums $N_*$ and $Z_*$, the error of an average is at most $|N - N_*| / Z + |N_* / Z_*| |Z - Z_*| / Z$,
 with the computed Z in the denominators. Both kinds therefore count twice, the first kind once for the sum of masses and
@@ -145,8 +145,8 @@ def make_rounding(
         # A mean over weights between 1 and the least factor in a block exceeds the mean over terms by this ratio.
         depth = jnp.minimum(depth * jnp.exp(_counted(slope * series.block)), series.block + 1)
     # Further additions: in pairs over the blocks of a chunk; over K chunks K^2 u and one addition of the compensation,
-    # which causal sums make twice (over the chunks of earlier devices, and of this device); over the devices. They need
-    # 2 of the 1 + 3; the other two, and the b + 1 in place of b - 1, are spare.
+    # which causal sums make twice (over the chunks of earlier devices, and of this device); over the devices. Of the
+    # 1 + 3, these additions need only 2; the other two, and the b + 1 in place of b - 1, are a margin.
     depth = depth + pairwise_depth(size // series.block) + 1 + 3 + chunks**2 * unit_of(dtype) + (devices - 1)
     features, growth = series.token_rounding
     # 10,000 exceeds the number of harmonics up to the highest degree of any series.
@@ -221,7 +221,7 @@ def truncation_share(dtype: Any, tolerance: float) -> float:
 class Expansion(eqx.Module):
     """A series with its data: masses and their gradient, or a column of weights for each sum.
 
-    Without values, the sums of mass times token are the gradient by the query of the sum of masses, and one set of
+    Without values, the sums of mass times token are the gradient in the query of the sum of masses, and one set of
     moments gives both. With values, each column has its own moments: first the masses, then mass times value.
     """
 
@@ -404,8 +404,8 @@ def two_sided_sums(
 
 
 def _counted(exponent: Array) -> Array:
-    """The exponent x of a factor e^{-x} in an error bound; beyond twice the exponent at which factors underflow, none
-    of them counts."""
+    """The exponent x of a factor e^{-x} in an error bound, at most twice the exponent at which factors underflow, since
+    smaller factors do not contribute."""
     return jnp.minimum(exponent, -2 * math.log(float(jnp.finfo(exponent.dtype).tiny)))
 
 
@@ -461,11 +461,11 @@ def _compensated_add(carried: Any, tree: Any) -> Any:
 def _compensated_decay(carried: Any, exponent: Scalar, tree: Any) -> Any:
     """The pair times $e^{-exponent}$, after the addition of `tree`."""
     factor, change = jnp.exp(-exponent), jnp.expm1(-exponent)
-    # A factor near one would round the sum by its own error each time: the change is added, with compensation.
+    # A product with a factor near one would round the whole sum each time: its change is added, with compensation.
     near = exponent < math.log(2)
     decayed = _compensated_add(carried, jax.tree.map(lambda leaf: jnp.where(near, change * leaf, 0), carried[0]))
     total = jax.tree.map(lambda leaf: leaf * jnp.where(near, 1, factor), decayed[0])
-    # The compensation of the addition above is one of the decayed sum.
+    # The compensation of the addition above belongs to the decayed sum.
     added = jax.tree.map(lambda old, new: factor * old + (new - old), carried[1], decayed[1])
     return _compensated_add((total, lax.stop_gradient(added)), tree)
 
@@ -478,7 +478,7 @@ def _compensated_total(carried: Any) -> Any:
 def _pair_sums(queries, tokens, weights, allowed, has_values: bool) -> Float[Array, "chunk sums"]:
     """The sums over the `allowed` pairs of one chunk, (chunk, sums), divided by e^{|q|} as in the series.
 
-    `allowed` has booleans, or log-weights of the pairs that are minus infinity for others.
+    `allowed` has booleans, or the log-weights of the pairs, which are minus infinity for pairs that are not allowed.
     """
     columns = weights if has_values else weights * jnp.concatenate([jnp.ones_like(weights), tokens], axis=1)
     # The shift |q| carries no derivative, as `ExponentialSums` requires.

@@ -270,7 +270,7 @@ class OneLength(NamedTuple):
     moments: Any
     # The norm of the queries, without derivative.
     length: Scalar
-    # The coefficients for `length`, from which the sums are evaluated, and their derivative by the length.
+    # The coefficients for `length`, from which the sums are evaluated, and their derivative in the length.
     at_length: Any
     derivative: Any
 
@@ -309,7 +309,7 @@ def _(fns, primals, tangents):
     make, apply = fns
     kappa, direction, moments, length, _ = primals
     derivative = partial(length_derivative, make)
-    # The derivative of both sums by kappa is computed through `_sums`, so that the result has a derivative by kappa
+    # The derivative of both sums in kappa is computed through `_sums`, so that the result has a derivative in kappa
     # too, the second derivative.
     by_length = _sums((derivative, apply), kappa, direction, moments, length, derivative(moments, length))
     change = zero_with_tangent(kappa)
@@ -402,11 +402,11 @@ Evaluate = Callable[[int, Tokens, Any], Array]
 def with_derivatives(first: Evaluate, second: Evaluate, moved_coefficients: Any = None) -> Evaluate:
     """`first(degree, queries, coefficients)`, (1 + d, n), whose derivatives are sums too, with the scale held fixed.
 
-    The derivative by the queries uses `second`, the Hessian: no angle is differentiated. The derivative by the
+    The derivative in the queries uses `second`, the Hessian: no angle is differentiated. The derivative in the
     coefficients is `moved_coefficients(degree, queries, coefficients, their tangent)` or, by default, `first` of the
     tangent, since `first` is linear in the coefficients. Higher derivatives differentiate `second`, angles included. At
     a pole, the azimuth is undefined and its derivative is set to zero: first derivatives are right there, and second
-    derivatives only along the polar axis, that is by the length of the query.
+    derivatives only along the polar axis, that is in the length of the query.
     """
 
     @partial(jax.custom_jvp, nondiff_argnums=(0,))

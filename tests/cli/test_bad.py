@@ -42,7 +42,7 @@ HUGE = "1" + 30 * "0"
 WHOLE = ("", "x", "1.5", "-1", "nan", "inf", "1e3", HUGE, 5000 * "9")
 NUMBER = ("", "x", "-1", "nan", "inf", "-inf", "1e300", "1e-300", 400 * "9")
 # Options for which 0 is no bad value: of every command, and of one.
-NO_ZERO = {"--seed", "--snapshots", "--temperature"}
+NO_ZERO = {"--seed", "--snapshots", "--temperature", "--noise", "--drop"}
 NO_LAYERS = {("train", "sentiment"): {"--num-layers"}}
 PLACES = ("", "  ", "{0}/file/below", 5000 * "a")
 READ = (*PLACES, "{0}/absent.csv", "{0}/empty.csv", "{0}/nonsense.csv", "{0}/picture.png", "{0}/folder")
@@ -69,7 +69,7 @@ def values(action, words):
                     "lin:1:2:3", "log:log:1:2:3", "log:1e-39:1:3", "log:1:1e39:3", "LOG:1:2:3"),
         "--spectrum": ("", "1", "1,x", "1j,1j"), "--threshold": ("", "x", "1:2:3", "3:2", "nan", "3:", "1e300"),
         "--text-column": ("", "body"), "--label-column": ("", "stars"), "--split-column": ("", "part"),
-        "--positive": ("", "happy"), "--test": READ,
+        "--positive": ("", "happy"), "--test": READ, "--unlabelled": READ,
         "--statistics": ("", "nonsense", "close-pairs,,gram-rank", "close_pairs"),
         "--albert": READ, "--texts": READ, "--ids": READ, "--imdb": READ, "--starts": READ, "--model": READ,
     }.get(option, READ if action.dest in ("model", "folder") else ())  # fmt: skip

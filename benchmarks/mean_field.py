@@ -28,7 +28,7 @@ BETA, END, TILT, BEST = 2.0, 1.5, 0.5, 96
 
 
 def stationary(found, index, beta):
-    """The change of the order parameter if the density of one point is put into its equation, with sums for integrals."""
+    """The change of the order parameter if the density of one point is put into its equation, by sums."""
     l = np.arange(1, found.moments.shape[1] + 1)
     if found.d == 2:
         angle = 2 * np.pi * np.arange(1024) / 1024

@@ -1,8 +1,9 @@
 """Whole runs and sweeps on an accelerator, each beside PyTorch: the parts of `accelerator.py` after the sums.
 
-PyTorch is written as a user writes it, eagerly: the published cell of the phase diagram and the published step of the
-sentiment model, a batched Tsit5 whose systems have steps of their own (`_plain.torch_solve`), the transformer of
-`transformer_step.py`, and the Llama of transformers. A reference in float64 checks the answers of both.
+The PyTorch programs are written as a user writes them, and run eagerly: the published cell of the phase diagram, the
+published step of the sentiment model, a batched Tsit5 in which each system has its own step size
+(`_plain.torch_solve`), the transformer of `transformer_step.py`, and the Llama of transformers. The answers of both
+libraries are checked against a reference in float64.
 """
 
 from typing import Any, cast
@@ -81,7 +82,8 @@ def adaptive(n: int, systems: int, peer: Peer | None) -> list[dict]:
 def swept(side: int, batch: int, peer: Peer | None) -> list[dict]:
     """`side` betas times `side` starts of 32 tokens by `sweep.run`, two batches in flight on each device.
 
-    A sweep compiles whenever it runs: its time includes that, and `compile s` is the time of a sweep of one batch.
+    A sweep compiles in each run, so that its time includes the compilation; `compile s` is the time of a sweep of one
+    batch.
     """
     from clusterjax import sweep
 
@@ -132,7 +134,7 @@ def training_step(quick: bool, peer: Peer | None) -> list[dict]:
     exact = eqx.filter_jit(transformer.language_loss)(double, jnp.asarray(rows))[0]
     programs = [our_step(model, rows)] + ([] if peer is None else [published_step(model, rows, peer.device)])
     last = lambda found: found[-1] if isinstance(found, tuple) else found
-    for program in programs:  # the first loss: those after it are of other weights
+    for program in programs:  # only the first losses are compared, since later losses depend on the updated weights
         program.run = lambda run=program.run: last(run())
     return measured("training step", programs, float(exact), 1e-3, dtype="float32", d=recipe.d, n=recipe.length,
                     systems=recipe.batch_size)  # fmt: skip

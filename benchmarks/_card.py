@@ -1,6 +1,6 @@
-"""The card, what a program starts on it, PyTorch beside it, and one way to check and to time programs there.
+"""The GPU: its limits, the kernels that a program starts, PyTorch on the same GPU, and checks and times of programs.
 
-Kernels are counted in the text of a compiled program, which needs no card; `profile` counts what a run really started.
+Kernels are counted in the text of a compiled program, which needs no GPU; `profile` counts those that a run started.
 """
 
 import functools
@@ -17,13 +17,13 @@ import numpy as np
 from _harness import Program, check, rows_of, say, torch_or_none
 
 
-# Multiprocessors and MHz of cards, for what neither jax nor nvidia-smi says.
+# The number of multiprocessors and the clock in MHz of each card, which neither jax nor nvidia-smi reports.
 CARDS = {"H200": (132, 1980), "H100 80GB HBM3": (132, 1980), "H100 PCIe": (114, 1755), "A100": (108, 1410)}
 PER_CLOCK = 16  # exponentials of float32 of a multiprocessor, of compute capability 7, 8 or 9
 
 
 def exponentials_per_second() -> float | None:
-    """The limit of the card: multiprocessors x 16 a clock x clock; None for a card that is not known."""
+    """The largest rate of exponentials: multiprocessors x 16 per clock x clock; None for an unknown card."""
     device = jax.devices()[0]
     if device.platform != "gpu" or str(getattr(device, "compute_capability", ""))[:1] not in ("7", "8", "9"):
         return None
@@ -33,7 +33,7 @@ def exponentials_per_second() -> float | None:
 
 
 def _largest_clock() -> float | None:
-    """The largest clock of the first card in MHz, as nvidia-smi says; None where it says nothing."""
+    """The largest clock of the first card in MHz according to nvidia-smi; None if it is unknown."""
     ask = ["nvidia-smi", "--query-gpu=clocks.max.sm", "--format=csv,noheader,nounits", "--id=0"]
     try:
         return float(subprocess.run(ask, capture_output=True, text=True, check=True, timeout=20).stdout)
@@ -41,9 +41,10 @@ def _largest_clock() -> float | None:
         return None
 
 
-# --- what a compiled program starts
+# --- the kernels, copies and library calls of a compiled program
 
-# An instruction of XLA's text: its operation, and the rest of the line. Types hold no word before a parenthesis.
+# A line of XLA's text with an instruction has its operation, an opening parenthesis, and the rest. No type has a word
+# before a parenthesis.
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = .*?\s([a-z][a-z0-9\-]*)\((.*)$")
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier", "partition-id",
@@ -75,17 +76,17 @@ def _called(rest: str, *keys: str) -> list[str]:
 
 
 def _inside(operation: str, rest: str) -> list[str]:
-    """The computations that run when an instruction does, other than within one kernel."""
+    """The computations that an instruction runs, except those within one kernel."""
     keys = {"while": ("condition", "body"), "call": ("to_apply",),
             "conditional": ("branch_computations", "true_computation", "false_computation")}  # fmt: skip
     return _called(rest, *keys[operation]) if operation in keys else []
 
 
 def launches(text: str) -> tuple[int, ...]:
-    """How many kernels, copies and library calls one call of a compiled program starts, and how many of them are in
-    loops whose number of turns XLA does not know, of which one turn counts.
+    """The number of kernels, copies and library calls that one call of a compiled program starts, and the number of
+    these in loops whose number of iterations XLA does not know, for which one iteration is counted.
 
-    The turns of other loops are multiplied. Of the branches of a choice the longest counts.
+    For other loops all iterations are counted, and for a conditional the longest branch.
     """
     computations, entry = _computations(text)
 
@@ -116,8 +117,8 @@ def launch_columns(text: str) -> dict[str, int | None]:
 def check_no_host(name: str, text: str) -> None:
     """Raise `Synchronises` if a compiled program calls the host, or copies to or from it, while it runs.
 
-    What raises an error of equinox is not refused outside of loops, since it runs only after the error. XLA itself
-    looks at the conditions of branches and of loops whose end depends on data, which `profile` counts.
+    Callbacks with which equinox raises errors are allowed outside of loops, since they run only after an error. XLA
+    copies the conditions of branches, and of loops whose end depends on data, to the host; `profile` counts these.
     """
     computations, entry = _computations(text)
 
@@ -134,7 +135,7 @@ def check_no_host(name: str, text: str) -> None:
 
 
 def profile(run: Callable[[], Any]) -> dict[str, int]:
-    """How many kernels and copies one run started on the card, and how many copies went to the host; {} if unknown."""
+    """The number of kernels and copies that one run started, and of copies to the host; {} if they are unknown."""
     if jax.default_backend() != "gpu":
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -148,12 +149,12 @@ def profile(run: Callable[[], Any]) -> dict[str, int]:
     return {"started": len(names), "copies to host": copies} if names else {}
 
 
-# --- who is measured
+# --- the programs that are measured
 
 
 @functools.cache
 def fused_serves(few: bool) -> bool:
-    """Whether the guard of `Fused` lets it sum here, in few dimensions or in many; a line says why not."""
+    """True if the guard of `Fused` allows it on this device, in few or in many dimensions; else a line says why not."""
     from clusterjax._summation.fused import usable
 
     with warnings.catch_warnings(record=True) as told:
@@ -165,7 +166,7 @@ def fused_serves(few: bool) -> bool:
 
 
 class Peer:
-    """PyTorch on the card that jax has, or on the CPU with it."""
+    """PyTorch on the GPU if jax uses the GPU, and otherwise on the CPU."""
 
     def __init__(self, torch: Any, device: str):
         self.torch, self.device = torch, device
@@ -173,7 +174,7 @@ class Peer:
 
     @classmethod
     def find(cls) -> "Peer | None":
-        """PyTorch where it is installed and sees what jax sees; a line says why not."""
+        """PyTorch if it is installed and finds the device of jax; otherwise None, and a line states the reason."""
         torch, device = torch_or_none(), {"gpu": "cuda", "cpu": "cpu"}.get(jax.default_backend())
         if torch is None or device is None or (device == "cuda" and not torch.cuda.is_available()):
             say("Rows of clusterjax stand alone: PyTorch is not installed, or does not see the accelerator of jax.")
@@ -203,7 +204,7 @@ def measured(
 ) -> list[dict]:  # fmt: skip
     """Check each program, PyTorch with twenty times the tolerance, and time all of them in turn.
 
-    Where `pairs` of `single` precision are said, a row has its share of the exponentials that the card can do.
+    If `pairs` are given and the precision is `single`, a row has the fraction of the card's rate of exponentials.
     """
     further = []
     for program in programs:

@@ -1,4 +1,4 @@
-"""How times are taken: compiling apart from running, alternatives in turn, no time for a wrong answer."""
+"""Measurement of times: compilation and runs are timed separately, alternatives run in turn, answers are checked."""
 
 import argparse
 import datetime
@@ -36,7 +36,7 @@ _START = time.perf_counter()
 
 @dataclass
 class Program:
-    """Something to time: `run()` makes `count` evaluations and waits for the end. All times are of one evaluation."""
+    """A program to time: `run()` makes `count` evaluations and waits for the end. All times are of one evaluation."""
 
     name: str
     run: Callable[[], Any]
@@ -54,7 +54,7 @@ class Program:
         return statistics.median(self.samples)
 
     def columns(self) -> dict[str, Any]:
-        """What is reported of every program."""
+        """The columns that are reported for every program."""
         low, high = np.quantile(self.samples, (0.25, 0.75))
         return {
             "method": self.name,
@@ -72,7 +72,7 @@ class Program:
 
 
 def compiled(name: str, fn: Callable[..., Any], *args: Any, count: float = 1, calls: int = 1) -> Program:
-    """`fn(*args)` compiled by jax for the arrays in `args`; tracing and compiling are timed apart, traces counted.
+    """`fn(*args)` compiled by jax for the arrays in `args`; tracing and compilation are timed, and traces counted.
 
     A run makes `calls` calls in a row, and waits once.
     """
@@ -98,21 +98,21 @@ def compiled(name: str, fn: Callable[..., Any], *args: Any, count: float = 1, ca
 
 
 def called(name: str, fn: Callable[..., Any], *args: Any, compiles: bool = True, count: float = 1) -> Program:
-    """`fn(*args)` as a user calls it; where jax compiles it, the time of the first call is that of compiling."""
+    """`fn(*args)` as a user calls it; if jax compiles it, the compile time is the time of the first call."""
     run = lambda: jax.block_until_ready(fn(*args))
     _, seconds = timed(run)
     return Program(name, run, count, compile_s=seconds if compiles else None)
 
 
 def timed(run: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and its seconds."""
+    """The result of a call, and its duration in seconds."""
     begin = time.perf_counter()
     found = jax.block_until_ready(run())
     return found, time.perf_counter() - begin
 
 
 def interleave(programs: list[Program], *, repeats: int = 15, budget_s: float = 20.0) -> None:
-    """Time the programs in turn, so that a noisy moment meets all of them; short ones are looped inside a sample.
+    """Time the programs in turn, so that noise affects all of them alike; short programs are repeated within a sample.
 
     At least three rounds are made, then as many of `repeats` as fit into `budget_s`.
     """
@@ -138,19 +138,19 @@ def measure(program: Program, **options: Any) -> Program:
 
 
 def rows_of(programs: list[Program], *, pairs: float | None = None, repeats=15, budget_s=20.0, **labels: Any) -> list:
-    """Time the programs in turn: a row for each, with its labels and, if `pairs` are said, its time for each pair."""
+    """Time the programs in turn: a row for each, with its labels and, if `pairs` is given, its time for each pair."""
     interleave(programs, repeats=repeats, budget_s=budget_s)
     cost = lambda program: {} if pairs is None else {"ns per pair": program.median / pairs * 1e9}
     return [labels | program.columns() | cost(program) for program in programs]
 
 
 def ratio(slow: Program, fast: Program) -> float:
-    """How many times longer `slow` takes than `fast`: the ratio of the medians of runs made in turn."""
+    """The ratio of the medians of the times of `slow` and `fast`, whose runs were made in turn."""
     return slow.median / fast.median
 
 
 class WrongAnswer(Exception):
-    """A method disagreed with the reference, and gets no time."""
+    """A method disagrees with the reference, so that its time is not reported."""
 
 
 def check(name: str, got: Any, expected: Any, tolerance: float) -> float:
@@ -188,9 +188,9 @@ def report(
 ) -> None:
     """Print the rows as a Markdown table, if `shown`, and write them, with machine and versions, to `path`.
 
-    `best` names the column whose least value is bold within each `group`; `findings` are the goals and what came out.
-    Where not all rows are measured `anew`, machine, commit, date and code stay those of the results before. Results of
-    a training that made a model of the package are of the model as it lies there now.
+    `best` names the column whose least value is bold within each `group`; `findings` are the goals and the results. If
+    not all rows are measured `anew`, the machine, commit, date and code of the earlier results are kept, except that
+    results of a training that made a model of the package get the hash of the present model.
     """
     of_code = {"source": source(path.stem) if path.stem in MEASURED else None}
     where = environment() | of_code
@@ -249,7 +249,7 @@ def _version(package: str) -> str | None:
 
 
 def options(question: str | None, results: str, *others: tuple[str, dict[str, Any]]) -> argparse.Namespace:
-    """`--quick`, `--out` and the other arguments of a script, each a name and what `add_argument` takes."""
+    """`--quick`, `--out` and the other arguments of a script, each a name and the keywords of `add_argument`."""
     parser = argparse.ArgumentParser(description=question, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats, to see that it runs")
     parser.add_argument(
@@ -286,7 +286,7 @@ def velocity(x, beta, causal: bool = False, summation: Any = None, form: Any = N
 
 
 def repeated(x, once: Callable[[Any], Any], count: int) -> jax.Array:
-    """`count` evaluations one after the other, each at tokens moved a little by the last."""
+    """`count` evaluations one after the other, each at tokens that the previous evaluation has moved a little."""
     return jax.lax.fori_loop(0, count, lambda _, y: y + jnp.asarray(1e-6, x.dtype) * once(y), x)
 
 

@@ -35,7 +35,7 @@ def trained_model(depth: int | None = None) -> probe.Model:
 
 
 def full_texts(model: probe.Model, count: int, length: int) -> probe.Encoded:
-    """Texts that fill all their places, so that nobody's padding matters: phonemes, or random ids."""
+    """Texts without padding: phonemes, or random ids."""
     sizes = model.network.sizes
     ids = np.random.default_rng(0).integers(1, sizes.vocab_size, (count, length), dtype=np.int32)
     if model.folder == PLBERT:
@@ -43,13 +43,13 @@ def full_texts(model: probe.Model, count: int, length: int) -> probe.Encoded:
         lines = (PLBERT / "phonemized_samples.jsonl").read_text("utf-8").splitlines()
         known = [[symbols[s] for s in json.loads(line)["phonemes"] if s in symbols] for line in lines]
         long = [text for text in known if len(text) >= length - 2]
-        ids[:] = 0  # which stands at both ends of a text
+        ids[:] = 0  # the id at both ends of a text
         ids[:, 1:-1] = [text[: length - 2] for text in long[:count]]
     return probe.Encoded(ids, np.ones(ids.shape, bool))
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -73,7 +73,7 @@ def twin(model: probe.Model, attention: str, double: bool = False) -> Any:
 
 
 def run_twin(theirs: Any, ids: np.ndarray, **wanted: bool) -> Any:
-    """What it returns for these ids; without padding no mask is passed, which is fastest."""
+    """The output of the `AlbertModel` for these ids; texts without padding need no mask, which is fastest."""
     import torch
 
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""The same in plain jax and diffrax, and in PyTorch, as a user writes it who has no library for it."""
+"""The same computations in plain jax and diffrax, and in PyTorch, as a user without clusterjax writes them."""
 
 import diffrax as dfx
 import jax
@@ -41,10 +41,10 @@ def torch_velocity(x, beta, causal):
 
 
 def torch_solve(x, beta, end, rtol, atol):
-    """A batch (systems, n, d) at time `end` by Tsit5, where each system has steps of its own, as under `jax.vmap`.
+    """A batch (systems, n, d) at time `end` by Tsit5; each system has its own steps, as under `jax.vmap`.
 
-    The size of a step follows its error alone: the I controller of diffrax. The loop asks the card at each step whether
-    all systems are done.
+    The step size depends on the last error alone, as with the I controller of diffrax. At each step the loop asks the
+    device whether all systems have finished.
     """
     import torch
 

@@ -1,12 +1,13 @@
-"""The published schemes in NumPy, vectorised as published but written anew: the comparison that readers want."""
+"""The published schemes in NumPy, vectorised as published but rewritten, for comparison."""
 
 import numpy as np
 
 
 def velocity(x: np.ndarray, beta: float, causal: bool, query=None, key=None, value=None) -> np.ndarray:
-    """Softmax attention without a shift: the full one plain, the causal one with tangent projection, as their scripts.
+    """Softmax attention without a shift of exponents, as in the published scripts: full attention has no projection to
+    the tangent space, and causal attention has one.
 
-    Their matrices default to the identity and are multiplied all the same, as there.
+    The matrices are multiplied also where they are the default, the identity, as in the scripts.
     """
     eye = np.eye(x.shape[1], dtype=x.dtype)
     query, key, value = (eye if matrix is None else matrix for matrix in (query, key, value))

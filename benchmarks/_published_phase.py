@@ -1,4 +1,4 @@
-"""The published cell of a phase diagram in PyTorch, batched as published but written anew."""
+"""The published computation of a cell of a phase diagram in PyTorch, batched as published but rewritten."""
 
 import math
 from typing import Any
@@ -42,7 +42,7 @@ class Cell:
         return torch.nn.functional.normalize(x + self.step * torch.matmul(weights, x), dim=2)
 
     def share(self, x: Any) -> float:
-        """The share of close pairs: a mask gathers what is off the diagonal, as published."""
+        """The share of close pairs; a mask selects the entries off the diagonal, as published."""
         torch = self.torch
         off = ~torch.eye(x.shape[1], dtype=torch.bool, device=x.device).expand(x.shape[0], -1, -1)
         return float((torch.matmul(x, x.transpose(1, 2))[off] > 0.999).double().mean())

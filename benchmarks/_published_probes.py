@@ -1,4 +1,4 @@
-"""The published measurements of networks, as their scripts make them but written anew, without their drawing."""
+"""The published measurements of networks, rewritten from the scripts, without the parts that draw."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def head_correlations(attention: np.ndarray) -> np.ndarray:
 
 
 def all_cosines(hidden: Sequence[Any]) -> list[Any]:
-    """The cosines of all pairs of tokens of one text, themselves included, for each level (n, d) of PyTorch."""
+    """The cosines of all pairs of tokens of one text, including pairs i = i, for each level, a tensor (n, d)."""
     import torch
 
     unit = [torch.nn.functional.normalize(level.clone(), dim=1) for level in hidden]
@@ -31,18 +31,18 @@ def similarity_histograms(hidden: Sequence[Any]) -> list[tuple[np.ndarray, np.nd
     """Density and edges for each level, in bins of the width of Freedman and Diaconis."""
     cosines, top = all_cosines(hidden), 0.0
     for level in cosines:
-        top = max(top, np.histogram(level, bins=100, density=True)[0].max())  # the height of all their figures
+        top = max(top, np.histogram(level, bins=100, density=True)[0].max())  # the common height of the figures
     return [np.histogram(level, bins=_freedman_diaconis(level), density=True) for level in cosines]
 
 
 def _freedman_diaconis(level: Any) -> int:
-    """How many bins; Python's `max` and `min` go through the tensor one number at a time, as theirs do."""
+    """The number of bins; Python's `max` and `min` iterate over single numbers of the tensor, as in the script."""
     width = 2 * (np.percentile(level, 75) - np.percentile(level, 25)) / len(level) ** (1 / 3)
     return max(1, int((max(level) - min(level)) / width))
 
 
 def same_bins(hidden: Sequence[Any], edges: np.ndarray) -> list[np.ndarray]:
-    """The counts for each level in bins that are given, which is faster than what was published."""
+    """The counts of each level in given bins, which is faster than the published way."""
     return [np.histogram(level, bins=edges)[0] for level in all_cosines(hidden)]
 
 

@@ -1,14 +1,14 @@
-"""What do a velocity, a batch, a gradient and a whole run cost on an accelerator, beside PyTorch there?
+"""What do a velocity, a batch, a gradient and a whole run cost on an accelerator, beside PyTorch on the same device?
 
-Attention on the sphere, V = I, beta = 9: `Fused`, `Dense`, `Blocked` and `Harmonic` beside PyTorch's softmax of a
-matrix product, in full precision, and its fused `scaled_dot_product_attention`, whose tokens are padded to a multiple
-of 8 numbers. Then whole runs and sweeps (`_accelerator_runs.py`). Answers are compared with float64 before anything is
-timed. Without an accelerator nothing is measured.
+The velocities are those of attention on the sphere with V = I and beta = 9. `Fused`, `Dense`, `Blocked` and `Harmonic`
+are compared with two ways of PyTorch: the softmax of a matrix product in full precision, and the fused
+`scaled_dot_product_attention`, for which tokens are padded to a multiple of 8 numbers. Whole runs and sweeps follow
+(`_accelerator_runs.py`). Answers are compared with float64 before anything is timed. Without an accelerator nothing is
+measured.
 
-The parts run in the order of their weight, and results are written after each: what was measured before the `--budget`
-of seconds ended, or the script did, stays. `--resume` continues with the parts that are missing, `--parts WORDS`
-measures those anew whose name has these words; both keep the other rows if card, versions and measured code are the
-same.
+The most important parts run first, and results are written after each part, so that they are kept if the `--budget` of
+seconds or the script ends. `--resume` continues with the missing parts, and `--parts WORDS` repeats the parts whose
+name has these words; both keep the other rows if card, versions and measured code are the same.
 """
 
 import json
@@ -48,7 +48,7 @@ import clusterjax as cjx
 BEGIN = time.perf_counter()
 BETA, END, SYSTEMS = 9.0, 15.0, 2048
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
-LARGEST_MATRIX = 2**29  # pairs, of a method that holds them all
+LARGEST_MATRIX = 2**29  # the largest number of pairs of a method that stores all pairs
 COLUMNS = ["what", "dtype", "d", "n", "systems", "method", "ps per pair", "share of limit", "over forward", "median ms",
            "IQR/median", "repeats", "compile s", "temporary MB", "launches", "in a turn", "started", "copies to host",
            "error"]  # fmt: skip
@@ -75,7 +75,7 @@ def fused(x, beta, causal):
 def in_torch(
     peer: Peer | None, x: np.ndarray, causal: bool, *, backwards: bool = False, calls: int = 1
 ) -> list[Program]:
-    """Both ways of PyTorch; none without it."""
+    """The two programs of PyTorch; none if PyTorch is not installed."""
     if peer is None:
         return []
     tokens = peer.tensor(x)
@@ -96,7 +96,7 @@ def in_torch(
 
 
 def summations_for(n: int, d: int, dtype: Any, causal: bool) -> list[Any]:
-    """Ours that serve: `Fused` where its guard lets it, and what `Auto` chooses without it."""
+    """The summations of clusterjax: `Fused` if its guard allows it, and those that `Auto` chooses without `Fused`."""
     single = dtype == np.float32
     fused = [cjx.Fused()] if single and fused_serves(d <= 4) else []
     dense = [cjx.Dense()] if n * n <= (2**20 if fused else LARGEST_MATRIX) else []
@@ -123,7 +123,7 @@ def averages(n: int, d: int, dtype: Any, causal: bool, peer: Peer | None) -> lis
 
 
 def batches(n: int, d: int, causal: bool, calls: int, peer: Peer | None) -> list[dict]:
-    """Small systems under `jax.vmap`, also some calls in a row that are waited for once."""
+    """Small systems under `jax.vmap`, in a single call and in several calls in a row with one wait at the end."""
     x = sphere(SYSTEMS * n, d, np.float32).reshape(SYSTEMS, n, d)
     at, expected = some_rows(x[-1], BETA, causal, tangent=False, count=20)
     chosen = ([cjx.Fused()] if fused_serves(d <= 4) else []) + [cjx.Dense()]  # before and after
@@ -136,7 +136,7 @@ def batches(n: int, d: int, causal: bool, calls: int, peer: Peer | None) -> list
 
 
 def gradients(n: int, causal: bool, peer: Peer | None) -> list[dict]:
-    """The gradient with its forward pass, and how many forward passes of the same summation that takes."""
+    """The gradient with its forward pass, and the ratio of its time to that of a forward pass of the same summation."""
     x = sphere(n, 3, np.float32)
     exact = jax.jit(partial(gradient, summation=cjx.Blocked(), causal=causal))(jnp.asarray(x.astype(np.float64)))
     chosen = ([cjx.Fused()] if fused_serves(True) else []) + [cjx.Blocked()]
@@ -159,7 +159,7 @@ def whole(x0, ts, beta):
 
 
 def run_of(n: int, d: int) -> list[dict]:
-    """A run to t = 15 with all defaults; the velocity is checked by its definition at the end as well."""
+    """A run to t = 15 with all defaults; at the end the velocity is also checked by its definition."""
     given = jnp.asarray(sphere(n, d, np.float32)), jnp.asarray([0, END], jnp.float32), jnp.float32(BETA)
     program, compile_s = timed(lambda: whole.lower(*given).compile())
     (x1, stats), run_s = timed(lambda: program(*given))
@@ -172,7 +172,7 @@ def run_of(n: int, d: int) -> list[dict]:
 
 
 class Part(NamedTuple):
-    """Rows that are measured together, of one question; `goal` is what was aimed at, before the measurement."""
+    """Rows that answer one question and are measured together; `goal` was set before the measurement."""
 
     name: str
     goal: str
@@ -180,7 +180,7 @@ class Part(NamedTuple):
 
 
 def parts_of(quick: bool, peer: Peer | None) -> list[Part]:
-    """All parts; those that matter most come first, and those that answer known questions again last."""
+    """All parts: the most important parts come first, and parts that repeat known answers come last."""
     f32, f64, found = np.float32, np.float64, []
 
     def add(name, goal, function, *given):
@@ -225,7 +225,7 @@ def parts_of(quick: bool, peer: Peer | None) -> list[Part]:
 
 
 def finding(part: Part, rows: list[dict]) -> list[str]:
-    """The fastest of ours beside the fastest of PyTorch."""
+    """The fastest program of clusterjax beside the fastest program of PyTorch."""
     at = [row for row in rows if row["part"] == part.name]
     theirs = [row for row in at if row["method"].startswith("PyTorch")]
     if not at or not (theirs or part.goal):
@@ -269,7 +269,7 @@ def measure_parts(
         say(part.name)
         try:
             found = part.run()
-        except Exception as error:  # any: a part that fails does not cost the others their time on the card
+        except Exception as error:  # a part that fails for any reason must not prevent the other parts
             traceback.print_exc()
             first = (str(error).strip() or "no words").splitlines()[0]
             notes.append(f"Failed: {part.name} ({type(error).__name__}: {first})")

@@ -1,15 +1,15 @@
-"""Does clustering grow with training? And: the ALBERT of the package, from the folder of a run.
+"""Does clustering grow with training? The script also installs the ALBERT of the package from the folder of a run.
 
-`clusterjax train albert` leaves snapshots of the weights at steps that double. For each of them: the mean cosine of the
-tokens, the pairs with a cosine above 0.9 and the clusters at every level, over the passages that come with the package,
-which no run has seen, and the same for their tokens in random order. Beside them the held-out loss.
+`clusterjax train albert` writes snapshots of the weights at steps that double. For each snapshot the table has the mean
+cosine of the tokens, the fraction of pairs with a cosine above 0.9 and the number of clusters at every level, over the
+passages of the package, which no run has seen; the same numbers for the tokens in random order; and the held-out loss.
 
-`RUN` is the folder of the run; without it the table is made of the numbers that are in the package. With `--texts`, the
-files of the run in its order, the network is measured anew, all its layers on whole rows: on every row that was held
-out, on those of each file, and on the passages of the package, each beside guessing by frequency on the same rows. (Of
-the ALBERT of the package they are the unlabelled reviews, the first 2,291 lines of the test part of WikiText-2, and the
-documents of C4.) With `--install` the run's weights, configuration and tokenizer, and the numbers, become the data of
-the package.
+`RUN` is the folder of the run; without `RUN` the table is made from the numbers in the package. `--texts` takes the
+files of the run in the same order. The loss of the network, all layers on whole rows, is then measured on all held-out
+rows, on those of each file, and on the passages of the package, beside the loss of predicting by frequency.
+(For the ALBERT of the package the files are the unlabelled reviews, the first 2,291 lines of the test part of
+WikiText-2, and the documents of C4.) With `--install` the weights, configuration and tokenizer of the run, and the
+numbers, become the data of the package.
 """
 
 import shutil
@@ -56,7 +56,7 @@ def measured(run: Path, weights: Path) -> dict[str, list[float]]:
 
 
 def measured_run(run: Path) -> dict[str, Any]:
-    """What the package keeps of a run: its report, its losses, and the statistics of its snapshots."""
+    """The record of a run that the package keeps: its report, its losses, and the statistics of its snapshots."""
     done, history = (header_of(run)[name] for name in ("report", "history"))
     pace, snapshots = done["recipe"]["epoch_steps"], []
     for path in sorted((run / "snapshots").glob("step-*.safetensors")):
@@ -71,7 +71,8 @@ def measured_run(run: Path) -> dict[str, Any]:
 
 
 def losses(folder: Path, done: dict[str, Any], paths: list[Path]) -> dict[str, Any]:
-    """What was read in training, and the loss on what was not, of the network in `folder`."""
+    """The losses of the network in `folder` on texts outside its training, the share of each file in the training, and
+    the expected share of the rows that the training read."""
     recipe = probe.AlbertRecipe(**done["recipe"] | {"stages": ()})
     size, length, words = recipe.batch_size, recipe.length, recipe.vocab_size
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / FILES[2]))
@@ -93,7 +94,7 @@ def losses(folder: Path, done: dict[str, Any], paths: list[Path]) -> dict[str, A
         batches = some_batches(pack(pieces, length), size)
         count = batches.shape[0] * batches.shape[1]
         found[name] = {"rows": count, "unigram loss": unigram_loss(rows, batches, words)}
-        # Few rows are read with other tokens hidden again, until about two thousand have been read.
+        # If there are few rows, they are read several times with other tokens hidden, about 2,000 rows in all.
         measures = [Evaluate(batches, loss, jax.random.fold_in(key, draw))(model) for draw in range(-(-2000 // count))]
         found[name] |= {number: float(np.mean([one[number] for one in measures])) for number in measures[0]}
         say(f"{name}: {found[name]}")

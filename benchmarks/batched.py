@@ -1,8 +1,9 @@
 """What does a velocity of 2048 small systems in one vmap cost for each pair, beside plain jax and PyTorch?
 
-Softmax attention on the sphere, beta = 9, V = I: the field of one system under `jax.vmap`, against the formula in plain
-jax under `jax.vmap`, against products of matrices on the batch and a Python loop over the systems, in PyTorch, and a
-loop in NumPy (the loops run over 64 systems). What jax compiles runs eight times inside one program, as in a solver.
+The velocity is that of softmax attention on the sphere with beta = 9 and V = I. The field of one system under
+`jax.vmap` is compared with the formula in plain jax under `jax.vmap`, with batched matrix products and a Python loop
+over the systems in PyTorch, and with a loop in NumPy (the loops run over 64 systems). The programs of jax evaluate the
+velocity eight times inside one compiled program, as a solver does.
 """
 
 import jax

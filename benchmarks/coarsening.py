@@ -1,9 +1,10 @@
-"""How long does it take to follow tokens to their last merger, by `coarsen`, of waits up to 1e69?
+"""How long does `coarsen` take to follow tokens to their last merger, with waits up to 1e69?
 
-256 starts of 64 tokens on the sphere in R^3, V and B the identity, tolerance 0.1, in float64, on two processes as a
-user would start them. Answers first: the time at which two clusters merge against the quadrature of their exact law, to
-2.5e32, and four starts of few tokens, at a beta where it can, against a run of all tokens by `Rodas5P`. The time of
-that is told too, for one batch in one process to t = 1e8 at beta = 9, by when most starts have come to one cluster.
+The runs have 256 starts of 64 tokens on the sphere in R^3, V and B the identity, tolerance 0.1, in float64, in two
+processes as a user would start them. Answers are checked first: the time at which two clusters merge, up to 2.5e32, by
+quadrature of the exact law, and four starts of few tokens, at a moderate beta, by runs of all tokens with `Rodas5P`.
+The time of `Rodas5P` is reported as well, for one batch in one process at beta = 9 to t = 1e8, when most starts have
+reached one cluster.
 """
 
 import multiprocessing
@@ -23,7 +24,7 @@ import clusterjax as cjx
 
 COLUMNS = ["method", "beta", "n", "d", "runs", "processes", "start s", "run s", "s a run", "steps", "last merger",
            "bound"]  # fmt: skip
-# Oracles of two clusters: beta, cosine at the start, masses, time until the cosine is .99.
+# Exact times of two clusters: beta, the cosine at the start, the masses, and the time until the cosine is .99.
 ORACLES = (
     (20.0, 0.0, (0.5, 0.5), 12191759.0),
     (40.0, 0.5, (0.8, 0.2), 3949560.9),
@@ -42,7 +43,7 @@ def followed(beta, seed, n):
 
 
 def merging():
-    """The largest relative error of the oracles."""
+    """The largest relative error of `coarsen` against the exact times."""
     worst = 0.0
     for beta, cosine, masses, expected in ORACLES:
         x0 = jnp.array([[1.0, 0.0], [cosine, (1 - cosine**2) ** 0.5]])
@@ -52,7 +53,7 @@ def merging():
 
 
 def beside_all_tokens():
-    """The largest distance of a token from where `Rodas5P`, which follows all of them, has it at t = 1000."""
+    """The largest distance of a token at t = 1000 from its position by `Rodas5P`, which follows all tokens."""
     worst, precise = 0.0, dfx.PIDController(rtol=1e-10, atol=1e-12)
     for seed in range(4):
         x0, ts = jnp.asarray(sphere(8, D, seed=seed)), jnp.array([0.0, 1e3])
@@ -70,7 +71,7 @@ def numbers(job):
 def ready(_):
     """The first call in a process: libraries are loaded."""
     followed(1.0, 0, 4)
-    time.sleep(0.5)  # so that each process gets one
+    time.sleep(0.5)  # so that each process gets one of these calls
 
 
 def pooled(pool, beta, n, count, processes):

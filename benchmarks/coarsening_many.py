@@ -1,10 +1,10 @@
-"""How long does it take to follow 10,000 tokens to their last merger, by `coarsen`, beside `Blocked`?
+"""How long does `coarsen` take to follow 10,000 tokens to their last merger, beside `Blocked`?
 
-Uniform tokens and eight heaps in R^64, uniform ones on the sphere of R^3; beta = 9, V and B the identity, in float64,
-`coarsen` on one thread. Many tokens are followed by tiles until 1,024 clusters are left: the first phase. After it
-`Blocked` would go on with all tokens, in steps of about 2, by stability, of six velocities each; it is not run, its
-time is that of one velocity times their number. Answers first: 4,200 tokens in six heaps of no width against six tokens
-with their masses.
+The tokens are uniform or in eight heaps in R^64, or uniform on the sphere in R^3; beta = 9, V and B are the identity,
+float64, and `coarsen` runs on one thread. In the first phase `coarsen` follows the tokens by tiles until 1,024 clusters
+are left. A run with `Blocked` would continue with all tokens in steps of about 2, which stability bounds, with six
+velocities in each step; this run is not made, and its time is that of one velocity times the number of velocities.
+Answers are checked first: 4,200 tokens in six heaps of width zero against six tokens with the masses of the heaps.
 """
 
 import os
@@ -12,7 +12,7 @@ import re
 import time
 
 
-# Threads of BLAS wait for each other where others use the machine; to be said before NumPy is imported.
+# Threads of BLAS wait for each other if other programs use the machine. NumPy reads this variable when it is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
@@ -30,12 +30,12 @@ COLUMNS = ["tokens", "n", "d", "tolerance", "run s", "cpu s", "first phase to t"
            "median bound", "last bound", "after it s", "Blocked velocity s", "Blocked after it s",
            "times faster"]  # fmt: skip
 BETA, FEW, END = 9.0, 1024, 1e300
-# Of Tsit5, whose steps stability bounds once clusters have formed.
+# The step of Tsit5, which stability bounds once clusters have formed, and the number of velocities in a step.
 STEP, VELOCITIES = 2.0, 6
 
 
 def followed(x, tolerance, masses=None, **options):
-    # Pairs, in blocks: what serves every dimension.
+    # `Blocked` is available in every dimension.
     field = cjx.AttentionField(cjx.SoftmaxAttention(BETA, summation=cjx.Blocked()), masses=masses)
     return cjx.coarsen(field, jnp.asarray(x), END, tolerance=tolerance, **options)
 
@@ -64,7 +64,7 @@ def row(name, x, tolerance):
     cpu_s = time.process_time() - cpu
     say(f"{name}, n = {n}: {tree} in {run_s:.3g} s")
     first, clusters = phases[-1]
-    # A little after tiles were left, for the line rounds the time.
+    # The time is increased slightly, since the reported time of the end of the first phase is rounded.
     points, counts = np.unique(np.asarray(tree.at(first * (1 + 1e-3))), axis=0, return_counts=True)
     assert len(points) <= clusters <= FEW, (len(points), clusters)
     _, after_s = timed(lambda: followed(points, tolerance, jnp.asarray(counts, float)))

@@ -1,10 +1,10 @@
 """How long is the first second: an import, a first run, a first gradient, a first trace, a first prediction?
 
-Every row is of whole processes, each of which computes one thing and prints it: wall seconds and CPU seconds of the
-process, the number of programs that XLA compiled, and the seconds that jax traced, lowered and compiled, as
-`jax.monitoring` reports them. The file cache is warm. Without jax's persistent cache each process compiles everything;
-with it, a first process fills an empty folder and a second one reads it. `--against FOLDER` measures another checkout
-beside this one, in turn: the state before a change.
+Each row is measured on whole processes, each of which computes and prints one result. A row has the wall time and the
+CPU time of the process, the number of programs that XLA compiled, and the times that jax spent on tracing, lowering and
+compilation, as `jax.monitoring` reports them. The file cache is warm. Without jax's persistent cache each process
+compiles everything; with the cache, a first process fills an empty folder and a second process reads the folder.
+`--against FOLDER` measures another checkout in turn with this one, such as the state before a change.
 """
 
 import json
@@ -55,7 +55,7 @@ from clusterjax import sentiment
 print(sentiment.explain(sentiment.load(), "A wonderful film, not boring at all."))
 """,
 }
-# The listener counts what the process does; the report is the last line of the output.
+# The listener counts the events of jax in the process; the report is the last line of the output.
 PRELUDE = """
 import atexit, json, jax.monitoring
 _seconds = {"jaxpr_trace": [], "jaxpr_to_mlir": [], "backend_compile": []}
@@ -68,7 +68,7 @@ atexit.register(lambda: print(json.dumps(_seconds)))
 
 
 def process(code: str, checkout: Path, cache: str | None) -> dict[str, float]:
-    """What one process costs that runs `code` with the package of `checkout`, and with the `cache` in that folder."""
+    """The cost of one process that runs `code` with the package in `checkout` and the compilation cache in `cache`."""
     own = ("JAX_", "XLA_", "EQX_", "PYTHON")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     environment |= {"PYTHONPATH": str(checkout), "JAX_PLATFORMS": "cpu"}
@@ -146,7 +146,7 @@ def main() -> None:
 
 
 def findings(rows: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The goals, and what came out."""
+    """The goals, and the results."""
     cpu = {(r["process"], r["checkout"], r["cache"]): r["CPU s"] for r in rows}
     found = []
     for name in PROCESSES:

@@ -1,11 +1,12 @@
-"""What do derivatives of a run cost in time and memory, for how many tokens, and of how many steps?
+"""What do derivatives of a run cost in time and memory, for how many tokens and steps?
 
-Tokens on the sphere in R^3 at beta = 4 with a V that is no multiple of the identity, softmax attention, from t = 0 to
-15 by `simulate` with its defaults, float64. The derivative is that of a sum of the last tokens with fixed weights, in
-beta, V and all tokens at once, by reverse mode with as many checkpoints as the adjoint keeps; memory is what the
-compiled program needs beside its arguments and results. The first rows keep the checkpoints that diffrax takes for
-`max_steps`, 16,384 if left at its default; `checkpoints` sets their number. Answers first: each gradient against
-central differences in a random direction. Then second derivatives in beta and a factor of V, by the ways jax has.
+Tokens on the sphere in R^3 move by softmax attention at beta = 4, with a V that is no multiple of the identity, from
+t = 0 to 15, by `simulate` with its defaults in float64. The derivative is that of a sum of the last tokens with fixed
+weights with respect to beta, V and all tokens at once, by reverse mode with checkpoints. Memory is the memory of the
+compiled program besides its arguments and results. In the first rows the number of checkpoints is the default of
+diffrax for `max_steps`, which is 16,384 by default; in other rows `checkpoints` sets this number. Each gradient is
+first checked against central differences in a random direction. Second derivatives with respect to beta and a factor of
+V follow, by the modes that jax offers.
 """
 
 import diffrax as dfx
@@ -29,7 +30,7 @@ FEW, SHORT = 16, 5.0  # the tokens and the end of the run of the second derivati
 
 
 def run(given, end, **keywords):
-    """The trajectory of tokens, by parameters that are what derivatives are taken in."""
+    """The trajectory of the tokens; derivatives are taken with respect to the parameters `given`."""
     beta, value, x0 = given
     return cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(beta), value), x0, jnp.array([0.0, end]), **keywords)
 
@@ -39,14 +40,14 @@ def loss(given, weights, **keywords):
 
 
 def checked(gradient, given, weights):
-    """The error of a gradient in a random direction, relatively to what differences give there."""
+    """The error of a gradient in a random direction, relative to the central difference."""
     direction = jax.tree.map(lambda leaf: jnp.asarray(np.random.default_rng(7).normal(size=leaf.shape)), given)
     tight = {"stepsize_controller": dfx.PIDController(rtol=1e-11, atol=1e-13)}
     at = lambda h: float(loss(jax.tree.map(lambda leaf, by: leaf + h * by, given, direction), weights, **tight))
-    step = 1e-6  # so short that no token comes to another cluster: of 1,024 one is very near to the border
+    step = 1e-6  # so short that no token changes its cluster: one of 1,024 tokens is very near to a border
     expected = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step)
     along = sum(float(jnp.vdot(a, b)) for a, b in zip(*map(jax.tree.leaves, (gradient, direction)), strict=True))
-    # The run itself is right to its tolerances, and the gradient of what was computed is exact.
+    # The gradient of the computed run is exact, but the run is accurate only to its tolerances.
     return check("gradient", along / expected, 1.0, 1e-2)
 
 

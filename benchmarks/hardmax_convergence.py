@@ -1,15 +1,16 @@
-"""How many hardmax layers until the clustered state, against n, d, alpha and the condition of A; and how often can
+"""After how many hardmax layers is the state clustered, against n, d, alpha and the condition of A, and how often can
 given tokens be made the leaders?
 
-Clouds of normal tokens in float64. Clustered is the first layer after which every token stays within 1e-3 of the length
-of the longest token from its limit. A token that follows one leader from a distance of that length takes
-log(1000) / log(1 + alpha) layers, the column "one length". Each row: the median, the 95 % quantile and the most over
-many clouds, the share of the clouds with a leader after layer 0, and of those on which every clause of the theorem
-held.
+The clouds have normal tokens in float64. A cloud is clustered at the first layer after which every token stays within
+1e-3 of its limit, in units of the norm of the longest token. A token that follows one leader from a distance of this
+norm takes log(1000) / log(1 + alpha) layers, the column "one length". Each row has the median, the 95 % quantile and
+the maximum over many clouds, the share of the clouds with a leader after layer 0, and the share of the clouds on which
+every clause of the theorem holds.
 
-Then the control: random sets of tokens each of which some A makes lead; the share that `choose_leaders` finds, the
-share that it proves impossible for A of condition up to 1000, and in the plane, for a third of the sets, the share that
-a grid of 4,608 choices of A and alpha finds, and how many of those `choose_leaders` finds.
+The second part tests the choice of leaders, for sets drawn at random from the tokens that lead for some A. The table
+has the share of the sets for which `choose_leaders` finds an A, and the share that it proves impossible for A of
+condition up to 1000. In the plane, for a third of the sets, the table also has the share that a grid of 4,608 choices
+of A and alpha finds, and the share of these that `choose_leaders` finds.
 """
 
 import equinox as eqx
@@ -123,7 +124,7 @@ def control(n, d, size, exactly, sets, grids):
 
 
 def span(shares):
-    """From the least to the largest share."""
+    """The range of the shares, as text."""
     low, high = min(shares := list(shares)), max(shares)
     return f"{low:.0f} %" if round(low) == round(high) else f"{low:.0f} to {high:.0f} %"
 

@@ -1,11 +1,11 @@
-"""From how many tokens does a bounding-volume hierarchy pay in the plane, where every pair takes n^2, and how does its
-time grow?
+"""From how many tokens on is a bounding-volume hierarchy faster than all n^2 pairs in the plane, and how does its time
+grow?
 
-Hardmax sums of `Hull` beside `Blocked`, full and causal, for tokens on the circle, in a disc, and in two heaps of
-tokens that are equal but for rounding; ties within the default tolerance. Every answer is checked before it is timed:
-against every pair up to 16,384 tokens, and above it in a hundred rows. Rows may differ where a score is within four
-machine epsilons, times the two lengths, of the least that still ties. The exponent is that of
-the time from 16,384 tokens to the most.
+Hardmax sums of `Hull` are compared with `Blocked`, full and causal, for tokens on the circle, in a disc, and in two
+heaps of tokens that are equal up to rounding; ties have the default tolerance. Every answer is checked before it is
+timed: in all rows up to 16,384 tokens, and in a hundred rows for more tokens. Rows may differ only if a score is within
+four machine epsilons, times the norms of both tokens, of the smallest score that ties. The exponent is that of the time
+between 16,384 tokens and the largest number of tokens.
 """
 
 import jax
@@ -39,7 +39,7 @@ def sums(x, summation, causal):
 
 
 def differing(got: np.ndarray, x: np.ndarray, causal: bool) -> int:
-    """How many rows count other ties than the definition does; raises where rounding does not explain it."""
+    """The number of rows whose ties differ from the definition; an error if rounding does not explain a difference."""
     rows = np.arange(len(x)) if len(x) <= 16_384 else np.linspace(0, len(x) - 1, 100).astype(int)
     x64, eps, wrong = x.astype(np.float64), float(np.finfo(x.dtype).eps), 0
     length = np.sqrt((x64 * x64).sum(axis=1))

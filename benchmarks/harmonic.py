@@ -1,10 +1,12 @@
-"""How long is one velocity of a million tokens by `Harmonic`, beside `Blocked`, how exact, and from how many tokens on?
+"""How long does `Harmonic` take for one velocity of a million tokens, how exact is it, and when is it faster than
+`Blocked`?
 
-Softmax attention on the circle and on the spheres of three and four dimensions, uniform tokens, V = I, B = I, full and
-causal, float32 and float64, beta = 1 to 81; some with a general B, whose queries differ in length. Answers are held
-against rows summed by NumPy in float64 first. `Blocked` is timed up to 100,000 tokens (in float32 at
-beta = 9, else 10,000) in the same run and extrapolated by its pairs. The gradient is that of the sum of squares of the
-averages. The break-even is the number of tokens at which the lines between the measured sizes, in logarithms, cross.
+The cases are softmax attention on the circle and on the spheres in R^3 and R^4, for uniform tokens, V = I, B = I, full
+and causal, in float32 and float64, beta = 1 to 81, and some cases with a general B, whose queries differ in norm.
+Answers are first compared with rows that NumPy sums in float64. `Blocked` is timed in the same run up to 100,000 tokens
+(in float32 at beta = 9, otherwise 10,000), and its time is extrapolated by the number of pairs. The gradient is that of
+the sum of squares of the averages. The break-even is the number of tokens at which the lines through the measured
+times, in logarithms, cross.
 """
 
 import math
@@ -67,7 +69,7 @@ def extrapolate(rows: list[dict]) -> None:
 
 
 def break_even(rows: list[dict]) -> float:
-    """The number of tokens from which on `Harmonic` is the faster one; that of the smallest run if it always is."""
+    """The number of tokens from which on `Harmonic` is faster than `Blocked`, or the smallest number if always."""
     points = sorted((row["n"], math.log(row["times faster"])) for row in rows)
     for (n, gain), (later, more) in zip(points, points[1:], strict=False):
         if gain < 0 <= more:

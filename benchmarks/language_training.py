@@ -1,13 +1,13 @@
-"""What a small causal language model learns: its loss beside its baselines, and what becomes of its tokens meanwhile.
+"""What does a small causal language model learn: its loss beside baselines, and the clustering of tokens in training?
 
-`clusterjax train language-model` leaves snapshots at steps that double. For each of them, over the passages that come
-with the package, which no run has seen: how the tokens gather from level to level, with the same for tokens in random
-order, how much the heads attend to the first token, and what the head would say at each level. With `--imdb`, before
-and after training, the best sentiment detector among the neurons: one is chosen on reviews of the training part, and
-tested on the test part.
+`clusterjax train language-model` writes snapshots at steps that double. For each snapshot the table has, over the
+passages of the package, which no run has seen: the clustering of the tokens at each level, also for tokens in random
+order, the attention of the heads to the first token, and the loss of the head applied to each level. With `--imdb` the
+table also has the best sentiment detector among the neurons before and after training: the neuron is chosen on reviews
+of the training part and scored on the test part.
 
-`RUN` is the folder of the run; without it the table is made of the numbers that are in the package. With `--install`
-the model, its tokenizer and the numbers become the data of the package.
+`RUN` is the folder of the run; without `RUN` the table is made from the numbers in the package. With `--install` the
+model, its tokenizer and the numbers become the data of the package.
 """
 
 from pathlib import Path
@@ -28,7 +28,8 @@ DIGITS = 6
 
 
 def rows_of(tokenizer: Any, texts: list[str], length: int, *, end: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and which are there, (texts, length), of the first word pieces of each text, or of the last."""
+    """The ids of the first word pieces of each text, or of the last ones, and the mask of those that exist, (texts,
+    length) each."""
     ids, there = np.zeros((len(texts), length), np.int32), np.zeros((len(texts), length), bool)
     for row, one in enumerate(tokenizer.encode_batch(texts, add_special_tokens=False)):
         pieces = one.ids[-length:] if end else one.ids[:length]
@@ -45,7 +46,7 @@ def shuffled(ids: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 
 def detected(model: Any, reviews: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    """The neuron, of all layers, that tells the reviews of the training part apart best, scored on the test part."""
+    """The neuron of all layers that best separates reviews of the training part, scored on the test part."""
     layers = range(model.stack.num_layers)
     of_layers = lambda ids, there: [transformer.mean_activations(model, ids, there, layer=layer) for layer in layers]
     fired = {part: of_layers(ids, there) for part, (ids, there, _) in reviews.items()}
@@ -71,7 +72,7 @@ def measured(model: Any, texts: tuple[np.ndarray, np.ndarray], reviews: Any) -> 
 
 
 def measured_run(run: Path, imdb: Path | None) -> dict[str, Any]:
-    """What the package keeps of a run: its report, its losses, and the numbers of its snapshots."""
+    """The record of a run that the package keeps: its report, its losses, and the numbers of its snapshots."""
     done, history = (header_of(run)[name] for name in ("report", "history"))
     pace, length = done["recipe"]["epoch_steps"], done["recipe"]["length"]
     tokenizer = transformer.load_tokenizer(run)

@@ -1,13 +1,13 @@
-"""What do positions, a first token and recurrence change in a small language model, all trained in the same short way?
+"""What do positions, a first token and recurrence change in a small language model after equally short trainings?
 
-Six models of about a million parameters read the same texts with the same tokenizer, that of the package, by one recipe
-of a fifth of the steps of `clusterjax train language-model`: learned, sinusoidal, relative and rotary positions, texts
-that begin anywhere; learned positions with a token that begins every text; an LSTM. Their losses are compared on the
-same words of texts that no model has seen, with standard errors over texts. The figure sink-training measures whether
-heads become sinks of the first token along such trainings.
+Six models of about a million parameters are trained on the same texts, with the tokenizer of the package and a fifth of
+the steps of `clusterjax train language-model`: four models with learned, sinusoidal, relative and rotary positions on
+texts that begin anywhere, a model with learned positions and a token that begins every text, and an LSTM. The losses
+are compared on the same words of texts that no model has seen, with standard errors over texts. The figure
+sink-training measures whether heads become sinks of the first token in such trainings.
 
-`TEXTS` are files of texts, such as the unlabelled reviews. Each run is kept under `--runs` and not repeated; one that
-was stopped goes on.
+`TEXTS` are files of texts, such as the unlabelled reviews. Each run is kept under `--runs` and not repeated; a stopped
+run continues.
 """
 
 import json
@@ -28,24 +28,24 @@ SHORT: dict[str, Any] = {"steps": 800, "epoch_steps": 50, "warm_up": 100, "held_
 VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {},
     "learned, begun": {"begin": True},
-    "LSTM": {"architecture": "lstm", "hidden": 374},  # so many units have as many parameters as the four layers
+    "LSTM": {"architecture": "lstm", "hidden": 374},  # 374 units have as many parameters as the four layers
     "rotary": {"positions": "rotary"},
     "sinusoidal": {"positions": "sinusoidal"},
     "relative": {"positions": "relative"},
 }
 ORDER = ("learned", "sinusoidal", "relative", "rotary", "learned, begun", "LSTM")
-TEXTS = 6000  # to train on and hold out
+TEXTS = 6000  # the number of texts, some of which are held out
 LOSSES = ["model", "first token", "parameters", "steps", "held-out loss", "error", "less learned", "error of it",
           "texts"]  # fmt: skip
 
 
 def folder_of(runs: Path, name: str) -> Path:
-    """Where a variant is trained."""
+    """The folder in which a variant is trained."""
     return runs / name.replace(", ", "-").lower()
 
 
 def train_all(runs: Path, paths: list[Path], short: dict[str, Any]) -> None:
-    """Train what is not trained yet, one after the other, on the same texts."""
+    """Train the variants that are not trained yet, one after the other, on the same texts."""
     texts = runs / "texts.jsonl"
     if not texts.is_file():
         runs.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def train_all(runs: Path, paths: list[Path], short: dict[str, Any]) -> None:
         if (folder / "model.safetensors").is_file():
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        # The same tokens for all: those of the package.
+        # All variants use the tokenizer of the package.
         if not (folder / "tokenizer.json").exists():
             transformer.load_tokenizer().save(str(folder / "tokenizer.json"))
         say(f"training {name}")
@@ -66,7 +66,7 @@ def train_all(runs: Path, paths: list[Path], short: dict[str, Any]) -> None:
 
 
 def held_rows(runs: Path, short: dict[str, Any], length: int) -> np.ndarray:
-    """`length` word pieces of each held-out text that has as many, from a place drawn at random: (texts, length)."""
+    """`length` word pieces, from a random position, of each held-out text that is long enough: (texts, length)."""
     every = read_texts([runs / "texts.jsonl"])
     aside = set_aside(len(every), short["held_out"], 0)
     held = [text for text, out in zip(every, aside, strict=True) if out]
@@ -77,12 +77,12 @@ def held_rows(runs: Path, short: dict[str, Any], length: int) -> np.ndarray:
 
 
 def begun(rows: np.ndarray) -> np.ndarray:
-    """The rows with [CLS] before them, their last word left out."""
+    """The rows with [CLS] in front and without the last word."""
     return np.concatenate([np.full((len(rows), 1), CLS, rows.dtype), rows[:, :-1]], axis=1)
 
 
 def text_losses(model: Any, rows: np.ndarray, begin: bool) -> np.ndarray:
-    """The mean loss of words 1 to n - 2 of each row, in nats, (texts,): words that models of both kinds guess."""
+    """The mean loss in nats of words 1 to n - 2 of each row, which models of both kinds predict, (texts,)."""
     ids = begun(rows) if begin else rows[:, :-1]
     skip = int(begin)
 

@@ -1,9 +1,10 @@
-"""What fraction of what this machine can do does each main work reach?
+"""What fraction of the limit of this machine does each main computation reach?
 
-The limits are rates that XLA reaches here in the same run: exponentials of an array in the cache, multiply-adds of a
-product of two matrices, and bytes of a copy that does not fit the caches, all in float32 on all cores. The limit of a
-work is the largest of the times that its exponentials, its multiply-adds and its bytes take at these rates; a step of a
-solver is compared with the six velocities that it needs. Work that the mathematics does not need counts as loss.
+The rates of the machine are measured with XLA in the same run: exponentials of an array in the cache, multiply-adds of
+a product of two matrices, and bytes of a copy that does not fit into the caches, all in float32 on all cores. The limit
+of a computation is the largest of the times that its exponentials, its multiply-adds and its bytes take at these rates;
+a step of a solver is compared with the six velocities that it needs. Operations that the mathematics does not need are
+not part of the limit.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ BETA, COLUMNS = 9.0, ["work", "d", "n", "systems", "method", "bound by", "limit 
 
 @dataclass
 class Work:
-    """A program, and what it must do at least: exponentials, multiply-adds, bytes, or velocities for some seconds."""
+    """A program, and the operations that it needs at least: exponentials, multiply-adds, bytes, or seconds of
+    velocities."""
 
     name: str
     program: Program
@@ -40,7 +42,7 @@ class Work:
 
 
 def rates(quick: bool) -> dict[str, float]:
-    """Exponentials, multiply-adds and bytes a second."""
+    """The rates of exponentials, multiply-adds and bytes per second."""
     size = 256 if quick else 2048
     cached, large = jnp.linspace(-4, 0, 2**18, dtype=jnp.float32), jnp.ones(2**22 if quick else 2**27, jnp.float32)
     square, inside = jnp.asarray(sphere(size, size, np.float32)), 10 if quick else 100

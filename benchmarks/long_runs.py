@@ -1,8 +1,9 @@
-"""How long does a run to t = 1e8 take where clusters have formed: `Rodas5P` beside diffrax's Kvaerno5 and Tsit5?
+"""How long does a run to t = 1e8 take after clusters have formed, with `Rodas5P` beside diffrax's Kvaerno5 and Tsit5?
 
-n tokens on the sphere in R^3 at beta = 9, V and B the identity, float64, default tolerances. Answers first: the time at
-which two clusters merge against the integral of their exact law, and where all solvers can run the tokens at t = 1000
-against Tsit5 with tight tolerances. What a solver cannot reach within its steps gets no time.
+The runs have n tokens on the sphere in R^3 at beta = 9, V and B the identity, float64, and default tolerances. Answers
+are checked first: the time at which two clusters merge against the integral of the exact law, and, where all solvers
+can run, the tokens at t = 1000 against Tsit5 with tight tolerances. A run that a solver cannot finish within its steps
+has no time.
 """
 
 import diffrax as dfx

@@ -1,10 +1,10 @@
-"""How long is a whole run of very many tokens, and does it do what the theory of the uniform measure says?
+"""How long does a whole run of very many tokens take, and does the run agree with the theory of the uniform measure?
 
-Softmax attention, V = Q = K = I, beta = 9, independent uniform tokens, float32, to t = 15 with the default solver. The
-velocity is checked first on some rows, at the start and at the end, against float64 sums written out in NumPy, and the
-growth of the angular power against `uniform_growth_rates`. `Blocked` is not run to the end: its time is that of one of
-its velocities, measured here for at most 30,000 tokens and extrapolated by the pairs, times the evaluations that the
-run made.
+The runs have softmax attention with V = Q = K = I, beta = 9, independent uniform tokens, float32, and the default
+solver to t = 15. Some rows of the velocity, at the start and at the end, are first checked against float64 sums in
+NumPy, and the growth of the angular power against `uniform_growth_rates`. A whole run with `Blocked` is not made: its
+time is the number of evaluations times the time of one velocity, which is measured for at most 30,000 tokens and
+extrapolated by the number of pairs.
 """
 
 import equinox as eqx
@@ -16,7 +16,7 @@ import clusterjax as cjx
 
 
 BETA, END, DEGREES, COMPARED = 9.0, 15.0, 12, 6
-EVALUATIONS = 6  # of a Tsit5 step
+EVALUATIONS = 6  # the number of evaluations of a Tsit5 step
 LARGEST_BLOCKED = 30_000
 TOLERANCE = 2e-5
 COLUMNS = ["d", "n", "summation", "steps", "compile s", "run s", "velocity ms", "Blocked velocity ms", "times faster",
@@ -32,7 +32,7 @@ def whole_run(x0, ts, beta):
 
 
 def checked(name, x):
-    """The error of some rows of the velocity beside those of unit tokens, by the definition."""
+    """The error of some rows of the velocity, checked by the definition for unit tokens."""
     rows, expected = some_rows(
         np.asarray(x) / np.linalg.norm(np.asarray(x, np.float64), axis=1, keepdims=True), BETA, False
     )
@@ -48,7 +48,7 @@ def row_for(n: int, d: int) -> dict:
     (power, x1, stats), run_s = timed(lambda: program(x0, ts, beta))
     at_end = checked("the velocity at the end", x1)
     rates = cjx.uniform_growth_rates(BETA, d, DEGREES)
-    # The more tokens, the longer the perturbation stays small: until it is about a twentieth.
+    # With more tokens the perturbation stays small for longer; the time is that at which it is about a twentieth.
     at = max(1, int(np.searchsorted(np.asarray(ts), np.clip(np.log(0.05 * np.sqrt(n)) / rates.max(), 0.5, 3.0))))
     found = np.log(np.asarray(power[at] / power[0], np.float64)) / (2 * float(ts[at]))
     off = float(np.abs(found - rates)[1 : COMPARED + 1].max())

@@ -1,12 +1,13 @@
-"""How long is a bifurcation diagram of infinitely many tokens under noise, and a run of their density, beside tokens?
+"""How long do a bifurcation diagram of infinitely many tokens under noise, and a run of their density, take?
 
-The diagram is r against T for beta = 1 to 9 on the circle and on the sphere, unnormalised attention with V = B = I, by
-`phase.branch`: stable and unstable densities, folds and equal free energies. Beside it some of its stable densities by
-runs of a `MeanField` to rest, extrapolated to all of them; no run reaches an unstable one. Then a run without noise to
-t = 1.5 at beta = 2: coefficients of several degrees, and tokens drawn from the same density, by the `Harmonic` sums
-that `Auto` takes. Answers first: each stationary density is put into its own equation by quadrature in NumPy, and the
-order parameter of a run is held to that of degree 96. What the diagram compiles is told by its first call, which also
-runs once; the second dimension finds most of it compiled.
+The diagram has the order parameter r against T for beta = 1 to 9 on the circle and on the sphere, for unnormalised
+attention with V = B = I, by `phase.branch`: stable and unstable densities, folds and equal free energies. For
+comparison, runs of a `MeanField` to rest give some of the stable densities, and their time is extrapolated to all
+stable densities; no run reaches an unstable density. A run without noise to t = 1.5 at beta = 2 follows: the density by
+coefficients of several degrees, and tokens drawn from the same density, by the `Harmonic` sums that `Auto` chooses.
+Answers are checked first: each stationary density in its equation by quadrature in NumPy, and the order parameter of a
+run against that of degree 96. The compile time of the diagram is that of its first call, which includes one run; most
+programs of the second dimension are then compiled already.
 """
 
 import jax
@@ -22,12 +23,12 @@ import clusterjax as cjx
 
 
 COLUMNS = ["task", "method", "d", "points", "compile s", "run s", "all points s", "error"]
-# Of the density that runs: its beta and end, the slope of the density at first, and the degree that others are held to.
+# The run of a density: beta, the end, the slope of the initial density, and the degree of the reference.
 BETA, END, TILT, BEST = 2.0, 1.5, 0.5, 96
 
 
 def stationary(found, index, beta):
-    """By how much the density of one point misses its own equation: the mean of exp(beta <x, .> / (beta T)) by sums."""
+    """The change of the order parameter if the density of one point is put into its equation, by sums."""
     l = np.arange(1, found.moments.shape[1] + 1)
     if found.d == 2:
         angle = 2 * np.pi * np.arange(1024) / 1024
@@ -57,7 +58,7 @@ def branches_of(d, betas):
 
 
 def diagram(d, betas):
-    """The branches of one dimension: the first time with what is compiled, then all of them."""
+    """The branches of one dimension: the time of the first call, which compiles, and the time of all branches."""
     _, first_s = timed(lambda: branches_of(d, (0.5,)))
     branches, run_s = timed(lambda: branches_of(d, betas))
     missed = [stationary(one, k, beta) for beta, one in branches.items() for k in range(0, len(one.temperatures), 9)]
@@ -68,7 +69,7 @@ def diagram(d, betas):
 
 
 def at_rest(d, branches, each):
-    """The stable points that are quickest by runs of the density from a neighbour's, of 25 relaxation times."""
+    """The stable points that take the fewest steps, by runs of 25 relaxation times from the density of a neighbour."""
 
     @jax.jit
     def run(beta, temperature, c0, end):
@@ -79,7 +80,7 @@ def at_rest(d, branches, each):
     for beta, one in branches.items():
         stable = np.flatnonzero(one.stable[:-1])
         count += len(stable)
-        # Those that take the fewest steps, whose length diffusion of the highest degree bounds.
+        # The chosen points take the fewest steps; the diffusion of the highest degree bounds the length of a step.
         for k in stable[np.argsort(one.temperatures[stable] / -one.growth_rates[stable])[:each]]:
             args = (jnp.float64(beta), jnp.float64(one.temperatures[k]), jnp.asarray(one.coefficients(k + 1)),
                     jnp.float64(-25 / one.growth_rates[k]))  # fmt: skip

@@ -1,9 +1,10 @@
-"""What does a cell of the published phase diagram cost, beside the published code's, and a whole diagram?
+"""What do a cell of the published phase diagram and a whole diagram cost, beside the published code?
 
-A cell is one beta at one save time: 300 steps of 0.1 and 200 times up to t = 30 are one row, 90 rows a diagram, n = 32
-tokens, 2048 starts on the circle (512 in d = 8, 128 in d = 128). The published cell is PyTorch's; both start at the
-same tokens, and the map is compared before anything is timed. A row of ours is a program of one core: the sweep runs as
-many side by side as there are cores, so that the times of several rows at once are divided by their number.
+A cell is one beta at one save time. A row has 300 steps of 0.1 and 200 save times up to t = 30, and a diagram has 90
+rows, with n = 32 tokens and 2048 starts on the circle (512 in d = 8, 128 in d = 128). The published code is written in
+PyTorch; both programs start from the same tokens, and the diagrams are compared before anything is timed. In clusterjax
+a row is a program on one core, and the sweep runs as many rows at once as there are cores: the time of several rows at
+once is divided by their number.
 """
 
 import os
@@ -52,7 +53,7 @@ def rows_for(d: int, dtype: str, count: int, quick: bool) -> list[dict]:
             continue
         rows = [compiled_row(x0, ts, dtype, integrator, device) for device in jax.devices()]
         programs.append(called(name, side_by_side, rows, count=CORES))
-        # Pairs at the threshold may fall on either side of it by rounding; the accurate flow is another map.
+        # By rounding, pairs at the threshold may count as close or not; accurate integration gives another diagram.
         tolerance = np.inf if accurate else 2e-3 if dtype == "float32" else 1e-5
         programs[-1].error = check(f"{name}, d = {d}, {dtype}", side_by_side(rows)[0], expected, tolerance)
     programs.append(Program("PyTorch, as published", lambda: published.row(steps), error=0.0))
@@ -62,7 +63,7 @@ def rows_for(d: int, dtype: str, count: int, quick: bool) -> list[dict]:
 
 
 def whole(quick: bool) -> dict:
-    """The diagram of 90 betas and 200 times, compiling and all, on every core."""
+    """The diagram of 90 betas and 200 times on all cores, including compilation."""
     betas, times = np.linspace(0.1, 9, 6 if quick else 90), np.linspace(0, 30, 20 if quick else 200)
     samples = 128 if quick else 2048
     ask = lambda: phase_diagram(betas, times, samples=samples, dtype=jnp.float32, progress=False)

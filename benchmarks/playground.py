@@ -1,8 +1,9 @@
-"""How much of a core does a frame of the playground and of the player take, and do they show 60 frames a second?
+"""How much CPU time does a frame of the playground and of the player take, and do both show 60 frames per second?
 
-n tokens on a window of 1600 x 900, in headless Chromium without a GPU, so that drawing is on the processor too. Of a
-frame: the time of the page's thread on the processor (integrating, measuring and drawing; not that of other processes),
-the median time of integrating and of drawing by the clock, and how often a frame came later than 1.5 times its turn.
+n tokens are shown in a window of 1600 x 900, in headless Chromium without a GPU, so that the CPU also draws. For each
+frame the table has the CPU time of the thread of the page (integration, measurement and drawing, without other
+processes), the median wall times of integration and of drawing, and the fraction of frames that came later than 1.5
+frame times.
 """
 
 import json
@@ -40,16 +41,16 @@ WATCH = """const [count, page] = given, p = clusterjax[page], stamps = [];
 
 
 def busy(browser: Browser) -> float:
-    """Seconds that the thread of the page has run on the processor since its metrics were switched on."""
+    """The CPU time of the thread of the page, in seconds, since its metrics were switched on."""
     metrics = browser.command("Performance.getMetrics")["metrics"]
     return next(one["value"] for one in metrics if one["name"] == "TaskDuration")
 
 
 def watched(browser: Browser, page: str, frames: int) -> dict[str, float]:
-    """What frames take while the page plays."""
+    """The times of frames while the page plays."""
     browser.command("Performance.disable")
     browser.command("Performance.enable", timeDomain="threadTicks")
-    # What is compiled as it gets warm is no part of a frame.
+    # The compilation of JavaScript during the first frames is not part of the time of a frame.
     browser.wait(WATCH, 20, page)
     before = busy(browser)
     stamps = np.array(browser.wait(WATCH, frames, page))

@@ -1,8 +1,8 @@
-"""How long is a forward pass through 96 layers of ALBERT, hidden states only, beside the PyTorch of transformers?
+"""How long does a forward pass through 96 layers of ALBERT take, hidden states only, beside PyTorch (transformers)?
 
-Random weights of the size of albert-base, float32, full texts without padding. PyTorch runs its fastest attention
-(sdpa) in `inference_mode` without a mask, on as many threads as XLA has cores. Both are compared with PyTorch in
-float64 at the last layer first.
+The network has random weights of the size of albert-base in float32, and reads full texts without padding. PyTorch runs
+its fastest attention (sdpa) in `inference_mode` without a mask, on as many threads as XLA has cores. Both results are
+first compared with PyTorch in float64 at the last layer.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """How much memory does a measurement through 96 layers of ALBERT take, over 100 texts of 512 tokens?
 
-Random weights of the size of albert-base, float32. Each measurement is made in a process of its own, `--measure NAME`,
-whose peak is reported: interpreter, libraries, weights and compiling included. Beside it stands what the trace that the
-measurement reads would need if it were kept. The whole takes most of an hour; with `TEXTS=24` in the environment it is
-ten minutes.
+The network has random weights of the size of albert-base in float32. Each measurement runs in a separate process,
+`--measure NAME`, whose peak memory is reported, including the interpreter, libraries, weights and compilation. The
+table also has the memory that the trace read by the measurement would need if it were kept. The script takes most of an
+hour, or ten minutes with `TEXTS=24` in the environment.
 """
 
 import json
@@ -27,8 +27,8 @@ MEASUREMENTS = {
     "similarity_histograms": probe.similarity_histograms,
     "head_correlations": probe.head_correlations,
 }
-BATCH = 8  # the default of all of them
-TEXTS = int(os.environ.get("TEXTS", "100"))  # fewer take the same memory, and less time
+BATCH = 8  # the default of all measurements
+TEXTS = int(os.environ.get("TEXTS", "100"))  # fewer texts take the same memory, and less time
 
 
 def measure(name: str, count: int, length: int, depth: int) -> None:
@@ -43,7 +43,7 @@ def measure(name: str, count: int, length: int, depth: int) -> None:
 
 
 def kept(name: str, count: int, length: int, depth: int) -> float | None:
-    """MB of the hidden states, or of the attention, of all texts and layers in float32."""
+    """The size in MB of the hidden states, or of the attention, of all texts and layers in float32."""
     if name.startswith("weights"):
         return None
     states = (depth + 1) * length * BASE["hidden_size"]

@@ -1,14 +1,15 @@
 """How much faster are the measurements of a network than the published ways, on the same weights and texts?
 
-Head correlations of four texts, the batch of the published script, and similarity histograms of one, in the trained
-ALBERT of ../shared/data (random weights of base size where it is absent): given the maps and states that PyTorch has
-returned, and from token ids, where the forward pass, which both need, is in the time. Spectra of all heads at the sizes
-of albert-base and albert-xlarge with random weights; there the published (d, d) way is timed for one head, and
-multiplied. All in float32, except that NumPy correlates and we take eigenvalues in float64.
+Head correlations of four texts, the batch of the published script, and similarity histograms of one text are measured
+in the trained ALBERT of ../shared/data (or with random weights of base size if it is absent). They start either from
+the maps and states that PyTorch has returned, or from token ids, in which case the time includes the forward pass.
+Spectra of all heads are measured at the sizes of albert-base and albert-xlarge with random weights; the published way
+with (d, d) matrices is timed for one head, and its time multiplied by the number of heads. All computations are in
+float32, except that NumPy correlates, and clusterjax computes eigenvalues, in float64.
 
-What the error is: correlations against the published ones; histograms against NumPy's in the same bins, the largest
-difference of the cumulative distributions, or of the means where the bins differ; spectra by the distance to the
-nearest published eigenvalue, relative to the largest.
+The error of correlations is the difference from the published correlations. The error of histograms is the largest
+difference of the cumulative distributions from NumPy's in the same bins, or of the means if the bins differ. The error
+of spectra is the distance to the nearest published eigenvalue, relative to the largest eigenvalue.
 """
 
 import os
@@ -39,7 +40,8 @@ def rows_of(question: str, network: str, programs: list[Program], errors: list[f
 
 
 def in_turn(states: Any, analyse: Any, ours: list[Program], *, rounds: int, repeats: int) -> tuple[Any, list[Program]]:
-    """What the published way finds, and its times without and with the states; ours are timed in turn with it."""
+    """The result of the published way, and its times without and with the computation of the states; the programs of
+    clusterjax are timed in turn with it."""
     theirs = [Program(PUBLISHED, analyse), Program(PUBLISHED, analyse)]
     for _ in range(rounds):
         given, states_s = timed(states)
@@ -81,7 +83,7 @@ def of_equal_bins(levels: list[Any], edges: np.ndarray) -> np.ndarray:
 
 
 def of_counts(hidden: list[Any], edges: np.ndarray) -> np.ndarray:
-    """The density that the counts of the faster way give, once the pairs i = i are taken out of them."""
+    """The density from the counts of the faster way, after the pairs i = i are subtracted."""
     counts = np.array(same_bins(hidden, edges), float)
     for count, level in zip(counts, all_cosines(hidden), strict=True):
         n = int(np.sqrt(len(level)))
@@ -95,7 +97,7 @@ def distribution_error(name: str, density: np.ndarray, expected: np.ndarray, edg
 
 
 def mean_error(histograms: list[tuple], cosine: np.ndarray, n: int) -> float:
-    """How far the means of the published histograms are from ours, once the pairs i = i are taken out of them."""
+    """The largest difference of the means of the published histograms, without the pairs i = i, from clusterjax."""
     means = np.array([np.sum(h * np.diff(e) * (e[1:] + e[:-1]) / 2) for h, e in histograms])
     return check("published histograms", (means * n - 1) / (n - 1), cosine, 5e-3)
 
@@ -151,13 +153,13 @@ def spectra_rows(config: dict, name: str) -> list[dict]:
     )
     theirs = Program(f"{PUBLISHED}, one head of {heads}", one_head, 1 / heads, samples=[seconds * heads])
     programs = [theirs, called("clusterjax, all heads", probe.value_spectra, model, compiles=False)]
-    # What takes half a minute for one head is not repeated.
+    # A program that takes half a minute for one head is not repeated.
     interleave(programs if seconds < 3 else programs[1:], repeats=5)
     return rows_of("spectra of all heads of a layer", name, programs, [None, error])
 
 
 def findings(rows: list[dict]) -> list[str]:
-    """The goals and what came out."""
+    """The goals and the results."""
     ours, found = {}, []
     for row in rows:
         if row["method"].startswith("clusterjax"):

@@ -1,11 +1,12 @@
 """How accurate is the hardmax classifier on the real reviews, and does it cluster?
 
-Official split (25,000 / 25,000, a film-disjoint tenth of the training part for validation) and the paper's protocol
-(35,000 / 15,000 at random). Every model is trained through the hardmax, its epoch chosen on the validation part, and
-the test part is read once, at the end. Three seeds: of the validation part, the start and the order. Beside each
-accuracy: how many leaders a review has, the share of its words that lead (in any head), the share of reviews whose
-words have settled at the last layer (no further move to layer 64 beyond 1 % of the longest word), and the bag of words,
-which is the same model with no layer. With n-grams each two neighbouring words of a clause are a word too.
+The splits are the official split (25,000 / 25,000, with a tenth of the training part, in whole films, for validation)
+and the protocol of the paper (35,000 / 15,000 at random). Every model is trained through the hardmax with three seeds,
+which determine the validation part, the start and the order of reviews; the epoch is chosen on the validation part, and
+the test part is read once, at the end. The table also has the number of leaders of a review, the share of its words
+that lead in any head, the share of reviews whose words have settled at the last layer (no word moves by more than 1 %
+of the norm of the longest word up to layer 64), and the bag of words, which is the same model without layers. With
+n-grams each pair of neighbouring words of a clause is a word too.
 
 `--imdb PATH` names the reviews. `--only NAME` runs some rows and keeps the others of the results file.
 """
@@ -70,7 +71,7 @@ def leading(model, encoded, sample: int = SAMPLE) -> dict[str, float]:
 
 @functools.cache
 def prepared(imdb: Path, protocol: str, seed: int, ngrams: int, min_count: int, length: int):
-    """Training, validation and test part as arrays, and the size of the vocabulary, of the training part."""
+    """The training, validation and test parts as arrays, and the size of the vocabulary of the training part."""
     split_of = sentiment.official_split if protocol == "official" else sentiment.random_split
     split = split_of(load(imdb), key=jax.random.key(seed))
     words = sentiment.TextOptions(ngrams=ngrams)
@@ -114,7 +115,7 @@ def run(name: str, imdb: Path, seeds: int) -> dict:
 
 
 def findings(rows: list[dict]) -> list[str]:
-    """The goals and what came out."""
+    """The goals and the results."""
     at, out = {row["name"]: row for row in rows}, []
     goals = {"d = 2": 0.855, "d = 4": 0.856, "d = 16": 0.875, "d = 2, 35k/15k": 0.87, "d = 16, 35k/15k": 0.883}
     for name, goal in goals.items():

@@ -1,13 +1,13 @@
 """Do the sentiment classifiers see negation, contrast, intensity and irony?
 
 `minimal_pairs.toml` holds 200 pairs of short reviews, 40 further pairs of negation, and 40 held-out ones. A pair is in
-order if the logit of the more positive text is larger by more than rounding errors; a model that guesses has half of
-the pairs in order, and a model that counts words none of those whose two texts have the same words. The labels of a
-pair are right if both texts are on their side of the hyperplane. The classifiers of the package are read as they are;
-the others are trained on the official training part of the 50,000 film reviews, with the epoch chosen on its validation
-part, and scored on the test part as in `sentiment_accuracy.py`. With reflection the embedding of `not_good` is composed
-of that of `good`. The rows called unlabelled are trained on 50,000 further film reviews as well, which bags of words
-have labelled; texts of the 50,000 with labels are left out of them.
+order if the logit of the more positive text is larger by more than rounding errors. A model that guesses has half of
+the pairs in order, and a model that counts words has none of the pairs whose two texts have the same words in order.
+The labels of a pair are right if each text is on the right side of the hyperplane. The classifiers of the package are
+not trained again; the other classifiers are trained on the official training part of the 50,000 film reviews, with the
+epoch chosen on the validation part, and scored on the test part as in `sentiment_accuracy.py`. With reflection the
+embedding of `not_good` is composed from that of `good`. The models of the rows "unlabelled" are also trained on 50,000
+further film reviews, which bags of words have labelled; texts of the labelled reviews are left out.
 
 `--imdb PATH` and `--unlabelled PATH` name the reviews. `--only NAME` runs some rows and keeps the others of the results
 file.

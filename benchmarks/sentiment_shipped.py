@@ -1,11 +1,11 @@
-"""In how little room does a trained classifier keep its accuracy? Also makes runs the classifiers of the package.
+"""How few bytes does a trained classifier need to keep its accuracy? The script also installs runs in the package.
 
-`--run DIR` is a folder that `clusterjax train sentiment --imdb REVIEWS --out DIR` wrote. Each row stores its model in
-another way, and is scored on the validation part by which its epoch was chosen: the embedding in fewer bits, or words
-that are rarer left out. The test part decides nothing: it is read once, by the files that are shipped.
+`--run DIR` is a folder that `clusterjax train sentiment --imdb REVIEWS --out DIR` wrote. Each row stores the model in
+another way, with the embedding in fewer bits or without rare words, and is scored on the validation part, on which the
+epoch was chosen. The test part decides nothing: only the files that are shipped are scored on the test part, once.
 
-`--install NAME` writes the model, compact, into the package as `d2` or `heads`, with what is counted of it: accuracy,
-leaders and strongest words, all of the bytes that were written. `--imdb PATH` names the reviews.
+`--install NAME` writes the model, compact, into the package as `d2` or `heads`, together with the accuracy, the leaders
+and the strongest words, all measured on the written file. `--imdb PATH` names the reviews.
 """
 
 import datetime
@@ -33,13 +33,13 @@ STRONGEST = 40
 
 
 def split_of(imdb: Path, seed: int) -> sentiment.Split:
-    """The parts of the run, which `train_sentiment` made of the same key."""
+    """The parts of the run, which `train_sentiment` made with the same key."""
     reviews = sentiment.load_imdb(imdb)
     return sentiment.official_split(reviews, key=jax.random.fold_in(jax.random.key(seed), 0))
 
 
 def rounded(embedding: np.ndarray, bits: str) -> tuple[np.ndarray, int]:
-    """The embedding as it is read back, and the bytes of a number."""
+    """The embedding after rounding to `bits`, and the number of bytes of each entry."""
     if bits == "8 bits":
         # A scale for each head and dimension: the largest is 127.
         scale = np.abs(embedding).max(axis=0, keepdims=True) / 127
@@ -49,8 +49,8 @@ def rounded(embedding: np.ndarray, bits: str) -> tuple[np.ndarray, int]:
 
 
 def stored(fitted: sentiment.Fitted, bits: str, least: int) -> tuple[sentiment.Fitted, int]:
-    """The model with the words that were seen so often, its numbers in so many bits; and the bytes of its arrays."""
-    # The words go by frequency, so that those that stay are the first. A whole vocabulary also has the negations that
+    """The model with the words that occur at least `least` times, rounded to `bits`, and the bytes of its arrays."""
+    # Words are sorted by frequency, so that the kept words come first. A whole vocabulary also has the negations that
     # no review of the training part contains.
     counts = fitted.vocabulary.counts
     kept = sum(seen >= least for seen in counts) if least > fitted.recipe.min_count else len(counts)
@@ -84,7 +84,7 @@ def rows_of(name: str, fitted: sentiment.Fitted, validation: sentiment.Reviews) 
 
 
 def strongest(fitted: sentiment.Fitted) -> dict[str, list]:
-    """The words whose places are farthest from zero, by the logit of a review of this word alone."""
+    """The words with the largest absolute logit of a review that consists of this word alone."""
     w = np.asarray(fitted.model.w, np.float64)
     alone = np.einsum("nhd,hd->n", np.asarray(fitted.model.embedding, np.float64), w) + float(fitted.model.v)
     order = np.argsort(alone[2:], kind="stable") + 2
@@ -95,7 +95,7 @@ def strongest(fitted: sentiment.Fitted) -> dict[str, list]:
 
 
 def install(name: str, run: Path, fitted: sentiment.Fitted, parts: sentiment.Split) -> None:
-    """Write the model into the package, read it again, and write what is measured of the bytes that are there."""
+    """Write the model into the package, read it again, and write the numbers that are measured on the written file."""
     folder, trained = SHIPPED / name, sentiment.load_report(run) or {}
     sentiment.save(fitted, folder, compact=True)
     shipped = sentiment.load(folder)

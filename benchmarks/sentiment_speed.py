@@ -1,10 +1,11 @@
-"""How long is an epoch of 35,000 reviews, beside the published model, and how fast are answers?
+"""How long does an epoch of 35,000 reviews take, beside the published model, and how fast is inference?
 
-The published model is written anew in PyTorch from its description: an embedding of 121,296 words, eight layers of
-softmax attention at temperature 0.001 over 128 positions, padding included, mean, linear, Adam, clipping at 5, batches
-of 64. Some of its steps are timed in turn with our epochs, and multiplied. Ours trains through the hardmax on the same
-reviews: each word once with its count, in three widths, without and with the token dropout of the recipe. The gradient
-is first checked against plain autodiff in float64. Inference is from ids, and from text to ids.
+The published model is rewritten in PyTorch from its description: an embedding of 121,296 words, eight layers of softmax
+attention at temperature 0.001 over 128 positions including padding, a mean, a linear map, Adam, clipping at 5, and
+batches of 64. Some steps of this model are timed in turn with the epochs of clusterjax, and their time is multiplied.
+The model of clusterjax is trained through the hardmax on the same reviews: each word once with its count, in three
+widths, without and with the token dropout of the recipe. The gradient is first checked against plain autodiff in
+float64. Inference is timed from ids, and the conversion of texts to ids separately.
 
 `--imdb PATH` names the reviews.
 """
@@ -79,7 +80,7 @@ def plain_logits(model, ids, counts):
 
 
 def gradient_error(d: int) -> float:
-    """Our derivative against autodiff in float64, relative to the largest; raises where they differ."""
+    """The error of the gradient against autodiff in float64, relative to the largest entry; raises if it is large."""
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         ids = jnp.asarray(np.stack([rng.permutation(500)[:64] for _ in range(16)]))

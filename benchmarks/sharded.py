@@ -1,14 +1,15 @@
-"""What does one velocity cost on several devices or processes, and how many bytes do they tell each other?
+"""What does one velocity cost on several devices or processes, and how many bytes do they exchange?
 
     python benchmarks/sharded.py --processes 2     two processes on this machine, started by this one command
-    python benchmarks/sharded.py --devices 4       one process that takes its processor for four devices
+    python benchmarks/sharded.py --devices 4       one process with four devices on the CPU
 
-Softmax attention on the circle and the sphere, beta = 9, full and causal, float32: `Sharded` over `Harmonic` and over
-`Blocked`, beside the same sum on one device. Every answer is checked first, in some rows against the definition in
-float64 and as a whole against one device. Bytes are counted in the compiled program: what a device hands to all-reduces
-and shifts in one velocity that is certified, and in one that the ring must sum. On one machine the devices share its
-cores, so that the time says what sharding costs and not what it gains. `--rank` is used by the script itself; on a
-cluster, where each process is started by the scheduler, pass `--coordinator HOST:PORT --processes N --rank K`.
+The sums are those of softmax attention on the circle and the sphere, beta = 9, full and causal, in float32: `Sharded`
+over `Harmonic` and over `Blocked`, beside the same sum on one device. Every answer is checked first: some rows against
+the definition in float64, and all rows against one device. The bytes that a device passes to all-reduces and shifts are
+counted in the compiled program, for a velocity whose rows are all certified and for a velocity that the ring must sum.
+On one machine the devices share the cores, so that the time shows the cost of sharding and not its gain. `--rank` is
+used by the script itself; on a cluster, where the scheduler starts each process, pass
+`--coordinator HOST:PORT --processes N --rank K`.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def parse() -> argparse.Namespace:
 
 
 def launch(processes: int) -> int:
-    """This script once for each process, on the loopback; the first to fail ends the others."""
+    """Run this script once for each process, on the loopback; if one process fails, the others are ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -127,8 +128,8 @@ SIZES = {"f64": 8, "f32": 4, "s64": 8, "s32": 4, "pred": 1}
 def sent(program: str) -> tuple[int, int]:
     """The bytes that a compiled program gives to all-reduces and shifts in one velocity, and in one step of its ring.
 
-    A program holds a branch for each degree of the series and takes one of them: the lowest, at this beta. The ring is
-    told by its pairs, of which one leads from the last device to the first.
+    The program has a branch for each degree of the series, of which the lowest is taken at this beta. The shifts of the
+    ring are recognised by their pairs, one of which leads from the last device to the first.
     """
     always, branches, ring, computation = 0, {}, 0, ""
     for line in program.splitlines():

@@ -1,10 +1,11 @@
-"""How many field evaluations does a Tsit5 step cost, where six are needed: for a batch, and for one system?
+"""How many field evaluations does a Tsit5 step cost, of which six are needed, for a batch and for one system?
 
-The time of a solve divided by its steps and by the time of one evaluation of the same field, all in float32, in turn:
-`simulate` on one system of n = 64, d = 3; `simulate` under vmap on 2048 systems of n = 32, d = 2; and one diffrax solve
-whose state is that whole batch, so that all systems share their steps. Beside them what a user writes in plain jax and
-diffrax, in units of our field; a hand-written Tsit5 loop without dense output, derivatives or checks (the floor); and
-the trap: times in float64 make diffrax solve a float32 state in float64.
+The cost is the time of a solve divided by its number of steps and by the time of one evaluation of the same field; all
+are timed in turn in float32. The cases are `simulate` on one system of n = 64, d = 3; `simulate` under vmap on 2048
+systems of n = 32, d = 2; and one diffrax solve whose state is this whole batch, so that all systems share their steps.
+For comparison, the table has the programs of a user in plain jax and diffrax, in units of the field of clusterjax; a
+hand-written Tsit5 loop without dense output, derivatives or checks (the floor); and a solve with times in float64,
+which make diffrax solve a float32 state in float64.
 """
 
 import _plain
@@ -46,7 +47,7 @@ def simulated(x, times):
 
 
 def written(x):
-    """What `simulated` does, written in plain jax and diffrax."""
+    """The computation of `simulated` in plain jax and diffrax."""
     if x.ndim == 3:
         ends, steps = jax.vmap(written)(x)
         return ends, jnp.max(steps)
@@ -64,7 +65,7 @@ def shared(x, time_dtype):
 
 
 def floor(x, first=0.01):
-    """Tsit5 and the simplest step control by hand; its stages in a loop, or XLA would compute some of them twice."""
+    """Tsit5 with the simplest step control, by hand; without a loop over the stages XLA would compute some twice."""
     stages = len(TABLEAU.c) + 1
     lower = np.zeros((stages, stages))
     for i, row in enumerate(TABLEAU.a_lower):

@@ -1,9 +1,10 @@
-"""Do the tables of README.md say what the results say? Writes them anew from results/*.json; `--check` only looks.
+"""Do the tables of README.md agree with the results? The script writes the tables from results/*.json; `--check` only
+compares.
 
-`--stale` lists the results that were measured before the code under them changed: those whose `source` is no longer
-the hash of the files that MEASURED names. No history is needed. A result of a training that made a model of the package
-is of that model: its numbers stand for as long as the package ships the file. A results file holds rows, its columns in
-order, and which column is bold where it is least, group by group.
+`--stale` lists the results that were measured before the code that they measure changed: those whose `source` is no
+longer the hash of the files in MEASURED. The git history is not needed. A result of a training that made a model of the
+package is valid as long as the package contains the file of this model. A results file has the rows, the columns in
+order, and the name of the column whose least value is bold in each group.
 """
 
 import argparse
@@ -21,7 +22,7 @@ HERE = Path(__file__).parent
 MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-# What each result is of: files and folders, relative to the package.
+# The files and folders, relative to the package, that each result measures.
 # fmt: off
 _PAIRS = (
     "_model/attention.py", "_summation/auto.py", "_model/summation.py", "_summation/blocked.py", "_summation/dense.py",
@@ -49,7 +50,7 @@ _SENTIMENT = tuple(f"sentiment/_{name}.py" for name in (
 ))
 _CLASSIFIER = (*_SENTIMENT, *_LAYERS, "_training/loop.py")
 _DEVICES = ("_summation/devices.py", "_summation/collectives.py", *_SERIES)
-# What the trainings left that made the models of the package: their numbers are of these files.
+# The files of the models of the package, whose trainings gave these results.
 SHIPPED = {
     "albert_training": ("probe/data/model.safetensors",),
     "language_training": ("transformer/data/model.safetensors",),
@@ -104,11 +105,11 @@ MEASURED = SHIPPED | {
 
 
 def source(name: str, package: Path = HERE.parent / "clusterjax") -> str:
-    """The hash of the code that a result is of.
+    """The hash of the code that a result measures.
 
-    Python counts as the set of its definitions without imports, docstrings, comments and layout, whichever file of the
-    list holds a definition, and whatever its local variables are called: code that only moved is the code that was
-    measured. Other files count whole, those of a folder if they are JavaScript.
+    For Python the hash is that of the set of definitions, without imports, docstrings, comments, layout and names of
+    local variables; it does not depend on which file has a definition, so that code may be moved. Other files are
+    hashed whole; of a folder only Python and JavaScript files count.
     """
     found = set()
     for part in MEASURED[name]:
@@ -123,7 +124,7 @@ def source(name: str, package: Path = HERE.parent / "clusterjax") -> str:
 
 @functools.cache
 def definitions(text: str) -> frozenset[str]:
-    """The statements of a module but for imports and docstrings, as trees in words; locals are numbered."""
+    """The syntax trees of the statements of a module as text, without imports and docstrings; locals are numbered."""
     found = set()
     for statement in ast.parse(text).body:
         for node in ast.walk(statement):
@@ -155,13 +156,13 @@ def _plain(node: Any) -> Any:
 
 
 def measured_before(name: str, document: dict, package: Path = HERE.parent / "clusterjax") -> str | None:
-    """The commit of results whose code has changed since; None if they are of the code as it is."""
+    """The commit of results whose code has changed since; None if the code is unchanged."""
     e = document["environment"]
     return None if e["source"] == source(name, package) else e["commit"][:12]
 
 
 def show(value) -> str:
-    """A cell: three significant digits, a dash for what was not measured."""
+    """The text of a cell: three significant digits, or a dash if the number was not measured."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, float):
@@ -189,14 +190,14 @@ def markdown(document: dict) -> str:
 
 
 def machine(document: dict) -> str:
-    """One line on where and when the rows were measured."""
+    """One line that states where and when the rows were measured."""
     e = document["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in e["versions"].items() if version)
     return f"{e['cpu']}, {e['cores']} cores, on {e['device']}; {versions}; {e['commit'][:12]}, {e['date'][:10]}."
 
 
 def fill(text: str) -> str:
-    """`text` with the tables between its marks written anew."""
+    """`text` with new tables between the marks."""
 
     def table(match: re.Match) -> str:
         if not (HERE / match[2]).exists():

@@ -1,12 +1,12 @@
-"""How long are a forward pass, a training step and a continuation of the language model, beside plain PyTorch?
+"""How long do a forward pass, a training step and a continuation of the language model take, beside plain PyTorch?
 
-The sizes are those of the default recipe. The PyTorch model has the same weights and is written as one writes it there:
-embeddings, `layer_norm`, `scaled_dot_product_attention` with its causal flag, linear layers, the tied head. Both are
-compared with PyTorch in float64 first. A training step is loss, gradient and AdamW, of each library's own.
+The sizes are those of the default recipe. The PyTorch model has the same weights and is written in the usual way, with
+embeddings, `layer_norm`, causal `scaled_dot_product_attention`, linear layers and the tied head. Both models are first
+compared with PyTorch in float64. A training step consists of loss, gradient and AdamW, with the AdamW of each library.
 
-And the stream taken apart, `residual_stream`, beside the forward pass alone and beside the way that needs no thought:
-one forward pass for each head and feed-forward layer that is left out. (Its answer is another: what a part does to the
-later ones. It is timed, and not compared.)
+The decomposition of the stream, `residual_stream`, is timed beside a forward pass and beside a simple alternative: one
+forward pass without each head and each feed-forward layer. (The alternative includes the effect of a part on later
+parts, so that the results differ and are not compared.)
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ COLUMNS = ["what", "rows", "tokens", "method", "threads", "seconds", "best s", "
 try:
     import torch
     from torch.nn import functional as F
-except ImportError:  # a benchmark without it has nothing to compare with
+except ImportError:  # without PyTorch this benchmark has no comparison
     torch = F = None
 
 
@@ -76,7 +76,7 @@ class Twin:
 
 
 def checked(what: str, rows: np.ndarray, programs: list[Program], expected: Any, timing: dict[str, Any]) -> list[dict]:
-    """The rows of programs whose last result is compared with what is expected."""
+    """The rows of programs, whose last result is first compared with `expected`."""
     for program in programs:
         found = np.asarray(jax.tree_util.tree_leaves(program.run())[-1])
         program.error = check(program.name, found, expected, 1e-4 * float(np.abs(expected).max()))

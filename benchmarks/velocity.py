@@ -1,10 +1,10 @@
 """What does one velocity cost for each pair of tokens, from 64 tokens to 100,000, and how much memory?
 
-Softmax attention on the sphere, beta = 9, V = I: `Dense` and `Blocked`, full and causal, float32 and float64, beside
-the formula in plain jax, the published NumPy formula, PyTorch and KeOps where they are installed. A pair is one that
-the mask allows: n^2, or n (n + 1) / 2. Evaluations of jax that take less than a few milliseconds are repeated inside
-one compiled program, so that calling it does not count. `--memory N` is used by the script itself: the peak memory of
-one evaluation in a process of its own.
+The velocity is that of softmax attention on the sphere with beta = 9 and V = I. `Dense` and `Blocked`, full and causal,
+in float32 and float64, are compared with the formula in plain jax, the published NumPy formula, PyTorch and KeOps if
+they are installed. The pairs are those that the mask allows: n^2, or n (n + 1) / 2. Evaluations of jax that take less
+than a few milliseconds are repeated inside one compiled program, so that the time of a call does not count. The script
+itself uses `--memory N` to measure the peak memory of one evaluation in a separate process.
 """
 
 import subprocess
@@ -38,7 +38,7 @@ import clusterjax as cjx
 
 BETA = 9.0
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
-MOST_PAIRS = {"KeOps": 2**28, "Dense": 2**28, "Blocked": 10**11}  # of the others 2^26
+MOST_PAIRS = {"KeOps": 2**28, "Dense": 2**28, "Blocked": 10**11}  # the other methods have at most 2^26 pairs
 COLUMNS = ["attention", "dtype", "d", "n", "method", "ns per pair", "median ms", "IQR/median", "repeats", "compile s",
            "temporary MB", "error"]  # fmt: skip
 
@@ -58,7 +58,8 @@ def keops_velocity(x, beta, causal):
 
 
 def peers_of() -> tuple[dict, dict[str, str]]:
-    """The velocities of others and what makes their arrays, by name, and why each that is left out is."""
+    """The velocities of other libraries and the functions that make their arrays, by name, and the reasons for which
+    other libraries are left out."""
     peers = {"NumPy, published": (published, np.asarray)}
     if (torch := torch_or_none()) is None:
         return peers, dict.fromkeys(("PyTorch", "KeOps"), "PyTorch is not installed")
@@ -72,7 +73,7 @@ def peers_of() -> tuple[dict, dict[str, str]]:
 
 
 def programs_for(x: np.ndarray, causal: bool, pairs: float, peers: dict) -> list[Program]:
-    """Every method that has not too many pairs, each checked."""
+    """All methods that can handle this number of pairs; each is checked."""
     programs, (rows, expected) = [], some_rows(x, BETA, causal)
     ways = {name: partial(velocity, summation=summation) for name, summation in
             (("Dense", cjx.Dense()), ("Blocked", cjx.Blocked()))} | {"plain jax": plain}  # fmt: skip
@@ -88,7 +89,7 @@ def programs_for(x: np.ndarray, causal: bool, pairs: float, peers: dict) -> list
         if pairs <= MOST_PAIRS.get(name, 2**26):
             programs.append(called(name, fn, array(x), x.dtype.type(BETA), causal, compiles=False))
             got = np.asarray(programs[-1].run())
-            # The published full velocity has no tangent projection: it is made before comparing, not before timing.
+            # The published full velocity has no tangent projection, so it is projected for the comparison only.
             got = got - np.sum(got * x, axis=1, keepdims=True) * x
             programs[-1].error = check(name, got[rows], expected, 20 * TOLERANCE[x.dtype.name])
     return programs
@@ -101,7 +102,7 @@ def resident(which: str) -> float:
 
 
 def peak_memory(n: int, causal: bool) -> None:
-    """Print how far the peak of this process rises, in MB, when n tokens' velocity is compiled and computed."""
+    """Print the increase of the peak memory of this process, in MB, by compiling and computing one velocity."""
     x = jnp.asarray(sphere(n, 3, np.float32))
     jax.block_until_ready(jax.jit(lambda y: y @ y.T)(x[:8]))
     before = resident("VmRSS")
@@ -111,7 +112,7 @@ def peak_memory(n: int, causal: bool) -> None:
 
 
 def findings(rows: list[dict], reasons: dict[str, str]) -> list[str]:
-    """The goals and what came out, at d = 3."""
+    """The goals and the results, at d = 3."""
     at = {
         (row["method"], row["attention"], row["dtype"], row["n"]): row["ns per pair"] for row in rows if row["d"] == 3
     }

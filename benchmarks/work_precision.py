@@ -1,10 +1,11 @@
-"""How long until every token is within 1e-4 of where it is at t = 15: `simulate`, diffrax or the published scheme?
+"""How long do `simulate`, diffrax and the published scheme take to compute the tokens at t = 15 to an error of 1e-4?
 
-n = 64 tokens on the sphere, d = 3, beta = 1, V = I, full and causal attention. The error is the largest distance of a
-token from its place in a run with tolerance 1e-12: at t = 15, where the tokens have gathered and errors have shrunk
-with their distances, and over 31 times from 0 to 15, which is what a picture of the run needs. The published scheme
-(normalised Euler, float64) is of first order: its step is found from its own errors, and that run is timed. `simulate`
-is timed as a user calls it, already compiled, and so is what a user writes in plain jax and diffrax.
+The runs have n = 64 tokens on the sphere, d = 3, beta = 1, V = I, and full or causal attention. The error is the
+largest distance of a token from its position in a run with tolerance 1e-12: either at t = 15, when the tokens have
+gathered and errors have decreased with the distances of tokens, or over 31 times from 0 to 15, as a picture of the run
+needs. The published scheme (normalised Euler, float64) is of first order: the step that reaches the error is estimated
+from measured errors, and the run with this step is timed. `simulate` is timed as a user calls it, already compiled, and
+so is the program of a user in plain jax and diffrax.
 """
 
 from functools import partial
@@ -43,7 +44,7 @@ def solve(causal, x0, solver, tolerance, ts=(0.0, END)):
 
 @eqx.filter_jit
 def written(causal, x0, solver, tolerance, ts=(0.0, END)) -> Run:
-    """What `solve` does, written in plain jax and diffrax."""
+    """The computation of `solve` in plain jax and diffrax."""
     ts = jnp.asarray(ts, x0.dtype)
     run = _plain.solve(x0, jnp.asarray(BETA, x0.dtype), causal, ts, solver, tolerance)
     assert run.ys is not None
@@ -144,7 +145,7 @@ def curve(causal, quick) -> list[dict]:
 
 
 def findings(alone: list[dict], together: list[dict]) -> list[str]:
-    """What came out, each number a ratio of two methods in one dtype."""
+    """The results; each number is a ratio of two methods in one dtype."""
     at = {(row["method"], row["dtype"]): row for row in alone}
     where = f"{alone[0]['attention']}, {alone[0]['error at']}"
     times = [f"{name} {at[name, 'float64']['times faster']:,.0f} times" for name in SOLVERS]

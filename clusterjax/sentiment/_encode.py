@@ -136,9 +136,9 @@ def encode_reviews(
 ) -> Encoded:
     """Encode the words of each review as ids with counts, the input of the classifier.
 
-    Identical words move together through the hardmax layers, so that a repeated word becomes one token of count 2:
-    there are fewer tokens, and logit and gradient do not change. A review without known words is a row of zeros, of
-    length 0.
+    Identical words move together through the hardmax layers, so a repeated word can be one token with its count: this
+    reduces the number of tokens and changes neither logit nor gradient. A review without known words is a row of zeros,
+    of length 0.
 
     **Arguments:**
 

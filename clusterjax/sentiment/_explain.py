@@ -28,16 +28,16 @@ from ._reviews import Reviews
 from ._vocabulary import Vocabulary
 
 
-# Most of the time of a first explanation is the optimisation by XLA of a program that runs for two milliseconds. With
-# these settings, which disable optimising passes of LLVM and use the older, shorter kernels in one module, the program
-# compiles in a fifth of the time, with equal values up to rounding errors.
+# Most of the time of a first explanation is spent by XLA on the optimisation of a program that runs for two
+# milliseconds. These settings disable optimising passes of LLVM and fusion emitters, and compile all kernels as one
+# module: the program then compiles in a fifth of the time, and its values are equal up to rounding errors.
 _QUICKLY = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
-# The number of words up to which that program is slower by at most 25 ms (four heads).
+# Up to this number of words the quickly compiled program is slower by at most 25 ms (four heads).
 _SHORT = 128
 
 

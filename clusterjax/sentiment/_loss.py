@@ -194,9 +194,10 @@ def fit(
     - `key`: The PRNG key.
     - `vocabulary`: The vocabulary; None builds it from the training part.
     - `options`: The conversion of texts to words for a new vocabulary; None is that of the recipe.
-    - `unlabelled`: Further texts, without labels, for self-training. A bag of words, trained on the training part,
-        gives each of them the probability of a positive label; a second bag of words, trained on both, gives better
-        probabilities, on which the classifier is trained. The texts must not be those of a test part.
+    - `unlabelled`: Further texts, without labels, for self-training. A bag of words that is trained on the training
+        part predicts the probability of a positive label of each further text. A second bag of words, trained on the
+        training part and on these predictions, gives better probabilities, on which the classifier is trained. The
+        texts must not be those of a test part.
     - `checkpoint`: A file from which a killed run continues bit for bit. A finished run with a larger `epochs`
         continues as well: the learning rate rises and falls again, and the best of all epochs is kept.
     - `patience`: The number of epochs without a better validation accuracy after which training stops.
@@ -257,10 +258,10 @@ def _labelled(
     """Guess the labels of the reviews from number `count` on, by two bags of words.
 
     The first bag of words is trained on the reviews with labels, and the second on all reviews, with the probabilities
-    that the first gives. Returned are `seen` with the guessed labels, and the probability of a positive label of each
-    review by the second, which is 0 or 1 for the reviews with labels.
+    that the first predicts. The function returns `seen` with the guessed labels, and the probability of a positive
+    label of each review: the prediction of the second bag, or 0 or 1 for the reviews with labels.
     """
-    # Negations have embeddings of their own in a bag of words: with composed ones it is less often right.
+    # Each negation has a separate embedding, since a bag of words with composed embeddings is less accurate.
     bag = Recipe.bag_of_words(ngrams=recipe.ngrams, length=recipe.length, batch_size=recipe.batch_size)
     taught, targets = seen.take(np.arange(count)), seen.labels[:count].astype(np.float32)
     tell = lambda line: say(f"bag of words, {line}")
@@ -340,9 +341,9 @@ def train_encoded(
 
     **Arguments:**
 
-    - `model`: The initial model, as from `start`; or a `NegatedClassifier` of it, whose negations are composed.
+    - `model`: The initial model, as from `start`, or the `NegatedClassifier` of such a model.
     - `seen`, `unseen`: The training part, and the validation part, which determines the best epoch.
-    - `recipe`: A `Recipe`, whose parameters of the training are used.
+    - `recipe`: A `Recipe`, of which only the parameters of the training are used.
     - `targets`: The probability of a positive label of each review of `seen`; None is the labels.
     - `key`, `checkpoint`, `patience`, `say`: As in `fit`.
 

@@ -251,7 +251,7 @@ def _is_number(value: Any, name: str) -> bool:
     return array is not None and array.ndim == 0
 
 
-@jax.jit  # one small program in place of four
+@jax.jit  # one small program instead of four
 def _inverse_softplus(alpha: Float[Array, "..."]) -> Float[Array, "..."]:
     # This form of log(e^alpha - 1) neither overflows nor cancels.
     return alpha + jnp.log(-jnp.expm1(-alpha))
@@ -279,14 +279,15 @@ class Recipe:
         near zero.
     - `naive_bayes`: True for this initialisation; otherwise E is noise.
     - `noise`: The standard deviation of the noise.
-    - `drop`: A word of count c is dropped in a training step with probability $drop^c$: as query, as key and from the
-        mean.
+    - `drop`: A word of count c is dropped in a training step with probability $drop^c$: it does not attend, is not
+        attended to, and is not in the mean.
     - `label_smoothing`: The fraction of each label that is distributed evenly over both labels.
     - `alpha`: The initial step of the layers, which is fixed unless `learn_alpha` is True.
     - `learn_alpha`: True if the steps are trained.
-    - `negation`: `"words"` gives each negation of the training part, such as `not_good`, an embedding of its own.
-        `"reflection"` adds a residual to the reflection of the embedding of `good` across the hyperplane, and applies
-        `negation_rules` of `TextOptions`; negations that the training part lacks are then known too.
+    - `negation`: With `"words"` each negation of the training part, such as `not_good`, has a separate embedding. With
+        `"reflection"` the embedding of `not_good` is the reflection of the embedding of `good` across the hyperplane
+        plus a residual, negations that the training part lacks are known too, and `negation_rules` of `TextOptions`
+        apply.
     """
 
     dim: int = 2

@@ -1,12 +1,12 @@
-"""Embeddings of negated words that are composed of those of the words.
+"""Embeddings of negations such as `not_good` that are composed from the embeddings of the negated words.
 
-In each head the negation `not_word` starts at R E + D. E is the embedding of the word, and R is the reflection across
-the dividing hyperplane, shortened to half along its normal, so that "not good" is weaker than "bad". R follows the
-normal as it is trained. D is a residual of its own for each negation of the training part, by which a frequent negation
-follows its reviews: "not perfect" is said of good films.
+In each head the negation `not_word` has the embedding R E + D. E is the embedding of the word. R reflects E across the
+dividing hyperplane and halves its component along the normal, so that "not good" is weaker than "bad"; R changes with
+the normal during training. D is a trained residual, separate for each negation of the training part, with which the
+embedding of a frequent negation can differ from the reflection: "not perfect" is said of good films.
 
 Invariants: the composed classifier is an ordinary `HardmaxClassifier`; a negation that the training part lacks is at
-the reflection of its word; before training, a frequent negation is where it would be without composition.
+the reflection R E of its word; before training, a frequent negation has nearly its embedding without composition.
 """
 
 import equinox as eqx
@@ -23,12 +23,13 @@ _STRENGTH = 0.5  # the part of an embedding along the normal is multiplied by th
 
 
 class NegatedClassifier(eqx.Module):
-    """A classifier in training whose embeddings of negations are composed.
+    """A classifier in training in which the embeddings of negations are composed, as described above.
 
     **Attributes:**
 
-    - `model`: The classifier; its rows of negations are not used.
-    - `residual`: (seen, heads, d), the residuals D of the negations of the training part, which are the first ones.
+    - `model`: The classifier; the rows of its embedding that belong to negations are not used.
+    - `residual`: (seen, heads, d), the residuals D of the negations of the training part, which come first in
+        `negations`.
     - `words`, `negations`: The ids of the words and of their negations.
     """
 
@@ -46,13 +47,13 @@ class NegatedClassifier(eqx.Module):
         words, negations = (jnp.asarray(column[order]) for column in pairs.T)
         counts = jnp.asarray(counts[counts > 0], model.w.dtype)[:, None, None]
         images = _reflected(model.embedding[words[: len(counts)]], model.w)
-        # The smoothed log ratio of a negation shrinks to zero if the negation is rare; this fraction of the image is
-        # taken away again, so that the sum shrinks to the image of the word instead.
+        # If a negation is rare, its smoothed log ratio and this factor of the image are near zero, so that R E + D is
+        # near R E. If the negation is frequent, R E + D is near its embedding in the untrained classifier.
         residual = model.embedding[negations[: len(counts)]] - counts / (counts + 2 * recipe.smoothing) * images
         return cls(model, residual, words, negations)
 
     def composed(self) -> HardmaxClassifier:
-        """The classifier with all of its embeddings."""
+        """The classifier with the composed embeddings of all negations."""
         embedding = self.model.embedding
         images = _reflected(embedding[self.words], self.model.w).at[: len(self.residual)].add(self.residual)
         return eqx.tree_at(lambda tree: tree.embedding, self.model, embedding.at[self.negations].set(images))
@@ -65,5 +66,5 @@ def _reflected(embedding: Float[Array, "n heads d"], w: Float[Array, "heads d"])
 
 
 def composed(model: HardmaxClassifier | NegatedClassifier) -> HardmaxClassifier:
-    """The classifier of a model in training."""
+    """`model` as a `HardmaxClassifier`, with composed embeddings of negations if `model` is a `NegatedClassifier`."""
     return model.composed() if isinstance(model, NegatedClassifier) else model

@@ -88,7 +88,7 @@ _LEADERS = {"leaders": {"counted": dict, "words": int, "reviews": int}}
 
 
 def find_shipped(folder: Any) -> Path:
-    """The folder of a model: an existing `folder`, or the bundled model of this name; None is the first of these."""
+    """The folder of a model: an existing `folder`, or the bundled model of this name; None is that with d = 2."""
     if folder is None:
         return SHIPPED / DEFAULT
     path = check_path(folder, "folder")
@@ -97,7 +97,7 @@ def find_shipped(folder: Any) -> Path:
 
 
 def log_ratios() -> Float[np.ndarray, " words"]:
-    """The naive-Bayes log ratio of each id of the first classifier, from its training part.
+    """The naive-Bayes log ratio of each id of the bundled classifier with d = 2, from its training part.
 
     **Raises:**
 
@@ -107,7 +107,7 @@ def log_ratios() -> Float[np.ndarray, " words"]:
 
 
 def leaders_record() -> dict[str, Any]:
-    """The counts of the leaders of the first classifier, with the numbers of words and of reviews.
+    """The counts of the leaders of the bundled classifier with d = 2, with the numbers of words and of reviews.
 
     **Raises:**
 
@@ -117,5 +117,5 @@ def leaders_record() -> dict[str, Any]:
 
 
 def shipped_digest() -> str:
-    """A hash that depends on the whole file of the first classifier."""
+    """A hash that depends on the whole file of the bundled classifier with d = 2."""
     return checksum(read_regular(SHIPPED / DEFAULT / MODEL))

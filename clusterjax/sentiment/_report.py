@@ -125,8 +125,8 @@ class LeadersReport:
     - `words_per_review`: The mean number of different words of a review.
     - `leaders_per_review`: The mean number of leaders over reviews and heads; tokens that merged with a leader are not
         counted.
-    - `leaders_per_word`: The number of all leaders divided by the number of all words and heads; near 1 nothing
-        clusters.
+    - `leaders_per_word`: The number of all leaders divided by the number of all words and heads; a value near 1 means
+        that nothing clusters.
     - `late_leaders`: The fraction of leaders that did not lead at layer 0.
     - `clusters`: The mean number of clusters after the last layer over reviews and heads.
     - `settled`: The fraction of reviews in which no word moves from the last layer to layer `horizon` by more than a

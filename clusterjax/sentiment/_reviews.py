@@ -129,7 +129,7 @@ _LABEL = ("label", "sentiment")
 _FILM = ("imdb_title", "film")
 _TITLE = re.compile(r"tt\d+")
 _REVIEW = re.compile(r"([0-9]+)_([0-9]{1,2})\.txt")
-# Files of file managers, in addition to names that start with a dot.
+# Files that file managers create; files with names that start with a dot are ignored as well.
 _CLUTTER = {"thumbs.db", "desktop.ini"}
 _LABELS = {"0": 0, "1": 1, "neg": 0, "pos": 1, "negative": 0, "positive": 1}
 
@@ -390,7 +390,7 @@ def _read_columns(source: Any, argument: str, most: int) -> _Table:
                 "write it as one of these",
             )  # fmt: skip
     except ValueError as error:
-        # The functions that read files call each of them `source`.
+        # The functions that read files name the argument `source` in their errors.
         raise ValueError(f"{argument} {str(error).removeprefix('source ')}") from error
     return _Table(repr(str(path)), columns)
 

@@ -56,8 +56,8 @@ _TAG = re.compile(r"<[^>]+>?")
 _CONTRACTED_NOT = re.compile(r"[nN]['`’][tT]\b")
 # These phrases contain a negator and negate nothing: "not only clever", "one of the best, if not the best".
 _NOT_ONLY = re.compile(r"\bnot\s+(?:only|just|merely|simply)\b|\bif\s+not\s+the\b", re.IGNORECASE)
-# A negated possibility of more praises, and a possibility of more complains: "It could not be better", "It could be
-# better". So do "I have never had a better pizza" and "I have seen better ones". Some words in -er are no comparatives.
+# A comparison after a negated verb is praise ("It could not be better", "I have never had a better pizza"), and without
+# the negation it is a complaint ("It could be better", "I have seen better ones"). Some words in -er do not compare.
 _NO_COMPARATIVE = (
     "clever|super|rather|over|under|other|another|ever|never|proper|bitter|tender|sober|eager|either|after"
 )
@@ -68,10 +68,10 @@ _COMPARISON = re.compile(
     rf"(?=(?:better|worse|more)\b)",
     re.IGNORECASE,
 )
-# At the head of a clause these words negate all that follows: "Nobody at the desk was rude."
+# At the beginning of a clause these words negate the whole clause: "Nobody at the desk was rude."
 _SUBJECT = re.compile(r"(?:^|(?<=\.))\s*(?:nothing|nobody|none|neither)\b", re.IGNORECASE)
 _FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
-_END, _ALL = ".", "^"  # the end of a clause, and a negator of all of its clause
+_END, _ALL = ".", "^"  # the end of a clause, and a negator of a whole clause
 _CLAUSE_ENDS = b'.,;:!?()"'
 _DIGITS = b"0123456789"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -93,12 +93,13 @@ class TextOptions:
     - `expand_not`: True replaces n't by the word not: "didn't" gives `did not`, and "can't" gives `ca not`.
     - `negation_scope`: The number of words after a negator that become `not_word`; with 0, negators are ordinary words.
     - `negators`: The words that negate.
-    - `negation_rules`: True adds rules of grammar. The scope passes over words such as really and seem, which stay as
-        they are: "not really good" gives `really`, `not_good`. Two negators in a row cancel: "not without charm". The
-        phrases not only, not just, not merely, not simply and if not the negate nothing. Negators with a sentiment of
-        their own, such as nothing and without, stay as words; at the head of a clause nothing, nobody, none and neither
-        negate all of the clause: "Nobody here was rude". A comparison is praise in "could not be better" and "never saw
-        a better one", and a complaint without the negator. With False, a further negator restarts the scope.
+    - `negation_rules`: True adds rules of grammar. Words such as "really" and "seem" in a scope are not marked and not
+        counted: "not really good" gives `really`, `not_good`. Two negators in a row cancel: "not without charm", if
+        `negators` include "without". The phrases "not only", "not just", "not merely", "not simply" and "if not the"
+        negate nothing. Negators that also have a sentiment, such as "without", stay as words. At the beginning of a
+        clause "nothing", "nobody", "none" and "neither" negate the whole clause: "Nobody here was rude". "Could not be
+        better" is treated as praise, and "could be better" as a complaint. With False, a further negator restarts the
+        scope.
     - `stop_words`: The words that are removed.
     - `single_letters`: True keeps words of one letter.
     - `drop_links`: True first removes links that start with http://, https:// or www.
@@ -290,8 +291,8 @@ class TextOptions:
                 if phrases:
                     negated.append(word)
             elif word in marks:
-                # A further negator restarts the scope, or directly after a negator, whose scope is then still whole,
-                # ends the scope, and neither of them remains; so does one in the scope of a clause.
+                # A further negator restarts the scope. With `negation_rules`, a negator directly after another one,
+                # whose scope is then still whole, or in the scope of a whole clause cancels the negation.
                 if rules and left and (left == whole or whole > scope):
                     if weak:
                         negated.pop()

@@ -58,8 +58,8 @@ def train_sentiment(
     - `imdb`: A source of `load_imdb`; None uses `reviews`, or synthetic reviews.
     - `recipe`: A `Recipe`; None is `Recipe()`.
     - `reviews`: Reviews of any kind, such as those of `load_reviews`.
-    - `unlabelled`: Further texts for the training, without labels, as in `fit`. Texts that occur twice or are among
-        the reviews are left out, those of the test part included.
+    - `unlabelled`: Further texts for the training, without labels, as in `fit`. A repeated text is used once, and texts
+        of the reviews, including those of the test part, are left out.
     - `seed`: The seed of the split and of all random numbers in training.
     - `split`: `"official"`, the split of the data; `"random"`, 70 % for training and 30 % for testing; or
         `"stratified"`, 80 % for training and 20 % for testing, with the same fraction of positive reviews in all parts.

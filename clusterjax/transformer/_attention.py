@@ -1,9 +1,9 @@
 """Multi-head attention with separate query, key, value and output matrices.
 
-Scaled dot-product attention (Vaswani et al., *Attention is all you need*, 1706.03762, Section 3.2), optionally with
-learnt vectors of the distance j - i added to keys and values (Shaw et al., 1803.02155), or with queries and keys
-rotated by their positions (Su et al., *RoFormer*, 2104.09864). The vectors that each head passes from token to token,
-and their norms, follow Kobayashi et al., *Attention is not only a weight* (2004.10102).
+The layer is scaled dot-product attention (Vaswani et al., *Attention is all you need*, 1706.03762, Section 3.2).
+Optionally, learnt vectors of the distance j - i are added to keys and values (Shaw et al., 1803.02155), or queries and
+keys are rotated by their positions (Su et al., *RoFormer*, 2104.09864). The vectors that each head passes from token to
+token, and the norms of these vectors, follow Kobayashi et al., *Attention is not only a weight* (2004.10102).
 
 Invariants: each row of attention weights sums to 1; a token may always attend to itself, so no softmax is over an empty
 set; parameters of a wider dtype than the stream are rounded where they are used, and the softmax is computed in float32

@@ -249,8 +249,8 @@ class Transformer(AbstractPart):
         dtype: DTypeLike | None = None,
         **options: Any,
     ) -> "Transformer":
-        """A stack with random weights, an encoder, or with `causal` a decoder; other arguments are those of
-        `Block.random`.
+        """A stack with random weights: a decoder if `causal` is True, and an encoder otherwise. The other arguments are
+        those of `Block.random`.
 
         **Arguments:**
 
@@ -296,7 +296,7 @@ class Transformer(AbstractPart):
         reverse: bool = False,
         unroll: int = 1,
     ) -> tuple[Any, Any]:
-        """Apply `step(block, x, each of the layer) -> (x, output)` for each block in turn.
+        """Apply `step(block, x, entry) -> (x, output)` for each block in turn; `entry` is the entry of `each`.
 
         **Arguments:**
 

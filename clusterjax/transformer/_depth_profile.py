@@ -117,7 +117,7 @@ def _profile(model: LanguageModel, ids: Int[Array, " n"], present: Bool[Array, "
     """The numbers of one text, in the order of `DepthProfile`."""
 
     def step(block: Block, x: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
-        # The weights of the block itself, which reads the stream through a norm with PreNorm.
+        # With PreNorm a block reads the stream through a norm, so the weights are computed from the same input.
         weights = block.attention.weights(block.residual.read(block.norms[0], x), present)
         x = block(x, present)
         return x, (x, weights)

@@ -1,10 +1,10 @@
 r"""A language model of one LSTM layer: a cell state stores what the words so far have written, and gates write, keep
 and read the cell state.
 
-The layer of Hochreiter and Schmidhuber, *Long short-term memory* (1997), with the forget gate of Gers, Schmidhuber and
-Cummins, *Learning to forget* (2000), as in `equinox.nn.LSTMCell`. The forget gate is initially open (Jozefowicz,
-Zaremba, Sutskever, *An empirical exploration of recurrent network architectures*, 2015). The contribution of the words
-to the gates is computed for all positions at once; the rest is one `lax.scan` along the text.
+The layer is that of Hochreiter and Schmidhuber, *Long short-term memory* (1997), with the forget gate of Gers,
+Schmidhuber and Cummins, *Learning to forget* (2000), as in `equinox.nn.LSTMCell`. The forget gate is initially open
+(Jozefowicz, Zaremba, Sutskever, *An empirical exploration of recurrent network architectures*, 2015). The contribution
+of the words to the gates is computed for all positions at once; the rest is one `lax.scan` along the text.
 
 Invariants: a state depends on the words up to its position only; padding leaves the state unchanged; a text that is
 continued from a state gives the same states as the whole text.

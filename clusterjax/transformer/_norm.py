@@ -108,7 +108,7 @@ class LayerNorm(AbstractPart):
 
 def normalised(norm: LayerNorm, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     """`norm(x)` without checks, for callers that have checked the tokens."""
-    # The whole is a part of itself, so `carry` of the tokens themselves is their normalisation.
+    # With the tokens themselves as the part, `carry` gives the layer norm without its bias.
     out = norm.carry(x, x)
     return out if norm.bias is None else out + lifted(norm.bias.astype(x.dtype), out)
 

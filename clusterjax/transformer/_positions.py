@@ -91,7 +91,7 @@ class AbstractPositions(AbstractPart):
 
 
 class SinusoidalPositions(AbstractPositions):
-    """The positions of `sinusoidal_positions`, which are not trained and have no largest length of text.
+    """The positions of `sinusoidal_positions`, which are not trained and are defined for texts of any length.
 
     **Arguments:**
 

@@ -34,14 +34,14 @@ from ._norm import PostNorm
 
 
 class HeadParts(eqx.Module):
-    """What the attention of a block adds to the stream, by head.
+    """The updates by which the attention of a block changes the stream, for each head.
 
     **Attributes:**
 
     - `weights`: (h, n, n), the attention weights.
     - `updates`: (h, n, d), the vector that each head adds to each token.
-    - `bias`: (n, d), the vector that is added beside those of the heads; None is zero.
-    - `scale`: (h, n), the factor of the passed vectors that each head adds to each token; None is 1.
+    - `bias`: (n, d), the vector that the layer adds to each token besides the updates of the heads; None is zero.
+    - `scale`: (h, n), the factor of all vectors that head h passes to token i; None is 1.
     """
 
     weights: Float[Array, "h n n"]
@@ -59,7 +59,7 @@ class AbstractBlockView(AbstractPart):
 
     @abstractmethod
     def read(self, part: int, x: Float[Array, "n d"], entered: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The input of the part, from the stream `x` before it, and the stream before the block, after `enter`."""
+        """The input of the part, from the stream `x` before the part, and from `entered`, the stream after `enter`."""
 
     @abstractmethod
     def write(self, part: int, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -88,7 +88,7 @@ class AbstractBlockView(AbstractPart):
         """The output of the feed-forward layer; None without a feed-forward layer."""
 
     def after_attention(self, entered: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The stream between the two parts, from the stream before the block, after `enter`."""
+        """The stream between the two parts, from `entered`, the stream after `enter`."""
         parts = self.heads(self.read(0, entered, entered))
         total = entered + jnp.sum(parts.updates, axis=0)
         return self.write(0, total if parts.bias is None else total + parts.bias)
@@ -117,7 +117,7 @@ class AbstractView(AbstractPart):
 
     @abstractmethod
     def check(self, n: int) -> None:
-        """Raise a `ValueError` if texts may not have `n` tokens."""
+        """Raise a `ValueError` if the network cannot read texts of `n` tokens."""
 
     @abstractmethod
     def block(self, layer: int, n: int) -> AbstractBlockView:
@@ -143,7 +143,7 @@ class AbstractView(AbstractPart):
         n: int,
         reverse: bool = False,
     ) -> tuple[Any, Any]:
-        """Apply `step(block, carry, each of the layer) -> (carry, output)` for each layer in turn."""
+        """Apply `step(block, carry, entry) -> (carry, output)` for each layer; `entry` is the entry of `each`."""
 
     @abstractmethod
     def logits(self, x: Float[Array, "n d"]) -> Float[Array, "n words"]:
@@ -177,7 +177,7 @@ def view_of(model: Any, *, words: bool = True) -> AbstractView:
 
     **Raises:**
 
-    - `ValueError` if `model` is not such a model.
+    - `ValueError` if `model` has no view, or with `words` reads no words.
     """
     if isinstance(model, LanguageModel):
         return _ModuleView(model.stack, model)
@@ -312,10 +312,10 @@ class ResidualStream(eqx.Module):
     - `weights`: (layers, h, n, n), the attention weights.
     - `moved`: (layers, h, n, n), the norm of the vector that the head moved from token j (last axis) to token i, before
         later norms.
-    - `share`: (layers, h, n, n), the share of the moved vector in the last stream of token i, $⟨c_{ij}, x_i⟩ / |x_i|²$
-        with its contribution $c_{ij}$. The sum over layers, heads and tokens j, plus the shares of the embedding, the
-        feed-forward layers, the biases and the edits, is 1.
-    - `edits`: (n, d), the contribution of what the edits of `probe.patch` change; None without edits.
+    - `share`: (layers, h, n, n), the share of the moved vector in the last stream of token i, $⟨c_{ij}, x_i⟩ / |x_i|²$,
+        where $c_{ij}$ is the contribution of the moved vector. The sum over layers, heads and tokens j, plus the shares
+        of the embedding, the feed-forward layers, the biases and the edits, is 1.
+    - `edits`: (n, d), the contribution of the changes by the edits of `probe.patch`; None without edits.
 
     The contribution of a part is the part carried through all later norms of the stream, which are linear for fixed
     mean and variance. The contributions add up to the last stream.
@@ -428,8 +428,8 @@ def taken_apart(
 ) -> ResidualStream:
     """The stream of one text, whose words precede its padding, from the input of its first block.
 
-    `changes` is what edits add to this input, (n, d), and in each layer to the update by its attention, to the update
-    by its feed-forward and to the stream after it, (layers, 3, n, d).
+    `changes` are the vectors that edits add: to this input, (n, d), and in each layer to the attention update, to the
+    feed-forward update, and to the stream after the layer, (layers, 3, n, d).
     """
     layers, heads, n = view.num_layers, view.num_heads, x.shape[0]
     parts_per_layer = heads + 1  # the heads of a layer and its feed-forward part
@@ -489,8 +489,8 @@ def taken_apart(
         moved, share = written * passed.lengths(), written * passed.along(covector)
         return _transposed(lambda share: block.enter(before, share), covector), (moved, share)
 
-    # The inner product of x_i / |x_i|^2 of the last stream with a part of token i is the share of the part. Padding may
-    # be zero, and then has no shares.
+    # The share of a part of token i is its inner product with x_i / |x_i|^2, where x_i is the last stream. The shares
+    # of a token that is zero, as padding may be, are set to zero.
     square = jnp.sum(last * last, axis=-1, keepdims=True)
     covector = last / jnp.where(square > 0, square, jnp.ones_like(square))
     given = (entered, sublayers, attention)

@@ -151,7 +151,7 @@ def rebuilt(described: Any, arrays: dict[str, Any]) -> Any:
     **Raises:**
 
     - `ValueError` if an array is missing, has another dtype than described, is not finite, or has a shape that does not
-        match the others; its text is a clause for the message of the caller.
+        match the others; the text of the error is a clause for the message of the caller.
     """
     module = _rebuilt(described, arrays)
     try:

@@ -227,9 +227,9 @@ def train_language_model(
     """Train a causal language model, a Transformer or an LSTM, and write it into a folder that `load` reads.
 
     The file of the model has the tokenizer, the history of every checkpoint, and a report with the held-out loss and
-    the losses of a unigram and a bigram model on the same rows; under `snapshots` are models during training, at steps
-    that double. A killed run continues, bit for bit, if the function is called again with the same arguments. If the
-    folder contains a `tokenizer.json`, the run uses this tokenizer; otherwise the run trains a tokenizer.
+    the losses of a unigram and a bigram model on the same rows. The subfolder `snapshots` has the models at steps that
+    double. A killed run continues, bit for bit, if the function is called again with the same arguments. If the folder
+    contains a `tokenizer.json`, the run uses this tokenizer; otherwise the run trains a tokenizer.
 
     **Arguments:**
 

@@ -5,9 +5,9 @@ SmolLM2-135M-Instruct (Q4_1) if it is installed, and otherwise the language mode
 
 Under a causal mask the first token attends to itself alone, whatever the scores are. As a particle it follows x' =
 P_x(V x), where V is the sum over heads (Karagodin et al., *Clustering in causal attention masking*, 2411.04990, Section
-3); in the network without its feed-forward a layer maps it to x + A(N(x)) with a linear A. The path of the network and
-the paths of models are compared by the cosine of their directions at each level before the last norm. No path depends
-on the tokens behind the first, which is checked for the network, and all paths begin at the embedded token.
+3). In the network without feed-forward, a layer maps the first token x to x + A(N(x)) with a linear A. The path of the
+network and the paths of models are compared by the cosine of their directions at each level before the last norm. No
+path depends on later tokens, which is checked for the network, and all paths begin at the embedded token.
 """
 
 import dataclasses
@@ -94,7 +94,7 @@ class FirstPath(NamedTuple):
     # "attention alone" (the network without its feed-forward), "embedding" (no motion)
     cosines: dict[str, np.ndarray]
     turned: np.ndarray  # the cosine of the directions before and after each layer of the network, (texts, levels - 1)
-    alone: float  # the largest relative change of its stream when all later tokens are removed
+    alone: float  # the largest relative change of the stream of the first token when all later tokens are removed
     linear: float  # the largest relative difference of the network without feed-forward from x + A(N(x))
 
     def over_levels(self, name: str) -> np.ndarray:

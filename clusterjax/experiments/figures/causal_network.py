@@ -234,7 +234,7 @@ def first_alone(model: probe.Model, texts: probe.Encoded) -> float:
 def windows_of(
     model: probe.Model, texts: probe.Encoded, articles: np.ndarray, width: int, quick: bool, say: Say
 ) -> Windows:
-    # A quick run has the widest window alone: each mask is a pass over all texts.
+    # A quick run measures the widest window only, since each window takes a pass over all texts.
     widths = (width,) if quick else (width // 4, width // 2, width)
     say("measuring the loss under the full causal mask")
     plain = probe.token_losses(model, texts)

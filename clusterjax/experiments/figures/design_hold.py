@@ -79,7 +79,7 @@ class Apart(NamedTuple):
     """One problem of collapse, or (problems,) problems, by each of `METHODS` and with V = I last."""
 
     cosine: Float[np.ndarray, "*many methods"]  # the mean cosine at the time `AIM`
-    time: Float[np.ndarray, "*many methods"]  # the time at which it passes `GATHERED`, at most the end of the run
+    time: Float[np.ndarray, "*many methods"]  # the time at which the mean cosine passes `GATHERED`, or the last time
     change: Float[np.ndarray, "*many methods d d"]  # dV
     runs: Int[np.ndarray, "*many"]  # the number of runs that `delay` simulated, and of random changes
 

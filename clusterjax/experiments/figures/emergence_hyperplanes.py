@@ -83,8 +83,8 @@ def spread(run: emergence.Emergence, values: np.ndarray) -> np.ndarray:
 def growth_of(run: emergence.Emergence, values: np.ndarray) -> float:
     """The largest growth of the range of phi_1* between any two saved times, over all starts.
 
-    The unit is the longest token of each start, because phi_1* has rounding errors in proportion to it: along the other
-    eigenvector tokens become 1e5 times as long while the tokens under a turned Q^T K gather.
+    The unit is the norm of the longest token of each start, to which the rounding errors of phi_1* are proportional:
+    under a turned Q^T K tokens become 1e5 times as long along the other eigenvector while they gather.
     """
     most = 0.0
     for x, value in zip(run.xs, values, strict=True):

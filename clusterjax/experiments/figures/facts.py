@@ -33,7 +33,7 @@ from ..shared.known_facts import CLASSES, COLOURS, LAST, LINES, SUBJECT, Facts, 
 from ..shared.layout import one_legend, panels
 
 
-ATTENTION, FEED_FORWARD = 0, 1  # of `PARTS`
+ATTENTION, FEED_FORWARD = 0, 1  # the indices in `PARTS`
 NAMES = tuple(part.replace("_", "-") for part in PARTS)
 FIRST = 2  # the number of first layers that are not chosen: every text needs them
 NEAREST = 5  # the number of neurons from which a control is drawn
@@ -67,9 +67,9 @@ class Neurons(NamedTuple):
 class Chosen(NamedTuple):
     """The layer without which a part costs the most margin on the facts 0, 2, ..."""
 
-    # `layer`, `index`: its number from 0, and its index among the silenced layers
+    # `layer`, `index`: the number of the layer, from 0, and its index among the silenced layers
     layer: int
-    # `margin`, `answer`: the change of the margin, and of log P of the object, on the facts 1, 3, ... without it.
+    # `margin`, `answer`: the change of the margin, and of log P of the object, on the facts 1, 3, ... without the part.
     margin: np.ndarray
     answer: np.ndarray
     index: int
@@ -84,7 +84,7 @@ class Results(NamedTuple):
     layers: np.ndarray
     num_layers: int
     log_p: np.ndarray  # log P of object and foil by the whole network, (facts, 2)
-    # The change of both, (facts, layers, parts, classes, 2); NaN where a fact has no token of the class
+    # The change of both if a part is silenced, (facts, layers, parts, classes, 2); NaN without tokens of the class
     change: np.ndarray
     # 1 if the object is still the first answer, else 0, or NaN as in `change`, (facts, layers, parts, classes)
     first: np.ndarray

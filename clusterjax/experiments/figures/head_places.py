@@ -138,7 +138,7 @@ def places_off(model: probe.Model, place: probe.Place) -> float:
             gain = np.diag(maps.norm[block])
             form, moves = d * gain @ form @ gain, np.sqrt(d) / r * (gain @ value @ output).T
         beta = np.linalg.norm((form + form.T) / 2) / np.sqrt(d)
-        # The d - k zeros of a head of size k are no eigenvalues of its own.
+        # Of the d eigenvalues at least d - k are zero for any head of size k, and are left out.
         spectrum = np.linalg.eigvals(moves)
         leading = spectrum[np.argsort(-np.abs(spectrum))[: value.shape[1]]].real.max()
         found = each_text(place.beta)[0, layer, head], each_text(place.eigenvalue)[0, layer, head]

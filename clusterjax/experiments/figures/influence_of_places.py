@@ -13,10 +13,11 @@ of the derivative of the last token's final normed state by the embedding of tok
 patching: the Kullback-Leibler divergence of the next token's prediction from that with the embedding of token j
 replaced by that of a token of another article, at random places of each part of the text. Either is divided by its mean
 over the places between the first and the last token of the text. These places are divided into equal parts; the middle
-is the two parts in the middle. The first token is apart, because it is an attention sink, and the last one, because a
-token that keeps its own state has no part in g. The formula has a scale besides λ and at, the exponential a scale
-besides its rate, 0 or above; both are fitted to the parts of the articles 0, 2, ... and judged on those of the articles
-1, 3, .... Explained variance is that of the mean of each part. The fit knows nothing of the first token.
+is the two parts in the middle. The first token is separate, because it is an attention sink; the last token is
+separate, because g does not describe the influence of a token on itself. The formula has a scale besides λ and at, the
+exponential a scale besides its rate, 0 or above; both are fitted to the parts of the articles 0, 2, ... and judged on
+those of the articles 1, 3, .... Explained variance is that of the mean of each part. The fit does not use the first
+token.
 
 What would refute each claim, of gradient and patching separately, was written before the first run:
 - "The last part has more influence than the middle": the difference, in units of the mean influence, is not above zero
@@ -292,7 +293,8 @@ def fit_of(values: np.ndarray, articles: np.ndarray, n: int) -> Fit:
     variance = np.sum((held.mean(axis=0) - held.mean()) ** 2)
     ours_there, recency_there = scaled(influence_of_place, ours, n, parts), scaled(exponential, recency, n, parts)
     predictions = (ours_there, recency_there, np.full(parts, held.mean()))
-    # The squared error of a text less that of another prediction: its mean is that of the means of parts.
+    # The difference of the squared errors of two predictions is linear in the text, so that its mean over texts is the
+    # difference for the mean of the texts.
     errors = [np.sum((held - each) ** 2, axis=1) / variance for each in predictions]
     explained = [float(1 - np.sum((held.mean(axis=0) - each) ** 2) / variance) for each in predictions]
     beyond = [clustered_error(other - errors[0], articles[odd]) for other in errors[1:]]

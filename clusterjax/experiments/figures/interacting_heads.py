@@ -230,7 +230,7 @@ def _ratio(m: Results, rows: np.ndarray) -> np.ndarray:
 
 
 def jackknife(statistic: Callable[[np.ndarray], Any], many: int) -> tuple[np.ndarray, np.ndarray]:
-    """A statistic of all starts, and its standard error: a ratio of means has none of its own."""
+    """A statistic of all starts, such as a ratio of means, and its standard error by the jackknife over starts."""
     rows = np.arange(many)
     left = np.stack([statistic(np.delete(rows, k)) for k in rows])
     return np.asarray(statistic(rows)), np.asarray(np.sqrt((many - 1) * left.var(axis=0)))

@@ -1,4 +1,4 @@
-"""The language model of the package along its training: tokens gather, a sink forms, and so do answers, layer by layer.
+"""The language model of the package along its training: tokens gather, a sink forms, predictions form layer by layer.
 
 The training of the package wrote the depth profile of each snapshot (mean cosine, attention sinks, logit lens) into its
 report, so that this figure trains nothing. The model of the package is the last snapshot: its profile is measured again

@@ -11,10 +11,10 @@ of those of one layer only.
 
 Each token has its own ratio, and the share of a text is the mean of the ratios over its tokens, then over the states x
 at the entries of all layers: in an inner product over tokens the few tokens with large updates, such as a sink, would
-decide alone. The first token has the weight 1/n and is kept; the share without it, and that of an inner product over
-tokens, are reported beside. The state at layer l depends on the layers before l, which the formula neglects, and which
-control (a) has too. Agreement by distance is the mean cosine, over tokens and states, of the updates of layers k and m,
-which is the same at all |k - m| in the mean if layers are independent draws.
+decide alone. The first token has the weight 1/n and is kept; the share without it, and the share by an inner product
+over tokens, are reported as well. The formula neglects that the state at layer l depends on the layers before l;
+control (a) has the same dependence. Agreement by distance is the mean cosine, over tokens and states, of the updates of
+layers k and m; if layers are independent draws, its expectation is the same at all |k - m|.
 
 Controls: (a) networks of random weights, drawn as before training; (b) the updates of each layer and head, turned by an
 independent random matrix: a permutation of the coordinates with random signs, under which an inner product has the mean
@@ -22,7 +22,8 @@ independent random matrix: a permutation of the coordinates with random signs, u
 spread of single draws of a control, and not with the error of their mean. All layers of an ALBERT are one layer, whose
 share is 1, so that its heads are measured.
 
-"By three standard errors" means, with few units, by as many as are as improbable; errors over texts are over articles.
+"By three standard errors" means, with few units, by the number of standard errors that Student's t-distribution exceeds
+with the same probability; errors over texts are over articles.
 
 What would refute each claim, as written before the first run on any trained network:
 - "The share of the layers, or of the heads, is above that of both controls": the difference from one control is not

@@ -11,8 +11,9 @@ $e^{at} - 1$. In the variable log w the operator P is an integral of $e^{-w}$, s
 and the sum over powers is the Bessel function. At a t = 1 and λ = 1 the function of s has the shape of a U, with its
 minimum at s = .5925; from $at = 2 (1 - e^{-λ})/λ$ on it falls from the first place to the last.
 
-**Estimate.** θ_j(0) is uniform, so that by parts $g_j = E[cos(θ_n(t) - θ_j(0)) ∂θ_n(t)/∂θ_j(0)]$. One gradient gives
-this product for all j, and its variance is smaller than that of the cosine by a factor n².
+**Estimate.** θ_j(0) is uniform, so that integration by parts gives
+$g_j = E[cos(θ_n(t) - θ_j(0)) ∂θ_n(t)/∂θ_j(0)]$. One gradient gives this product for all j, and the variance of the
+product is smaller than that of the cosine by a factor n².
 
 **Reference.** 2605.09213. **Invariant.** The sum over j < n leaves out the last token, whose own influence is nearly 1.
 """
@@ -92,7 +93,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     sizes = SIZES[:4] if settings.quick else SIZES
     key, parts, sums, prompts = jr.key(settings.seed), [], [], []
     for place, n in enumerate(sizes):
-        # The claims on parts are of the longest prompts; the sums of the others need fewer of them.
+        # The claims on parts concern the longest prompts only; the sums need fewer prompts of the other lengths.
         count = max(8, (p.tokens if n == sizes[-1] else p.tokens // 8) // n)
         say(f"simulating {count} prompts of {n} tokens")
         g = influences(jr.fold_in(key, place), n, count, p)

@@ -1,9 +1,9 @@
 """Attention at beta = 0: what is conserved, how does the mean of the tokens grow, and where do the tokens end?
 
-With beta = 0 and V = I each token moves by $P_{x_i} m$, where m is the mean of all tokens: on the circle the Kuramoto
-model of equal oscillators. One Moebius map of the sphere then moves all tokens, so that the chordal cross ratios
-$|x_1x_2||x_3x_4| / (|x_1x_3||x_2x_4|)$ are conserved. On the circle the norm r of the mean of the images of evenly
-spaced tokens follows the equation of Ott and Antonsen, $r(t) = (1 + (r_0^{-2} - 1) e^{-t})^{-1/2}$.
+With beta = 0 and V = I each token moves by $P_{x_i} m$, where m is the mean of all tokens; on the circle this is the
+Kuramoto model of equal oscillators. One Moebius map of the sphere then moves all tokens, so that the chordal cross
+ratios $|x_1x_2||x_3x_4| / (|x_1x_3||x_2x_4|)$ are conserved. On the circle the norm r of the mean of the images of
+evenly spaced tokens follows the equation of Ott and Antonsen, $r(t) = (1 + (r_0^{-2} - 1) e^{-t})^{-1/2}$.
 """
 
 from dataclasses import dataclass

@@ -7,12 +7,12 @@ temperature follows from the fluctuations of the mean of uniform tokens above it
 
 **Algorithm for tokens.** Attention is divided by $T_c$, so that temperatures are relative to $T_c$ and the uniform
 density relaxes at the rate $(d - 1)(T - 1)$. A step of length s is one step of the midpoint rule along the velocity,
-then one of Brownian motion on the sphere (`NoisyLayer`). The norm r of the mean token is read in the middle of the
-noise, where the error is of order s²: noise alone shortens the cosine of two tokens at the rate 2(d - 1)T, but a token
-stays at cosine 1 with itself, so that there r² - 1/n is the value after the step times $exp((d-1)Ts)$, in expectation.
-Tokens come to rest in longer steps than the steps over which r is averaged, because the error of the latter must be
-smaller than the error of the average. **Invariant.** Each number is computed for independent systems, whose spread
-gives its error.
+then one of Brownian motion on the sphere (`NoisyLayer`). The norm r of the mean token is estimated for the middle of
+the noise, where the error is of order s². Noise alone multiplies the cosine of two different tokens by
+$exp(-2(d-1)Ts)$ in a step, whereas the cosine of a token with itself stays 1: the value of r² - 1/n in the middle is
+therefore, in expectation, the value after the step times $exp((d-1)Ts)$. The steps in which tokens come to rest are
+longer than the steps over which r is averaged, because the error of the latter must be smaller than the error of the
+average. **Invariant.** Each number is computed for independent systems, whose spread gives its error.
 """
 
 from collections.abc import Iterator

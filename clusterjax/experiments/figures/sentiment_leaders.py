@@ -1,8 +1,8 @@
 """Sentiment: the words that lead most often, their distance from the hyperplane, and their number in a review.
 
-With `--imdb`, or with another dimension than 2, a model is trained. Otherwise the leaders are the leaders of the
-classifier of the package: reviews are not in the package, and so `benchmarks/sentiment_shipped.py` counted these
-leaders once over the IMDb test part, by `count` of this file.
+With `--imdb`, or with another dimension than 2, a model is trained. Otherwise the figure shows the leaders of the
+classifier of the package. Since the package does not contain the IMDb reviews, `benchmarks/sentiment_shipped.py`
+counted these leaders once over the IMDb test part, by `count` of this file.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -90,7 +90,7 @@ class Results(NamedTuple):
     p: Parameters
     starts: int
     fitted: Fitted  # the model of the epoch that was best on the validation part
-    counted: Counted  # the counts over its leaders
+    counted: Counted  # the counts over the leaders of the model
     planted: frozenset[str]  # the words that were planted; empty for reviews that are not made up
     of: str  # the reviews, in words for the caption
     on: Measured  # the network, the data and their sizes

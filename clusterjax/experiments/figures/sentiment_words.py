@@ -1,11 +1,11 @@
 """Sentiment: the path of each word of two reviews through the layers, in the plane of the decision line.
 
-The reviews are chosen and not drawn: of the correctly classified reviews of a length that can be read, and whose
-farthest leader is a frequent leader, they are the most confident review of each label. With `--imdb` a model is
-trained, and the reviews are of its test part; otherwise the model is the classifier of the package, and the reviews are
-of a dozen that were written for the figure. The model has two dimensions, so that a picture shows all of it: the first
-coordinate is the distance from the hyperplane, the second the position along it. The mean of the first coordinate,
-weighted by counts, times |w| is the logit, and a claim checks the picture against it.
+The two reviews are not drawn at random. Among the correctly classified reviews that are short enough for a picture and
+whose farthest leader is a frequent leader, the most confident review of each label is shown. With `--imdb` a model is
+trained, and the reviews are from its test part. Otherwise the model is the classifier of the package, and the reviews
+are from a dozen that were written for the figure. The model has two dimensions, so that a picture shows the whole
+state: the first coordinate is the distance from the hyperplane, the second the position along the hyperplane. The mean
+of the first coordinate, weighted by counts, times |w| is the logit; a claim checks the picture by this identity.
 """
 
 from collections.abc import Callable

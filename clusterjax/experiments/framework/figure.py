@@ -2,7 +2,7 @@
 
 A file of `experiments/figures` has a dataclass `Parameters`, a function `measure(p, settings, say) -> m`, claims about
 the measurement m, and functions of m: `draw`, `caption`, `series` and `on`. The call of `figure` at the end of the file
-makes the experiment that `reproduce` runs of these parts. The file imports from here all names that it needs for them.
+makes of these parts the experiment that `reproduce` runs. The file imports all names that the parts need from here.
 """
 
 import sys
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a function that the decorator `claim` makes a claim of."""
+    """The result of a function that is decorated with `claim`."""
 
     measured: str  # the measurement, in words and numbers
     holds: Any  # a truth value, of Python, NumPy or jax
@@ -90,7 +90,7 @@ class ClaimOf(NamedTuple):
 def claim(
     criterion: str, *, says: str | None = None, source: Source | None = None, kind: Kind | None = None
 ) -> Callable[[Callable[[Any], Found | None]], ClaimOf]:
-    """A decorator that makes a claim of a function, which takes the measurement m and returns a `Found` or None.
+    """A decorator that turns a function from the measurement m to a `Found`, or to None, into a claim.
 
     **Arguments:**
 

@@ -83,7 +83,7 @@ def entries() -> dict[str, Entry]:
 
 
 def entries_by_folder() -> dict[str, Entry]:
-    """The figures of the package by the names of their folders, that of `clusterjax probe` last, in their order."""
+    """The figures of the package, in order, by their names and by the names that some have in `clusterjax probe`."""
     return {name: entry for entry in entries().values() for name in (entry.name, entry.probe) if name}
 
 
@@ -94,10 +94,10 @@ def paper_of(name: str) -> Paper:
 
 @functools.cache
 def load(name: str) -> "Experiment":
-    """The experiment of a figure of the package, by either of its names, which it then has; its module is imported."""
+    """The experiment of a figure under either of its names, which becomes its name; the module of it is imported."""
     entry = entries_by_folder()[name]
     experiment = import_module(f"{_FIGURES}.{entry.name.replace('-', '_')}").FIGURE
-    # A probe shows any network, so that its titles have no numbers of a paper.
+    # `clusterjax probe` shows any network, so its titles do not have the numbers of the figures of a paper.
     title = re.sub(r"^Figure \d+: (.)", lambda start: start[1].upper(), entry.title)
     return experiment if name == entry.name else dataclasses.replace(experiment, name=name, title=title)
 

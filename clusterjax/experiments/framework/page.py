@@ -1,8 +1,8 @@
 """The gallery: a page of all verdicts, pictures, numbers and commands, beside the folders of the figures.
 
 The template `page/page.html` has the markup of the page. Pictures and players are separate files, which a browser loads
-when a reader scrolls to them. The page works without a server and without its script, of which the content policy of
-the page has the digest. The page links no file outside of its folder, and no text of a record becomes markup.
+when a reader scrolls to them. The page works without a server and without its script; the content policy of the page
+has the digest of the script. The page links no file outside of its folder, and no text of a record becomes markup.
 """
 
 import base64

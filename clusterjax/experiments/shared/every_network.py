@@ -1,7 +1,7 @@
 """The trained networks at hand, each with its passages, and claims that are made about each of them.
 
-They are the ALBERT and the language model of this package, and SmolLM2 where it is installed. The independent unit of a
-text is its article. Random weights are drawn as before the training of each network.
+The networks are the ALBERT and the language model of this package, and SmolLM2 if it is installed. The independent unit
+of a text is its article. Random weights are drawn as before the training of each network.
 """
 
 from collections.abc import Callable
@@ -73,10 +73,10 @@ def _at_hand(
 
 
 def in_each(criterion: str) -> Callable[[Callable[[Any], Found]], tuple[Callable, ...]]:
-    """A decorator that makes a claim about each network of a function of its measurement.
+    """A decorator that turns a function of the measurement of one network into a claim about each network.
 
-    The measurement of a figure has those of its networks as `networks`, and that of a network has `articles` and `on`.
-    The name of the network replaces NETWORK in the docstring of the function; the claim does not apply where the
+    The measurement of a figure has the attribute `networks`, the measurements of its networks, each with `articles` and
+    `on`. The name of the network replaces NETWORK in the docstring of the function; the claim does not apply if the
     network is not installed.
     """
 

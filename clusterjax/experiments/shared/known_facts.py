@@ -65,7 +65,8 @@ def facts_of(model: probe.Model, listed: list[tuple[str, str, str, str]]) -> Fac
     """The facts in the tokens of a model, without those whose subject is no run of whole tokens in the text."""
     ids_of = lambda texts: prompt_ids(model, list(texts))
     whole = ids_of(template.format(subject) for _, template, subject, _ in listed)
-    # A blank follows the text before the subject, and the text with it: both begin the text in tokens too.
+    # A space follows the text before the subject and the text up to the end of the subject, so that the tokens of both
+    # usually begin the tokens of the whole text.
     before = ids_of(template.split("{}")[0].rstrip() for _, template, _, _ in listed)
     until = ids_of(template.split("{}")[0] + subject for _, template, subject, _ in listed)
     objects = [

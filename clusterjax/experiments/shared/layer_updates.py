@@ -1,8 +1,8 @@
 """The attention updates that all layers of a network give to the same state, and the share of their mean.
 
 Of updates U_k that are independent draws, the mean of ⟨U_k, U_m⟩ over pairs k ≠ m, divided by the mean of |U_k|²,
-estimates |E U|² / E|U|² with a numerator that is unbiased. It is at most 1, of equal updates, and at least -1 divided
-by one less than their number. Each token has its own ratio; a share is the mean over tokens.
+estimates |E U|² / E|U|² with a numerator that is unbiased. For N updates the estimate is at most 1, for equal updates,
+and at least -1/(N - 1). Each token has its own ratio; a share is the mean over tokens.
 """
 
 from typing import Any, NamedTuple
@@ -128,5 +128,5 @@ def shares_at(
 
 
 def _ratio(part: Array, total: Array) -> Array:
-    """The ratio, which is 0 where no update is."""
+    """The ratio `part / total`, or 0 where all updates are zero."""
     return jnp.where(total > 0, part / jnp.where(total > 0, total, 1.0), 0.0)

@@ -104,8 +104,8 @@ class Controls(NamedTuple):
     - `level`: The level of the verdict.
     - `sigmas`: The number of standard errors by which a difference must exceed zero, if there are many texts and
         networks; see `Comparison.exceeds`.
-    - `spread`: The standard deviation of the random weights; None where `initial` drew them, and for a T5, each of
-        whose matrices has its own.
+    - `spread`: The standard deviation of the random weights; None if `initial` drew the weights, and for T5, whose
+        matrices have different standard deviations.
     - `units`: The index of the independent unit of each text; None where each text is its own unit.
     """
 
@@ -139,7 +139,7 @@ class Controls(NamedTuple):
     @property
     def clusters_beyond_controls(self) -> bool:
         """True if the trained network significantly exceeds both controls at `level`, in all heads if the statistic is
-        by head; never for one text, or one network of random weights."""
+        by head; False for a single text or a single network of random weights."""
         comparisons = (self.beyond_shuffled, self.beyond_random)
         return all(bool(np.all(comparison.exceeds(self.sigmas)[self.level])) for comparison in comparisons)
 
@@ -180,9 +180,9 @@ def controls(
 ) -> Controls:
     """Measure a trained network, the network on shuffled tokens, and networks with random weights, and compare them.
 
-    A network with random weights may cluster more than a trained one, and a bag of tokens as much as a text: only an
-    effect that exceeds both controls is learnt and is due to language. Texts are paired: the error bar is that of the
-    mean over texts of the difference within each text.
+    A network with random weights may cluster more than the trained network, and shuffled tokens as much as the text:
+    only an effect that exceeds both controls is learnt and is due to language. Texts are paired: the standard error is
+    that of the mean over texts of the difference within each text.
 
     **Arguments:**
 
@@ -261,13 +261,13 @@ def controls(
 def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None, spread: float | None = None) -> Model:
     """The model with random weights in place of its trained weights, as in an untrained network.
 
-    Without `initial` the weights are drawn with the initialisation of `transformers`: normal; for ALBERT and Llama all
-    matrices and embeddings have the standard deviation `initializer_range`, for T5 those of Mesh TensorFlow; biases are
-    0 and the scales of norms 1. Where no file gives the standard deviation, as for GGUF and for the language models of
-    `transformer`, `spread` is required; "smollm2" has the published one, 1/24. A network that was initialised in
-    another way has other controls, which may reverse the verdict: pass its initialisation, which is `bundled_start` for
-    the ALBERT of the package. The depth and the heads are those of the model. Removed norms, and parameters that are
-    all zero, stay removed. The result has no pooler and no masked-LM head.
+    Without `initial` the weights are drawn with the initialisation of `transformers`. Matrices and embeddings are
+    normal, for ALBERT and Llama with the standard deviation `initializer_range`, and for T5 with the standard
+    deviations of Mesh TensorFlow; biases are 0 and the scales of norms are 1. GGUF files and the language models of
+    `transformer` do not state the standard deviation, so that `spread` is required; for "smollm2" the published value
+    1/24 is known. If the network was initialised in another way, pass its initialisation as `initial`, since the
+    verdict may depend on it; for the ALBERT of the package this is `bundled_start`. The depth and the heads are those
+    of the model. Removed norms, and parameters that are all zero, stay removed. The result has no pooler and no head.
 
     **Arguments:**
 
@@ -370,7 +370,7 @@ def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ())
     fixed = _check_fixed(fixed)
     rng, ids = generator(key), np.array(texts.token_ids)
     movable = np.asarray(texts.mask) & ~np.isin(ids, np.asarray(fixed, np.int64))
-    # A permutation of the movable words of each text among their own positions.
+    # The movable words of each text are permuted among their positions.
     for row, free in zip(ids, movable, strict=True):
         row[free] = rng.permutation(row[free])
     return Encoded(ids, np.asarray(texts.mask))

@@ -1,7 +1,7 @@
-"""The interaction energy of the tokens at each level of a network, and the part of each change that each part causes.
+"""The interaction energy of the tokens at each level of a network, and its change by each part of each layer.
 
-The energy is that of the directions of the hidden states. It grows along the softmax flow with V = B = B^T, and it is
-largest where all directions coincide; whether it grows in a trained network is a question of measurement.
+The energy is that of the directions of the hidden states. This energy grows along the softmax flow with V = B = B^T,
+and is largest where all directions coincide; whether it grows in a trained network is a question of measurement.
 
 Invariant: the changes by attention, feed-forward, norms and the remainder add up to the change of each layer.
 """
@@ -39,8 +39,8 @@ class EnergyBudget(NamedTuple):
 
     - `energy`: The energy of the directions of the tokens, (levels,).
     - `change`: The energy after a layer minus the energy before it, (layers,).
-    - `attention`, `feed_forward`, `norm`: The parts of the change: by the addition of the attention, by that of the
-        feed-forward, and by the norms of the stream, the last norm of a network included, (layers,).
+    - `attention`, `feed_forward`, `norm`: The changes of the energy when the attention update is added, when the
+        feed-forward update is added, and by the norms of the stream, including the last norm of a network, (layers,).
     - `remainder`: `change` minus these three: rounding, and a rescaling of the stream before a layer, (layers,).
     - `falls`: 1 for a text whose energy falls in the layer, 0 for others: the mean is the fraction of texts, (layers,).
     - `margin`: The largest margin by which the directions lie in an open hemisphere, (levels,); None if not requested.
@@ -76,13 +76,13 @@ def energy_budget(
     batch_size: int = 8,
     say: Callable[[str], None] = lambda line: None,
 ) -> EnergyBudget:
-    """The energy of the tokens at each level, and what attention, feed-forward and norms change of it in each layer.
+    """The energy of the tokens at each level, and its changes by attention, feed-forward and norms in each layer.
 
-    It is the energy of directions, $1/(2βn²) ∑_{i,j} exp(β⟨x_i, x_j⟩ / (|x_i||x_j|))$.
+    The energy is that of the directions of the tokens, $1/(2βn²) ∑_{i,j} exp(β⟨x_i, x_j⟩ / (|x_i||x_j|))$.
 
-    The parts are added one after another, in the order of the network: the change by a part is the energy of the stream
-    with it minus the energy of the stream before. In blocks whose parts run side by side the attention comes first. The
-    result is meaningful only beside `controls`, such as those of `randomise` and `shuffle_tokens`.
+    The updates are added one after another, in the order of the network: the change by a part is the energy of the
+    stream after its update is added minus the energy before. If the parts of a block run in parallel, the attention
+    comes first. The result is meaningful only in comparison with controls, such as `randomise` and `shuffle_tokens`.
 
     !!! example
 
@@ -102,7 +102,7 @@ def energy_budget(
     **Other arguments:**
 
     - `beta`: The inverse temperature of the energy, positive.
-    - `margin`: True for the margins of the hemispheres, a quadratic program for each text and level.
+    - `margin`: True computes the margins of the hemispheres by a quadratic program for each text and level.
     - `units`: The independent unit of each text, such as its article, for the errors; None makes each text a unit.
     - `length`, `batch_size`, `say`: As in `survey`.
 

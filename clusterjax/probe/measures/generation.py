@@ -218,7 +218,7 @@ def generate(
 
     **Other arguments:**
 
-    - `temperature`: The scores are divided by it before a token is drawn; at 0 the most probable token is taken.
+    - `temperature`: The divisor of the scores before a token is drawn; at 0 the most probable token is taken.
     - `top_k`: If given, tokens are drawn only from the `top_k` most probable; None draws from all.
     - `key`: PRNG key, required if the temperature is not 0.
 
@@ -319,7 +319,7 @@ def _continue(
         ids[i, : len(row)] = row
     parts, caches = take_apart(network, size), empty(network, batch, size)
     dtype = caches[0].keys.dtype
-    integers = functools.partial(jnp.asarray, dtype=jnp.int32)  # of NumPy, which needs no program of its own
+    integers = functools.partial(jnp.asarray, dtype=jnp.int32)  # an array of NumPy is converted without a compilation
     written = _Written(integers(ids), jnp.asarray(np.zeros((batch, room)), dtype),
                        jnp.asarray(np.zeros(batch, bool), bool), integers(np.zeros(batch, np.int32)))  # fmt: skip
     write = functools.partial(_write, *parts.whole, ends=integers(ends), drawing=drawing, top_k=top_k)

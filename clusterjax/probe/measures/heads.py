@@ -200,9 +200,9 @@ def _average_linkage(correlation: np.ndarray, clusters: int) -> tuple[np.ndarray
     """The trees of many matrices, (many, heads - 1, 4), and the labels of `clusters` clusters, for all at once."""
     many, heads = correlation.shape[:2]
     place, matrices = np.arange(heads), np.arange(many)
-    # Symmetrised and clipped: rounding may leave r above 1, and a negative distance would be merged first.
+    # Clipping is needed since rounding may leave r above 1, and heads at a negative distance would be merged first.
     distance = np.clip(1 - (correlation + correlation.swapaxes(1, 2)) / 2, 0, 2)
-    # The infinite diagonal prevents that a head is merged with itself.
+    # With an infinite diagonal no head is merged with itself.
     distance[:, place, place] = np.inf
     labels, names = np.tile(place, (many, 1)), np.tile(place, (many, 1))
     sizes, trees = np.ones((many, heads)), np.zeros((many, heads - 1, 4))

@@ -99,6 +99,6 @@ def _losses(form: Any, state: Any, ids: Int[Array, "batch n"], mask: Bool[Array,
     network = nnx.merge(form, state)
     ids, mask = jnp.asarray(ids), jnp.asarray(mask)
     scores = network.logits(run_layers_measured(network, mask, (ids,), None)[0])[:, :-1]
-    # `logsumexp` rather than `log_softmax`, which would allocate a second array of the size of the scores.
+    # `log_softmax` would allocate a second array of the size of the scores, so `logsumexp` is used.
     right = jnp.take_along_axis(scores, ids[:, 1:, None], axis=2)[:, :, 0]
     return jax.nn.logsumexp(scores, axis=-1) - right

@@ -84,7 +84,7 @@ def _means(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Array
     return fired, jnp.concatenate([levels, mean(last)[None]])
 
 
-# The part to which a module of a network belongs; norms and positions are parts of their own, wherever they are.
+# The part to which a module of a network belongs; norms and positions are separate parts, wherever they are.
 _PARTS = {
     "words": "embedding", "types": "embedding", "projection": "embedding", "embedding_norm": "norms", "norm": "norms",
     "positions": "positions", "relative": "positions", "head": "unembedding", "pooler": "unembedding",

@@ -1,7 +1,7 @@
-"""Values set at places of a network: zeros, means, the values of another text, or functions of what stands there.
+"""Activation patching: values of a network are replaced by zeros, means, values of another text, or a function.
 
-`activations` reads what a network computes at a place, `patch` makes a network in which something else stands there,
-and `causal_trace` restores the stream of a text, one place at a time, in a run on a corrupted text.
+`activations` returns the values of a network at a place, `patch` makes a network with other values at a place, and
+`causal_trace` restores the stream of a text, one level and token at a time, in a run on a corrupted text.
 
 Source: Vig et al., *Causal mediation analysis for interpreting neural NLP* (2004.12265), Section 3; Meng et al.,
 *Locating and editing factual associations in GPT* (2202.05262), Section 2.1.
@@ -41,7 +41,7 @@ from .table import tabled
 
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
-_TOKENS = 32  # the number of tokens for which an edit has entries is a multiple of it
+_TOKENS = 32  # the number of tokens for which an edit has entries is a multiple of this number
 
 
 class MeanOver(NamedTuple):
@@ -60,23 +60,23 @@ class CopyOf(NamedTuple):
 
     **Arguments:**
 
-    - `texts`: One text, whose values stand in every text, or as many texts as will be read, of as many tokens.
+    - `texts`: One text, whose values are copied into every text, or one text for each text that the network will read,
+        with as many tokens.
     """
 
     texts: Sequence[str] | Encoded
 
 
 class Edit(NamedTuple):
-    """What stands at a place of a network in place of its own values.
+    """The replacement of the values at a place of a network by other values.
 
     **Arguments:**
 
-    - `place`: "embedding"; "stream", the stream that enters a layer, where the layer after the last is the stream after
-        it, and layer 0 the embedding;
-        "head", the attention output of a head before its map into the stream; "attention" or "feed_forward", the update
-        of the stream by either part; "neuron", the activation of a neuron.
-    - `value`: A number; an array with the axes (texts, n, ...) of the place, of which leading ones may be absent; a
-        function that maps an array (texts, n, ...) to one of its shape; a `MeanOver` or a `CopyOf`.
+    - `place`: "embedding"; "stream", the stream that enters a layer (for layer 0 the embedding, and for the number of
+        layers the stream after the last layer); "head", the output of a head before its map into the stream;
+        "attention" or "feed_forward", the update of the stream by this part; "neuron", the activation of a neuron.
+    - `value`: A number; an array with the axes (texts, n, ...) of the place, where leading axes may be absent; a
+        function that maps the values (texts, n, ...) to an array of the same shape; a `MeanOver` or a `CopyOf`.
     - `layer`: The layers, counted from 0, or from the end; None selects all.
     - `index`: The heads, the neurons, or at the other places the dimensions; None selects all.
     - `token`: The tokens of every text, counted from its first word; None selects all.
@@ -90,7 +90,7 @@ class Edit(NamedTuple):
 
 
 def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
-    """The model with other values at some of its places.
+    """Replace values at some places of a network.
 
     !!! example
 
@@ -110,8 +110,8 @@ def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
 
     **Returns:**
 
-    A `Model`. In `residual_stream` what the edits change is a part of its own. `generate` takes edits with one value
-    for all texts. `energy_budget`, the bridge to particles and the tools of `transformer` refuse edits.
+    A `Model`. `residual_stream` has the contribution of the edits as a separate part. `generate` accepts edits with one
+    value for all texts. `energy_budget`, the bridge to particles and the tools of `transformer` refuse edits.
 
     **Raises:**
 
@@ -120,7 +120,7 @@ def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
     ??? cite "Source"
 
         Vig et al., *Causal mediation analysis for interpreting neural NLP* (2004.12265), Section 3; `without` is the
-        case of zero at an attention or a feed-forward.
+        special case in which an attention or a feed-forward is replaced by zero.
     """
     network: Any = nnx.clone(check_model(model).network)
     several = [edits] if isinstance(edits, Edit) else check_sequence(edits, "edits", Edit, "edits")
@@ -132,7 +132,7 @@ def patch(model: Model, edits: Edit | Sequence[Edit]) -> Model:
 def activations(
     model: Model, token_ids: _Batch, mask: _Batch | None = None, *, place: str
 ) -> Float[Array, "batch layers n *more"]:
-    """What stands at a place of a network, for all layers: what it computes, or the values of `patch`.
+    """The values at a place of a network in all layers, after the replacements of `patch`, if there are any.
 
     **Arguments:**
 
@@ -162,7 +162,7 @@ def activations(
 
 @eqx.filter_jit
 def stands_at(form: Any, state: Any, ids: Array, mask: Array, place: str) -> Array:
-    """What stands at a place, (layers, batch, n, ...), of texts whose words precede their padding."""
+    """The values at a place, (layers, batch, n, ...), for texts whose words precede their padding."""
     network = nnx.merge(form, state)
     start, step = at_place(network, ids, mask, place)
     layers = network.num_layers
@@ -175,7 +175,7 @@ def stands_at(form: Any, state: Any, ids: Array, mask: Array, place: str) -> Arr
 
 
 def at_place(network: Network, ids: Array, mask: Array, place: str) -> tuple[Array, Callable[..., tuple[Array, Array]]]:
-    """The embedding, and the step of `scan_layers` that returns the stream after a layer and what stands at a place."""
+    """The embedding, and the step of `scan_layers` that returns the stream after a layer and the values at a place."""
     context = network.shared_context(mask.shape[1], jnp.sum(mask, axis=1))
 
     def step(block: Any, hidden: Array, given: Any) -> tuple[Array, Array]:
@@ -203,7 +203,7 @@ def at_place(network: Network, ids: Array, mask: Array, place: str) -> tuple[Arr
 
 
 def _stored(model: Model, edit: Edit) -> LayerEdit:
-    """An edit as a network holds it, with an entry for each layer."""
+    """The edit in the form in which a network stores it, with an entry for each layer."""
     check_choice(edit.place, "place", ("embedding", *PLACES))
     if edit.place == "embedding":
         if edit.layer is not None:
@@ -256,8 +256,9 @@ class CausalTrace(NamedTuple):
 
     **Attributes:**
 
-    - `restored`: With the stream of one level and one token restored in the corrupted run, (layers + 1, n).
-    - `clean`, `corrupted`: Of the text, and of the text with corrupted tokens.
+    - `restored`: The log probability in the corrupted run with the stream of one level and one token restored,
+        (layers + 1, n).
+    - `clean`, `corrupted`: The log probabilities for the text, and for the text with corrupted tokens.
     """
 
     restored: np.ndarray
@@ -266,7 +267,7 @@ class CausalTrace(NamedTuple):
 
     @property
     def effect(self) -> np.ndarray:
-        """The share of what the corruption took that each place gives back, (layers + 1, n); 1 restores all of it."""
+        """The fraction of the loss of log probability that restoring each place reverses, (layers + 1, n)."""
         return (self.restored - self.corrupted) / (self.clean - self.corrupted)
 
 
@@ -280,10 +281,10 @@ def causal_trace(
     spread: float | None = None,
     draws: int = 8,
 ) -> CausalTrace:
-    """Where a causal network holds what it knows of some tokens: the stream of the text is restored at one level and
-    one token at a time, in a run whose embedding of these tokens is corrupted by noise.
+    """Find the levels and tokens at which a causal network stores what it knows of some tokens: noise corrupts the
+    embedding of these tokens, and the stream of the text is restored at one level and one token at a time.
 
-    All levels and tokens are one compiled program, which is mapped over places.
+    One compiled program, which is mapped over levels and tokens, computes all results.
 
     **Arguments:**
 
@@ -342,8 +343,8 @@ def _traced(form: Any, state: Any, ids: Array, answer: Array, levels: Array, cor
     count, n = levels.shape[:2]
 
     def log_prob(where: Array, value: Array) -> Array:
-        """The mean log probability of the answer, with these values of the stream where they are wanted."""
-        # Rebuilt here, since a network cannot be changed inside of a map that it was built outside of.
+        """The mean log probability of the answer if `value` replaces the stream at the places where `where` is True."""
+        # Flax does not allow changes inside a map to a network that was built outside, so it is rebuilt here.
         network: Any = nnx.merge(form, state)
         network.edits = nnx.data((LayerEdit("stream", where, None, value),))
         texts = jnp.broadcast_to(ids, (value.shape[1], n))
@@ -352,7 +353,7 @@ def _traced(form: Any, state: Any, ids: Array, answer: Array, levels: Array, cor
         return jnp.mean(jax.nn.log_softmax(scores, axis=-1)[:, answer])
 
     draws = len(corrupted)
-    # The corrupted embedding at level 0, and the clean stream at one place more.
+    # The new values are the corrupted embedding at level 0, and the clean stream at all later levels.
     value = jnp.broadcast_to(levels[:, None], (count, draws, *levels.shape[1:])).at[0].set(corrupted)
     at_start = jnp.zeros((count, n), bool).at[0].set(True)
     nothing = jnp.zeros((count, n), bool)

@@ -1,6 +1,6 @@
 r"""Heads that attend to particular positions: to the previous, the same, the next or the first token, or a separator.
 
-The score of head h for a target is the mean weight $w_{i,t(i)}$ that a token i gives to it, over all tokens of a text
+The score of head h for a target is the mean weight $w_{i,t(i)}$ that token i gives to the token t(i), over all tokens i
 but the first, whose row is determined in a causal network. The score of a head without preference depends on the mask:
 uniform attention over the m_i tokens that token i may attend to gives 1 / m_i. Only the excess is a preference.
 

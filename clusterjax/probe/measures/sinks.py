@@ -1,4 +1,4 @@
-"""Attention sinks: the attention that the first and the special tokens receive, and each token; figure 2, left.
+"""Attention sinks: the attention that the first token, the special tokens, and every token receive; figure 2, left.
 
 The sink mass of token j is the mean weight that the other tokens give to it, (1/(n-1)) sum_{i != j} w_ij. It is
 compared with two baselines: uniform attention over all tokens that the mask allows, 1/n in an encoder, and uniform
@@ -173,7 +173,7 @@ class Activation(NamedTuple):
 def token_activation(model: Model, text: str | Encoded, *, length: int | None = None) -> Activation:
     """The weight $1/n ∑_i w_{ij}$ that each token j of a text receives, by head and layer; it sums to 1 over j.
 
-    The weight depends on the causal mask: a head without preference then gives $(H_n - H_{j-1})/n$ to token j,
+    Under a causal mask a head without preference gives token j the weight $(H_n - H_{j-1})/n$,
     `uniform_causal_sink(n, include_self=True)`, and only the excess is a preference.
 
     **Arguments:**

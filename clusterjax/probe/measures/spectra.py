@@ -116,9 +116,9 @@ def spectra_of(matrices: HeadMatrices) -> ValueSpectra:
 def value_directions(model: Model | Recorded, head: int, *, block: int = 0, top: int = 5) -> Directions:
     """The eigenvectors of $V_h$ with the eigenvalues of largest real part, from the (k, k) product.
 
-    If nothing else acts, the head separates tokens fastest along these eigenvectors; the theory of $e^{tV}$ classifies
-    its limits by their eigenvalues. With $W_V^T W_O^T y = λy$ the eigenvectors are $W_O^T y$. A complex pair spans a
-    plane, which the real and the imaginary part span.
+    If nothing else acts, the head separates tokens fastest along these eigenvectors, and their eigenvalues determine
+    the limits of the flow $e^{tV}$. With $W_V^T W_O^T y = λy$ the eigenvectors are $W_O^T y$. A complex pair belongs to
+    the plane that the real and the imaginary part of its eigenvectors span.
 
     **Arguments:**
 
@@ -168,7 +168,7 @@ def _form_spectrum(query: np.ndarray, key_maps: np.ndarray, scale: float) -> Any
 
 
 def _triangle(columns: np.ndarray) -> np.ndarray:
-    """R with columns = U R, U orthonormal, computed from the Gram matrix of the columns where that loses few digits."""
+    """R with columns = U R, U orthonormal, by Cholesky's factor of the Gram matrix if few digits are lost, or by QR."""
     d, count = columns.shape
     # More columns than rows have no Cholesky factor: their Gram matrix is singular.
     if count <= d:

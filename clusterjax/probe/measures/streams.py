@@ -1,7 +1,7 @@
-"""The residual stream of a network taken apart, and read by its head at every level, for batches with padding.
+"""The decomposition of the residual stream of a network, and the logit lens, for batches with padding.
 
-The mathematics is that of `transformer.residual_stream` and `transformer.logit_lens`, which read one text; here the
-texts of a batch follow one another in one compiled program, so that memory is that of one text and the results.
+The mathematics is that of `transformer.residual_stream` and `transformer.logit_lens`, which read one text; here one
+compiled program handles the texts of a batch in turn, so that memory is that of one text and the results.
 
 Invariant: the result of a text does not depend on the other texts of its batch, nor on where its padding is.
 """
@@ -36,7 +36,7 @@ _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
 def logit_lens(
     model: Model, token_ids: _Batch, mask: _Batch | None = None, *, words: ArrayLike | Sequence[int] | None = None
 ) -> Float[Array, "batch levels n words"]:
-    """The scores that the head of a network gives to words at each level of the stream, as if it were the last.
+    """The scores that the head of a network gives to words at each level of the stream, as if the level were the last.
 
     The last norm of the network, if there is one, is applied at each level.
 
@@ -95,8 +95,8 @@ def residual_stream(model: Model, token_ids: _Batch, mask: _Batch | None = None)
 
     **Returns:**
 
-    A `transformer.ResidualStream`, each of whose arrays has the texts as its first axis; padding is zero. Where `patch`
-    has set another value, the head or feed-forward contributes what it computes there, and `edits` the difference.
+    A `transformer.ResidualStream` whose arrays have the texts as their first axis; padding is zero. Where `patch`
+    replaces a value, the part contributes the computed value, and `edits` contributes the difference.
 
     **Raises:**
 
@@ -125,7 +125,7 @@ def key_value_memory(
     words: int = 10,
     batch_size: int = 32,
 ) -> KeyValueMemory:
-    """For each neuron of a feed-forward, the tokens with the largest activation and the words that its value promotes.
+    """For each neuron of a feed-forward layer, the tokens of largest activation and the words that its value promotes.
 
     **Arguments:**
 
@@ -161,7 +161,7 @@ def key_value_memory(
 
 
 def _texts(model: Model, token_ids: Any, mask: Any) -> tuple[Array, Array, Any]:
-    """The ids and the mask of each text, words first, and the places of its rows before; None where none moved."""
+    """The ids and the mask of each text, words first, and the indices that restore the order; None if none moved."""
     if model.network.sizes.patches is not None:
         raise refusal("model", "read words", f"{model.name!r} reads images", "trace the images")
     batch = check_batch(model, token_ids, mask, None)
@@ -174,7 +174,7 @@ def _texts(model: Model, token_ids: Any, mask: Any) -> tuple[Array, Array, Any]:
 
 
 def _back(results: Array | None, moved: Any, axes: tuple[int, ...]) -> Any:
-    """The results of texts, whose axes of tokens are given, in the order of the tokens before words came first."""
+    """The results in the original order of the tokens; `axes` are the axes of tokens of the results of one text."""
     if moved is None or results is None:
         return results
     return jax.vmap(lambda result, places: arranged(result, places, *axes))(results, moved)
@@ -204,8 +204,8 @@ def _streams(view: NetworkView, ids: Array, present: Array, changes: Any) -> Res
 
 @eqx.filter_jit
 def _changes(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Array]:
-    """What the edits of a network add to the embedding, (batch, n, d), and in each layer to the update by attention, to
-    the update by the feed-forward and to the stream after it, (batch, layers, 3, n, d).
+    """The vectors that the edits of a network add: to the embedding, (batch, n, d), and in each layer to the attention
+    update, to the feed-forward update, and to the stream after the layer, (batch, layers, 3, n, d).
 
     All texts are run at once, because an edit can be a function of all of them.
     """
@@ -217,7 +217,7 @@ def _changes(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Arr
         hidden = blank(apply(edits, "stream", computed), mask)
         entered = block.enter(hidden)
         attended, _ = block.attend(block.read(0, entered), mask, context)
-        # The update alone: in its sum with a large stream the difference would be lost.
+        # The difference is that of the updates alone, since rounding would lose it in a sum with a large stream.
         by_heads = lambda edits: block.with_heads(jnp.zeros_like(entered), attended, gains, edits)
         of_heads, of_neurons = by_heads(edits) - by_heads(()), jnp.zeros_like(entered)
         middle = block.add_heads(entered, attended, gains, edits)
@@ -243,7 +243,7 @@ def _activations(view: Any, ids: Array, mask: Array, layer: Array) -> Float[Arra
     start, step = at_place(network, ids, mask, "neuron")
 
     def kept(block: Any, carry: tuple[Array, Array, Array], given: Any) -> tuple[Any, None]:
-        # An array of the activations of all layers would be as many times as large.
+        # Only the activations of one layer are kept, since those of all layers would take too much memory.
         hidden, activations, index = carry
         after, found = step(block, hidden, given)
         return (after, jnp.where(index == layer, found, activations), index + 1), None

@@ -461,7 +461,7 @@ class Tally:
         fault = _wrong(arrays, names, header["texts"], finite)
         if fault is not None:
             raise ValueError(f"store must be whole, but in {path} {fault}; {_FILE.remedy}.")
-        # Assigned last, so that a refused file leaves the tally empty.
+        # The fields are assigned last, so that a refused file leaves the tally empty.
         self.texts, self.arrays = header["texts"], arrays
 
 
@@ -721,7 +721,7 @@ def fingerprint(model: Model | Recorded, n: int | None = None) -> str:
     """A hash of the network: its sizes, depth and heads, its weights, its knocked-out parts, and, for texts of `n`
     tokens, its attention mask; without `n` a mask of `with_mask` is left out."""
     if isinstance(model, Recorded):
-        # The mask decides the baselines of a measure of attention.
+        # Measures of attention have baselines that depend on the mask.
         rules = np.asarray([model.causal, *(width or 0 for width in model.windows)])
         parts = (model.hidden, model.attention, model.mask, rules, *(model.weights or ()))
         return digest([np.asarray(part) for part in parts if part is not None])

@@ -1,7 +1,7 @@
 """Results as tables with named axes, and as files.
 
-The decorator `tabled` gives the class of a result the methods `to_xarray`, `to_pandas`, `save` and `load`. It is told
-the axes of each field, by which a result of any measure becomes an `xarray.Dataset`.
+The decorator `tabled` gives the class of a result the methods `to_xarray`, `to_pandas`, `save` and `load`. Its
+arguments name the axes of each field, so that a result of any measure can be converted to an `xarray.Dataset`.
 
 Invariant: a result that was saved and loaded has the same fields, bit for bit.
 """
@@ -28,10 +28,10 @@ _COUNTED = ("level", "layer", "block", "head", "head_2", "text", "token", "draw"
 
 
 def tabled(rows: str = "", /, **axes: str) -> Callable[[_Class], _Class]:
-    """A decorator for the class of a result, with the axes of the rows of its table, and those of each field.
+    """A decorator for the class of a result; `rows` are the axes of the rows of its table, and `axes` those of fields.
 
-    The axes of a field are words, such as "layer head". "target" is the key of a dictionary; "*" are further axes,
-    which get names of their own; "?checkpoint" is an axis that only some results have.
+    The axes of a field are words, such as "layer head". "target" is the key of a dictionary; "*" stands for further
+    axes, whose names are generated; "?checkpoint" is an axis that only some results have.
     """
 
     def decorate(cls: _Class) -> _Class:
@@ -52,8 +52,8 @@ def tabled(rows: str = "", /, **axes: str) -> Callable[[_Class], _Class]:
 def to_xarray(self: Any) -> Any:
     """The result as an `xarray.Dataset` with named axes: level, layer, head, token, text.
 
-    A mean over texts has a variable of its name, its standard error one that ends in `_error`, and the values of the
-    texts, where they are kept, one that ends in `_of_texts`. Requires `xarray`.
+    The mean over texts of a statistic is the variable of the same name, the standard error has the suffix `_error`, and
+    the values of the texts, where they are kept, have the suffix `_of_texts`. The method requires `xarray`.
 
     **Returns:**
 
@@ -103,7 +103,7 @@ def save(self: Any, path: str | os.PathLike[str]) -> None:
 
     **Arguments:**
 
-    - `path`: The file; one that this library did not write is not replaced.
+    - `path`: The file; a file of another program is not replaced.
 
     **Raises:**
 

@@ -32,7 +32,7 @@ from .token_ids import check_ids, check_images, check_like, check_mask, in_parts
 from .tokenizer import special_tokens, tokenize
 
 
-# One more than the maximum number of last letters of a text behind which a continuation is encoded.
+# A continuation is encoded after fewer than this number of last letters of a text.
 _LAST = 9
 
 
@@ -164,9 +164,10 @@ def continuation_ids(model: Model, text: str, more: str) -> list[int]:
     """The ids of the continuation of a text whose own ids `prompt_ids` returns, without special tokens.
 
     If encoding both together leaves the tokens of the text unchanged, the remaining tokens are returned. Otherwise a
-    token spans the seam, and the text keeps its own tokens: the continuation is encoded behind a few letters whose
-    tokens do not change, the last letters of the text if possible and another letter otherwise, since some tokenizers
-    put a space before a separate text or treat it as the beginning of a word. Failing that, it is encoded alone.
+    token spans the end of the text. The text then keeps its tokens, and the continuation is encoded after a few letters
+    whose tokens do not change: the last letters of the text if possible, or another letter. Letters are needed since
+    some tokenizers put a space before a separate text or treat it as the beginning of a word. If no letter serves, the
+    continuation is encoded alone.
     """
     bare = functools.partial(
         tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, add_special_tokens=False, verbose=False

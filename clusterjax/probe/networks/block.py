@@ -1,7 +1,7 @@
 """One block of a network: attention and feed-forward, each of which adds its output to the residual stream x.
 
 A norm N acts before each part (x + A(N(x)); Xiong et al., 2002.04745), after each addition (N(x + A(x)); Vaswani et
-al., 1706.03762), before each part and of its update (x + M(A(N(x))); Gemma 2, 2408.00118), or of the update only. One
+al., 1706.03762), before each part and on its update (x + M(A(N(x))); Gemma 2, 2408.00118), or on the update only. One
 class serves all families; the options are those of `NetworkSizes`.
 
 Invariants: the weights of each word sum to 1 over the words, and rows and columns of padding are exactly zero; a text
@@ -77,10 +77,11 @@ def attend(
 ) -> tuple[Float[Array, "batch i heads k"], Float[Array, "batch heads i j"]]:
     """The attention outputs and the weights: the row of each word sums to 1 over the words, all else is zero.
 
-    Token i attends to token j only where `allowed` is True, which includes i itself; None allows all pairs. Fewer keys
-    and values than queries are each shared by equally many consecutive heads. `distances` are added to
+    Token i attends to token j only where `allowed` is True, which includes i itself; None allows all pairs. If there
+    are fewer keys and values than queries, equally many consecutive heads share each of them. `distances` are added to
     keys and values. `asking` is True at queries of words; None is `mask`, for queries and keys of the same tokens.
-    `causal` promises the same tokens, none of which attends to a later one, so blocks of rows end at their last column.
+    `causal` states that queries and keys are of the same tokens and that no token attends to a later one, so that the
+    columns after a block of rows need not be computed.
     """
     asking = mask if asking is None else asking
     n = query.shape[1]
@@ -220,13 +221,13 @@ def _lifted(array: Array, like: Array) -> Array:
 
 
 class Norm(AbstractNorm):
-    """Rows scaled to mean square one, by learned parameters, and with a bias; a layer norm centres them first.
+    """Scale rows to mean square one, multiply by learned parameters, and add a bias; a layer norm first centres rows.
 
     The layer norm is from Ba et al. (1607.06450), the RMS norm, without centring, from Zhang and Sennrich (1910.07467).
     """
 
     def __init__(self, size: int, sizes: NetworkSizes, dtype: Any):
-        # A scale of 1 plus its parameter begins at 1; T5 multiplies all initial parameters by one factor.
+        # The initial scale is 1, also if it is 1 plus the parameter; T5 multiplies all initial parameters by a factor.
         first = 0 if sizes.unit_offset else 1 if sizes.factor is None else sizes.factor
         self.scale = nnx.Param(jnp.full(size, first, dtype))
         self.bias = nnx.Param(jnp.zeros(size, dtype)) if sizes.norm_bias and sizes.norm == "layer" else None
@@ -323,8 +324,8 @@ class Norms(nnx.Module):
     **Attributes:**
 
     - `read`: The norm of the input of the part.
-    - `update`: The norm of its output.
-    - `stream`: The norm of the stream after its addition.
+    - `update`: The norm of the output of the part.
+    - `stream`: The norm of the stream after the output is added.
     - `scale`: The vector by which the output is multiplied, (d,).
     - `skipped`: True if the block has no norm of the input, although other blocks have one, (); None for all blocks.
     """
@@ -361,7 +362,7 @@ class Attention(nnx.Module):
 
 
 class FeedForward(nnx.Module):
-    """The maps of the neurons; with a gate, its activation multiplies the other map."""
+    """The maps of the neurons; with a gate, the activation of the gate multiplies the output of the other map."""
 
     def __init__(self, sizes: NetworkSizes, linear: Any):
         d, wide, deviations = sizes.hidden_size, sizes.intermediate_size, _deviations(sizes)
@@ -375,8 +376,8 @@ def _deviations(sizes: NetworkSizes) -> dict[str, float | None]:
     """The standard deviation of each random map."""
     d, k, spread = sizes.hidden_size, sizes.width_of_head, sizes.spread
     if sizes.factor is not None:
-        # As in Mesh TensorFlow. Queries start smaller by the square root of the head size, instead of the factor
-        # 1 / sqrt(k) of the scores in other networks.
+        # The deviations are those of Mesh TensorFlow. Initial queries are smaller by the square root of the head size,
+        # instead of the factor 1 / sqrt(k) of the scores in other networks.
         inner = sizes.num_heads * k
         found = {"query": (d * k) ** -0.5, "key": d**-0.5, "output": inner**-0.5, "into": d**-0.5}
         return {name: sizes.factor * each for name, each in (found | {"out": sizes.intermediate_size**-0.5}).items()}
@@ -623,7 +624,7 @@ _FAR = 2**31 - 1
 
 
 def _normed(norm: Norm, x: Float[Array, "batch n heads k"]) -> Float[Array, "batch n heads k"]:
-    """The norm of each head, or of all heads together, by the size of the norm."""
+    """Apply the norm to each head, or to all heads together, depending on the size of the norm."""
     return norm(x.reshape(*x.shape[:1], -1, norm.scale.shape[0])).reshape(x.shape)
 
 

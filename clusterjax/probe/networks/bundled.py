@@ -24,7 +24,7 @@ _FILE = SealedFile("folder", None, 0, _REMEDY, what="model")
 def bundled_texts() -> list[str]:
     """Returns passages of Wikipedia, one paragraph each, which the ALBERT of the package has not seen in training.
 
-    They are from the test part of WikiText-2, under the licence CC BY-SA.
+    The passages are from the test part of WikiText-2, under the licence CC BY-SA.
 
     ??? cite "Source"
 
@@ -43,7 +43,7 @@ def bundled_training() -> dict[str, Any]:
 
 
 def bundled_start(key: PRNGKeyArray) -> Network:
-    """The ALBERT of the package before its training, for another seed: its control, as `initial` of `controls`.
+    """The ALBERT of the package before training, with weights from another seed, for `initial` of `controls`.
 
     Positions are initialised as sinusoids, and the matrices that write to the hidden states are divided by the square
     root of twice the number of layers, so that random weights do not cluster the tokens as those of `transformers` do.

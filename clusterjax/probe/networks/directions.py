@@ -39,7 +39,7 @@ def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> Ne
     The embedding of ALBERT is factorised: word w is $e_w M$ in the hidden space, with a short vector $e_w$ and the map
     M to the hidden size. Therefore $⟨v, e_w M⟩ = ⟨M v, e_w⟩$, and norms follow from $M M^T$: the table of all words in
     the hidden space is never formed. The mean over the vocabulary is subtracted. Norms, positions and token types of
-    the embedding are left out. A direction has two ends: query -v too.
+    the embedding are left out. The words nearest to -v differ from those nearest to v: query both.
 
     **Arguments:**
 

@@ -1,8 +1,8 @@
-"""Values that stand at places of a network in place of its own: at some layers, tokens, heads, neurons or dimensions.
+"""Edits, which replace values of a network at some layers, tokens, heads, neurons or dimensions.
 
-An edit acts on one of five places of a layer: the stream that enters it, the attention outputs of its heads, the update
-by its attention, the activations of its neurons, the update by its feed-forward. Layers are scanned, so that an edit
-has an entry for each layer, which says where it acts; one compiled program serves all layers, values and places.
+An edit acts at one of five places of a layer: the stream that enters the layer, the outputs of its heads, its attention
+update, the activations of its neurons, and its feed-forward update. Layers are scanned, so an edit has an entry for
+each layer; the entry states where the edit acts. One compiled program serves all layers and values.
 
 Invariants: where an edit does not act, every number is unchanged; tokens are counted from the first word of a text.
 """
@@ -21,22 +21,22 @@ from ..._base.checks import check_integer, refusal
 
 
 PLACES = ("stream", "head", "attention", "neuron", "feed_forward")
-# The number of axes of the values at one token: heads have entries, and a neuron is a number of many.
+# The number of axes of the values at one token: (h, k) for heads, (m,) for neurons, and (d,) at the other places.
 VECTOR = {"stream": 1, "head": 2, "attention": 1, "neuron": 1, "feed_forward": 1}
 
 
 class LayerEdit(eqx.Module):
     """An edit of one place, for each layer, or within a scan for one layer.
 
-    The stream has an entry more than there are layers, for the stream after the last layer.
+    An edit of the stream has one more entry than there are layers, for the stream after the last layer.
 
     **Attributes:**
 
     - `place`: One of `PLACES`.
     - `where`: True at the tokens where the edit acts, (layers, p); the last entry holds for all further tokens.
     - `units`: True at the heads, neurons or dimensions that are edited, (layers, units); None for all.
-    - `value`: What stands there, (layers, texts or 1, n or 1, ...); None for a function.
-    - `function`: The function of what stood there; None for a value.
+    - `value`: The new values, (layers, texts or 1, n or 1, ...); None for a function.
+    - `function`: The function that maps the old values to the new values; None for a value.
     """
 
     place: str = eqx.field(static=True)
@@ -46,7 +46,7 @@ class LayerEdit(eqx.Module):
     function: Callable[[Any], Any] | None = eqx.field(static=True, default=None)
 
     def __call__(self, x: Float[Array, "batch n *more"]) -> Float[Array, "batch n *more"]:
-        """The values at the place, `x`, with those of the edit where it acts."""
+        """The values `x` of the place, with the new values where the edit acts."""
         n = x.shape[1]
         there = self.where[np.minimum(np.arange(n), self.where.shape[-1] - 1)]
         mask = there.reshape(1, n, *(1,) * (x.ndim - 2))
@@ -65,7 +65,7 @@ class LayerEdit(eqx.Module):
 
         **Raises:**
 
-        - `ValueError` if the value is a function, or differs between texts, or there is none at some position.
+        - `ValueError` if the value is a function, differs between texts, or is missing at an edited position.
         """
         where = self.where[:, np.minimum(np.arange(size), self.where.shape[-1] - 1)]
         value, problem = self.value, None

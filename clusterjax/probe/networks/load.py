@@ -186,13 +186,13 @@ class Model:
         return self.network.logits(hidden)
 
     def text_view(self) -> NetworkView:
-        """The model as `residual_stream`, `key_value_memory` and the logit lens of `transformer` accept it."""
+        """The view of the model that `residual_stream`, `key_value_memory` and `logit_lens` of `transformer` need."""
         return NetworkView.of(self.network)
 
 
 def replace_network(model: Model, network: Network, name: str) -> Model:
-    """The model with another network of the same kind, which keeps the tokenizer if it has been read: reading it from a
-    GGUF file takes a second, which each silenced part would cost again."""
+    """The model with another network of the same kind. A tokenizer that has been read is kept, since reading it again
+    from a GGUF file for each silenced part would take a second."""
     changed = dataclasses.replace(model, network=network, name=name)
     if "tokenizer" in vars(model):
         vars(changed)["tokenizer"] = model.tokenizer
@@ -215,14 +215,14 @@ def load(
 
     The families are ALBERT, BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, GPT-2, GPT-NeoX (Pythia), OPT, BLOOM,
     Llama, Mistral, Qwen2, Qwen3, Phi-3, OLMo-2, SmolLM3, Gemma 2, Gemma 3 (text), the encoders of T5 and mT5, and, for
-    images, ViT and DINOv2. What a configuration has that this library does not represent is refused by the name of its
-    entry.
+    images, ViT and DINOv2. An entry of a configuration that this library does not represent is refused by its name.
 
-    Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
-    `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`. Nothing is unpickled, and no code of a
-    checkpoint is run. Every tensor must be a parameter, or belong to a decoder or a head for a task, which
-    `Model.left_out` lists; any other tensor is an error. A pooler, and the head that scores words, are kept if the file
-    has them. Tensors are read one at a time, so that memory holds the weights and one tensor more.
+    The function reads `config.json` and the weights: `model.safetensors`, else the shards of
+    `model.safetensors.index.json`, else `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`.
+    Nothing is unpickled, and no code of a checkpoint is run. Every tensor must be a parameter, or belong to a decoder
+    or a head for a task, which `Model.left_out` lists; any other tensor is an error. A pooler, and the head that scores
+    words, are kept if the file has them. Tensors are read one at a time, so that memory holds the weights and one more
+    tensor.
 
     !!! example
 
@@ -245,13 +245,14 @@ def load(
 
     **Other arguments:**
 
-    - `depth`: The number of applications of the trained group of layers (ALBERT), or of blocks that are applied
-        (others); None is the trained number. Beyond it, the trained sequence starts again, so that the first layers
-        remain those of the trained network: an ALBERT applies its shared layer further; other networks repeat their
-        stack cyclically, with any last norm after the last block, and a warning is issued.
-    - `heads`: Divides the trained matrices into another number of heads, where no head has parameters, positions or
-        keys of its own. This changes the network from layer 1 on, and a warning is issued; published figures of deep
-        ALBERT have 1 head in place of 16.
+    - `depth`: The number of applications of the trained group of layers (ALBERT), or of blocks (other networks); None
+        is the trained number. A larger number starts the trained sequence again, so that the first layers remain those
+        of the trained network: an ALBERT applies its shared layer further; other networks repeat their stack
+        cyclically, with any last norm after the last block, and a warning is issued.
+    - `heads`: The number of heads into which the trained matrices are divided; None is the trained number. Another
+        number is possible only for a network whose heads have no separate parameters or positions and do not share
+        keys. It changes the network from layer 1 on, and a warning is issued; published figures of deep ALBERT have 1
+        head instead of 16.
     - `dtype`: The dtype of the weights and of all computations, to which the numbers of a file are converted: float32,
         bfloat16 or float16, or float64 if `jax_enable_x64` is set.
 
@@ -291,7 +292,7 @@ def load(
         network, config, sizes, left_out = _read_gguf(folder, options)
     else:
         network, config, sizes, left_out = _read(folder, options)
-    # Compared after the network is made, which refuses a number that does not divide the hidden size.
+    # The construction of the network has already refused a number that does not divide the hidden size.
     if network.num_heads != sizes.num_heads:
         warnings.warn(
             f"{name!r} was trained with {sizes.num_heads} heads and is cut into {heads}: this is another network from "

@@ -128,7 +128,8 @@ class HeadMatrices(NamedTuple):
 
 
 class Head(nnx.Module):
-    """The scores of words: the products with their vectors, in a masked head after a map, an activation and a norm."""
+    """The scores of words: products with the vectors of words; in a masked head a map, an activation and a norm precede
+    the products."""
 
     def __init__(self, sizes: NetworkSizes, linear: Any, dtype: Any):
         d, e, masked = sizes.hidden_size, sizes.words_size, sizes.head == "masked"
@@ -137,7 +138,7 @@ class Head(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(sizes.vocab_size, dtype)) if masked and sizes.tied else None
         self.dense = linear(d, e, use_bias=sizes.head_map_bias, kernel_init=init) if masked else None
         self.norm = Norm(e, sizes, dtype) if masked else None
-        # A linear head of another size than the stream, that of the words, begins with a map to it (OPT).
+        # If the size of the word embedding differs from that of the stream, a linear head begins with a map (OPT).
         self.project = linear(d, e, use_bias=False, kernel_init=init) if not masked and e != d else None
         own = None if sizes.tied else linear(e, sizes.vocab_size, use_bias=masked, kernel_init=init)
         self.decoder = own
@@ -178,8 +179,8 @@ class Network(nnx.Module):
 
     A is multi-head attention, F the feed-forward, N a norm. Padding neither gives nor receives attention, and its
     output is zero. Compilation may grow with the number of blocks, but not with `depth`: beyond the trained depth the
-    sequence of layers starts again from its first; a norm after the last layer follows the last one
-    that is applied. There is no dropout.
+    sequence of layers starts again from the first layer. A last norm, if there is one, acts after the last layer that
+    is applied. There is no dropout.
 
     Norms, angles and weights are computed in the precision of the network, whereas PyTorch's RMS norms and rotations
     always use float32: in float64 the two agree only to 1e-6.
@@ -191,10 +192,10 @@ class Network(nnx.Module):
 
     **Other arguments:**
 
-    - `depth`: The number of layers that are applied, for a network of groups that of groups; None selects the trained
-        one.
+    - `depth`: The number of layers that are applied, or of groups in a network with groups of layers; None selects the
+        trained number.
     - `heads`: The number of heads into which the trained matrices are divided; None selects `sizes.num_heads`. Another
-        number changes the network from layer 1 on; networks whose heads have parameters of their own refuse it.
+        number changes the network from layer 1 on; networks whose heads have norms or positions refuse it.
     - `pooler`, `head`: True for a network with a pooler, and with a head that `logits` requires. A linear head that is
         tied to the embedding needs no parameters and is always there.
     - `dtype`: The dtype of the parameters, and thus of all arrays.
@@ -542,7 +543,8 @@ def run_layers_measured(
     """
     order, back = moved
     if order is not None and back is not None:
-        # At most as many rows as the network has positions; a row beyond takes the state of another, then is blanked.
+        # At most as many rows are read as the network has positions. The states of further rows are copies of another
+        # row, and are set to zero below.
         most = min(order.shape[1], network.max_positions or order.shape[1])
         order, back = order[:, :most], jnp.minimum(back, most - 1)
     words = _arranged(mask, order, 1)
@@ -600,7 +602,7 @@ def scan_layers(
     edited: bool = False,
     unroll: bool = False,
 ) -> tuple[Any, Any]:
-    """Apply `step(block, carry, (gains, entry of each)) -> (carry, result)` to each layer in turn.
+    """Apply `step(block, carry, (gains, entry)) -> (carry, result)` to each layer; `entry` is the entry of `each`.
 
     **Arguments:**
 
@@ -611,7 +613,8 @@ def scan_layers(
     - `each`: Arrays whose first axis is that of the layers.
     - `reverse`: True if the last layer comes first.
     - `edited`: True if `step` applies the edits of the network.
-    - `unroll`: True to copy no weights where each block serves one layer; the program is then as long as the network.
+    - `unroll`: True unrolls the scan if each block serves one layer, so that no weights are copied; the program then
+        grows with the number of layers.
 
     **Returns:**
 

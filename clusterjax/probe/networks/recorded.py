@@ -1,4 +1,4 @@
-"""Hidden states and attention from somebody else's program, in a form that the measures of `probe` take.
+"""Hidden states and attention that another program recorded, in a form that the measures of `probe` accept.
 
 A measure reads a network level by level and layer by layer; here the levels and layers are given. Words are moved to
 the front of each text once, as in a network, and padding becomes zero.
@@ -54,7 +54,7 @@ _ROWS = 1e-3  # how far from 1 the weights of a word may sum in half precision
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recorded:
-    """The hidden states and the attention of texts, made by `from_arrays`; measures take it in place of a model.
+    """The hidden states and the attention of texts, made by `from_arrays`; measures accept them in place of a model.
 
     **Attributes:**
 
@@ -196,15 +196,15 @@ def from_arrays(
 
     **Other arguments:**
 
-    - `token_ids`: (texts, n), which only measures need that leave ids out or look for separators.
-    - `causal`: True if no token attends to a later one, which decides what attention without preference is. None finds
-        it in the attention: no weight is above the diagonal.
+    - `token_ids`: (texts, n); only measures that leave ids out or look for separators need them.
+    - `causal`: True if no token attends to a later one, which determines the uniform attention with which measures
+        compare. None takes True if no weight of the attention is above the diagonal.
     - `weights`: The maps of the heads by name, without biases; tokens are rows, so that the query of token i is x_i @
         query[layer, head]. "query", "key" and "value" are (layers, heads, d, k) and "output" is (layers, heads, k, d);
         keys and values that heads share may have fewer heads. Optional are "scale", the factor of the scores, by
-        default 1/√k; "norm", (layers, d), the scale of the norm before each attention, where norms act there and not on
-        the residual stream; "last_norm", (d,), the scale of the norm whose output is the last level; and "order",
-        (layers,), the index of the maps of each layer, if layers share them. `head_matrices` returns all.
+        default 1/√k; "norm", (layers, d), the scale of the norm before each attention, if norms do not act on the
+        residual stream; "last_norm", (d,), the scale of the norm whose output is the last level; and "order",
+        (layers,), the index of the maps of each layer, if layers share maps. `head_matrices` returns all of these.
     - `window`: w, if a token attends only to tokens at distances less than w, or one for each layer, None for a layer
         without a window. It is `sliding_window` of Mistral, Gemma and Qwen, and of ModernBERT half of
         `local_attention`, rounded down, plus 1.

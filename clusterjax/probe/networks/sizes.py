@@ -105,7 +105,7 @@ class Patches(NamedTuple):
 
 @_checked
 class NetworkSizes(NamedTuple):
-    """What defines a network except for its weights.
+    """The numbers and options that define a network except for its weights.
 
     **Arguments:**
 
@@ -118,7 +118,7 @@ class NetworkSizes(NamedTuple):
     The embedding:
 
     - `embedding_size`: The dimension of the word embedding, if a linear map takes it to d; None is d.
-    - `project_first`, `projection_bias`: True if that map precedes the positions, and if it has a bias.
+    - `project_first`, `projection_bias`: True if this map precedes the positions, and if the map has a bias.
     - `embedding_norm`, `embedding_scale`: True for a norm of the embedding; the factor of the words, None is 1.
     - `type_vocab_size`: The number of token types; None for none.
     - `max_positions`: The longest text; None for no limit.
@@ -134,12 +134,12 @@ class NetworkSizes(NamedTuple):
     - `head_size`: k, the dimension of a head; None is d over the number of heads.
     - `scale`, `scaled_by_layer`: The factor of the scores, None is 1 / sqrt(k); True divides them by the number of the
         layer, from 1, as well.
-    - `temperatures`: True if each head of each layer multiplies its scores by a number of its own.
+    - `temperatures`: True if each head of each layer multiplies its scores by a separate number.
     - `score_cap`: c of the scores c tanh(s / c); None leaves them as they are.
     - `attention_bias`, `output_bias`: True if the maps to queries, keys and values, and the output map, have biases.
     - `head_norm`: "head" for a norm of each query and key, "whole" for one norm of all of them, "none" for none.
-    - `window`, `sliding`: Tokens attend to distances less than the window; True for each layer that has it, None for
-        all layers. A window of None is none.
+    - `window`, `sliding`: The window, if tokens attend only to distances less than the window, or None; True for each
+        layer that has the window, or None for all layers.
     - `rotary`, `rotary_size`, `rotary_kinds`: The `Rotary` positions, one or several kinds; the number of entries of a
         head that are rotated, None is all; the kind of each layer, -1 for no rotation, None for the first in all.
     - `num_buckets`, `max_distance`: The buckets and the largest distinguished distance of the biases of T5; 0 for none.
@@ -150,8 +150,8 @@ class NetworkSizes(NamedTuple):
 
     - `norm`, `norm_bias`, `eps`: "layer" or "rms", with or without a bias, and the epsilon.
     - `unit_offset`: True if the scale of the norms is 1 plus its parameter.
-    - `norm_place`: "before" each part, "after" each addition, "both" before each part and of its update, of each
-        "update" only, or "none".
+    - `norm_place`: "before" each part, "after" each addition, "both" before each part and on its update, "update" on
+        the update only, or "none".
     - `parallel`: True if the feed-forward reads the stream that enters the block.
     - `last_norm`: True for a norm after the last layer.
     - `first_unnormed`: True if the first attention reads the stream without a norm.
@@ -267,7 +267,8 @@ class NetworkSizes(NamedTuple):
 
     @property
     def divisible(self) -> bool:
-        """True if the matrices can be divided into another number of heads, none of which has numbers of its own."""
+        """True if the matrices can be divided into another number of heads: heads have no separate norms or positions,
+        and do not share keys."""
         plain = self.head_size is None and self.num_shared is None and self.head_norm == "none"
         return plain and not (self.rotary or self.num_buckets or self.alibi or self.distances)
 
@@ -334,8 +335,7 @@ def misfits(values: Mapping[str, Any], names: Mapping[str, str] = {}) -> Iterato
 
 
 def _rule_of(field: str, value: Any, kind: Any) -> tuple[str, str] | None:
-    """What a field must be, and what sizes must have, with the name of the field to be filled in, if the value breaks
-    the rule."""
+    """If the value of a field breaks a rule: what the field must be, and what sizes must have, with {} for its name."""
     annotation = kind.__annotations__[field]
     if value is None and type(None) in get_args(annotation):
         return None
@@ -377,7 +377,7 @@ def check_weights(sizes: NetworkSizes, dtype: Any) -> None:
 
 
 def check_heads(sizes: NetworkSizes, heads: Any) -> int:
-    """The number of heads into which the matrices are divided, which None leaves as trained."""
+    """The number of heads into which the matrices are divided; None is the trained number."""
     if heads is None:
         return sizes.num_heads
     try:

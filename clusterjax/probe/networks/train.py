@@ -1,8 +1,9 @@
 """Pre-training of an ALBERT: word pieces, masked language modelling, and snapshots during training.
 
 The training loop, its checkpoints and its report are in `_training.pretraining`; this file has the recipe, the
-initial weights, the optimiser and the stages. AdamW with a warm-up and a cosine decay (Loshchilov and Hutter,
-1711.05101); a shallow network on short pieces first (Gong et al., 2019; BERT, 1810.04805, Appendix A.2).
+initial weights, the optimiser and the stages. The optimiser is AdamW with a warm-up and a cosine decay (Loshchilov and
+Hutter, 1711.05101). The first stage trains a shallow network on short pieces (Gong et al., 2019; BERT, 1810.04805,
+Appendix A.2).
 
 Invariants: an interrupted run that is restarted gives the same weights, bit for bit; the stages are given as fractions
 of the steps, so that they scale with them; transformers can also read the folder that is written.

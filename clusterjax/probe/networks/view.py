@@ -1,6 +1,6 @@
 """A view of a loaded network for the tools of `transformer`: residual stream, memories and the logit lens.
 
-The parts are those of `block.AbstractBlock`, for one text in place of a batch.
+The parts are those of `block.Block`, for one text instead of a batch.
 
 Invariants: the last stream of a view, after `finish`, is the last hidden state of `trace`; tokens that are not present
 are zero in the stream and in every part of it; gains of knock-outs act on outputs and not on the weights.
@@ -59,7 +59,7 @@ class _BlockView(AbstractBlockView):
         shares = jnp.zeros_like(outputs[0]) if bias is None else jnp.broadcast_to(bias[None], outputs[0].shape)
         whole = jnp.sum(outputs, axis=0) + shares
         carried = self.block.carry_update(0, whole[None], jnp.concatenate([outputs, shares[None]])[:, None])[:, 0]
-        # What remains of the update is the bias of its norm.
+        # The rest of the update is the bias of its norm.
         rest = self.block.update(0, whole[None])[0] - self.block.carry_update(0, whole[None], whole[None])[0]
         updates, of_bias, scale = carried[:-1], carried[-1] + rest, gain
         norm, heads = self.block.attention_norms.update, self.block.num_heads

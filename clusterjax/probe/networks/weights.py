@@ -330,7 +330,7 @@ def _slots(flat: Any, sizes: NetworkSizes, flax: bool) -> dict[str, _Slot]:
     family, members = FAMILIES.get(sizes.family), {}
     for path, value in flat:
         words = tuple(map(str, path))
-        # The norm is not there; its parameters stay as they are made.
+        # The file has no such norm, and the network does not apply it: its parameters keep their initial values.
         if sizes.first_unnormed and words[:4] == ("layers", "0", "attention_norms", "read"):
             continue
         if family is None:  # a network of this package
@@ -390,7 +390,7 @@ def fill(tensors: Tensors, sizes: NetworkSizes, options: dict[str, Any]) -> tupl
         values |= zip(slot.paths, _parameters(name, slot, stored[name], tensors, dtype), strict=True)
     filled = []
     for path, variable in flat:
-        # A norm that is not there has no tensor.
+        # A norm that the network does not apply has no tensor.
         value = values[path] if path in values else jnp.ones(variable.shape, dtype)
         filled.append((path, variable.replace(value)))
     # `copy`, because networks of the same sizes are given the same `constants`.

@@ -1,8 +1,8 @@
 """The similarity curve of a trained network, compared with the curve that its heads predict as a particle model.
 
 The model is from Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. Three
-networks that each lack a part (`ablations`) stand between it and the network and show which part shapes the
-curve; then the time per layer and beta are fitted (`fit`).
+networks without some of the parts (`ablations`), between the full network and the model, show which part shapes the
+curve; then the time per layer and beta are fitted (`fit_scales`).
 
 Invariants: all curves begin at the same number, the mean cosine of the embedded tokens; curves are compared text by
 text, so that errors are errors of paired differences; every part of a run has its own file in the store.
@@ -145,8 +145,8 @@ def fit_scales(
             done.save(store, asked or {})
         time, beta = np.exp(trial)
         log(f"step {step} of at most {steps}: loss {value:.4g}, time {time:.4g}, beta {beta:.4g}")
-        # The Gauss-Newton step without damping estimates the distance to the minimum if the curves are linear. `lstsq`
-        # rather than `solve`: where the curves do not depend on beta, H is singular and the least-norm step is needed.
+        # The Gauss-Newton step without damping estimates the distance to the minimum if the curves are linear. Where
+        # the curves do not depend on beta, H is singular, so `lstsq` finds the step of least norm.
         undamped_step = np.linalg.lstsq(curvature, -gradient)[0]
         converged = bool(np.all((np.abs(undamped_step) < _CLOSE) | (np.abs(gradient) < _CLOSE * min(losses))))
         if converged:
@@ -310,8 +310,9 @@ class Bridge(NamedTuple):
         norms act on the input of attention (T5, GPT-2, Llama), an array, (blocks,), of the norms that enter each block:
         the root mean square over texts of the median over tokens, since a first token may have 100 times the norm of
         the others.
-    - `converged`: True if the fit reached its end: each of time and beta would change by less than 0.1 %, or the loss
-        would if the number changed by a factor e. By this rule the fit also ends where beta goes to 0, which happens if
+    - `converged`: True if the fit reached its end: for each of time and beta, the next step without damping would
+        change the number by less than 0.1 %, or a change of the number by a factor e would, to first order, change the
+        loss by less than 0.1 %. By the second condition the fit also ends where beta goes to 0, which happens if
         uniform attention fits best.
     - `time_uniform`: The time per layer of "uniform"; None if it was not requested.
     """

@@ -48,9 +48,8 @@ def particle_field(
 
     **Arguments:**
 
-    - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`: its mask is full or
-        causal, with a window that all layers share, and rotations and the bias of positions, which are not among its
-        arrays, are left out.
+    - `model`: The model that `load` returned, or what `from_arrays` returned with `weights`. Recorded arrays have a
+        full or a causal mask, with a window if all layers share it, and neither rotations nor position biases.
     - `radius`: r, the norm of the hidden states; for T5 and Llama also (blocks,), the norm of the tokens that enter
         each block.
 

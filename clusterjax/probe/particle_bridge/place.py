@@ -45,9 +45,9 @@ class Place(NamedTuple):
     - `eigenvalue`, `rotation`: The real part of the leading eigenvalue of V, and its imaginary part, which is not
         negative and 0 unless the leading eigenvalues are a complex pair, for unit vectors and in one layer, (layers,
         heads).
-    - `layer_beta`: The mean of `beta` over the heads of each layer, (layers,): a layer has no beta of its own.
-    - `layer_eigenvalue`, `layer_rotation`: The same for the sum of V over the heads of each layer, which moves the
-        tokens where all heads attend alike, (layers,).
+    - `layer_beta`: The mean of `beta` over the heads of each layer, (layers,), since beta is defined for heads only.
+    - `layer_eigenvalue`, `layer_rotation`: As `eigenvalue` and `rotation`, for the sum of V over the heads of each
+        layer, which moves the tokens if all heads attend alike, (layers,).
     - `radius`: The norm of the tokens that enter each layer, (layers,): the root mean square of the words, or the
         median where norms act on the input of attention, as in `Bridge`.
     - `checkpoint`: The names of the checkpoints, (checkpoints,); None for one network.
@@ -85,13 +85,13 @@ def place(
     and the scale s of the norm before attention. Where norms act on the residual stream (ALBERT, BERT),
     $B_h = r² W_Q W_K^T / √k$ and $V_h = (W_V W_O)^T$, so that beta grows with r. Where they act on the input of
     attention (T5, GPT-2, Llama), $B_h$ has $d diag(s) W_Q W_K^T diag(s)$ in place of $r² W_Q W_K^T$ and
-    $V_h = √d (diag(s) W_V W_O)^T / r$, so that long tokens move slowly. The effective beta is $‖½(B_h + B_h^T)‖_F/√d$,
-    which is `effective_beta` for tokens of norm r: the beta of the multiple of the identity with the same norm.
+    $V_h = √d (diag(s) W_V W_O)^T / r$, so that tokens of large norm move slowly. The effective beta is
+    $‖½(B_h + B_h^T)‖_F/√d$, which is `effective_beta` for tokens of norm r: the β of the multiple βI of the identity
+    with the same norm.
 
-    `plot.place` draws the heads. The place is exact for a head with B = βI and V = λI. It says nothing of the sign of
-    B, of the other eigenvalues of V, of biases, of rotations and of the bias of positions; B and V have the rank k of a
-    head, so that beta is larger in few directions. The sum over heads takes the time of the eigenvalues of one (d, d)
-    matrix for each block.
+    `plot.place` draws the heads. The place is exact for a head with B = βI and V = λI. It does not show the sign of B,
+    the other eigenvalues of V, biases, rotations and position biases; B and V have the rank k of a head, so that beta
+    is larger in few directions. The sum over heads takes the eigenvalues of one (d, d) matrix for each block.
 
     !!! example
 

@@ -1,4 +1,4 @@
-"""What a family of networks is: how its `config.json` gives the sizes, and what its files call the parameters.
+"""The description of a family of networks: the sizes in its `config.json`, and the names of parameters in its files.
 
 A new family is one file with a `Family`, and an entry in `FAMILIES`. Names are data: a parameter of `Network`, such as
 `layers.3.attention.query.kernel`, is found in files under the name that the table gives its module, with the last word
@@ -18,10 +18,10 @@ class Family(NamedTuple):
     **Arguments:**
 
     - `config`: The class of `transformers` that provides defaults for entries missing from a `config.json`.
-    - `entries`: From fields of `NetworkSizes` to the entries of the configuration that give them.
+    - `entries`: A mapping from fields of `NetworkSizes` to the entries of the configuration that give them.
     - `fixed`: The fields that all networks of the family share.
     - `read`: A function of the configuration and its place in messages that returns further fields by name.
-    - `names`: From modules of `Network` to their names in files.
+    - `names`: A mapping from modules of `Network` to their names in files.
     - `block`: The name of a block in files, in which {i} is its number.
     - `in_block`: A function of the sizes that returns the names within a block of the modules of a block.
     - `prefix`: The prefix of all tensors in a model with a head, which is removed.
@@ -30,7 +30,8 @@ class Family(NamedTuple):
     - `renamed`: Suffixes of names in old files, each with its present form.
     - `in_out`: True if the linear maps of blocks are stored as (in, out), and not as (out, in).
     - `by_head`: Modules whose joined maps are stored head by head, and not one behind the other.
-    - `refused`: From entries of the configuration to the values of the networks that this library represents.
+    - `refused`: A mapping from entries of the configuration to the values that this library represents; all other
+        values are refused.
     """
 
     config: str
@@ -70,12 +71,12 @@ class Family(NamedTuple):
 
 
 def unfit(rule: str, place: str, problem: str, remedy: str = "name another checkpoint") -> ValueError:
-    """The error of a configuration that must have something else."""
+    """The error for a configuration that breaks `rule`."""
     return ValueError(f"config must {rule}, but in {place} {problem}; {remedy}.")
 
 
 def refuse(config: Any, place: str, refused: dict[str, tuple[Any, ...]]) -> None:
-    """Raise a ValueError if an entry has a value of a network that this library does not represent."""
+    """Raise a ValueError if an entry has a value that this library does not represent."""
     for entry, known in refused.items():
         value = getattr(config, entry, known[0])
         if not any(value is each or (value == each and type(value) is type(each)) for each in known):
@@ -84,7 +85,7 @@ def refuse(config: Any, place: str, refused: dict[str, tuple[Any, ...]]) -> None
 
 
 def tied(config: Any) -> bool:
-    """True if words are scored by their embedding; None means so, as in transformers."""
+    """True if words are scored by their embedding, also if the entry is None, as in transformers."""
     return config.tie_word_embeddings is not False
 
 

@@ -33,9 +33,9 @@ def _read(config: Any, place: str) -> dict[str, Any]:
 
 
 def _read_roberta(config: Any, place: str) -> dict[str, Any]:
-    # Positions begin behind that of padding, so that the first rows of their table are not used.
+    # Positions begin after the position of padding, so that the first rows of the table are not used.
     rows, offset = config.max_position_embeddings, config.pad_token_id + 1
-    # The head has this activation, whatever that of the layers.
+    # The head always has this activation, whatever the activation of the layers is.
     return _read(config, place) | {
         "max_positions": rows - offset, "position_offset": offset, "head_activation": "gelu"
     }  # fmt: skip

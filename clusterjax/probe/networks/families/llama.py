@@ -16,7 +16,7 @@ _FIXED = {"norm": "rms", "gated": True, "bias_in": False, "bias_out": False, "ou
 
 
 def _plain(config: Any, place: str) -> dict[str, Any]:
-    """The fields that are read alike for all."""
+    """The fields that are read in the same way for all families of this file."""
     return rotary(config, place) | {"head_size": head_size(config, place), "tied": bool(config.tie_word_embeddings)}
 
 

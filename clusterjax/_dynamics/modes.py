@@ -323,7 +323,8 @@ def _flow(field: Any, x: Any, t: Any, args: Any) -> _Flow:
     """The checked arguments as a linearised flow."""
     check_field(field)
     x = check_tokens(x)
-    check_concrete((field, x, t, args), "x")
+    for value, name in ((field, "field"), (x, "x"), (t, "t"), (args, "args")):
+        check_concrete(value, name)
     if x.dtype not in (jnp.float32, jnp.float64):
         raise refusal("x", "be of float32 or float64", f"its dtype is {x.dtype}", "pass x.astype(jax.numpy.float32)")
     check_directions(field.space, x, "x")

@@ -18,7 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._base.checks import call_traced, check_array, check_callable, check_integer, check_number, check_tokens, refusal
+from .._base.checks import (
+    call_traced,
+    check_array,
+    check_callable,
+    check_concrete,
+    check_integer,
+    check_number,
+    check_tokens,
+    refusal,
+)
 from .._base.defaults import TAIL_TOLERANCE
 from .._base.numerics import einsum, is_concrete
 from .._base.types import RealScalarLike, Scalar, Tokens
@@ -171,17 +180,17 @@ class CausalMeanField(AbstractMeanField):
         """The temperature of the Brownian motion."""
         return self.rows.temperature
 
-    def check(self, n: int, d: int) -> None:
+    def check(self, n: int, d: int, name: str = "x0") -> None:
         expected = self.places, 2 * (self.degree + 1)
         if (n, d) != expected:
             raise refusal(
-                "x0", f"hold a row of coefficients for each place, {expected}", f"its shape is {(n, d)}",
+                name, f"hold a row of coefficients for each place, {expected}", f"its shape is {(n, d)}",
                 "make it by from_density",
             )  # fmt: skip
 
     def _laws(self, c: State, name: str = "c") -> Float[Array, "places degrees 2"]:
         c = check_tokens(c, name)
-        self.check(*c.shape)
+        self.check(*c.shape, name)
         return c.reshape(self.places, self.degree + 1, 2)
 
     def averages(self, t: RealScalarLike = 0.0) -> Float[Array, "places places"]:
@@ -205,7 +214,7 @@ class CausalMeanField(AbstractMeanField):
         flux = jax.vmap(lambda c, v: rows.basis.values(rows.degree, c)[None] * v)(laws, velocities)
         moved = jax.vmap(lambda f: rows.basis.divergence(rows.degree, f))(flux)
         noise = at_time(rows.temperature, t, laws.dtype) * jnp.asarray(rows._laplacian(), laws.dtype)[None, :, None]
-        return (moved - noise * laws).reshape(x.shape)
+        return (moved - noise * laws).reshape(self.places, -1)
 
     def from_density(self, density: Callable[[Tokens, Scalar], Array]) -> State:
         """The coefficients of a law at each node, normalised to mass one.
@@ -260,7 +269,9 @@ class CausalMeanField(AbstractMeanField):
         - `c`: The state.
         - `s`: Places from 0 to 1, (m,).
         """
-        places = np.asarray(check_array(s, "s", shape=("m",), remedy="pass places from 0 to 1"), float)
+        s = check_array(s, "s", shape=("m",), remedy="pass places from 0 to 1")
+        check_concrete(s, "s")
+        places = np.asarray(s, float)
         if np.any((places < 0) | (places > 1)):
             raise refusal(
                 "s", "be places from 0 to 1", f"they reach from {places.min()} to {places.max()}", "mend them"
